@@ -1,0 +1,3 @@
+//! Everything that thinks. Takes bytes and times, returns verdicts; knows nothing of Python.
+
+pub mod wire;

@@ -1,0 +1,3 @@
+//! The per-message half of Snavio. `core` thinks; `py` (feature `python`) converts.
+
+pub mod core;

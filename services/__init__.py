@@ -1,0 +1,1 @@
+"""Snavio's services, one package each; none imports another."""

@@ -1,0 +1,1 @@
+"""The library that Snavio's services share, and the SDK. Never imports `services` or `spark`."""

@@ -1,0 +1,1 @@
+"""The ports' implementations, one folder per world they stand on."""

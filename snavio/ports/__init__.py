@@ -1,0 +1,1 @@
+"""All that Snavio needs from the world, as Protocols."""

@@ -1,0 +1,1 @@
+"""mTLS gRPC: servers, channels, identity, authorisation, batch streams."""
