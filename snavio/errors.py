@@ -2,6 +2,7 @@
 
     SnavioError
     ├── BadRequest            the caller's mistake; says which field and rule
+    ├── Unauthenticated       no identity, or one that is not valid any more
     ├── NotAllowed            authenticated, but without the right
     ├── NotFound              names something that does not exist
     ├── Conflict              contradicts what is stored
@@ -29,6 +30,12 @@ class BadRequest(SnavioError):
     """The caller's mistake."""
 
     reason = "bad-request"
+
+
+class Unauthenticated(SnavioError):
+    """No identity, or one that is not valid any more."""
+
+    reason = "unauthenticated"
 
 
 class NotAllowed(SnavioError):

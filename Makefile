@@ -1,0 +1,67 @@
+# Everything a person or CI does here. `make help` lists it.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+NATIVE_SOURCES := native/Cargo.toml native/Cargo.lock native/build.rs $(shell find native/src -name '*.rs' 2>/dev/null)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_CONSTRAINT := constraints.txt
+
+.PHONY: help install proto build check format test test-native test-full bench clean
+.DEFAULT_GOAL := help
+
+help: ## list what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do printf '  %-12s %s\n' "$$name" "$$text"; done
+
+install: $(VENV)/.installed ## make .venv and install what the project needs
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@command -v cargo >/dev/null || { echo "Snavio needs a Rust toolchain (cargo 1.88 or newer): install one with rustup, then run make again."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Snavio needs Python 3.11 or newer; set PYTHON=python3.11 or newer and run make again."; exit 1; }
+	@echo "installing: Python packages of pyproject.toml, in the versions of constraints.txt, into $(VENV)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --require-virtualenv maturin
+	@$(BIN)/python tools/requirements.py dev > $(VENV)/requirements.txt
+	@$(BIN)/python -m pip install --quiet --require-virtualenv -r $(VENV)/requirements.txt
+	@touch $@
+
+proto: $(VENV)/.installed ## generate snavio/v1 from proto/
+	@$(BIN)/python tools/generate_proto.py
+
+build: $(VENV)/.built ## build the Rust extension (release) and install the package in place
+
+$(VENV)/.built: $(VENV)/.installed $(NATIVE_SOURCES)
+	@echo "building: the native extension (release)"
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release --quiet
+	@touch $@
+
+check: build ## lint, types, formatting, generated code, stub
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	cd native && cargo fmt --check
+	cd native && cargo clippy --quiet --all-targets --features python -- -D warnings
+	$(BIN)/python tools/check_generated.py
+	$(BIN)/python tools/check_proto_comments.py
+	$(BIN)/python tools/check_stub.py
+
+format: $(VENV)/.installed ## format Python and Rust
+	$(BIN)/ruff check --fix --quiet . || true
+	$(BIN)/ruff format --quiet .
+	cd native && cargo fmt
+
+test-native: ## the Rust tests; they need no Python
+	cd native && cargo test --quiet
+
+test: build test-native ## every test, with reduced counts where a test is long
+	$(BIN)/python -m pytest -q
+
+test-full: build test-native ## every test with its full counts
+	SNAVIO_FULL=1 $(BIN)/python -m pytest -q --timeout 1800
+
+bench: build ## the benchmarks; writes docs/performance.md
+	$(BIN)/python -m pytest bench -q -s --benchmark-only --timeout 1800
+
+clean: ## remove what was built
+	rm -rf $(VENV) native/target native/fuzz/target .mypy_cache .ruff_cache .hypothesis .benchmarks dist
+	find . -name '*.so' -path './snavio/*' -delete

@@ -1,0 +1,34 @@
+"""Benchmarks share one running mesh, and leave a report."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+import uvloop
+
+from bench.meters import write_report
+from tests.support.mesh import DemoMesh, demo_mesh
+
+
+@pytest.fixture(scope="session")
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def mesh(runner: asyncio.Runner, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoMesh]:
+    """A mesh of its own for each module, with room for a long run's backlog."""
+    context = demo_mesh(
+        tmp_path_factory.mktemp("bench"),
+        settings={"mesh": {"pull_interval_ms": 1000}, "mailbox": {"topic_depth_limit": 1_000_000_000}},
+    )
+    running = runner.run(context.__aenter__())
+    yield running
+    runner.run(context.__aexit__(None, None, None))
+
+
+def pytest_sessionfinish() -> None:
+    write_report()

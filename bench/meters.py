@@ -1,0 +1,117 @@
+"""How a number is made: CPU of processes, percentiles, and the table that docs/performance.md shows."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+FIGURES = Path(__file__).parent / "figures.json"
+REPORT = Path(__file__).parent.parent / "docs" / "performance.md"
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICK
+
+
+def resident_mb(pid: int) -> float:
+    """Resident memory of a process."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One repeat: how many, how long, and the CPU of each process."""
+
+    count: int
+    seconds: float
+    cpu: Mapping[str, float]
+
+    @property
+    def rate(self) -> float:
+        return self.count / self.seconds
+
+    @property
+    def cpu_us(self) -> float:
+        """CPU microseconds per item, all processes together."""
+        return sum(self.cpu.values()) / self.count * 1e6
+
+    def cpu_us_of(self, name: str) -> float:
+        return self.cpu[name] / self.count * 1e6
+
+
+class Stopwatch:
+    """Measures wall time and CPU of named processes between `start` and `stop`."""
+
+    def __init__(self, pids: Mapping[str, int]) -> None:
+        self._pids = dict(pids)
+
+    def start(self) -> None:
+        self._cpu = {name: cpu_seconds(pid) for name, pid in self._pids.items()}
+        self._began = time.perf_counter()
+
+    def stop(self, count: int) -> Sample:
+        seconds = time.perf_counter() - self._began
+        cpu = {name: cpu_seconds(pid) - self._cpu[name] for name, pid in self._pids.items()}
+        return Sample(count, seconds, cpu)
+
+
+def median_and_range(values: Iterable[float]) -> tuple[float, float, float]:
+    """Median, least and most."""
+    ordered = sorted(values)
+    return statistics.median(ordered), ordered[0], ordered[-1]
+
+
+def percentile(values: Iterable[float], share: float) -> float:
+    """The value that `share` of all do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def record(name: str, *, values: Iterable[float], unit: str, target: str, note: str = "") -> None:
+    """Keep a figure (median and range of `values`) for the report."""
+    middle, least, most = median_and_range(values)
+    known = orjson.loads(FIGURES.read_bytes()) if FIGURES.exists() else {}
+    known[name] = {
+        "median": round(middle, 3),
+        "least": round(least, 3),
+        "most": round(most, 3),
+        "unit": unit,
+        "target": target,
+        "note": note,
+    }
+    FIGURES.write_bytes(orjson.dumps(known, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n")
+    print(f"\n  {name}: {middle:,.2f} {unit} (range {least:,.2f} to {most:,.2f}; target {target}) {note}")
+
+
+def write_report() -> None:
+    """docs/performance.md from what was recorded; nothing in it is typed by hand."""
+    if not FIGURES.exists():
+        return
+    rows = orjson.loads(FIGURES.read_bytes())
+    lines = [
+        "# Performance, as measured",
+        "",
+        "Written by `make bench` from `bench/figures.json`; do not edit. Medians of at least six repeats, with their range.",
+        f"Machine: {os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}; load generator and all services share them,",
+        "over loopback with mTLS. Commands are 400 bytes encoded. The mailbox answers after its fsync (SQLite WAL, `synchronous=FULL`).",
+        "Throughput on a shared machine is noisy; CPU per command is the figure to compare.",
+        "",
+        "| what | median | range | target | note |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {name} | {row['median']:,} {row['unit']} | {row['least']:,} – {row['most']:,} | {row['target']} | {row['note']} |"
+        for name, row in sorted(rows.items())
+    ]
+    REPORT.write_text("\n".join(lines) + "\n", "utf-8")

@@ -1,0 +1,145 @@
+"""What a user of the SDK feels: single sends, unary latency, receiving; and what an idle mesh weighs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import Any
+
+from bench.meters import Sample, Stopwatch, percentile, record, resident_mb
+from snavio.launcher import SERVICES
+from snavio.native import sign_command, uuid7
+from snavio.sdk import Producer
+from snavio.transport.channel import MeshChannel
+from snavio.transport.credentials import CertificateFiles
+from snavio.v1.shield_pb2 import SubmitRequest
+from tests.support.mesh import NAME, TARGET, DemoMesh
+
+REPEATS = 6
+TASKS = 1000
+SENDS_PER_TASK = 100
+UNARY_CALLS = 500
+PAYLOAD = b"x" * 137
+
+
+def test_idle_memory_of_each_service(mesh: DemoMesh, benchmark: Any) -> None:
+    for name in SERVICES:
+        pid = mesh.processes.pid(name)
+        record(f"idle memory of {name}", values=[resident_mb(pid)], unit="MB", target="< 120")
+    benchmark.pedantic(lambda: resident_mb(mesh.processes.pid("shield")), rounds=REPEATS)
+
+
+def test_single_sends_from_1000_tasks(benchmark: Any, runner: asyncio.Runner, mesh: DemoMesh) -> None:
+    producer = runner.run(mesh.producer().__aenter__())
+    samples: list[Sample] = []
+
+    async def task() -> int:
+        delivered = 0
+        for _ in range(SENDS_PER_TASK):
+            delivered += (await producer.send(TARGET, NAME, PAYLOAD)).delivered
+        return delivered
+
+    async def everybody() -> int:
+        return sum(await asyncio.gather(*(task() for _ in range(TASKS))))
+
+    def repeat() -> None:
+        watch = Stopwatch({"client": os.getpid(), **{name: mesh.processes.pid(name) for name in SERVICES}})
+        watch.start()
+        samples.append(watch.stop(runner.run(everybody())))
+
+    benchmark.pedantic(repeat, rounds=REPEATS, iterations=1, warmup_rounds=1)
+    samples = samples[1:]
+    assert all(sample.count == TASKS * SENDS_PER_TASK for sample in samples)
+    record(
+        "await producer.send(), 1000 tasks: rate",
+        values=[sample.rate for sample in samples],
+        unit="commands/s",
+        target="≥ 40,000",
+    )
+    record(
+        "await producer.send(), 1000 tasks: CPU per command, client",
+        values=[sample.cpu_us_of("client") for sample in samples],
+        unit="µs",
+        target="-",
+    )
+    runner.run(producer.__aexit__(None, None, None))
+
+
+def test_unary_one_caller(benchmark: Any, runner: asyncio.Runner, mesh: DemoMesh) -> None:
+    p50: list[float] = []
+    p99: list[float] = []
+
+    async def calls(producer: Producer, channel: MeshChannel) -> None:
+        key = producer.keyring.primary()
+        waits: list[float] = []
+        for _ in range(UNARY_CALLS):
+            command = sign_command(
+                key.secret,
+                key_version=key.version,
+                audience=producer.audience,
+                command_id=uuid7(),
+                timestamp_unix_ns=time.time_ns(),
+                target=TARGET,
+                name=NAME,
+                payload=PAYLOAD,
+            )
+            request = SubmitRequest(command=command).SerializeToString()
+            began = time.perf_counter()
+            await channel.call_raw("/snavio.v1.Shield/Submit", request, timeout_s=5.0)
+            waits.append((time.perf_counter() - began) * 1000)
+        p50.append(percentile(waits, 0.50))
+        p99.append(percentile(waits, 0.99))
+
+    producer = runner.run(mesh.producer().__aenter__())
+    files = CertificateFiles.in_folder(mesh.certificates("acme-billing"))
+    channel = MeshChannel(mesh.addresses["shield"], files=files, service="shield")
+    benchmark.pedantic(lambda: runner.run(calls(producer, channel)), rounds=REPEATS, iterations=1, warmup_rounds=1)
+    record("unary Submit, one caller: p50", values=p50[1:], unit="ms", target="≤ 3.5")
+    record("unary Submit, one caller: p99", values=p99[1:], unit="ms", target="-")
+    runner.run(channel.close())
+    runner.run(producer.__aexit__(None, None, None))
+
+
+def test_receiving_with_async_for(benchmark: Any, runner: asyncio.Runner, mesh: DemoMesh) -> None:
+    messages = 30_000
+    samples: list[Sample] = []
+    producer = runner.run(mesh.producer().__aenter__())
+
+    async def fill() -> None:
+        for _ in range(messages // 1000):
+            await producer.send_batch([(TARGET, NAME, PAYLOAD)] * 1000)
+
+    async def drain() -> int:
+        received = 0
+        async with mesh.consumer() as consumer:
+            async for command in consumer:
+                await command.ack()
+                received += 1
+                if received == messages:
+                    break
+            await consumer.flush()
+        return received
+
+    def setup() -> None:
+        runner.run(fill())
+
+    def repeat() -> None:
+        watch = Stopwatch({"client": os.getpid(), "mailbox": mesh.processes.pid("mailbox")})
+        watch.start()
+        samples.append(watch.stop(runner.run(drain())))
+
+    benchmark.pedantic(repeat, setup=setup, rounds=REPEATS, iterations=1, warmup_rounds=0)
+    record(
+        "async for + ack: rate",
+        values=[sample.rate for sample in samples],
+        unit="messages/s",
+        target="≥ 30,000",
+    )
+    record(
+        "async for + ack: CPU per message, client and mailbox",
+        values=[sample.cpu_us for sample in samples],
+        unit="µs",
+        target="-",
+    )
+    runner.run(producer.__aexit__(None, None, None))

@@ -1,0 +1,10 @@
+"""Runs Fast as a process."""
+
+import sys
+
+from services.fast.app import build
+from services.fast.settings import FastSettings
+from snavio.service import run
+
+if __name__ == "__main__":
+    sys.exit(run("fast", FastSettings, build))

@@ -1,0 +1,97 @@
+"""Composes Fast."""
+
+from __future__ import annotations
+
+from services.fast.directory import CachedDirectory
+from services.fast.dispatch import Dispatcher
+from services.fast.servicer import FastServicer
+from services.fast.settings import FastSettings
+from snavio.clock import Clock
+from snavio.config import MeshSettings
+from snavio.native import Dispatch
+from snavio.telemetry.journal import Journal
+from snavio.transport.channel import MeshChannel
+from snavio.transport.credentials import CertificateFiles
+from snavio.transport.denylist import denylist_pull
+from snavio.transport.gate import Gate
+from snavio.transport.link import BatchLink
+from snavio.transport.server import MeshServer
+from snavio.wiring import mailbox_queue
+
+
+class FastApp:
+    """Fast, ready to start."""
+
+    def __init__(self, mesh: MeshSettings, settings: FastSettings, clock: Clock) -> None:
+        files = CertificateFiles.in_folder(mesh.certificates("fast"))
+        interval_s = mesh.pull_interval_ms / 1000
+        self._settings = settings
+        self._channels = {
+            name: MeshChannel(address, files=files, service=name, trust_domain=mesh.trust_domain)
+            for name, address in (
+                ("slow", mesh.slow),
+                ("registry", mesh.registry),
+                ("mailbox", mesh.mailbox),
+                ("signer", mesh.signer),
+            )
+        }
+        dispatch = Dispatch(route_fresh_ms=settings.route_fresh_ms, route_stale_ms=settings.route_stale_ms)
+        self._directory = CachedDirectory(
+            dispatch=dispatch, registry=self._channels["registry"], clock=clock, interval_s=interval_s
+        )
+        epoch = clock.unix_ns()
+        self._mailbox = mailbox_queue(
+            self._channels["mailbox"], clock=clock, instance=settings.instance, epoch=epoch
+        )
+        self._slow = BatchLink(
+            self._channels["slow"],
+            "/snavio.v1.Slow/Arbitrate",
+            clock=clock,
+            instance=settings.instance,
+            epoch=epoch,
+        )
+        dispatcher = Dispatcher(
+            dispatch=dispatch,
+            directory=self._directory,
+            queues=[self._mailbox],
+            slow=self._slow,
+            journal=Journal(),
+            clock=clock,
+            budget_ms=mesh.budget_ms,
+        )
+        gate = Gate(clock=clock)
+        self._denylist = denylist_pull(self._channels["signer"], gate, clock=clock, interval_s=interval_s)
+        servicer = FastServicer(
+            dispatcher=dispatcher, gate=gate, clock=clock, in_flight=settings.batches_in_flight
+        )
+        self._server = MeshServer(
+            listen=mesh.fast,
+            files=files,
+            methods=servicer.methods(),
+            gate=gate,
+            clock=clock,
+            trust_domain=mesh.trust_domain,
+        )
+
+    async def start(self) -> int:
+        """Read the directory, then serve."""
+        await self._denylist.start(within_s=self._settings.start_within_s)
+        await self._directory.start(within_s=self._settings.start_within_s)
+        await self._mailbox.start()
+        await self._slow.start()
+        return await self._server.start()
+
+    async def drain(self) -> None:
+        """Stop taking batches, answer what was taken."""
+        await self._server.drain(grace_s=5.0)
+        await self._slow.close()
+        await self._mailbox.close()
+        await self._directory.stop()
+        await self._denylist.stop()
+        for channel in self._channels.values():
+            await channel.close()
+
+
+def build(mesh: MeshSettings, settings: FastSettings, clock: Clock) -> FastApp:
+    """The composition root."""
+    return FastApp(mesh, settings, clock)

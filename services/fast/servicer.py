@@ -1,0 +1,35 @@
+"""Fast on the wire: one stream of batches per Shield."""
+
+from __future__ import annotations
+
+from services.fast.dispatch import Dispatcher
+from snavio.clock import Clock
+from snavio.transport.gate import Gate
+from snavio.transport.server import Call, Methods
+from snavio.transport.stream import BatchStream, mesh_hello
+
+
+class FastServicer:
+    """Wire to decision and back."""
+
+    def __init__(self, *, dispatcher: Dispatcher, gate: Gate, clock: Clock, in_flight: int) -> None:
+        self._dispatcher = dispatcher
+        self._gate = gate
+        self._clock = clock
+        self._in_flight = in_flight
+
+    def methods(self) -> Methods:
+        """The handlers."""
+        methods = Methods()
+        methods.stream_raw("/snavio.v1.Fast/Dispatch", self.dispatch)
+        return methods
+
+    async def dispatch(self, call: Call) -> None:
+        """Batches, answered in parts and in any order."""
+        stream = BatchStream(call, gate=self._gate, window=self._in_flight)
+        await stream.greet(mesh_hello(self._clock, in_flight=self._in_flight))
+        try:
+            async for frame in stream.batches():
+                self._dispatcher.take(frame, stream.reply)
+        finally:
+            await stream.finish()

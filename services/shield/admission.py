@@ -1,0 +1,95 @@
+"""Admits a producer's batch and follows it to Fast until every command of it is answered.
+
+Never retries: only the producer may, because only it can sign again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from services.shield.standing import Standing
+from snavio.clock import Clock
+from snavio.domain.verdict import Verdict
+from snavio.errors import Saturated
+from snavio.native import Admission, Judgement
+from snavio.ports.queue import TargetQueue
+from snavio.telemetry.journal import Journal
+from snavio.transport.consignment import LedgerConsignment
+from snavio.transport.peer import Peer
+
+_UNKNOWN_KEY = bytes([Verdict.UNKNOWN_KEY_VERSION])
+
+
+class Gatehouse:
+    """Judges batches and forwards what was admitted."""
+
+    def __init__(
+        self,
+        *,
+        admission: Admission,
+        standing: Standing,
+        fast: TargetQueue,
+        journal: Journal,
+        clock: Clock,
+        budget_ms: int,
+    ) -> None:
+        self._admission = admission
+        self._standing = standing
+        self._fast = fast
+        self._journal = journal
+        self._clock = clock
+        self._budget_ms = budget_ms
+
+    async def room(self) -> None:
+        """Wait while the way to Fast is full."""
+        await self._fast.room()
+
+    def admit_batch(self, submission: bytes, peer: Peer, answer: Callable[[bytes, bool], None]) -> None:
+        """Judge a serialised Submission; `answer(verdicts, final)` is called until final, at least once."""
+        self._standing.require_fresh()
+        judgement = self._admission.judge(
+            submission,
+            source=peer.identity.source,
+            cert_serial=peer.cert_serial,
+            now_unix_ns=self._clock.unix_ns(),
+        )
+        self._forward(judgement, answer)
+
+    def admit_one(self, command: bytes, peer: Peer, budget_ms: int, answer: Callable[[bytes, bool], None]) -> None:
+        """Judge a single serialised Command."""
+        self._standing.require_fresh()
+        judgement = self._admission.judge_one(
+            command,
+            source=peer.identity.source,
+            cert_serial=peer.cert_serial,
+            now_unix_ns=self._clock.unix_ns(),
+            budget_ms=budget_ms,
+        )
+        self._forward(judgement, answer)
+
+    def _forward(self, judgement: Judgement, answer: Callable[[bytes, bool], None]) -> None:
+        ledger = judgement.ledger
+        accepted = judgement.accepted
+        if accepted < ledger.count or judgement.frame_code:
+            opening = ledger.opening()
+            if _UNKNOWN_KEY in ledger.codes:
+                self._standing.key_may_be_newer()
+            self._journal.append(judgement.telemetry(self._clock.unix_ns()), rows=ledger.count - accepted)
+            answer(opening, accepted == 0)
+        elif accepted == 0:
+            answer(ledger.opening(), True)  # an empty batch is answered too
+        if accepted == 0:
+            return
+        budget_ms = min(judgement.budget_ms or self._budget_ms, self._budget_ms)
+        consignment = LedgerConsignment(
+            ledger,
+            0,
+            count=accepted,
+            body=judgement.runs,
+            deadline_mono_ns=self._clock.mono_ns() + budget_ms * 1_000_000,
+            answer=lambda frame: answer(frame, ledger.done),
+        )
+        try:
+            self._fast.put(consignment)
+        except Saturated as full:
+            consignment.refuse(Verdict.SATURATED, "Shield is full.", retry_after_ms=full.retry_after_ms)

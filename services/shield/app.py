@@ -1,0 +1,113 @@
+"""Composes Shield."""
+
+from __future__ import annotations
+
+import secrets
+
+from services.shield.admission import Gatehouse
+from services.shield.servicer import (
+    MAX_BATCH_BYTES,
+    MAX_BATCH_COMMANDS,
+    MAX_PAYLOAD_BYTES,
+    ShieldServicer,
+)
+from services.shield.settings import ShieldSettings
+from services.shield.standing import Standing
+from snavio.clock import Clock
+from snavio.config import MeshSettings
+from snavio.native import Admission
+from snavio.telemetry.journal import Journal
+from snavio.transport.channel import MeshChannel
+from snavio.transport.credentials import CertificateFiles
+from snavio.transport.denylist import denylist_pull
+from snavio.transport.gate import Gate
+from snavio.transport.link import BatchLink
+from snavio.transport.server import MeshServer
+
+
+class ShieldApp:
+    """Shield, ready to start."""
+
+    def __init__(self, mesh: MeshSettings, settings: ShieldSettings, clock: Clock) -> None:
+        files = CertificateFiles.in_folder(mesh.certificates("shield"))
+        interval_s = mesh.pull_interval_ms / 1000
+        self._settings = settings
+        self._channels = {
+            name: MeshChannel(address, files=files, service=name, trust_domain=mesh.trust_domain)
+            for name, address in (("fast", mesh.fast), ("signer", mesh.signer), ("registry", mesh.registry))
+        }
+        # A new audience with every start: nothing that an earlier life of this process admitted, or that
+        # was signed for it with a stamp in the future, can be played to the empty nonce table of this one.
+        audience = f"{settings.instance}:{secrets.token_hex(8)}"
+        admission = Admission(
+            audience=audience,
+            window_ms=settings.window_ms,
+            nonce_capacity=settings.nonce_capacity,
+            nonce_share_per_source=settings.nonce_share_per_source,
+            max_batch_bytes=MAX_BATCH_BYTES,
+            max_batch_commands=MAX_BATCH_COMMANDS,
+            max_payload_bytes=MAX_PAYLOAD_BYTES,
+        )
+        gate = Gate(clock=clock)
+        self._standing = Standing(
+            admission=admission,
+            signer=self._channels["signer"],
+            registry=self._channels["registry"],
+            clock=clock,
+            interval_s=interval_s,
+            stale_ms=settings.keys_stale_ms,
+        )
+        self._denylist = denylist_pull(self._channels["signer"], gate, clock=clock, interval_s=interval_s)
+        self._fast = BatchLink(
+            self._channels["fast"],
+            "/snavio.v1.Fast/Dispatch",
+            clock=clock,
+            instance=settings.instance,
+            epoch=clock.unix_ns(),
+        )
+        gatehouse = Gatehouse(
+            admission=admission,
+            standing=self._standing,
+            fast=self._fast,
+            journal=Journal(),
+            clock=clock,
+            budget_ms=mesh.budget_ms,
+        )
+        servicer = ShieldServicer(
+            gatehouse=gatehouse,
+            gate=gate,
+            clock=clock,
+            audience=audience,
+            window_ms=settings.window_ms,
+            in_flight=settings.batches_in_flight,
+        )
+        self._server = MeshServer(
+            listen=mesh.shield,
+            files=files,
+            methods=servicer.methods(),
+            gate=gate,
+            clock=clock,
+            trust_domain=mesh.trust_domain,
+        )
+
+    async def start(self) -> int:
+        """Read keys, suspensions and the denylist, then serve."""
+        within_s = self._settings.start_within_s
+        await self._denylist.start(within_s=within_s)
+        await self._standing.start(within_s=within_s)
+        await self._fast.start()
+        return await self._server.start()
+
+    async def drain(self) -> None:
+        """Stop taking commands, answer what was taken."""
+        await self._server.drain(grace_s=5.0)
+        await self._fast.close()
+        await self._standing.stop()
+        await self._denylist.stop()
+        for channel in self._channels.values():
+            await channel.close()
+
+
+def build(mesh: MeshSettings, settings: ShieldSettings, clock: Clock) -> ShieldApp:
+    """The composition root."""
+    return ShieldApp(mesh, settings, clock)

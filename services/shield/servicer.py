@@ -1,0 +1,128 @@
+"""Shield on the wire: Greet, Submit, SubmitBatch and SubmitStream."""
+
+from __future__ import annotations
+
+import asyncio
+
+from google.protobuf.message import DecodeError
+
+from services.shield.admission import Gatehouse
+from snavio.clock import Clock
+from snavio.errors import BadRequest
+from snavio.native import read_verdicts
+from snavio.transport.gate import Gate
+from snavio.transport.server import Call, Methods
+from snavio.transport.stream import WIRE_VERSIONS, BatchStream
+from snavio.v1.batch_pb2 import Hello, Limits, Refusal, Verdicts
+from snavio.v1.shield_pb2 import GreetRequest, SubmitRequest
+
+MAX_BATCH_BYTES = 1 << 20
+MAX_BATCH_COMMANDS = 1000
+MAX_PAYLOAD_BYTES = 256 << 10
+# Above the longest budget: an unary caller always hears a verdict before this ends the wait.
+ANSWER_SECONDS = 65.0
+
+
+class ShieldServicer:
+    """Wire to decision and back."""
+
+    def __init__(
+        self, *, gatehouse: Gatehouse, gate: Gate, clock: Clock, audience: str, window_ms: int, in_flight: int
+    ) -> None:
+        self._gatehouse = gatehouse
+        self._gate = gate
+        self._clock = clock
+        self._audience = audience
+        self._window_ms = window_ms
+        self._in_flight = in_flight
+
+    def methods(self) -> Methods:
+        """The handlers."""
+        methods = Methods()
+        methods.unary("/snavio.v1.Shield/Greet", self.greet, GreetRequest)
+        methods.unary_raw("/snavio.v1.Shield/Submit", self.submit)
+        methods.unary_raw("/snavio.v1.Shield/SubmitBatch", self.submit_batch)
+        methods.stream_raw("/snavio.v1.Shield/SubmitStream", self.submit_stream)
+        return methods
+
+    async def greet(self, request: GreetRequest, _call: Call) -> Hello:
+        """Who we are and what we accept."""
+        if request.wire_version not in WIRE_VERSIONS:
+            raise BadRequest(f"Wire version {request.wire_version} is not spoken here.", reason="wire-version")
+        return self._hello()
+
+    async def submit(self, request: bytes, call: Call) -> bytes:
+        """One command; its verdict."""
+        try:
+            single = SubmitRequest.FromString(request)
+        except DecodeError:
+            raise BadRequest("The request is not a SubmitRequest.", reason="malformed") from None
+        answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+        def answer(frame: bytes, final: bool) -> None:
+            if final and not answered.done():
+                answered.set_result(frame)
+
+        self._gatehouse.admit_one(single.command, call.peer, single.budget_ms, answer)
+        async with asyncio.timeout(ANSWER_SECONDS):
+            return await answered
+
+    async def submit_batch(self, request: bytes, call: Call) -> bytes:
+        """One batch; all of its verdicts in one answer."""
+        frames: list[bytes] = []
+        finished = asyncio.Event()
+
+        def answer(frame: bytes, final: bool) -> None:
+            frames.append(frame)
+            if final:
+                finished.set()
+
+        await self._gatehouse.room()
+        self._gatehouse.admit_batch(request, call.peer, answer)
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await finished.wait()
+        return _joined(frames)
+
+    async def submit_stream(self, call: Call) -> None:
+        """Batches, answered in parts and in any order."""
+        stream = BatchStream(call, gate=self._gate, window=self._in_flight)
+        await stream.greet(self._hello())
+        try:
+            async for frame in stream.batches():
+                await self._gatehouse.room()
+                self._gatehouse.admit_batch(frame, call.peer, stream.reply)
+        finally:
+            await stream.finish()
+
+    def _hello(self) -> Hello:
+        return Hello(
+            wire_version=max(WIRE_VERSIONS),
+            server_unix_ns=self._clock.unix_ns(),
+            audience=self._audience,
+            limits=Limits(
+                max_batch_bytes=MAX_BATCH_BYTES,
+                max_batch_commands=MAX_BATCH_COMMANDS,
+                max_payload_bytes=MAX_PAYLOAD_BYTES,
+                max_batches_in_flight=self._in_flight,
+                window_ms=self._window_ms,
+            ),
+        )
+
+
+def _joined(frames: list[bytes]) -> bytes:
+    """Partial answers as one; each command is decided by exactly one of them."""
+    if len(frames) == 1:
+        return frames[0]
+    replies = [read_verdicts(frame) for frame in frames if frame]
+    codes = bytearray(max(reply.first + len(reply.codes) for reply in replies))
+    whole = Verdicts(batch_seq=replies[0].batch_seq, final=True)
+    for reply in replies:
+        for index, code in enumerate(reply.codes, start=reply.first):
+            if code:
+                codes[index] = code
+        whole.refusal.extend(
+            Refusal(index=index, reason=reason, retry_after_ms=wait, throttle_until_unix_ns=until, detail=detail)
+            for index, reason, wait, until, detail in reply.refusals()
+        )
+    whole.codes = bytes(codes)
+    return whole.SerializeToString()

@@ -1,0 +1,1 @@
+"""Slow decides with authority what Fast may not decide from memory; it fails closed."""

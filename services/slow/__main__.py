@@ -1,0 +1,10 @@
+"""Runs Slow as a process."""
+
+import sys
+
+from services.slow.app import build
+from services.slow.settings import SlowSettings
+from snavio.service import run
+
+if __name__ == "__main__":
+    sys.exit(run("slow", SlowSettings, build))

@@ -1,0 +1,38 @@
+"""Slow on the wire: one stream of escalations per Fast."""
+
+from __future__ import annotations
+
+import asyncio
+
+from services.slow.arbitration import Arbiter
+from snavio.clock import Clock
+from snavio.transport.gate import Gate
+from snavio.transport.server import Call, Methods
+from snavio.transport.stream import BatchStream, mesh_hello
+
+
+class SlowServicer:
+    """Wire to decision and back."""
+
+    def __init__(self, *, arbiter: Arbiter, gate: Gate, clock: Clock, in_flight: int) -> None:
+        self._arbiter = arbiter
+        self._gate = gate
+        self._clock = clock
+        self._in_flight = in_flight
+
+    def methods(self) -> Methods:
+        """The handlers."""
+        methods = Methods()
+        methods.stream_raw("/snavio.v1.Slow/Arbitrate", self.arbitrate)
+        return methods
+
+    async def arbitrate(self, call: Call) -> None:
+        """Batches of escalations, each decided on its own: one that waits for Registry holds no other."""
+        stream = BatchStream(call, gate=self._gate, window=self._in_flight)
+        await stream.greet(mesh_hello(self._clock, in_flight=self._in_flight))
+        try:
+            async with asyncio.TaskGroup() as cases:
+                async for frame in stream.batches():
+                    cases.create_task(self._arbiter.decide(frame, stream.reply))
+        finally:
+            await stream.finish()

@@ -1,0 +1,54 @@
+"""Where Fast and Slow send admitted commands to.
+
+A `Consignment` is the part of one batch that travels to one queue; a `TargetQueue` takes it and answers
+it command by command. The queue never blocks its caller and never answers a command twice.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from snavio.native import Reply
+
+
+class Consignment(Protocol):
+    """Commands that wait for their verdicts from one next hop."""
+
+    @property
+    def body(self) -> bytes:
+        """Serialised repeated fields of the hop's batch message; concatenates with others'."""
+        ...
+
+    @property
+    def count(self) -> int:
+        """Commands in `body`."""
+        ...
+
+    @property
+    def deadline_mono_ns(self) -> int:
+        """When the budget ends."""
+        ...
+
+    def settle(self, offset: int, reply: Reply) -> None:
+        """Take an answer; `offset` is where these commands start in the batch that it speaks of."""
+        ...
+
+    def lost(self, *, written: bool, cause: str) -> None:
+        """No (further) answer will come: the budget ran out or the connection broke.
+
+        `written` tells whether the bytes may have reached the other side; if not, it was definitely not
+        delivered.
+        """
+        ...
+
+
+class TargetQueue(Protocol):
+    """A place that stores commands durably before it answers DELIVERED."""
+
+    def put(self, consignment: Consignment) -> None:
+        """Send it on; returns at once. Raises Saturated when too much is waiting already."""
+        ...
+
+    async def room(self) -> None:
+        """Wait until `put` will not refuse; the caller's way of not reading when overloaded."""
+        ...

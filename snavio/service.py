@@ -1,0 +1,96 @@
+"""Runs one service as a process: event loop, signals, logs, and a line on stdout when it is ready.
+
+Never leaves a half-started process behind: what fails at start is said in one sentence, with exit code 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+import uvloop
+
+from snavio.clock import Clock, SystemClock
+from snavio.config import MeshSettings, S, load
+from snavio.errors import SnavioError
+from snavio.telemetry.logs import configure
+
+USAGE_ERROR = 2
+DRAIN_SECONDS = 10.0
+
+
+class App(Protocol):
+    """One service, composed and not yet started."""
+
+    async def start(self) -> int:
+        """Serve; returns the port."""
+        ...
+
+    async def drain(self) -> None:
+        """Stop taking work, finish what is under way within bounds, release everything."""
+        ...
+
+
+def run(
+    name: str,
+    settings_type: type[S],
+    build: Callable[[MeshSettings, S, Clock], App],
+    arguments: list[str] | None = None,
+) -> int:
+    """Run the service `name` until SIGTERM or SIGINT; returns the exit code."""
+    parser = argparse.ArgumentParser(prog=f"python -m services.{name}", description=f"Runs {name}.")
+    parser.add_argument("--config", type=Path, default=None, help="path of snavio.toml")
+    parsed = parser.parse_args(arguments)
+    configure(service=name)
+    try:
+        mesh, settings = load(settings_type, name, config=parsed.config)
+        uvloop.run(_serve(name, lambda: build(mesh, settings, SystemClock())))
+    except SnavioError as error:
+        sys.stderr.write(f"{name}: {error}\n")
+        return USAGE_ERROR
+    return 0
+
+
+async def _serve(name: str, build: Callable[[], App]) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    app = build()
+    log = structlog.get_logger()
+    try:
+        port = await app.start()
+        sys.stdout.write(f"ready {name} {port}\n")
+        sys.stdout.flush()
+        log.info("serving", port=port)
+        await _until(stop)
+    finally:
+        # A second signal, or a drain that outlives its time, must still end the process.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                await app.drain()
+        log.info("stopped")
+
+
+async def _until(stop: asyncio.Event) -> None:
+    """Wait for the signal, or for the death of a parent that asked to be followed.
+
+    With SNAVIO_FOLLOW_PARENT set, a launcher that was killed with -9 leaves no orphans behind.
+    """
+    if "SNAVIO_FOLLOW_PARENT" not in os.environ:
+        await stop.wait()
+        return
+    parent = os.getppid()
+    while os.getppid() == parent:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await stop.wait()
+                return

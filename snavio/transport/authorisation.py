@@ -1,0 +1,95 @@
+"""Who may call what: one table, one row per method, nothing allowed without a row.
+
+A row says which kinds of caller may call at all. That a tenant owns the topic, the target or the
+certificate it names is for the servicer to check; never let a row stand in for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from snavio.domain.identity import Identity, Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Callers of one kind, all of them or only those named. No kind means anybody who is authenticated."""
+
+    kind: Kind | None = None
+    names: frozenset[str] = frozenset()
+
+    def admits(self, identity: Identity) -> bool:
+        """Whether `identity` is one of these callers."""
+        if self.kind is None:
+            return True
+        return identity.kind is self.kind and (not self.names or identity.name in self.names)
+
+
+def mesh(*names: str) -> Rule:
+    """These services of the mesh."""
+    # Without names the rule would admit every mesh service, which nobody means by writing none.
+    if not names:
+        raise ValueError("name the mesh services, or use ANY_MESH")
+    return Rule(Kind.MESH, frozenset(names))
+
+
+ANYBODY: Final = Rule()
+ANY_MESH: Final = Rule(Kind.MESH)
+OPERATOR: Final = Rule(Kind.OPERATOR)
+PRINCIPAL: Final = Rule(Kind.PRINCIPAL)
+SERVICE: Final = Rule(Kind.SERVICE)
+
+TABLE: Final[Mapping[str, tuple[Rule, ...]]] = MappingProxyType(
+    {
+        # Producers.
+        "/snavio.v1.Shield/Greet": (SERVICE,),
+        "/snavio.v1.Shield/Submit": (SERVICE,),
+        "/snavio.v1.Shield/SubmitBatch": (SERVICE,),
+        "/snavio.v1.Shield/SubmitStream": (SERVICE,),
+        # The way of a command. Each hop takes from the one before it only, so nobody goes around Shield.
+        "/snavio.v1.Fast/Dispatch": (mesh("shield"),),
+        "/snavio.v1.Slow/Arbitrate": (mesh("fast"),),
+        "/snavio.v1.Mailbox/SendStream": (mesh("fast", "slow"),),
+        # Consumers; the servicer checks that the caller's tenant owns the topic.
+        "/snavio.v1.Mailbox/Receive": (SERVICE,),
+        "/snavio.v1.Mailbox/Ack": (SERVICE,),
+        "/snavio.v1.Mailbox/Nack": (SERVICE,),
+        "/snavio.v1.Mailbox/Extend": (SERVICE,),
+        "/snavio.v1.Mailbox/Stats": (SERVICE, OPERATOR),
+        # Mesh and tenant services renew their own certificate and no other; the servicer checks.
+        "/snavio.v1.Signer/IssueCertificate": (OPERATOR, ANY_MESH, SERVICE),
+        "/snavio.v1.Signer/RevokeCertificate": (OPERATOR,),
+        "/snavio.v1.Signer/Denylist": (ANY_MESH,),
+        "/snavio.v1.Signer/CreateKeyset": (mesh("registry"), OPERATOR),
+        "/snavio.v1.Signer/RotateKeyset": (OPERATOR,),
+        "/snavio.v1.Signer/RevokeKey": (OPERATOR,),
+        # The two that answer with secrets.
+        "/snavio.v1.Signer/KeysetChanges": (mesh("shield"),),
+        "/snavio.v1.Signer/TenantConfig": (SERVICE,),
+        # The directory; principals write what their tenant owns, the servicer checks.
+        "/snavio.v1.Registry/CreateTenant": (OPERATOR,),
+        "/snavio.v1.Registry/SetSuspension": (OPERATOR,),
+        "/snavio.v1.Registry/RegisterService": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/ClaimTarget": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/PutRoute": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/DeleteRoute": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/GrantAccess": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/RevokeAccess": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/Changes": (ANY_MESH,),
+        "/snavio.v1.Registry/Resolve": (mesh("slow"),),
+        "/snavio.v1.Relay/Append": (ANY_MESH,),
+        # What a server tells about itself.
+        "/grpc.health.v1.Health/Check": (ANYBODY,),
+        "/grpc.health.v1.Health/List": (ANYBODY,),
+        "/grpc.health.v1.Health/Watch": (ANYBODY,),
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": (ANYBODY,),
+    }
+)
+
+
+def authorise(method: str, identity: Identity) -> bool:
+    """Whether `identity` may call `method`, such as `/snavio.v1.Shield/Submit`."""
+    return any(rule.admits(identity) for rule in TABLE.get(method, ()))

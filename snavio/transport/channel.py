@@ -1,0 +1,160 @@
+"""One peer of ours: a channel that proves who we are, checks who answers, and follows renewals.
+
+Never talks to a server whose certificate does not name the service we mean, and never retries: only the
+SDK knows whether a command may be sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from snavio.clock import Clock, SystemClock
+from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, Kind
+from snavio.errors import IntegrityError, Unavailable
+from snavio.pki import server_name
+from snavio.transport.credentials import Bundle, CertificateFiles, CertificateWatch, channel_credentials
+from snavio.transport.limits import COMMON_OPTIONS, Options
+from snavio.transport.methods import Message
+from snavio.transport.status import error_of
+
+Response = TypeVar("Response", bound=Message)
+
+# Renewals come hours apart; a look costs three stats.
+_LOOK_INTERVAL_NS: Final = 1_000_000_000
+_RETIRE_GRACE_S: Final = 120.0
+
+
+class MeshChannel:
+    """Calls to one mesh service. Connects at the first call and again after every loss."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        files: CertificateFiles,
+        service: str,
+        trust_domain: str = DEFAULT_TRUST_DOMAIN,
+        clock: Clock | None = None,
+        retire_grace_s: float = _RETIRE_GRACE_S,
+    ) -> None:
+        self.address = address
+        self.service = service
+        self._files = files
+        self._clock = clock or SystemClock()
+        self._retire_grace_s = retire_grace_s
+        name = server_name(Identity(trust_domain, Kind.MESH, service))
+        assert name is not None
+        self._options = _options(name)
+        self._watch: CertificateWatch | None = None
+        self._channel: Any = None
+        self._unary: dict[str, Callable[..., Any]] = {}
+        self._generation = 0
+        self._looked_mono_ns = 0
+        self._retiring: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def call(
+        self, method: str, request: Message, response_type: type[Response], *, timeout_s: float
+    ) -> Response:
+        """One request, one response; raises the SnavioError that the other end raised."""
+        answer = await self.call_raw(method, request.SerializeToString(), timeout_s=timeout_s)
+        try:
+            return response_type.FromString(answer)
+        except DecodeError:
+            raise IntegrityError(f"The answer of {method} cannot be read.", reason="malformed") from None
+
+    async def call_raw(self, method: str, request: bytes, *, timeout_s: float) -> bytes:
+        """The same with both messages as they are on the wire."""
+        channel = self._current()
+        unary = self._unary.get(method)
+        if unary is None:
+            unary = self._unary[method] = channel.unary_unary(method)
+        try:
+            answer: bytes = await unary(request, timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            raise error_of(error) from None
+        return answer
+
+    def stream(self, method: str) -> Any:
+        """A bidirectional stream of raw bytes: a `grpc.aio.StreamStreamCall`.
+
+        Its errors are gRPC's; `status.error_of` reads them. Whoever keeps one open compares `generation`
+        now and then: after a renewal the server refuses the old certificate once it has expired.
+        """
+        return self._current().stream_stream(method)()
+
+    def generation(self) -> int:
+        """Grows with every renewal of the certificate that this channel has followed."""
+        self._current()
+        return self._generation
+
+    async def close(self) -> None:
+        """Cancel what is under way and let go of every connection."""
+        self._closed = True
+        retiring = list(self._retiring)
+        for task in retiring:
+            task.cancel()
+        await asyncio.gather(*retiring, return_exceptions=True)
+        channel, self._channel = self._channel, None
+        self._unary = {}
+        if channel is not None:
+            await channel.close()
+
+    def _current(self) -> Any:
+        if self._closed:
+            raise Unavailable(f"The channel to {self.service} is closed.", reason="closed")
+        now = self._clock.mono_ns()
+        if self._channel is None:
+            # Reading at the first use, not before: three small files, once.
+            self._watch = CertificateWatch(self._files)
+            self._looked_mono_ns = now
+            self._open(self._watch.bundle)
+        elif now - self._looked_mono_ns >= _LOOK_INTERVAL_NS:
+            self._looked_mono_ns = now
+            assert self._watch is not None
+            renewed = self._watch.renewed()
+            if renewed is not None:
+                self._retire(self._channel)
+                self._open(renewed)
+        return self._channel
+
+    def _open(self, bundle: Bundle) -> None:
+        self._channel = grpc.aio.secure_channel(
+            self.address, channel_credentials(bundle), options=self._options
+        )
+        self._unary = {}
+        self._generation += 1
+
+    def _retire(self, channel: Any) -> None:
+        task = asyncio.get_running_loop().create_task(self._close_gently(channel), name="retire channel")
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
+
+    async def _close_gently(self, channel: Any) -> None:
+        try:
+            await channel.close(self._retire_grace_s)
+        finally:
+            # Cancelled while waiting: the connection must still not outlive us.
+            await channel.close()
+
+
+def _options(name: str) -> Options:
+    return (
+        *COMMON_OPTIONS,
+        ("grpc.ssl_target_name_override", name),
+        ("grpc.enable_retries", 0),
+        # A proxy from the environment could only see ciphertext, and would break every call to loopback.
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.service_config_disable_resolution", 1),
+        # Connections are pooled per process by address; after a renewal we want a new one.
+        ("grpc.use_local_subchannel_pool", 1),
+        # A service that restarts is back within seconds, and so are we.
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 2000),
+        ("grpc.min_reconnect_backoff_ms", 5000),
+    )

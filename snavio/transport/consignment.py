@@ -1,0 +1,53 @@
+"""The part of one batch that travels to one next hop, tied to the batch's ledger.
+
+Never decides: it translates the hop's answers, and turns silence into the verdict that silence allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from snavio.domain.verdict import Verdict
+from snavio.native import Ledger, Reply
+
+RETRY_AFTER_MS = 250
+
+
+class LedgerConsignment:
+    """See `snavio.ports.queue.Consignment`. `answer` gets serialised Verdicts for the batch's sender."""
+
+    __slots__ = ("_answer", "_ledger", "_part", "body", "count", "deadline_mono_ns")
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        part: int,
+        *,
+        count: int,
+        body: bytes,
+        deadline_mono_ns: int,
+        answer: Callable[[bytes], None],
+    ) -> None:
+        self._ledger = ledger
+        self._part = part
+        self._answer = answer
+        self.count = count
+        self.body = body
+        self.deadline_mono_ns = deadline_mono_ns
+
+    def settle(self, offset: int, reply: Reply) -> None:
+        """Pass the hop's answer on, in the batch's own numbering."""
+        frame = self._ledger.merge(self._part, offset, reply)
+        if frame:
+            self._answer(frame)
+
+    def lost(self, *, written: bool, cause: str) -> None:
+        """What was never written was not delivered; of what was written nobody knows."""
+        verdict = Verdict.OUTCOME_UNKNOWN if written else Verdict.DELIVERY_FAILURE
+        self.refuse(verdict, cause)
+
+    def refuse(self, verdict: Verdict, cause: str, *, retry_after_ms: int = RETRY_AFTER_MS) -> None:
+        """Close every command that is still open with `verdict`."""
+        frame = self._ledger.close_part(self._part, 0, self.count, verdict, retry_after_ms, cause)
+        if frame:
+            self._answer(frame)

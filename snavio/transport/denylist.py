@@ -1,0 +1,32 @@
+"""Feeds the gate with the serials that Signer has revoked.
+
+Never forgets a serial while the process lives.
+"""
+
+from __future__ import annotations
+
+from snavio.clock import Clock
+from snavio.transport.channel import MeshChannel
+from snavio.transport.gate import Gate
+from snavio.transport.pull import Pull
+from snavio.v1.signer_pb2 import DenylistRequest, DenylistResponse
+
+CALL_SECONDS = 2.0
+
+
+def denylist_pull(signer: MeshChannel, gate: Gate, *, clock: Clock, interval_s: float) -> Pull:
+    """A pull that keeps `gate` up to date."""
+    version = 0
+
+    async def refresh() -> None:
+        nonlocal version
+        answer = await signer.call(
+            "/snavio.v1.Signer/Denylist",
+            DenylistRequest(since_version=version),
+            DenylistResponse,
+            timeout_s=CALL_SECONDS,
+        )
+        gate.revoke(answer.serial)
+        version = answer.version
+
+    return Pull("denylist", refresh, clock=clock, interval_s=interval_s)

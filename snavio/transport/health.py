@@ -1,0 +1,127 @@
+"""What a server tells about itself: whether it serves (gRPC health) and what it offers (gRPC reflection).
+
+Never says SERVING again once it drains, and never keeps a drain waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from importlib import import_module
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+from snavio.errors import BadRequest, NotFound
+from snavio.transport.call import Call
+from snavio.transport.methods import Methods
+
+HEALTH: Final = "grpc.health.v1.Health"
+REFLECTION: Final = "grpc.reflection.v1alpha.ServerReflection"
+
+_Status = health_pb2.HealthCheckResponse
+
+
+class Health:
+    """The health of one server: one answer for it and for each of its services.
+
+    gRPC's own servicer is not used because its watchers hold a drain until the grace is over.
+    """
+
+    def __init__(self, services: tuple[str, ...]) -> None:
+        self._services = frozenset(("", *services))
+        self._serving = True
+        self._closed = False
+        self._changed = asyncio.Event()
+
+    def register(self, methods: Methods) -> None:
+        """Serve the health methods."""
+        methods.unary(f"/{HEALTH}/Check", self._check, health_pb2.HealthCheckRequest)
+        methods.unary(f"/{HEALTH}/List", self._list, health_pb2.HealthListRequest)
+        methods.stream_raw(f"/{HEALTH}/Watch", self._watch)
+
+    def set_serving(self, serving: bool) -> None:
+        """Say whether the server serves; ignored after `close`."""
+        if not self._closed and serving != self._serving:
+            self._serving = serving
+            self._wake()
+
+    def close(self) -> None:
+        """NOT_SERVING, for good."""
+        self.set_serving(False)
+        self._closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _status(self, service: str) -> Any:
+        if service not in self._services:
+            return _Status.SERVICE_UNKNOWN
+        return _Status.SERVING if self._serving else _Status.NOT_SERVING
+
+    async def _check(self, request: Any, _call: Call) -> Any:
+        status = self._status(request.service)
+        if status == _Status.SERVICE_UNKNOWN:
+            raise NotFound("No such service here.", reason="unknown-service")
+        return _Status(status=status)
+
+    async def _list(self, _request: Any, _call: Call) -> Any:
+        return health_pb2.HealthListResponse(
+            statuses={service: _Status(status=self._status(service)) for service in self._services}
+        )
+
+    async def _watch(self, call: Call) -> None:
+        message = await call.read()
+        if message is None:
+            return
+        service = _parsed(health_pb2.HealthCheckRequest, message).service
+        told = None
+        while True:
+            changed, status = self._changed, self._status(service)
+            if status != told:
+                told = status
+                await call.write(_Status(status=status).SerializeToString())
+            if self._closed or call.draining.is_set():
+                return
+            await _first(changed, call.draining)
+
+
+def register_reflection(methods: Methods) -> None:
+    """Serve the descriptors of every service that `methods` has, health and reflection included."""
+    services = methods.services()
+    for service in services:
+        package, _, name = service.rpartition(".")
+        if package == "snavio.v1":
+            # One service per file, named for it. A server on raw bytes may not have imported its own.
+            import_module(f"snavio.v1.{name.lower()}_pb2")
+    servicer = reflection.aio.ReflectionServicer(service_names=(*services, REFLECTION))
+
+    async def info(call: Call) -> None:
+        async def requests() -> AsyncIterator[Any]:
+            while (message := await call.read()) is not None:
+                yield _parsed(reflection_pb2.ServerReflectionRequest, message)
+
+        async for response in servicer.ServerReflectionInfo(requests(), call.context):
+            await call.write(response.SerializeToString())
+
+    methods.stream_raw(f"/{REFLECTION}/ServerReflectionInfo", info)
+
+
+def _parsed(kind: Any, message: bytes) -> Any:
+    try:
+        return kind.FromString(message)
+    except DecodeError:
+        raise BadRequest("The request cannot be read.", reason="malformed") from None
+
+
+async def _first(*events: asyncio.Event) -> None:
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

@@ -1,0 +1,32 @@
+"""The bounds and timings that both ends of every mesh connection agree on.
+
+Never leaves to gRPC's defaults what an attacker or a dead peer could stretch.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# A mesh batch is at most 1 MiB + 64 KiB; the rest is room for verdicts, pages of changes and receipts.
+MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024
+
+KEEPALIVE_INTERVAL_S: Final = 20.0
+KEEPALIVE_TIMEOUT_S: Final = 10.0
+# A server closes connections that ping more often than this; half the interval, so a late timer is forgiven.
+MIN_PING_INTERVAL_S: Final = 10.0
+# A client that never finishes its TLS handshake holds a socket only this long.
+HANDSHAKE_TIMEOUT_S: Final = 10.0
+
+Options = tuple[tuple[str, int | str], ...]
+
+COMMON_OPTIONS: Final[Options] = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    # gRPC compares a message with the limit before it inflates it, so 4 MiB of gzip would become 4 GiB
+    # in memory. Nothing is inflated here; a compressed message fails as the malformed bytes it is.
+    ("grpc.per_message_decompression", 0),
+    ("grpc.compression_enabled_algorithms_bitset", 1),
+    ("grpc.keepalive_time_ms", round(KEEPALIVE_INTERVAL_S * 1000)),
+    ("grpc.keepalive_timeout_ms", round(KEEPALIVE_TIMEOUT_S * 1000)),
+    ("grpc.keepalive_permit_without_calls", 1),
+)

@@ -1,0 +1,93 @@
+"""What a server can do: methods with their handlers, all on raw bytes.
+
+Never takes a method without a row in the authorisation table, nor two handlers for one method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol, Self, TypeVar
+
+from google.protobuf.message import DecodeError
+
+from snavio.errors import BadRequest
+from snavio.transport.authorisation import TABLE
+from snavio.transport.call import Call
+
+
+class Message(Protocol):
+    """What we need of a protobuf message."""
+
+    def SerializeToString(self) -> bytes:  # noqa: N802
+        """The bytes for the wire."""
+        ...
+
+    @classmethod
+    def FromString(cls, s: bytes, /) -> Self:  # noqa: N802
+        """The message behind bytes from the wire."""
+        ...
+
+
+Request = TypeVar("Request", bound=Message)
+Response = TypeVar("Response", bound=Message)
+
+UnaryHandler = Callable[[bytes, Call], Awaitable[bytes]]
+StreamHandler = Callable[[Call], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One method; exactly one of the handlers is set."""
+
+    name: str
+    unary: UnaryHandler | None = None
+    stream: StreamHandler | None = None
+
+
+class Methods:
+    """Collects handlers. Methods look like `/snavio.v1.Signer/TenantConfig`."""
+
+    def __init__(self) -> None:
+        self._methods: dict[str, Method] = {}
+
+    def unary(
+        self,
+        method: str,
+        handler: Callable[[Request, Call], Awaitable[Response]],
+        request_type: type[Request],
+    ) -> None:
+        """Serve a method with one request and one response; unreadable requests are BadRequest."""
+
+        async def on_bytes(request: bytes, call: Call) -> bytes:
+            try:
+                message = request_type.FromString(request)
+            except DecodeError:
+                raise BadRequest(f"The request of {method} cannot be read.", reason="malformed") from None
+            return (await handler(message, call)).SerializeToString()
+
+        self.unary_raw(method, on_bytes)
+
+    def unary_raw(self, method: str, handler: UnaryHandler) -> None:
+        """Serve a method with one request and one response, both as they are on the wire."""
+        self.add(Method(method, unary=handler))
+
+    def stream_raw(self, method: str, handler: StreamHandler) -> None:
+        """Serve a bidirectional stream; the handler uses `call.read` and `call.write`, and returns at the end."""
+        self.add(Method(method, stream=handler))
+
+    def services(self) -> tuple[str, ...]:
+        """Full names of the services that have a method here."""
+        return tuple(sorted({name.split("/")[1] for name in self._methods}))
+
+    def __iter__(self) -> Iterator[Method]:
+        return iter(self._methods.values())
+
+    def add(self, method: Method) -> None:
+        """Serve `method`; ValueError if it has no row in the table, or a handler already."""
+        # A method without a row would be refused for everybody; better not to start.
+        if method.name not in TABLE:
+            raise ValueError(f"{method.name} has no row in the authorisation table")
+        if method.name in self._methods:
+            raise ValueError(f"{method.name} has a handler already")
+        self._methods[method.name] = method

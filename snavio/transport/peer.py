@@ -1,0 +1,67 @@
+"""Who is at the other end of a connection, read from what TLS has verified and from nothing else.
+
+Never takes an identity from metadata, from a message, or from a certificate with more than one SPIFFE id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from cryptography import x509
+
+from snavio.domain.identity import Identity, parse_identity
+from snavio.errors import BadRequest, Unauthenticated
+from snavio.pki import not_after_unix_ns, serial_of
+
+_REMEMBERED_CERTIFICATES: Final = 4096
+_REMEMBERED_IDENTITIES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A verified caller and the certificate it came with."""
+
+    identity: Identity
+    # Lower-case hex without leading zeros, as on the denylist.
+    cert_serial: str
+    not_after_unix_ns: int
+
+
+class Peers:
+    """Turns gRPC's auth contexts into peers of one trust domain."""
+
+    def __init__(self, *, trust_domain: str) -> None:
+        def identity(uri: bytes) -> Identity:
+            return parse_identity(uri.decode("ascii"), trust_domain=trust_domain)
+
+        # Parsing a certificate costs more than the rest of a small call. Only certificates that TLS has
+        # verified get here, so an outsider cannot churn the memory.
+        self._certificate = lru_cache(maxsize=_REMEMBERED_CERTIFICATES)(_serial_and_end)
+        self._identity = lru_cache(maxsize=_REMEMBERED_IDENTITIES)(identity)
+
+    def peer(self, auth_context: Mapping[str, Iterable[bytes]]) -> Peer:
+        """The caller behind an auth context; Unauthenticated `no-identity` unless there is exactly one."""
+        # gRPC leaves peer_spiffe_id out for a certificate with two SPIFFE URIs, though TLS accepted it.
+        spiffe_ids = tuple(auth_context.get("peer_spiffe_id", ()))
+        pems = tuple(auth_context.get("x509_pem_cert", ()))
+        if len(spiffe_ids) != 1 or len(pems) != 1:
+            raise _no_identity()
+        try:
+            serial, not_after = self._certificate(pems[0])
+            return Peer(self._identity(spiffe_ids[0]), serial, not_after)
+        except (BadRequest, ValueError):
+            raise _no_identity() from None
+
+
+def _no_identity() -> Unauthenticated:
+    return Unauthenticated(
+        "The certificate does not carry exactly one identity of this mesh.", reason="no-identity"
+    )
+
+
+def _serial_and_end(pem: bytes) -> tuple[str, int]:
+    certificate = x509.load_pem_x509_certificate(pem)
+    return serial_of(certificate), not_after_unix_ns(certificate)

@@ -1,0 +1,83 @@
+"""Keeps something fresh by asking its authority again and again, one request at a time.
+
+Never pushes and never overlaps; jitter only shortens the pause, so that it cannot stretch a revocation bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from snavio.clock import Clock
+from snavio.errors import SnavioError, Unavailable
+
+
+class Pull:
+    """Calls `refresh` at start and then about every `interval_s`."""
+
+    def __init__(
+        self, name: str, refresh: Callable[[], Awaitable[None]], *, clock: Clock, interval_s: float
+    ) -> None:
+        self._name = name
+        self._refresh = refresh
+        self._clock = clock
+        self._interval_s = interval_s
+        self._nudged = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._read_mono_ns: int | None = None
+        self._log = structlog.get_logger().bind(pull=name)
+
+    @property
+    def read_mono_ns(self) -> int | None:
+        """When the last successful request was sent; None before the first."""
+        return self._read_mono_ns
+
+    def age_ns(self) -> int | None:
+        """How old the data is, counted from when the authority was asked."""
+        return None if self._read_mono_ns is None else self._clock.mono_ns() - self._read_mono_ns
+
+    async def start(self, *, within_s: float) -> None:
+        """Succeed once within `within_s`, or raise Unavailable; then go on in the background."""
+        try:
+            async with asyncio.timeout(within_s):
+                while not await self._once():
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise Unavailable(f"{self._name} could not be read within {within_s:.0f} s.") from None
+        self._task = asyncio.create_task(self._run(), name=f"pull {self._name}")
+
+    async def stop(self) -> None:
+        """End the background work."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    def nudge(self) -> None:
+        """Ask again now instead of at the end of the pause; many nudges are one."""
+        self._nudged.set()
+
+    async def _run(self) -> None:
+        while True:
+            pause = self._interval_s * random.uniform(0.8, 1.0)  # noqa: S311 spreads load, hides nothing
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._nudged.wait()
+            self._nudged.clear()
+            if not await self._once():
+                # A dead authority must not be hammered by nudges.
+                await asyncio.sleep(min(pause, 0.25))
+
+    async def _once(self) -> bool:
+        sent = self._clock.mono_ns()
+        try:
+            await self._refresh()
+        except SnavioError as error:
+            self._log.warning("pull failed", reason=error.reason, message=str(error))
+            return False
+        self._read_mono_ns = sent
+        return True

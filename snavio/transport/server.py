@@ -1,0 +1,181 @@
+"""A mesh server: mTLS on one port, every method behind the guard, and an orderly end.
+
+Never listens without TLS, never serves a call without identity, right and valid certificate, and never
+shares its port unless told to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import grpc
+
+from snavio.clock import Clock
+from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
+from snavio.errors import StateError
+from snavio.transport.call import Call
+from snavio.transport.credentials import CertificateFiles, server_credentials
+from snavio.transport.gate import Gate
+from snavio.transport.guard import Guard, guarded_peer
+from snavio.transport.health import Health, register_reflection
+from snavio.transport.limits import COMMON_OPTIONS, HANDSHAKE_TIMEOUT_S, MIN_PING_INTERVAL_S, Options
+from snavio.transport.methods import Method, Methods, StreamHandler, UnaryHandler
+from snavio.transport.peer import Peers
+from snavio.transport.status import DRAINING, REASON_KEY
+
+__all__ = ["Call", "MeshServer", "Methods"]
+
+# Streams of one connection; more wait in the client.
+_MAX_STREAMS_PER_CONNECTION: Final = 1024
+# For streams to notice their age and finish what they have in flight.
+_FINISHING_S: Final = 30.0
+
+
+class MeshServer:
+    """Serves `methods`, health and reflection.
+
+    Health says SERVING from the start on; a server that must load something first is told
+    `set_serving(False)` before.
+    """
+
+    def __init__(
+        self,
+        *,
+        listen: str,
+        files: CertificateFiles,
+        methods: Methods,
+        gate: Gate,
+        clock: Clock,
+        trust_domain: str = DEFAULT_TRUST_DOMAIN,
+        max_connection_age_s: float = 3600.0,
+        max_concurrent_calls: int = 4096,
+        unary_limit_s: float = 60.0,
+        reuse_port: bool = False,
+    ) -> None:
+        self._listen = listen
+        self._files = files
+        self._methods = methods
+        self._gate = gate
+        self._clock = clock
+        self._guard = Guard(peers=Peers(trust_domain=trust_domain), gate=gate)
+        self._max_age_s = max_connection_age_s
+        self._max_concurrent_calls = max_concurrent_calls
+        self._unary_limit_s = unary_limit_s
+        self._reuse_port = reuse_port
+        self._health = Health(methods.services())
+        self._draining = asyncio.Event()
+        # Bounded by max_concurrent_calls.
+        self._streams: set[asyncio.Event] = set()
+        self._server: Any = None
+
+    async def start(self) -> int:
+        """Listen; the port. StateError if the address is taken or the certificate files cannot be used."""
+        if self._server is not None:
+            raise StateError("This server was started before.", reason="started")
+        everything = Methods()
+        for method in self._methods:
+            everything.add(method)
+        self._health.register(everything)
+        register_reflection(everything)
+        server = grpc.aio.server(
+            handlers=(_Handlers({method.name: self._handler(method) for method in everything}),),
+            interceptors=(self._guard,),
+            options=self._options(),
+            maximum_concurrent_rpcs=self._max_concurrent_calls,
+        )
+        try:
+            port: int = server.add_secure_port(self._listen, server_credentials(self._files))
+        except RuntimeError:
+            raise StateError(
+                f"Cannot listen on {self._listen}: the address is taken, or is not one of this machine.",
+                reason="address-taken",
+            ) from None
+        await server.start()
+        self._server = server
+        return port
+
+    def set_serving(self, serving: bool) -> None:
+        """What health answers for this server and all of its services. Ignored once draining."""
+        self._health.set_serving(serving)
+
+    async def drain(self, grace_s: float) -> None:
+        """End in order: health says NOT_SERVING, streams are told, new calls are refused, the rest finishes.
+
+        Calls that are still running after `grace_s` are cancelled. May be called again, also to hurry.
+        """
+        self._health.close()
+        self._draining.set()
+        for stream in self._streams:
+            stream.set()
+        if self._server is not None:
+            await self._server.stop(grace_s)
+
+    def _handler(self, method: Method) -> Any:
+        if method.unary is not None:
+            return grpc.unary_unary_rpc_method_handler(self._unary(method.unary))
+        assert method.stream is not None
+        return grpc.stream_stream_rpc_method_handler(self._stream(method.stream))
+
+    def _unary(self, handler: UnaryHandler) -> Any:
+        async def behaviour(request: bytes, context: Any) -> bytes:
+            call = self._call(context, self._draining)
+            remaining = call.remaining_s()
+            limit = self._unary_limit_s if remaining is None else min(remaining, self._unary_limit_s)
+            # A caller without a deadline must not be able to keep a handler waiting for ever.
+            async with asyncio.timeout(limit):
+                return await handler(request, call)
+
+        return behaviour
+
+    def _stream(self, handler: StreamHandler) -> Any:
+        async def behaviour(_requests: Any, context: Any) -> None:
+            draining = asyncio.Event()
+            if self._draining.is_set():
+                draining.set()
+            call = self._call(context, draining)
+            self._streams.add(draining)
+            # The connection's maximum age alone would cut a stream off with batches in flight.
+            ageing = asyncio.get_running_loop().call_later(self._max_age_s, draining.set)
+            try:
+                await handler(call)
+            finally:
+                ageing.cancel()
+                self._streams.discard(draining)
+                await call.release()
+            if draining.is_set():
+                # Lets the peer tell "come again elsewhere" from "done".
+                context.set_trailing_metadata(((REASON_KEY, DRAINING),))
+
+        return behaviour
+
+    def _call(self, context: Any, draining: asyncio.Event) -> Call:
+        return Call(
+            peer=guarded_peer(),
+            context=context,
+            gate=self._gate,
+            draining=draining,
+            received_mono_ns=self._clock.mono_ns(),
+        )
+
+    def _options(self) -> Options:
+        return (
+            *COMMON_OPTIONS,
+            ("grpc.so_reuseport", int(self._reuse_port)),
+            ("grpc.max_concurrent_streams", _MAX_STREAMS_PER_CONNECTION),
+            ("grpc.server_handshake_timeout_ms", round(HANDSHAKE_TIMEOUT_S * 1000)),
+            ("grpc.http2.min_ping_interval_without_data_ms", round(MIN_PING_INTERVAL_S * 1000)),
+            ("grpc.max_connection_age_ms", round(self._max_age_s * 1000)),
+            # A stream that began just before its connection's age was reached still gets its own full age.
+            ("grpc.max_connection_age_grace_ms", round((self._max_age_s + _FINISHING_S) * 1000)),
+        )
+
+
+class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Every method of one server by its full name."""
+
+    def __init__(self, handlers: dict[str, Any]) -> None:
+        self._handlers = handlers
+
+    def service(self, handler_call_details: Any) -> Any:
+        return self._handlers.get(handler_call_details.method)

@@ -1,0 +1,130 @@
+"""Errors on the wire: the one place where a SnavioError becomes a gRPC status, and where one is read back.
+
+Never shows a caller the text of an error that was not written for callers.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import grpc
+
+from snavio.errors import (
+    BadRequest,
+    Conflict,
+    IntegrityError,
+    NotAllowed,
+    NotFound,
+    Saturated,
+    SnavioError,
+    Unauthenticated,
+    Unavailable,
+)
+
+REASON_KEY: Final = "snavio-reason"
+RETRY_AFTER_KEY: Final = "snavio-retry-after-ms"
+
+DEADLINE_EXCEEDED: Final = "deadline-exceeded"
+OVERSIZED: Final = "oversized"
+DRAINING: Final = "draining"
+
+# What gRPC itself refuses for load comes without a hint.
+_DEFAULT_RETRY_AFTER_MS: Final = 1000
+_MAX_RETRY_AFTER_MS: Final = 86_400_000
+_REASON: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_MAX_DETAIL_CHARACTERS: Final = 512
+
+# Reasons that have a status of their own, whatever the class of the error.
+_CODE_BY_REASON: Final = {DEADLINE_EXCEEDED: grpc.StatusCode.DEADLINE_EXCEEDED}
+_CODE_BY_CLASS: Final = (
+    (BadRequest, grpc.StatusCode.INVALID_ARGUMENT),
+    (Unauthenticated, grpc.StatusCode.UNAUTHENTICATED),
+    (NotAllowed, grpc.StatusCode.PERMISSION_DENIED),
+    (NotFound, grpc.StatusCode.NOT_FOUND),
+    (Conflict, grpc.StatusCode.ALREADY_EXISTS),
+    (Saturated, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (Unavailable, grpc.StatusCode.UNAVAILABLE),
+    (IntegrityError, grpc.StatusCode.DATA_LOSS),
+)
+_CLASS_BY_CODE: Final[dict[Any, type[SnavioError]]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: BadRequest,
+    grpc.StatusCode.OUT_OF_RANGE: BadRequest,
+    grpc.StatusCode.PERMISSION_DENIED: NotAllowed,
+    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
+    grpc.StatusCode.NOT_FOUND: NotFound,
+    grpc.StatusCode.UNIMPLEMENTED: NotFound,
+    grpc.StatusCode.ALREADY_EXISTS: Conflict,
+    grpc.StatusCode.FAILED_PRECONDITION: Conflict,
+    grpc.StatusCode.ABORTED: Conflict,
+    grpc.StatusCode.UNAVAILABLE: Unavailable,
+    grpc.StatusCode.DEADLINE_EXCEEDED: Unavailable,
+    grpc.StatusCode.CANCELLED: Unavailable,
+    grpc.StatusCode.DATA_LOSS: IntegrityError,
+}
+# Reasons for statuses that gRPC made, which carry no reason of ours.
+_REASON_BY_CODE: Final = {
+    grpc.StatusCode.UNIMPLEMENTED: "unknown-method",
+    grpc.StatusCode.DEADLINE_EXCEEDED: DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED: "cancelled",
+}
+
+
+async def abort(context: Any, error: SnavioError) -> None:
+    """End a call with the status of `error`; always raises gRPC's AbortError."""
+    code = code_of(error)
+    if code is grpc.StatusCode.INTERNAL:
+        await abort_internal(context)
+    reason = error.reason if _REASON.fullmatch(error.reason) else type(error).reason
+    metadata: tuple[tuple[str, str], ...] = ((REASON_KEY, reason),)
+    if isinstance(error, Saturated):
+        metadata += ((RETRY_AFTER_KEY, str(max(0, min(error.retry_after_ms, _MAX_RETRY_AFTER_MS)))),)
+    await context.abort(code, str(error)[:_MAX_DETAIL_CHARACTERS], metadata)
+
+
+async def abort_internal(context: Any) -> None:
+    """End a call without a word on why; always raises gRPC's AbortError."""
+    await context.abort(grpc.StatusCode.INTERNAL, "internal error", ((REASON_KEY, "internal"),))
+
+
+def code_of(error: SnavioError) -> Any:
+    """The gRPC status code of `error`; INTERNAL where its text is not for callers.
+
+    State errors name paths, and a bare SnavioError says what only we should know.
+    """
+    by_reason = _CODE_BY_REASON.get(error.reason)
+    if by_reason is not None:
+        return by_reason
+    for kind, code in _CODE_BY_CLASS:
+        if isinstance(error, kind):
+            return code
+    return grpc.StatusCode.INTERNAL
+
+
+def error_of(rpc_error: Any) -> SnavioError:
+    """The SnavioError that the other end raised, or the one that gRPC's own failure amounts to."""
+    code = rpc_error.code()
+    message = rpc_error.details() or code.name.lower()
+    metadata = {str(key): value for key, value in rpc_error.trailing_metadata() or ()}
+    reason = _text(metadata.get(REASON_KEY))
+    if reason is not None and not _REASON.fullmatch(reason):
+        reason = None
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        # gRPC has one status for a message over the limit and for too many calls. Only the second may be
+        # tried again, and only the words tell them apart; a test holds them.
+        if reason is None and "larger than max" in message:
+            return BadRequest("The message is larger than the mesh allows.", reason=OVERSIZED)
+        return Saturated(message, retry_after_ms=_retry_after_ms(metadata), reason=reason)
+    kind = _CLASS_BY_CODE.get(code, SnavioError)
+    return kind(message, reason=reason or _REASON_BY_CODE.get(code))
+
+
+def _retry_after_ms(metadata: dict[str, Any]) -> int:
+    text = _text(metadata.get(RETRY_AFTER_KEY))
+    if text is None or not text.isascii() or not text.isdigit() or len(text) > 9:
+        return _DEFAULT_RETRY_AFTER_MS
+    return min(int(text), _MAX_RETRY_AFTER_MS)
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

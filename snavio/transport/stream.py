@@ -1,0 +1,132 @@
+"""The serving end of a batch stream: Hello first, then a window of batches, answered in any order and in parts.
+
+Never reads a batch that it has no place for, and never ends a stream before what it has read is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from google.protobuf.message import DecodeError
+
+from snavio.clock import Clock
+from snavio.domain.verdict import Verdict
+from snavio.errors import BadRequest, Unauthenticated
+from snavio.transport.gate import Gate
+from snavio.transport.server import Call
+from snavio.v1.batch_pb2 import Batch, Hello, Limits, Verdicts
+
+WIRE_VERSIONS = frozenset({1})
+# Inside the mesh a batch carries run headers beside a producer's full batch.
+MESH_BATCH_BYTES = (1 << 20) + (64 << 10)
+MESH_BATCH_COMMANDS = 4000
+HELLO_SECONDS = 10.0
+FINISH_SECONDS = 10.0
+
+
+class BatchStream:
+    """One stream of one peer. `reply` may be called from anywhere on the loop."""
+
+    def __init__(self, call: Call, *, gate: Gate, window: int = 16) -> None:
+        self._call = call
+        self._gate = gate
+        self._window = window
+        self._open = 0
+        self._turn = asyncio.Event()
+        self._replies: asyncio.Queue[bytes] = asyncio.Queue()
+        self._writer: asyncio.Task[None] | None = None
+
+    async def greet(self, answer: Hello) -> Hello:
+        """Exchange Hellos; BadRequest when the peer speaks another version or no Hello at all."""
+        async with asyncio.timeout(HELLO_SECONDS):
+            frame = await self._call.read()
+        if frame is None:
+            raise BadRequest("The stream ended before its Hello.", reason="no-hello")
+        hello = read_hello(frame)
+        await self._call.write(Verdicts(hello=answer).SerializeToString())
+        self._writer = asyncio.create_task(self._write())
+        return hello
+
+    async def batches(self) -> AsyncIterator[bytes]:
+        """Frames, one at a time, while there is a place in the window.
+
+        The peer's certificate is checked again for every one of them: gRPC goes on serving a connection
+        whose certificate has expired or was revoked since the handshake.
+        """
+        while True:
+            while self._open >= self._window:
+                self._turn.clear()
+                await self._turn.wait()
+            frame = await self._call.read()
+            if frame is None:
+                return
+            fault = self._gate.check(self._call.peer)
+            if fault is not Verdict.UNDECIDED:
+                raise Unauthenticated("The peer's certificate is not valid any more.", reason=fault.reason)
+            self._open += 1
+            yield frame
+
+    def reply(self, frame: bytes, final: bool) -> None:
+        """Send an answer; `final` frees the batch's place. An empty frame only does that."""
+        if frame:
+            self._replies.put_nowait(frame)
+        if final:
+            self._open -= 1
+            self._turn.set()
+
+    async def finish(self) -> None:
+        """Wait, within bounds, until everything read is answered and everything answered is written."""
+        writer = self._writer
+        if writer is None:
+            return
+        try:
+            async with asyncio.timeout(FINISH_SECONDS):
+                while self._open > 0 and not writer.done():
+                    self._turn.clear()
+                    waiting = asyncio.ensure_future(self._turn.wait())
+                    await asyncio.wait({waiting, writer}, return_when=asyncio.FIRST_COMPLETED)
+                    waiting.cancel()
+                if not writer.done():
+                    await self._replies.join()
+        except TimeoutError:
+            pass
+        finally:
+            writer.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await writer
+
+    async def _write(self) -> None:
+        while True:
+            frame = await self._replies.get()
+            await self._call.write(frame)
+            self._replies.task_done()
+
+
+def read_hello(frame: bytes) -> Hello:
+    """The Hello that a stream opens with; BadRequest when it is none, or of a version we do not speak."""
+    # Every streamed message keeps its Hello in field 1, so one parser serves them all.
+    try:
+        opening = Batch.FromString(frame)
+    except DecodeError:
+        raise BadRequest("The stream did not open with a Hello.", reason="no-hello") from None
+    if not opening.HasField("hello"):
+        raise BadRequest("The stream did not open with a Hello.", reason="no-hello")
+    hello: Hello = opening.hello
+    if hello.wire_version not in WIRE_VERSIONS:
+        raise BadRequest(f"Wire version {hello.wire_version} is not spoken here.", reason="wire-version")
+    return hello
+
+
+def mesh_hello(clock: Clock, *, in_flight: int) -> Hello:
+    """How a service inside the mesh answers a Hello."""
+    return Hello(
+        wire_version=max(WIRE_VERSIONS),
+        server_unix_ns=clock.unix_ns(),
+        limits=Limits(
+            max_batch_bytes=MESH_BATCH_BYTES,
+            max_batch_commands=MESH_BATCH_COMMANDS,
+            max_batches_in_flight=in_flight,
+        ),
+    )

@@ -1,0 +1,87 @@
+"""A whole mesh of real processes for tests and benchmarks, with a demo tenant registered."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, Kind
+from snavio.launcher import MeshProcesses
+from snavio.sdk import Consumer, Producer
+from snavio.sdk.operator import Operator
+
+TENANT = "acme"
+TARGET = "discord-bot"
+NAME = "notify-user"
+TOPIC = f"{TENANT}/{TARGET}"
+SOURCE = f"{TENANT}/billing"
+
+
+@dataclass(frozen=True, slots=True)
+class DemoMesh:
+    """A running mesh; `acme/billing` may send `notify-user` to `discord-bot`, which `acme/bot` consumes."""
+
+    processes: MeshProcesses
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        return self.processes.addresses
+
+    def certificates(self, name: str) -> Path:
+        return self.processes.state_dir / "certs" / name
+
+    def operator(self) -> Operator:
+        return Operator(
+            signer_address=self.addresses["signer"],
+            registry_address=self.addresses["registry"],
+            certificates=self.certificates("operator-admin"),
+        )
+
+    def producer(self, service: str = "billing") -> Producer:
+        return Producer(
+            shield=self.addresses["shield"],
+            signer=self.addresses["signer"],
+            certificates=self.certificates(f"{TENANT}-{service}"),
+        )
+
+    def consumer(self, service: str = "bot", *, topic: str = TOPIC, visibility_s: float = 30.0) -> Consumer:
+        return Consumer(
+            mailbox=self.addresses["mailbox"],
+            topic=topic,
+            certificates=self.certificates(f"{TENANT}-{service}"),
+            visibility_s=visibility_s,
+        )
+
+    async def register_service(self, operator: Operator, service: str) -> None:
+        """A service of the demo tenant, with a certificate folder."""
+        await operator.register_service(TENANT, service)
+        identity = Identity(DEFAULT_TRUST_DOMAIN, Kind.SERVICE, service, TENANT)
+        await operator.certify(identity, self.certificates(f"{TENANT}-{service}"))
+
+    async def register(self) -> None:
+        """The demo tenant."""
+        async with self.operator() as operator:
+            await operator.create_tenant(TENANT)
+            for service in ("billing", "bot"):
+                await self.register_service(operator, service)
+            await operator.claim_target(TARGET, TENANT)
+            await operator.put_route(TARGET, NAME)
+            await operator.grant(SOURCE, TARGET, NAME)
+
+
+@asynccontextmanager
+async def demo_mesh(
+    folder: Path, *, settings: dict[str, dict[str, object]] | None = None
+) -> AsyncIterator[DemoMesh]:
+    """Start a mesh in `folder`, register the demo tenant, and stop everything at the end."""
+    fast_pulls: dict[str, dict[str, object]] = {"mesh": {"pull_interval_ms": 100}}
+    processes = MeshProcesses(folder, settings={**fast_pulls, **(settings or {})})
+    processes.start()
+    try:
+        mesh = DemoMesh(processes)
+        await mesh.register()
+        yield mesh
+    finally:
+        processes.stop()
