@@ -3,7 +3,16 @@
 // native-a1 adds its modules (admission, command, nonces, timestamp) below this line.
 
 // native-a2: decisions about whole batches.
+pub mod arbitration;
+pub mod bundle;
+pub mod dispatch;
+pub mod docket;
+pub mod intern;
 pub mod ledger;
+pub mod parcels;
+#[allow(clippy::should_implement_trait)] // As in `wire`.
+pub mod runs;
+pub mod sending;
 pub mod telemetry;
 pub mod verdict;
 

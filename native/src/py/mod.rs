@@ -12,7 +12,10 @@ use crate::core::wire::Malformed;
 // native-a1 adds `mod admission;` below this line.
 
 // native-a2
+mod arbitration;
+mod dispatch;
 mod ledger;
+mod mailbox;
 
 // native-a3 adds `mod crypto;` below this line.
 
@@ -23,6 +26,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
     // native-a2
     ledger::register(module)?;
+    dispatch::register(module)?;
+    arbitration::register(module)?;
+    mailbox::register(module)?;
 
     // native-a3 adds `crypto::register(module)?;` below this line.
 
