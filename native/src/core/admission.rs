@@ -104,7 +104,7 @@ impl Admission {
 
     fn change(&self, source: &str, change: impl FnOnce(&mut Standing)) {
         let mut standings = self.standings.write().unwrap_or_else(PoisonError::into_inner);
-        let standing = standings.entry_ref(source).or_default();
+        let standing = standings.entry(source.into()).or_default();
         change(standing);
         if standing.keys.is_empty() && !standing.suspended {
             standings.remove(source);
@@ -167,7 +167,9 @@ impl Admission {
                 Err(Fault { code, skew_ms }) => {
                     bench.refuse(index, code);
                     match code {
-                        verdict::WRONG_AUDIENCE => bench.explain(index, code, 0, || self.audience.to_string()),
+                        verdict::WRONG_AUDIENCE => {
+                            bench.explain(index, code, 0, || self.audience.to_string())
+                        }
                         verdict::TIMESTAMP_OUTSIDE_WINDOW => {
                             bench.explain(index, code, 0, || describe_skew(skew_ms));
                         }

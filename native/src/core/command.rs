@@ -205,9 +205,7 @@ impl<'a> Command<'a> {
 #[inline]
 fn is_of(text: &[u8], longest: usize, first: u8, rest: u8) -> bool {
     match text {
-        [start, ..] if text.len() <= longest => {
-            SETS[*start as usize] & first != 0 && all_in(text, rest)
-        }
+        [start, ..] if text.len() <= longest => SETS[*start as usize] & first != 0 && all_in(text, rest),
         _ => false,
     }
 }

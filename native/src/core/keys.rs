@@ -134,12 +134,9 @@ mod tests {
     #[test]
     fn validity_starts_inclusive_and_ends_exclusive() {
         let keys = KeySet::new(vec![key("v1", 10, 20, false)]).unwrap();
-        for (sent, want) in [
-            (9, Err(verdict::KEY_EXPIRED)),
-            (10, Ok(0)),
-            (19, Ok(0)),
-            (20, Err(verdict::KEY_EXPIRED)),
-        ] {
+        for (sent, want) in
+            [(9, Err(verdict::KEY_EXPIRED)), (10, Ok(0)), (19, Ok(0)), (20, Err(verdict::KEY_EXPIRED))]
+        {
             assert_eq!(keys.find(&naming(b"v1"), sent), want);
         }
     }

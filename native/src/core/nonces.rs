@@ -208,7 +208,8 @@ impl NonceSet {
                     Claim::Expired
                 } else {
                     let (table, hash) = place(nonce.fingerprint, spread);
-                    let held = bucket.as_ref().is_some_and(|b| b.tables[table].contains(nonce.fingerprint, hash));
+                    let held =
+                        bucket.as_ref().is_some_and(|b| b.tables[table].contains(nonce.fingerprint, hash));
                     if held {
                         Claim::Replayed
                     } else if taken >= room {

@@ -17,16 +17,8 @@ use super::wire::{bytes_field_len, put_bytes};
 pub const TAG_LEN: usize = 32;
 const BLOCK: usize = 64;
 const PREFIX: &[u8] = b"SNAVIO1\n";
-const SHA256_START: [u32; 8] = [
-    0x6a09_e667,
-    0xbb67_ae85,
-    0x3c6e_f372,
-    0xa54f_f53a,
-    0x510e_527f,
-    0x9b05_688c,
-    0x1f83_d9ab,
-    0x5be0_cd19,
-];
+const SHA256_START: [u32; 8] =
+    [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 
 /// An HMAC-SHA256 key after its first two compressions. Wiped when dropped.
 pub struct MacKey {
@@ -134,8 +126,7 @@ pub fn sign(
     max_payload_bytes: usize,
 ) -> Result<Vec<u8>, u8> {
     let timestamp = timestamp::format(sent_unix_ns);
-    let command =
-        Command { timestamp: &timestamp, kind: command::TYPE, hmac: &[0; TAG_LEN], ..draft };
+    let command = Command { timestamp: &timestamp, kind: command::TYPE, hmac: &[0; TAG_LEN], ..draft };
     command.check(max_payload_bytes)?;
     let mut scratch = Vec::with_capacity(command.payload.len() + 4 * BLOCK);
     write_signed_text(&command, &mut scratch);
