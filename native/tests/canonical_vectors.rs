@@ -1,5 +1,5 @@
 //! The vectors in `tests/vectors/` that Python checks too: canonical JSON and Ed25519.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // All of this file is test code.
 
 use std::fs;
 

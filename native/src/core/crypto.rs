@@ -174,7 +174,6 @@ pub fn uuid_text(id: &[u8; 16]) -> String {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
