@@ -13,7 +13,9 @@ pub mod ledger;
 pub mod telemetry;
 pub mod verdict;
 
-// native-a3 adds its modules (canonical, crypto) below this line.
+// native-a3: canonical form, signatures, ids.
+pub mod canonical;
+pub mod crypto;
 
 #[allow(clippy::should_implement_trait)] // `Fields::next` can fail, so it is no Iterator.
 pub mod wire;

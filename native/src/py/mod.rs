@@ -14,7 +14,8 @@ mod admission;
 // native-a2
 mod ledger;
 
-// native-a3 adds `mod crypto;` below this line.
+// native-a3
+mod crypto;
 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -24,7 +25,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     // native-a2
     ledger::register(module)?;
 
-    // native-a3 adds `crypto::register(module)?;` below this line.
+    // native-a3
+    crypto::register(module)?;
 
     Ok(())
 }
