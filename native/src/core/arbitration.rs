@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::bundle::{Bundles, Destination, Send, write_sends};
 use super::docket::{Docket, Lane};
+use super::frames::Limits;
 use super::ledger::Ledger;
-use super::runs::Limits;
 
 /// The caller asked for something that makes no sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
+use super::frames::{RunHead, Span};
 use super::ledger::{Ledger, Part};
-use super::runs::{RunHead, Span};
 use super::wire::{bytes_field_len, put_bytes, put_varint, varint_len};
 
 /// Commands chosen from a frame's runs, in order, on their way into new runs.

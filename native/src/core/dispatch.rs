@@ -10,9 +10,9 @@ use hashbrown::HashMap;
 
 use super::bundle::{Bundles, Destination, Send, write_escalations, write_sends};
 use super::docket::{Docket, UNREADABLE};
+use super::frames::Limits;
 use super::intern::Interner;
 use super::ledger::{Ledger, Part};
-use super::runs::Limits;
 use super::telemetry::TelemetryBlock;
 
 /// Why a command goes to Slow; the wire's EscalationReason.

@@ -8,9 +8,10 @@ use std::hash::BuildHasher;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
+use super::frames::{Command, FrameRefused, Header, Limits, RunHead, Span, Walk, read_frame, read_run};
 use super::ledger::Ledger;
-use super::runs::{Command, FrameRefused, Header, Limits, RunHead, Span, Walk, read_frame, read_run};
 use super::telemetry::{Row, TelemetryBlock, uuid_bytes};
+use super::timestamp;
 use super::verdict::{MALFORMED, OVERSIZED};
 use super::wire::{Fields, Malformed};
 
@@ -156,7 +157,7 @@ impl Docket {
             let lane = Essentials::read(frame, body)
                 .and_then(|essentials| {
                     row.command_id = uuid_bytes(essentials.id).unwrap_or_default();
-                    row.sent_unix_ns = sent_unix_ns(essentials.timestamp);
+                    row.sent_unix_ns = timestamp::parse(essentials.timestamp).unwrap_or_default();
                     self.lane(frame, head.source, &essentials, reason)
                 })
                 .unwrap_or(UNREADABLE);
@@ -247,35 +248,4 @@ impl<'a> Essentials<'a> {
         }
         Ok(found)
     }
-}
-
-/// The signed time, or 0 where unreadable. Shield has judged it; here it is only a column.
-#[inline]
-fn sent_unix_ns(text: &[u8]) -> i64 {
-    let digits = |from: usize, to: usize| -> Option<i64> {
-        text.get(from..to)?
-            .iter()
-            .try_fold(0, |sum: i64, digit| digit.is_ascii_digit().then(|| sum * 10 + i64::from(digit - b'0')))
-    };
-    let read = || -> Option<i64> {
-        let fraction = text.get(19..)?.strip_suffix(b"Z")?;
-        let nanos = match fraction {
-            [] => 0,
-            [b'.', places @ ..] if (1..=9).contains(&places.len()) => {
-                digits(20, 20 + places.len())? * 10i64.pow(9 - places.len() as u32)
-            }
-            _ => return None,
-        };
-        let (year, month, day) = (digits(0, 4)?, digits(5, 7)?, digits(8, 10)?);
-        let (hour, minute, second) = (digits(11, 13)?, digits(14, 16)?, digits(17, 19)?);
-        // Days since 1970 by the civil calendar, in years that begin in March.
-        let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-        let era = year.div_euclid(400);
-        let of_era = year.rem_euclid(400);
-        let days =
-            era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + (153 * month + 2) / 5 + day - 719_469;
-        let seconds = ((days * 24 + hour) * 60 + minute) * 60 + second;
-        seconds.checked_mul(1_000_000_000)?.checked_add(nanos)
-    };
-    read().unwrap_or(0)
 }

@@ -2,7 +2,7 @@
 //!
 //! The mesh checked all of this on the way in; whatever does not parse here was damaged since, and is refused whole.
 
-use super::runs::{Command, Span, Walk, read_run};
+use super::frames::{Command, Span, Walk, read_run};
 use super::wire::{Fields, Malformed, Value};
 
 /// Messages of one stored batch are numbered below this, so that `batch_id * 1024 + number` is unique.

@@ -3,8 +3,8 @@
 //! Runs are re-tagged and never rewritten, so that what was stored is what is delivered.
 
 use super::bundle::Bundle;
+use super::frames::{Command, FrameRefused, Header, Limits, Span, Walk, read_frame, read_run};
 use super::ledger::{Ledger, Part};
-use super::runs::{Command, FrameRefused, Header, Limits, Span, Walk, read_frame, read_run};
 use super::verdict::{MALFORMED, OVERSIZED};
 use super::wire::{Malformed, bytes_field_len, put_bytes};
 

@@ -10,7 +10,7 @@ use super::dispatch::{ToldSend, told};
 use super::ledger::{Ledger, decided};
 use super::lock;
 use crate::core::arbitration as core;
-use crate::core::runs::Limits;
+use crate::core::frames::Limits;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Arbitration>()

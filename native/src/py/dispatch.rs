@@ -9,7 +9,7 @@ use pyo3::types::{PyBytes, PyDict};
 use super::ledger::Ledger;
 use crate::core::bundle::Send;
 use crate::core::dispatch as core;
-use crate::core::runs::Limits;
+use crate::core::frames::Limits;
 use crate::core::telemetry::TelemetryBlock;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -5,8 +5,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString};
 
 use super::ledger::Ledger;
+use crate::core::frames::Limits;
 use crate::core::parcels::{self, Received};
-use crate::core::runs::Limits;
 use crate::core::sending as core;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

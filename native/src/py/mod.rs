@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use crate::core::wire::Malformed;
 
-// native-a1 adds `mod admission;` below this line.
+mod admission;
 
 // native-a2
 mod arbitration;
@@ -17,12 +17,13 @@ mod dispatch;
 mod ledger;
 mod mailbox;
 
-// native-a3 adds `mod crypto;` below this line.
+// native-a3
+mod crypto;
 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("SOURCE_DIGEST", env!("SNAVIO_SOURCE_DIGEST"))?;
-    // native-a1 adds `admission::register(module)?;` below this line.
+    admission::register(module)?;
 
     // native-a2
     ledger::register(module)?;
@@ -30,7 +31,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     arbitration::register(module)?;
     mailbox::register(module)?;
 
-    // native-a3 adds `crypto::register(module)?;` below this line.
+    // native-a3
+    crypto::register(module)?;
 
     Ok(())
 }
