@@ -1,6 +1,12 @@
 //! Everything that thinks. Takes bytes and times, returns verdicts; knows nothing of Python.
 
-// native-a1 adds its modules (admission, command, nonces, timestamp) below this line.
+pub mod admission;
+pub mod command;
+pub mod keys;
+pub mod nonces;
+pub mod runs;
+pub mod signing;
+pub mod timestamp;
 
 // native-a2: decisions about whole batches.
 pub mod ledger;

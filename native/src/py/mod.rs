@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use crate::core::wire::Malformed;
 
-// native-a1 adds `mod admission;` below this line.
+mod admission;
 
 // native-a2
 mod ledger;
@@ -20,7 +20,7 @@ mod crypto;
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("SOURCE_DIGEST", env!("SNAVIO_SOURCE_DIGEST"))?;
-    // native-a1 adds `admission::register(module)?;` below this line.
+    admission::register(module)?;
 
     // native-a2
     ledger::register(module)?;
