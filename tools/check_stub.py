@@ -98,7 +98,7 @@ def _built_members(owner: type) -> Surface:
             or (name.startswith("_") and not name.startswith("__"))
         ):
             continue
-        if inspect.isgetsetdescriptor(value):
+        if inspect.isdatadescriptor(value):
             members[name] = ("property", None)
         elif isinstance(value, staticmethod):
             members[name] = ("static method", _built_parameters(value.__func__, skip_self=False))
