@@ -1,3 +1,6 @@
 //! The per-message half of Snavio. `core` thinks; `py` (feature `python`) converts.
 
 pub mod core;
+
+#[cfg(feature = "python")]
+mod py;

@@ -1,3 +1,30 @@
 //! Everything that thinks. Takes bytes and times, returns verdicts; knows nothing of Python.
 
+pub mod admission;
+pub mod command;
+pub mod keys;
+pub mod nonces;
+pub mod runs;
+pub mod signing;
+pub mod timestamp;
+
+// native-a2: decisions about whole batches.
+pub mod arbitration;
+pub mod bundle;
+pub mod dispatch;
+pub mod docket;
+#[allow(clippy::should_implement_trait)] // As in `wire`.
+pub mod frames;
+pub mod intern;
+pub mod ledger;
+pub mod parcels;
+pub mod sending;
+pub mod telemetry;
+pub mod verdict;
+
+// native-a3: canonical form, signatures, ids.
+pub mod canonical;
+pub mod crypto;
+
+#[allow(clippy::should_implement_trait)] // `Fields::next` can fail, so it is no Iterator.
 pub mod wire;

@@ -1,0 +1,539 @@
+//! Who still waits for an answer in one batch, and how replies from the next hops map back onto it.
+//!
+//! It decides each command once. A reply never changes a decision, speaks of commands outside its part,
+//! or ends a batch in which something is still open, whatever numbers it carries.
+
+use super::verdict::{UNDECIDED, is_refusal};
+use super::wire::{Field, Fields, Malformed, bytes_field_len, put_bytes, put_number, put_varint, varint_len};
+
+/// Details of one command's refusal, beyond its code.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refusal {
+    pub index: u32,
+    pub reason: u8,
+    pub retry_after_ms: u32,
+    pub throttle_until_unix_ns: i64,
+    pub detail: String,
+}
+
+impl Refusal {
+    fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut refusal = Self::default();
+        let mut fields = Fields::new(bytes);
+        let mut last = 0;
+        while let Some(field) = fields.next()? {
+            ascend(&mut last, field.number)?;
+            match field.number {
+                1 => refusal.index = number(&field)?,
+                2 => refusal.reason = number(&field)?,
+                3 => refusal.retry_after_ms = number(&field)?,
+                4 => refusal.throttle_until_unix_ns = field.varint()? as i64,
+                5 => refusal.detail = field.text()?.to_owned(),
+                _ => return Err(Malformed),
+            }
+        }
+        Ok(refusal)
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(32 + self.detail.len());
+        put_number(&mut out, 1, u64::from(self.index));
+        put_number(&mut out, 2, u64::from(self.reason));
+        put_number(&mut out, 3, u64::from(self.retry_after_ms));
+        put_number(&mut out, 4, self.throttle_until_unix_ns as u64);
+        if !self.detail.is_empty() {
+            put_bytes(&mut out, 5, self.detail.as_bytes());
+        }
+        out
+    }
+}
+
+/// Fields in ascending order, each once: nothing in the mesh writes them otherwise, and a repeated field
+/// would let two readers disagree.
+fn ascend(last: &mut u32, number: u32) -> Result<(), Malformed> {
+    if number <= *last {
+        return Err(Malformed);
+    }
+    *last = number;
+    Ok(())
+}
+
+fn number<T: TryFrom<u64>>(field: &Field<'_>) -> Result<T, Malformed> {
+    T::try_from(field.varint()?).map_err(|_| Malformed)
+}
+
+/// A parsed Verdicts message.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reply {
+    pub batch_seq: u64,
+    pub first: u32,
+    pub codes: Vec<u8>,
+    pub refusals: Vec<Refusal>,
+    pub last: bool,
+    pub is_hello: bool,
+}
+
+impl Reply {
+    pub fn read(frame: &[u8]) -> Result<Self, Malformed> {
+        let mut reply = Self::default();
+        let mut fields = Fields::new(frame);
+        let mut last = 0;
+        while let Some(field) = fields.next()? {
+            if !(field.number == 5 && last == 5) {
+                ascend(&mut last, field.number)?;
+            }
+            match field.number {
+                1 => {
+                    field.bytes()?;
+                    reply.is_hello = true;
+                }
+                2 => reply.batch_seq = field.varint()?,
+                3 => reply.first = number(&field)?,
+                4 => reply.codes = field.bytes()?.to_vec(),
+                5 => reply.refusals.push(Refusal::read(field.bytes()?)?),
+                6 => reply.last = number::<u8>(&field)? != 0,
+                _ => return Err(Malformed),
+            }
+        }
+        Ok(reply)
+    }
+}
+
+/// Serialises a Verdicts message.
+pub fn write_verdicts(batch_seq: u64, first: u32, codes: &[u8], refusals: &[Refusal], last: bool) -> Vec<u8> {
+    let details: Vec<Vec<u8>> = refusals.iter().map(Refusal::encode).collect();
+    let size: usize = details.iter().map(|detail| bytes_field_len(detail.len())).sum();
+    let mut out = Vec::with_capacity(24 + bytes_field_len(codes.len()) + size);
+    put_number(&mut out, 2, batch_seq);
+    put_number(&mut out, 3, u64::from(first));
+    if !codes.is_empty() {
+        put_bytes(&mut out, 4, codes);
+    }
+    for detail in &details {
+        put_bytes(&mut out, 5, detail);
+    }
+    put_number(&mut out, 6, u64::from(last));
+    out
+}
+
+/// Field 2 (`header`) of every batch message.
+pub fn write_header(batch_seq: u64, budget_ms: u32) -> Vec<u8> {
+    let mut body = Vec::with_capacity(varint_len(batch_seq) + varint_len(u64::from(budget_ms)) + 2);
+    put_number(&mut body, 1, batch_seq);
+    put_number(&mut body, 2, u64::from(budget_ms));
+    let mut out = Vec::with_capacity(bytes_field_len(body.len()));
+    put_varint(&mut out, 2 << 3 | 2);
+    put_varint(&mut out, body.len() as u64);
+    out.extend_from_slice(&body);
+    out
+}
+
+/// A subset of a batch's commands that went on together: position in the part → index in the batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Commands that follow each other; a whole homogeneous batch needs no map.
+    Range {
+        first: u32,
+        count: u32,
+    },
+    Map(Vec<u32>),
+}
+
+impl Part {
+    /// Keeps `indices` only when they are not simply consecutive.
+    pub fn of(indices: Vec<u32>) -> Self {
+        let first = indices.first().copied().unwrap_or(0);
+        if indices.iter().zip(first..).all(|(index, expected)| *index == expected) {
+            return Self::Range { first, count: indices.len() as u32 };
+        }
+        Self::Map(indices)
+    }
+
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Range { count, .. } => *count as usize,
+            Self::Map(indices) => indices.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    #[inline]
+    fn index(&self, position: usize) -> Option<u32> {
+        match self {
+            Self::Range { first, count } => {
+                let position = u32::try_from(position).ok().filter(|position| position < count)?;
+                first.checked_add(position)
+            }
+            Self::Map(indices) => indices.get(position).copied(),
+        }
+    }
+}
+
+/// The state of one batch.
+#[derive(Debug)]
+pub struct Ledger {
+    batch_seq: u64,
+    codes: Vec<u8>,
+    open: usize,
+    parts: Vec<Part>,
+    /// Commands that were refused before any hop, in order, and what there is to say about some of them.
+    refused: Vec<u32>,
+    explained: Vec<Refusal>,
+    /// Nothing was let in: there are no commands to speak of, only this reason.
+    frame_code: u8,
+}
+
+impl Ledger {
+    pub fn new(batch_seq: u64, count: usize) -> Self {
+        Self {
+            batch_seq,
+            codes: vec![UNDECIDED; count],
+            open: count,
+            parts: Vec::new(),
+            refused: Vec::new(),
+            explained: Vec::new(),
+            frame_code: UNDECIDED,
+        }
+    }
+
+    /// For a frame that was refused as a whole: its `opening` is final and carries `code` in a Refusal.
+    pub fn refused_frame(batch_seq: u64, code: u8) -> Self {
+        Self { frame_code: code, ..Self::new(batch_seq, 0) }
+    }
+
+    /// Decides a command before any hop has seen it.
+    #[inline]
+    pub fn refuse(&mut self, index: usize, code: u8) {
+        if code == UNDECIDED {
+            return;
+        }
+        if let Some(state) = self.codes.get_mut(index).filter(|state| **state == UNDECIDED) {
+            *state = code;
+            self.open -= 1;
+            self.refused.push(index as u32);
+        }
+    }
+
+    /// Adds what `opening` tells about a command that `refuse` decided; `reason` is filled in.
+    pub fn explain(&mut self, refusal: Refusal) {
+        self.explained.push(refusal);
+    }
+
+    /// Adds the next part; parts are numbered from 0.
+    pub fn add_part(&mut self, part: Part) {
+        self.parts.push(part);
+    }
+
+    pub fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
+    pub fn batch_seq(&self) -> u64 {
+        self.batch_seq
+    }
+
+    pub fn count(&self) -> usize {
+        self.codes.len()
+    }
+
+    pub fn done(&self) -> bool {
+        self.open == 0
+    }
+
+    pub fn codes(&self) -> &[u8] {
+        &self.codes
+    }
+
+    /// The decision about one command; `UNDECIDED` for an index outside the batch.
+    #[inline]
+    pub fn code(&self, index: usize) -> u8 {
+        self.codes.get(index).copied().unwrap_or(UNDECIDED)
+    }
+
+    /// Verdicts for what was refused before any hop; empty when nothing was.
+    ///
+    /// A batch without commands is answered here, finally: no hop will.
+    pub fn opening(&self) -> Vec<u8> {
+        if self.frame_code != UNDECIDED {
+            let refusal = Refusal { reason: self.frame_code, ..Refusal::default() };
+            return write_verdicts(self.batch_seq, 0, &[], &[refusal], true);
+        }
+        if self.codes.is_empty() {
+            return write_verdicts(self.batch_seq, 0, &[], &[], true);
+        }
+        let last = self.refused.len() == self.codes.len();
+        self.answer(&self.refused, self.explained.clone(), last)
+    }
+
+    /// Takes what `reply` decides about a part that starts at `offset` of the batch it answers.
+    pub fn merge(&mut self, part: usize, offset: u64, reply: &Reply) -> Vec<u8> {
+        let Some(part) = self.parts.get(part) else { return Vec::new() };
+        let first = u64::from(reply.first);
+        let (Ok(start), Ok(skip)) =
+            (usize::try_from(first.saturating_sub(offset)), usize::try_from(offset.saturating_sub(first)))
+        else {
+            return Vec::new();
+        };
+        let codes = reply.codes.get(skip..).unwrap_or_default();
+        let room = part.len().saturating_sub(start).min(codes.len());
+        let mut decided = Vec::with_capacity(room);
+        for (position, code) in (start..).zip(&codes[..room]) {
+            if *code != UNDECIDED {
+                decide(&mut self.codes, &mut decided, part.index(position), *code);
+            }
+        }
+        let refusals: Vec<Refusal> = reply
+            .refusals
+            .iter()
+            .filter_map(|refusal| {
+                let position = usize::try_from(u64::from(refusal.index).checked_sub(offset)?).ok()?;
+                Some(Refusal { index: part.index(position)?, ..refusal.clone() })
+            })
+            .collect();
+        self.settle(&decided, refusals)
+    }
+
+    /// Decides everything undecided as `code`.
+    pub fn close(&mut self, code: u8, retry_after_ms: u32, detail: &str) -> Vec<u8> {
+        let mut decided = Vec::with_capacity(self.open);
+        for index in 0..self.codes.len() {
+            decide(&mut self.codes, &mut decided, Some(index as u32), code);
+        }
+        self.settle_with_hint(&decided, code, retry_after_ms, detail)
+    }
+
+    /// Decides what is undecided among positions `first .. first + count` of one part.
+    pub fn close_part(
+        &mut self,
+        part: usize,
+        first: usize,
+        count: usize,
+        code: u8,
+        retry_after_ms: u32,
+        detail: &str,
+    ) -> Vec<u8> {
+        let Some(part) = self.parts.get(part) else { return Vec::new() };
+        let mut decided = Vec::new();
+        for position in first..first.saturating_add(count).min(part.len()) {
+            decide(&mut self.codes, &mut decided, part.index(position), code);
+        }
+        self.settle_with_hint(&decided, code, retry_after_ms, detail)
+    }
+
+    /// Decides what is undecided among `indices`.
+    pub fn close_indices(
+        &mut self,
+        indices: impl Iterator<Item = u32>,
+        code: u8,
+        retry_after_ms: u32,
+        detail: &str,
+    ) -> Vec<u8> {
+        let mut decided = Vec::new();
+        for index in indices {
+            decide(&mut self.codes, &mut decided, Some(index), code);
+        }
+        self.settle_with_hint(&decided, code, retry_after_ms, detail)
+    }
+
+    fn settle_with_hint(&mut self, decided: &[u32], code: u8, retry_after_ms: u32, detail: &str) -> Vec<u8> {
+        let hint = decided.first().filter(|_| is_refusal(code)).map(|index| Refusal {
+            index: *index,
+            retry_after_ms,
+            detail: detail.to_owned(),
+            ..Refusal::default()
+        });
+        self.settle(decided, hint.into_iter().collect())
+    }
+
+    fn settle(&mut self, decided: &[u32], refusals: Vec<Refusal>) -> Vec<u8> {
+        self.open -= decided.len();
+        self.answer(decided, refusals, self.open == 0)
+    }
+
+    /// Verdicts about `decided`, with those of `refusals` that speak of them.
+    fn answer(&self, decided: &[u32], mut refusals: Vec<Refusal>, last: bool) -> Vec<u8> {
+        let (Some(low), Some(high)) = (decided.iter().min().copied(), decided.iter().max().copied()) else {
+            return Vec::new();
+        };
+        let mut codes = vec![UNDECIDED; (high - low) as usize + 1];
+        for index in decided {
+            codes[(index - low) as usize] = self.code(*index as usize);
+        }
+        refusals.retain_mut(|refusal| {
+            let place = refusal.index.checked_sub(low).and_then(|place| codes.get(place as usize));
+            refusal.reason = place.copied().unwrap_or(UNDECIDED);
+            is_refusal(refusal.reason)
+        });
+        write_verdicts(self.batch_seq, low, &codes, &refusals, last)
+    }
+}
+
+#[inline]
+fn decide(codes: &mut [u8], decided: &mut Vec<u32>, index: Option<u32>, code: u8) {
+    if let Some(index) = index
+        && code != UNDECIDED
+        && let Some(state) = codes.get_mut(index as usize)
+        && *state == UNDECIDED
+    {
+        *state = code;
+        decided.push(index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::verdict::*;
+    use super::*;
+
+    fn reply(first: u32, codes: &[u8]) -> Reply {
+        Reply { first, codes: codes.to_vec(), ..Reply::default() }
+    }
+
+    fn read(frame: &[u8]) -> Reply {
+        Reply::read(frame).unwrap()
+    }
+
+    #[test]
+    fn whole_batch_reply_is_final_and_lands_in_place() {
+        let mut ledger = Ledger::new(7, 4);
+        ledger.add_part(Part::of(vec![0, 1, 2, 3]));
+        let answer = read(&ledger.merge(0, 0, &reply(0, &[DELIVERED; 4])));
+        assert_eq!((answer.batch_seq, answer.first, answer.last), (7, 0, true));
+        assert_eq!(answer.codes, [DELIVERED; 4]);
+        assert!(ledger.done());
+    }
+
+    #[test]
+    fn reply_is_translated_through_map_and_offset() {
+        let mut ledger = Ledger::new(1, 6);
+        ledger.add_part(Part::of(vec![4, 1, 5]));
+        let mut partial = reply(9, &[DELIVERED, 0, ACL_DENY, DELIVERED]);
+        partial.refusals.push(Refusal { index: 11, detail: "no".into(), ..Refusal::default() });
+        partial.refusals.push(Refusal { index: 0, ..Refusal::default() });
+        partial.refusals.push(Refusal { index: 400, ..Refusal::default() });
+        let answer = read(&ledger.merge(0, 9, &partial));
+        assert_eq!(
+            (answer.first, answer.codes.as_slice(), answer.last),
+            (4, &[DELIVERED, ACL_DENY][..], false)
+        );
+        let expected = Refusal { index: 5, reason: ACL_DENY, detail: "no".into(), ..Refusal::default() };
+        assert_eq!(answer.refusals, [expected]);
+        assert_eq!(ledger.codes(), [0, 0, 0, 0, DELIVERED, ACL_DENY]);
+    }
+
+    #[test]
+    fn reply_that_starts_before_the_part_is_cut() {
+        let mut ledger = Ledger::new(1, 2);
+        ledger.add_part(Part::Range { first: 0, count: 2 });
+        let answer =
+            read(&ledger.merge(0, 3, &reply(1, &[SATURATED, SATURATED, DELIVERED, DUPLICATE, SATURATED])));
+        assert_eq!(answer.codes, [DELIVERED, DUPLICATE]);
+        assert!(answer.last);
+    }
+
+    #[test]
+    fn second_decision_is_ignored() {
+        let mut ledger = Ledger::new(1, 2);
+        ledger.add_part(Part::Range { first: 0, count: 2 });
+        assert!(!ledger.merge(0, 0, &reply(0, &[DELIVERED])).is_empty());
+        assert!(ledger.merge(0, 0, &reply(0, &[SATURATED])).is_empty());
+        let answer = read(&ledger.merge(0, 0, &reply(0, &[SATURATED, DELIVERED])));
+        assert_eq!((answer.first, answer.codes.as_slice(), answer.last), (1, &[DELIVERED][..], true));
+        assert!(ledger.close(OUTCOME_UNKNOWN, 0, "").is_empty());
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_ignored() {
+        let mut ledger = Ledger::new(1, 2);
+        ledger.add_part(Part::Map(vec![1, 90]));
+        assert!(ledger.merge(3, 0, &reply(0, &[1])).is_empty());
+        assert!(ledger.merge(0, u64::MAX, &reply(0, &[1])).is_empty());
+        assert!(ledger.merge(0, 0, &reply(u32::MAX, &[1])).is_empty());
+        assert_eq!(read(&ledger.merge(0, 0, &reply(0, &[1, 1, 1]))).codes, [1]);
+        assert!(ledger.close_part(0, usize::MAX, usize::MAX, SATURATED, 0, "").is_empty());
+        assert!(ledger.close_part(7, 0, 1, SATURATED, 0, "").is_empty());
+        assert!(!ledger.done());
+    }
+
+    #[test]
+    fn opening_speaks_of_early_refusals_only() {
+        let mut ledger = Ledger::new(1, 4);
+        assert!(ledger.opening().is_empty());
+        ledger.refuse(3, WRONG_AUDIENCE);
+        ledger.refuse(1, MALFORMED);
+        ledger.refuse(1, OVERSIZED);
+        ledger.refuse(99, OVERSIZED);
+        ledger.explain(Refusal { index: 3, detail: "epoch-2".into(), ..Refusal::default() });
+        ledger.add_part(Part::of(vec![0, 2]));
+        let before = ledger.opening();
+        ledger.merge(0, 0, &reply(0, &[DELIVERED, DELIVERED]));
+        assert_eq!(ledger.opening(), before);
+        let answer = read(&before);
+        assert_eq!((answer.first, answer.last), (1, false));
+        assert_eq!(answer.codes, [MALFORMED, 0, WRONG_AUDIENCE]);
+        assert_eq!((answer.refusals[0].reason, answer.refusals[0].index), (WRONG_AUDIENCE, 3));
+    }
+
+    #[test]
+    fn opening_is_final_when_nothing_goes_on() {
+        let mut ledger = Ledger::new(1, 1);
+        ledger.refuse(0, MALFORMED);
+        assert!(read(&ledger.opening()).last);
+        assert!(read(&Ledger::new(5, 0).opening()).last);
+        let frame = read(&Ledger::refused_frame(5, OVERSIZED).opening());
+        assert!(frame.last && frame.codes.is_empty() && frame.batch_seq == 5);
+        assert_eq!(frame.refusals[0].reason, OVERSIZED);
+    }
+
+    #[test]
+    fn close_hints_once() {
+        let mut ledger = Ledger::new(1, 4);
+        ledger.add_part(Part::of(vec![3, 2, 1]));
+        let answer = read(&ledger.close_part(0, 0, 2, SATURATED, 250, "full"));
+        assert_eq!((answer.first, answer.codes.as_slice(), answer.last), (2, &[SATURATED; 2][..], false));
+        assert_eq!(answer.refusals.len(), 1);
+        assert_eq!((answer.refusals[0].index, answer.refusals[0].retry_after_ms), (3, 250));
+        let answer = read(&ledger.close(OUTCOME_UNKNOWN, 0, ""));
+        assert_eq!((answer.codes.as_slice(), answer.last), (&[OUTCOME_UNKNOWN; 2][..], true));
+    }
+
+    #[test]
+    fn verdicts_survive_the_wire() {
+        let refusal = Refusal {
+            index: 3,
+            reason: 70,
+            retry_after_ms: 1,
+            throttle_until_unix_ns: -5,
+            detail: "d".into(),
+        };
+        let answer = read(&write_verdicts(9, 2, &[0, 70], std::slice::from_ref(&refusal), true));
+        let expected = Reply {
+            batch_seq: 9,
+            first: 2,
+            codes: vec![0, 70],
+            refusals: vec![refusal],
+            last: true,
+            is_hello: false,
+        };
+        assert_eq!(answer, expected);
+        assert!(read(&[0x0a, 0]).is_hello);
+    }
+
+    #[test]
+    fn strange_verdicts_are_malformed() {
+        for frame in [
+            &b"\x10"[..],
+            b"\x10\x01\x10\x01",
+            b"\x18\xff\xff\xff\xff\xff\x01",
+            b"\x38\x01",
+            b"\x22\x05\x01",
+            b"\x2a\x02\x10\x01\x10\x01",
+            b"\x2a\x03\x10\x80\x02",
+        ] {
+            assert_eq!(Reply::read(frame), Err(Malformed), "{frame:?}");
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Admission, nonces, signing and timestamps for Python.
+
+use std::sync::Mutex;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use zeroize::Zeroizing;
+
+use super::ledger::Ledger;
+use super::lock;
+use crate::core::admission::{Admission as CoreAdmission, Judged, Limits};
+use crate::core::command::Command;
+use crate::core::keys::{BadKey, Key, KeySet, SHORTEST_SECRET};
+use crate::core::nonces::{Claim, Nonce, NonceSet as CoreNonceSet};
+use crate::core::runs::Caller;
+use crate::core::signing::{self, MacKey};
+use crate::core::telemetry::TelemetryBlock;
+use crate::core::{timestamp, verdict};
+
+/// What Shield takes unless it is configured otherwise.
+const MAX_PAYLOAD_BYTES: usize = 256 << 10;
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<NonceSet>()?;
+    module.add_class::<Admission>()?;
+    module.add_class::<Judgement>()?;
+    module.add_function(wrap_pyfunction!(sign_command, module)?)?;
+    module.add_function(wrap_pyfunction!(hmac_sha256, module)?)?;
+    module.add_function(wrap_pyfunction!(format_timestamp, module)?)?;
+    module.add_function(wrap_pyfunction!(parse_timestamp, module)?)
+}
+
+#[pyclass(frozen, module = "snavio._native")]
+struct NonceSet {
+    inner: Mutex<CoreNonceSet>,
+}
+
+#[pymethods]
+impl NonceSet {
+    #[new]
+    #[pyo3(signature = (*, capacity, share_per_source))]
+    fn new(capacity: usize, share_per_source: usize) -> Self {
+        Self { inner: Mutex::new(CoreNonceSet::new(capacity, share_per_source)) }
+    }
+
+    fn claim(&self, source: &str, tag: &[u8], until_unix_ns: i64, now_unix_ns: i64) -> PyResult<u8> {
+        let nonce = Nonce::new(tag, until_unix_ns)
+            .ok_or_else(|| PyValueError::new_err("tag: shorter than 8 bytes"))?;
+        Ok(match lock(&self.inner).claim(source, nonce, now_unix_ns) {
+            Claim::Fresh => verdict::UNDECIDED,
+            Claim::Saturated => verdict::SATURATED,
+            // Nobody can say any more that an expired one was not claimed before.
+            Claim::Replayed | Claim::Expired => verdict::REPLAYED,
+        })
+    }
+
+    fn __len__(&self) -> usize {
+        lock(&self.inner).len()
+    }
+}
+
+/// Version, secret, not before, not after (0: never), revoked.
+type KeyRow<'py> = (String, Bound<'py, PyBytes>, i64, i64, bool);
+
+#[pyclass(frozen, module = "snavio._native")]
+struct Admission {
+    inner: CoreAdmission,
+}
+
+#[pymethods]
+impl Admission {
+    #[new]
+    #[pyo3(signature = (*, audience, window_ms = 60_000, nonce_capacity = 40_000_000,
+        nonce_share_per_source = 20_000_000, max_batch_bytes = 1 << 20, max_batch_commands = 1000,
+        max_payload_bytes = MAX_PAYLOAD_BYTES))]
+    fn new(
+        audience: &str,
+        window_ms: u32,
+        nonce_capacity: usize,
+        nonce_share_per_source: usize,
+        max_batch_bytes: usize,
+        max_batch_commands: usize,
+        max_payload_bytes: usize,
+    ) -> PyResult<Self> {
+        let nonces = CoreNonceSet::new(nonce_capacity, nonce_share_per_source);
+        let limits = Limits { max_batch_bytes, max_batch_commands, max_payload_bytes };
+        let inner = CoreAdmission::new(audience, window_ms, nonces, limits)
+            .ok_or_else(|| PyValueError::new_err("audience: not [A-Za-z0-9][A-Za-z0-9._:-]{0,127}"))?;
+        Ok(Self { inner })
+    }
+
+    fn set_keyset(&self, source: &str, versions: Vec<KeyRow<'_>>) -> PyResult<()> {
+        let refuse = |fault: BadKey| PyValueError::new_err(fault.reason());
+        let keys: Result<Vec<Key>, BadKey> = versions
+            .iter()
+            .map(|(version, secret, not_before, not_after, revoked)| {
+                Key::new(version, secret.as_bytes(), *not_before, *not_after, *revoked)
+            })
+            .collect();
+        self.inner.set_keyset(source, keys.and_then(KeySet::new).map_err(refuse)?);
+        Ok(())
+    }
+
+    fn remove_keyset(&self, source: &str) {
+        self.inner.remove_keyset(source);
+    }
+
+    fn set_suspended(&self, source: &str, suspended: bool) {
+        self.inner.set_suspended(source, suspended);
+    }
+
+    #[pyo3(signature = (submission, *, source, cert_serial, now_unix_ns))]
+    fn judge(
+        &self,
+        py: Python<'_>,
+        submission: &[u8],
+        source: &str,
+        cert_serial: &str,
+        now_unix_ns: i64,
+    ) -> PyResult<Judgement> {
+        let caller = Caller { source, cert_serial };
+        let judged = py.detach(|| self.inner.judge(submission, caller, now_unix_ns));
+        Judgement::wrap(py, judged)
+    }
+
+    #[pyo3(signature = (command, *, source, cert_serial, now_unix_ns, budget_ms))]
+    fn judge_one(
+        &self,
+        py: Python<'_>,
+        command: &[u8],
+        source: &str,
+        cert_serial: &str,
+        now_unix_ns: i64,
+        budget_ms: u32,
+    ) -> PyResult<Judgement> {
+        let caller = Caller { source, cert_serial };
+        let judged = py.detach(|| self.inner.judge_one(command, caller, now_unix_ns, budget_ms));
+        Judgement::wrap(py, judged)
+    }
+
+    fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let counters = PyDict::new(py);
+        for (name, count) in self.inner.counters() {
+            counters.set_item(name, count)?;
+        }
+        Ok(counters)
+    }
+}
+
+#[pyclass(frozen, module = "snavio._native")]
+struct Judgement {
+    #[pyo3(get)]
+    ledger: Py<Ledger>,
+    #[pyo3(get)]
+    budget_ms: u32,
+    #[pyo3(get)]
+    accepted: usize,
+    #[pyo3(get)]
+    runs: Py<PyBytes>,
+    #[pyo3(get)]
+    frame_code: u8,
+    refused: TelemetryBlock,
+}
+
+impl Judgement {
+    fn wrap(py: Python<'_>, judged: Judged) -> PyResult<Self> {
+        Ok(Self {
+            ledger: Ledger::wrap(py, judged.ledger)?,
+            budget_ms: judged.budget_ms,
+            accepted: judged.accepted,
+            runs: PyBytes::new(py, &judged.runs).unbind(),
+            frame_code: judged.frame_code,
+            refused: judged.refused,
+        })
+    }
+}
+
+#[pymethods]
+impl Judgement {
+    fn telemetry<'py>(&self, py: Python<'py>, settled_unix_ns: i64) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.refused.write(settled_unix_ns))
+    }
+}
+
+#[pyfunction]
+#[pyo3(signature = (secret, *, key_version, audience, command_id, timestamp_unix_ns, target, name, payload,
+    content_type = "", traceparent = ""))]
+#[allow(clippy::too_many_arguments)] // The stub's signature.
+fn sign_command<'py>(
+    py: Python<'py>,
+    secret: &[u8],
+    key_version: &str,
+    audience: &str,
+    command_id: &str,
+    timestamp_unix_ns: i64,
+    target: &str,
+    name: &str,
+    payload: &[u8],
+    content_type: &str,
+    traceparent: &str,
+) -> PyResult<Bound<'py, PyBytes>> {
+    if secret.len() < SHORTEST_SECRET {
+        return Err(PyValueError::new_err(BadKey::Secret.reason()));
+    }
+    let draft = Command {
+        id: command_id.as_bytes(),
+        key_version: key_version.as_bytes(),
+        audience: audience.as_bytes(),
+        target: target.as_bytes(),
+        name: name.as_bytes(),
+        content_type: content_type.as_bytes(),
+        payload,
+        traceparent: traceparent.as_bytes(),
+        ..Command::default()
+    };
+    let command = signing::sign(&MacKey::new(secret), draft, timestamp_unix_ns, MAX_PAYLOAD_BYTES)
+        .map_err(|code| PyValueError::new_err(format!("{}: {}", field(code), verdict::name(code))))?;
+    Ok(PyBytes::new(py, &command))
+}
+
+/// The argument that a code speaks of.
+fn field(code: u8) -> &'static str {
+    match code {
+        verdict::OVERSIZED => "payload",
+        verdict::INVALID_ID => "command_id",
+        verdict::INVALID_TIMESTAMP => "timestamp_unix_ns",
+        verdict::INVALID_KEY_VERSION => "key_version",
+        verdict::INVALID_AUDIENCE => "audience",
+        verdict::INVALID_TARGET => "target",
+        verdict::INVALID_NAME => "name",
+        verdict::INVALID_CONTENT_TYPE => "content_type",
+        verdict::INVALID_TRACEPARENT => "traceparent",
+        _ => "command",
+    }
+}
+
+#[pyfunction]
+fn hmac_sha256<'py>(py: Python<'py>, secret: &[u8], message: &[u8]) -> Bound<'py, PyBytes> {
+    let mut message = Zeroizing::new(message.to_vec());
+    PyBytes::new(py, &MacKey::new(secret).tag(&mut message))
+}
+
+#[pyfunction]
+fn format_timestamp(unix_ns: i64) -> String {
+    String::from_utf8_lossy(&timestamp::format(unix_ns)).into_owned()
+}
+
+#[pyfunction]
+fn parse_timestamp(text: &str) -> PyResult<i64> {
+    timestamp::parse(text.as_bytes()).ok_or_else(|| {
+        PyValueError::new_err("timestamp: not RFC 3339 in UTC with at most nine fractional digits")
+    })
+}
