@@ -23,7 +23,7 @@ def mesh(runner: asyncio.Runner, tmp_path_factory: pytest.TempPathFactory) -> It
     """A mesh of its own for each module, with room for a long run's backlog."""
     context = demo_mesh(
         tmp_path_factory.mktemp("bench"),
-        settings={"mesh": {"pull_interval_ms": 1000}, "mailbox": {"topic_depth_limit": 1_000_000_000}},
+        settings={"mesh": {"pull_interval_ms": 1000}, "mailbox": {"max_topic_messages": 1_000_000_000}},
     )
     running = runner.run(context.__aenter__())
     yield running

@@ -94,7 +94,9 @@ def test_unary_one_caller(benchmark: Any, runner: asyncio.Runner, mesh: DemoMesh
     producer = runner.run(mesh.producer().__aenter__())
     files = CertificateFiles.in_folder(mesh.certificates("acme-billing"))
     channel = MeshChannel(mesh.addresses["shield"], files=files, service="shield")
-    benchmark.pedantic(lambda: runner.run(calls(producer, channel)), rounds=REPEATS, iterations=1, warmup_rounds=1)
+    benchmark.pedantic(
+        lambda: runner.run(calls(producer, channel)), rounds=REPEATS, iterations=1, warmup_rounds=1
+    )
     record("unary Submit, one caller: p50", values=p50[1:], unit="ms", target="≤ 3.5")
     record("unary Submit, one caller: p99", values=p99[1:], unit="ms", target="-")
     runner.run(channel.close())

@@ -36,7 +36,9 @@ class Ledger:
 
         A Refusal with the hint stands once, for the first command closed, when `code` is a refusal (>= 16).
         """
-    def close_part(self, part: int, first: int, count: int, code: int, retry_after_ms: int, detail: str) -> bytes:
+    def close_part(
+        self, part: int, first: int, count: int, code: int, retry_after_ms: int, detail: str
+    ) -> bytes:
         """As `close`, for positions `first .. first+count` of one part."""
 
 class Reply:
@@ -89,7 +91,9 @@ class Admission:
     def set_suspended(self, source: str, suspended: bool) -> None: ...
     def judge(self, submission: bytes, *, source: str, cert_serial: str, now_unix_ns: int) -> Judgement:
         """Judge a serialised Submission (hello absent). Never raises on bad bytes."""
-    def judge_one(self, command: bytes, *, source: str, cert_serial: str, now_unix_ns: int, budget_ms: int) -> Judgement:
+    def judge_one(
+        self, command: bytes, *, source: str, cert_serial: str, now_unix_ns: int, budget_ms: int
+    ) -> Judgement:
         """Judge one serialised Command, as a batch of one with batch_seq 0."""
     def counters(self) -> dict[str, int]:
         """Commands per verdict name since start, plus `nonces_live`."""
@@ -123,7 +127,9 @@ class Dispatch:
         route_fresh_ms: int = 60_000,
         route_stale_ms: int = 180_000,
     ) -> None: ...
-    def put_route(self, target: str, name: str, *, queue: int, topic: str, profile: int, strict: bool) -> None:
+    def put_route(
+        self, target: str, name: str, *, queue: int, topic: str, profile: int, strict: bool
+    ) -> None:
         """`queue` numbers the TargetQueue; `profile` is the wire's Profile number."""
     def drop_route(self, target: str, name: str) -> None: ...
     def allow(self, source: str, target: str, name: str, version: int) -> None: ...
@@ -198,7 +204,9 @@ class Sending:
 def slice_runs(runs: bytes, first: int, count: int) -> bytes:
     """`run` fields (field 5) for the commands `first .. first+count` of stored runs. Raises ValueError on bad bytes."""
 
-def open_parcels(response: bytes) -> tuple[int, list[tuple[int, int, int, str, str, str, str, str, str, bytes, str, int]]]:
+def open_parcels(
+    response: bytes,
+) -> tuple[int, list[tuple[int, int, int, str, str, str, str, str, str, bytes, str, int]]]:
     """(boot_epoch, [(msg_id, attempt, stored_unix_ns, source, id, timestamp, target, name, content_type, payload, traceparent, admitted_unix_ns)])
     of a serialised ReceiveResponse. Raises ValueError on bad bytes."""
 

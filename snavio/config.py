@@ -84,7 +84,9 @@ def _read(config: Path) -> dict[str, dict[str, Any]]:
     return document
 
 
-def _validate(model: type[S], name: str, document: dict[str, dict[str, Any]], mistakes: list[str]) -> S | None:
+def _validate(
+    model: type[S], name: str, document: dict[str, dict[str, Any]], mistakes: list[str]
+) -> S | None:
     try:
         return model.model_validate(document.get(name, {}))
     except ValidationError as error:

@@ -82,7 +82,9 @@ class MeshProcesses:
         process = self._running[name]
         line: list[str] = []
         assert process.stdout is not None
-        reader = threading.Thread(target=lambda out: line.append(out.readline()), args=(process.stdout,), daemon=True)
+        reader = threading.Thread(
+            target=lambda out: line.append(out.readline()), args=(process.stdout,), daemon=True
+        )
         reader.start()
         reader.join(READY_SECONDS)
         if not line or not line[0].startswith("ready "):

@@ -51,7 +51,9 @@ class Dispatcher:
             done = ledger.done
             answer(frame, done)
             if done:
-                self._journal.append(plan.telemetry(self._clock.unix_ns()), rows=ledger.count - plan.escalated)
+                self._journal.append(
+                    plan.telemetry(self._clock.unix_ns()), rows=ledger.count - plan.escalated
+                )
 
         opening = ledger.opening()
         if opening or ledger.done:

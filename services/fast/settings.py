@@ -14,4 +14,6 @@ class FastSettings(Section):
     route_fresh_ms: int = Field(60_000, ge=100, description="Routes younger than this are used as they are.")
     route_stale_ms: int = Field(180_000, ge=100, description="Routes older than this are not used: escalate.")
     batches_in_flight: int = Field(16, ge=1, le=64, description="Unanswered batches per stream.")
-    start_within_s: float = Field(30.0, gt=0, description="Give up when Registry is away for so long at start.")
+    start_within_s: float = Field(
+        30.0, gt=0, description="Give up when Registry is away for so long at start."
+    )

@@ -55,7 +55,9 @@ class Gatehouse:
         )
         self._forward(judgement, answer)
 
-    def admit_one(self, command: bytes, peer: Peer, budget_ms: int, answer: Callable[[bytes, bool], None]) -> None:
+    def admit_one(
+        self, command: bytes, peer: Peer, budget_ms: int, answer: Callable[[bytes, bool], None]
+    ) -> None:
         """Judge a single serialised Command."""
         self._standing.require_fresh()
         judgement = self._admission.judge_one(

@@ -14,6 +14,7 @@ from snavio.transport.gate import Gate
 from snavio.transport.server import Call, Methods
 from snavio.transport.stream import WIRE_VERSIONS, BatchStream
 from snavio.v1.batch_pb2 import Hello, Limits, Refusal, Verdicts
+from snavio.v1.batch_pb2 import Verdict as WireVerdict
 from snavio.v1.shield_pb2 import GreetRequest, SubmitRequest
 
 MAX_BATCH_BYTES = 1 << 20
@@ -48,7 +49,9 @@ class ShieldServicer:
     async def greet(self, request: GreetRequest, _call: Call) -> Hello:
         """Who we are and what we accept."""
         if request.wire_version not in WIRE_VERSIONS:
-            raise BadRequest(f"Wire version {request.wire_version} is not spoken here.", reason="wire-version")
+            raise BadRequest(
+                f"Wire version {request.wire_version} is not spoken here.", reason="wire-version"
+            )
         return self._hello()
 
     async def submit(self, request: bytes, call: Call) -> bytes:
@@ -121,8 +124,15 @@ def _joined(frames: list[bytes]) -> bytes:
             if code:
                 codes[index] = code
         whole.refusal.extend(
-            Refusal(index=index, reason=reason, retry_after_ms=wait, throttle_until_unix_ns=until, detail=detail)
+            Refusal(
+                index=index,
+                reason=WireVerdict.Name(reason),
+                retry_after_ms=wait,
+                throttle_until_unix_ns=until,
+                detail=detail,
+            )
             for index, reason, wait, until, detail in reply.refusals()
         )
     whole.codes = bytes(codes)
-    return whole.SerializeToString()
+    joined: bytes = whole.SerializeToString()
+    return joined

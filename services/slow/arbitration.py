@@ -87,9 +87,13 @@ class Arbiter:
             try:
                 self._queues[queue].put(consignment)
             except Saturated as full:
-                consignment.refuse(Verdict.SATURATED, "The queue is full.", retry_after_ms=full.retry_after_ms)
+                consignment.refuse(
+                    Verdict.SATURATED, "The queue is full.", retry_after_ms=full.retry_after_ms
+                )
 
-    async def _rule(self, keys: Sequence[tuple[str, str, str, int]], *, timeout_ms: int) -> list[str | Refused]:
+    async def _rule(
+        self, keys: Sequence[tuple[str, str, str, int]], *, timeout_ms: int
+    ) -> list[str | Refused]:
         """Per key the topic to deliver to, or the refusal."""
         rulings: list[str | Refused] = []
         for start in range(0, len(keys), RESOLVE_KEYS):

@@ -70,6 +70,8 @@ def parse_identity(uri: str, *, trust_domain: str = DEFAULT_TRUST_DOMAIN) -> Ide
             return Identity(trust_domain, Kind.MESH, name)
         case ["operator" | "job" as kind, name] if valid_name(name):
             return Identity(trust_domain, Kind(kind), name)
-        case ["tenant", tenant, "principal" | "service" as kind, name] if valid_name(tenant) and valid_name(name):
+        case ["tenant", tenant, "principal" | "service" as kind, name] if valid_name(tenant) and valid_name(
+            name
+        ):
             return Identity(trust_domain, Kind(kind), name, tenant)
     raise BadRequest(f"{uri!r} is not an identity of {trust_domain}.", reason="bad-identity")

@@ -12,6 +12,7 @@ from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity
 from snavio.pki import make_key_and_csr, write_certificate_folder
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
+from snavio.transport.methods import Message
 from snavio.v1 import registry_pb2 as registry
 from snavio.v1 import signer_pb2 as signer
 
@@ -111,7 +112,9 @@ class Operator:
         value = registry.Target(target=target, tenant=tenant)
         return await self._write("ClaimTarget", registry.ClaimTargetRequest(target=value))
 
-    async def put_route(self, target: str, name: str, *, profile: int = registry.PROFILE_LOW) -> int:
+    async def put_route(
+        self, target: str, name: str, *, profile: registry.Profile = registry.PROFILE_LOW
+    ) -> int:
         """Route a command of a target to its mailbox topic."""
         value = registry.Route(target=target, name=name, profile=profile)
         return await self._write("PutRoute", registry.PutRouteRequest(route=value))
@@ -137,7 +140,7 @@ class Operator:
             "SetSuspension", registry.SetSuspensionRequest(suspension=value, suspended=suspended)
         )
 
-    async def _write(self, method: str, request: object) -> int:
+    async def _write(self, method: str, request: Message) -> int:
         answer = await self._registry.call(
             f"/snavio.v1.Registry/{method}", request, registry.WriteResponse, timeout_s=CALL_SECONDS
         )

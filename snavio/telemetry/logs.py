@@ -13,7 +13,9 @@ from typing import Any
 import orjson
 import structlog
 
-_SECRET_NAMES = frozenset({"secret", "private_key", "key_pem", "token", "hmac", "sealing_key", "seed", "password"})
+_SECRET_NAMES = frozenset(
+    {"secret", "private_key", "key_pem", "token", "hmac", "sealing_key", "seed", "password"}
+)
 
 
 def _redact(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -27,6 +27,7 @@ WIRE_VERSION = 1
 HELLO_SECONDS = 5.0
 SWEEP_SECONDS = 0.025
 CLOSE_SECONDS = 5.0
+MAX_BUDGET_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +92,13 @@ class BatchLink:
         self._on_hello = on_hello
         self._waiting = _Waiting()
         self._flying: dict[int, _Shipment] = {}
-        self._outbox: asyncio.Queue[_Shipment] = asyncio.Queue()
+        self._outbox: asyncio.Queue[_Shipment | None] = asyncio.Queue()  # None: the last was written
         self._next_seq = 1
         self._connected = asyncio.Event()
         self._has_room = asyncio.Event()
         self._has_room.set()
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._rotating = False
         self._linger: asyncio.TimerHandle | None = None
         self._pump_due = False
@@ -113,8 +116,7 @@ class BatchLink:
         """Wait a bounded time for what is in flight, then end; what is left is lost."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
-                while self._flying or self._waiting.queue:
-                    await asyncio.sleep(0.01)
+                await self._idle.wait()
         for handle in (self._linger, self._sweeper):
             if handle is not None:
                 handle.cancel()
@@ -139,6 +141,7 @@ class BatchLink:
         self._waiting.commands += consignment.count
         if self._waiting.size > self._limits.max_waiting_bytes // 2:
             self._has_room.clear()
+        self._idle.clear()
         self._arm_sweeper()
         if not self._pump_due:
             # Not at once: calls that arrive in the same turn of the loop share a batch.
@@ -207,7 +210,7 @@ class BatchLink:
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None
-        budget_ms = max(1, (deadline - self._clock.mono_ns()) // 1_000_000)
+        budget_ms = min(max(1, (deadline - self._clock.mono_ns()) // 1_000_000), MAX_BUDGET_MS)
         frame = b"".join((batch_header(self._next_seq, budget_ms), *bodies))
         shipment = _Shipment(self._next_seq, taken, first_deadline, frame)
         self._next_seq += 1
@@ -259,7 +262,7 @@ class BatchLink:
         self._rotating = False
         self._pump()
         writer = asyncio.create_task(self._write(call))
-        rotation = asyncio.get_running_loop().call_later(self._limits.max_age_s, self._rotate, call)
+        rotation = asyncio.get_running_loop().call_later(self._limits.max_age_s, self._rotate)
         try:
             await self._read(call)
         except grpc.aio.AioRpcError as error:
@@ -267,11 +270,6 @@ class BatchLink:
         except ValueError:
             # A peer that sends what is not Verdicts must not end the link for good.
             self._log.warning("link broken", code="UNREADABLE")
-        except asyncio.CancelledError:
-            # gRPC raises it for a call that we cancelled ourselves, as `_rotate` does, too.
-            task = asyncio.current_task()
-            if not self._rotating or (task is not None and task.cancelling()):
-                raise
         finally:
             rotation.cancel()
             writer.cancel()
@@ -281,6 +279,9 @@ class BatchLink:
     async def _write(self, call: grpc.aio.StreamStreamCall) -> None:
         while True:
             shipment = await self._outbox.get()
+            if shipment is None:
+                await call.done_writing()
+                return
             if shipment.frame is None or shipment.seq not in self._flying:
                 continue
             shipment.written = True
@@ -301,16 +302,18 @@ class BatchLink:
                 consignment.settle(offset, reply)
             if reply.final:
                 del self._flying[reply.batch_seq]
-                if self._rotating and not self._flying:
-                    call.cancel()
-                    return
+                self._end_if_rotated()
+                self._note_idle()
                 self._pump()
 
-    def _rotate(self, call: grpc.aio.StreamStreamCall) -> None:
+    def _rotate(self) -> None:
         """Stop sending on an old stream; it ends when its last batch is answered."""
         self._rotating = True
-        if not self._flying:
-            call.cancel()
+        self._end_if_rotated()
+
+    def _end_if_rotated(self) -> None:
+        if self._rotating and not self._flying:
+            self._outbox.put_nowait(None)
 
     def _broken(self) -> None:
         if self._resend:
@@ -319,6 +322,7 @@ class BatchLink:
             if shipment.written:
                 del self._flying[shipment.seq]
                 self._lose(shipment, "the connection broke")
+        self._note_idle()
 
     # -- budgets -------------------------------------------------------------------------------------
 
@@ -341,6 +345,7 @@ class BatchLink:
             late.lost(written=False, cause="the budget ran out")
         if waiting.size <= self._limits.max_waiting_bytes // 2:
             self._has_room.set()
+        self._note_idle()
         if self._flying or waiting.queue:
             self._arm_sweeper()
             self._pump()
@@ -355,6 +360,10 @@ class BatchLink:
             del self._flying[shipment.seq]
         for consignment in late:
             consignment.lost(written=shipment.written, cause="the budget ran out")
+
+    def _note_idle(self) -> None:
+        if not self._flying and not self._waiting.queue:
+            self._idle.set()
 
     def _lose_everything(self, cause: str) -> None:
         for shipment in list(self._flying.values()):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import random
 from collections.abc import Awaitable, Callable
 
@@ -14,6 +15,8 @@ import structlog
 
 from snavio.clock import Clock
 from snavio.errors import SnavioError, Unavailable
+
+START_RETRY_SECONDS = 0.05
 
 
 class Pull:
@@ -44,8 +47,10 @@ class Pull:
         """Succeed once within `within_s`, or raise Unavailable; then go on in the background."""
         try:
             async with asyncio.timeout(within_s):
-                while not await self._once():
-                    await asyncio.sleep(0.05)
+                for pause in itertools.chain([0.0], itertools.repeat(START_RETRY_SECONDS)):
+                    await asyncio.sleep(pause)
+                    if await self._once():
+                        break
         except TimeoutError:
             raise Unavailable(f"{self._name} could not be read within {within_s:.0f} s.") from None
         self._task = asyncio.create_task(self._run(), name=f"pull {self._name}")

@@ -7,7 +7,8 @@ shares its port unless told to.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Awaitable
+from typing import Any, Final, TypeVar
 
 import grpc
 
@@ -30,6 +31,10 @@ __all__ = ["Call", "MeshServer", "Methods"]
 _MAX_STREAMS_PER_CONNECTION: Final = 1024
 # For streams to notice their age and finish what they have in flight.
 _FINISHING_S: Final = 30.0
+# For cancelled handlers to let go of what they hold.
+_UNWIND_S: Final = 5.0
+
+_T = TypeVar("_T")
 
 
 class MeshServer:
@@ -65,8 +70,9 @@ class MeshServer:
         self._reuse_port = reuse_port
         self._health = Health(methods.services())
         self._draining = asyncio.Event()
-        # Bounded by max_concurrent_calls.
+        # Both bounded by max_concurrent_calls.
         self._streams: set[asyncio.Event] = set()
+        self._running: set[asyncio.Task[Any]] = set()
         self._server: Any = None
 
     async def start(self) -> int:
@@ -102,14 +108,44 @@ class MeshServer:
     async def drain(self, grace_s: float) -> None:
         """End in order: health says NOT_SERVING, streams are told, new calls are refused, the rest finishes.
 
-        Calls that are still running after `grace_s` are cancelled. May be called again, also to hurry.
+        Calls that are still running after `grace_s` are cancelled. When this returns no handler is running
+        any more, so that what handlers use can be closed. May be called again, also to hurry.
         """
         self._health.close()
         self._draining.set()
         for stream in self._streams:
             stream.set()
-        if self._server is not None:
-            await self._server.stop(grace_s)
+        if self._server is None:
+            return
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._server.stop(grace_s + _UNWIND_S), name="stop")
+            # gRPC ends its own half of a call at the end of the grace and does not wait for ours, so the
+            # handlers are ended first.
+            if not await self._ended(within_s=grace_s):
+                for task in self._running:
+                    task.cancel()
+                await self._ended(within_s=_UNWIND_S)
+                await self._server.stop(None)
+
+    async def _ended(self, *, within_s: float) -> bool:
+        """Wait for running handlers, also those that begin meanwhile; whether all have ended."""
+        # Calls that gRPC had taken before it stopped taking any get to run first.
+        await asyncio.sleep(0)
+        end = asyncio.get_running_loop().time() + within_s
+        while self._running:
+            left = end - asyncio.get_running_loop().time()
+            if left <= 0:
+                return False
+            await asyncio.wait(self._running, timeout=left)
+        return True
+
+    async def _run(self, handling: Awaitable[_T]) -> _T:
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.add(task)
+        # Not before gRPC has sent the status, which the task does after the handler has returned.
+        task.add_done_callback(self._running.discard)
+        return await handling
 
     def _handler(self, method: Method) -> Any:
         if method.unary is not None:
@@ -124,7 +160,7 @@ class MeshServer:
             limit = self._unary_limit_s if remaining is None else min(remaining, self._unary_limit_s)
             # A caller without a deadline must not be able to keep a handler waiting for ever.
             async with asyncio.timeout(limit):
-                return await handler(request, call)
+                return await self._run(handler(request, call))
 
         return behaviour
 
@@ -138,7 +174,7 @@ class MeshServer:
             # The connection's maximum age alone would cut a stream off with batches in flight.
             ageing = asyncio.get_running_loop().call_later(self._max_age_s, draining.set)
             try:
-                await handler(call)
+                await self._run(handler(call))
             finally:
                 ageing.cancel()
                 self._streams.discard(draining)

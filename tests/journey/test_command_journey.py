@@ -13,19 +13,23 @@ The way it goes, file by file:
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 
 from snavio.domain.verdict import Verdict
+from snavio.sdk import Producer
+from snavio.transport.channel import MeshChannel
+from snavio.transport.credentials import CertificateFiles
+from snavio.v1.mailbox_pb2 import StatsRequest, StatsResponse
 from snavio.v1.registry_pb2 import PROFILE_SYNC
 from tests.support.mesh import NAME, SOURCE, TARGET, DemoMesh, demo_mesh
 
 
-@pytest.fixture(scope="module")
-async def mesh(tmp_path_factory: pytest.TempPathFactory) -> DemoMesh:
-    folder: Path = tmp_path_factory.mktemp("journey")
-    async with demo_mesh(folder) as running:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DemoMesh]:
+    async with demo_mesh(tmp_path_factory.mktemp("journey")) as running:
         yield running
 
 
@@ -150,10 +154,10 @@ async def test_what_the_mailbox_acknowledged_survives_its_kill(mesh: DemoMesh) -
     assert received == [b"durable", b"after the restart"]
 
 
-async def _eventually(producer: object, verdict: Verdict) -> bool:
+async def _eventually(producer: Producer, verdict: Verdict) -> bool:
     """Rules reach Shield with its next pull; ask until they have, within bounds."""
     for _ in range(50):
-        outcome = await producer.send(TARGET, NAME, b"?")  # type: ignore[attr-defined]
+        outcome = await producer.send(TARGET, NAME, b"?")
         if outcome.verdict is verdict:
             return True
         await asyncio.sleep(0.1)
@@ -161,10 +165,6 @@ async def _eventually(producer: object, verdict: Verdict) -> bool:
 
 
 async def _depth(mesh: DemoMesh) -> int:
-    from snavio.transport.channel import MeshChannel
-    from snavio.transport.credentials import CertificateFiles
-    from snavio.v1.mailbox_pb2 import StatsRequest, StatsResponse
-
     files = CertificateFiles.in_folder(mesh.certificates("acme-bot"))
     channel = MeshChannel(mesh.addresses["mailbox"], files=files, service="mailbox")
     try:

@@ -1,0 +1,12 @@
+"""Runs the mailbox as a process: `python -m services.mailbox --config snavio.toml`."""
+
+from __future__ import annotations
+
+import sys
+
+from services.mailbox.app import build
+from services.mailbox.settings import MailboxSettings
+from snavio.service import run
+
+if __name__ == "__main__":
+    sys.exit(run("mailbox", MailboxSettings, build))

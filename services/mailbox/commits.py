@@ -1,0 +1,187 @@
+"""Group commit: what waits goes to the store together, in one transaction and one fsync, on its own thread.
+
+Never says "done" before the store did, and never holds more bytes than its bound: senders wait for room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from snavio.clock import Clock
+from snavio.errors import Saturated, SnavioError, Unavailable
+from snavio.ports.mailbox_store import MailboxStore, Progress, Send
+
+PROGRESS_BYTES = 512
+CHECKPOINT_SECONDS = 0.02
+CLOSE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The ids of a send's batches, in order, and when they were stored."""
+
+    ids: tuple[int, ...]
+    stored_unix_ns: int
+
+
+Outcome = Committed | SnavioError
+Done = Callable[[Outcome], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    send: Send | None
+    progress: Sequence[Progress]
+    size: int
+    done: Done | None
+
+
+class Commits:
+    """Lives on one event loop; `done` is called there, in the order of `submit`."""
+
+    def __init__(
+        self,
+        store: MailboxStore,
+        *,
+        clock: Clock,
+        max_waiting_bytes: int = 64 << 20,
+        max_group_bytes: int = 8 << 20,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._max_waiting_bytes = max_waiting_bytes
+        self._max_group_bytes = max_group_bytes
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._waiting_bytes = 0
+        self._room = asyncio.Event()
+        self._room.set()
+        self._closed = False
+        self._ended = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._log = structlog.get_logger()
+
+    def start(self) -> None:
+        """Begin committing; call on the event loop."""
+        loop = asyncio.get_running_loop()
+        self._threads = [
+            threading.Thread(target=self._commit_all, args=(loop,), name="mailbox-commits", daemon=True),
+            threading.Thread(target=self._checkpoint_all, name="mailbox-checkpoints", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    async def close(self) -> None:
+        """Commit what waits, then end the threads; the store is then free to be closed."""
+        if self._closed:
+            return
+        self._closed = True
+        self._jobs.put(None)
+        await asyncio.gather(*(asyncio.to_thread(thread.join, CLOSE_SECONDS) for thread in self._threads))
+        # Lets the last group's outcomes, which are already queued on the loop, be heard.
+        await asyncio.sleep(0)
+
+    async def room(self) -> None:
+        """Wait until senders may hand in more. Not reading on is how a stream feels an overloaded disk."""
+        while not self._room.is_set():
+            await self._room.wait()
+
+    def submit(
+        self, *, send: Send | None = None, progress: Sequence[Progress] = (), done: Done | None = None
+    ) -> None:
+        """Commit this with what else waits. Unavailable when closed, Saturated when far too much waits."""
+        if self._closed:
+            raise Unavailable("The mailbox is stopping.", reason="stopping")
+        # Twice the bound: acknowledgements free space and must not be refused as soon as sends have to wait.
+        if done is not None and self._waiting_bytes > 2 * self._max_waiting_bytes:
+            raise Saturated("Too much waits for the disk.", retry_after_ms=250)
+        size = PROGRESS_BYTES * (len(progress) + 1)
+        if send is not None:
+            size += sum(len(batch.runs) for batch in send.batches)
+        self._waiting_bytes += size
+        if self._waiting_bytes >= self._max_waiting_bytes:
+            self._room.clear()
+        self._jobs.put(_Job(send, progress, size, done))
+
+    # -- on the committing thread ----------------------------------------------------------------------
+
+    def _commit_all(self, loop: asyncio.AbstractEventLoop) -> None:
+        open_ended = True
+        while open_ended:
+            job = self._jobs.get()
+            group: list[_Job] = []
+            size = 0
+            while job is not None:
+                group.append(job)
+                size += job.size
+                if size >= self._max_group_bytes:
+                    break
+                try:
+                    job = self._jobs.get_nowait()
+                except queue.Empty:
+                    break
+            open_ended = job is not None
+            if group:
+                outcomes = self._commit(group)
+                try:
+                    loop.call_soon_threadsafe(self._heard, group, outcomes)
+                except RuntimeError:
+                    open_ended = False  # the loop is gone, and with it everybody who waits
+        self._ended.set()
+
+    def _commit(self, group: list[_Job]) -> list[Outcome]:
+        sends = [job for job in group if job.send is not None]
+        others = [job for job in group if job.send is None]
+        try:
+            return self._store_together(group, sends, others)
+        except SnavioError as error:
+            self._log.error("commit failed", reason=error.reason, jobs=len(group))
+            outcomes: dict[int, Outcome] = {id(job): error for job in group}
+        if sends and others:
+            # Acknowledgements make room; sends that do not fit must not keep them out.
+            try:
+                again = self._store_together(others, [], others)
+                outcomes.update((id(job), outcome) for job, outcome in zip(others, again, strict=True))
+            except SnavioError as error:
+                self._log.error("commit failed again", reason=error.reason, jobs=len(others))
+        return [outcomes[id(job)] for job in group]
+
+    def _store_together(self, group: list[_Job], sends: list[_Job], others: list[_Job]) -> list[Outcome]:
+        now = self._clock.unix_ns()
+        try:
+            ids = self._store.commit(
+                [job.send for job in sends if job.send is not None],
+                [state for job in others for state in job.progress],
+                now_unix_ns=now,
+            )
+        except SnavioError:
+            raise
+        except Exception as error:
+            # Whatever it is, this thread must live on, and nobody may be told that it was stored.
+            self._log.exception("commit failed unexpectedly")
+            raise Unavailable("The store failed unexpectedly.") from error
+        by_send = iter(ids)
+        return [Committed(next(by_send) if job.send is not None else (), now) for job in group]
+
+    def _checkpoint_all(self) -> None:
+        while not self._ended.wait(CHECKPOINT_SECONDS):
+            try:
+                self._store.checkpoint()
+            except SnavioError as error:
+                self._log.error("checkpoint failed", reason=error.reason, message=str(error))
+                self._ended.wait(1.0)
+
+    # -- on the event loop -----------------------------------------------------------------------------
+
+    def _heard(self, group: list[_Job], outcomes: list[Outcome]) -> None:
+        self._waiting_bytes -= sum(job.size for job in group)
+        if self._waiting_bytes < self._max_waiting_bytes:
+            self._room.set()
+        for job, outcome in zip(group, outcomes, strict=True):
+            if job.done is not None:
+                job.done(outcome)

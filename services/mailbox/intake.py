@@ -1,0 +1,144 @@
+"""Takes batches in: recognises those that came before, refuses what has no room or no time, stores the rest.
+
+Never answers "delivered" before the fsync, and never stores the same send of the same peer twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from services.mailbox.commits import Commits, Committed, Outcome
+from services.mailbox.delivery import Delivery
+from services.mailbox.rows import Rows
+from services.mailbox.topics import MILLISECOND
+from snavio.clock import Clock
+from snavio.domain.verdict import Verdict
+from snavio.errors import BadRequest, Saturated, SnavioError
+from snavio.native import Ledger, Sending, slice_runs
+from snavio.ports.mailbox_store import (
+    MAX_ROW_MESSAGES,
+    BatchRecord,
+    MailboxStore,
+    NewBatch,
+    Origin,
+    Recall,
+    Send,
+)
+from snavio.v1.batch_pb2 import Verdicts
+
+DEFAULT_BUDGET_MS = 5000
+MAX_TOPIC_CHARACTERS = 256
+_SIGNED_LIMIT = 1 << 63
+
+Answer = Callable[[bytes], None]
+"""Takes a batch's final Verdicts, once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """The process at the other end of a stream; its mesh identity is part of `peer`."""
+
+    peer: str
+    epoch: int
+
+
+class Intake:
+    """Lives on one event loop."""
+
+    def __init__(
+        self, *, store: MailboxStore, commits: Commits, delivery: Delivery, rows: Rows, clock: Clock
+    ) -> None:
+        self._store = store
+        self._commits = commits
+        self._delivery = delivery
+        self._rows = rows
+        self._clock = clock
+        self._underway: dict[Origin, list[Answer]] = {}
+
+    async def take(self, frame: bytes, sender: Sender, *, partial: Answer, final: Answer) -> None:
+        """Judge one frame; `final` is called when all of it is decided, `partial` for refusals before that.
+
+        BadRequest for a frame that cannot be a SendBatch: a mesh peer does not send those.
+        """
+        arrived_mono_ns = self._clock.mono_ns()
+        await self._commits.room()
+        sending = Sending.open(frame)
+        ledger = sending.ledger
+        if sending.frame_code or not 0 < ledger.batch_seq < _SIGNED_LIMIT or not ledger.count:
+            raise BadRequest("A frame is not a SendBatch.", reason="malformed")
+        origin = Origin(sender.peer, sender.epoch, ledger.batch_seq)
+        # A resend over a new connection may overtake the fsync of the first copy: both get that one's answer.
+        if origin in self._underway:
+            self._underway[origin].append(final)
+            return
+        recalled = self._store.recall(origin)
+        if recalled is not Recall.NEW:
+            final(_remembered(ledger, recalled))
+            return
+        budget_ms = sending.budget_ms or DEFAULT_BUDGET_MS
+        if self._clock.mono_ns() - arrived_mono_ns >= budget_ms * MILLISECOND:
+            final(ledger.close(Verdict.DELIVERY_FAILURE, 0, "The budget ran out before the mailbox."))
+            return
+        batches = self._admit(sending, partial)
+        if ledger.done:
+            final(b"")
+            return
+        # What is refused must be refused again when the send comes again, or its resend would be half stored.
+        codes = ledger.codes.replace(b"\x00", bytes([Verdict.DELIVERED]))
+        refused = codes.strip(bytes([Verdict.DELIVERED])) != b""
+        self._underway[origin] = [final]
+        send = Send(origin, codes if refused else b"", tuple(batches))
+        try:
+            self._commits.submit(send=send, done=lambda outcome: self._heard(send, ledger, outcome))
+        except SnavioError as error:
+            self._heard(send, ledger, error)
+
+    def _admit(self, sending: Sending, partial: Answer) -> list[NewBatch]:
+        """Rows for the topics that have room; the others are refused, for this topic alone."""
+        batches: list[NewBatch] = []
+        for part, (topic, count, runs) in enumerate(sending.topics):
+            close = sending.ledger.close_part
+            if not topic or len(topic) > MAX_TOPIC_CHARACTERS:
+                partial(close(part, 0, count, Verdict.DELIVERY_FAILURE, 0, "Not the name of a topic."))
+            elif not self._delivery.reserve(topic, count):
+                hint = self._delivery.limits.retry_after_ms
+                partial(close(part, 0, count, Verdict.SATURATED, hint, "The topic is full."))
+            elif count <= MAX_ROW_MESSAGES:
+                batches.append(NewBatch(topic, count, runs))
+            else:
+                for first in range(0, count, MAX_ROW_MESSAGES):
+                    length = min(MAX_ROW_MESSAGES, count - first)
+                    batches.append(NewBatch(topic, length, slice_runs(runs, first, length)))
+        return batches
+
+    def _heard(self, send: Send, ledger: Ledger, outcome: Outcome) -> None:
+        if isinstance(outcome, Committed):
+            for batch_id, batch in zip(outcome.ids, send.batches, strict=True):
+                record = BatchRecord(batch_id, batch.count, len(batch.runs), outcome.stored_unix_ns)
+                if self._delivery.stored(batch.topic, record):
+                    self._rows.keep(batch_id, batch.runs)
+            answer = ledger.close(Verdict.DELIVERED, 0, "")
+        else:
+            for batch in send.batches:
+                self._delivery.release(batch.topic, batch.count)
+            if isinstance(outcome, Saturated):
+                answer = ledger.close(Verdict.SATURATED, outcome.retry_after_ms, "The mailbox is full.")
+            else:
+                # A disk that failed during the commit may have it all the same.
+                answer = ledger.close(Verdict.OUTCOME_UNKNOWN, 0, "The mailbox's disk failed.")
+        first, *again = self._underway.pop(send.origin)
+        first(answer)
+        for resend in again:
+            resend(Verdicts(batch_seq=send.origin.seq, codes=ledger.codes, final=True).SerializeToString())
+
+
+def _remembered(ledger: Ledger, recalled: bytes | Recall) -> bytes:
+    """The answer to a send that was stored before."""
+    if recalled == b"":
+        return ledger.close(Verdict.DELIVERED, 0, "")
+    if isinstance(recalled, Recall) or len(recalled) != ledger.count:
+        return ledger.close(Verdict.OUTCOME_UNKNOWN, 0, "Too old to say whether it was stored.")
+    verdicts = Verdicts(batch_seq=ledger.batch_seq, codes=recalled, final=True)
+    serialised: bytes = verdicts.SerializeToString()
+    return serialised

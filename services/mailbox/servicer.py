@@ -1,0 +1,214 @@
+"""The mailbox on the wire: checks who may touch which topic, and translates between messages and rules.
+
+Never decides about a message itself, and never tells a caller about another tenant's topics.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from services.mailbox.delivery import Delivery
+from services.mailbox.intake import Intake, Sender
+from services.mailbox.leases import LATE, receipts
+from services.mailbox.receiving import Receiving, Wanted
+from services.mailbox.settings import MailboxSettings
+from services.mailbox.settling import Settlements
+from snavio.clock import Clock
+from snavio.domain.identity import Identity, Kind
+from snavio.errors import BadRequest, NotAllowed
+from snavio.transport.gate import Gate
+from snavio.transport.server import Call, Methods
+from snavio.transport.stream import BatchStream, mesh_hello
+from snavio.v1.mailbox_pb2 import (
+    AckRequest,
+    ExtendRequest,
+    NackRequest,
+    ReceiveRequest,
+    SettleResponse,
+    StatsRequest,
+    StatsResponse,
+    TopicStats,
+)
+
+SERVICE = "/snavio.v1.Mailbox/"
+WINDOW = 16
+MIN_VISIBILITY_MS = 250
+MAX_MESSAGES = 5000
+MAX_RESPONSE_BYTES = 1 << 20
+MAX_RECEIPTS = 20_000
+MAX_REASON_BYTES = 256
+MAX_INSTANCE_CHARACTERS = 64
+
+
+class MailboxServicer:
+    """One handler per method of `snavio.v1.Mailbox`."""
+
+    def __init__(
+        self,
+        *,
+        settings: MailboxSettings,
+        delivery: Delivery,
+        intake: Intake,
+        receiving: Receiving,
+        settlements: Settlements,
+        gate: Gate,
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._delivery = delivery
+        self._intake = intake
+        self._receiving = receiving
+        self._settlements = settlements
+        self._gate = gate
+        self._clock = clock
+
+    def methods(self) -> Methods:
+        """Everything this service answers."""
+        methods = Methods()
+        methods.stream_raw(SERVICE + "SendStream", self.send_stream)
+        methods.unary_raw(SERVICE + "Receive", self.receive)
+        methods.unary(SERVICE + "Ack", self.ack, AckRequest)
+        methods.unary(SERVICE + "Nack", self.nack, NackRequest)
+        methods.unary(SERVICE + "Extend", self.extend, ExtendRequest)
+        methods.unary(SERVICE + "Stats", self.stats, StatsRequest)
+        return methods
+
+    async def send_stream(self, call: Call) -> None:
+        """Hello, then batches; answers come as the disk allows, in any order."""
+        stream = BatchStream(call, gate=self._gate, window=WINDOW)
+        answer = mesh_hello(self._clock, in_flight=WINDOW)
+        answer.instance, answer.epoch = "mailbox", self._delivery.boot_epoch
+        hello = await stream.greet(answer)
+        try:
+            if not 0 < len(hello.instance) <= MAX_INSTANCE_CHARACTERS or not 0 < hello.epoch < 1 << 63:
+                raise BadRequest("The Hello names no instance and epoch.", reason="bad-hello")
+            # The identity is in the name, so that no service can take another's place in the record of sends.
+            sender = Sender(f"{call.peer.identity.name}/{hello.instance}", hello.epoch)
+            async for frame in stream.batches():
+                await self._intake.take(
+                    frame,
+                    sender,
+                    partial=lambda answer: stream.reply(answer, final=False),
+                    final=lambda answer: stream.reply(answer, final=True),
+                )
+        finally:
+            await stream.finish()
+
+    async def receive(self, request: bytes, call: Call) -> bytes:
+        """Lease messages; the response is framed around stored bytes."""
+        try:
+            asked = ReceiveRequest.FromString(request)
+        except DecodeError:
+            raise BadRequest("The request cannot be read.", reason="malformed") from None
+        holder = _owner(asked.topic, call)
+        self._check_visibility(asked.visibility_ms)
+        if asked.max_messages > MAX_MESSAGES:
+            raise BadRequest(f"max_messages is over {MAX_MESSAGES}.", reason="max-messages")
+        wait_s = min(asked.wait_ms, self._settings.max_wait_ms) / 1000
+        remaining_s = call.remaining_s()
+        if remaining_s is not None:
+            # An answer after the caller's deadline would lease messages to nobody.
+            wait_s = max(0.0, min(wait_s, remaining_s - 0.1))
+        return await self._receiving.receive(
+            Wanted(
+                topic=asked.topic,
+                holder=holder,
+                visibility_ms=asked.visibility_ms,
+                max_messages=asked.max_messages or MAX_MESSAGES,
+                max_bytes=min(asked.max_bytes or MAX_RESPONSE_BYTES, MAX_RESPONSE_BYTES),
+                wait_s=wait_s,
+            )
+        )
+
+    async def ack(self, request: Any, call: Call) -> SettleResponse:
+        """End leases for good."""
+        holder = _owner(request.topic, call)
+        msg_ids, attempts = _lists(request.receipts)
+        codes = await self._settlements.settle(
+            request.topic, request.receipts.boot_epoch, msg_ids, attempts, holder=holder, final=True
+        )
+        return SettleResponse(codes=codes)
+
+    async def nack(self, request: Any, call: Call) -> SettleResponse:
+        """Give messages back, for the next attempt."""
+        holder = _owner(request.topic, call)
+        if request.delay_ms > self._settings.max_delay_ms:
+            raise BadRequest(f"delay_ms is over {self._settings.max_delay_ms}.", reason="delay")
+        if len(request.reason.encode()) > MAX_REASON_BYTES:
+            raise BadRequest(f"reason is longer than {MAX_REASON_BYTES} bytes.", reason="reason-too-long")
+        msg_ids, attempts = _lists(request.receipts)
+        codes = await self._settlements.settle(
+            request.topic,
+            request.receipts.boot_epoch,
+            msg_ids,
+            attempts,
+            holder=holder,
+            final=False,
+            delay_ms=request.delay_ms,
+        )
+        return SettleResponse(codes=codes)
+
+    async def extend(self, request: Any, call: Call) -> SettleResponse:
+        """Move deadlines; a lease is memory's business alone, so nothing is written."""
+        holder = _owner(request.topic, call)
+        self._check_visibility(request.visibility_ms)
+        msg_ids, attempts = _lists(request.receipts)
+        if request.receipts.boot_epoch != self._delivery.boot_epoch:
+            return SettleResponse(codes=LATE * len(msg_ids))
+        codes = self._delivery.extend(
+            request.topic, receipts(msg_ids, attempts), holder=holder, visibility_ms=request.visibility_ms
+        )
+        return SettleResponse(codes=codes)
+
+    async def stats(self, request: Any, call: Call) -> StatsResponse:
+        """Counts of one topic, or of all that the caller may see."""
+        if request.topic:
+            if not _may_see(request.topic, call.peer.identity):
+                raise NotAllowed("This topic belongs to another tenant.", reason="not-owner")
+            names = [request.topic]
+        else:
+            names = [name for name in self._delivery.names() if _may_see(name, call.peer.identity)]
+        response = StatsResponse()
+        for name in names:
+            counts = self._delivery.counts(name)
+            if counts is not None:
+                response.topic.append(
+                    TopicStats(
+                        topic=name,
+                        ready=counts.ready,
+                        inflight=counts.inflight,
+                        oldest_age_ms=counts.oldest_age_ms,
+                    )
+                )
+        return response
+
+    def _check_visibility(self, visibility_ms: int) -> None:
+        if not MIN_VISIBILITY_MS <= visibility_ms <= self._settings.max_visibility_ms:
+            bounds = f"{MIN_VISIBILITY_MS} to {self._settings.max_visibility_ms}"
+            raise BadRequest(f"visibility_ms must be {bounds}.", reason="visibility")
+
+
+def _may_see(topic: str, identity: Identity) -> bool:
+    return identity.kind is Kind.OPERATOR or _owns(topic, identity)
+
+
+def _owns(topic: str, identity: Identity) -> bool:
+    return identity.tenant != "" and topic.startswith(identity.tenant + "/")
+
+
+def _owner(topic: str, call: Call) -> str:
+    """Who holds the leases of this call: the identity, which outlives the hourly certificate."""
+    if not _owns(topic, call.peer.identity):
+        raise NotAllowed("This topic belongs to another tenant.", reason="not-owner")
+    return call.peer.identity.spiffe_id
+
+
+def _lists(named: Any) -> tuple[list[int], list[int]]:
+    msg_ids, attempts = list(named.msg_id), list(named.attempt)
+    if len(msg_ids) != len(attempts):
+        raise BadRequest("msg_id and attempt differ in length.", reason="receipts")
+    if len(msg_ids) > MAX_RECEIPTS:
+        raise BadRequest(f"More than {MAX_RECEIPTS} receipts.", reason="receipts")
+    return msg_ids, attempts

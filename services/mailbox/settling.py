@@ -1,0 +1,82 @@
+"""Acknowledgements and messages given back: decided in memory, answered after the fsync.
+
+Never undone by a caller that goes away: once decided, it reaches the disk whether or not anybody waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from services.mailbox.commits import Commits, Outcome
+from services.mailbox.delivery import Delivery
+from services.mailbox.leases import LATE, Settling, receipts
+from services.mailbox.rows import Rows
+from snavio.errors import SnavioError, Unavailable
+
+COMMIT_SECONDS = 10.0
+
+
+class Settlements:
+    """Lives on one event loop."""
+
+    def __init__(self, *, delivery: Delivery, commits: Commits, rows: Rows) -> None:
+        self._delivery = delivery
+        self._commits = commits
+        self._rows = rows
+        # Bounded by what the commits take.
+        self._underway: dict[Settling, asyncio.Future[Outcome]] = {}
+
+    async def settle(
+        self,
+        topic: str,
+        boot_epoch: int,
+        msg_ids: Sequence[int],
+        attempts: Sequence[int],
+        *,
+        holder: str,
+        final: bool,
+        delay_ms: int = 0,
+    ) -> bytes:
+        """A Settlement per receipt. Saturated or Unavailable when the disk did not take it: ask again."""
+        if boot_epoch != self._delivery.boot_epoch:
+            # Attempts are counted anew after a restart: an old receipt would settle somebody else's lease.
+            return LATE * len(msg_ids)
+        settling = self._delivery.settle(
+            topic, receipts(msg_ids, attempts), holder=holder, final=final, delay_ms=delay_ms
+        )
+        awaited = [self._underway[earlier] for earlier in settling.after if earlier in self._underway]
+        if settling.moved:
+            awaited.append(self._commit(settling))
+        if awaited:
+            await _all_stored(awaited)
+        return b"".join(settling.codes)
+
+    def _commit(self, settling: Settling) -> asyncio.Future[Outcome]:
+        stored: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+        def heard(outcome: Outcome) -> None:
+            del self._underway[settling]
+            if isinstance(outcome, SnavioError):
+                self._delivery.revert(settling)
+            else:
+                for batch_id in self._delivery.confirm(settling):
+                    self._rows.forget(batch_id)
+            stored.set_result(outcome)
+
+        self._underway[settling] = stored
+        try:
+            self._commits.submit(progress=settling.progress, done=heard)
+        except SnavioError as error:
+            heard(error)
+        return stored
+
+
+async def _all_stored(awaited: Sequence[asyncio.Future[Outcome]]) -> None:
+    _, late = await asyncio.wait(awaited, timeout=COMMIT_SECONDS)
+    if late:
+        raise Unavailable("The disk did not answer in time; it may have been done.")
+    for future in awaited:
+        outcome = future.result()
+        if isinstance(outcome, SnavioError):
+            raise outcome

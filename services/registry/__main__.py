@@ -1,0 +1,12 @@
+"""The Registry process."""
+
+from __future__ import annotations
+
+import sys
+
+from services.registry.app import build
+from services.registry.settings import RegistrySettings
+from snavio.service import run
+
+if __name__ == "__main__":
+    sys.exit(run("registry", RegistrySettings, build))

@@ -1,0 +1,96 @@
+"""Puts Registry together: directory, rules, the way to Signer, server.
+
+Never serves before it has read the denylist once: a revoked principal would be let in.
+"""
+
+from __future__ import annotations
+
+from services.registry.ownership import Limits, Ownership
+from services.registry.servicer import RegistryServicer
+from services.registry.settings import RegistrySettings
+from snavio.adapters.embedded.sqlite_directory import SqliteDirectory
+from snavio.clock import Clock
+from snavio.config import MeshSettings
+from snavio.transport.channel import MeshChannel
+from snavio.transport.credentials import CertificateFiles
+from snavio.transport.denylist import denylist_pull
+from snavio.transport.gate import Gate
+from snavio.transport.pull import Pull
+from snavio.transport.server import MeshServer
+from snavio.v1.signer_pb2 import CreateKeysetRequest, KeysetStatus
+
+DRAIN_SECONDS = 5.0
+
+
+class RegistryApp:
+    """One Registry process."""
+
+    def __init__(self, mesh: MeshSettings, settings: RegistrySettings, *, clock: Clock) -> None:
+        self._mesh = mesh
+        self._settings = settings
+        self._clock = clock
+        self._signer: MeshChannel | None = None
+        self._directory: SqliteDirectory | None = None
+        self._denylist: Pull | None = None
+        self._server: MeshServer | None = None
+
+    async def start(self) -> int:
+        """Open the directory, wait for Signer, serve; returns the port."""
+        mesh, settings, clock = self._mesh, self._settings, self._clock
+        files = CertificateFiles.in_folder(mesh.certificates("registry"))
+        self._directory = await SqliteDirectory.open(settings.store_path(mesh), clock=clock)
+        self._signer = MeshChannel(
+            mesh.signer, files=files, service="signer", trust_domain=mesh.trust_domain, clock=clock
+        )
+        gate = Gate(clock=clock)
+        self._denylist = denylist_pull(
+            self._signer, gate, clock=clock, interval_s=mesh.pull_interval_ms / 1000
+        )
+        await self._denylist.start(within_s=settings.start_within_s)
+        servicer = RegistryServicer(
+            directory=self._directory,
+            ownership=Ownership(
+                Limits(
+                    tenants=settings.max_tenants,
+                    services_per_tenant=settings.max_services_per_tenant,
+                    targets_per_tenant=settings.max_targets_per_tenant,
+                    routes_per_target=settings.max_routes_per_target,
+                    acl_per_target=settings.max_acl_per_target,
+                )
+            ),
+            create_keyset=self._create_keyset,
+        )
+        self._server = MeshServer(
+            listen=settings.listen or mesh.registry,
+            files=files,
+            methods=servicer.methods(),
+            gate=gate,
+            clock=clock,
+            trust_domain=mesh.trust_domain,
+        )
+        return await self._server.start()
+
+    async def drain(self) -> None:
+        """Finish calls under way, then release everything."""
+        if self._server is not None:
+            await self._server.drain(DRAIN_SECONDS)
+        if self._denylist is not None:
+            await self._denylist.stop()
+        if self._signer is not None:
+            await self._signer.close()
+        if self._directory is not None:
+            await self._directory.close()
+
+    async def _create_keyset(self, source: str) -> KeysetStatus:
+        assert self._signer is not None
+        return await self._signer.call(
+            "/snavio.v1.Signer/CreateKeyset",
+            CreateKeysetRequest(source=source),
+            KeysetStatus,
+            timeout_s=self._settings.signer_timeout_s,
+        )
+
+
+def build(mesh: MeshSettings, settings: RegistrySettings, clock: Clock) -> RegistryApp:
+    """Registry, composed and not yet started."""
+    return RegistryApp(mesh, settings, clock=clock)

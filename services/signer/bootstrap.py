@@ -1,0 +1,118 @@
+"""Prepares a state folder: sealing key, key store with a CA, certificates for the mesh and for one operator.
+
+Never replaces a sealing key or a CA that is there: either would lock the installation out of itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+
+from services.signer.settings import SignerSettings
+from snavio.adapters.embedded.files import replace_private_file
+from snavio.adapters.embedded.sealed_keystore import SealedKeyStore
+from snavio.adapters.embedded.sealing import KEY_BYTES, SEALING_KEY_VARIABLE, SealingKey, read_sealing_key
+from snavio.clock import Clock
+from snavio.config import MeshSettings
+from snavio.domain.identity import Identity, Kind
+from snavio.errors import StateError
+from snavio.pki import (
+    CERTIFICATE_FILE,
+    CertificateAuthority,
+    certificate_pem,
+    issue_leaf,
+    make_ca,
+    make_key,
+    not_after_unix_ns,
+    private_key_pem,
+    write_certificate_folder,
+)
+from snavio.ports.keystore import Authority, KeyStore
+
+SERVICES = ("shield", "fast", "slow", "signer", "registry", "mailbox")
+OPERATOR = "admin"
+
+
+async def prepare(
+    mesh: MeshSettings, settings: SignerSettings, *, clock: Clock, restored: bool = False
+) -> list[str]:
+    """Make whatever is missing and renew what ends soon; returns the names of certificates that were made.
+
+    `restored` tells every reader of the key store to start again; for a state folder from a backup.
+    """
+    store_path, key_path = settings.store_path(mesh), settings.sealing_key_path(mesh)
+    key = _sealing_key(key_path, store_path=store_path)
+    store = await SealedKeyStore.open(store_path, key=key, create=True)
+    try:
+        if restored:
+            await store.renew_epoch()
+        ca = await _authority(store, clock=clock, trust_domain=mesh.trust_domain)
+    finally:
+        await store.close()
+    made = []
+    for name, identity, ttl_s in _identities(mesh, settings):
+        if _certify(ca, identity, mesh.certificates(name), ttl_s=ttl_s, now_ns=clock.unix_ns()):
+            made.append(name)
+    return made
+
+
+def _sealing_key(path: Path, *, store_path: Path) -> SealingKey:
+    if SEALING_KEY_VARIABLE in os.environ or path.exists():
+        return read_sealing_key(path)
+    if store_path.exists():
+        # A fresh key would only hide that the right one is missing.
+        raise StateError(
+            f"{store_path} exists, but its sealing key {path} does not.", reason="no-sealing-key"
+        )
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    replace_private_file(path, os.urandom(KEY_BYTES))
+    return read_sealing_key(path)
+
+
+async def _authority(store: KeyStore, *, clock: Clock, trust_domain: str) -> CertificateAuthority:
+    kept = await store.authority()
+    if kept is None:
+        ca = make_ca(now_unix_ns=clock.unix_ns(), trust_domain=trust_domain)
+        kept = Authority(ca.certificate_pem.decode(), ca.private_key_pem().decode())
+        await store.put_authority(kept)
+    return CertificateAuthority.from_pem(kept.certificate_pem.encode(), kept.private_key_pem.encode())
+
+
+def _identities(mesh: MeshSettings, settings: SignerSettings) -> Iterator[tuple[str, Identity, int]]:
+    for service in SERVICES:
+        yield service, Identity(mesh.trust_domain, Kind.MESH, service), settings.mesh_ttl_s
+    operator = Identity(mesh.trust_domain, Kind.OPERATOR, OPERATOR)
+    yield f"operator-{OPERATOR}", operator, settings.bootstrap_operator_ttl_s
+
+
+def _certify(ca: CertificateAuthority, identity: Identity, folder: Path, *, ttl_s: int, now_ns: int) -> bool:
+    if _good_for_a_while(folder / CERTIFICATE_FILE, ca=ca, identity=identity, ttl_s=ttl_s, now_ns=now_ns):
+        return False
+    key = make_key()
+    leaf = issue_leaf(ca, public_key=key.public_key(), identity=identity, ttl_s=ttl_s, now_unix_ns=now_ns)
+    write_certificate_folder(
+        folder,
+        certificate_pem=certificate_pem(leaf),
+        private_key_pem=private_key_pem(key),
+        ca_pem=ca.certificate_pem,
+    )
+    return True
+
+
+def _good_for_a_while(
+    path: Path, *, ca: CertificateAuthority, identity: Identity, ttl_s: int, now_ns: int
+) -> bool:
+    """Whether the leaf there is ours, for that identity, and has more than a third of its life left."""
+    try:
+        leaf = x509.load_pem_x509_certificate(path.read_bytes())
+        leaf.verify_directly_issued_by(ca.certificate)
+        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (OSError, ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
+        # Absent, damaged or of another CA: in every case a new one is right.
+        return False
+    uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+    return uris == [identity.spiffe_id] and not_after_unix_ns(leaf) - now_ns > ttl_s * 1_000_000_000 // 3

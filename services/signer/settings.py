@@ -1,0 +1,77 @@
+"""Signer's settings, with the lifetimes of everything it issues."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from snavio.config import MeshSettings, Section
+from snavio.domain.identity import Kind
+
+_DAY = 24 * 3600
+# No certificate lives longer, whatever is configured; a revoked serial is forgotten after this long.
+MAX_LIFETIME_S = 90 * _DAY
+
+
+class SignerSettings(Section):
+    """The `[signer]` section."""
+
+    listen: str = Field(default="", description="Address to serve on; empty means the one in [mesh].")
+    sealing_key: Path | None = Field(
+        default=None,
+        description="File of the key that seals the key store. SNAVIO_SEALING_KEY (hex) comes before it.",
+    )
+    distribution_delay_s: float = Field(
+        default=10.0,
+        ge=0,
+        le=3600,
+        description="How long a rotated key spreads before producers sign with it.",
+    )
+    overlap_s: float = Field(
+        default=7.0 * _DAY,
+        ge=0,
+        le=90 * _DAY,
+        description="How long the previous key is accepted after a rotation.",
+    )
+    poll_after_s: int = Field(
+        default=3600, ge=1, le=_DAY, description="When producers ask for their keys again."
+    )
+    mesh_ttl_s: int = Field(
+        default=30 * _DAY, ge=60, le=MAX_LIFETIME_S, description="Mesh services' certificates."
+    )
+    service_ttl_s: int = Field(
+        default=3600, ge=60, le=_DAY, description="Tenant services'; their SDK renews."
+    )
+    principal_ttl_s: int = Field(
+        default=30 * _DAY, ge=60, le=MAX_LIFETIME_S, description="Tenants' principals'."
+    )
+    operator_ttl_s: int = Field(
+        default=12 * 3600, ge=60, le=MAX_LIFETIME_S, description="Operators', issued by RPC."
+    )
+    job_ttl_s: int = Field(default=_DAY, ge=60, le=MAX_LIFETIME_S, description="Batch jobs'.")
+    bootstrap_operator_ttl_s: int = Field(
+        default=30 * _DAY,
+        ge=60,
+        le=MAX_LIFETIME_S,
+        # It lies next to the CA's own sealing key: a short life would protect nothing there.
+        description="The `admin` operator's, made by `init` on this machine.",
+    )
+
+    def ttl_s(self, kind: Kind) -> int:
+        """Both the default and the cap for a kind of identity."""
+        return {
+            Kind.MESH: self.mesh_ttl_s,
+            Kind.SERVICE: self.service_ttl_s,
+            Kind.PRINCIPAL: self.principal_ttl_s,
+            Kind.OPERATOR: self.operator_ttl_s,
+            Kind.JOB: self.job_ttl_s,
+        }[kind]
+
+    def store_path(self, mesh: MeshSettings) -> Path:
+        """The sealed key store."""
+        return mesh.state_dir / "signer" / "keys.sealed"
+
+    def sealing_key_path(self, mesh: MeshSettings) -> Path:
+        """Its key; another disk than the store's is a good place for it."""
+        return self.sealing_key or mesh.state_dir / "signer" / "sealing.key"

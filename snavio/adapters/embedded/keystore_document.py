@@ -1,0 +1,96 @@
+"""What the sealed key store holds, as one value, and its canonical bytes.
+
+Pure. Its bytes hold every secret of the installation: they are for sealing and for nothing else.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from snavio.domain.keyset import Keyset, KeyVersion
+from snavio.errors import SnavioError, StateError
+from snavio.ports.keystore import Authority, Revocation
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """Everything in the store. The dictionaries are never changed in place and stand in order of version."""
+
+    store_epoch: int
+    version: int = 0
+    authority: Authority | None = None
+    keysets: dict[str, tuple[int, Keyset]] = field(default_factory=dict, repr=False)
+    revocations: dict[str, tuple[int, Revocation]] = field(default_factory=dict, repr=False)
+
+
+def encode(contents: Contents) -> bytes:
+    """Canonical JSON: sorted keys, entries in order of version."""
+    authority = contents.authority
+    return orjson.dumps(
+        {
+            "store_epoch": contents.store_epoch,
+            "version": contents.version,
+            "authority": authority
+            and {"certificate": authority.certificate_pem, "private_key": authority.private_key_pem},
+            "keysets": [
+                {"at": at, "source": keyset.source, "versions": [_encode_key(key) for key in keyset.versions]}
+                for at, keyset in contents.keysets.values()
+            ],
+            "revocations": [
+                {
+                    "at": at,
+                    "serial": revocation.serial,
+                    "at_ns": revocation.at_ns,
+                    "forget_at_ns": revocation.forget_at_ns,
+                    "actor": revocation.actor,
+                    "reason": revocation.reason,
+                }
+                for at, revocation in contents.revocations.values()
+            ],
+        },
+        option=orjson.OPT_SORT_KEYS,
+    )
+
+
+def decode(document: bytes, *, name: str) -> Contents:
+    """The inverse of `encode`; StateError for a document that this program does not understand."""
+    try:
+        parsed = orjson.loads(document)
+        authority = parsed["authority"]
+        return Contents(
+            store_epoch=parsed["store_epoch"],
+            version=parsed["version"],
+            authority=authority and Authority(authority["certificate"], authority["private_key"]),
+            keysets={
+                entry["source"]: (
+                    entry["at"],
+                    Keyset(entry["source"], tuple(_decode_key(key) for key in entry["versions"])),
+                )
+                for entry in parsed["keysets"]
+            },
+            revocations={
+                entry["serial"]: (entry.pop("at"), Revocation(**entry)) for entry in parsed["revocations"]
+            },
+        )
+    # `from None`: the parser's own message quotes the document, and the document is secrets.
+    except (KeyError, TypeError, ValueError, SnavioError):
+        raise StateError(f"{name} holds a document that this program does not understand.") from None
+
+
+def _encode_key(key: KeyVersion) -> dict[str, Any]:
+    return {
+        "number": key.number,
+        "secret": b64encode(key.secret).decode(),
+        "not_before_ns": key.not_before_ns,
+        "primary_from_ns": key.primary_from_ns,
+        "not_after_ns": key.not_after_ns,
+        "revoked": key.revoked,
+    }
+
+
+def _decode_key(entry: dict[str, Any]) -> KeyVersion:
+    return KeyVersion(**{**entry, "secret": b64decode(entry["secret"], validate=True)})

@@ -1,0 +1,218 @@
+"""Signer's key store as one sealed file that every write replaces as a whole.
+
+Never writes a secret in the clear, never opens a file that was cut, changed or sealed with another key, and
+never acknowledges a write before file and folder are on disk.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Self, TypeVar
+
+from snavio.adapters.embedded.files import replace_private_file
+from snavio.adapters.embedded.keystore_document import Contents, decode, encode
+from snavio.adapters.embedded.sealing import SealingKey
+from snavio.adapters.embedded.sqlite import StoreLock
+from snavio.adapters.embedded.worker import Worker
+from snavio.domain.keyset import Keyset
+from snavio.errors import Conflict, Saturated, StateError, Unavailable
+from snavio.ports.keystore import Authority, KeysetPage, Revocation, RevocationPage
+
+MAGIC = b"SNAVIOKS"
+FORMAT_VERSION = 1
+# Every write costs the whole file, about 5 MB at this size. More sources want another adapter.
+MAX_KEYSETS = 20_000
+MAX_REVOCATIONS = 50_000
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+
+class SealedKeyStore:
+    """A `KeyStore`; the contents are also kept in memory, so reads cost nothing."""
+
+    def __init__(self, path: Path, *, key: SealingKey, lock: StoreLock, worker: Worker) -> None:
+        self._path = path
+        self._key = key
+        self._lock = lock
+        self._worker = worker
+        self._contents: Contents | None = None
+
+    @classmethod
+    async def open(cls, path: Path, *, key: SealingKey, create: bool = False) -> Self:
+        """Open the store at `path`, or make an empty one there if `create` says so and there is none."""
+        worker = Worker("key store")
+        try:
+            return await worker.run(lambda: cls._open(path, key=key, create=create, worker=worker))
+        except BaseException:
+            await worker.close(lambda: None)
+            raise
+
+    @classmethod
+    def _open(cls, path: Path, *, key: SealingKey, create: bool, worker: Worker) -> Self:
+        if not create and not path.exists():
+            raise StateError(
+                f"{path} does not exist; `python -m services.signer init` makes it.", reason="no-store"
+            )
+        lock = StoreLock(path)
+        try:
+            store = cls(path, key=key, lock=lock, worker=worker)
+            if path.exists():
+                store._load()
+            else:
+                store._save(Contents(store_epoch=_epoch()))
+        except BaseException:
+            lock.release()
+            raise
+        return store
+
+    async def close(self) -> None:
+        await self._worker.close(self._lock.release)
+
+    async def authority(self) -> Authority | None:
+        return await self._read(lambda contents: contents.authority)
+
+    async def put_authority(self, authority: Authority) -> None:
+        def change(contents: Contents) -> tuple[Contents, None]:
+            if contents.authority is not None:
+                raise Conflict("This installation has a CA already.", reason="authority-exists")
+            return replace(contents, version=contents.version + 1, authority=authority), None
+
+        await self._write(change)
+
+    async def keyset(self, source: str) -> Keyset | None:
+        return await self._read(lambda contents: contents.keysets.get(source, (0, None))[1])
+
+    async def update_keyset(self, source: str, decide: Callable[[Keyset | None], Keyset]) -> Keyset:
+        def change(contents: Contents) -> tuple[Contents, Keyset]:
+            before = contents.keysets.get(source, (0, None))[1]
+            after = decide(before)
+            if after == before:
+                return contents, after
+            if before is None and len(contents.keysets) >= MAX_KEYSETS:
+                raise Saturated(
+                    f"The key store holds {MAX_KEYSETS} sources and is full.", retry_after_ms=60_000
+                )
+            version = contents.version + 1
+            return replace(
+                contents, version=version, keysets=_moved_last(contents.keysets, source, (version, after))
+            ), after
+
+        return await self._write(change)
+
+    async def keysets_since(self, version: int, *, limit: int) -> KeysetPage:
+        if version > await self._read(lambda contents: contents.version):
+            await self.renew_epoch()
+            version = 0
+
+        def page(contents: Contents) -> KeysetPage:
+            newer = _newer(contents.keysets, version)
+            taken = newer[:limit]
+            more = len(newer) > limit
+            return KeysetPage(
+                store_epoch=contents.store_epoch,
+                version=taken[-1][0] if more else contents.version,
+                keysets=tuple(keyset for _, keyset in taken),
+                more=more,
+            )
+
+        return await self._read(page)
+
+    async def revoke(self, revocation: Revocation, *, now_ns: int) -> int:
+        def change(contents: Contents) -> tuple[Contents, int]:
+            known = contents.revocations.get(revocation.serial)
+            if known is not None:
+                return contents, known[0]
+            kept = {
+                serial: entry
+                for serial, entry in contents.revocations.items()
+                if entry[1].forget_at_ns > now_ns
+            }
+            if len(kept) >= MAX_REVOCATIONS:
+                raise Saturated("The certificate denylist is full.", retry_after_ms=60_000)
+            version = contents.version + 1
+            kept[revocation.serial] = (version, revocation)
+            return replace(contents, version=version, revocations=kept), version
+
+        return await self._write(change)
+
+    async def revocations_since(self, version: int, *, now_ns: int, limit: int) -> RevocationPage:
+        def page(contents: Contents) -> RevocationPage:
+            newer = _newer(contents.revocations, version if version <= contents.version else 0)
+            taken = newer[:limit]
+            return RevocationPage(
+                version=taken[-1][0] if len(newer) > limit else contents.version,
+                revocations=tuple(entry for _, entry in taken if entry.forget_at_ns > now_ns),
+            )
+
+        return await self._read(page)
+
+    async def renew_epoch(self) -> int:
+        def change(contents: Contents) -> tuple[Contents, int]:
+            epoch = _epoch()
+            return replace(contents, version=contents.version + 1, store_epoch=epoch), epoch
+
+        return await self._write(change)
+
+    # -- on the worker's thread ------------------------------------------------------------------------
+
+    async def _read(self, question: Callable[[Contents], T]) -> T:
+        return await self._worker.run(lambda: question(self._contents or self._load()))
+
+    async def _write(self, change: Callable[[Contents], tuple[Contents, T]]) -> T:
+        def write() -> T:
+            before = self._contents or self._load()
+            after, answer = change(before)
+            if after is not before:
+                self._save(after)
+            return answer
+
+        return await self._worker.run(write)
+
+    def _load(self) -> Contents:
+        try:
+            sealed = self._path.read_bytes()
+        except OSError as error:
+            raise Unavailable(f"{self._path} cannot be read: {error.strerror}.") from error
+        name = str(self._path)
+        plain = self._key.unseal(sealed, magic=MAGIC, format_version=FORMAT_VERSION, name=name)
+        self._contents = decode(plain, name=name)
+        return self._contents
+
+    def _save(self, contents: Contents) -> None:
+        # Forgotten first: if the write fails half-way, what counts is what the disk says when asked again.
+        # Going on with either version from memory could give one version number to two different writes.
+        self._contents = None
+        sealed = self._key.seal(encode(contents), magic=MAGIC, format_version=FORMAT_VERSION)
+        try:
+            replace_private_file(self._path, sealed)
+        except OSError as error:
+            raise Unavailable(f"{self._path} cannot be written: {error.strerror}.") from error
+        self._contents = contents
+
+
+def _epoch() -> int:
+    return secrets.randbits(63) | 1
+
+
+def _moved_last(
+    entries: dict[str, tuple[int, V]], name: str, entry: tuple[int, V]
+) -> dict[str, tuple[int, V]]:
+    moved = {**entries}
+    moved.pop(name, None)
+    moved[name] = entry
+    return moved
+
+
+def _newer(entries: dict[str, tuple[int, V]], version: int) -> list[tuple[int, V]]:
+    """Entries after `version`, oldest first; the cost is what changed, not what is there."""
+    newer: list[tuple[int, V]] = []
+    for entry in reversed(entries.values()):
+        if entry[0] <= version:
+            break
+        newer.append(entry)
+    newer.reverse()
+    return newer

@@ -1,0 +1,62 @@
+"""One thread for one store's blocking work: in order, one at a time, with a bound on what waits.
+
+Never runs on the event loop, and never lets a slow disk gather work without limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from snavio.errors import Saturated, Unavailable
+
+T = TypeVar("T")
+
+
+class Worker:
+    """See the module."""
+
+    def __init__(self, name: str, *, max_waiting: int = 1024, timeout_s: float = 10.0) -> None:
+        self._name = name
+        self._timeout_s = timeout_s
+        self._places = threading.BoundedSemaphore(max_waiting)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """What `work` returns or raises.
+
+        Saturated when too much waits. Unavailable when the time is over: work that has not begun is then
+        dropped, work that has begun is finished and its outcome is unknown to the caller.
+        """
+        if not self._places.acquire(blocking=False):
+            raise Saturated(f"{self._name}: too much waits for the store.", retry_after_ms=250)
+        try:
+            future = self._thread.submit(work)
+        except RuntimeError:
+            self._places.release()
+            raise Unavailable(f"{self._name} is closed.", reason="closed") from None
+        future.add_done_callback(self._leave)
+        return await self._outcome(future)
+
+    async def close(self, last: Callable[[], object]) -> None:
+        """Finish what waits, run `last`, end the thread. Idempotent: a second `last` does not run."""
+        try:
+            # Past the bound on purpose: a full queue must not keep the store from being released.
+            future = self._thread.submit(last)
+        except RuntimeError:
+            return
+        self._thread.shutdown(wait=False)
+        await self._outcome(future)
+
+    async def _outcome(self, future: Future[T]) -> T:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await asyncio.wrap_future(future)
+        except TimeoutError:
+            raise Unavailable(f"{self._name}: the store did not answer in time.") from None
+
+    def _leave(self, _future: Future[T]) -> None:
+        self._places.release()

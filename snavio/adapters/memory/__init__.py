@@ -1,0 +1,1 @@
+"""Adapters that forget everything: for tests of the rules above them, never for a deployment."""

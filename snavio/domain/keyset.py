@@ -1,0 +1,155 @@
+"""A source's HMAC keys: which version signs, which are accepted, and what rotation and revocation do to them.
+
+Pure: time and secrets come as arguments. Never shows a secret in a repr and never reuses a version number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from snavio.errors import BadRequest, Conflict, NotFound
+
+SECRET_BYTES = 32
+# A producer whose clock is a little behind signs with the new key at a time before the key existed.
+BACKDATE_NS = 5 * 60 * 1_000_000_000
+# Ended versions are kept this long, so that late users hear "expired" and not "unknown".
+REMEMBER_NS = 7 * 24 * 3600 * 1_000_000_000
+MAX_VERSIONS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class KeyVersion:
+    """One secret and the signed times that it is good for."""
+
+    number: int
+    secret: bytes = field(repr=False)
+    not_before_ns: int
+    primary_from_ns: int
+    not_after_ns: int = 0
+    """First signed time that is not accepted any more; 0 while no end is set."""
+    revoked: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.secret) != SECRET_BYTES:
+            raise BadRequest(f"An HMAC secret has {SECRET_BYTES} bytes.", reason="bad-secret")
+        if self.number < 1:
+            raise BadRequest("Key versions count from 1.", reason="bad-key-version")
+
+    @property
+    def name(self) -> str:
+        """Such as `hmac-v3`."""
+        return f"hmac-v{self.number}"
+
+    def accepts(self, signed_ns: int) -> bool:
+        """Whether a command signed at that time with this version is good."""
+        return not self.revoked and self.not_before_ns <= signed_ns and not self.ended(signed_ns)
+
+    def ended(self, at_ns: int) -> bool:
+        """Whether its end is set and reached."""
+        return self.not_after_ns != 0 and self.not_after_ns <= at_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Keyset:
+    """All versions of one source's key, oldest first."""
+
+    source: str
+    versions: tuple[KeyVersion, ...]
+
+    def __post_init__(self) -> None:
+        numbers = [version.number for version in self.versions]
+        if not numbers or numbers != sorted(set(numbers)):
+            raise BadRequest("A key set has versions with rising numbers.", reason="bad-keyset")
+
+    def primary(self, now_ns: int) -> KeyVersion | None:
+        """The version that producers sign with: the newest whose time has come."""
+        for version in reversed(self.versions):
+            if version.primary_from_ns <= now_ns and not version.revoked and not version.ended(now_ns):
+                return version
+        return None
+
+    def spreading(self, now_ns: int) -> KeyVersion | None:
+        """The version that is on its way to every Shield and not yet signed with."""
+        newest = self.versions[-1]
+        return newest if newest.primary_from_ns > now_ns and not newest.revoked else None
+
+
+def create(source: str, *, secret: bytes, now_ns: int) -> Keyset:
+    """A first key, primary at once."""
+    return Keyset(source, (_immediate((), secret=secret, now_ns=now_ns),))
+
+
+def rotate(keyset: Keyset, *, secret: bytes, now_ns: int, delay_ns: int, overlap_ns: int) -> Keyset:
+    """Add a version that becomes primary after `delay_ns`; the one before it stays good `overlap_ns` longer.
+
+    The delay is there because a producer that learns of a key sooner than Shield would be refused.
+    """
+    if keyset.spreading(now_ns) is not None:
+        raise Conflict(f"{keyset.source}: a new key version is still spreading.", reason="rotation-under-way")
+    primary = keyset.primary(now_ns)
+    newest = keyset.versions[-1].number
+    primary_from = now_ns + delay_ns
+    added = KeyVersion(
+        newest + 1, secret, not_before_ns=now_ns - BACKDATE_NS, primary_from_ns=primary_from, not_after_ns=0
+    )
+    # Only current and immediately previous: from the moment the new one is primary, what was the
+    # previous one until then is out, however much of its own overlap is left.
+    kept = tuple(
+        _end(version, primary_from + overlap_ns if version is primary else primary_from)
+        for version in keyset.versions
+    )
+    return Keyset(keyset.source, _recent((*kept, added), now_ns=now_ns))
+
+
+def revoke(keyset: Keyset, name: str, *, secret: bytes, now_ns: int) -> Keyset:
+    """End the version `name` at once; if it was the primary, a successor is primary at once.
+
+    The successor is the version that was spreading, or a new one made of `secret`. Revoking the spreading
+    version takes the end off the primary again. Revoking what is revoked changes nothing.
+    """
+    victim = next((version for version in keyset.versions if version.name == name), None)
+    if victim is None:
+        raise NotFound(f"{keyset.source} has no key version {name}.", reason="unknown-key-version")
+    if victim.revoked:
+        return keyset
+    primary, spreading = keyset.primary(now_ns), keyset.spreading(now_ns)
+    changed = {victim.number: replace(victim, revoked=True)}
+    if victim is spreading and primary is not None:
+        changed[primary.number] = replace(primary, not_after_ns=0)
+    elif victim is primary and spreading is not None:
+        changed[spreading.number] = replace(
+            spreading, primary_from_ns=_earliest_primary(keyset.versions, now_ns=now_ns)
+        )
+    versions = tuple(changed.get(version.number, version) for version in keyset.versions)
+    if victim is primary and spreading is None:
+        versions += (_immediate(versions, secret=secret, now_ns=now_ns),)
+    return Keyset(keyset.source, _recent(versions, now_ns=now_ns))
+
+
+def _immediate(before: tuple[KeyVersion, ...], *, secret: bytes, now_ns: int) -> KeyVersion:
+    number = before[-1].number + 1 if before else 1
+    primary_from = _earliest_primary(before, now_ns=now_ns)
+    return KeyVersion(number, secret, not_before_ns=now_ns - BACKDATE_NS, primary_from_ns=primary_from)
+
+
+def _earliest_primary(before: tuple[KeyVersion, ...], *, now_ns: int) -> int:
+    """In the past, for producers whose clock is behind, but after every version that was primary before."""
+    due = [version.primary_from_ns + 1 for version in before if version.primary_from_ns <= now_ns]
+    return min(now_ns, max([now_ns - BACKDATE_NS, *due]))
+
+
+def _end(version: KeyVersion, at_ns: int) -> KeyVersion:
+    """Only ever earlier: a later end would bring a version back."""
+    if version.not_after_ns and version.not_after_ns <= at_ns:
+        return version
+    return replace(version, not_after_ns=at_ns)
+
+
+def _recent(versions: tuple[KeyVersion, ...], *, now_ns: int) -> tuple[KeyVersion, ...]:
+    kept = [version for version in versions if not version.ended(now_ns - REMEMBER_NS)]
+    if len(kept) > MAX_VERSIONS:
+        # Somebody revokes in a loop. The oldest dead versions go; living ones are never more than three.
+        dead = [version for version in kept if version.revoked or version.ended(now_ns)]
+        dropped = {version.number for version in dead[: len(kept) - MAX_VERSIONS]}
+        kept = [version for version in kept if version.number not in dropped]
+    return tuple(kept)

@@ -1,0 +1,280 @@
+"""Certificates of one installation: its CA, its leaves, and the folders they live in.
+
+Never makes a leaf with more or less than one identity, and never leaves a folder in which certificate and
+key do not belong together, whenever the power fails.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from secrets import token_hex
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, Kind
+from snavio.errors import BadRequest, StateError
+
+CA_TTL_S: Final = 10 * 365 * 86_400
+# A machine whose clock is a little behind must accept a certificate that was made just now.
+BACKDATE_S: Final = 300
+MAX_CSR_BYTES: Final = 16_384
+
+CERTIFICATE_FILE: Final = "cert.pem"
+PRIVATE_KEY_FILE: Final = "key.pem"
+CA_FILE: Final = "ca.pem"
+_CURRENT: Final = "current"
+_GENERATION: Final = ".generation-"
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateAuthority:
+    """The CA of one installation. Whoever holds the key is everybody."""
+
+    certificate: x509.Certificate
+    private_key: ec.EllipticCurvePrivateKey = field(repr=False)
+
+    @property
+    def certificate_pem(self) -> bytes:
+        """What everybody trusts."""
+        return self.certificate.public_bytes(serialization.Encoding.PEM)
+
+    def private_key_pem(self) -> bytes:
+        """PKCS#8, not encrypted; the key store seals it."""
+        return private_key_pem(self.private_key)
+
+    @classmethod
+    def from_pem(cls, certificate: bytes, private_key: bytes) -> CertificateAuthority:
+        """The CA that was written as PEM; StateError unless the two belong together."""
+        try:
+            loaded = x509.load_pem_x509_certificate(certificate)
+            key = serialization.load_pem_private_key(private_key, password=None)
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            raise StateError("The CA's certificate or key cannot be read.", reason="bad-ca") from None
+        if not isinstance(key, ec.EllipticCurvePrivateKey) or loaded.public_key() != key.public_key():
+            raise StateError("The CA's certificate and key do not belong together.", reason="bad-ca")
+        return cls(loaded, key)
+
+
+def make_ca(
+    *, now_unix_ns: int, trust_domain: str = DEFAULT_TRUST_DOMAIN, ttl_s: int = CA_TTL_S
+) -> CertificateAuthority:
+    """A new CA that signs leaves and no further CA."""
+    key = make_key()
+    name = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Snavio"),
+            # Two installations of the same trust domain have different names for their CAs, so that a
+            # folder with both is not a riddle.
+            x509.NameAttribute(NameOID.COMMON_NAME, f"Snavio CA {token_hex(4)}"),
+        ]
+    )
+    not_before, not_after = _validity(now_unix_ns, ttl_s)
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(not_before)
+        .not_valid_after(not_after)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(ca=True), critical=True)
+        .add_extension(identifier, critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.UniformResourceIdentifier(f"spiffe://{trust_domain}")]),
+            critical=False,
+        )
+        .sign(key, hashes.SHA256())
+    )
+    return CertificateAuthority(certificate, key)
+
+
+def issue_leaf(
+    ca: CertificateAuthority,
+    *,
+    public_key: ec.EllipticCurvePublicKey,
+    identity: Identity,
+    ttl_s: int,
+    now_unix_ns: int,
+) -> x509.Certificate:
+    """A certificate for `identity`, ending `ttl_s` from now or with the CA, whichever comes first."""
+    if ttl_s <= 0:
+        raise BadRequest("A certificate needs a positive time to live.", reason="bad-ttl")
+    not_before, not_after = _validity(now_unix_ns, ttl_s)
+    names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(identity.spiffe_id)]
+    dns_name = server_name(identity)
+    if dns_name is not None:
+        names.append(x509.DNSName(dns_name))
+    return (
+        x509.CertificateBuilder()
+        # No common name: TLS stacks that still compare it with a host name find nothing to compare.
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Snavio")]))
+        .issuer_name(ca.certificate.subject)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(max(not_before, ca.certificate.not_valid_before_utc))
+        .not_valid_after(min(not_after, ca.certificate.not_valid_after_utc))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(ca=False), critical=True)
+        .add_extension(
+            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]),
+            critical=False,
+        )
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(ca.private_key.public_key()), critical=False
+        )
+        .sign(ca.private_key, hashes.SHA256())
+    )
+
+
+def server_name(identity: Identity) -> str | None:
+    """The DNS name under which clients verify a mesh service; tenants and operators serve nobody."""
+    if identity.kind is not Kind.MESH:
+        return None
+    return f"{identity.name}.mesh.{identity.trust_domain}"
+
+
+def make_key() -> ec.EllipticCurvePrivateKey:
+    """A new P-256 key; gRPC refuses Ed25519 leaves."""
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def private_key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """PKCS#8, not encrypted."""
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def certificate_pem(certificate: x509.Certificate) -> bytes:
+    """The certificate as PEM."""
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def make_csr(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """A request that proves possession of `key` and asks for no name: the CA decides names."""
+    csr = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(key, hashes.SHA256())
+    return csr.public_bytes(serialization.Encoding.PEM)
+
+
+def make_key_and_csr() -> tuple[bytes, bytes]:
+    """A new private key and a request for its certificate, both PEM."""
+    key = make_key()
+    return private_key_pem(key), make_csr(key)
+
+
+def public_key_of_csr(csr_pem: str | bytes) -> ec.EllipticCurvePublicKey:
+    """The P-256 key of a request; BadRequest unless the sender has proved that it holds the private half."""
+    if len(csr_pem) > MAX_CSR_BYTES:
+        raise BadRequest("The certificate request is too long.", reason="bad-csr")
+    try:
+        csr = x509.load_pem_x509_csr(csr_pem.encode("ascii") if isinstance(csr_pem, str) else csr_pem)
+        key = csr.public_key()
+        proved = csr.is_signature_valid
+    except (ValueError, UnsupportedAlgorithm, InvalidSignature):
+        raise BadRequest("The certificate request cannot be read.", reason="bad-csr") from None
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise BadRequest("The certificate request must hold a P-256 key.", reason="bad-csr")
+    # Without the proof, anybody could have a stranger's public key certified under their own name.
+    if not proved:
+        raise BadRequest("The signature of the certificate request does not match.", reason="bad-csr")
+    return key
+
+
+def serial_of(certificate: x509.Certificate) -> str:
+    """Lower-case hex without leading zeros, as on the denylist and in runs."""
+    return format(certificate.serial_number, "x")
+
+
+def not_after_unix_ns(certificate: x509.Certificate) -> int:
+    """End of validity, nanoseconds since the epoch."""
+    return round(certificate.not_valid_after_utc.timestamp()) * 1_000_000_000
+
+
+def write_certificate_folder(
+    folder: Path, *, certificate_pem: bytes, private_key_pem: bytes, ca_pem: bytes
+) -> None:
+    """Put `cert.pem`, `key.pem` and `ca.pem` into `folder`, all three at once, durably.
+
+    The files are links through `current`, a link to one generation of them: replacing that single link
+    replaces them all. File by file, a crash in the middle would leave a certificate with another's key,
+    and a service that cannot start.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    generation = folder / f"{_GENERATION}{token_hex(8)}"
+    generation.mkdir(mode=0o700)
+    contents = (
+        (CERTIFICATE_FILE, certificate_pem),
+        (PRIVATE_KEY_FILE, private_key_pem),
+        (CA_FILE, ca_pem),
+    )
+    for name, content in contents:
+        _write_durably(generation / name, content, mode=0o600 if name == PRIVATE_KEY_FILE else 0o644)
+    _sync_folder(generation)
+    current = folder / _CURRENT
+    before = current.readlink().name if current.is_symlink() else None
+    _link(current, generation.name)
+    for name, _ in contents:
+        link, destination = folder / name, f"{_CURRENT}/{name}"
+        if not link.is_symlink() or str(link.readlink()) != destination:
+            _link(link, destination)
+    _sync_folder(folder)
+    # The one before stays, for a reader that has just opened its first file.
+    for old in folder.glob(f"{_GENERATION}*"):
+        if old.name not in (generation.name, before) and stat.S_ISDIR(old.lstat().st_mode):
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _write_durably(path: Path, content: bytes, *, mode: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _link(path: Path, destination: str) -> None:
+    fresh = path.with_name(f".{path.name}.{token_hex(8)}")
+    fresh.symlink_to(destination)
+    fresh.replace(path)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _validity(now_unix_ns: int, ttl_s: int) -> tuple[datetime, datetime]:
+    # Certificates know whole seconds only.
+    now = datetime.fromtimestamp(now_unix_ns // 1_000_000_000, UTC)
+    return now - timedelta(seconds=BACKDATE_S), now + timedelta(seconds=ttl_s)
+
+
+def _key_usage(*, ca: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not ca,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=ca,
+        crl_sign=ca,
+        encipher_only=False,
+        decipher_only=False,
+    )

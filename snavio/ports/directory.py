@@ -1,0 +1,65 @@
+"""Where Registry keeps the directory: its present state and the log of every change that led to it.
+
+State and log move together or not at all; a change's version is its place in the log and rises for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from snavio.domain.directory import Change, Draft, View
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of a write."""
+
+    version: int
+    """Of the directory after it."""
+    changed: bool
+    """False when the directory said the same before; nothing is logged then."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePage:
+    """Changes in order; `version` is what the reader has after applying them."""
+
+    directory_epoch: int
+    version: int
+    changes: tuple[Change, ...]
+    more: bool
+
+
+class Directory(Protocol):
+    """See the module. After Unavailable a write's outcome is unknown; every write may be repeated."""
+
+    async def write(self, decide: Callable[[View], Draft], *, actor: str) -> Written:
+        """Look and write as one step: no other write comes between what `decide` saw and what it decided.
+
+        What `decide` raises comes out, and nothing is written. Durable when this returns.
+        """
+        ...
+
+    async def read(self, question: Callable[[View], T]) -> tuple[int, T]:
+        """The answer from one moment, and the version of that moment."""
+        ...
+
+    async def changes(self, *, since: int, epoch: int, limit: int) -> ChangePage:
+        """Changes after version `since` of epoch `epoch`.
+
+        Another epoch answers from the start. So does a reader who is ahead of the log: that proves a log that
+        went back in time (a restored backup), and the directory takes a new epoch first.
+        """
+        ...
+
+    async def renew_epoch(self) -> int:
+        """Tell every reader to start again; for a directory that came from a backup."""
+        ...
+
+    async def close(self) -> None:
+        """Release the store."""
+        ...

@@ -1,0 +1,94 @@
+"""Where Signer keeps what nobody else may hold: the CA, HMAC key sets, the certificate denylist.
+
+Every write is one atomic, durable step with a version of its own; versions rise by one and are never reused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from snavio.domain.keyset import Keyset
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """The installation's CA."""
+
+    certificate_pem: str
+    private_key_pem: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Revocation:
+    """One certificate that is not to be served any more."""
+
+    serial: str
+    at_ns: int
+    forget_at_ns: int
+    """When the certificate has certainly expired."""
+    actor: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeysetPage:
+    """Key sets that changed, by version; `version` is what the reader has after applying them."""
+
+    store_epoch: int
+    version: int
+    keysets: tuple[Keyset, ...]
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RevocationPage:
+    """Revocations, by version; `version` is what the reader has after applying them."""
+
+    version: int
+    revocations: tuple[Revocation, ...]
+
+
+class KeyStore(Protocol):
+    """See the module. Reads see whole writes. After Unavailable a write's outcome is unknown."""
+
+    async def authority(self) -> Authority | None:
+        """The CA, if there is one."""
+        ...
+
+    async def put_authority(self, authority: Authority) -> None:
+        """Keep the first CA; Conflict if there is one already, for replacing it would orphan every leaf."""
+        ...
+
+    async def keyset(self, source: str) -> Keyset | None:
+        """The key set of a source."""
+        ...
+
+    async def update_keyset(self, source: str, decide: Callable[[Keyset | None], Keyset]) -> Keyset:
+        """Replace a key set by what `decide` makes of it, atomically; an equal one writes nothing.
+
+        What `decide` raises comes out, and nothing is written. Saturated when the store is full.
+        """
+        ...
+
+    async def keysets_since(self, version: int, *, limit: int) -> KeysetPage:
+        """Key sets written after `version`. A reader ahead of the store proves that the store went back in
+        time (a restored backup): the store then takes a new epoch and answers from the start."""
+        ...
+
+    async def revoke(self, revocation: Revocation, *, now_ns: int) -> int:
+        """Add to the denylist, drop what may be forgotten; idempotent per serial. Returns its version."""
+        ...
+
+    async def revocations_since(self, version: int, *, now_ns: int, limit: int) -> RevocationPage:
+        """The denylist after `version`; all of it for a reader who is ahead of the store."""
+        ...
+
+    async def renew_epoch(self) -> int:
+        """Tell every reader to start again; for a store that came from a backup."""
+        ...
+
+    async def close(self) -> None:
+        """Release the store."""
+        ...

@@ -1,0 +1,180 @@
+"""Commands on their way to Shield, and the answers that come back for them, one by one.
+
+Never answers a command twice and never leaves one without an answer: what a final reply leaves out is
+unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from snavio.domain.verdict import Verdict
+from snavio.native import Reply
+
+_FIELD_COMMAND = 0x1A
+_DELIVERED = int(Verdict.DELIVERED)
+
+
+class Answer(NamedTuple):
+    """What Shield said about one command in one attempt."""
+
+    code: int
+    retry_after_ms: int = 0
+    throttle_until_unix_ns: int = 0
+    detail: str = ""
+
+
+DELIVERED = Answer(_DELIVERED)
+
+
+def submission_field(command: bytes) -> bytes:
+    """Tag and length that stand before `command` in a Submission."""
+    length = len(command)
+    if length < 1 << 7:
+        return bytes((_FIELD_COMMAND, length))
+    if length < 1 << 14:
+        return bytes((_FIELD_COMMAND, length & 0x7F | 0x80, length >> 7))
+    return bytes((_FIELD_COMMAND, length & 0x7F | 0x80, length >> 7 & 0x7F | 0x80, length >> 14))
+
+
+class Bundle:
+    """Commands that were sent one at a time in the same turn of the loop; each has a future of its own.
+
+    One consignment for all of them: the link's work, and a reply's, is then per bundle and not per command.
+    """
+
+    __slots__ = ("_open", "_pieces", "body", "count", "deadline_mono_ns", "sealed", "size", "waiters")
+
+    def __init__(self, deadline_mono_ns: int) -> None:
+        self.deadline_mono_ns = deadline_mono_ns
+        self.waiters: list[asyncio.Future[Answer]] = []
+        self.sealed = False
+        self.size = 0
+        self.count = 0
+        self.body = b""
+        self._pieces: list[bytes] = []
+        self._open = 0
+
+    def add(self, command: bytes, waiter: asyncio.Future[Answer]) -> None:
+        """Take one more command along."""
+        self._pieces += (submission_field(command), command)
+        self.size += len(command)
+        self.waiters.append(waiter)
+
+    def seal(self) -> None:
+        """No more commands: it is about to be sent."""
+        self.sealed = True
+        self.body = b"".join(self._pieces)
+        self._pieces = []
+        self.count = self._open = len(self.waiters)
+
+    def settle(self, offset: int, reply: Reply) -> None:
+        """Answer what `reply` decides."""
+        part = part_of(reply, offset, self.count)
+        if part is not None:
+            begin, decided = part
+            waiters = self.waiters[begin : begin + len(decided)]
+            self._open -= len(decided) - decided.count(0)
+            if decided.count(_DELIVERED) == len(decided):
+                for waiter in waiters:
+                    if not waiter.done():
+                        waiter.set_result(DELIVERED)
+            else:
+                answers = explain(reply, offset + begin, decided)
+                for waiter, answer in zip(waiters, answers, strict=True):
+                    if answer.code and not waiter.done():
+                        waiter.set_result(answer)
+        if self._open > 0 and reply.final:
+            self.close(Answer(Verdict.OUTCOME_UNKNOWN, detail="the answer left it out"))
+
+    def lost(self, *, written: bool, cause: str) -> None:
+        """What was never written was not delivered; of what was written nobody knows."""
+        self.close(silence(written=written, cause=cause))
+
+    def close(self, answer: Answer) -> None:
+        """Give everything that is still open the same answer."""
+        self._open = 0
+        for waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_result(answer)
+
+
+class Lot:
+    """Commands that were handed over together; their sender waits for all of them at once."""
+
+    __slots__ = ("_open", "answers", "body", "count", "deadline_mono_ns", "done")
+
+    def __init__(self, commands: list[bytes], deadline_mono_ns: int, done: asyncio.Future[None]) -> None:
+        pieces: list[bytes] = []
+        for command in commands:
+            pieces += (submission_field(command), command)
+        self.body = b"".join(pieces)
+        self.count = self._open = len(commands)
+        self.deadline_mono_ns = deadline_mono_ns
+        self.done = done
+        self.answers: list[Answer | None] = [None] * len(commands)
+
+    def settle(self, offset: int, reply: Reply) -> None:
+        """Note what `reply` decides."""
+        part = part_of(reply, offset, self.count)
+        if part is not None:
+            begin, decided = part
+            plain = decided.count(_DELIVERED) == len(decided)
+            answers = [DELIVERED] * len(decided) if plain else explain(reply, offset + begin, decided)
+            for position, answer in enumerate(answers, begin):
+                if answer.code and self.answers[position] is None:
+                    self.answers[position] = answer
+                    self._open -= 1
+        if self._open == 0:
+            self._finish()
+        elif reply.final:
+            self.close(Answer(Verdict.OUTCOME_UNKNOWN, detail="the answer left it out"))
+
+    def lost(self, *, written: bool, cause: str) -> None:
+        """What was never written was not delivered; of what was written nobody knows."""
+        self.close(silence(written=written, cause=cause))
+
+    def close(self, answer: Answer) -> None:
+        """Give everything that is still open the same answer."""
+        self.answers = [known if known is not None else answer for known in self.answers]
+        self._open = 0
+        self._finish()
+
+    def _finish(self) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
+
+
+def silence(*, written: bool, cause: str) -> Answer:
+    """The answer that no answer amounts to."""
+    return Answer(Verdict.OUTCOME_UNKNOWN if written else Verdict.DELIVERY_FAILURE, detail=cause)
+
+
+def part_of(reply: Reply, offset: int, count: int) -> tuple[int, bytes] | None:
+    """Where the reply begins to speak of the `count` commands at `offset`, and its codes from there."""
+    first, codes = reply.first, reply.codes
+    begin = max(first, offset)
+    end = min(first + len(codes), offset + count)
+    if begin >= end:
+        return None
+    return begin - offset, codes[begin - first : end - first]
+
+
+def explain(reply: Reply, first: int, codes: bytes) -> list[Answer]:
+    """An Answer per code; `first` is the first one's number in the batch.
+
+    A refusal that closed many commands at once carries its hint only once, for the first of them, so those
+    after it with the same reason share it.
+    """
+    refusals = sorted(reply.refusals())
+    shared: dict[int, Answer] = {}
+    answers: list[Answer] = []
+    following = 0
+    for number, code in enumerate(codes, first):
+        while following < len(refusals) and refusals[following][0] <= number:
+            _, reason, retry_after_ms, throttle_until, detail = refusals[following]
+            shared[reason] = Answer(reason, retry_after_ms, throttle_until, detail)
+            following += 1
+        answers.append(DELIVERED if code == _DELIVERED else shared.get(code) or Answer(code))
+    return answers

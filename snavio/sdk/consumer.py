@@ -1,0 +1,260 @@
+"""Receives the commands of one topic: prefetches them, keeps their leases, brings their acks back.
+
+Never hands out a message whose lease is lost, and never holds more than it was told to; when it closes, it
+gives back at once what it has not handed out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import stamina
+import structlog
+
+from snavio.clock import Clock, SystemClock
+from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
+from snavio.errors import BadRequest, IntegrityError, Saturated, SnavioError, Unavailable
+from snavio.native import open_parcels
+from snavio.sdk.delivery import Command, Lease, Row
+from snavio.sdk.leases import LeaseKeeper
+from snavio.sdk.settings import Intake
+from snavio.sdk.settling import Desk
+from snavio.transport.channel import MeshChannel
+from snavio.transport.credentials import CertificateFiles
+from snavio.v1.mailbox_pb2 import ReceiveRequest
+
+METHOD = "/snavio.v1.Mailbox/Receive"
+MOST_PER_RECEIVE = 1000
+MAX_RECEIVE_BYTES = 1 << 20
+ANSWER_MARGIN_S = 5.0
+EMPTY_PAUSE_S = 0.05
+# How many commands may be handed out before others on the loop get a turn: a body that never waits would
+# otherwise keep acks and receives from running until everything prefetched is used up.
+TURN = 128
+
+
+class Consumer:
+    """The receiving half of the SDK: `async for command in consumer`. Lives on one event loop.
+
+    Settle every command; the lease of one that is forgotten is extended for as long as the consumer is open.
+    """
+
+    def __init__(
+        self,
+        *,
+        mailbox: str,
+        topic: str,
+        certificates: Path,
+        visibility_s: float = 30.0,
+        max_unsettled: int = 2000,
+        trust_domain: str = DEFAULT_TRUST_DOMAIN,
+        clock: Clock | None = None,
+    ) -> None:
+        self._address = mailbox
+        self._topic = topic
+        self._files = CertificateFiles.in_folder(certificates)
+        self._trust_domain = trust_domain
+        self._intake = Intake(visibility_s=visibility_s, max_unsettled=max_unsettled)
+        self._visibility_ns = round(visibility_s * 1e9)
+        self._clock = clock or SystemClock()
+        self._channel: MeshChannel | None = None
+        self._desk: Desk | None = None
+        self._keeper: LeaseKeeper | None = None
+        self._chores: dict[str, asyncio.Task[None]] = {}
+        self._failure: BaseException | None = None
+        self._open = False
+        self._unsettled = 0
+        self._handed = 0
+        self._rows: list[Row] = []
+        self._lease: Lease | None = None
+        self._parcels: deque[tuple[Lease, list[Row]]] = deque()
+        self._arrived = asyncio.Event()
+        self._wanted = asyncio.Event()
+        self._log = structlog.get_logger().bind(topic=topic)
+
+    @property
+    def late_acks(self) -> int:
+        """Acks that changed nothing because the lease had ended before."""
+        return 0 if self._desk is None else self._desk.late_acks
+
+    @property
+    def unsettled(self) -> int:
+        """Messages that are prefetched, handed out, or whose end the mailbox has not confirmed."""
+        return self._unsettled
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Begin to prefetch; a mailbox that is away is tried again until it is there."""
+        if self._channel is not None:
+            raise BadRequest("A consumer is opened once.", reason="already-open")
+        channel = MeshChannel(
+            self._address, files=self._files, service="mailbox", trust_domain=self._trust_domain
+        )
+        self._channel = channel
+        intake = self._intake
+        self._desk = Desk(self._topic, channel=channel, call_s=intake.call_s, settled=self._released)
+        self._keeper = LeaseKeeper(
+            self._topic,
+            channel=channel,
+            clock=self._clock,
+            visibility_s=intake.visibility_s,
+            call_s=intake.call_s,
+            lost=self._released,
+        )
+        self._open = True
+        for name, chore in (
+            ("fetch", self._fetch(channel, self._keeper)),
+            ("leases", self._keeper.run()),
+            ("settle", self._desk.run()),
+        ):
+            task = asyncio.create_task(chore, name=f"consumer {name}")
+            task.add_done_callback(self._ended)
+            self._chores[name] = task
+
+    async def close(self) -> None:
+        """Give back what was not handed out, bring the acks home, end. Bounded in time."""
+        if not self._open:
+            return
+        self._open = False
+        self._arrived.set()
+        try:
+            await self._stop("fetch")
+            await self._give_back()
+        finally:
+            await self._stop("leases")
+            await self._stop("settle")
+            if self._channel is not None:
+                await self._channel.close()
+
+    async def flush(self) -> None:
+        """Wait until the mailbox has confirmed every settlement so far; Unavailable if it takes too long."""
+        if self._desk is not None:
+            await self._desk.flush()
+
+    # -- handing out ---------------------------------------------------------------------------------
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Command:
+        if self._desk is None:
+            raise Unavailable("The consumer is not open.", reason="not-open")
+        self._handed += 1
+        if not self._handed % TURN:
+            await asyncio.sleep(0)
+        while self._open:
+            if self._rows:
+                row = self._rows.pop()
+                lease = self._lease
+                assert lease is not None
+                if row[0] in lease.open:
+                    return Command(row, lease, self._desk)
+            elif self._parcels:
+                self._lease, self._rows = self._parcels.popleft()
+                if not self._parcels:
+                    self._wanted.set()
+            elif self._failure is not None:
+                raise self._failure
+            else:
+                self._wanted.set()
+                self._arrived.clear()
+                await self._arrived.wait()
+        raise StopAsyncIteration
+
+    # -- prefetching ---------------------------------------------------------------------------------
+
+    async def _fetch(self, channel: MeshChannel, keeper: LeaseKeeper) -> None:
+        intake = self._intake
+        while True:
+            room = await self._room()
+            request = ReceiveRequest(
+                topic=self._topic,
+                visibility_ms=round(intake.visibility_s * 1000),
+                max_messages=min(room, MOST_PER_RECEIVE),
+                max_bytes=MAX_RECEIVE_BYTES,
+                wait_ms=round(intake.receive_wait_s * 1000),
+            ).SerializeToString()
+            answer, asked = b"", 0
+            async for attempt in stamina.retry_context(
+                on=(Unavailable, Saturated),
+                attempts=None,
+                timeout=None,
+                wait_initial=0.05,
+                wait_max=1.0,
+                wait_jitter=0.1,
+            ):
+                with attempt:
+                    asked = self._clock.mono_ns()
+                    answer = await channel.call_raw(
+                        METHOD, request, timeout_s=intake.receive_wait_s + ANSWER_MARGIN_S
+                    )
+            try:
+                boot_epoch, rows = open_parcels(answer)
+            except ValueError:
+                raise IntegrityError("The mailbox's answer cannot be read.", reason="malformed") from None
+            now = self._clock.mono_ns()
+            if rows:
+                lease = Lease(boot_epoch, rows, now_mono_ns=now, visibility_ns=self._visibility_ns)
+                keeper.take(lease)
+                rows.reverse()
+                self._unsettled += len(rows)
+                self._parcels.append((lease, rows))
+                self._arrived.set()
+            elif now - asked < intake.receive_wait_s * 1e9 / 2:
+                # A mailbox that answers "nothing" without waiting must not be asked in a busy loop.
+                await asyncio.sleep(EMPTY_PAUSE_S)
+
+    async def _room(self) -> int:
+        """Wait until a Receive is worth its call; for how many messages."""
+        most = self._intake.max_unsettled
+        worthwhile = max(1, min(MOST_PER_RECEIVE, most) // 4)
+        while True:
+            room = most - self._unsettled
+            if room >= worthwhile or (room > 0 and not self._parcels and not self._rows):
+                return room
+            self._wanted.clear()
+            await self._wanted.wait()
+
+    def _released(self, count: int) -> None:
+        self._unsettled -= count
+        self._wanted.set()
+
+    # -- ending --------------------------------------------------------------------------------------
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self._failure = task.exception()
+            self._arrived.set()
+
+    async def _stop(self, name: str) -> None:
+        task = self._chores.pop(name, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def _give_back(self) -> None:
+        desk = self._desk
+        assert desk is not None
+        if self._lease is not None:
+            self._parcels.appendleft((self._lease, self._rows))
+        for lease, rows in self._parcels:
+            for row in rows:
+                desk.nack(lease, row[0], delay_s=0.0, reason="not handed out")
+        self._parcels.clear()
+        self._rows = []
+        try:
+            await desk.flush()
+        except SnavioError as error:
+            self._log.warning("not everything was settled", reason=error.reason, messages=self._unsettled)

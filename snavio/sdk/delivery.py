@@ -1,0 +1,150 @@
+"""A received command, and the lease under which it is ours.
+
+Never settles a message twice, and never one whose lease is known to be lost.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from snavio.sdk.settling import Desk
+
+Row = tuple[int, int, int, str, str, str, str, str, str, bytes, str, int]
+"""As `snavio.native.open_parcels` tells a message."""
+
+
+class Settlement(IntEnum):
+    """What became of an `ack` or `nack`. From 1 on the numbers of `snavio.v1.Settlement`."""
+
+    BUFFERED = 0
+    """It is on its way to the mailbox with others."""
+    DONE = 1
+    LATE = 2
+    """The lease had ended, so that somebody else may have the message; nothing changed."""
+    GONE = 3
+    """The message was settled before, or there is none; nothing changed."""
+
+
+class Lease:
+    """The messages of one Receive that are not settled yet."""
+
+    __slots__ = ("boot_epoch", "lost", "open", "renew_mono_ns", "until_mono_ns")
+
+    def __init__(self, boot_epoch: int, rows: list[Row], *, now_mono_ns: int, visibility_ns: int) -> None:
+        self.boot_epoch = boot_epoch
+        self.open: dict[int, int] = {row[0]: row[1] for row in rows}
+        """Message id → attempt."""
+        self.lost: set[int] = set()
+        self.until_mono_ns = 0
+        self.renew_mono_ns = 0
+        self.renewed(now_mono_ns=now_mono_ns, visibility_ns=visibility_ns)
+
+    def renewed(self, *, now_mono_ns: int, visibility_ns: int) -> None:
+        """The mailbox counts the visibility from about now."""
+        self.until_mono_ns = now_mono_ns + visibility_ns
+        self.renew_mono_ns = now_mono_ns + visibility_ns // 2
+
+    def lose(self, msg_ids: list[int]) -> int:
+        """The mailbox does not know these as ours any more; how many of them were still open."""
+        lost = [msg_id for msg_id in msg_ids if self.open.pop(msg_id, None) is not None]
+        self.lost.update(lost)
+        return len(lost)
+
+
+class Command:
+    """One command for us. Settle it with `ack` or `nack`; until then its lease is extended."""
+
+    __slots__ = ("_desk", "_lease", "_row")
+
+    def __init__(self, row: Row, lease: Lease, desk: Desk) -> None:
+        self._row = row
+        self._lease = lease
+        self._desk = desk
+
+    def __repr__(self) -> str:
+        return f"Command({self.command_id!r}, {self.name!r} from {self.source!r}, attempt {self.attempt})"
+
+    @property
+    def msg_id(self) -> int:
+        """The mailbox's number of this message."""
+        return self._row[0]
+
+    @property
+    def attempt(self) -> int:
+        """1 at the first delivery."""
+        return self._row[1]
+
+    @property
+    def stored_unix_ns(self) -> int:
+        """When the mailbox stored it, nanoseconds since the epoch."""
+        return self._row[2]
+
+    @property
+    def source(self) -> str:
+        """`<tenant>/<service>` that sent it, from its certificate."""
+        return self._row[3]
+
+    @property
+    def command_id(self) -> str:
+        """The sender's id; the same in every attempt of the sender and of the mailbox."""
+        return self._row[4]
+
+    @property
+    def timestamp(self) -> str:
+        """When the sender signed it, as signed."""
+        return self._row[5]
+
+    @property
+    def target(self) -> str:
+        """The service that it is for."""
+        return self._row[6]
+
+    @property
+    def name(self) -> str:
+        """What is asked."""
+        return self._row[7]
+
+    @property
+    def content_type(self) -> str:
+        """Media type of the payload; may be empty."""
+        return self._row[8]
+
+    @property
+    def payload(self) -> bytes:
+        """As the sender gave it."""
+        return self._row[9]
+
+    @property
+    def traceparent(self) -> str:
+        """W3C trace context; not signed; may be empty."""
+        return self._row[10]
+
+    @property
+    def admitted_unix_ns(self) -> int:
+        """When Shield admitted it, nanoseconds since the epoch."""
+        return self._row[11]
+
+    @property
+    def lost(self) -> bool:
+        """The lease has ended: somebody else may have the message, and settling it changes nothing."""
+        return self._row[0] in self._lease.lost
+
+    async def ack(self, *, durable: bool = False) -> Settlement:
+        """Done with it, for good.
+
+        Returns at once and goes to the mailbox with others; `durable` waits for the mailbox's fsync and tells
+        what it said, or raises Unavailable when it said nothing in time.
+        """
+        settlement = self._desk.ack(self._lease, self._row[0])
+        if durable and settlement is Settlement.BUFFERED:
+            return await self._desk.confirmed_ack()
+        return settlement
+
+    async def nack(self, *, delay_s: float = 0.0, reason: str = "", durable: bool = False) -> Settlement:
+        """Give it back, not to be delivered again before `delay_s`; `reason` goes into the attempt record."""
+        settlement = self._desk.nack(self._lease, self._row[0], delay_s=delay_s, reason=reason)
+        if durable and settlement is Settlement.BUFFERED:
+            return await self._desk.confirmed_nack(self._lease, delay_s=delay_s, reason=reason)
+        return settlement

@@ -1,0 +1,135 @@
+"""Puts signed commands on the stream to Shield; what is sent in one turn of the loop travels as one bundle.
+
+Never signs, never retries; refuses nothing by itself but what the link has no room for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from snavio.clock import Clock
+from snavio.domain.verdict import Verdict
+from snavio.errors import Saturated
+from snavio.sdk.bundle import Answer, Bundle, Lot
+from snavio.sdk.retry import RetryBudget
+from snavio.transport.channel import MeshChannel
+from snavio.transport.link import BatchLink, LinkLimits
+from snavio.v1.batch_pb2 import Hello
+
+METHOD = "/snavio.v1.Shield/SubmitStream"
+MAX_COMMANDS = 1000
+# Shield counts the whole frame against 1 MiB; the header and each command's tag and length are in it too.
+MAX_BATCH_BYTES = (1 << 20) - 64
+FIELD_BYTES = 4
+# A bundle is sealed once it has this much, so that the link's idea of how full it is lags by no more.
+FULL_BUNDLE_BYTES = 256 << 10
+DEADLINE_SLACK_NS = 50_000_000
+
+
+class Dispatcher:
+    """One stream to Shield."""
+
+    def __init__(
+        self, channel: MeshChannel, *, clock: Clock, budget: RetryBudget, on_hello: Callable[[Hello], None]
+    ) -> None:
+        self._clock = clock
+        self._budget = budget
+        self._link = BatchLink(
+            channel,
+            METHOD,
+            clock=clock,
+            limits=LinkLimits(max_batch_bytes=MAX_BATCH_BYTES, max_batch_commands=MAX_COMMANDS),
+            on_hello=on_hello,
+        )
+        self._loop = asyncio.get_running_loop()
+        self._bundle = Bundle(0)
+        self._bundle.seal()
+
+    async def start(self) -> None:
+        """Begin connecting; returns at once."""
+        await self._link.start()
+
+    async def connected(self) -> None:
+        """Wait for Shield's Hello; the caller brings the deadline."""
+        await self._link.connected.wait()
+
+    async def close(self) -> None:
+        """Wait a bounded time for answers; everything without one gets the link's."""
+        self._send(self._bundle)
+        await self._link.close()
+
+    @property
+    def crowded(self) -> bool:
+        """More than half of the link's waiting room is taken."""
+        return self._link.crowded
+
+    async def room(self, deadline_mono_ns: int) -> None:
+        """Wait for room, at most until the deadline; who then goes on is refused as saturated or too late."""
+        try:
+            async with asyncio.timeout((deadline_mono_ns - self._clock.mono_ns()) / 1e9):
+                while self._link.crowded:
+                    await self._link.room()
+        except TimeoutError:
+            return
+
+    def post(self, command: bytes, deadline_mono_ns: int) -> asyncio.Future[Answer]:
+        """Send one command with the others of this turn."""
+        bundle = self._bundle
+        if (
+            bundle.sealed
+            or bundle.size >= FULL_BUNDLE_BYTES
+            or len(bundle.waiters) >= MAX_COMMANDS
+            # The link keeps one deadline per consignment: who waits shorter must not share it.
+            or not -DEADLINE_SLACK_NS <= deadline_mono_ns - bundle.deadline_mono_ns <= DEADLINE_SLACK_NS
+        ):
+            self._send(bundle)
+            bundle = self._bundle = Bundle(deadline_mono_ns)
+            self._loop.call_soon(self._send, bundle)
+        waiter: asyncio.Future[Answer] = self._loop.create_future()
+        bundle.add(command, waiter)
+        return waiter
+
+    async def post_all(self, commands: list[bytes], deadline_mono_ns: int, attempt_ns: int) -> list[Answer]:
+        """Send many commands, as few consignments as the wire allows, and wait for all answers."""
+        lots: list[Lot] = []
+        for chunk in _chunks(commands):
+            if self._link.crowded:
+                await self.room(deadline_mono_ns)
+            lot = Lot(
+                chunk, min(deadline_mono_ns, self._clock.mono_ns() + attempt_ns), self._loop.create_future()
+            )
+            lots.append(lot)
+            self._put(lot)
+        answers: list[Answer] = []
+        for lot in lots:
+            await lot.done
+            answers += [answer or Answer(Verdict.OUTCOME_UNKNOWN) for answer in lot.answers]
+        return answers
+
+    def _send(self, bundle: Bundle) -> None:
+        if not bundle.sealed:
+            bundle.seal()
+            self._put(bundle)
+
+    def _put(self, consignment: Bundle | Lot) -> None:
+        self._budget.deposit(consignment.count)
+        try:
+            self._link.put(consignment)
+        except Saturated as error:
+            consignment.close(
+                Answer(Verdict.SATURATED, error.retry_after_ms, detail="too much is waiting here")
+            )
+
+
+def _chunks(commands: list[bytes]) -> list[list[bytes]]:
+    chunks: list[list[bytes]] = []
+    size = MAX_BATCH_BYTES
+    for command in commands:
+        length = len(command) + FIELD_BYTES
+        if size + length > MAX_BATCH_BYTES or len(chunks[-1]) >= MAX_COMMANDS:
+            chunks.append([])
+            size = 0
+        chunks[-1].append(command)
+        size += length
+    return chunks

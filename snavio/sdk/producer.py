@@ -1,0 +1,274 @@
+"""Signs commands and sends them to Shield; every `send` ends with an Outcome, within its time.
+
+Never changes a command's id between attempts, never sends the same signature twice, and never retries what a
+second attempt cannot change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import stamina
+
+from snavio.clock import Clock, SystemClock
+from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
+from snavio.domain.verdict import Verdict
+from snavio.errors import BadRequest, Unavailable
+from snavio.native import uuid7
+from snavio.sdk.bundle import DELIVERED, Answer
+from snavio.sdk.dispatcher import Dispatcher
+from snavio.sdk.keyfeed import KeyFeed
+from snavio.sdk.keyring import Keyring
+from snavio.sdk.outcome import Outcome
+from snavio.sdk.retry import RetryBudget, pause_s
+from snavio.sdk.settings import Patience
+from snavio.sdk.signing import Basis, Request, Signing
+from snavio.transport.channel import MeshChannel
+from snavio.transport.credentials import CertificateFiles
+
+_DELIVERED = Verdict.DELIVERED
+
+
+class _Mesh(NamedTuple):
+    """What an open producer works with."""
+
+    dispatcher: Dispatcher
+    signing: Signing
+
+
+class Producer:
+    """The sending half of the SDK: `async with Producer(...) as producer`. Lives on one event loop."""
+
+    def __init__(
+        self,
+        *,
+        shield: str,
+        signer: str,
+        certificates: Path,
+        timeout_s: float = 10.0,
+        max_attempts: int = 4,
+        trust_domain: str = DEFAULT_TRUST_DOMAIN,
+        clock: Clock | None = None,
+        jitter: random.Random | None = None,
+    ) -> None:
+        self._shield_address = shield
+        self._signer_address = signer
+        self._files = CertificateFiles.in_folder(certificates)
+        self._trust_domain = trust_domain
+        self._patience = Patience(timeout_s=timeout_s, max_attempts=max_attempts)
+        self._timeout_ns = round(self._patience.timeout_s * 1e9)
+        self._attempt_ns = round(self._patience.attempt_s * 1e9)
+        self._clock = clock or SystemClock()
+        self._jitter = jitter or random.Random()  # noqa: S311 spreads load, hides nothing
+        self._keyring = Keyring()
+        self._channels: list[MeshChannel] = []
+        self._following: asyncio.Task[None] | None = None
+        self._mesh: _Mesh | None = None
+        self._budget = RetryBudget(now_mono_ns=self._clock.mono_ns())
+
+    @property
+    def source(self) -> str:
+        """`<tenant>/<service>`, as Signer knows us; empty before the start."""
+        return self._keyring.source
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Fetch the keys and greet Shield; raises when either does not work in time."""
+        if self._mesh is not None:
+            raise BadRequest("The producer is open already.", reason="already-open")
+        signer = self._channel(self._signer_address, "signer")
+        shield = self._channel(self._shield_address, "shield")
+        feed = KeyFeed(self._keyring, channel=signer, clock=self._clock)
+        signing = Signing(self._keyring, feed=feed, clock=self._clock)
+        dispatcher = Dispatcher(shield, clock=self._clock, budget=self._budget, on_hello=signing.greeted)
+        self._mesh = _Mesh(dispatcher, signing)
+        try:
+            await self._begin(feed, dispatcher)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Wait a bounded time for answers under way, then end; what has none is `outcome-unknown`."""
+        mesh, self._mesh = self._mesh, None
+        if mesh is not None:
+            await mesh.dispatcher.close()
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.wait({self._following})
+            self._following = None
+        while self._channels:
+            await self._channels.pop().close()
+
+    # -- sending -------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        target: str,
+        name: str,
+        payload: bytes,
+        *,
+        content_type: str = "",
+        traceparent: str = "",
+        command_id: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Outcome:
+        """Send one command and wait for its outcome.
+
+        BadRequest when Shield would refuse a field as ill-formed; whatever the mesh answers is a value. Give
+        `command_id` to try again, from another process perhaps, what a strict route must deliver only once.
+        """
+        mesh = self._mesh
+        if mesh is None:
+            raise Unavailable("The producer is not open.", reason="not-open")
+        dispatcher, signing = mesh
+        now = self._clock.mono_ns()
+        deadline = now + (self._timeout_ns if timeout_s is None else round(timeout_s * 1e9))
+        if dispatcher.crowded:
+            await dispatcher.room(deadline)
+        request = Request(command_id or uuid7(), target, name, payload, content_type, traceparent)
+        basis = signing.basis
+        answer = await dispatcher.post(signing.sign(request), min(deadline, now + self._attempt_ns))
+        if answer is DELIVERED:
+            return Outcome(_DELIVERED, request.command_id)
+        return await self._conclude(request, basis, answer, deadline)
+
+    async def send_batch(
+        self,
+        commands: Sequence[tuple[str, str, bytes]],
+        *,
+        content_type: str = "",
+        timeout_s: float | None = None,
+    ) -> list[Outcome]:
+        """Send (target, name, payload) many at once; outcomes come in the same order.
+
+        Cheaper than as many `send`s. BadRequest for any ill-formed one, and then none is sent.
+        """
+        mesh = self._mesh
+        if mesh is None:
+            raise Unavailable("The producer is not open.", reason="not-open")
+        dispatcher, signing = mesh
+        deadline = self._clock.mono_ns() + (self._timeout_ns if timeout_s is None else round(timeout_s * 1e9))
+        basis = signing.basis
+        requests = [Request(uuid7(), *command, content_type, "") for command in commands]
+        bodies: list[bytes] = []
+        for request in requests:
+            bodies.append(signing.sign(request))
+            if not len(bodies) % 500:
+                await asyncio.sleep(0)
+        answers = await dispatcher.post_all(bodies, deadline, self._attempt_ns)
+        outcomes = [Outcome(_DELIVERED, request.command_id) for request in requests]
+        refused = [place for place, answer in enumerate(answers) if answer is not DELIVERED]
+        async with asyncio.TaskGroup() as again:
+            tasks = {
+                place: again.create_task(self._conclude(requests[place], basis, answers[place], deadline))
+                for place in refused
+            }
+        for place, task in tasks.items():
+            outcomes[place] = task.result()
+        return outcomes
+
+    # -- trying again --------------------------------------------------------------------------------
+
+    async def _conclude(self, request: Request, basis: Basis, answer: Answer, deadline: int) -> Outcome:
+        """Turn an answer into an outcome, with as many further attempts as it is worth."""
+        attempts = 1
+        doubt = False
+        while True:
+            verdict = _verdict(answer.code)
+            doubt = doubt or verdict is Verdict.OUTCOME_UNKNOWN
+            repeat = await self._time_to_repeat(verdict, basis, answer, attempts=attempts, deadline=deadline)
+            mesh = self._mesh
+            if not repeat or mesh is None:
+                return _outcome(request.command_id, verdict, answer, attempts, doubt=doubt)
+            basis = mesh.signing.basis
+            try:
+                body = mesh.signing.sign(request)
+            except Unavailable:
+                # The last key ended meanwhile; what Shield said is still the best answer there is.
+                return _outcome(request.command_id, verdict, answer, attempts, doubt=doubt)
+            attempts += 1
+            attempt_deadline = min(deadline, self._clock.mono_ns() + self._attempt_ns)
+            answer = await mesh.dispatcher.post(body, attempt_deadline)
+
+    async def _time_to_repeat(
+        self, verdict: Verdict, basis: Basis, answer: Answer, *, attempts: int, deadline: int
+    ) -> bool:
+        """Whether to send again; returns when it is time to."""
+        left_ns = deadline - self._clock.mono_ns()
+        if self._mesh is None or left_ns <= 0 or verdict.delivered:
+            return False
+        learned = await self._mesh.signing.learned(verdict, basis, answer.detail, within_s=left_ns / 1e9)
+        if attempts >= self._patience.max_attempts:
+            return False
+        if learned:
+            # Costs no token: it happens once per lesson, but to all that is under way at once, and after a
+            # restart of Shield the bucket would turn most of it away.
+            return True
+        if not verdict.retryable:
+            return False
+        pause = pause_s(attempts, answer.retry_after_ms, self._jitter)
+        now = self._clock.mono_ns()
+        if now + pause * 1e9 >= deadline or not self._budget.withdraw(now_mono_ns=now):
+            return False
+        await asyncio.sleep(pause)
+        return True
+
+    # -- beginning -----------------------------------------------------------------------------------
+
+    def _channel(self, address: str, service: str) -> MeshChannel:
+        channel = MeshChannel(address, files=self._files, service=service, trust_domain=self._trust_domain)
+        self._channels.append(channel)
+        return channel
+
+    async def _begin(self, feed: KeyFeed, dispatcher: Dispatcher) -> None:
+        try:
+            async with asyncio.timeout(self._patience.start_s):
+                await dispatcher.start()
+                async for attempt in stamina.retry_context(
+                    on=Unavailable,
+                    attempts=None,
+                    timeout=None,
+                    wait_initial=0.1,
+                    wait_max=1.0,
+                    wait_jitter=0.1,
+                ):
+                    with attempt:
+                        await feed.fetch()
+                self._following = asyncio.create_task(feed.follow(), name="producer keys")
+                await dispatcher.connected()
+        except TimeoutError:
+            away = "Signer" if self._following is None else "Shield"
+            raise Unavailable(f"{away} could not be reached within {self._patience.start_s:.0f} s.") from None
+
+
+def _verdict(code: int) -> Verdict:
+    try:
+        return Verdict(code)
+    except ValueError:
+        # A newer mesh has words that we do not know; none of them may pass for a delivery.
+        return Verdict.OUTCOME_UNKNOWN
+
+
+def _outcome(command_id: str, verdict: Verdict, answer: Answer, attempts: int, *, doubt: bool) -> Outcome:
+    detail = answer.detail
+    if doubt and not verdict.delivered and verdict is not Verdict.OUTCOME_UNKNOWN:
+        # The refusal speaks of the last attempt only; an earlier one may have arrived.
+        detail = f"{verdict.reason} after an attempt without an answer" + (f": {detail}" if detail else "")
+        verdict = Verdict.OUTCOME_UNKNOWN
+    return Outcome(
+        verdict, command_id, attempts, answer.retry_after_ms, answer.throttle_until_unix_ns, detail
+    )

@@ -1,0 +1,101 @@
+"""Signs commands with what Signer and Shield last told us, and learns when Shield disagrees.
+
+Never reuses a signature: each attempt is stamped and signed anew, under the same id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+import structlog
+
+from snavio.clock import Clock
+from snavio.domain.verdict import Verdict
+from snavio.errors import BadRequest
+from snavio.native import sign_command
+from snavio.sdk.keyfeed import KeyFeed
+from snavio.sdk.keyring import Keyring
+from snavio.v1.batch_pb2 import Hello
+
+_KEY_REFUSED = frozenset({Verdict.UNKNOWN_KEY_VERSION, Verdict.KEY_EXPIRED, Verdict.KEY_REVOKED})
+
+
+class Request(NamedTuple):
+    """What stays the same in every attempt."""
+
+    command_id: str
+    target: str
+    name: str
+    payload: bytes
+    content_type: str
+    traceparent: str
+
+
+class Basis(NamedTuple):
+    """What an attempt was signed with; once one of them has changed, another attempt makes sense at once."""
+
+    audience: str
+    generation: int
+
+
+class Signing:
+    """One source's way to sign."""
+
+    __slots__ = ("_clock", "_feed", "_keyring", "_log", "audience")
+
+    def __init__(self, keyring: Keyring, *, feed: KeyFeed, clock: Clock) -> None:
+        self._keyring = keyring
+        self._feed = feed
+        self._clock = clock
+        self.audience = ""
+        self._log = structlog.get_logger()
+
+    def greeted(self, hello: Hello) -> None:
+        """Shield said who it is."""
+        self.audience = hello.audience
+        skew_ms = (self._clock.unix_ns() - hello.server_unix_ns) // 1_000_000
+        if hello.limits.window_ms and abs(skew_ms) > hello.limits.window_ms // 2:
+            self._log.warning(
+                "clock differs from Shield's", skew_ms=skew_ms, window_ms=hello.limits.window_ms
+            )
+
+    @property
+    def basis(self) -> Basis:
+        """What `sign` would use now."""
+        return Basis(self.audience, self._keyring.generation)
+
+    def sign(self, request: Request) -> bytes:
+        """A serialised Command; BadRequest names the field that Shield would refuse as ill-formed."""
+        now = self._clock.unix_ns()
+        key = self._keyring.signing_key(now)
+        command_id, target, name, payload, content_type, traceparent = request
+        try:
+            return sign_command(
+                key.secret,
+                key_version=key.version,
+                audience=self.audience,
+                command_id=command_id,
+                timestamp_unix_ns=now,
+                target=target,
+                name=name,
+                payload=payload,
+                content_type=content_type,
+                traceparent=traceparent,
+            )
+        except ValueError as error:
+            raise BadRequest(str(error), reason="bad-command") from None
+
+    async def learned(self, verdict: Verdict, basis: Basis, detail: str, *, within_s: float) -> bool:
+        """Whether we sign differently from now on, because of this refusal of what was signed on `basis`."""
+        if verdict is Verdict.WRONG_AUDIENCE:
+            if self.audience == basis.audience and detail:
+                self.audience = detail
+            return self.audience != basis.audience
+        if verdict in _KEY_REFUSED:
+            try:
+                async with asyncio.timeout(within_s):
+                    return await self._feed.renew(basis.generation)
+            except TimeoutError:
+                return False
+        return False

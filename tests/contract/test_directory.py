@@ -1,0 +1,221 @@
+"""What every `Directory` promises."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from snavio.adapters.embedded.sqlite_directory import SqliteDirectory
+from snavio.adapters.memory.directory import MemoryDirectory
+from snavio.clock import ManualClock
+from snavio.domain.directory import AclEntry, Draft, Profile, Route, Service, Target, Tenant, Value, View
+from snavio.errors import Conflict, IntegrityError, StateError
+from snavio.ports.directory import Directory, Written
+
+ACTOR = "spiffe://snavio.local/operator/admin"
+ROUTE = Route("bot", "Ping", profile=Profile.CRITICAL).addressed_to("acme")
+ACL = AclEntry("acme/billing", "bot", "Ping")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "registry" / "directory.db"
+
+
+@pytest.fixture(params=["sqlite", "memory"])
+async def directory(
+    request: pytest.FixtureRequest, path: Path, clock: ManualClock
+) -> AsyncIterator[Directory]:
+    opened: Directory = (
+        await SqliteDirectory.open(path, clock=clock)
+        if request.param == "sqlite"
+        else MemoryDirectory(clock=clock)
+    )
+    yield opened
+    await opened.close()
+
+
+async def put(directory: Directory, value: Value) -> Written:
+    return await directory.write(lambda _view: Draft(value), actor=ACTOR)
+
+
+async def delete(directory: Directory, value: Value) -> Written:
+    return await directory.write(lambda _view: Draft(value, deleted=True), actor=ACTOR)
+
+
+async def test_write_is_seen_by_reads_and_logged(directory: Directory, clock: ManualClock) -> None:
+    written = await put(directory, ROUTE)
+    assert written == Written(1, changed=True)
+    assert await directory.read(lambda view: view.find(Route, "bot", "Ping")) == (1, ROUTE)
+    page = await directory.changes(since=0, epoch=0, limit=10)
+    (change,) = page.changes
+    assert (change.version, change.at_ns, change.actor) == (1, clock.unix_ns(), ACTOR)
+    assert change.value == ROUTE
+    assert not change.deleted
+
+
+async def test_same_write_again_changes_nothing_and_keeps_the_version(directory: Directory) -> None:
+    await put(directory, Tenant("acme"))
+    for _ in range(3):
+        assert await put(directory, Tenant("acme")) == Written(1, changed=False)
+    assert (await directory.changes(since=0, epoch=0, limit=10)).version == 1
+
+
+async def test_delete_leaves_a_tombstone_with_its_time(directory: Directory, clock: ManualClock) -> None:
+    await put(directory, ACL)
+    clock.advance(seconds=5)
+    assert await delete(directory, ACL) == Written(2, changed=True)
+    assert (await directory.read(lambda view: view.find(AclEntry, *ACL.key)))[1] is None
+    page = await directory.changes(
+        since=1, epoch=(await directory.changes(since=0, epoch=0, limit=1)).directory_epoch, limit=10
+    )
+    (tombstone,) = page.changes
+    assert tombstone.deleted
+    assert tombstone.value == ACL
+    assert tombstone.at_ns == clock.unix_ns()
+    assert await delete(directory, ACL) == Written(2, changed=False)
+
+
+async def test_refused_decision_writes_nothing(directory: Directory) -> None:
+    def refuse(_view: View) -> Draft:
+        raise Conflict("no")
+
+    with pytest.raises(Conflict):
+        await directory.write(refuse, actor=ACTOR)
+    assert (await directory.changes(since=0, epoch=0, limit=10)).version == 0
+    assert await put(directory, Tenant("acme")) == Written(1, changed=True)
+
+
+async def test_decisions_at_the_same_time_see_each_other(directory: Directory) -> None:
+    def claim(tenant: str, view: View) -> Draft:
+        taken = view.find(Target, "bot")
+        if taken is not None and taken.tenant != tenant:
+            raise Conflict("taken")
+        return Draft(Target("bot", tenant))
+
+    results = await asyncio.gather(
+        *(directory.write(lambda view, t=f"t{n}": claim(t, view), actor=ACTOR) for n in range(8)),
+        return_exceptions=True,
+    )
+    assert sum(isinstance(result, Written) for result in results) == 1
+    assert sum(isinstance(result, Conflict) for result in results) == 7
+
+
+async def test_counts_are_by_kind_and_parent(directory: Directory) -> None:
+    for value in (Tenant("acme"), Service("acme", "a"), Service("acme", "b"), Service("rival", "a")):
+        await put(directory, value)
+    version, count = await directory.read(lambda view: view.count(Service, "acme"))
+    assert (version, count) == (4, 2)
+
+
+async def test_pages_lead_through_the_whole_log_in_order(directory: Directory) -> None:
+    for number in range(5):
+        await put(directory, Tenant(f"t{number}"))
+    epoch = (await directory.changes(since=0, epoch=0, limit=1)).directory_epoch
+    seen: list[int] = []
+    since, more = 0, True
+    while more:
+        page = await directory.changes(since=since, epoch=epoch, limit=2)
+        seen += [change.version for change in page.changes]
+        since, more = page.version, page.more
+    assert seen == [1, 2, 3, 4, 5]
+    idle = await directory.changes(since=5, epoch=epoch, limit=2)
+    assert (idle.version, idle.changes, idle.more) == (5, (), False)
+
+
+async def test_reader_of_another_epoch_gets_everything_from_the_start(directory: Directory) -> None:
+    await put(directory, Tenant("acme"))
+    await put(directory, Tenant("rival"))
+    page = await directory.changes(since=1, epoch=12345, limit=10)
+    assert [change.version for change in page.changes] == [1, 2]
+    assert page.directory_epoch != 12345
+
+
+async def test_reader_who_is_ahead_gets_a_new_epoch_and_everything(directory: Directory) -> None:
+    await put(directory, Tenant("acme"))
+    epoch = (await directory.changes(since=0, epoch=0, limit=1)).directory_epoch
+    page = await directory.changes(since=2**64 - 1, epoch=epoch, limit=10)
+    assert page.directory_epoch != epoch
+    assert [change.version for change in page.changes] == [1]
+    assert (await directory.changes(since=1, epoch=page.directory_epoch, limit=10)).changes == ()
+
+
+async def test_everything_is_there_after_reopening(path: Path, clock: ManualClock) -> None:
+    directory = await SqliteDirectory.open(path, clock=clock)
+    for value in (Tenant("acme"), Target("bot", "acme"), ROUTE, ACL):
+        await put(directory, value)
+    before = await directory.changes(since=0, epoch=0, limit=10)
+    await directory.close()
+    again = await SqliteDirectory.open(path, clock=clock)
+    assert await again.changes(since=0, epoch=0, limit=10) == before
+    assert await again.read(lambda view: view.find(Route, "bot", "Ping")) == (4, ROUTE)
+    await again.close()
+
+
+async def test_second_owner_is_refused(path: Path, clock: ManualClock) -> None:
+    directory = await SqliteDirectory.open(path, clock=clock)
+    with pytest.raises(StateError) as refusal:
+        await SqliteDirectory.open(path, clock=clock)
+    assert refusal.value.reason == "store-locked"
+    await directory.close()
+
+
+def edit(path: Path, *statements: str) -> None:
+    connection = apsw.Connection(str(path))
+    for statement in statements:
+        connection.execute(statement)
+    connection.close()
+
+
+async def test_newer_store_is_refused(path: Path, clock: ManualClock) -> None:
+    await (await SqliteDirectory.open(path, clock=clock)).close()
+    edit(path, "PRAGMA user_version = 99")
+    with pytest.raises(StateError) as refusal:
+        await SqliteDirectory.open(path, clock=clock)
+    assert refusal.value.reason == "newer-store"
+
+
+async def test_database_of_another_program_is_refused_and_left_alone(path: Path, clock: ManualClock) -> None:
+    path.parent.mkdir()
+    edit(path, "CREATE TABLE theirs (x)")
+    before = path.read_bytes()
+    with pytest.raises(StateError) as refusal:
+        await SqliteDirectory.open(path, clock=clock)
+    assert refusal.value.reason == "foreign-store"
+    assert path.read_bytes() == before
+
+
+async def test_record_that_rotted_is_not_answered_from(path: Path, clock: ManualClock) -> None:
+    directory = await SqliteDirectory.open(path, clock=clock)
+    await put(directory, ACL)
+    await directory.close()
+    edit(
+        path,
+        """UPDATE record SET value = cast(replace(value, 'Ping', 'Pong') AS BLOB)""",
+        "DROP TRIGGER changelog_stays",
+    )
+    edit(path, """UPDATE changelog SET value = cast(replace(value, 'Ping', 'Pong') AS BLOB)""")
+    again = await SqliteDirectory.open(path, clock=clock)
+    with pytest.raises(IntegrityError):
+        await again.read(lambda view: view.find(AclEntry, *ACL.key))
+    with pytest.raises(IntegrityError):
+        await again.changes(since=0, epoch=0, limit=10)
+    await again.close()
+
+
+async def test_log_cannot_be_edited_by_slip_of_the_hand(path: Path, clock: ManualClock) -> None:
+    directory = await SqliteDirectory.open(path, clock=clock)
+    await put(directory, Tenant("acme"))
+    await directory.close()
+    for statement in ("DELETE FROM changelog", "UPDATE changelog SET actor = 'somebody else'"):
+        with pytest.raises(apsw.ConstraintError):
+            edit(path, statement)

@@ -1,0 +1,269 @@
+"""What every `KeyStore` promises, and what the sealed file does when it is damaged."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from snavio.adapters.embedded.sealed_keystore import FORMAT_VERSION, MAGIC, SealedKeyStore
+from snavio.adapters.embedded.sealing import SealingKey, read_sealing_key
+from snavio.domain.keyset import Keyset, create
+from snavio.errors import Conflict, IntegrityError, SnavioError, StateError, Unavailable
+from snavio.ports.keystore import Authority, KeyStore, Revocation
+
+NOW = 1_700_000_000_000_000_000
+PLANTED = b"planted-secret-0123456789abcdef!"
+KEY = SealingKey(b"k" * 32)
+
+
+def keyset(source: str, secret: bytes = PLANTED) -> Keyset:
+    return create(source, secret=secret, now_ns=NOW)
+
+
+def revocation(serial: str, *, forget_at_ns: int = NOW + 1000) -> Revocation:
+    return Revocation(serial, NOW, forget_at_ns, "spiffe://snavio.local/operator/admin", "test")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "signer" / "keys.sealed"
+
+
+@pytest.fixture(params=["sealed"])
+async def store(path: Path) -> AsyncIterator[KeyStore]:
+    opened = await SealedKeyStore.open(path, key=KEY, create=True)
+    yield opened
+    await opened.close()
+
+
+async def test_empty_store_has_nothing(store: KeyStore) -> None:
+    assert await store.authority() is None
+    assert await store.keyset("acme/billing") is None
+    page = await store.keysets_since(0, limit=10)
+    assert page.keysets == ()
+    assert not page.more
+
+
+async def test_second_authority_is_refused(store: KeyStore) -> None:
+    first = Authority("certificate", "key")
+    await store.put_authority(first)
+    with pytest.raises(Conflict):
+        await store.put_authority(Authority("other", "other"))
+    assert await store.authority() == first
+
+
+async def test_update_sees_what_was_there_and_equal_update_takes_no_version(store: KeyStore) -> None:
+    await store.update_keyset("acme/billing", lambda before: before or keyset("acme/billing"))
+    version = (await store.keysets_since(0, limit=10)).version
+    again = await store.update_keyset(
+        "acme/billing", lambda before: before or keyset("acme/billing", b"x" * 32)
+    )
+    assert again == keyset("acme/billing")
+    assert (await store.keysets_since(0, limit=10)).version == version
+
+
+async def test_refused_update_writes_nothing(store: KeyStore) -> None:
+    def refuse(_before: Keyset | None) -> Keyset:
+        raise Conflict("no")
+
+    with pytest.raises(Conflict):
+        await store.update_keyset("acme/billing", refuse)
+    assert await store.keyset("acme/billing") is None
+
+
+async def test_updates_at_the_same_time_do_not_overwrite_each_other(store: KeyStore) -> None:
+    secrets = [bytes([number]) * 32 for number in range(1, 9)]
+    results = await asyncio.gather(
+        *(
+            store.update_keyset("acme/billing", lambda before, s=s: before or keyset("acme/billing", s))
+            for s in secrets
+        )
+    )
+    assert len({result.versions[0].secret for result in results}) == 1
+
+
+async def test_pages_lead_through_all_keysets_in_order_of_change(store: KeyStore) -> None:
+    for name in ("a", "b", "c", "d", "e"):
+        await store.update_keyset(f"acme/{name}", lambda _b, n=name: keyset(f"acme/{n}"))
+    await store.update_keyset("acme/a", lambda _b: keyset("acme/a", b"n" * 32))
+    seen: list[str] = []
+    version, more = 0, True
+    while more:
+        page = await store.keysets_since(version, limit=2)
+        seen += [entry.source for entry in page.keysets]
+        assert page.version > version
+        version, more = page.version, page.more
+    assert seen == ["acme/b", "acme/c", "acme/d", "acme/e", "acme/a"]
+    assert (await store.keysets_since(version, limit=2)).keysets == ()
+
+
+async def test_reader_who_is_ahead_gets_a_new_epoch_and_everything(store: KeyStore) -> None:
+    await store.update_keyset("acme/billing", lambda _b: keyset("acme/billing"))
+    before = await store.keysets_since(0, limit=10)
+    ahead = await store.keysets_since(before.version + 100, limit=10)
+    assert ahead.store_epoch != before.store_epoch
+    assert [entry.source for entry in ahead.keysets] == ["acme/billing"]
+
+
+async def test_revocation_is_idempotent_and_versions_rise(store: KeyStore) -> None:
+    first = await store.revoke(revocation("0a"), now_ns=NOW)
+    second = await store.revoke(revocation("0b"), now_ns=NOW)
+    assert second > first
+    assert await store.revoke(revocation("0a"), now_ns=NOW) == first
+    page = await store.revocations_since(first, now_ns=NOW, limit=10)
+    assert [entry.serial for entry in page.revocations] == ["0b"]
+    assert page.version >= second
+    everything = await store.revocations_since(page.version + 100, now_ns=NOW, limit=10)
+    assert [entry.serial for entry in everything.revocations] == ["0a", "0b"]
+
+
+async def test_denylist_is_read_in_pages(store: KeyStore) -> None:
+    for number in range(5):
+        await store.revoke(revocation(f"0{number}"), now_ns=NOW)
+    version, seen = 0, []
+    for _ in range(3):
+        page = await store.revocations_since(version, now_ns=NOW, limit=2)
+        seen += [entry.serial for entry in page.revocations]
+        version = page.version
+    assert seen == ["00", "01", "02", "03", "04"]
+
+
+async def test_expired_serials_are_forgotten(store: KeyStore) -> None:
+    await store.revoke(revocation("0a", forget_at_ns=NOW + 10), now_ns=NOW)
+    assert (await store.revocations_since(0, now_ns=NOW + 10, limit=10)).revocations == ()
+    await store.revoke(revocation("0b", forget_at_ns=NOW + 99), now_ns=NOW + 10)
+    assert len((await store.revocations_since(0, now_ns=NOW, limit=10)).revocations) == 1
+
+
+async def test_everything_is_there_after_reopening(path: Path) -> None:
+    store = await SealedKeyStore.open(path, key=KEY, create=True)
+    await store.put_authority(Authority("certificate", "key"))
+    await store.update_keyset("acme/billing", lambda _b: keyset("acme/billing"))
+    await store.revoke(revocation("0a"), now_ns=NOW)
+    before = await store.keysets_since(0, limit=10)
+    await store.close()
+    again = await SealedKeyStore.open(path, key=KEY)
+    assert await again.keysets_since(0, limit=10) == before
+    assert await again.authority() == Authority("certificate", "key")
+    assert len((await again.revocations_since(0, now_ns=NOW, limit=10)).revocations) == 1
+    await again.close()
+
+
+async def test_second_owner_is_refused(path: Path) -> None:
+    store = await SealedKeyStore.open(path, key=KEY, create=True)
+    with pytest.raises(StateError) as refusal:
+        await SealedKeyStore.open(path, key=KEY)
+    assert refusal.value.reason == "store-locked"
+    await store.close()
+    await (await SealedKeyStore.open(path, key=KEY)).close()
+
+
+async def test_absent_store_is_not_made_by_the_way(path: Path) -> None:
+    with pytest.raises(StateError, match="init"):
+        await SealedKeyStore.open(path, key=KEY)
+    assert not path.exists()
+
+
+async def sealed_file(path: Path) -> bytes:
+    store = await SealedKeyStore.open(path, key=KEY, create=True)
+    await store.update_keyset("acme/billing", lambda _b: keyset("acme/billing"))
+    await store.close()
+    return path.read_bytes()
+
+
+async def test_file_is_private_and_holds_no_secret_in_the_clear(path: Path) -> None:
+    sealed = await sealed_file(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert PLANTED not in sealed
+    assert b"acme" not in sealed
+
+
+async def test_truncated_file_is_refused_at_every_length(path: Path) -> None:
+    sealed = await sealed_file(path)
+    for length in [*range(64), len(sealed) // 2, len(sealed) - 1]:
+        path.write_bytes(sealed[:length])
+        with pytest.raises((IntegrityError, StateError)):
+            await SealedKeyStore.open(path, key=KEY)
+
+
+async def test_flipped_bit_is_refused_wherever_it_is(path: Path) -> None:
+    sealed = await sealed_file(path)
+    for place in [*range(60), len(sealed) // 2, len(sealed) - 1]:
+        damaged = bytearray(sealed)
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises((IntegrityError, StateError)):
+            await SealedKeyStore.open(path, key=KEY)
+    path.write_bytes(sealed)
+    await (await SealedKeyStore.open(path, key=KEY)).close()
+
+
+async def test_wrong_sealing_key_is_named_as_such(path: Path) -> None:
+    await sealed_file(path)
+    with pytest.raises(StateError) as refusal:
+        await SealedKeyStore.open(path, key=SealingKey(b"w" * 32))
+    assert refusal.value.reason == "wrong-sealing-key"
+
+
+async def test_newer_format_is_refused(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(KEY.seal(b"{}", magic=MAGIC, format_version=FORMAT_VERSION + 1))
+    with pytest.raises(StateError) as refusal:
+        await SealedKeyStore.open(path, key=KEY)
+    assert refusal.value.reason == "newer-store"
+
+
+async def test_errors_and_reprs_carry_no_secret(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(KEY.seal(b'{"secret":"' + PLANTED + b'"', magic=MAGIC, format_version=FORMAT_VERSION))
+    with pytest.raises(SnavioError) as refusal:
+        await SealedKeyStore.open(path, key=KEY)
+    error: BaseException | None = refusal.value
+    assert error is not None
+    assert error.__cause__ is None
+    for text in (repr(error), str(error), repr(KEY), repr(Authority("certificate", PLANTED.decode()))):
+        assert "planted" not in text
+        assert "6b6b6b6b" not in text
+
+
+@pytest.mark.parametrize("fault", ["before the rename", "after the rename"])
+async def test_failed_write_leaves_what_the_disk_says(
+    path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    store = await SealedKeyStore.open(path, key=KEY, create=True)
+    await store.update_keyset("acme/billing", lambda _b: keyset("acme/billing"))
+
+    def full(*_arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    place = "os.fsync" if fault == "before the rename" else "fsync_folder"
+    with monkeypatch.context() as patch:
+        patch.setattr(f"snavio.adapters.embedded.files.{place}", full)
+        with pytest.raises(Unavailable, match="No space left"):
+            await store.update_keyset("acme/bot", lambda _b: keyset("acme/bot"))
+    survived = fault == "after the rename"
+    assert (await store.keyset("acme/bot") is not None) is survived
+    await store.update_keyset("acme/third", lambda _b: keyset("acme/third"))
+    page = await store.keysets_since(0, limit=10)
+    await store.close()
+    again = await SealedKeyStore.open(path, key=KEY)
+    assert await again.keysets_since(0, limit=10) == page
+    await again.close()
+
+
+async def test_sealing_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "sealing.key"
+    file.write_bytes(b"k" * 32)
+    file.chmod(0o644)
+    with pytest.raises(StateError) as refusal:
+        read_sealing_key(file, environment={})
+    assert refusal.value.reason == "open-sealing-key"
+    file.chmod(0o600)
+    assert read_sealing_key(file, environment={}).key_id == KEY.key_id
+    assert read_sealing_key(file, environment={"SNAVIO_SEALING_KEY": "77" * 32}).key_id != KEY.key_id
+    with pytest.raises(StateError):
+        read_sealing_key(file, environment={"SNAVIO_SEALING_KEY": "not hex"})

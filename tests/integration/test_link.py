@@ -1,0 +1,331 @@
+"""The batch link against real servers: coalescing, windows, budgets, breaks and resends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+import pytest
+
+from snavio.clock import Clock, ManualClock, SystemClock
+from snavio.domain.verdict import Verdict
+from snavio.errors import Saturated
+from snavio.native import Reply
+from snavio.transport.channel import MeshChannel
+from snavio.transport.gate import Gate
+from snavio.transport.link import BatchLink, LinkLimits
+from snavio.transport.server import Call, MeshServer, Methods
+from snavio.transport.stream import BatchStream, mesh_hello
+from snavio.v1.batch_pb2 import Batch, Hello, Run, Verdicts
+from tests.support.pki import Authority
+
+METHOD = "/snavio.v1.Fast/Dispatch"
+BODY = Batch(run=[Run(source="acme/billing", command=[b"c"])]).SerializeToString()
+
+
+@dataclass(slots=True)
+class Waiter:
+    """A consignment that remembers what it was told."""
+
+    count: int = 1
+    body: bytes = BODY
+    deadline_mono_ns: int = 2**62
+    codes: list[int] = field(default_factory=list)
+    losses: list[tuple[bool, str]] = field(default_factory=list)
+    told: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def settle(self, offset: int, reply: Reply) -> None:
+        decided = reply.codes[offset - reply.first : offset - reply.first + self.count]
+        self.codes += decided
+        self.told.set()
+
+    def lost(self, *, written: bool, cause: str) -> None:
+        self.losses.append((written, cause))
+        self.told.set()
+
+
+@dataclass(slots=True)
+class Peer:
+    """A scripted Fast. `script` handles each batch; what arrived is kept."""
+
+    script: Callable[[Batch, BatchStream], Awaitable[None]]
+    hellos: list[Hello] = field(default_factory=list)
+    batches: list[Batch] = field(default_factory=list)
+    gate: Gate = field(default_factory=lambda: Gate(clock=SystemClock()))
+
+    async def dispatch(self, call: Call) -> None:
+        stream = BatchStream(call, gate=self.gate, window=16)
+        self.hellos.append(await stream.greet(mesh_hello(SystemClock(), in_flight=16)))
+        try:
+            async for frame in stream.batches():
+                batch = Batch.FromString(frame)
+                self.batches.append(batch)
+                await self.script(batch, stream)
+        finally:
+            await stream.finish()
+
+
+def delivered(batch: Batch) -> bytes:
+    count = sum(len(run.command) for run in batch.run)
+    codes = bytes([Verdict.DELIVERED]) * count
+    return Verdicts(batch_seq=batch.header.batch_seq, codes=codes, final=True).SerializeToString()
+
+
+async def deliver(batch: Batch, stream: BatchStream) -> None:
+    stream.reply(delivered(batch), True)
+
+
+async def ignore(_batch: Batch, stream: BatchStream) -> None:
+    stream.reply(b"", True)
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@asynccontextmanager
+async def server(authority: Authority, peer: Peer, *, listen: str = "127.0.0.1:0") -> AsyncIterator[str]:
+    methods = Methods()
+    methods.stream_raw(METHOD, peer.dispatch)
+    serving = MeshServer(
+        listen=listen, files=authority.mesh("fast"), methods=methods, gate=peer.gate, clock=SystemClock()
+    )
+    port = await serving.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await serving.drain(0)
+
+
+@asynccontextmanager
+async def link_to(
+    authority: Authority,
+    address: str,
+    *,
+    resend: bool = False,
+    clock: Clock | None = None,
+    limits: LinkLimits | None = None,
+) -> AsyncIterator[BatchLink]:
+    channel = MeshChannel(address, files=authority.mesh("shield"), service="fast")
+    link = BatchLink(
+        channel,
+        METHOD,
+        clock=clock or SystemClock(),
+        instance="shield-0",
+        epoch=7,
+        resend=resend,
+        limits=limits,
+    )
+    await link.start()
+    try:
+        yield link
+    finally:
+        await link.close()
+        await channel.close()
+
+
+async def told(*waiters: Waiter) -> None:
+    async with asyncio.timeout(10):
+        for waiter in waiters:
+            await waiter.told.wait()
+
+
+async def test_the_stream_opens_with_who_we_are(authority: Authority) -> None:
+    peer = Peer(deliver)
+    async with server(authority, peer) as address, link_to(authority, address) as link:
+        waiter = Waiter()
+        link.put(waiter)
+        await told(waiter)
+    assert (peer.hellos[0].instance, peer.hellos[0].epoch) == ("shield-0", 7)
+    assert waiter.codes == [Verdict.DELIVERED]
+
+
+async def test_what_is_put_in_one_turn_of_the_loop_travels_in_one_batch(authority: Authority) -> None:
+    peer = Peer(deliver)
+    async with server(authority, peer) as address, link_to(authority, address) as link:
+        await link.connected.wait()
+        waiters = [Waiter() for _ in range(50)]
+        for waiter in waiters:
+            link.put(waiter)
+        await told(*waiters)
+    assert [len(batch.run) for batch in peer.batches] == [50]
+    assert all(waiter.codes == [Verdict.DELIVERED] for waiter in waiters)
+
+
+async def test_no_batch_is_larger_than_the_limit(authority: Authority) -> None:
+    peer = Peer(deliver)
+    limits = LinkLimits(max_batch_commands=10)
+    async with server(authority, peer) as address, link_to(authority, address, limits=limits) as link:
+        waiters = [Waiter() for _ in range(25)]
+        for waiter in waiters:
+            link.put(waiter)
+        await told(*waiters)
+    assert [len(batch.run) for batch in peer.batches] == [10, 10, 5]
+    assert [batch.header.batch_seq for batch in peer.batches] == [1, 2, 3]
+
+
+async def test_no_more_batches_are_in_flight_than_the_window_holds(authority: Authority) -> None:
+    held: list[bytes] = []
+    streams: list[BatchStream] = []
+
+    async def hold(batch: Batch, stream: BatchStream) -> None:
+        held.append(delivered(batch))
+        streams.append(stream)
+
+    peer = Peer(hold)
+    limits = LinkLimits(window=2, max_batch_commands=1)
+    async with server(authority, peer) as address, link_to(authority, address, limits=limits) as link:
+        waiters = [Waiter() for _ in range(4)]
+        for waiter in waiters:
+            link.put(waiter)
+        async with asyncio.timeout(10):
+            while len(peer.batches) < 2:
+                await asyncio.sleep(0.005)
+        await asyncio.sleep(0.05)
+        assert len(peer.batches) == 2
+        for _ in range(4):
+            async with asyncio.timeout(10):
+                while not held:
+                    await asyncio.sleep(0.005)
+            streams[0].reply(held.pop(0), True)
+        await told(*waiters)
+
+
+async def test_partial_answers_reach_each_consignment_in_its_own_numbering(authority: Authority) -> None:
+    async def in_parts(batch: Batch, stream: BatchStream) -> None:
+        seq = batch.header.batch_seq
+        stream.reply(
+            Verdicts(batch_seq=seq, first=1, codes=bytes([Verdict.ACL_DENY])).SerializeToString(), False
+        )
+        codes = bytes([Verdict.DELIVERED, 0, Verdict.DELIVERED])
+        stream.reply(Verdicts(batch_seq=seq, codes=codes, final=True).SerializeToString(), True)
+
+    peer = Peer(in_parts)
+    async with server(authority, peer) as address, link_to(authority, address) as link:
+        await link.connected.wait()
+        waiters = [Waiter() for _ in range(3)]
+        for waiter in waiters:
+            link.put(waiter)
+        async with asyncio.timeout(10):
+            while not all(any(waiter.codes) for waiter in waiters):
+                await asyncio.sleep(0.005)
+    seen = [next(code for code in waiter.codes if code) for waiter in waiters]
+    assert seen == [Verdict.DELIVERED, Verdict.ACL_DENY, Verdict.DELIVERED]
+
+
+async def test_a_budget_that_ends_before_the_answer_leaves_the_outcome_unknown(authority: Authority) -> None:
+    clock = ManualClock()
+    peer = Peer(ignore)
+    async with server(authority, peer) as address, link_to(authority, address, clock=clock) as link:
+        waiter = Waiter(deadline_mono_ns=clock.mono_ns() + 1_000_000_000)
+        link.put(waiter)
+        async with asyncio.timeout(10):
+            while not peer.batches:
+                await asyncio.sleep(0.005)
+        assert peer.batches[0].header.budget_ms == 1000
+        clock.advance(seconds=2)
+        await told(waiter)
+    assert waiter.losses == [(True, "the budget ran out")]
+
+
+async def test_what_was_never_written_is_known_not_to_be_delivered(authority: Authority) -> None:
+    clock = ManualClock()
+    async with link_to(authority, "127.0.0.1:1", clock=clock) as link:
+        waiter = Waiter(deadline_mono_ns=clock.mono_ns() + 1_000_000_000)
+        link.put(waiter)
+        clock.advance(seconds=2)
+        await told(waiter)
+    assert waiter.losses == [(False, "the budget ran out")]
+
+
+async def test_a_broken_connection_leaves_the_outcome_unknown_when_nobody_resends(
+    authority: Authority,
+) -> None:
+    peer = Peer(ignore)
+    async with server(authority, peer) as address:
+        channel = MeshChannel(address, files=authority.mesh("shield"), service="fast")
+        link = BatchLink(channel, METHOD, clock=SystemClock())
+        await link.start()
+        waiter = Waiter()
+        link.put(waiter)
+        async with asyncio.timeout(10):
+            while not peer.batches:
+                await asyncio.sleep(0.005)
+    # The server is gone, with the batch read and not answered.
+    await told(waiter)
+    await link.close()
+    await channel.close()
+    assert waiter.losses == [(True, "the connection broke")]
+
+
+async def test_an_unanswered_batch_is_sent_again_with_the_same_name_and_bytes(authority: Authority) -> None:
+    silent, answering = Peer(ignore), Peer(deliver)
+    async with server(authority, silent) as address:
+        channel = MeshChannel(address, files=authority.mesh("shield"), service="fast")
+        link = BatchLink(channel, METHOD, clock=SystemClock(), instance="fast-0", epoch=9, resend=True)
+        await link.start()
+        waiter = Waiter()
+        link.put(waiter)
+        async with asyncio.timeout(10):
+            while not silent.batches:
+                await asyncio.sleep(0.005)
+    async with server(authority, answering, listen=address):
+        await told(waiter)
+        await link.close()
+        await channel.close()
+    assert answering.batches[0] == silent.batches[0]
+    assert (answering.hellos[0].instance, answering.hellos[0].epoch) == ("fast-0", 9)
+    assert waiter.codes == [Verdict.DELIVERED]
+    assert waiter.losses == []
+
+
+async def test_an_old_stream_is_replaced_without_losing_a_batch(authority: Authority) -> None:
+    peer = Peer(deliver)
+    limits = LinkLimits(max_age_s=0.05)
+    async with server(authority, peer) as address, link_to(authority, address, limits=limits) as link:
+        waiters: list[Waiter] = []
+        async with asyncio.timeout(20):
+            while len(peer.hellos) < 3:
+                waiter = Waiter()
+                waiters.append(waiter)
+                link.put(waiter)
+                await told(waiter)
+    assert all(waiter.codes == [Verdict.DELIVERED] and not waiter.losses for waiter in waiters)
+
+
+async def test_too_much_waiting_is_refused_instead_of_kept(authority: Authority) -> None:
+    limits = LinkLimits(max_waiting_bytes=4 * len(BODY))
+    async with link_to(authority, "127.0.0.1:1", limits=limits) as link:
+        for _ in range(4):
+            link.put(Waiter(deadline_mono_ns=0))
+        with pytest.raises(Saturated):
+            link.put(Waiter())
+
+
+async def test_a_stream_without_a_hello_is_refused_with_a_reason(authority: Authority) -> None:
+    peer = Peer(deliver)
+    async with server(authority, peer) as address:
+        channel = MeshChannel(address, files=authority.mesh("shield"), service="fast")
+        call = channel.stream(METHOD)
+        await call.write(BODY)
+        with pytest.raises(grpc.aio.AioRpcError) as refusal:
+            await call.read()
+        assert dict(refusal.value.trailing_metadata())["snavio-reason"] == "no-hello"
+        await channel.close()
+
+
+async def test_a_stream_of_another_wire_version_is_refused_with_a_reason(authority: Authority) -> None:
+    peer = Peer(deliver)
+    async with server(authority, peer) as address:
+        channel = MeshChannel(address, files=authority.mesh("shield"), service="fast")
+        call = channel.stream(METHOD)
+        await call.write(Batch(hello=Hello(wire_version=99)).SerializeToString())
+        with pytest.raises(grpc.aio.AioRpcError) as refusal:
+            await call.read()
+        assert dict(refusal.value.trailing_metadata())["snavio-reason"] == "wire-version"
+        await channel.close()

@@ -1,0 +1,239 @@
+"""Every method of every service, called by every kind of identity, against a table written for this test."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import grpc
+import pytest
+from google.protobuf.descriptor import FileDescriptor
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
+
+from snavio.domain.identity import MESH_SERVICES, Identity, Kind
+from snavio.errors import NotAllowed
+from snavio.transport.authorisation import TABLE, authorise, mesh
+from snavio.transport.server import Call, Methods
+from snavio.transport.status import error_of
+from snavio.v1 import (
+    batch_pb2,
+    command_pb2,
+    fast_pb2,
+    mailbox_pb2,
+    registry_pb2,
+    relay_pb2,
+    shield_pb2,
+    signer_pb2,
+    slow_pb2,
+    telemetry_pb2,
+)
+from tests.support.pki import Authority
+from tests.support.servers import calling, serving
+
+TD = "snavio.local"
+FILES: tuple[FileDescriptor, ...] = tuple(
+    module.DESCRIPTOR
+    for module in (
+        batch_pb2,
+        command_pb2,
+        fast_pb2,
+        mailbox_pb2,
+        registry_pb2,
+        relay_pb2,
+        shield_pb2,
+        signer_pb2,
+        slow_pb2,
+        telemetry_pb2,
+        health_pb2,
+        reflection_pb2,
+    )
+)
+METHODS = {
+    f"/{service.full_name}/{method.name}": method
+    for file in FILES
+    for service in file.services_by_name.values()
+    for method in service.methods
+}
+
+CALLERS = {
+    **{f"mesh/{name}": Identity(TD, Kind.MESH, name) for name in MESH_SERVICES},
+    "operator": Identity(TD, Kind.OPERATOR, "ada"),
+    "principal": Identity(TD, Kind.PRINCIPAL, "ada", "acme"),
+    "service": Identity(TD, Kind.SERVICE, "billing", "acme"),
+    "job": Identity(TD, Kind.JOB, "spark"),
+    # Names that mean something elsewhere must mean nothing here.
+    "service named shield": Identity(TD, Kind.SERVICE, "shield", "acme"),
+    "principal named fast": Identity(TD, Kind.PRINCIPAL, "fast", "mesh"),
+    "operator named registry": Identity(TD, Kind.OPERATOR, "registry"),
+    "job named slow": Identity(TD, Kind.JOB, "slow"),
+}
+
+# Caller classes by method, in words; "mesh" is every mesh service. Kept apart from the table on purpose:
+# a right that is given by mistake has to be written down by mistake twice.
+EXPECTED = """
+    snavio.v1.Shield              Greet                 service
+    snavio.v1.Shield              Submit                service
+    snavio.v1.Shield              SubmitBatch           service
+    snavio.v1.Shield              SubmitStream          service
+    snavio.v1.Fast                Dispatch              mesh/shield
+    snavio.v1.Slow                Arbitrate             mesh/fast
+    snavio.v1.Mailbox             SendStream            mesh/fast mesh/slow
+    snavio.v1.Mailbox             Receive               service
+    snavio.v1.Mailbox             Ack                   service
+    snavio.v1.Mailbox             Nack                  service
+    snavio.v1.Mailbox             Extend                service
+    snavio.v1.Mailbox             Stats                 service operator
+    snavio.v1.Signer              IssueCertificate      operator mesh service
+    snavio.v1.Signer              RevokeCertificate     operator
+    snavio.v1.Signer              Denylist              mesh
+    snavio.v1.Signer              CreateKeyset          mesh/registry operator
+    snavio.v1.Signer              RotateKeyset          operator
+    snavio.v1.Signer              RevokeKey             operator
+    snavio.v1.Signer              KeysetChanges         mesh/shield
+    snavio.v1.Signer              TenantConfig          service
+    snavio.v1.Registry            CreateTenant          operator
+    snavio.v1.Registry            RegisterService       operator principal
+    snavio.v1.Registry            ClaimTarget           operator principal
+    snavio.v1.Registry            PutRoute              operator principal
+    snavio.v1.Registry            DeleteRoute           operator principal
+    snavio.v1.Registry            GrantAccess           operator principal
+    snavio.v1.Registry            RevokeAccess          operator principal
+    snavio.v1.Registry            SetSuspension         operator
+    snavio.v1.Registry            Changes               mesh
+    snavio.v1.Registry            Resolve               mesh/slow
+    snavio.v1.Relay               Append                mesh
+    grpc.health.v1.Health         Check                 anybody
+    grpc.health.v1.Health         List                  anybody
+    grpc.health.v1.Health         Watch                 anybody
+    grpc.reflection.v1alpha.ServerReflection  ServerReflectionInfo  anybody
+"""
+
+
+def expected_callers() -> dict[str, frozenset[str]]:
+    rights = {}
+    for line in EXPECTED.strip().splitlines():
+        service, method, *callers = line.split()
+        rights[f"/{service}/{method}"] = frozenset(callers)
+    return rights
+
+
+RIGHTS = expected_callers()
+
+
+def expected(method: str, caller: str) -> bool:
+    words = {caller, caller.split(" ", maxsplit=1)[0], caller.split("/", maxsplit=1)[0], "anybody"}
+    return not words.isdisjoint(RIGHTS[method])
+
+
+def test_every_method_has_a_row_and_every_row_a_method() -> None:
+    assert set(TABLE) == set(METHODS)
+
+
+def test_this_test_knows_every_method() -> None:
+    assert set(RIGHTS) == set(METHODS)
+
+
+def test_every_proto_file_is_walked() -> None:
+    written = {path.name for path in (Path(__file__).parents[2] / "proto/snavio/v1").glob("*.proto")}
+    assert written <= {Path(file.name).name for file in FILES}
+    assert written
+
+
+def test_every_row_admits_somebody() -> None:
+    for method in METHODS:
+        assert any(authorise(method, identity) for identity in CALLERS.values()), method
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+def test_caller_may_call_what_is_written_here_and_nothing_else(caller: str) -> None:
+    differences = [
+        method for method in METHODS if authorise(method, CALLERS[caller]) is not expected(method, caller)
+    ]
+    assert differences == []
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "",
+        "/",
+        "/snavio.v1.Shield/NoSuchMethod",
+        "/snavio.v1.Shield/submit",
+        "snavio.v1.Shield/Submit",
+        "/snavio.v1.Shield/Submit/",
+        "//snavio.v1.Shield/Submit",
+        "/grpc.health.v1.Health/",
+    ],
+)
+def test_method_without_a_row_is_for_nobody(method: str) -> None:
+    assert not any(authorise(method, identity) for identity in CALLERS.values())
+
+
+def test_rule_for_no_mesh_service_cannot_be_written() -> None:
+    with pytest.raises(ValueError, match="ANY_MESH"):
+        mesh()
+
+
+def test_method_without_a_row_cannot_be_served() -> None:
+    async def anything(request: bytes, _call: Call) -> bytes:
+        return request
+
+    methods = Methods()
+    with pytest.raises(ValueError, match="no row"):
+        methods.unary_raw("/snavio.v1.Shield/NoSuchMethod", anything)
+    methods.unary_raw("/snavio.v1.Shield/Submit", anything)
+    with pytest.raises(ValueError, match="already"):
+        methods.unary_raw("/snavio.v1.Shield/Submit", anything)
+
+
+async def end_of(stream: grpc.aio.StreamStreamCall) -> None:
+    """Read a stream to its end, raising what the server raised."""
+    try:
+        async with asyncio.timeout(5.0):
+            while await stream.read() is not grpc.aio.EOF:
+                pass
+    except grpc.aio.AioRpcError as error:
+        raise error_of(error) from None
+
+
+async def test_server_holds_every_caller_to_the_table_on_every_method(tmp_path: Path) -> None:
+    """The same walk over the wire: unary calls and streams, refused before any handler runs."""
+    reached: set[str] = set()
+
+    def unary(method: str) -> None:
+        async def handler(request: bytes, _call: Call) -> bytes:
+            reached.add(method)
+            return request
+
+        methods.unary_raw(method, handler)
+
+    def stream(method: str) -> None:
+        async def handler(_call: Call) -> None:
+            reached.add(method)
+
+        methods.stream_raw(method, handler)
+
+    methods = Methods()
+    ours = {name: method for name, method in METHODS.items() if name.startswith("/snavio.")}
+    for name, method in ours.items():
+        (stream if method.client_streaming else unary)(name)
+    authority = Authority(tmp_path)
+    async with serving(authority, methods=methods) as served:
+        for caller, identity in CALLERS.items():
+            async with calling(served, authority.leaf(identity)) as channel:
+                for name, method in ours.items():
+                    reached.clear()
+                    refused = None
+                    try:
+                        if method.client_streaming:
+                            await end_of(channel.stream(name))
+                        else:
+                            await channel.call_raw(name, b"", timeout_s=5.0)
+                    except NotAllowed as error:
+                        refused = error.reason
+                    allowed = expected(name, caller)
+                    assert (refused is None) is allowed, (caller, name)
+                    assert reached == ({name} if allowed else set()), (caller, name)
+                    if not allowed:
+                        assert refused == "not-allowed"

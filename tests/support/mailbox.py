@@ -1,0 +1,215 @@
+"""A mailbox over real mTLS, with a sender and consumers that speak its wire."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from services.mailbox.app import MailboxApp, build
+from services.mailbox.settings import MailboxSettings
+from snavio.clock import Clock, ManualClock
+from snavio.config import MeshSettings
+from snavio.domain.identity import Identity, Kind
+from snavio.native import open_parcels, sign_command, uuid7
+from snavio.transport.channel import MeshChannel
+from snavio.transport.credentials import CertificateFiles
+from snavio.v1 import mailbox_pb2 as mail
+from snavio.v1.batch_pb2 import BatchHeader, Hello, Run, Verdicts
+from tests.support.pki import Authority
+
+SERVICE = "/snavio.v1.Mailbox/"
+TOPIC = "acme/billing"
+SECONDS = 10.0
+
+
+def commands(count: int, *, size: int = 20, mark: str = "x") -> list[bytes]:
+    """Signed commands whose payloads say `mark` and a number."""
+    now = time.time_ns()
+    return [
+        sign_command(
+            b"k" * 32,
+            key_version="hmac-v1",
+            audience="a",
+            command_id=uuid7(),
+            timestamp_unix_ns=now,
+            target="billing",
+            name="charge",
+            payload=f"{mark}{number}".encode().ljust(size, b"."),
+        )
+        for number in range(count)
+    ]
+
+
+def send_batch(seq: int, *topics: tuple[str, list[bytes]], budget_ms: int = 5000) -> bytes:
+    """A serialised SendBatch; every topic's commands are of one source."""
+    batch = mail.SendBatch(header=BatchHeader(batch_seq=seq, budget_ms=budget_ms))
+    for topic, some in topics:
+        run = Run(
+            source="acme/shop", key_version="hmac-v1", cert_serial="ab", admitted_unix_ns=5, command=some
+        )
+        batch.topic.append(mail.TopicRuns(topic=topic, run=[run]))
+    serialised: bytes = batch.SerializeToString()
+    return serialised
+
+
+class SendingPeer:
+    """One process that sends to the mailbox over one stream."""
+
+    def __init__(self, channel: MeshChannel, *, instance: str = "fast-0", epoch: int = 1) -> None:
+        self._call = channel.stream(SERVICE + "SendStream")
+        self._hello = mail.SendBatch(hello=Hello(wire_version=1, instance=instance, epoch=epoch))
+
+    async def connect(self) -> Hello:
+        await self._call.write(self._hello.SerializeToString())
+        hello: Hello = (await self.read()).hello
+        return hello
+
+    async def write(self, frame: bytes) -> None:
+        await self._call.write(frame)
+
+    async def read(self) -> Any:
+        async with asyncio.timeout(SECONDS):
+            frame = await self._call.read()
+        assert frame is not grpc.aio.EOF
+        return Verdicts.FromString(frame)
+
+    async def send(self, frame: bytes) -> bytes:
+        """The codes of one batch, once it is decided."""
+        await self.write(frame)
+        codes = bytearray()
+        while True:
+            verdicts = await self.read()
+            codes = codes.ljust(verdicts.first + len(verdicts.codes), b"\0")
+            for index, code in enumerate(verdicts.codes, verdicts.first):
+                codes[index] = code or codes[index]
+            if verdicts.final:
+                return bytes(codes)
+
+    def close(self) -> None:
+        self._call.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class Got:
+    """A response of Receive, opened."""
+
+    boot_epoch: int
+    messages: list[Any]
+    raw: bytes
+
+    @property
+    def marks(self) -> list[str]:
+        return [message[9].rstrip(b".").decode() for message in self.messages]
+
+    def receipts(self, first: int = 0, end: int | None = None) -> mail.Receipts:
+        chosen = self.messages[first:end]
+        return mail.Receipts(
+            boot_epoch=self.boot_epoch, msg_id=[one[0] for one in chosen], attempt=[one[1] for one in chosen]
+        )
+
+
+class ReceivingPeer:
+    """One consumer."""
+
+    def __init__(self, channel: MeshChannel) -> None:
+        self.channel = channel
+
+    async def receive(self, topic: str = TOPIC, **asked: int) -> Got:
+        request = mail.ReceiveRequest(topic=topic, **{"visibility_ms": 30_000, **asked})
+        raw = await self.channel.call_raw(SERVICE + "Receive", request.SerializeToString(), timeout_s=SECONDS)
+        epoch, messages = open_parcels(raw)
+        return Got(epoch, messages, raw)
+
+    async def ack(self, receipts: mail.Receipts, topic: str = TOPIC) -> bytes:
+        return await self._settle("Ack", mail.AckRequest(topic=topic, receipts=receipts))
+
+    async def nack(self, receipts: mail.Receipts, *, delay_ms: int = 0) -> bytes:
+        return await self._settle("Nack", mail.NackRequest(topic=TOPIC, receipts=receipts, delay_ms=delay_ms))
+
+    async def extend(self, receipts: mail.Receipts, *, visibility_ms: int) -> bytes:
+        request = mail.ExtendRequest(topic=TOPIC, receipts=receipts, visibility_ms=visibility_ms)
+        return await self._settle("Extend", request)
+
+    async def stats(self, topic: str = "") -> dict[str, tuple[int, int]]:
+        request = mail.StatsRequest(topic=topic)
+        answer = await self.channel.call(SERVICE + "Stats", request, mail.StatsResponse, timeout_s=SECONDS)
+        return {one.topic: (one.ready, one.inflight) for one in answer.topic}
+
+    async def _settle(self, method: str, request: Any) -> bytes:
+        answer = await self.channel.call(SERVICE + method, request, mail.SettleResponse, timeout_s=SECONDS)
+        codes: bytes = answer.codes
+        return codes
+
+
+@dataclass
+class PostOffice:
+    """A mailbox with its state folder; peers of it get their certificates here."""
+
+    folder: Path
+    settings: MailboxSettings = field(default_factory=MailboxSettings)
+    clock: Clock = field(default_factory=lambda: ManualClock(time.time_ns()))
+    address: str = ""
+    app: MailboxApp | None = None
+
+    def __post_init__(self) -> None:
+        self.authority = Authority(self.folder / "peers")
+        # Nobody answers there: the mailbox serves without Signer.
+        self.mesh = MeshSettings(state_dir=self.folder, mailbox="127.0.0.1:0", signer="127.0.0.1:1")
+        self.authority.leaf(
+            Identity(self.mesh.trust_domain, Kind.MESH, "mailbox"), folder=self.mesh.certificates("mailbox")
+        )
+        self._channels: list[MeshChannel] = []
+        self._senders: list[SendingPeer] = []
+
+    async def start(self) -> None:
+        self.app = build(self.mesh, self.settings, self.clock)
+        self.address = f"127.0.0.1:{await self.app.start()}"
+
+    async def stop(self) -> None:
+        await self.hang_up()
+        if self.app is not None:
+            await self.app.drain()
+            self.app = None
+
+    async def hang_up(self) -> None:
+        for sender in self._senders:
+            sender.close()
+        for channel in self._channels:
+            await channel.close()
+        self._senders.clear()
+        self._channels.clear()
+
+    def channel(self, files: CertificateFiles) -> MeshChannel:
+        channel = MeshChannel(self.address, files=files, service="mailbox")
+        self._channels.append(channel)
+        return channel
+
+    async def sender(self, *, service: str = "fast", **named: Any) -> SendingPeer:
+        sender = SendingPeer(self.channel(self.authority.mesh(service)), **named)
+        self._senders.append(sender)
+        await sender.connect()
+        return sender
+
+    def consumer(self, tenant: str = "acme", name: str = "worker") -> ReceivingPeer:
+        return ReceivingPeer(self.channel(self.authority.service(tenant, name)))
+
+    def operator(self) -> ReceivingPeer:
+        return ReceivingPeer(self.channel(self.authority.operator("admin")))
+
+
+@asynccontextmanager
+async def post_office(folder: Path, **options: Any) -> AsyncIterator[PostOffice]:
+    """A mailbox that serves, gone at the end."""
+    office = PostOffice(folder, **options)
+    await office.start()
+    try:
+        yield office
+    finally:
+        await office.stop()

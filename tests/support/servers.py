@@ -1,0 +1,86 @@
+"""Real servers and channels on loopback, for tests of what happens between them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from snavio.clock import Clock, SystemClock
+from snavio.transport.channel import MeshChannel
+from snavio.transport.credentials import CertificateFiles
+from snavio.transport.gate import Gate
+from snavio.transport.server import Call, MeshServer, Methods
+from tests.support.pki import Authority
+
+# Methods with a row for tenant services, of both shapes.
+UNARY = "/snavio.v1.Shield/Submit"
+STREAM = "/snavio.v1.Shield/SubmitStream"
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A server under test."""
+
+    server: MeshServer
+    address: str
+    gate: Gate
+    files: CertificateFiles
+
+
+def echo() -> Methods:
+    """Methods that say what they hear."""
+
+    async def unary(request: bytes, _call: Call) -> bytes:
+        return request
+
+    async def stream(call: Call) -> None:
+        while (message := await call.read()) is not None:
+            await call.write(message)
+
+    methods = Methods()
+    methods.unary_raw(UNARY, unary)
+    methods.stream_raw(STREAM, stream)
+    return methods
+
+
+@asynccontextmanager
+async def serving(
+    authority: Authority,
+    *,
+    methods: Methods | None = None,
+    files: CertificateFiles | None = None,
+    clock: Clock | None = None,
+    **options: Any,
+) -> AsyncIterator[Served]:
+    """A server with Shield's certificate, gone at the end."""
+    clock = clock or SystemClock()
+    files = files or authority.mesh("shield")
+    gate = Gate(clock=clock)
+    server = MeshServer(
+        listen="127.0.0.1:0",
+        files=files,
+        methods=methods or echo(),
+        gate=gate,
+        clock=clock,
+        trust_domain=authority.trust_domain,
+        **options,
+    )
+    port = await server.start()
+    try:
+        yield Served(server, f"127.0.0.1:{port}", gate, files)
+    finally:
+        await server.drain(0)
+
+
+@asynccontextmanager
+async def calling(
+    served: Served, files: CertificateFiles, *, service: str = "shield", **options: Any
+) -> AsyncIterator[MeshChannel]:
+    """A channel to a server, closed at the end."""
+    channel = MeshChannel(served.address, files=files, service=service, **options)
+    try:
+        yield channel
+    finally:
+        await channel.close()

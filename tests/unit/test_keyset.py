@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snavio.domain.keyset import BACKDATE_NS, MAX_VERSIONS, REMEMBER_NS, Keyset, create, revoke, rotate
+from snavio.errors import BadRequest, Conflict, NotFound
+
+SECOND = 1_000_000_000
+NOW = 1_700_000_000 * SECOND
+DELAY = 10 * SECOND
+OVERLAP = 7 * 24 * 3600 * SECOND
+
+
+def secret(number: int) -> bytes:
+    return bytes([number % 256]) * 32
+
+
+def rotated(keyset: Keyset, now_ns: int) -> Keyset:
+    number = keyset.versions[-1].number + 1
+    return rotate(keyset, secret=secret(number), now_ns=now_ns, delay_ns=DELAY, overlap_ns=OVERLAP)
+
+
+def accepted(keyset: Keyset, signed_ns: int) -> list[str]:
+    return [version.name for version in keyset.versions if version.accepts(signed_ns)]
+
+
+def primary(keyset: Keyset, now_ns: int) -> str:
+    found = keyset.primary(now_ns)
+    assert found is not None
+    return found.name
+
+
+@pytest.fixture
+def first() -> Keyset:
+    return create("acme/billing", secret=secret(1), now_ns=NOW)
+
+
+def test_first_key_signs_at_once_even_for_a_producer_whose_clock_is_behind(first: Keyset) -> None:
+    assert primary(first, NOW) == "hmac-v1"
+    assert primary(first, NOW - BACKDATE_NS) == "hmac-v1"
+    assert accepted(first, NOW - BACKDATE_NS) == ["hmac-v1"]
+    assert accepted(first, NOW - BACKDATE_NS - 1) == []
+
+
+def test_rotated_key_is_accepted_before_anybody_signs_with_it(first: Keyset) -> None:
+    second = rotated(first, NOW)
+    assert primary(second, NOW + DELAY - 1) == "hmac-v1"
+    assert primary(second, NOW + DELAY) == "hmac-v2"
+    assert accepted(second, NOW) == ["hmac-v1", "hmac-v2"]
+
+
+def test_previous_key_ends_with_its_overlap_and_not_a_nanosecond_later(first: Keyset) -> None:
+    second = rotated(first, NOW)
+    end = NOW + DELAY + OVERLAP
+    assert accepted(second, end - 1) == ["hmac-v1", "hmac-v2"]
+    assert accepted(second, end) == ["hmac-v2"]
+
+
+def test_third_key_puts_the_first_one_out_when_it_becomes_primary(first: Keyset) -> None:
+    later = NOW + 60 * SECOND
+    third = rotated(rotated(first, NOW), later)
+    assert accepted(third, later + DELAY - 1) == ["hmac-v1", "hmac-v2", "hmac-v3"]
+    assert accepted(third, later + DELAY) == ["hmac-v2", "hmac-v3"]
+
+
+def test_rotation_is_refused_while_one_is_spreading(first: Keyset) -> None:
+    second = rotated(first, NOW)
+    with pytest.raises(Conflict) as refusal:
+        rotated(second, NOW + DELAY - 1)
+    assert refusal.value.reason == "rotation-under-way"
+    assert primary(rotated(second, NOW + DELAY), NOW + 2 * DELAY) == "hmac-v3"
+
+
+def test_revoked_primary_is_replaced_at_once(first: Keyset) -> None:
+    after = revoke(first, "hmac-v1", secret=secret(2), now_ns=NOW)
+    assert primary(after, NOW) == "hmac-v2"
+    assert accepted(after, NOW) == ["hmac-v2"]
+
+
+def test_revoked_previous_key_leaves_the_primary_alone(first: Keyset) -> None:
+    second = rotated(first, NOW)
+    now = NOW + DELAY
+    after = revoke(second, "hmac-v1", secret=secret(9), now_ns=now)
+    assert [version.name for version in after.versions] == ["hmac-v1", "hmac-v2"]
+    assert accepted(after, now) == ["hmac-v2"]
+    assert primary(after, now) == "hmac-v2"
+
+
+def test_revoking_the_primary_while_another_spreads_promotes_that_one(first: Keyset) -> None:
+    after = revoke(rotated(first, NOW), "hmac-v1", secret=secret(9), now_ns=NOW + 1)
+    assert [version.name for version in after.versions] == ["hmac-v1", "hmac-v2"]
+    assert primary(after, NOW + 1) == "hmac-v2"
+
+
+def test_revoking_the_spreading_key_takes_the_end_off_the_primary(first: Keyset) -> None:
+    after = revoke(rotated(first, NOW), "hmac-v2", secret=secret(9), now_ns=NOW + 1)
+    assert primary(after, NOW + DELAY + OVERLAP) == "hmac-v1"
+    assert accepted(after, NOW + DELAY + OVERLAP) == ["hmac-v1"]
+    again = rotated(after, NOW + 2)
+    assert again.versions[-1].name == "hmac-v3"
+
+
+def test_successor_of_a_young_primary_still_comes_after_it(first: Keyset) -> None:
+    now = NOW + DELAY + SECOND
+    after = revoke(rotated(first, NOW), "hmac-v2", secret=secret(9), now_ns=now)
+    times = [version.primary_from_ns for version in after.versions]
+    assert times == sorted(set(times))
+    assert primary(after, now) == "hmac-v3"
+
+
+def test_revoking_twice_changes_nothing(first: Keyset) -> None:
+    once = revoke(first, "hmac-v1", secret=secret(2), now_ns=NOW)
+    assert revoke(once, "hmac-v1", secret=secret(3), now_ns=NOW + 1) == once
+
+
+def test_unknown_version_cannot_be_revoked(first: Keyset) -> None:
+    with pytest.raises(NotFound):
+        revoke(first, "hmac-v7", secret=secret(2), now_ns=NOW)
+
+
+def test_ended_versions_are_forgotten_after_a_while(first: Keyset) -> None:
+    keyset = first
+    for step in range(5):
+        keyset = rotated(keyset, NOW + step * (OVERLAP + REMEMBER_NS + DELAY))
+    assert [version.name for version in keyset.versions] == ["hmac-v5", "hmac-v6"]
+
+
+def test_versions_stay_bounded_when_somebody_revokes_in_a_loop(first: Keyset) -> None:
+    keyset = first
+    for _ in range(100):
+        keyset = revoke(keyset, keyset.versions[-1].name, secret=secret(2), now_ns=NOW)
+    assert len(keyset.versions) == MAX_VERSIONS
+    assert primary(keyset, NOW) == "hmac-v101"
+
+
+def test_secret_is_not_in_a_keysets_text() -> None:
+    planted = b"planted-secret-0123456789abcdef!"
+    keyset = create("acme/billing", secret=planted, now_ns=NOW)
+    for text in (repr(keyset), str(keyset), f"{keyset.versions[0]}"):
+        assert "planted" not in text
+        assert planted.hex() not in text
+
+
+def test_short_secret_is_refused() -> None:
+    with pytest.raises(BadRequest):
+        create("acme/billing", secret=b"short", now_ns=NOW)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["rotate", "revoke-primary", "revoke-newest"]), st.integers(1, 10**15))
+    )
+)
+def test_whatever_operators_do_there_is_one_primary_and_at_most_three_live_keys(
+    steps: list[tuple[str, int]],
+) -> None:
+    keyset, now = create("acme/billing", secret=secret(1), now_ns=NOW), NOW
+    highest = 1
+    for step, pause in steps:
+        now += pause
+        if step == "rotate":
+            try:
+                keyset = rotated(keyset, now)
+            except Conflict:
+                assert keyset.spreading(now) is not None
+        else:
+            name = primary(keyset, now) if step == "revoke-primary" else keyset.versions[-1].name
+            keyset = revoke(keyset, name, secret=secret(7), now_ns=now)
+        assert keyset.primary(now) is not None
+        assert len(accepted(keyset, now)) <= 3
+        numbers = [version.number for version in keyset.versions]
+        assert len(numbers) <= MAX_VERSIONS
+        assert max(numbers) >= highest
+        highest = max(numbers)

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from snavio.adapters.embedded.worker import Worker
+from snavio.errors import Saturated, Unavailable
+
+
+async def test_work_runs_in_order_on_one_other_thread() -> None:
+    worker, seen = Worker("store"), []
+    threads = await asyncio.gather(
+        *(worker.run(lambda n=n: seen.append(n) or threading.get_ident()) for n in range(20))
+    )
+    assert seen == list(range(20))
+    assert len(set(threads)) == 1
+    assert threads[0] != threading.get_ident()
+    await worker.close(lambda: None)
+
+
+async def test_too_much_waiting_work_is_refused_and_closing_still_works() -> None:
+    worker, gate = Worker("store", max_waiting=2), threading.Event()
+    held = [asyncio.create_task(worker.run(gate.wait)) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(Saturated):
+        await worker.run(lambda: None)
+    closed: list[bool] = []
+    closing = asyncio.create_task(worker.close(lambda: closed.append(True)))
+    await asyncio.sleep(0)
+    gate.set()
+    await asyncio.gather(*held, closing)
+    assert closed == [True]
+
+
+async def test_slow_work_is_given_up_in_time_and_what_had_not_begun_never_runs() -> None:
+    worker, gate, ran = Worker("store", timeout_s=0.05), threading.Event(), []
+    slow = asyncio.create_task(worker.run(gate.wait))
+    behind = asyncio.create_task(worker.run(lambda: ran.append(True)))
+    for task in (slow, behind):
+        with pytest.raises(Unavailable):
+            await task
+    gate.set()
+    await worker.close(lambda: None)
+    assert ran == []
+
+
+async def test_closed_worker_says_so() -> None:
+    worker = Worker("store")
+    await worker.close(lambda: None)
+    await worker.close(lambda: None)
+    with pytest.raises(Unavailable) as refusal:
+        await worker.run(lambda: None)
+    assert refusal.value.reason == "closed"
