@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bench.meters import Sample, Stopwatch, record, resident_mb
-from snavio.launcher import SERVICES
+from snavio.launch.processes import SERVICES
 from snavio.sdk import Producer
 from tests.support.mesh import NAME, TARGET, DemoMesh
 

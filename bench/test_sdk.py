@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from bench.meters import Sample, Stopwatch, percentile, record, resident_mb
-from snavio.launcher import SERVICES
+from snavio.launch.processes import SERVICES
 from snavio.native import sign_command, uuid7
 from snavio.sdk import Producer
 from snavio.transport.channel import MeshChannel

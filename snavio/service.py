@@ -28,6 +28,8 @@ USAGE_ERROR = 2
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BLOCK_BYTES = 8 << 20
 _KEPT_TOP_BYTES = 32 << 20
+_PR_SET_PDEATHSIG = 1
+FOLLOW_PARENT = "SNAVIO_FOLLOW_PARENT"
 DRAIN_SECONDS = 10.0
 
 
@@ -55,6 +57,7 @@ def run(
     parsed = parser.parse_args(arguments)
     configure(service=name)
     keep_freed_memory()
+    follow_parent()
     try:
         mesh, settings = load(settings_type, name, config=parsed.config)
         uvloop.run(_serve(name, lambda: build(mesh, settings, SystemClock())))
@@ -76,6 +79,13 @@ def keep_freed_memory() -> None:
         mallopt(_M_TRIM_THRESHOLD, _KEPT_TOP_BYTES)
 
 
+def follow_parent() -> None:
+    """Have the kernel tell us when our parent dies, if it asked to be followed and the system can."""
+    if FOLLOW_PARENT in os.environ and sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
 async def _serve(name: str, build: Callable[[], App]) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -84,11 +94,12 @@ async def _serve(name: str, build: Callable[[], App]) -> None:
     app = build()
     log = structlog.get_logger()
     try:
-        port = await app.start()
-        sys.stdout.write(f"ready {name} {port}\n")
-        sys.stdout.flush()
-        log.info("serving", port=port)
-        await _until(stop)
+        port = await _started(app, stop)
+        if port is not None:
+            sys.stdout.write(f"ready {name} {port}\n")
+            sys.stdout.flush()
+            log.info("serving", port=port)
+            await _until(stop)
     finally:
         # A second signal, or a drain that outlives its time, must still end the process.
         with contextlib.suppress(TimeoutError):
@@ -97,16 +108,29 @@ async def _serve(name: str, build: Callable[[], App]) -> None:
         log.info("stopped")
 
 
+async def _started(app: App, stop: asyncio.Event) -> int | None:
+    """The port; None when the signal came first, because a start may wait long for others."""
+    starting, stopping = asyncio.create_task(app.start()), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        return await starting if starting.done() else None
+    finally:
+        for task in (starting, stopping):
+            task.cancel()
+        await asyncio.gather(starting, stopping, return_exceptions=True)
+
+
 async def _until(stop: asyncio.Event) -> None:
     """Wait for the signal, or for the death of a parent that asked to be followed.
 
-    With SNAVIO_FOLLOW_PARENT set, a launcher that was killed with -9 leaves no orphans behind.
+    SNAVIO_FOLLOW_PARENT is that parent's process id: a launcher that was killed with -9, even before we
+    could ask the kernel to tell us, leaves no orphans behind.
     """
-    if "SNAVIO_FOLLOW_PARENT" not in os.environ:
+    parent = os.environ.get(FOLLOW_PARENT)
+    if parent is None:
         await stop.wait()
         return
-    parent = os.getppid()
-    while os.getppid() == parent:
+    while str(os.getppid()) == parent:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await stop.wait()

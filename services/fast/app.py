@@ -14,8 +14,10 @@ from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
 from snavio.transport.denylist import denylist_pull
 from snavio.transport.gate import Gate
+from snavio.transport.introspection import Introspection
 from snavio.transport.link import BatchLink
 from snavio.transport.server import MeshServer
+from snavio.transport.stream import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS
 from snavio.wiring import mailbox_queue
 
 
@@ -35,7 +37,12 @@ class FastApp:
                 ("signer", mesh.signer),
             )
         }
-        dispatch = Dispatch(route_fresh_ms=settings.route_fresh_ms, route_stale_ms=settings.route_stale_ms)
+        dispatch = Dispatch(
+            max_batch_bytes=MESH_BATCH_BYTES,
+            max_batch_commands=MESH_BATCH_COMMANDS,
+            route_fresh_ms=settings.route_fresh_ms,
+            route_stale_ms=settings.route_stale_ms,
+        )
         self._directory = CachedDirectory(
             dispatch=dispatch, registry=self._channels["registry"], clock=clock, interval_s=interval_s
         )
@@ -50,12 +57,13 @@ class FastApp:
             instance=settings.instance,
             epoch=epoch,
         )
+        journal = Journal()
         dispatcher = Dispatcher(
             dispatch=dispatch,
             directory=self._directory,
             queues=[self._mailbox],
             slow=self._slow,
-            journal=Journal(),
+            journal=journal,
             clock=clock,
             budget_ms=mesh.budget_ms,
         )
@@ -64,10 +72,17 @@ class FastApp:
         servicer = FastServicer(
             dispatcher=dispatcher, gate=gate, clock=clock, in_flight=settings.batches_in_flight
         )
+        introspection = Introspection("fast", instance=settings.instance, clock=clock)
+        introspection.native(dispatch.counters, gauges=frozenset({"routes", "acls"}), prefix="dispatch.")
+        introspection.counts(journal.counters, prefix="journal.")
+        introspection.link("mailbox", self._mailbox.connected.is_set)
+        introspection.link("slow", self._slow.connected.is_set)
+        methods = servicer.methods()
+        introspection.register(methods)
         self._server = MeshServer(
             listen=mesh.fast,
             files=files,
-            methods=servicer.methods(),
+            methods=methods,
             gate=gate,
             clock=clock,
             trust_domain=mesh.trust_domain,

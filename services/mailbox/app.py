@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from services.mailbox.backlog import backlog
 from services.mailbox.commits import Commits
 from services.mailbox.delivery import Delivery
 from services.mailbox.intake import Intake
@@ -28,11 +29,11 @@ from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
 from snavio.transport.denylist import denylist_pull
 from snavio.transport.gate import Gate
+from snavio.transport.introspection import Introspection
 from snavio.transport.server import MeshServer
 
 SCAN_SECONDS = 0.025
 GRACE_SECONDS = 5.0
-DENYLIST_SECONDS = 30.0
 
 
 class MailboxApp:
@@ -46,15 +47,21 @@ class MailboxApp:
         self._gate = Gate(clock=clock)
         self._waiters = Waiters()
         self._stopping = False
-        self._tasks: list[asyncio.Task[None]] = []
+        self._scanner: asyncio.Task[None] | None = None
         self._store: MailboxStore | None = None
         self._commits: Commits | None = None
         self._worker: Worker | None = None
         self._server: MeshServer | None = None
-        self._signer: MeshChannel | None = None
+        self._signer = MeshChannel(
+            mesh.signer, files=self._files, service="signer", trust_domain=mesh.trust_domain
+        )
+        self._denylist = denylist_pull(
+            self._signer, self._gate, clock=clock, interval_s=mesh.pull_interval_ms / 1000
+        )
 
     async def start(self) -> int:
-        """Open the store, count its topics, serve; the port."""
+        """Learn whom not to trust, open the store, count its topics, serve; the port."""
+        await self._denylist.start(within_s=self._settings.start_within_s)
         store = self._store = await asyncio.to_thread(self._open)
         epoch = await asyncio.to_thread(store.begin_epoch, self._clock.unix_ns())
         records = await asyncio.to_thread(store.topics)
@@ -82,20 +89,22 @@ class MailboxApp:
             gate=self._gate,
             clock=self._clock,
         )
+        introspection = Introspection("mailbox", clock=self._clock)
+        introspection.gauges(lambda: backlog(delivery))
+        introspection.times("commit", commits.latency.read)
+        methods = servicer.methods()
+        introspection.register(methods)
         commits.start()
         self._server = MeshServer(
             listen=self._mesh.mailbox,
             files=self._files,
-            methods=servicer.methods(),
+            methods=methods,
             gate=self._gate,
             clock=self._clock,
             trust_domain=self._mesh.trust_domain,
         )
         port = await self._server.start()
-        self._tasks = [
-            asyncio.create_task(_scan(delivery), name="scan"),
-            asyncio.create_task(self._follow_denylist(), name="denylist"),
-        ]
+        self._scanner = asyncio.create_task(_scan(delivery), name="scan")
         return port
 
     async def drain(self) -> None:
@@ -104,11 +113,11 @@ class MailboxApp:
         self._waiters.wake_all()
         if self._server is not None:
             await self._server.drain(GRACE_SECONDS)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._signer is not None:
-            await self._signer.close()
+        if self._scanner is not None:
+            self._scanner.cancel()
+            await asyncio.gather(self._scanner, return_exceptions=True)
+        await self._denylist.stop()
+        await self._signer.close()
         if self._commits is not None:
             await self._commits.close()
         if self._store is not None and self._worker is not None:
@@ -127,23 +136,6 @@ class MailboxApp:
         if self._commits is not None:
             with contextlib.suppress(Unavailable):  # stopping: the attempt is then not counted
                 self._commits.submit(progress=(progress,))
-
-    async def _follow_denylist(self) -> None:
-        """Keep asking Signer for revoked certificates; a mailbox goes on without it, with what it knows."""
-        self._signer = MeshChannel(
-            self._mesh.signer, files=self._files, service="signer", trust_domain=self._mesh.trust_domain
-        )
-        pull = denylist_pull(
-            self._signer, self._gate, clock=self._clock, interval_s=self._mesh.pull_interval_ms / 1000
-        )
-        try:
-            while True:
-                with contextlib.suppress(Unavailable):
-                    await pull.start(within_s=DENYLIST_SECONDS)
-                    break
-            await asyncio.Event().wait()
-        finally:
-            await pull.stop()
 
 
 async def _scan(delivery: Delivery) -> None:

@@ -16,6 +16,7 @@ import structlog
 from snavio.clock import Clock
 from snavio.errors import Saturated, SnavioError, Unavailable
 from snavio.ports.mailbox_store import MailboxStore, Progress, Send
+from snavio.telemetry.latency import LatencyWindow
 
 PROGRESS_BYTES = 512
 CHECKPOINT_SECONDS = 0.02
@@ -62,6 +63,8 @@ class Commits:
         self._room = asyncio.Event()
         self._room.set()
         self._closed = False
+        self.latency = LatencyWindow(clock=clock)
+        """Of groups, from the store's begin to its fsync."""
         self._ended = threading.Event()
         self._threads: list[threading.Thread] = []
         self._log = structlog.get_logger()
@@ -127,9 +130,11 @@ class Commits:
                     break
             open_ended = job is not None
             if group:
+                began = self._clock.mono_ns()
                 outcomes = self._commit(group)
+                took = self._clock.mono_ns() - began
                 try:
-                    loop.call_soon_threadsafe(self._heard, group, outcomes)
+                    loop.call_soon_threadsafe(self._heard, group, outcomes, took)
                 except RuntimeError:
                     open_ended = False  # the loop is gone, and with it everybody who waits
         self._ended.set()
@@ -178,7 +183,8 @@ class Commits:
 
     # -- on the event loop -----------------------------------------------------------------------------
 
-    def _heard(self, group: list[_Job], outcomes: list[Outcome]) -> None:
+    def _heard(self, group: list[_Job], outcomes: list[Outcome], took_ns: int) -> None:
+        self.latency.add(took_ns)
         self._waiting_bytes -= sum(job.size for job in group)
         if self._waiting_bytes < self._max_waiting_bytes:
             self._room.set()

@@ -25,6 +25,7 @@ from snavio.ports.mailbox_store import (
     Recall,
     Send,
 )
+from snavio.transport.stream import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS
 from snavio.v1.batch_pb2 import Verdicts
 
 DEFAULT_BUDGET_MS = 5000
@@ -63,9 +64,10 @@ class Intake:
         """
         arrived_mono_ns = self._clock.mono_ns()
         await self._commits.room()
-        sending = Sending.open(frame)
+        sending = Sending.open(frame, MESH_BATCH_BYTES, MESH_BATCH_COMMANDS)
         ledger = sending.ledger
         if sending.frame_code or not 0 < ledger.batch_seq < _SIGNED_LIMIT or not ledger.count:
+            final(b"")
             raise BadRequest("A frame is not a SendBatch.", reason="malformed")
         origin = Origin(sender.peer, sender.epoch, ledger.batch_seq)
         # A resend over a new connection may overtake the fsync of the first copy: both get that one's answer.
@@ -99,6 +101,8 @@ class Intake:
         batches: list[NewBatch] = []
         for part, (topic, count, runs) in enumerate(sending.topics):
             close = sending.ledger.close_part
+            if not count:
+                continue
             if not topic or len(topic) > MAX_TOPIC_CHARACTERS:
                 partial(close(part, 0, count, Verdict.DELIVERY_FAILURE, 0, "Not the name of a topic."))
             elif not self._delivery.reserve(topic, count):

@@ -131,10 +131,8 @@ class Receiving:
         """Parcels for what was leased, within `max_bytes` unless one message is larger."""
         framed: list[bytes] = []
         failures = size = 0
-        rest = deque(leased)
         try:
-            while rest:
-                one = rest[0]
+            for index, one in enumerate(leased):
                 batch = one.lease.batch
                 try:
                     runs = await self._rows.read(batch.topic, batch.batch_id)
@@ -145,20 +143,21 @@ class Receiving:
                     self._log.error(
                         "batch withdrawn", reason=error.reason, batch_id=batch.batch_id, messages=lost
                     )
-                    rest.popleft()
                     continue
                 part, kept = _fit(one, runs, max_bytes - size, at_least=0 if framed else 1)
                 if kept:
                     framed.append(_parcel(one, part))
                     size += len(part)
-                rest.popleft()
                 if kept < one.count:
                     self._delivery.give_back(one, keep=kept)
+                    for unseen in leased[index + 1 :]:
+                        self._delivery.give_back(unseen)
                     break
-        finally:
-            # Also when the caller went away meanwhile: nobody has seen these.
-            for unseen in rest:
+        except BaseException:
+            # The caller went away, or the disk did: nobody has seen any of these.
+            for unseen in leased:
                 self._delivery.give_back(unseen)
+            raise
         return framed, failures
 
     def _response(self, parcels: list[bytes], failures: int) -> bytes:

@@ -6,17 +6,28 @@ Never keeps more than its bound, and never reads the disk on the event loop.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from services.mailbox.delivery import Delivery
 from services.mailbox.topics import Shortage
-from snavio.adapters.embedded.worker import Worker
 from snavio.ports.mailbox_store import MailboxStore
+
+T = TypeVar("T")
+
+
+class Reads(Protocol):
+    """A thread for the disk."""
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """What `work` returns or raises; Saturated or Unavailable when the disk is too slow."""
+        ...
 
 
 class Rows:
     """The bytes of recent batches, least recently used out first. Batch ids are unique across topics."""
 
-    def __init__(self, store: MailboxStore, *, worker: Worker, max_bytes: int = 32 << 20) -> None:
+    def __init__(self, store: MailboxStore, *, worker: Reads, max_bytes: int = 32 << 20) -> None:
         self._store = store
         self._worker = worker
         self._max_bytes = max_bytes

@@ -12,6 +12,7 @@ class MailboxSettings(Section):
     """Bounds of the mailbox, and whether it remembers anything."""
 
     amnesia: bool = Field(False, description="Keep messages in memory only; a restart forgets them all.")
+    start_within_s: float = Field(30.0, gt=0, description="How long to wait for Signer at start.")
     max_store_bytes: int = Field(64 << 30, ge=1 << 20, description="Size at which the store takes no more.")
     max_topics: int = Field(10_000, ge=1, description="Topics that may exist.")
     max_topic_messages: int = Field(1_000_000, ge=1, description="Ready and leased messages of one topic.")

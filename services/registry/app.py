@@ -15,6 +15,7 @@ from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
 from snavio.transport.denylist import denylist_pull
 from snavio.transport.gate import Gate
+from snavio.transport.introspection import Introspection
 from snavio.transport.pull import Pull
 from snavio.transport.server import MeshServer
 from snavio.v1.signer_pb2 import CreateKeysetRequest, KeysetStatus
@@ -60,10 +61,12 @@ class RegistryApp:
             ),
             create_keyset=self._create_keyset,
         )
+        methods = servicer.methods()
+        Introspection("registry", clock=clock).register(methods)
         self._server = MeshServer(
             listen=settings.listen or mesh.registry,
             files=files,
-            methods=servicer.methods(),
+            methods=methods,
             gate=gate,
             clock=clock,
             trust_domain=mesh.trust_domain,

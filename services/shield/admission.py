@@ -14,6 +14,8 @@ from snavio.errors import Saturated
 from snavio.native import Admission, Judgement
 from snavio.ports.queue import TargetQueue
 from snavio.telemetry.journal import Journal
+from snavio.telemetry.latency import LatencyWindow
+from snavio.telemetry.tally import Tally
 from snavio.transport.consignment import LedgerConsignment
 from snavio.transport.peer import Peer
 
@@ -30,6 +32,8 @@ class Gatehouse:
         standing: Standing,
         fast: TargetQueue,
         journal: Journal,
+        tally: Tally,
+        latency: LatencyWindow,
         clock: Clock,
         budget_ms: int,
     ) -> None:
@@ -37,6 +41,8 @@ class Gatehouse:
         self._standing = standing
         self._fast = fast
         self._journal = journal
+        self._tally = tally
+        self._latency = latency
         self._clock = clock
         self._budget_ms = budget_ms
 
@@ -72,6 +78,7 @@ class Gatehouse:
     def _forward(self, judgement: Judgement, answer: Callable[[bytes, bool], None]) -> None:
         ledger = judgement.ledger
         accepted = judgement.accepted
+        arrived = self._clock.mono_ns()
         if accepted < ledger.count or judgement.frame_code:
             opening = ledger.opening()
             if _UNKNOWN_KEY in ledger.codes:
@@ -81,15 +88,24 @@ class Gatehouse:
         elif accepted == 0:
             answer(ledger.opening(), True)  # an empty batch is answered too
         if accepted == 0:
+            self._tally.add(ledger.codes)
             return
+
+        def settled(frame: bytes) -> None:
+            done = ledger.done
+            if done:
+                self._tally.add(ledger.codes)
+                self._latency.add(self._clock.mono_ns() - arrived, count=accepted)
+            answer(frame, done)
+
         budget_ms = min(judgement.budget_ms or self._budget_ms, self._budget_ms)
         consignment = LedgerConsignment(
             ledger,
             0,
             count=accepted,
             body=judgement.runs,
-            deadline_mono_ns=self._clock.mono_ns() + budget_ms * 1_000_000,
-            answer=lambda frame: answer(frame, ledger.done),
+            deadline_mono_ns=arrived + budget_ms * 1_000_000,
+            answer=settled,
         )
         try:
             self._fast.put(consignment)

@@ -17,10 +17,13 @@ from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.native import Admission
 from snavio.telemetry.journal import Journal
+from snavio.telemetry.latency import LatencyWindow
+from snavio.telemetry.tally import Tally
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
 from snavio.transport.denylist import denylist_pull
 from snavio.transport.gate import Gate
+from snavio.transport.introspection import Introspection
 from snavio.transport.link import BatchLink
 from snavio.transport.server import MeshServer
 
@@ -65,14 +68,23 @@ class ShieldApp:
             instance=settings.instance,
             epoch=clock.unix_ns(),
         )
+        journal, tally, latency = Journal(), Tally(), LatencyWindow(clock=clock)
         gatehouse = Gatehouse(
             admission=admission,
             standing=self._standing,
             fast=self._fast,
-            journal=Journal(),
+            journal=journal,
+            tally=tally,
+            latency=latency,
             clock=clock,
             budget_ms=mesh.budget_ms,
         )
+        introspection = Introspection("shield", instance=settings.instance, clock=clock)
+        introspection.counts(tally.read, prefix="outcome.")
+        introspection.counts(journal.counters, prefix="journal.")
+        introspection.native(admission.counters, gauges=frozenset({"nonces_live"}), prefix="admission.")
+        introspection.link("fast", self._fast.connected.is_set)
+        introspection.times("admit_to_verdict", latency.read)
         servicer = ShieldServicer(
             gatehouse=gatehouse,
             gate=gate,
@@ -81,10 +93,12 @@ class ShieldApp:
             window_ms=settings.window_ms,
             in_flight=settings.batches_in_flight,
         )
+        methods = servicer.methods()
+        introspection.register(methods)
         self._server = MeshServer(
             listen=mesh.shield,
             files=files,
-            methods=servicer.methods(),
+            methods=methods,
             gate=gate,
             clock=clock,
             trust_domain=mesh.trust_domain,

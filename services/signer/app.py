@@ -17,6 +17,7 @@ from snavio.errors import StateError
 from snavio.pki import CertificateAuthority
 from snavio.transport.credentials import CertificateFiles
 from snavio.transport.gate import Gate
+from snavio.transport.introspection import Introspection
 from snavio.transport.server import MeshServer
 
 DRAIN_SECONDS = 5.0
@@ -62,10 +63,12 @@ class SignerApp:
             clock=clock,
             poll_after_s=settings.poll_after_s,
         )
+        methods = servicer.methods()
+        Introspection("signer", clock=clock).register(methods)
         self._server = MeshServer(
             listen=settings.listen or mesh.signer,
             files=CertificateFiles.in_folder(mesh.certificates("signer")),
-            methods=servicer.methods(),
+            methods=methods,
             gate=gate,
             clock=clock,
             trust_domain=mesh.trust_domain,

@@ -12,6 +12,7 @@ from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
 from snavio.transport.denylist import denylist_pull
 from snavio.transport.gate import Gate
+from snavio.transport.introspection import Introspection
 from snavio.transport.server import MeshServer
 from snavio.wiring import mailbox_queue
 
@@ -33,10 +34,11 @@ class SlowApp:
         self._mailbox = mailbox_queue(
             self._channels["mailbox"], clock=clock, instance=settings.instance, epoch=clock.unix_ns()
         )
+        journal = Journal()
         arbiter = Arbiter(
             registry=self._channels["registry"],
             queues=[self._mailbox],
-            journal=Journal(),
+            journal=journal,
             clock=clock,
             budget_ms=mesh.budget_ms,
             resolve_timeout_ms=settings.resolve_timeout_ms,
@@ -46,10 +48,15 @@ class SlowApp:
             self._channels["signer"], gate, clock=clock, interval_s=mesh.pull_interval_ms / 1000
         )
         servicer = SlowServicer(arbiter=arbiter, gate=gate, clock=clock, in_flight=settings.batches_in_flight)
+        introspection = Introspection("slow", instance=settings.instance, clock=clock)
+        introspection.counts(journal.counters, prefix="journal.")
+        introspection.link("mailbox", self._mailbox.connected.is_set)
+        methods = servicer.methods()
+        introspection.register(methods)
         self._server = MeshServer(
             listen=mesh.slow,
             files=files,
-            methods=servicer.methods(),
+            methods=methods,
             gate=gate,
             clock=clock,
             trust_domain=mesh.trust_domain,

@@ -15,6 +15,7 @@ from snavio.ports.queue import TargetQueue
 from snavio.telemetry.journal import Journal
 from snavio.transport.channel import MeshChannel
 from snavio.transport.consignment import LedgerConsignment
+from snavio.transport.stream import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS
 from snavio.v1.registry_pb2 import (
     DEDUPE_MODE_STRICT,
     Resolution,
@@ -53,7 +54,7 @@ class Arbiter:
     async def decide(self, frame: bytes, answer: Callable[[bytes, bool], None]) -> None:
         """Decide a serialised ArbitrationBatch; `answer(verdicts, final)` is called until final, at least once."""
         now = self._clock.mono_ns()
-        case = Arbitration.open(frame)
+        case = Arbitration.open(frame, MESH_BATCH_BYTES, MESH_BATCH_COMMANDS)
         ledger = case.ledger
         budget_ms = min(case.budget_ms or self._budget_ms, self._budget_ms)
 

@@ -15,6 +15,11 @@ from snavio.native import Reply
 _FIELD_COMMAND = 0x1A
 _DELIVERED = int(Verdict.DELIVERED)
 
+FULL_COMMANDS = 1000
+# A bundle goes once it has this much, so that the link's idea of how full it is lags by no more.
+FULL_BYTES = 256 << 10
+DEADLINE_SLACK_NS = 50_000_000
+
 
 class Answer(NamedTuple):
     """What Shield said about one command in one attempt."""
@@ -44,30 +49,50 @@ class Bundle:
     One consignment for all of them: the link's work, and a reply's, is then per bundle and not per command.
     """
 
-    __slots__ = ("_open", "_pieces", "body", "count", "deadline_mono_ns", "sealed", "size", "waiters")
+    __slots__ = (
+        "_open",
+        "_pieces",
+        "_size",
+        "body",
+        "count",
+        "deadline_mono_ns",
+        "earliest",
+        "latest",
+        "waiters",
+    )
 
     def __init__(self, deadline_mono_ns: int) -> None:
         self.deadline_mono_ns = deadline_mono_ns
+        # Deadlines that may come along: the link keeps one per consignment, so who waits much shorter must not
+        # share it. A bundle that takes no more has no such deadlines, which saves `send` a second question.
+        self.earliest = deadline_mono_ns - DEADLINE_SLACK_NS
+        self.latest = deadline_mono_ns + DEADLINE_SLACK_NS
         self.waiters: list[asyncio.Future[Answer]] = []
-        self.sealed = False
-        self.size = 0
         self.count = 0
         self.body = b""
+        self._size = 0
         self._pieces: list[bytes] = []
         self._open = 0
 
     def add(self, command: bytes, waiter: asyncio.Future[Answer]) -> None:
         """Take one more command along."""
-        self._pieces += (submission_field(command), command)
-        self.size += len(command)
-        self.waiters.append(waiter)
+        pieces, waiters = self._pieces, self.waiters
+        pieces.append(submission_field(command))
+        pieces.append(command)
+        waiters.append(waiter)
+        self._size += len(command)
+        if self._size >= FULL_BYTES or len(waiters) >= FULL_COMMANDS:
+            self.latest = -1
 
-    def seal(self) -> None:
-        """No more commands: it is about to be sent."""
-        self.sealed = True
+    def seal(self) -> bool:
+        """Make it ready to be sent, without further commands; False if that was done before."""
+        if self.count or not self.waiters:
+            return False
+        self.latest = -1
         self.body = b"".join(self._pieces)
         self._pieces = []
         self.count = self._open = len(self.waiters)
+        return True
 
     def settle(self, offset: int, reply: Reply) -> None:
         """Answer what `reply` decides."""

@@ -22,9 +22,6 @@ MAX_COMMANDS = 1000
 # Shield counts the whole frame against 1 MiB; the header and each command's tag and length are in it too.
 MAX_BATCH_BYTES = (1 << 20) - 64
 FIELD_BYTES = 4
-# A bundle is sealed once it has this much, so that the link's idea of how full it is lags by no more.
-FULL_BUNDLE_BYTES = 256 << 10
-DEADLINE_SLACK_NS = 50_000_000
 
 
 class Dispatcher:
@@ -35,7 +32,7 @@ class Dispatcher:
     ) -> None:
         self._clock = clock
         self._budget = budget
-        self._link = BatchLink(
+        self.link = BatchLink(
             channel,
             METHOD,
             clock=clock,
@@ -44,45 +41,33 @@ class Dispatcher:
         )
         self._loop = asyncio.get_running_loop()
         self._bundle = Bundle(0)
-        self._bundle.seal()
 
     async def start(self) -> None:
         """Begin connecting; returns at once."""
-        await self._link.start()
+        await self.link.start()
 
     async def connected(self) -> None:
         """Wait for Shield's Hello; the caller brings the deadline."""
-        await self._link.connected.wait()
+        await self.link.connected.wait()
 
     async def close(self) -> None:
         """Wait a bounded time for answers; everything without one gets the link's."""
         self._send(self._bundle)
-        await self._link.close()
-
-    @property
-    def crowded(self) -> bool:
-        """More than half of the link's waiting room is taken."""
-        return self._link.crowded
+        await self.link.close()
 
     async def room(self, deadline_mono_ns: int) -> None:
         """Wait for room, at most until the deadline; who then goes on is refused as saturated or too late."""
         try:
             async with asyncio.timeout((deadline_mono_ns - self._clock.mono_ns()) / 1e9):
-                while self._link.crowded:
-                    await self._link.room()
+                while self.link.crowded:
+                    await self.link.room()
         except TimeoutError:
             return
 
     def post(self, command: bytes, deadline_mono_ns: int) -> asyncio.Future[Answer]:
         """Send one command with the others of this turn."""
         bundle = self._bundle
-        if (
-            bundle.sealed
-            or bundle.size >= FULL_BUNDLE_BYTES
-            or len(bundle.waiters) >= MAX_COMMANDS
-            # The link keeps one deadline per consignment: who waits shorter must not share it.
-            or not -DEADLINE_SLACK_NS <= deadline_mono_ns - bundle.deadline_mono_ns <= DEADLINE_SLACK_NS
-        ):
+        if not bundle.earliest <= deadline_mono_ns <= bundle.latest:
             self._send(bundle)
             bundle = self._bundle = Bundle(deadline_mono_ns)
             self._loop.call_soon(self._send, bundle)
@@ -94,7 +79,7 @@ class Dispatcher:
         """Send many commands, as few consignments as the wire allows, and wait for all answers."""
         lots: list[Lot] = []
         for chunk in _chunks(commands):
-            if self._link.crowded:
+            if self.link.crowded:
                 await self.room(deadline_mono_ns)
             lot = Lot(
                 chunk, min(deadline_mono_ns, self._clock.mono_ns() + attempt_ns), self._loop.create_future()
@@ -108,14 +93,13 @@ class Dispatcher:
         return answers
 
     def _send(self, bundle: Bundle) -> None:
-        if not bundle.sealed:
-            bundle.seal()
+        if bundle.seal():
             self._put(bundle)
 
     def _put(self, consignment: Bundle | Lot) -> None:
         self._budget.deposit(consignment.count)
         try:
-            self._link.put(consignment)
+            self.link.put(consignment)
         except Saturated as error:
             consignment.close(
                 Answer(Verdict.SATURATED, error.retry_after_ms, detail="too much is waiting here")

@@ -5,7 +5,7 @@ Never shows a secret: neither in a repr nor in an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from snavio.errors import Unavailable
@@ -35,7 +35,7 @@ class SigningKey:
 class Keyring:
     """The versions that Signer told last. `generation` grows with every answer that changed something."""
 
-    __slots__ = ("_chosen", "_chosen_until_unix_ns", "_keys", "_named", "generation", "source")
+    __slots__ = ("_chosen", "_chosen_until_unix_ns", "_keys", "_named", "generation", "on_change", "source")
 
     def __init__(self) -> None:
         self._keys: tuple[SigningKey, ...] = ()
@@ -44,6 +44,7 @@ class Keyring:
         self._chosen_until_unix_ns = 0
         self.generation = 0
         self.source = ""
+        self.on_change: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
         return f"Keyring({self.source!r}, versions={[key.version for key in self._keys]})"
@@ -70,10 +71,13 @@ class Keyring:
     def replace(self, keys: Iterable[SigningKey], *, source: str, primary: str) -> None:
         """Hold exactly `keys`, oldest first; `primary` is the one that Signer would sign with."""
         held = tuple(keys)
-        if held != self._keys or primary != self._named:
-            self.generation += 1
+        changed = held != self._keys or primary != self._named
         self._keys, self._named, self.source = held, primary, source
         self._chosen = None
+        if changed:
+            self.generation += 1
+            if self.on_change is not None:
+                self.on_change()
 
     def signing_key(self, now_unix_ns: int) -> SigningKey:
         """The newest usable version whose time as primary has come; Unavailable when there is none."""

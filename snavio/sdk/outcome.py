@@ -38,7 +38,7 @@ class Outcome:
     @property
     def delivered(self) -> bool:
         """The command is durable in its target queue."""
-        return self.verdict.delivered
+        return 0 < self.verdict < Verdict.MALFORMED
 
     @property
     def reason(self) -> str:

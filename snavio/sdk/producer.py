@@ -137,13 +137,18 @@ class Producer:
         dispatcher, signing = mesh
         now = self._clock.mono_ns()
         deadline = now + (self._timeout_ns if timeout_s is None else round(timeout_s * 1e9))
-        if dispatcher.crowded:
+        if dispatcher.link.crowded:
             await dispatcher.room(deadline)
-        request = Request(command_id or uuid7(), target, name, payload, content_type, traceparent)
+        if command_id is None:
+            command_id = uuid7()
+        request = (command_id, target, name, payload, content_type, traceparent)
         basis = signing.basis
-        answer = await dispatcher.post(signing.sign(request), min(deadline, now + self._attempt_ns))
+        attempt_deadline = now + self._attempt_ns
+        answer = await dispatcher.post(
+            signing.sign(request), attempt_deadline if attempt_deadline < deadline else deadline
+        )
         if answer is DELIVERED:
-            return Outcome(_DELIVERED, request.command_id)
+            return Outcome(_DELIVERED, command_id)
         return await self._conclude(request, basis, answer, deadline)
 
     async def send_batch(
@@ -163,14 +168,14 @@ class Producer:
         dispatcher, signing = mesh
         deadline = self._clock.mono_ns() + (self._timeout_ns if timeout_s is None else round(timeout_s * 1e9))
         basis = signing.basis
-        requests = [Request(uuid7(), *command, content_type, "") for command in commands]
+        requests = [(uuid7(), target, name, payload, content_type, "") for target, name, payload in commands]
         bodies: list[bytes] = []
         for request in requests:
             bodies.append(signing.sign(request))
             if not len(bodies) % 500:
                 await asyncio.sleep(0)
         answers = await dispatcher.post_all(bodies, deadline, self._attempt_ns)
-        outcomes = [Outcome(_DELIVERED, request.command_id) for request in requests]
+        outcomes = [Outcome(_DELIVERED, request[0]) for request in requests]
         refused = [place for place, answer in enumerate(answers) if answer is not DELIVERED]
         async with asyncio.TaskGroup() as again:
             tasks = {
@@ -193,13 +198,13 @@ class Producer:
             repeat = await self._time_to_repeat(verdict, basis, answer, attempts=attempts, deadline=deadline)
             mesh = self._mesh
             if not repeat or mesh is None:
-                return _outcome(request.command_id, verdict, answer, attempts, doubt=doubt)
+                return _outcome(request[0], verdict, answer, attempts, doubt=doubt)
             basis = mesh.signing.basis
             try:
                 body = mesh.signing.sign(request)
             except Unavailable:
                 # The last key ended meanwhile; what Shield said is still the best answer there is.
-                return _outcome(request.command_id, verdict, answer, attempts, doubt=doubt)
+                return _outcome(request[0], verdict, answer, attempts, doubt=doubt)
             attempts += 1
             attempt_deadline = min(deadline, self._clock.mono_ns() + self._attempt_ns)
             answer = await mesh.dispatcher.post(body, attempt_deadline)

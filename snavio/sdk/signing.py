@@ -21,15 +21,9 @@ from snavio.v1.batch_pb2 import Hello
 _KEY_REFUSED = frozenset({Verdict.UNKNOWN_KEY_VERSION, Verdict.KEY_EXPIRED, Verdict.KEY_REVOKED})
 
 
-class Request(NamedTuple):
-    """What stays the same in every attempt."""
-
-    command_id: str
-    target: str
-    name: str
-    payload: bytes
-    content_type: str
-    traceparent: str
+# A plain tuple: one is made for every send.
+Request = tuple[str, str, str, bytes, str, str]
+"""What stays the same in every attempt: command id, target, name, payload, content type, traceparent."""
 
 
 class Basis(NamedTuple):
@@ -42,28 +36,27 @@ class Basis(NamedTuple):
 class Signing:
     """One source's way to sign."""
 
-    __slots__ = ("_clock", "_feed", "_keyring", "_log", "audience")
+    __slots__ = ("_audience", "_clock", "_feed", "_keyring", "_log", "basis")
 
     def __init__(self, keyring: Keyring, *, feed: KeyFeed, clock: Clock) -> None:
         self._keyring = keyring
         self._feed = feed
         self._clock = clock
-        self.audience = ""
+        self._audience = ""
+        self.basis = Basis("", 0)
+        """What `sign` uses now."""
+        keyring.on_change = self._rebase
         self._log = structlog.get_logger()
 
     def greeted(self, hello: Hello) -> None:
         """Shield said who it is."""
-        self.audience = hello.audience
+        self._audience = hello.audience
+        self._rebase()
         skew_ms = (self._clock.unix_ns() - hello.server_unix_ns) // 1_000_000
         if hello.limits.window_ms and abs(skew_ms) > hello.limits.window_ms // 2:
             self._log.warning(
                 "clock differs from Shield's", skew_ms=skew_ms, window_ms=hello.limits.window_ms
             )
-
-    @property
-    def basis(self) -> Basis:
-        """What `sign` would use now."""
-        return Basis(self.audience, self._keyring.generation)
 
     def sign(self, request: Request) -> bytes:
         """A serialised Command; BadRequest names the field that Shield would refuse as ill-formed."""
@@ -74,7 +67,7 @@ class Signing:
             return sign_command(
                 key.secret,
                 key_version=key.version,
-                audience=self.audience,
+                audience=self._audience,
                 command_id=command_id,
                 timestamp_unix_ns=now,
                 target=target,
@@ -89,9 +82,10 @@ class Signing:
     async def learned(self, verdict: Verdict, basis: Basis, detail: str, *, within_s: float) -> bool:
         """Whether we sign differently from now on, because of this refusal of what was signed on `basis`."""
         if verdict is Verdict.WRONG_AUDIENCE:
-            if self.audience == basis.audience and detail:
-                self.audience = detail
-            return self.audience != basis.audience
+            if self._audience == basis.audience and detail:
+                self._audience = detail
+                self._rebase()
+            return self._audience != basis.audience
         if verdict in _KEY_REFUSED:
             try:
                 async with asyncio.timeout(within_s):
@@ -99,3 +93,6 @@ class Signing:
             except TimeoutError:
                 return False
         return False
+
+    def _rebase(self) -> None:
+        self.basis = Basis(self._audience, self._keyring.generation)

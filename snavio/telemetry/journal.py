@@ -42,6 +42,10 @@ class Journal:
             self._bytes -= len(oldest.columns)
             self.dropped_rows += oldest.rows
 
+    def counters(self) -> dict[str, int]:
+        """What went through it so far."""
+        return {"rows": self.rows, "dropped_rows": self.dropped_rows}
+
     def after(self, seq: int, *, limit: int) -> list[Block]:
         """Blocks numbered above `seq`, oldest first."""
         found = [block for block in self._blocks if block.seq > seq]

@@ -81,7 +81,8 @@ TABLE: Final[Mapping[str, tuple[Rule, ...]]] = MappingProxyType(
         "/snavio.v1.Registry/Changes": (ANY_MESH,),
         "/snavio.v1.Registry/Resolve": (mesh("slow"),),
         "/snavio.v1.Relay/Append": (ANY_MESH,),
-        # What a server tells about itself.
+        # What a server tells about itself; its numbers are for operators, that it lives is for anybody.
+        "/snavio.v1.Introspection/Status": (OPERATOR, ANY_MESH),
         "/grpc.health.v1.Health/Check": (ANYBODY,),
         "/grpc.health.v1.Health/List": (ANYBODY,),
         "/grpc.health.v1.Health/Watch": (ANYBODY,),

@@ -40,6 +40,14 @@ class LedgerConsignment:
         frame = self._ledger.merge(self._part, offset, reply)
         if frame:
             self._answer(frame)
+        if reply.final and not self._ledger.done:
+            # A hop that says "final" and leaves commands open would leave their producer waiting for ever.
+            # Without any codes it refused the frame as a whole, so nothing of it was delivered.
+            refused = not reply.codes
+            self.refuse(
+                Verdict.DELIVERY_FAILURE if refused else Verdict.OUTCOME_UNKNOWN,
+                "The next hop refused the batch." if refused else "The next hop did not decide.",
+            )
 
     def lost(self, *, written: bool, cause: str) -> None:
         """What was never written was not delivered; of what was written nobody knows."""

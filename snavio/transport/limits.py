@@ -22,8 +22,8 @@ Options = tuple[tuple[str, int | str], ...]
 COMMON_OPTIONS: Final[Options] = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    # gRPC compares a message with the limit before it inflates it, so 4 MiB of gzip would become 4 GiB
-    # in memory. Nothing is inflated here; a compressed message fails as the malformed bytes it is.
+    # Nothing of ours is compressed, and to inflate a stranger's message would be work done before the guard
+    # has looked at the stranger. The first line inflates nothing, the second tells the client why.
     ("grpc.per_message_decompression", 0),
     ("grpc.compression_enabled_algorithms_bitset", 1),
     ("grpc.keepalive_time_ms", round(KEEPALIVE_INTERVAL_S * 1000)),

@@ -97,6 +97,8 @@ class BatchLink:
         self._connected = asyncio.Event()
         self._has_room = asyncio.Event()
         self._has_room.set()
+        self.crowded = False
+        """More than half of the waiting room is taken; `room` waits for the end of it."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._rotating = False
@@ -140,6 +142,7 @@ class BatchLink:
         self._waiting.size += size
         self._waiting.commands += consignment.count
         if self._waiting.size > self._limits.max_waiting_bytes // 2:
+            self.crowded = True
             self._has_room.clear()
         self._idle.clear()
         self._arm_sweeper()
@@ -147,11 +150,6 @@ class BatchLink:
             # Not at once: calls that arrive in the same turn of the loop share a batch.
             self._pump_due = True
             asyncio.get_running_loop().call_soon(self._pump)
-
-    @property
-    def crowded(self) -> bool:
-        """More than half of the waiting room is taken."""
-        return not self._has_room.is_set()
 
     async def room(self) -> None:
         """Wait until less than half of the waiting room is taken."""
@@ -206,6 +204,7 @@ class BatchLink:
         waiting.size -= size
         waiting.commands -= commands
         if waiting.size <= limits.max_waiting_bytes // 2:
+            self.crowded = False
             self._has_room.set()
         if self._linger is not None:
             self._linger.cancel()
@@ -344,6 +343,7 @@ class BatchLink:
             waiting.commands -= late.count
             late.lost(written=False, cause="the budget ran out")
         if waiting.size <= self._limits.max_waiting_bytes // 2:
+            self.crowded = False
             self._has_room.set()
         self._note_idle()
         if self._flying or waiting.queue:

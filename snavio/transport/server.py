@@ -15,7 +15,7 @@ import grpc
 from snavio.clock import Clock
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
 from snavio.errors import StateError
-from snavio.transport.call import Call
+from snavio.transport.call import WRITE_LIMIT_S, Call
 from snavio.transport.credentials import CertificateFiles, server_credentials
 from snavio.transport.gate import Gate
 from snavio.transport.guard import Guard, guarded_peer
@@ -56,6 +56,7 @@ class MeshServer:
         max_connection_age_s: float = 3600.0,
         max_concurrent_calls: int = 4096,
         unary_limit_s: float = 60.0,
+        write_limit_s: float = WRITE_LIMIT_S,
         reuse_port: bool = False,
     ) -> None:
         self._listen = listen
@@ -67,11 +68,12 @@ class MeshServer:
         self._max_age_s = max_connection_age_s
         self._max_concurrent_calls = max_concurrent_calls
         self._unary_limit_s = unary_limit_s
+        self._write_limit_s = write_limit_s
         self._reuse_port = reuse_port
         self._health = Health(methods.services())
         self._draining = asyncio.Event()
         # Both bounded by max_concurrent_calls.
-        self._streams: set[asyncio.Event] = set()
+        self._streams: set[Call] = set()
         self._running: set[asyncio.Task[Any]] = set()
         self._server: Any = None
 
@@ -114,7 +116,7 @@ class MeshServer:
         self._health.close()
         self._draining.set()
         for stream in self._streams:
-            stream.set()
+            stream.drain()
         if self._server is None:
             return
         async with asyncio.TaskGroup() as group:
@@ -166,20 +168,19 @@ class MeshServer:
 
     def _stream(self, handler: StreamHandler) -> Any:
         async def behaviour(_requests: Any, context: Any) -> None:
-            draining = asyncio.Event()
+            call = self._call(context, asyncio.Event())
             if self._draining.is_set():
-                draining.set()
-            call = self._call(context, draining)
-            self._streams.add(draining)
+                call.drain()
+            self._streams.add(call)
             # The connection's maximum age alone would cut a stream off with batches in flight.
-            ageing = asyncio.get_running_loop().call_later(self._max_age_s, draining.set)
+            ageing = asyncio.get_running_loop().call_later(self._max_age_s, call.drain)
             try:
                 await self._run(handler(call))
             finally:
                 ageing.cancel()
-                self._streams.discard(draining)
-                await call.release()
-            if draining.is_set():
+                call.end()
+                self._streams.discard(call)
+            if call.draining.is_set():
                 # Lets the peer tell "come again elsewhere" from "done".
                 context.set_trailing_metadata(((REASON_KEY, DRAINING),))
 
@@ -192,6 +193,7 @@ class MeshServer:
             gate=self._gate,
             draining=draining,
             received_mono_ns=self._clock.mono_ns(),
+            write_limit_s=self._write_limit_s,
         )
 
     def _options(self) -> Options:

@@ -19,8 +19,9 @@ from snavio.transport.server import Call
 from snavio.v1.batch_pb2 import Batch, Hello, Limits, Verdicts
 
 WIRE_VERSIONS = frozenset({1})
-# Inside the mesh a batch carries run headers beside a producer's full batch.
-MESH_BATCH_BYTES = (1 << 20) + (64 << 10)
+# Inside the mesh a producer's full batch of 1 MiB also carries a header per run and topic: at the worst one
+# for each command, when key versions alternate.
+MESH_BATCH_BYTES = 2 << 20
 MESH_BATCH_COMMANDS = 4000
 HELLO_SECONDS = 10.0
 FINISH_SECONDS = 10.0

@@ -13,7 +13,9 @@ import pytest
 from snavio.errors import BadRequest, NotAllowed
 from snavio.native import sign_command, uuid7
 from snavio.sdk.consumer import Consumer
-from snavio.sdk.delivery import Settlement
+from snavio.sdk.delivery import Command, Settlement
+from snavio.sdk.settings import Endpoints
+from tests.support.docs import example
 from tests.support.pki import Authority
 from tests.support.scripted import SOURCE, TOPIC, ScriptedMailbox
 from tests.support.servers import Served, serving
@@ -274,3 +276,18 @@ async def test_a_body_that_never_waits_still_lets_acks_go_home(mesh: Stage) -> N
             if seen == 3000:
                 break
     assert len(mesh.mailbox.acked) == 3000
+
+
+async def test_the_guides_example_of_receiving_works(mesh: Stage) -> None:
+    mesh.mailbox.store(command(b"fine"), command(b"odd"), command(b"last"))
+
+    async def handle(received: Command) -> bool:
+        if received.payload == b"odd":
+            raise ValueError("odd")
+        return received.payload != b"last"
+
+    await example("receive").names()["work"](
+        Endpoints(mailbox=mesh.server.address), mesh.certificates, handle
+    )
+    assert mesh.mailbox.acked == [1024, 1026]
+    assert mesh.mailbox.nacked == [(1025, 5000, "odd")]

@@ -248,9 +248,7 @@ async def test_I_12_damaged_batch_is_counted_and_not_delivered(tmp_path: Path) -
         await sender.send(send_batch(2, (TOPIC, commands(2, mark="good"))))
         await office.stop()
         connection = apsw.Connection(str(tmp_path / "mailbox" / "mailbox.db"))
-        connection.execute(
-            "UPDATE payloads SET runs = substr(runs, 1, length(runs) - 1) || x'ff' WHERE id = 1"
-        )
+        connection.execute("UPDATE payloads SET runs = CAST(substr(runs, 2) || x'ff' AS BLOB) WHERE id = 1")
         connection.close()
         await office.start()
         got = await office.consumer().receive()

@@ -15,12 +15,14 @@ from snavio.errors import BadRequest, Unavailable
 from snavio.native import Judgement
 from snavio.sdk.bundle import Lot
 from snavio.sdk.producer import Producer
+from snavio.sdk.settings import Endpoints
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
 from snavio.transport.link import BatchLink, LinkLimits
 from snavio.v1.batch_pb2 import Refusal, Verdicts
 from snavio.v1.command_pb2 import Command
 from snavio.v1.shield_pb2 import Submission
+from tests.support.docs import example
 from tests.support.scripted import Stage, deliver, hang_up, key_version, refuse, say_nothing, stage
 
 TARGET, NAME = "discord-bot", "notify-user"
@@ -337,3 +339,10 @@ async def test_an_idle_stream_that_grew_old_is_opened_anew_and_goes_on_serving(m
     assert lot.answers[0] is not None and lot.answers[0].code == Verdict.MALFORMED
     await link.close()
     await channel.close()
+
+
+async def test_the_guides_example_of_sending_works(mesh: Stage) -> None:
+    endpoints = Endpoints(shield=mesh.shield_server.address, signer=mesh.signer_server.address)
+    outcome = await example("send").names()["remind"](endpoints, mesh.certificates)
+    assert outcome.delivered
+    assert mesh.shield.batches == [1]

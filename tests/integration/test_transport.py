@@ -37,7 +37,8 @@ from snavio.v1.shield_pb2 import GreetRequest
 from tests.support.pki import Authority
 from tests.support.servers import STREAM, UNARY, calling, echo, serving
 
-WITHIN_S = 5.0
+# How long a test waits before it gives up; generous, because nothing is measured by it.
+WITHIN_S = 20.0
 CHECK = "/grpc.health.v1.Health/Check"
 WATCH = "/grpc.health.v1.Health/Watch"
 REFLECT = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
@@ -240,23 +241,21 @@ async def test_message_at_the_limit_passes_and_one_over_it_does_not(authority: A
     assert reached == [MAX_MESSAGE_BYTES, len(b"too much")]
 
 
-async def test_compressed_message_is_never_inflated(authority: Authority) -> None:
-    seen = []
+async def test_compressed_message_is_refused_and_not_inflated(authority: Authority) -> None:
+    reached = []
 
     async def measure(request: bytes, _call: Call) -> bytes:
-        seen.append(len(request))
+        reached.append(len(request))
         return b""
 
-    bomb = bytes(64 * 1024 * 1024)
     async with (
         serving(authority, methods=unary(measure)) as served,
         stranger(authority, served.address, compression=grpc.Compression.Gzip) as careless,
     ):
-        try:
-            await careless.unary_unary(UNARY)(bomb, timeout=WITHIN_S)
-        except grpc.aio.AioRpcError as error:
-            assert error.code() is grpc.StatusCode.UNIMPLEMENTED
-    assert all(size < MAX_MESSAGE_BYTES for size in seen)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await careless.unary_unary(UNARY)(bytes(1024 * 1024), timeout=WITHIN_S)
+    assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert reached == []
 
 
 def stranger(
@@ -392,34 +391,28 @@ async def test_server_without_certificates_does_not_start(authority: Authority, 
 # Streams
 
 
-async def test_cancelled_read_loses_no_message(authority: Authority) -> None:
-    impatient = asyncio.Event()
-
+async def test_nobody_reads_after_a_read_was_cancelled(authority: Authority) -> None:
     async def stream(call: Call) -> None:
-        reading = asyncio.create_task(call.read())
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        reading.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await reading
-        impatient.set()
-        while (message := await call.read()) is not None:
-            await call.write(message)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await call.read()
+        # gRPC may have taken a message for the read that is gone: going on would skip it unnoticed.
+        with pytest.raises(RuntimeError):
+            await call.read()
+        await call.write(b"refused")
+        call.drain()
+        assert await call.read() is None
 
     methods = Methods()
     methods.stream_raw(STREAM, stream)
     async with (
         serving(authority, methods=methods) as served,
         calling(served, authority.service("acme", "billing")) as channel,
+        asyncio.timeout(WITHIN_S),
     ):
         stream_call = channel.stream(STREAM)
-        async with asyncio.timeout(WITHIN_S):
-            await impatient.wait()
-            for message in (b"one", b"", b"three"):
-                await stream_call.write(message)
-                assert await stream_call.read() == message
-            await stream_call.done_writing()
-            assert await stream_call.read() is grpc.aio.EOF
+        assert await stream_call.read() == b"refused"
+        assert await stream_call.read() is grpc.aio.EOF
 
 
 async def test_answers_written_by_many_tasks_all_arrive(authority: Authority) -> None:
@@ -444,6 +437,37 @@ async def test_answers_written_by_many_tasks_all_arrive(authority: Authority) ->
             while (answer := await stream_call.read()) is not grpc.aio.EOF:
                 answers.add(answer)
     assert answers == {name + bytes([number]) for name in (b"a", b"b") for number in range(20)}
+
+
+async def test_peer_that_does_not_read_its_answers_loses_the_stream(authority: Authority) -> None:
+    reasons: list[str] = []
+    ended = asyncio.Event()
+
+    async def stream(call: Call) -> None:
+        # A slow trickle is no offence: each write ends in time, and there are more than two looks at them.
+        for _ in range(6):
+            await asyncio.sleep(0.1)
+            await call.write(b"")
+        for _ in range(2):
+            with pytest.raises(Unavailable) as stuck:
+                while True:
+                    await call.write(bytes(1024 * 1024))
+            reasons.append(stuck.value.reason)
+        ended.set()
+
+    methods = Methods()
+    methods.stream_raw(STREAM, stream)
+    async with (
+        serving(authority, methods=methods, write_limit_s=0.25) as served,
+        calling(served, authority.service("acme", "billing")) as channel,
+        asyncio.timeout(WITHIN_S),
+    ):
+        stream_call = channel.stream(STREAM)
+        for _ in range(6):
+            assert await stream_call.read() == b""
+        await ended.wait()
+        stream_call.cancel()
+    assert reasons == ["peer-stuck", "peer-stuck"]
 
 
 async def test_handler_may_answer_for_a_revoked_peer_itself(authority: Authority) -> None:
@@ -574,7 +598,7 @@ async def test_drain_cancels_what_outlives_its_grace_and_may_be_repeated(authori
         await served.server.drain(0.05)
 
 
-async def test_many_idle_streams_drain_without_leftovers(authority: Authority) -> None:
+async def test_many_idle_streams_drain_at_once(authority: Authority) -> None:
     async with (
         serving(authority) as served,
         calling(served, authority.service("acme", "billing")) as channel,
@@ -587,8 +611,7 @@ async def test_many_idle_streams_drain_without_leftovers(authority: Authority) -
         await served.server.drain(WITHIN_S)
         for stream in streams:
             assert await stream.read() is grpc.aio.EOF
-    names = {task.get_name() for task in asyncio.all_tasks()}
-    assert names.isdisjoint({"read", "draining", "retire channel"})
+        assert await streams[0].code() is grpc.StatusCode.OK
 
 
 # Health and reflection
@@ -640,7 +663,7 @@ async def test_watcher_sees_not_serving_on_drain_and_does_not_hold_it(authority:
             assert await seen() == NOT_SERVING
             served.server.set_serving(True)
             assert await seen() == SERVING
-            drain = asyncio.create_task(served.server.drain(10 * WITHIN_S))
+            drain = asyncio.create_task(served.server.drain(2 * WITHIN_S))
             assert await seen() == NOT_SERVING
             assert await watch.read() is grpc.aio.EOF
             await drain

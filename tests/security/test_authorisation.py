@@ -20,6 +20,7 @@ from snavio.v1 import (
     batch_pb2,
     command_pb2,
     fast_pb2,
+    introspection_pb2,
     mailbox_pb2,
     registry_pb2,
     relay_pb2,
@@ -38,6 +39,7 @@ FILES: tuple[FileDescriptor, ...] = tuple(
         batch_pb2,
         command_pb2,
         fast_pb2,
+        introspection_pb2,
         mailbox_pb2,
         registry_pb2,
         relay_pb2,
@@ -103,6 +105,7 @@ EXPECTED = """
     snavio.v1.Registry            Changes               mesh
     snavio.v1.Registry            Resolve               mesh/slow
     snavio.v1.Relay               Append                mesh
+    snavio.v1.Introspection       Status                operator mesh
     grpc.health.v1.Health         Check                 anybody
     grpc.health.v1.Health         List                  anybody
     grpc.health.v1.Health         Watch                 anybody
@@ -190,7 +193,7 @@ def test_method_without_a_row_cannot_be_served() -> None:
 async def end_of(stream: grpc.aio.StreamStreamCall) -> None:
     """Read a stream to its end, raising what the server raised."""
     try:
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(20.0):
             while await stream.read() is not grpc.aio.EOF:
                 pass
     except grpc.aio.AioRpcError as error:
@@ -229,7 +232,7 @@ async def test_server_holds_every_caller_to_the_table_on_every_method(tmp_path: 
                         if method.client_streaming:
                             await end_of(channel.stream(name))
                         else:
-                            await channel.call_raw(name, b"", timeout_s=5.0)
+                            await channel.call_raw(name, b"", timeout_s=20.0)
                     except NotAllowed as error:
                         refused = error.reason
                     allowed = expected(name, caller)

@@ -20,8 +20,11 @@ from snavio.domain.identity import Identity, Kind
 from snavio.native import open_parcels, sign_command, uuid7
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
+from snavio.transport.gate import Gate
+from snavio.transport.server import Call, MeshServer, Methods
 from snavio.v1 import mailbox_pb2 as mail
 from snavio.v1.batch_pb2 import BatchHeader, Hello, Run, Verdicts
+from snavio.v1.signer_pb2 import DenylistRequest, DenylistResponse
 from tests.support.pki import Authority
 
 SERVICE = "/snavio.v1.Mailbox/"
@@ -157,18 +160,33 @@ class PostOffice:
     clock: Clock = field(default_factory=lambda: ManualClock(time.time_ns()))
     address: str = ""
     app: MailboxApp | None = None
+    signer: MeshServer | None = None
 
     def __post_init__(self) -> None:
         self.authority = Authority(self.folder / "peers")
-        # Nobody answers there: the mailbox serves without Signer.
-        self.mesh = MeshSettings(state_dir=self.folder, mailbox="127.0.0.1:0", signer="127.0.0.1:1")
+        self.mesh = MeshSettings(state_dir=self.folder, mailbox="127.0.0.1:0")
         self.authority.leaf(
             Identity(self.mesh.trust_domain, Kind.MESH, "mailbox"), folder=self.mesh.certificates("mailbox")
         )
         self._channels: list[MeshChannel] = []
         self._senders: list[SendingPeer] = []
 
+    async def start_signer(self) -> None:
+        """As much of Signer as the mailbox needs: nobody is revoked."""
+        methods = Methods()
+        methods.unary("/snavio.v1.Signer/Denylist", _nobody_revoked, DenylistRequest)
+        self.signer = MeshServer(
+            listen="127.0.0.1:0",
+            files=self.authority.mesh("signer"),
+            methods=methods,
+            gate=Gate(clock=self.clock),
+            clock=self.clock,
+        )
+        self.mesh = self.mesh.model_copy(update={"signer": f"127.0.0.1:{await self.signer.start()}"})
+
     async def start(self) -> None:
+        if self.signer is None:
+            await self.start_signer()
         self.app = build(self.mesh, self.settings, self.clock)
         self.address = f"127.0.0.1:{await self.app.start()}"
 
@@ -204,6 +222,10 @@ class PostOffice:
         return ReceivingPeer(self.channel(self.authority.operator("admin")))
 
 
+async def _nobody_revoked(_request: DenylistRequest, _call: Call) -> DenylistResponse:
+    return DenylistResponse(version=1)
+
+
 @asynccontextmanager
 async def post_office(folder: Path, **options: Any) -> AsyncIterator[PostOffice]:
     """A mailbox that serves, gone at the end."""
@@ -213,3 +235,5 @@ async def post_office(folder: Path, **options: Any) -> AsyncIterator[PostOffice]
         yield office
     finally:
         await office.stop()
+        if office.signer is not None:
+            await office.signer.drain(0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, Kind
-from snavio.launcher import MeshProcesses
+from snavio.launch.processes import MeshProcesses
 from snavio.sdk import Consumer, Producer
 from snavio.sdk.operator import Operator
 
@@ -77,7 +77,7 @@ async def demo_mesh(
 ) -> AsyncIterator[DemoMesh]:
     """Start a mesh in `folder`, register the demo tenant, and stop everything at the end."""
     fast_pulls: dict[str, dict[str, object]] = {"mesh": {"pull_interval_ms": 100}}
-    processes = MeshProcesses(folder, settings={**fast_pulls, **(settings or {})})
+    processes = MeshProcesses.temporary(folder, settings={**fast_pulls, **(settings or {})})
     processes.start()
     try:
         mesh = DemoMesh(processes)

@@ -21,10 +21,11 @@ LAYERS = {
     "snavio.v1": [],
     "snavio.native": ["snavio._native"],
     "snavio.domain": [*BASE],
-    "snavio.ports": [*BASE, "snavio.domain"],
-    "snavio.transport": [*BASE, *WIRE, "snavio.domain"],
+    "snavio.pki": [*BASE, "snavio.domain"],
+    "snavio.ports": [*BASE, "snavio.domain", "snavio.native"],
+    "snavio.transport": [*BASE, *WIRE, "snavio.domain", "snavio.pki", "snavio.ports"],
     "snavio.adapters": [*BASE, *WIRE, "snavio.domain", "snavio.ports", "snavio.transport"],
-    "snavio.sdk": [*BASE, *WIRE, "snavio.domain", "snavio.transport"],
+    "snavio.sdk": [*BASE, *WIRE, "snavio.domain", "snavio.pki", "snavio.ports", "snavio.transport"],
 }
 
 
@@ -40,6 +41,8 @@ def allowed(importer: str, imported: str) -> bool:
         return False
     if within(imported, "services"):  # Its own package and no other; the library, none.
         return within(imported, ".".join(importer.split(".")[:2])) and within(importer, "services")
+    if within(importer, "services") and within(imported, "snavio.adapters"):
+        return False  # Only wiring chooses adapters.
     if within(imported, "snavio._native"):
         return importer == "snavio.native"
     layer = next((layer for layer in LAYERS if within(importer, layer)), None)
@@ -78,6 +81,7 @@ def test_imports_look_inward_only() -> None:
         ("snavio.domain.acl", "from ..transport import server"),
         ("snavio.ports.queue", "import snavio.adapters.embedded"),
         ("snavio.adapters.redis.nonces", "from snavio import wiring"),
+        ("services.mailbox.app", "from snavio.adapters.embedded import sqlite"),
         ("snavio.transport.server", "from snavio.ports import queue"),
         ("snavio.sdk.producer", "from snavio.adapters import redis"),
         ("snavio.config", "from services.shield import settings"),

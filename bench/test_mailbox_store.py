@@ -1,0 +1,251 @@
+"""What the mailbox costs per message without the wire: storing with fsync before the answer, leasing, acknowledging.
+
+Batches of 1000 messages of 400 bytes. CPU is that of the whole process: committing, checkpointing and event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.meters import record
+from services.mailbox.commits import Commits
+from services.mailbox.delivery import Delivery
+from services.mailbox.intake import Intake, Sender
+from services.mailbox.leases import DONE
+from services.mailbox.receiving import Receiving, Waiters, Wanted
+from services.mailbox.rows import Rows
+from services.mailbox.settling import Settlements
+from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
+from snavio.adapters.embedded.worker import Worker
+from snavio.clock import SystemClock
+from snavio.native import Sending, blake3_digest
+from snavio.ports.mailbox_store import NewBatch, Origin, Progress, Send
+from snavio.v1.mailbox_pb2 import Receipts
+from tests.support.mailbox import commands, send_batch
+
+MESSAGES = 1000
+BATCHES = 200
+ROUNDS = 7
+TOPIC = "acme/billing"
+ME = "spiffe://snavio.local/tenant/acme/service/worker"
+ALL = (1 << MESSAGES) - 1
+
+
+@pytest.fixture(scope="module")
+def frame_of() -> Callable[[int], bytes]:
+    body = send_batch(1, (TOPIC, commands(MESSAGES, size=240)))
+    head = len(send_batch(1))
+    assert 380 < len(body) / MESSAGES < 420
+    return lambda seq: send_batch(seq) + body[head:]
+
+
+@pytest.fixture(scope="module")
+def runs(frame_of: Callable[[int], bytes]) -> bytes:
+    return Sending.open(frame_of(1)).topics[0][2]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteMailboxStore]:
+    one = SqliteMailboxStore(tmp_path / "mailbox.db", digest=blake3_digest)
+    yield one
+    one.close()
+
+
+def note(what: str, costs: list[float]) -> None:
+    record(what, values=costs, unit="µs", target="≤ 0.9")
+
+
+@pytest.mark.parametrize("group", [1, 4])
+def test_append_and_remove(benchmark: Any, store: SqliteMailboxStore, runs: bytes, group: int) -> None:
+    """The store alone: every batch is stored, and removed when forty newer ones are there."""
+    alive: list[int] = []
+    ended = threading.Event()
+
+    def checkpoint() -> None:
+        while not ended.wait(0.02):
+            store.checkpoint()
+
+    housekeeping = threading.Thread(target=checkpoint)
+    housekeeping.start()
+    seq = 0
+
+    def work() -> None:
+        nonlocal seq
+        for _ in range(BATCHES // group):
+            sends = []
+            for _ in range(group):
+                seq += 1
+                sends.append(Send(Origin("fast/0", 1, seq), b"", (NewBatch(TOPIC, MESSAGES, runs),)))
+            done = [Progress(TOPIC, alive.pop(0), MESSAGES, ALL) for _ in range(max(0, len(alive) - 40))]
+            alive.extend(ids[0] for ids in store.commit(sends, done, now_unix_ns=time.time_ns()))
+
+    costs: list[float] = []
+
+    def timed() -> None:
+        before = time.process_time()
+        work()
+        costs.append((time.process_time() - before) / (BATCHES * MESSAGES) * 1e6)
+
+    try:
+        benchmark.pedantic(timed, rounds=ROUNDS, warmup_rounds=1)
+    finally:
+        ended.set()
+        housekeeping.join()
+    note(f"mailbox store, {group} batches of 1000 per fsync: CPU per message", costs[1:])
+    print(f"{BATCHES * MESSAGES / benchmark.stats.stats.median / 1000:.0f}k messages/s")
+
+
+def batch_id_of(response: bytes) -> int:
+    """The first parcel's batch; opening the whole response is the consumer's cost, not ours."""
+    position, number = 10, 0  # after the boot epoch and the parcel's tag
+    while response[position] & 0x80:
+        position += 1
+    assert response[position + 1] == 0x08
+    for index, byte in enumerate(response[position + 2 :]):
+        number |= (byte & 0x7F) << 7 * index
+        if not byte & 0x80:
+            break
+    return number
+
+
+class Parts:
+    """The mailbox without its server."""
+
+    def __init__(self, store: SqliteMailboxStore) -> None:
+        self.store, self.clock, self.waiters = store, SystemClock(), Waiters()
+        self.commits = Commits(store, clock=self.clock)
+        self.worker = Worker("reads")
+        self.rows = Rows(store, worker=self.worker)
+        self.delivery = Delivery(
+            clock=self.clock,
+            boot_epoch=store.begin_epoch(self.clock.unix_ns()),
+            records=store.topics(),
+            woken=self.waiters.wake,
+            record=lambda state: self.commits.submit(progress=(state,)),
+        )
+        self.intake = Intake(
+            store=store, commits=self.commits, delivery=self.delivery, rows=self.rows, clock=self.clock
+        )
+        self.receiving = Receiving(
+            delivery=self.delivery, rows=self.rows, waiters=self.waiters, stopping=lambda: False
+        )
+        self.settlements = Settlements(delivery=self.delivery, commits=self.commits, rows=self.rows)
+        self.seq = 0
+        self._receipts = Receipts(msg_id=range(MESSAGES), attempt=[1] * MESSAGES).SerializeToString()
+
+    async def send(self, frame_of: Callable[[int], bytes], batches: int) -> None:
+        window, left = asyncio.Semaphore(16), asyncio.Event()
+        answered = 0
+
+        def answer(_verdicts: bytes) -> None:
+            nonlocal answered
+            answered += 1
+            window.release()
+            if answered == batches:
+                left.set()
+
+        for _ in range(batches):
+            self.seq += 1
+            await window.acquire()
+            sender = Sender("fast/fast-0", 1)
+            await self.intake.take(frame_of(self.seq), sender, partial=answer, final=answer)
+        await left.wait()
+
+    async def receive_and_ack(self, batches: int) -> None:
+        """Two consumers. Receipts come as they do on the wire; writing them is the consumer's cost, not ours."""
+        taken = 0
+
+        async def consume() -> None:
+            nonlocal taken
+            while taken < batches:
+                taken += 1
+                response = await self.receiving.receive(Wanted(TOPIC, ME, 30_000, MESSAGES, 1 << 20, 0.0))
+                first = batch_id_of(response) * 1024
+                receipts = Receipts.FromString(self._receipts)
+                codes = await self.settlements.settle(
+                    TOPIC,
+                    self.delivery.boot_epoch,
+                    [first + offset for offset in receipts.msg_id],
+                    list(receipts.attempt),
+                    holder=ME,
+                    final=True,
+                )
+                assert codes == DONE * MESSAGES
+
+        await asyncio.gather(consume(), consume())
+
+
+@pytest.fixture
+def parts(store: SqliteMailboxStore, runner: asyncio.Runner) -> Iterator[Parts]:
+    async def build() -> Parts:
+        built = Parts(store)
+        built.commits.start()
+        return built
+
+    one = runner.run(build())
+    yield one
+    runner.run(one.commits.close())
+    runner.run(one.worker.close(lambda: None))
+
+
+def test_send_receive_and_ack(
+    benchmark: Any, parts: Parts, runner: asyncio.Runner, frame_of: Callable[[int], bytes]
+) -> None:
+    """Sends from one stream, then two consumers; what has just been stored is read from memory."""
+    sent: list[float] = []
+    seconds: list[float] = []
+    received: list[float] = []
+
+    async def round_trip() -> None:
+        for _ in range(BATCHES // 50):
+            started = time.process_time()
+            await parts.send(frame_of, 50)
+            sent[-1] += time.process_time() - started
+            started, wall = time.process_time(), time.perf_counter()
+            await parts.receive_and_ack(50)
+            received[-1] += time.process_time() - started
+            seconds[-1] += time.perf_counter() - wall
+
+    def work() -> None:
+        for one in (sent, received, seconds):
+            one.append(0.0)
+        runner.run(round_trip())
+
+    benchmark.pedantic(work, rounds=ROUNDS, warmup_rounds=1)
+    total = BATCHES * MESSAGES
+    note("mailbox, sending without the wire: CPU per message", [one / total * 1e6 for one in sent[1:]])
+    note(
+        "mailbox, receive and ack without the wire: CPU per message",
+        [one / total * 1e6 for one in received[1:]],
+    )
+    rates = [total / one for one in seconds[1:]]
+    record("mailbox, receive and ack without the wire", values=rates, unit="messages/s", target="≥ 150,000")
+
+
+def test_receive_from_disk(
+    benchmark: Any, parts: Parts, runner: asyncio.Runner, frame_of: Callable[[int], bytes]
+) -> None:
+    """A backlog that memory does not hold: every batch is read back, checked, handed out and acknowledged."""
+    parts.rows = parts.receiving._rows = Rows(parts.store, worker=parts.worker, max_bytes=0)
+    seconds: list[float] = []
+
+    def fill() -> None:
+        runner.run(parts.send(frame_of, BATCHES))
+
+    def work() -> None:
+        started = time.perf_counter()
+        runner.run(parts.receive_and_ack(BATCHES))
+        seconds.append(time.perf_counter() - started)
+
+    benchmark.pedantic(work, setup=fill, rounds=ROUNDS, warmup_rounds=1)
+    rates = [BATCHES * MESSAGES / one for one in seconds[1:]]
+    record(
+        "mailbox, receive and ack of a backlog on disk", values=rates, unit="messages/s", target="≥ 150,000"
+    )

@@ -1,0 +1,61 @@
+"""Which installation a command means: its configuration, its state folder, and the mesh that runs on it.
+
+Never guesses an address: a running mesh has written down where it listens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from snavio.config import MeshSettings, load
+from snavio.errors import Unavailable
+from snavio.launch.state import Run, StateFolder
+
+CONFIG_FILE: Final = Path("snavio.toml")
+OPERATOR_FOLDER: Final = "operator-admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """Settings of one installation, with the file that they came from."""
+
+    mesh: MeshSettings
+    config: Path | None
+
+    @property
+    def state(self) -> StateFolder:
+        """Its folder."""
+        return StateFolder(self.mesh.state_dir)
+
+    @property
+    def operator_certificates(self) -> Path:
+        """Certificate folder of the operator that `snavio up` makes."""
+        return self.mesh.certificates(OPERATOR_FOLDER)
+
+
+def find(*, state_dir: Path | None, config: Path | None) -> Installation:
+    """The installation that these options mean: `snavio.toml` here unless another is named, or none."""
+    if config is None and CONFIG_FILE.is_file():
+        config = CONFIG_FILE
+    mesh, _ = load(MeshSettings, "mesh", config=config)
+    if state_dir is not None:
+        mesh = mesh.model_copy(update={"state_dir": state_dir})
+    mesh = mesh.model_copy(update={"state_dir": mesh.state_dir.expanduser().absolute()})
+    return Installation(mesh, config.absolute() if config is not None else None)
+
+
+def attach(*, state_dir: Path | None, config: Path | None) -> Installation:
+    """The same, reaching the mesh that runs on its state folder; Unavailable when there are no certificates."""
+    found = find(state_dir=state_dir, config=config)
+    run: Run | None = found.state.running()
+    if run is not None:
+        return Installation(run.reaches(found.mesh), found.config)
+    if not found.operator_certificates.is_dir():
+        raise Unavailable(
+            f"No mesh has run on {found.mesh.state_dir} yet: start one with `snavio up`, or name another "
+            "folder with --state-dir.",
+            reason="no-mesh",
+        )
+    return found

@@ -1,0 +1,37 @@
+"""How many commands ended with which verdict, as their senders were told.
+
+Never looks at a command by itself when a whole batch was delivered: then one count in C is all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from snavio.domain.verdict import Verdict
+
+_DELIVERED = int(Verdict.DELIVERED)
+
+
+class Tally:
+    """Counts per verdict since start; 256 numbers at most."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[int] = Counter()
+
+    def add(self, codes: bytes) -> None:
+        """One verdict byte per command of a batch."""
+        delivered = codes.count(_DELIVERED)
+        self._counts[_DELIVERED] += delivered
+        if delivered != len(codes):
+            self._counts.update(codes.replace(bytes([_DELIVERED]), b""))
+
+    def read(self) -> dict[str, int]:
+        """Reason → commands, such as `acl-deny`."""
+        return {_reason(code): count for code, count in sorted(self._counts.items()) if count}
+
+
+def _reason(code: int) -> str:
+    try:
+        return Verdict(code).reason
+    except ValueError:
+        return f"verdict-{code}"
