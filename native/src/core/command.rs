@@ -107,16 +107,27 @@ impl<'a> Command<'a> {
     pub fn parse(input: &'a [u8]) -> Result<Self, Malformed> {
         let mut slots: [&'a [u8]; LAST_FIELD + 1] = [&[]; LAST_FIELD + 1];
         let mut seen = 0u32;
-        let mut fields = Fields::new(input);
-        while let Some(field) = fields.next()? {
-            let number = field.number as usize;
-            let slot = slots.get_mut(number).ok_or(Malformed)?;
+        let mut rest = input;
+        while !rest.is_empty() {
+            let (number, body, after) = match rest {
+                // Nearly every field: a short length-delimited one, with tag and length in a byte each.
+                [tag, length, tail @ ..] if *tag < 0x80 && tag & 7 == 2 && *length < 0x80 => {
+                    let (body, after) = tail.split_at_checked(usize::from(*length)).ok_or(Malformed)?;
+                    (usize::from(*tag >> 3), body, after)
+                }
+                _ => {
+                    let field = Fields::new(rest).next()?.ok_or(Malformed)?;
+                    let after = rest.get(field.raw.len()..).ok_or(Malformed)?;
+                    (field.number as usize, field.bytes()?, after)
+                }
+            };
             // Two copies of a field: parsers differ on which of them counts.
-            if seen & (1 << number) != 0 {
+            if number == 0 || number > LAST_FIELD || seen & (1 << number) != 0 {
                 return Err(Malformed);
             }
             seen |= 1 << number;
-            *slot = field.bytes()?;
+            slots[number] = body;
+            rest = after;
         }
         Ok(Self {
             id: slots[ID],
