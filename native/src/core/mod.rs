@@ -9,7 +9,16 @@ pub mod signing;
 pub mod timestamp;
 
 // native-a2: decisions about whole batches.
+pub mod arbitration;
+pub mod bundle;
+pub mod dispatch;
+pub mod docket;
+#[allow(clippy::should_implement_trait)] // As in `wire`.
+pub mod frames;
+pub mod intern;
 pub mod ledger;
+pub mod parcels;
+pub mod sending;
 pub mod telemetry;
 pub mod verdict;
 

@@ -67,6 +67,11 @@ impl TelemetryBlock {
         self.rows.push(row);
     }
 
+    /// Forgets the rows that another service will write.
+    pub fn retain(&mut self, keep: impl FnMut(&Row) -> bool) {
+        self.rows.retain(keep);
+    }
+
     pub fn len(&self) -> usize {
         self.rows.len()
     }

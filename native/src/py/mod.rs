@@ -12,7 +12,10 @@ use crate::core::wire::Malformed;
 mod admission;
 
 // native-a2
+mod arbitration;
+mod dispatch;
 mod ledger;
+mod mailbox;
 
 // native-a3
 mod crypto;
@@ -24,6 +27,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
     // native-a2
     ledger::register(module)?;
+    dispatch::register(module)?;
+    arbitration::register(module)?;
+    mailbox::register(module)?;
 
     // native-a3
     crypto::register(module)?;

@@ -1,0 +1,370 @@
+//! Fast's decision about a batch, from memory alone.
+//!
+//! When unsure it escalates: a missing or aged entry never allows and never refuses anything.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+
+use super::bundle::{Bundles, Destination, Send, write_escalations, write_sends};
+use super::docket::{Docket, UNREADABLE};
+use super::frames::Limits;
+use super::intern::Interner;
+use super::ledger::{Ledger, Part};
+use super::telemetry::TelemetryBlock;
+
+/// Why a command goes to Slow; the wire's EscalationReason.
+pub const CACHE_MISS: u8 = 1;
+pub const ACL_EXPIRED: u8 = 2;
+pub const ROUTE_EXPIRED: u8 = 3;
+pub const DEDUPE_REQUIRED: u8 = 4;
+pub const TOKEN_REQUIRED: u8 = 5;
+pub const WARM_BANNED: u8 = 6;
+pub const COLD_ONLY: u8 = 7;
+pub const SYNC: u8 = 8;
+
+/// Reasons by number, as telemetry spells them.
+pub const REASONS: [&str; 9] = [
+    "unspecified",
+    "cache_miss",
+    "acl_expired",
+    "route_expired",
+    "dedupe_required",
+    "token_required",
+    "warm_banned",
+    "cold_only",
+    "sync",
+];
+
+/// How old an ACL entry may be: the wire's Profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    Critical,
+    Moderate,
+    Low,
+    Sync,
+}
+
+impl Profile {
+    /// A number that this version does not know is as strict as can be.
+    pub fn from_wire(number: u32) -> Self {
+        match number {
+            0 | 3 => Self::Low,
+            1 => Self::Critical,
+            2 => Self::Moderate,
+            _ => Self::Sync,
+        }
+    }
+
+    /// (fresh, stale) in nanoseconds.
+    fn phases(self) -> (i64, i64) {
+        const SECOND: i64 = 1_000_000_000;
+        match self {
+            Self::Critical => (2 * SECOND, 4 * SECOND),
+            Self::Moderate => (10 * SECOND, 20 * SECOND),
+            Self::Low => (30 * SECOND, 90 * SECOND),
+            Self::Sync => (0, 0),
+        }
+    }
+}
+
+/// Where commands of one name go.
+#[derive(Clone, Debug)]
+pub struct Route {
+    pub queue: u32,
+    pub topic: Arc<str>,
+    pub profile: Profile,
+    pub strict: bool,
+}
+
+/// How long routes are used; nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct RoutePhases {
+    pub fresh_ns: i64,
+    pub stale_ns: i64,
+}
+
+/// In which phase the entries were that a command relied on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Usage {
+    None,
+    Fresh,
+    Stale,
+    Expired,
+}
+
+enum Decision {
+    Send(Destination),
+    Escalate(u8),
+}
+
+/// Routes and ACLs as last read from the authority.
+#[derive(Debug, Default)]
+struct Directory {
+    strings: Interner,
+    routes: HashMap<[u32; 2], Route, RandomState>,
+    acls: HashMap<[u32; 3], u64, RandomState>,
+    read_mono_ns: Option<i64>,
+}
+
+impl Directory {
+    fn route_key(&self, target: &str, name: &str) -> Option<[u32; 2]> {
+        Some([self.strings.find(target)?, self.strings.find(name)?])
+    }
+
+    fn put_route(&mut self, target: &str, name: &str, route: Route) {
+        let key = [self.strings.hold(target), self.strings.hold(name)];
+        if self.routes.insert(key, route).is_some() {
+            self.release(&key);
+        }
+    }
+
+    fn drop_route(&mut self, target: &str, name: &str) {
+        if let Some(key) = self.route_key(target, name)
+            && self.routes.remove(&key).is_some()
+        {
+            self.release(&key);
+        }
+    }
+
+    fn allow(&mut self, source: &str, target: &str, name: &str, version: u64) {
+        let key = [self.strings.hold(source), self.strings.hold(target), self.strings.hold(name)];
+        if self.acls.insert(key, version).is_some() {
+            self.release(&key);
+        }
+    }
+
+    fn deny(&mut self, source: &str, target: &str, name: &str) {
+        if let (Some(source), Some([target, name])) =
+            (self.strings.find(source), self.route_key(target, name))
+            && self.acls.remove(&[source, target, name]).is_some()
+        {
+            self.release(&[source, target, name]);
+        }
+    }
+
+    fn release(&mut self, key: &[u32]) {
+        for at in key {
+            self.strings.release(*at);
+        }
+    }
+
+    /// The order of these questions is part of the promise: see the tests.
+    fn decide(
+        &self,
+        phases: &RoutePhases,
+        now_mono_ns: i64,
+        (source, target, name): (&str, &str, &str),
+    ) -> (Decision, Usage) {
+        let escalate = |reason, usage| (Decision::Escalate(reason), usage);
+        let Some(key) = self.route_key(target, name) else { return escalate(CACHE_MISS, Usage::None) };
+        let Some(route) = self.routes.get(&key) else { return escalate(CACHE_MISS, Usage::None) };
+        if route.profile == Profile::Sync {
+            return escalate(SYNC, Usage::None);
+        }
+        // Never read from the authority is as old as can be.
+        let age = self.read_mono_ns.map_or(i64::MAX, |read| now_mono_ns.saturating_sub(read).max(0));
+        if age >= phases.stale_ns {
+            return escalate(ROUTE_EXPIRED, Usage::Expired);
+        }
+        let (fresh, stale) = route.profile.phases();
+        if age >= stale {
+            return escalate(ACL_EXPIRED, Usage::Expired);
+        }
+        let allowed =
+            self.strings.find(source).is_some_and(|at| self.acls.contains_key(&[at, key[0], key[1]]));
+        if !allowed {
+            return escalate(CACHE_MISS, Usage::None);
+        }
+        let usage = if age >= fresh || age >= phases.fresh_ns { Usage::Stale } else { Usage::Fresh };
+        if route.strict {
+            return escalate(DEDUPE_REQUIRED, usage);
+        }
+        (Decision::Send(Destination { queue: route.queue, topic: Arc::clone(&route.topic) }), usage)
+    }
+}
+
+/// What has happened since start.
+#[derive(Debug, Default)]
+struct Counters {
+    dispatched: AtomicU64,
+    refused: AtomicU64,
+    escalated: [AtomicU64; REASONS.len()],
+    fresh: AtomicU64,
+    stale: AtomicU64,
+    expired: AtomicU64,
+}
+
+/// The directory with the rules for using it.
+#[derive(Debug)]
+pub struct Dispatch {
+    limits: Limits,
+    phases: RoutePhases,
+    directory: RwLock<Directory>,
+    counters: Counters,
+}
+
+/// What becomes of one batch.
+#[derive(Debug)]
+pub struct Plan {
+    /// One part per send, then one for the escalations.
+    pub ledger: Ledger,
+    pub budget_ms: u32,
+    pub sends: Vec<Send>,
+    pub escalated: usize,
+    /// Serialised `ArbitrationBatch.escalation` fields.
+    pub escalations: Vec<u8>,
+    pub frame_code: u8,
+    pub stale_used: bool,
+    /// One row per command that this service settles.
+    pub block: TelemetryBlock,
+}
+
+impl Dispatch {
+    pub fn new(limits: Limits, phases: RoutePhases) -> Self {
+        Self { limits, phases, directory: RwLock::default(), counters: Counters::default() }
+    }
+
+    pub fn put_route(&self, target: &str, name: &str, route: Route) {
+        self.write().put_route(target, name, route);
+    }
+
+    pub fn drop_route(&self, target: &str, name: &str) {
+        self.write().drop_route(target, name);
+    }
+
+    pub fn allow(&self, source: &str, target: &str, name: &str, version: u64) {
+        self.write().allow(source, target, name, version);
+    }
+
+    pub fn deny(&self, source: &str, target: &str, name: &str) {
+        self.write().deny(source, target, name);
+    }
+
+    /// Forgets everything, the time of reading included.
+    pub fn clear(&self) {
+        // The old entries are freed after the lock: a million of them would hold up every plan.
+        let forgotten = std::mem::take(&mut *self.write());
+        drop(forgotten);
+    }
+
+    /// The authority was read at this time; never moves back.
+    pub fn renewed(&self, read_mono_ns: i64) {
+        let mut directory = self.write();
+        directory.read_mono_ns = directory.read_mono_ns.max(Some(read_mono_ns));
+    }
+
+    /// Plans a Batch. Bad bytes become verdicts.
+    pub fn plan(&self, frame: &[u8], now_mono_ns: i64) -> Plan {
+        let mut docket = Docket::open_batch(frame, &self.limits, "fast");
+        let mut sends = Bundles::default();
+        let mut escalations = Bundles::default();
+        let mut stale_used = false;
+        let ways: Vec<Way> = {
+            let directory = self.read();
+            docket
+                .lanes
+                .iter()
+                .map(|lane| {
+                    let text = |bytes| std::str::from_utf8(bytes).unwrap_or_default();
+                    let key =
+                        (text(lane.source.of(frame)), text(lane.target.of(frame)), text(lane.name.of(frame)));
+                    let (decision, usage) = directory.decide(&self.phases, now_mono_ns, key);
+                    stale_used |= usage == Usage::Stale;
+                    self.count(&decision, usage, u64::from(lane.count));
+                    match decision {
+                        Decision::Send(destination) => Way::Send(sends.place(destination)),
+                        Decision::Escalate(reason) => Way::Escalate(escalations.place(reason)),
+                    }
+                })
+                .collect()
+        };
+        for (index, item) in (0..).zip(&docket.items) {
+            match ways.get(item.lane as usize) {
+                Some(Way::Send(at)) => sends.bundles[*at].1.add(index, item.run, item.raw),
+                Some(Way::Escalate(at)) => escalations.bundles[*at].1.add(index, item.run, item.raw),
+                None => {}
+            }
+        }
+        self.counters.refused.fetch_add(u64::from(docket.unreadable), Relaxed);
+        let mut ledger = docket.ledger();
+        let sends = write_sends(frame, &docket.runs, sends.bundles, &mut ledger);
+        let escalations = escalations.bundles;
+        let written = write_escalations(frame, &docket.runs, &escalations);
+        let escalated: Vec<u32> = escalations.into_iter().flat_map(|(_, bundle)| bundle.indices).collect();
+        if !escalated.is_empty() {
+            // Slow settles these and writes their rows.
+            let items = &docket.items;
+            docket.block.retain(|row| match items.get(row.index as usize) {
+                Some(item) if item.lane != UNREADABLE => {
+                    matches!(ways.get(item.lane as usize), Some(Way::Send(_)))
+                }
+                _ => true,
+            });
+        }
+        let count = escalated.len();
+        ledger.add_part(Part::of(escalated));
+        Plan {
+            ledger,
+            budget_ms: docket.header.budget_ms,
+            sends,
+            escalated: count,
+            escalations: written,
+            frame_code: docket.frame_code,
+            stale_used,
+            block: docket.block,
+        }
+    }
+
+    /// Names with what they counted, in a fixed order.
+    pub fn counters(&self) -> Vec<(String, u64)> {
+        let counters = &self.counters;
+        let mut told = vec![
+            ("dispatched".to_owned(), counters.dispatched.load(Relaxed)),
+            ("refused".to_owned(), counters.refused.load(Relaxed)),
+        ];
+        for (reason, count) in REASONS.iter().zip(&counters.escalated).skip(1) {
+            told.push((format!("escalated.{reason}"), count.load(Relaxed)));
+        }
+        told.push(("usage.fresh".to_owned(), counters.fresh.load(Relaxed)));
+        told.push(("usage.stale".to_owned(), counters.stale.load(Relaxed)));
+        told.push(("usage.expired".to_owned(), counters.expired.load(Relaxed)));
+        let directory = self.read();
+        told.push(("routes".to_owned(), directory.routes.len() as u64));
+        told.push(("acls".to_owned(), directory.acls.len() as u64));
+        told
+    }
+
+    fn count(&self, decision: &Decision, usage: Usage, commands: u64) {
+        let counters = &self.counters;
+        match decision {
+            Decision::Send(_) => counters.dispatched.fetch_add(commands, Relaxed),
+            Decision::Escalate(reason) => match counters.escalated.get(usize::from(*reason)) {
+                Some(counter) => counter.fetch_add(commands, Relaxed),
+                None => 0,
+            },
+        };
+        match usage {
+            Usage::None => 0,
+            Usage::Fresh => counters.fresh.fetch_add(commands, Relaxed),
+            Usage::Stale => counters.stale.fetch_add(commands, Relaxed),
+            Usage::Expired => counters.expired.fetch_add(commands, Relaxed),
+        };
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Directory> {
+        self.directory.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Directory> {
+        self.directory.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Which bundle a lane's commands go to.
+enum Way {
+    Send(usize),
+    Escalate(usize),
+}

@@ -1,0 +1,113 @@
+//! Opens what a consumer received, message by message.
+//!
+//! The mesh checked all of this on the way in; whatever does not parse here was damaged since, and is refused whole.
+
+use super::frames::{Command, Span, Walk, read_run};
+use super::wire::{Fields, Malformed, Value};
+
+/// Messages of one stored batch are numbered below this, so that `batch_id * 1024 + number` is unique.
+const MESSAGES_PER_BATCH: u64 = 1024;
+
+/// One message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Received<'a> {
+    pub msg_id: u64,
+    pub attempt: u32,
+    pub stored_unix_ns: i64,
+    pub source: &'a str,
+    pub admitted_unix_ns: i64,
+    pub id: &'a str,
+    pub timestamp: &'a str,
+    pub target: &'a str,
+    pub name: &'a str,
+    pub content_type: &'a str,
+    pub payload: &'a [u8],
+    pub traceparent: &'a str,
+}
+
+/// (boot epoch, messages) of a ReceiveResponse.
+pub fn open_parcels(response: &[u8]) -> Result<(u64, Vec<Received<'_>>), Malformed> {
+    let end = u32::try_from(response.len()).map_err(|_| Malformed)?;
+    let mut walk = Walk::new(response, Span { start: 0, end });
+    let mut boot_epoch = 0;
+    let mut messages = Vec::new();
+    let mut last = 0;
+    while let Some(placed) = walk.next()? {
+        let number = placed.field.number;
+        if number < last || (number == last && number != 2) {
+            return Err(Malformed);
+        }
+        last = number;
+        match (number, placed.field.value) {
+            (1, Value::Fixed64(epoch)) => boot_epoch = epoch,
+            (2, Value::Bytes(_)) => open_parcel(response, placed.body, &mut messages)?,
+            (3, Value::Varint(_)) => {}
+            _ => return Err(Malformed),
+        }
+    }
+    Ok((boot_epoch, messages))
+}
+
+fn open_parcel<'a>(
+    response: &'a [u8],
+    parcel: Span,
+    messages: &mut Vec<Received<'a>>,
+) -> Result<(), Malformed> {
+    let mut walk = Walk::new(response, parcel);
+    let (mut batch_id, mut number, mut last) = (0u64, 0u64, 0);
+    let mut common = Received::default();
+    while let Some(placed) = walk.next()? {
+        let field = &placed.field;
+        if field.number < last || (field.number == last && field.number != 5) {
+            return Err(Malformed);
+        }
+        last = field.number;
+        match field.number {
+            1 => batch_id = field.varint()?,
+            2 => number = field.varint()?,
+            3 => common.attempt = u32::try_from(field.varint()?).map_err(|_| Malformed)?,
+            4 => common.stored_unix_ns = field.varint()? as i64,
+            5 => {
+                field.bytes()?;
+                let (head, mut commands) = read_run(response, placed.body)?;
+                common.source = std::str::from_utf8(head.source.of(response)).map_err(|_| Malformed)?;
+                common.admitted_unix_ns = head.admitted_unix_ns;
+                while let Some(Command { body, .. }) = commands.next()? {
+                    if number >= MESSAGES_PER_BATCH {
+                        return Err(Malformed);
+                    }
+                    let base = batch_id.checked_mul(MESSAGES_PER_BATCH).ok_or(Malformed)?;
+                    messages
+                        .push(open_command(body.of(response), Received { msg_id: base + number, ..common })?);
+                    number += 1;
+                }
+            }
+            _ => return Err(Malformed),
+        }
+    }
+    Ok(())
+}
+
+fn open_command<'a>(command: &'a [u8], mut message: Received<'a>) -> Result<Received<'a>, Malformed> {
+    let mut fields = Fields::new(command);
+    let mut seen = 0u16;
+    while let Some(field) = fields.next()? {
+        if field.number > 11 || seen & (1 << field.number) != 0 {
+            return Err(Malformed);
+        }
+        seen |= 1 << field.number;
+        match field.number {
+            1 => message.id = field.text()?,
+            2 => message.timestamp = field.text()?,
+            7 => message.target = field.text()?,
+            8 => message.name = field.text()?,
+            9 => message.content_type = field.text()?,
+            10 => message.payload = field.bytes()?,
+            11 => message.traceparent = field.text()?,
+            _ => {
+                field.bytes()?;
+            }
+        }
+    }
+    Ok(message)
+}

@@ -1,0 +1,97 @@
+"""The Rust extension's typed face, and the only importer of `snavio._native`.
+
+Never runs on a library that was built from other sources than those beside it: a stale `.so` would go on
+judging commands by yesterday's rules while its tests are read as today's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+try:
+    from snavio._native import (
+        SOURCE_DIGEST,
+        Admission,
+        Arbitration,
+        Dispatch,
+        Judgement,
+        Ledger,
+        NonceSet,
+        Plan,
+        Reply,
+        Sending,
+        batch_header,
+        blake3_digest,
+        blake3_hex,
+        canonical_json,
+        ed25519_public_key,
+        ed25519_sign,
+        ed25519_verify,
+        format_timestamp,
+        hmac_sha256,
+        open_parcels,
+        parse_timestamp,
+        read_verdicts,
+        sign_command,
+        slice_runs,
+        uuid7,
+    )
+except ImportError as error:
+    # Absent, built for another machine, or so old that a name is missing.
+    raise ImportError("The native library is missing or cannot be loaded: run `make build`.") from error
+
+__all__ = [
+    "SOURCE_DIGEST",
+    "Admission",
+    "Arbitration",
+    "Dispatch",
+    "Judgement",
+    "Ledger",
+    "NonceSet",
+    "Plan",
+    "Reply",
+    "Sending",
+    "batch_header",
+    "blake3_digest",
+    "blake3_hex",
+    "canonical_json",
+    "ed25519_public_key",
+    "ed25519_sign",
+    "ed25519_verify",
+    "format_timestamp",
+    "hmac_sha256",
+    "open_parcels",
+    "parse_timestamp",
+    "read_verdicts",
+    "sign_command",
+    "slice_runs",
+    "uuid7",
+]
+
+
+def _digest_of_sources(crate: Path) -> str:
+    """What `native/build.rs` bakes into the library; keep the two in step."""
+    found = [crate / "Cargo.toml", crate / "Cargo.lock", *(crate / "src").rglob("*.rs")]
+    named = sorted((path.relative_to(crate).as_posix(), path) for path in found if path.is_file())
+    digest = hashlib.sha256()
+    for name, path in named:
+        body = path.read_bytes()
+        digest.update(name.encode() + b"\0" + len(body).to_bytes(8, "little"))
+        digest.update(body)
+    return digest.hexdigest()
+
+
+def _refuse_stale_library(root: Path, *, built_from: str) -> None:
+    """ImportError when the sources under `root` are not those that the library was built from.
+
+    An installed wheel has no sources beside it, and then there is nothing to compare.
+    """
+    crate = root / "native"
+    if (crate / "Cargo.toml").is_file() and _digest_of_sources(crate) != built_from:
+        raise ImportError(
+            "The native library was built from other sources than those in native/: run `make build`."
+        )
+
+
+_refuse_stale_library(Path(__file__).resolve().parent.parent, built_from=SOURCE_DIGEST)

@@ -1,0 +1,100 @@
+"""Who may import whom. The tables are the architecture; the rest reads imports and looks them up."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import services
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Beside itself, each layer may import these of ours and nothing else. Modules without a row (configuration,
+# wiring, the CLI) are outermost in the library: they may import all of it.
+BASE = ["snavio.errors", "snavio.clock"]
+WIRE = ["snavio.native", "snavio.v1"]
+LAYERS = {
+    "snavio.errors": [],
+    "snavio.clock": [],
+    "snavio.v1": [],
+    "snavio.native": ["snavio._native"],
+    "snavio.domain": [*BASE],
+    "snavio.ports": [*BASE, "snavio.domain"],
+    "snavio.transport": [*BASE, *WIRE, "snavio.domain"],
+    "snavio.adapters": [*BASE, *WIRE, "snavio.domain", "snavio.ports", "snavio.transport"],
+    "snavio.sdk": [*BASE, *WIRE, "snavio.domain", "snavio.transport"],
+}
+
+
+def within(module: str, *packages: str) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+def allowed(importer: str, imported: str) -> bool:
+    """Whether module `importer` may import `imported`."""
+    if within(importer, "spark"):
+        return within(imported, "spark", "pyspark") or imported.partition(".")[0] in sys.stdlib_module_names
+    if within(imported, "spark"):
+        return False
+    if within(imported, "services"):  # Its own package and no other; the library, none.
+        return within(imported, ".".join(importer.split(".")[:2])) and within(importer, "services")
+    if within(imported, "snavio._native"):
+        return importer == "snavio.native"
+    layer = next((layer for layer in LAYERS if within(importer, layer)), None)
+    return layer is None or not within(imported, "snavio") or within(imported, layer, *LAYERS[layer])
+
+
+def imports(source: str, module: str, *, is_package: bool) -> Iterator[str]:
+    """Full names of what a module imports, wherever in its text the import stands."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parents = (
+                module.split(".")[: len(module.split(".")) - node.level + is_package] if node.level else []
+            )
+            base = ".".join([*parents, *([node.module] if node.module else [])])
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def test_imports_look_inward_only() -> None:
+    faults = []
+    for package in ("snavio", "services", "spark"):
+        for file in sorted((ROOT / package).rglob("*.py")):
+            name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+            if within(name, "snavio.v1"):
+                continue  # Generated.
+            found = imports(file.read_text(), name, is_package=file.stem == "__init__")
+            faults += [f"{name} imports {imported}" for imported in found if not allowed(name, imported)]
+    assert faults == []
+
+
+@pytest.mark.parametrize(
+    ("importer", "line"),
+    [
+        ("snavio.domain.acl", "from snavio.ports import queue"),
+        ("snavio.domain.acl", "from ..transport import server"),
+        ("snavio.ports.queue", "import snavio.adapters.embedded"),
+        ("snavio.adapters.redis.nonces", "from snavio import wiring"),
+        ("snavio.transport.server", "from snavio.ports import queue"),
+        ("snavio.sdk.producer", "from snavio.adapters import redis"),
+        ("snavio.config", "from services.shield import settings"),
+        ("snavio.cli.up", "import spark.session"),
+        ("snavio.wiring", "def late():\n    from snavio._native import uuid7"),
+        ("services.shield.app", "from services.fast import dispatch"),
+        ("services.shield.app", "from services import fast"),
+        ("services.shield.app", "from snavio import _native"),
+        ("services.relay.app", "import spark"),
+        ("spark.jobs.detect_abuse", "from snavio.domain import verdict"),
+        ("spark.jobs.detect_abuse", "import grpc"),
+    ],
+)
+def test_an_outward_import_is_noticed(importer: str, line: str) -> None:
+    assert not all(allowed(importer, imported) for imported in imports(line, importer, is_package=False))
+
+
+def test_services_was_imported_from_this_tree() -> None:
+    # A foreign top-level package of that name in site-packages would shadow ours.
+    assert Path(services.__file__ or "").resolve().parent == ROOT / "services"
