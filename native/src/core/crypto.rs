@@ -46,16 +46,17 @@ pub fn ed25519_sign(seed: &[u8], message: &[u8]) -> Result<[u8; 64], BadSeed> {
 /// Small-order keys and points, S ≥ L and encodings that are not canonical are refused: each of them lets
 /// one signature stand for several messages, or one message carry several valid signatures.
 pub fn ed25519_verify(public_key: &[u8], message: &[u8], signature: &[u8]) -> bool {
-    let (Ok(key_bytes), Ok(signature)) =
-        (<&[u8; 32]>::try_from(public_key), Signature::from_slice(signature))
-    else {
+    let (Some(key), Ok(signature)) = (verifying_key(public_key), Signature::from_slice(signature)) else {
         return false;
     };
-    let Ok(key) = VerifyingKey::from_bytes(key_bytes) else {
-        return false;
-    };
-    // Decompression takes y ≥ p as well, so one key would have two names.
-    key.to_edwards().compress().as_bytes() == key_bytes && key.verify_strict(message, &signature).is_ok()
+    key.verify_strict(message, &signature).is_ok()
+}
+
+fn verifying_key(bytes: &[u8]) -> Option<VerifyingKey> {
+    let bytes = <&[u8; 32]>::try_from(bytes).ok()?;
+    let key = VerifyingKey::from_bytes(bytes).ok()?;
+    // Decompression takes y ≥ p as well, so that one key would have two names.
+    (key.to_edwards().compress().as_bytes() == bytes && !key.is_weak()).then_some(key)
 }
 
 /// BLAKE3, 32 bytes.
@@ -176,6 +177,28 @@ pub fn uuid_text(id: &[u8; 16]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_of_large_order_is_refused_under_its_second_name() {
+        // y = 3 and y = 3 + p are the same point to the curve library.
+        let mut name = [0; 32];
+        name[0] = 3;
+        let mut second_name = [0xff; 32];
+        (second_name[0], second_name[31]) = (0xf0, 0x7f);
+        assert!(verifying_key(&name).is_some());
+        assert!(VerifyingKey::from_bytes(&second_name).is_ok());
+        assert!(verifying_key(&second_name).is_none());
+    }
+
+    #[test]
+    fn keys_of_small_order_are_refused() {
+        let mut identity = [0; 32];
+        identity[0] = 1;
+        for key in [identity, [0; 32]] {
+            assert!(VerifyingKey::from_bytes(&key).is_ok());
+            assert!(verifying_key(&key).is_none());
+        }
+    }
 
     fn zeros(pool: &mut [u8]) -> Result<(), ()> {
         pool.fill(0);

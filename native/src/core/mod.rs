@@ -22,7 +22,7 @@ pub mod sending;
 pub mod telemetry;
 pub mod verdict;
 
-// native-a3: canonical form, signatures, ids.
+// Canonical form, signatures, ids.
 pub mod canonical;
 pub mod crypto;
 

@@ -17,7 +17,6 @@ mod dispatch;
 mod ledger;
 mod mailbox;
 
-// native-a3
 mod crypto;
 
 #[pymodule]
@@ -31,7 +30,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     arbitration::register(module)?;
     mailbox::register(module)?;
 
-    // native-a3
     crypto::register(module)?;
 
     Ok(())
