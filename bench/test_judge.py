@@ -146,7 +146,7 @@ def test_judge_of_a_thousand_commands(benchmark: BenchmarkFixture, producers: Pr
     def judge(batch: Traffic) -> native.Judgement:
         return shield.judge(batch.frame, source=batch.source, cert_serial="0a1b", now_unix_ns=NOW)
 
-    judgement = benchmark.pedantic(judge, setup=fresh, rounds=60, warmup_rounds=3)
+    judgement = benchmark.pedantic(judge, setup=fresh, rounds=60, warmup_rounds=3)  # type: ignore[no-untyped-call]
     assert judgement.accepted == BATCH
 
 
@@ -160,4 +160,5 @@ def test_judge_of_a_thousand_forgeries(benchmark: BenchmarkFixture, producers: P
     def judge() -> native.Judgement:
         return shield.judge(forged.frame, source=forged.source, cert_serial="0a1b", now_unix_ns=NOW)
 
-    assert benchmark.pedantic(judge, rounds=60, warmup_rounds=3).accepted == 0
+    judgement = benchmark.pedantic(judge, rounds=60, warmup_rounds=3)  # type: ignore[no-untyped-call]
+    assert judgement.accepted == 0

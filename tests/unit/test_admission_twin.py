@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +19,7 @@ KEYS = {
     ],
     "globex/mailer": [twin.TwinKey("hmac-v2", b"4" * 64), twin.TwinKey("hmac-v9", b"5" * 65)],
 }
-LIMITS = {
+LIMITS: dict[str, int] = {
     "window_ms": 60_000,
     "nonce_capacity": 40,
     "nonce_share_per_source": 25,
@@ -34,7 +32,7 @@ EXAMPLES = 120
 
 def admissions() -> tuple[native.Admission, twin.TwinAdmission]:
     real = native.Admission(audience=AUDIENCE, **LIMITS)
-    plain = twin.TwinAdmission(AUDIENCE, **LIMITS)
+    plain = twin.TwinAdmission(AUDIENCE, **LIMITS)  # type: ignore[arg-type]
     for source, keys in KEYS.items():
         plain.keysets[source] = keys
         rows = [
@@ -127,9 +125,9 @@ odd_values = {
 
 
 @st.composite
-def commands(draw: Callable[..., object]) -> bytes:
+def commands(draw: st.DrawFn) -> bytes:
     """From good, over good but for one field, to bytes that were once a command."""
-    fields = dict(draw(good_fields))  # type: ignore[call-overload]
+    fields = dict(draw(good_fields))
     secret = draw(secrets)
     kind = draw(st.integers(0, 9))
     if kind <= 3:
@@ -158,9 +156,9 @@ def commands(draw: Callable[..., object]) -> bytes:
 
 
 @st.composite
-def frames(draw: Callable[..., object]) -> bytes:
+def frames(draw: st.DrawFn) -> bytes:
     """Mostly batches; sometimes what no producer would send."""
-    batch = list(draw(st.lists(commands(), max_size=13)))  # type: ignore[call-overload]
+    batch = list(draw(st.lists(commands(), max_size=13)))
     for _ in range(draw(st.integers(0, 2)) if batch else 0):
         batch.append(draw(st.sampled_from(batch)))
     frame = twin.submission(
