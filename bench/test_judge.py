@@ -27,8 +27,8 @@ SOURCES = [f"tenant-{number % 40}/service-{number}" for number in range(1000)]
 BATCH = 1000
 TWIN_BATCH = 50
 ENCODED_BYTES = 400
-REPEATS = 9
-BATCHES_PER_REPEAT = 6
+REPEATS = 15
+BATCHES_PER_REPEAT = 4
 CEILING_US = 1.0
 RATIO = 5.0
 
@@ -59,8 +59,8 @@ class Producers:
             key_version="hmac-v2",
             audience=AUDIENCE,
             command_id=f"0190a5b2-7c00-7000-8000-{self.sent:012x}",
-            # Spread over two seconds, as commands of a live stream are.
-            timestamp_unix_ns=NOW - self.randomness.randrange(2 * twin.NS),
+            # 4 us apart, as in a stream of 250k/s: a batch lies in one second or two.
+            timestamp_unix_ns=NOW - 2 * twin.NS + self.sent * 4000,
             target="discord-bot",
             name="delete-user",
             payload=self.randomness.randbytes(self.payload_bytes),

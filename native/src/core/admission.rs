@@ -332,10 +332,11 @@ impl<'a> Frame<'a> {
 
     fn read_fields(&mut self, submission: &'a [u8], limits: &Limits) -> Result<(), u8> {
         let mut headed = false;
-        let mut fields = Fields::new(submission);
-        while let Some(field) = fields.next().map_err(|Malformed| verdict::MALFORMED)? {
-            let body = field.bytes().map_err(|Malformed| verdict::MALFORMED)?;
-            match field.number {
+        let mut rest = submission;
+        while !rest.is_empty() {
+            let (number, body, after) = command::split_field(rest).map_err(|Malformed| verdict::MALFORMED)?;
+            rest = after;
+            match number {
                 2 if !headed => {
                     headed = true;
                     self.read_header(body).map_err(|Malformed| verdict::MALFORMED)?;
