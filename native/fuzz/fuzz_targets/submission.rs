@@ -48,7 +48,8 @@ fuzz_target!(|submission: &[u8]| {
     assert_eq!(first.refused.len(), codes.len() - open);
     assert!(first.frame_code == 0 || codes.is_empty());
 
-    let commands = forwarded(&first.runs);
+    let runs = first.runs.to_vec();
+    let commands = forwarded(&runs);
     assert_eq!(commands.len(), first.accepted);
     for command in &commands {
         assert!(submission.windows(command.len()).any(|window| window == *command));

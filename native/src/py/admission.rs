@@ -164,12 +164,16 @@ struct Judgement {
 }
 
 impl Judgement {
-    fn wrap(py: Python<'_>, judged: Judged) -> PyResult<Self> {
+    fn wrap(py: Python<'_>, judged: Judged<'_>) -> PyResult<Self> {
+        let runs = PyBytes::new_with(py, judged.runs.len(), |out| {
+            judged.runs.write(out);
+            Ok(())
+        })?;
         Ok(Self {
             ledger: Ledger::wrap(py, judged.ledger)?,
             budget_ms: judged.budget_ms,
             accepted: judged.accepted,
-            runs: PyBytes::new(py, &judged.runs).unbind(),
+            runs: runs.unbind(),
             frame_code: judged.frame_code,
             refused: judged.refused,
         })
