@@ -20,6 +20,8 @@ pub mod ledger;
 pub mod parcels;
 pub mod sending;
 pub mod telemetry;
+#[cfg(test)]
+mod testing;
 pub mod verdict;
 
 // Canonical form, signatures, ids.
