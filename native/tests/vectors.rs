@@ -1,12 +1,13 @@
 //! The published command vectors, which Python checks as well.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use _native::core::admission::{Admission, Limits};
+use _native::core::admission::Admission;
 use _native::core::command::Command;
 use _native::core::keys::{Key, KeySet};
 use _native::core::nonces::NonceSet;
 use _native::core::runs::Caller;
 use _native::core::signing::{MacKey, write_signed_text};
+use _native::core::submission::Limits;
 use _native::core::verdict;
 use serde_json::Value;
 

@@ -2,10 +2,11 @@
 //! and the same bytes again are never let in a second time.
 #![no_main]
 
-use _native::core::admission::{Admission, Limits};
+use _native::core::admission::Admission;
 use _native::core::keys::{Key, KeySet};
 use _native::core::nonces::NonceSet;
 use _native::core::runs::Caller;
+use _native::core::submission::Limits;
 use _native::core::verdict;
 use _native::core::wire::Fields;
 use libfuzzer_sys::fuzz_target;

@@ -13,18 +13,11 @@ use super::keys::KeySet;
 use super::ledger::{Ledger, Part, Refusal};
 use super::nonces::{Claim, Nonce, NonceSet};
 use super::runs::{Caller, Passed, Runs};
+use super::submission::{Frame, Limits};
 use super::telemetry::{Row, TelemetryBlock, uuid_bytes};
 use super::timestamp;
 use super::verdict;
-use super::wire::{Fields, Malformed};
-
-/// What a producer may send at once.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    pub max_batch_bytes: usize,
-    pub max_batch_commands: usize,
-    pub max_payload_bytes: usize,
-}
+use super::wire::Malformed;
 
 /// What is known about a source.
 #[derive(Clone)]
@@ -309,73 +302,6 @@ impl From<u8> for Fault {
 fn describe_skew(skew_ms: i64) -> String {
     let side = if skew_ms < 0 { "behind" } else { "ahead" };
     format!("{} ms {side}", skew_ms.unsigned_abs())
-}
-
-/// A Submission, opened: where its commands are.
-#[derive(Default)]
-struct Frame<'a> {
-    batch_seq: u64,
-    budget_ms: u32,
-    commands: Vec<&'a [u8]>,
-}
-
-impl<'a> Frame<'a> {
-    /// Keeps what was read when it fails, so that the refusal can name the batch.
-    fn read(&mut self, submission: &'a [u8], limits: &Limits) -> Result<(), u8> {
-        if submission.len() <= limits.max_batch_bytes {
-            return self.read_fields(submission, limits);
-        }
-        // Producers write the header first; nothing else of an oversized frame is looked at.
-        if let Ok(Some(field)) = Fields::new(submission).next()
-            && field.number == 2
-            && let Ok(header) = field.bytes()
-        {
-            self.read_header(header).unwrap_or_default();
-        }
-        Err(verdict::OVERSIZED)
-    }
-
-    fn read_fields(&mut self, submission: &'a [u8], limits: &Limits) -> Result<(), u8> {
-        let mut headed = false;
-        let mut rest = submission;
-        while !rest.is_empty() {
-            let (number, body, after) = command::split_field(rest).map_err(|Malformed| verdict::MALFORMED)?;
-            rest = after;
-            match number {
-                2 if !headed => {
-                    headed = true;
-                    self.read_header(body).map_err(|Malformed| verdict::MALFORMED)?;
-                }
-                3 if self.commands.len() >= limits.max_batch_commands => return Err(verdict::OVERSIZED),
-                3 => {
-                    if self.commands.is_empty() {
-                        let likely = submission.len() / (body.len() + 3) + 1;
-                        self.commands.reserve_exact(likely.min(limits.max_batch_commands));
-                    }
-                    self.commands.push(body);
-                }
-                _ => return Err(verdict::MALFORMED),
-            }
-        }
-        Ok(())
-    }
-
-    fn read_header(&mut self, header: &[u8]) -> Result<(), Malformed> {
-        let mut fields = Fields::new(header);
-        let mut seen = 0u32;
-        while let Some(field) = fields.next()? {
-            let number = field.varint()?;
-            if field.number > 2 || seen & (1 << field.number) != 0 {
-                return Err(Malformed);
-            }
-            seen |= 1 << field.number;
-            match field.number {
-                1 => self.batch_seq = number,
-                _ => self.budget_ms = u32::try_from(number).map_err(|_| Malformed)?,
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Where the refused of one batch are written down.

@@ -6,6 +6,7 @@ pub mod keys;
 pub mod nonces;
 pub mod runs;
 pub mod signing;
+pub mod submission;
 pub mod timestamp;
 
 // native-a2: decisions about whole batches.

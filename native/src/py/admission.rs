@@ -9,12 +9,13 @@ use zeroize::Zeroizing;
 
 use super::ledger::Ledger;
 use super::lock;
-use crate::core::admission::{Admission as CoreAdmission, Judged, Limits};
+use crate::core::admission::{Admission as CoreAdmission, Judged};
 use crate::core::command::Command;
 use crate::core::keys::{BadKey, Key, KeySet, SHORTEST_SECRET};
 use crate::core::nonces::{Claim, Nonce, NonceSet as CoreNonceSet};
 use crate::core::runs::Caller;
 use crate::core::signing::{self, MacKey};
+use crate::core::submission::Limits;
 use crate::core::telemetry::TelemetryBlock;
 use crate::core::{timestamp, verdict};
 
