@@ -12,19 +12,12 @@ use super::command::{self, Command};
 use super::keys::KeySet;
 use super::ledger::{Ledger, Part, Refusal};
 use super::nonces::{Claim, Nonce, NonceSet};
-use super::runs::{Caller, write_runs};
+use super::runs::{Caller, Passed, Runs};
+use super::submission::{Frame, Limits};
 use super::telemetry::{Row, TelemetryBlock, uuid_bytes};
 use super::timestamp;
 use super::verdict;
-use super::wire::{Fields, Malformed};
-
-/// What a producer may send at once.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    pub max_batch_bytes: usize,
-    pub max_batch_commands: usize,
-    pub max_payload_bytes: usize,
-}
+use super::wire::Malformed;
 
 /// What is known about a source.
 #[derive(Clone)]
@@ -40,11 +33,11 @@ impl Default for Standing {
 }
 
 /// What became of a batch at Shield.
-pub struct Judged {
+pub struct Judged<'a> {
     pub ledger: Ledger,
     pub budget_ms: u32,
     pub accepted: usize,
-    pub runs: Vec<u8>,
+    pub runs: Runs<'a>,
     /// 0, or why the frame as a whole was refused.
     pub frame_code: u8,
     /// One row per refused command.
@@ -66,13 +59,6 @@ pub struct Admission {
 
 /// Verdicts are below this.
 const COUNTED: usize = 128;
-
-/// A command that its HMAC vouches for.
-pub(super) struct Passed {
-    pub index: u32,
-    /// Position of its key in the key set.
-    pub key: u32,
-}
 
 impl Admission {
     /// `None` when the audience is not one that a command could name.
@@ -121,7 +107,7 @@ impl Admission {
     }
 
     /// Judges a serialised Submission.
-    pub fn judge(&self, submission: &[u8], caller: Caller<'_>, now_unix_ns: i64) -> Judged {
+    pub fn judge<'a>(&self, submission: &'a [u8], caller: Caller<'_>, now_unix_ns: i64) -> Judged<'a> {
         let mut frame = Frame::default();
         match frame.read(submission, &self.limits) {
             Ok(()) => self.judge_commands(&frame, caller, now_unix_ns),
@@ -130,7 +116,13 @@ impl Admission {
     }
 
     /// Judges one serialised Command as a batch of its own.
-    pub fn judge_one(&self, command: &[u8], caller: Caller<'_>, now_unix_ns: i64, budget_ms: u32) -> Judged {
+    pub fn judge_one<'a>(
+        &self,
+        command: &'a [u8],
+        caller: Caller<'_>,
+        now_unix_ns: i64,
+        budget_ms: u32,
+    ) -> Judged<'a> {
         let frame = Frame { batch_seq: 0, budget_ms, commands: vec![command] };
         if command.len() > self.limits.max_batch_bytes {
             return self.refuse_frame(&frame, verdict::OVERSIZED);
@@ -138,30 +130,30 @@ impl Admission {
         self.judge_commands(&frame, caller, now_unix_ns)
     }
 
-    fn refuse_frame(&self, frame: &Frame<'_>, code: u8) -> Judged {
+    fn refuse_frame<'a>(&self, frame: &Frame<'a>, code: u8) -> Judged<'a> {
         self.refused_frames.fetch_add(1, Ordering::Relaxed);
         Judged {
             ledger: Ledger::refused_frame(frame.batch_seq, code),
             budget_ms: frame.budget_ms,
             accepted: 0,
-            runs: Vec::new(),
+            runs: Runs::none(),
             frame_code: code,
             refused: TelemetryBlock::new("shield", 0),
         }
     }
 
-    fn judge_commands(&self, frame: &Frame<'_>, caller: Caller<'_>, now_unix_ns: i64) -> Judged {
+    fn judge_commands<'a>(&self, frame: &Frame<'a>, caller: Caller<'_>, now_unix_ns: i64) -> Judged<'a> {
         let now_unix_ns = self.latest_unix_ns.fetch_max(now_unix_ns, Ordering::AcqRel).max(now_unix_ns);
         let standing = self.standing(caller.source);
         let count = frame.commands.len();
         let mut bench = Bench::new(frame, caller);
-        let mut passed: Vec<Passed> = Vec::with_capacity(count);
+        let mut passed: Vec<Passed<'a>> = Vec::with_capacity(count);
         let mut nonces: Vec<Nonce> = Vec::with_capacity(count);
         let mut scratch = Vec::new();
         for (index, bytes) in frame.commands.iter().enumerate() {
             match self.vouch(bytes, &standing, now_unix_ns, &mut scratch) {
                 Ok((key, nonce)) => {
-                    passed.push(Passed { index: index as u32, key: key as u32 });
+                    passed.push(Passed { bytes, index: index as u32, key: key as u32 });
                     nonces.push(nonce);
                 }
                 Err(Fault { code, skew_ms }) => {
@@ -187,7 +179,7 @@ impl Admission {
         Judged {
             budget_ms: frame.budget_ms,
             accepted: passed.len(),
-            runs: write_runs(&frame.commands, &passed, &standing.keys, caller, now_unix_ns),
+            runs: Runs::new(passed, &standing.keys, caller, now_unix_ns),
             frame_code: verdict::UNDECIDED,
             ledger: bench.ledger,
             refused: bench.rows,
@@ -227,7 +219,13 @@ impl Admission {
     }
 
     /// Lets every command through once; what was seen before leaves `passed`.
-    fn claim(&self, passed: &mut Vec<Passed>, nonces: &[Nonce], bench: &mut Bench<'_, '_>, now_unix_ns: i64) {
+    fn claim(
+        &self,
+        passed: &mut Vec<Passed<'_>>,
+        nonces: &[Nonce],
+        bench: &mut Bench<'_, '_>,
+        now_unix_ns: i64,
+    ) {
         let mut refused: Vec<(usize, u8)> = Vec::new();
         let room_in_ms = {
             let mut table = self.nonces();
@@ -304,72 +302,6 @@ impl From<u8> for Fault {
 fn describe_skew(skew_ms: i64) -> String {
     let side = if skew_ms < 0 { "behind" } else { "ahead" };
     format!("{} ms {side}", skew_ms.unsigned_abs())
-}
-
-/// A Submission, opened: where its commands are.
-#[derive(Default)]
-struct Frame<'a> {
-    batch_seq: u64,
-    budget_ms: u32,
-    commands: Vec<&'a [u8]>,
-}
-
-impl<'a> Frame<'a> {
-    /// Keeps what was read when it fails, so that the refusal can name the batch.
-    fn read(&mut self, submission: &'a [u8], limits: &Limits) -> Result<(), u8> {
-        if submission.len() <= limits.max_batch_bytes {
-            return self.read_fields(submission, limits);
-        }
-        // Producers write the header first; nothing else of an oversized frame is looked at.
-        if let Ok(Some(field)) = Fields::new(submission).next()
-            && field.number == 2
-            && let Ok(header) = field.bytes()
-        {
-            self.read_header(header).unwrap_or_default();
-        }
-        Err(verdict::OVERSIZED)
-    }
-
-    fn read_fields(&mut self, submission: &'a [u8], limits: &Limits) -> Result<(), u8> {
-        let mut headed = false;
-        let mut fields = Fields::new(submission);
-        while let Some(field) = fields.next().map_err(|Malformed| verdict::MALFORMED)? {
-            let body = field.bytes().map_err(|Malformed| verdict::MALFORMED)?;
-            match field.number {
-                2 if !headed => {
-                    headed = true;
-                    self.read_header(body).map_err(|Malformed| verdict::MALFORMED)?;
-                }
-                3 if self.commands.len() >= limits.max_batch_commands => return Err(verdict::OVERSIZED),
-                3 => {
-                    if self.commands.is_empty() {
-                        let likely = submission.len() / (body.len() + 3) + 1;
-                        self.commands.reserve_exact(likely.min(limits.max_batch_commands));
-                    }
-                    self.commands.push(body);
-                }
-                _ => return Err(verdict::MALFORMED),
-            }
-        }
-        Ok(())
-    }
-
-    fn read_header(&mut self, header: &[u8]) -> Result<(), Malformed> {
-        let mut fields = Fields::new(header);
-        let mut seen = 0u32;
-        while let Some(field) = fields.next()? {
-            let number = field.varint()?;
-            if field.number > 2 || seen & (1 << field.number) != 0 {
-                return Err(Malformed);
-            }
-            seen |= 1 << field.number;
-            match field.number {
-                1 => self.batch_seq = number,
-                _ => self.budget_ms = u32::try_from(number).map_err(|_| Malformed)?,
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Where the refused of one batch are written down.

@@ -120,3 +120,45 @@ impl Arbitration {
         self.docket.block.write_as(settled_unix_ns, |row| ledger.code(row.index as usize))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::dispatch::{Dispatch, RoutePhases};
+    use super::super::testing::{batch, command, mangled};
+    use super::super::verdict::{ACL_DENY, MALFORMED};
+    use super::*;
+
+    fn escalations() -> Vec<u8> {
+        let frame = batch(&[
+            ("acme/shop", vec![command("bot", "say"), vec![0xff], command("bot", "go")]),
+            ("globex/shop", vec![command("bot", "say"), command("bot", "say")]),
+        ]);
+        Dispatch::new(Limits::MESH, RoutePhases { fresh_ns: 1, stale_ns: 2 }).plan(&frame, 0).escalations
+    }
+
+    #[test]
+    fn only_approved_and_undecided_commands_go_on() {
+        let (mut arbitration, mut ledger) = Arbitration::open(&escalations(), &Limits::MESH);
+        let names: Vec<_> = arbitration.keys().iter().map(|key| (key.0, key.2)).collect();
+        assert_eq!(names, [("acme/shop", "say"), ("acme/shop", "go"), ("globex/shop", "say")]);
+        assert!(arbitration.refuse(&mut ledger, 0, ACL_DENY, 0, "").is_ok());
+        let approved = [(2, 0, "acme/bot".to_owned()), (0, 0, "acme/bot".to_owned())];
+        let sends = arbitration.dispatch(&mut ledger, &approved).unwrap();
+        assert_eq!(sends.iter().map(|send| send.count).collect::<Vec<_>>(), [2]);
+        assert_eq!(arbitration.dispatch(&mut ledger, &[]), Err(Misuse("dispatched before")));
+        assert_eq!(ledger.codes(), [ACL_DENY, 0, 0, 0]);
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic() {
+        for frame in mangled(&escalations()) {
+            let (mut arbitration, mut ledger) = Arbitration::open(&frame, &Limits::MESH);
+            let keys = arbitration.keys().len();
+            let approved: Vec<_> = (0..keys).map(|key| (key, 0, "a/b".to_owned())).collect();
+            let sent: usize =
+                arbitration.dispatch(&mut ledger, &approved).unwrap().iter().map(|send| send.count).sum();
+            let refused = ledger.codes().iter().filter(|code| **code == MALFORMED).count();
+            assert_eq!(sent + refused, ledger.count());
+        }
+    }
+}

@@ -107,16 +107,17 @@ impl<'a> Command<'a> {
     pub fn parse(input: &'a [u8]) -> Result<Self, Malformed> {
         let mut slots: [&'a [u8]; LAST_FIELD + 1] = [&[]; LAST_FIELD + 1];
         let mut seen = 0u32;
-        let mut fields = Fields::new(input);
-        while let Some(field) = fields.next()? {
-            let number = field.number as usize;
-            let slot = slots.get_mut(number).ok_or(Malformed)?;
+        let mut rest = input;
+        while !rest.is_empty() {
+            let (number, body, after) = split_field(rest)?;
+            let number = number as usize;
             // Two copies of a field: parsers differ on which of them counts.
-            if seen & (1 << number) != 0 {
+            if number == 0 || number > LAST_FIELD || seen & (1 << number) != 0 {
                 return Err(Malformed);
             }
             seen |= 1 << number;
-            *slot = field.bytes()?;
+            slots[number] = body;
+            rest = after;
         }
         Ok(Self {
             id: slots[ID],
@@ -200,6 +201,31 @@ impl<'a> Command<'a> {
         .iter()
         .all(|text| std::str::from_utf8(text).is_ok())
     }
+}
+
+/// The first field's number and body, and what follows it. All fields here are length-delimited.
+#[inline]
+pub(super) fn split_field(input: &[u8]) -> Result<(u32, &[u8], &[u8]), Malformed> {
+    // Nearly every field has its tag in one byte and its length in one or two: no need to walk varints.
+    let (tag, length, tail) = match input {
+        [tag, length, tail @ ..] if *length < 0x80 => (*tag, usize::from(*length), tail),
+        [tag, low, high @ 1..0x80, tail @ ..] => {
+            (*tag, usize::from(low & 0x7f) | usize::from(*high) << 7, tail)
+        }
+        _ => return split_any_field(input),
+    };
+    if tag & 0x87 != 2 {
+        return split_any_field(input);
+    }
+    let (body, after) = tail.split_at_checked(length).ok_or(Malformed)?;
+    Ok((u32::from(tag >> 3), body, after))
+}
+
+#[cold]
+fn split_any_field(input: &[u8]) -> Result<(u32, &[u8], &[u8]), Malformed> {
+    let field = Fields::new(input).next()?.ok_or(Malformed)?;
+    let after = input.get(field.raw.len()..).ok_or(Malformed)?;
+    Ok((field.number, field.bytes()?, after))
 }
 
 #[inline]
@@ -331,6 +357,25 @@ mod tests {
             b"00-4bf92f3577b34da6a3ce929d0e0e4736_00f067aa0ba902b7-01",
         ] {
             assert!(!is_traceparent(bad));
+        }
+    }
+
+    #[test]
+    fn short_and_long_ways_through_a_field_agree() {
+        let mut inputs: Vec<Vec<u8>> = Vec::new();
+        for tag in 0..=255u8 {
+            for length in [0u8, 1, 2, 0x7f, 0x80, 0x81, 0xff] {
+                for next in [0u8, 1, 2, 0x7f, 0x80, 0xff] {
+                    inputs.push([&[tag, length, next][..], &[7; 300]].concat());
+                    inputs.push(vec![tag, length, next]);
+                    inputs.push(vec![tag, length]);
+                }
+            }
+            inputs.push(vec![tag]);
+        }
+        for input in inputs {
+            let short = split_field(&input).ok().filter(|(number, ..)| *number != 0);
+            assert_eq!(short, split_any_field(&input).ok(), "{:?}", &input[..input.len().min(4)]);
         }
     }
 

@@ -368,3 +368,98 @@ enum Way {
     Send(usize),
     Escalate(usize),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::ledger::Reply;
+    use super::super::testing::{batch, command, mangled};
+    use super::super::verdict::{DELIVERED, MALFORMED, OVERSIZED};
+    use super::*;
+
+    const SECOND: i64 = 1_000_000_000;
+    const PHASES: RoutePhases = RoutePhases { fresh_ns: 60 * SECOND, stale_ns: 180 * SECOND };
+
+    fn dispatch(profile: Profile, strict: bool) -> Dispatch {
+        let dispatch = Dispatch::new(Limits::MESH, PHASES);
+        dispatch.put_route("bot", "say", Route { queue: 2, topic: Arc::from("acme/bot"), profile, strict });
+        dispatch.allow("acme/shop", "bot", "say", 1);
+        dispatch.renewed(0);
+        dispatch
+    }
+
+    fn counted(dispatch: &Dispatch, name: &str) -> u64 {
+        dispatch.counters().into_iter().find(|(known, _)| known == name).map_or(0, |(_, count)| count)
+    }
+
+    #[test]
+    fn ages_move_a_command_from_fresh_to_expired() {
+        let frame = batch(&[("acme/shop", vec![command("bot", "say")])]);
+        for (profile, fresh, stale) in
+            [(Profile::Critical, 2, 4), (Profile::Moderate, 10, 20), (Profile::Low, 30, 90)]
+        {
+            let dispatch = dispatch(profile, false);
+            let at = |age: i64| {
+                let plan = dispatch.plan(&frame, age);
+                (plan.sends.len(), plan.escalated, plan.stale_used)
+            };
+            assert_eq!(at(fresh * SECOND - 1), (1, 0, false));
+            assert_eq!(at(fresh * SECOND), (1, 0, true));
+            assert_eq!(at(stale * SECOND - 1), (1, 0, true));
+            assert_eq!(at(stale * SECOND), (0, 1, false));
+            assert_eq!(counted(&dispatch, "escalated.acl_expired"), 1);
+            assert_eq!(at(180 * SECOND), (0, 1, false));
+            assert_eq!(counted(&dispatch, "escalated.route_expired"), 1);
+        }
+    }
+
+    #[test]
+    fn whole_batch_to_one_topic_needs_no_map() {
+        let commands: Vec<_> = (0..50).map(|_| command("bot", "say")).collect();
+        let frame = batch(&[("acme/shop", commands)]);
+        let mut plan = dispatch(Profile::Low, false).plan(&frame, 0);
+        assert_eq!((plan.sends.len(), plan.sends[0].queue, plan.sends[0].count), (1, 2, 50));
+        assert_eq!(plan.sends[0].topics.capacity(), plan.sends[0].topics.len());
+        assert_eq!(plan.ledger.parts(), 2);
+        let reply = Reply { codes: vec![DELIVERED; 50], ..Reply::default() };
+        assert!(!plan.ledger.merge(0, 0, &reply).is_empty());
+        assert!(plan.ledger.done());
+    }
+
+    #[test]
+    fn forgotten_entries_leave_nothing_behind() {
+        let dispatch = dispatch(Profile::Low, false);
+        dispatch.allow("acme/shop", "bot", "say", 2);
+        dispatch.deny("acme/shop", "bot", "say");
+        dispatch.deny("acme/shop", "bot", "say");
+        dispatch.drop_route("bot", "say");
+        dispatch.drop_route("nobody", "say");
+        assert!(dispatch.read().strings.is_empty());
+    }
+
+    #[test]
+    fn frames_are_refused_with_their_number() {
+        let frame = batch(&[("acme/shop", vec![command("bot", "say"); 3])]);
+        let limits = Limits { max_batch_bytes: frame.len(), max_batch_commands: 2 };
+        let plan = Dispatch::new(limits, PHASES).plan(&frame, 0);
+        assert_eq!((plan.frame_code, plan.ledger.batch_seq()), (OVERSIZED, 9));
+        let limits = Limits { max_batch_bytes: frame.len() - 1, max_batch_commands: 3 };
+        let plan = Dispatch::new(limits, PHASES).plan(&frame, 0);
+        assert_eq!((plan.frame_code, plan.ledger.batch_seq()), (OVERSIZED, 9));
+        assert_eq!(dispatch(Profile::Low, false).plan(&frame[..frame.len() - 1], 0).frame_code, MALFORMED);
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic_or_lose_a_command() {
+        let frame = batch(&[
+            ("acme/shop", vec![command("bot", "say"), command("x", "y"), vec![0xff]]),
+            ("globex/shop", vec![command("bot", "say")]),
+        ]);
+        let dispatch = dispatch(Profile::Low, false);
+        for frame in mangled(&frame) {
+            let plan = dispatch.plan(&frame, 0);
+            let refused = plan.ledger.codes().iter().filter(|code| **code == MALFORMED).count();
+            let sent: usize = plan.sends.iter().map(|send| send.count).sum();
+            assert_eq!(refused + sent + plan.escalated, plan.ledger.count());
+        }
+    }
+}

@@ -6,6 +6,7 @@ pub mod keys;
 pub mod nonces;
 pub mod runs;
 pub mod signing;
+pub mod submission;
 pub mod timestamp;
 
 // native-a2: decisions about whole batches.
@@ -20,6 +21,8 @@ pub mod ledger;
 pub mod parcels;
 pub mod sending;
 pub mod telemetry;
+#[cfg(test)]
+mod testing;
 pub mod verdict;
 
 // Canonical form, signatures, ids.

@@ -111,3 +111,54 @@ fn open_command<'a>(command: &'a [u8], mut message: Received<'a>) -> Result<Rece
     }
     Ok(message)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{command, mangled, run};
+    use super::super::wire::{put_bytes, put_number};
+    use super::*;
+
+    fn response(batch_id: u64, first: u64, runs: &[(&str, Vec<Vec<u8>>)]) -> Vec<u8> {
+        let mut parcel = Vec::new();
+        put_number(&mut parcel, 1, batch_id);
+        put_number(&mut parcel, 2, first);
+        put_number(&mut parcel, 3, 2);
+        for (source, commands) in runs {
+            put_bytes(&mut parcel, 5, &run(source, commands));
+        }
+        let mut out = vec![1 << 3 | 1];
+        out.extend_from_slice(&77u64.to_le_bytes());
+        put_bytes(&mut out, 2, &parcel);
+        out
+    }
+
+    #[test]
+    fn messages_are_numbered_across_runs() {
+        let runs = [
+            ("acme/a", vec![command("bot", "say"), command("bot", "go")]),
+            ("acme/b", vec![command("x", "y")]),
+        ];
+        let response = response(3, 10, &runs);
+        let (epoch, messages) = open_parcels(&response).unwrap();
+        assert_eq!(epoch, 77);
+        let told: Vec<_> =
+            messages.iter().map(|one| (one.msg_id, one.attempt, one.source, one.name)).collect();
+        assert_eq!(told, [(3082, 2, "acme/a", "say"), (3083, 2, "acme/a", "go"), (3084, 2, "acme/b", "y")]);
+    }
+
+    #[test]
+    fn numbers_that_would_collide_are_malformed() {
+        let runs = [("acme/a", vec![command("bot", "say"); 2])];
+        assert!(open_parcels(&response(3, 1022, &runs)).is_ok());
+        assert_eq!(open_parcels(&response(3, 1023, &runs)), Err(Malformed));
+        assert_eq!(open_parcels(&response(u64::MAX / 1024 + 1, 0, &runs)), Err(Malformed));
+        assert!(open_parcels(&response(u64::MAX / 1024, 1022, &runs)).is_ok());
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic() {
+        for frame in mangled(&response(3, 0, &[("acme/a", vec![command("bot", "say"); 2])])) {
+            let _ = open_parcels(&frame);
+        }
+    }
+}

@@ -2,7 +2,6 @@
 //!
 //! It must never put commands of two key versions into one run: the run says under which all were verified.
 
-use super::admission::Passed;
 use super::keys::KeySet;
 use super::wire::{bytes_field_len, put_bytes, put_number, put_varint, varint_len};
 
@@ -13,54 +12,145 @@ pub struct Caller<'a> {
     pub cert_serial: &'a str,
 }
 
+/// A command that its HMAC vouches for.
+pub(super) struct Passed<'a> {
+    pub bytes: &'a [u8],
+    /// Number of the command in its batch.
+    pub index: u32,
+    /// Position of its key in the key set.
+    pub key: u32,
+}
+
 const RUN: u32 = 3;
 const COMMAND: u32 = 5;
 
-/// One allocation of the right size; empty when nothing passed.
-pub(super) fn write_runs(
-    commands: &[&[u8]],
-    passed: &[Passed],
-    keys: &KeySet,
-    caller: Caller<'_>,
-    admitted_unix_ns: i64,
-) -> Vec<u8> {
-    let runs = || passed.chunk_by(|left, right| left.key == right.key);
-    let version = |run: &[Passed]| {
-        let key = run.first().and_then(|first| keys.get(first.key as usize));
-        key.map_or("", |key| &*key.version)
-    };
-    let command = |passed: &Passed| commands.get(passed.index as usize).copied().unwrap_or_default();
-    let run_len = |run: &[Passed]| -> usize {
-        let commands: usize = run.iter().map(|passed| bytes_field_len(command(passed).len())).sum();
-        text_len(caller.source)
-            + text_len(version(run))
-            + text_len(caller.cert_serial)
-            + number_len(admitted_unix_ns as u64)
-            + commands
-    };
-    let lengths: Vec<usize> = runs().map(run_len).collect();
-    let mut out = Vec::with_capacity(lengths.iter().map(|length| bytes_field_len(*length)).sum());
-    for (run, length) in runs().zip(&lengths) {
-        put_varint(&mut out, u64::from(RUN) << 3 | 2);
-        put_varint(&mut out, *length as u64);
-        for (field, text) in [(1, caller.source), (2, version(run)), (3, caller.cert_serial)] {
-            if !text.is_empty() {
-                put_bytes(&mut out, field, text.as_bytes());
+/// Runs that are measured and not yet written, so that they can be written straight to where they are wanted: a
+/// second buffer of half a megabyte per batch costs more in fresh pages than its copying.
+pub struct Runs<'a> {
+    passed: Vec<Passed<'a>>,
+    /// Everything of a run but its commands, and how many those are.
+    heads: Vec<(Vec<u8>, usize)>,
+    len: usize,
+}
+
+impl<'a> Runs<'a> {
+    pub(super) fn none() -> Self {
+        Self { passed: Vec::new(), heads: Vec::new(), len: 0 }
+    }
+
+    pub(super) fn new(
+        passed: Vec<Passed<'a>>,
+        keys: &KeySet,
+        caller: Caller<'_>,
+        admitted_unix_ns: i64,
+    ) -> Self {
+        let mut heads = Vec::new();
+        let mut len = 0;
+        for run in passed.chunk_by(|left, right| left.key == right.key) {
+            let key = run.first().and_then(|first| keys.get(first.key as usize));
+            let version = key.map_or("", |key| &*key.version);
+            let mut body =
+                Vec::with_capacity(64 + caller.source.len() + version.len() + caller.cert_serial.len());
+            for (field, text) in [(1, caller.source), (2, version), (3, caller.cert_serial)] {
+                if !text.is_empty() {
+                    put_bytes(&mut body, field, text.as_bytes());
+                }
+            }
+            put_number(&mut body, 4, admitted_unix_ns as u64);
+            let commands: usize = run.iter().map(|passed| bytes_field_len(passed.bytes.len())).sum();
+            let mut head = Vec::with_capacity(body.len() + 1 + varint_len(u64::MAX));
+            put_varint(&mut head, u64::from(RUN) << 3 | 2);
+            put_varint(&mut head, (body.len() + commands) as u64);
+            head.extend_from_slice(&body);
+            len += head.len() + commands;
+            heads.push((head, run.len()));
+        }
+        Self { passed, heads, len }
+    }
+
+    /// Bytes that `write` needs.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Fills `out`, which has room for exactly `len` bytes.
+    pub fn write(&self, mut out: &mut [u8]) {
+        let mut passed = self.passed.iter();
+        for (head, count) in &self.heads {
+            out = put(out, head);
+            for command in passed.by_ref().take(*count) {
+                let length = command.bytes.len() as u64;
+                let mut start = [0; 11];
+                start[0] = (COMMAND << 3 | 2) as u8;
+                let used = 1 + varint_len(length);
+                for (place, byte) in start[1..used].iter_mut().enumerate() {
+                    let more = if place + 2 < used { 0x80 } else { 0 };
+                    *byte = (length >> (7 * place)) as u8 & 0x7f | more;
+                }
+                out = put(out, &start[..used]);
+                out = put(out, command.bytes);
             }
         }
-        put_number(&mut out, 4, admitted_unix_ns as u64);
-        for passed in run {
-            put_bytes(&mut out, COMMAND, command(passed));
-        }
     }
-    out
+
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut out = vec![0; self.len];
+        self.write(&mut out);
+        out
+    }
 }
 
-/// proto3 leaves empty text out.
-fn text_len(text: &str) -> usize {
-    if text.is_empty() { 0 } else { bytes_field_len(text.len()) }
+/// Copies `bytes` to the start of `out` and returns the rest of it.
+#[inline]
+fn put<'o>(out: &'o mut [u8], bytes: &[u8]) -> &'o mut [u8] {
+    match out.split_at_mut_checked(bytes.len()) {
+        Some((place, rest)) => {
+            place.copy_from_slice(bytes);
+            rest
+        }
+        None => &mut [],
+    }
 }
 
-fn number_len(number: u64) -> usize {
-    if number == 0 { 0 } else { 1 + varint_len(number) }
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::keys::Key;
+    use super::super::wire::Fields;
+    use super::*;
+
+    #[test]
+    fn commands_of_every_length_come_back_in_runs_by_key() {
+        let keys = ["v1", "v2"].map(|version| Key::new(version, &[7; 32], 0, 0, false).unwrap());
+        let keys = KeySet::new(keys.into()).unwrap();
+        let body = vec![9u8; 3 << 20];
+        let lengths = [0usize, 1, 127, 128, 129, 16_383, 16_384, 16_385, (2 << 20) - 1, 2 << 20, 3 << 20];
+        let commands: Vec<(u32, &[u8])> =
+            lengths.iter().map(|length| (u32::from(length % 2 == 1), &body[..*length])).collect();
+        let passed = commands.iter().map(|(key, bytes)| Passed { bytes, index: 0, key: *key }).collect();
+        let caller = Caller { source: "acme/billing", cert_serial: "0a" };
+        let written = Runs::new(passed, &keys, caller, 5).to_vec();
+
+        let mut found: Vec<(u32, &[u8])> = Vec::new();
+        let mut batch = Fields::new(&written);
+        while let Some(run) = batch.next().unwrap() {
+            assert_eq!(run.number, RUN);
+            let mut key = 0;
+            let mut fields = Fields::new(run.bytes().unwrap());
+            while let Some(field) = fields.next().unwrap() {
+                match field.number {
+                    1 => assert_eq!(field.text(), Ok("acme/billing")),
+                    2 => key = u32::from(field.text() == Ok("v2")),
+                    3 => assert_eq!(field.text(), Ok("0a")),
+                    4 => assert_eq!(field.varint(), Ok(5)),
+                    _ => found.push((key, field.bytes().unwrap())),
+                }
+            }
+        }
+        assert!(found == commands);
+    }
 }

@@ -117,3 +117,56 @@ pub fn slice_runs(stored: &[u8], first: usize, count: usize) -> Result<Vec<u8>, 
     bundle.write(&mut out, PARCEL_RUN, stored, &heads);
     Ok(out)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::dispatch::{Dispatch, Profile, Route, RoutePhases};
+    use super::super::testing::{batch, command, mangled};
+    use super::*;
+
+    fn send_batch() -> Vec<u8> {
+        let dispatch = Dispatch::new(Limits::MESH, RoutePhases { fresh_ns: 1, stale_ns: 2 });
+        for name in ["say", "go"] {
+            let topic = Arc::from(format!("acme/{name}"));
+            dispatch.put_route("bot", name, Route { queue: 0, topic, profile: Profile::Low, strict: false });
+            dispatch.allow("acme/shop", "bot", name, 1);
+        }
+        dispatch.renewed(0);
+        let commands = vec![command("bot", "say"), command("bot", "go"), command("bot", "say")];
+        let frame = batch(&[("acme/shop", commands), ("acme/shop", vec![command("bot", "say")])]);
+        let plan = dispatch.plan(&frame, 0);
+        plan.sends.into_iter().next().unwrap().topics
+    }
+
+    #[test]
+    fn topics_and_slices_hold_their_commands() {
+        let (sending, ledger) = Sending::open(&send_batch(), &Limits::MESH);
+        let told: Vec<_> = sending.topics.iter().map(|topic| (topic.topic.as_str(), topic.count)).collect();
+        assert_eq!(told, [("acme/say", 3), ("acme/go", 1)]);
+        assert_eq!((ledger.count(), ledger.parts()), (4, 2));
+        let runs = &sending.topics[0].runs;
+        assert_eq!(slice_runs(runs, 0, 3).as_ref(), Ok(runs));
+        let [head, tail] = [slice_runs(runs, 0, 2).unwrap(), slice_runs(runs, 2, 1).unwrap()];
+        assert_eq!([head, tail].concat(), *runs);
+        assert_eq!(slice_runs(runs, 1, 0), Ok(Vec::new()));
+        assert_eq!(slice_runs(runs, 1, 3), Err(Malformed));
+        assert_eq!(slice_runs(runs, usize::MAX, 1), Err(Malformed));
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic() {
+        for frame in mangled(&send_batch()) {
+            let (sending, ledger) = Sending::open(&frame, &Limits::MESH);
+            assert_eq!(sending.topics.iter().map(|topic| topic.count).sum::<usize>(), ledger.count());
+            for topic in &sending.topics {
+                assert_eq!(slice_runs(&topic.runs, 0, topic.count).as_ref(), Ok(&topic.runs));
+            }
+        }
+        let (sending, _) = Sending::open(&send_batch(), &Limits::MESH);
+        for runs in mangled(&sending.topics[0].runs) {
+            let _ = slice_runs(&runs, 1, 1);
+        }
+    }
+}

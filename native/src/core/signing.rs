@@ -7,7 +7,7 @@ use std::fmt;
 
 use sha2::block_api::compress256;
 use sha2::{Digest, Sha256};
-use subtle::ConstantTimeEq;
+use subtle::{Choice, ConstantTimeEq};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::command::{self, Command};
@@ -70,8 +70,18 @@ impl MacKey {
     #[inline]
     pub fn verifies(&self, command: &Command<'_>, scratch: &mut Vec<u8>) -> bool {
         write_signed_text(command, scratch);
-        self.tag(scratch).ct_eq(command.hmac).into()
+        equal(&self.tag(scratch), command.hmac)
     }
+}
+
+/// All 32 bytes, in a time that does not depend on them; eight at a time, since byte by byte shows in profiles.
+#[inline]
+fn equal(tag: &[u8; TAG_LEN], given: &[u8]) -> bool {
+    let (left, right) = (tag.as_chunks::<8>().0, given.as_chunks::<8>().0);
+    let words = left.iter().zip(right).fold(Choice::from(1), |same, (left, right)| {
+        same & u64::from_ne_bytes(*left).ct_eq(&u64::from_ne_bytes(*right))
+    });
+    given.len() == TAG_LEN && words.into()
 }
 
 fn put_state(out: &mut [u8], state: &[u32; 8]) {
@@ -187,6 +197,18 @@ mod tests {
                 assert_eq!(key.tag(&mut message)[..], reference.finalize().into_bytes()[..]);
             }
         }
+    }
+
+    #[test]
+    fn one_wrong_bit_or_one_byte_more_or_less_is_not_equal() {
+        let tag = [0x5a; TAG_LEN];
+        assert!(equal(&tag, &tag));
+        for bit in 0..TAG_LEN * 8 {
+            let mut other = tag;
+            other[bit / 8] ^= 1 << (bit % 8);
+            assert!(!equal(&tag, &other));
+        }
+        assert!(!equal(&tag, &tag[..31]) && !equal(&tag, &[0x5a; 33]) && !equal(&tag, b""));
     }
 
     #[test]

@@ -9,12 +9,13 @@ use zeroize::Zeroizing;
 
 use super::ledger::Ledger;
 use super::lock;
-use crate::core::admission::{Admission as CoreAdmission, Judged, Limits};
+use crate::core::admission::{Admission as CoreAdmission, Judged};
 use crate::core::command::Command;
 use crate::core::keys::{BadKey, Key, KeySet, SHORTEST_SECRET};
 use crate::core::nonces::{Claim, Nonce, NonceSet as CoreNonceSet};
 use crate::core::runs::Caller;
 use crate::core::signing::{self, MacKey};
+use crate::core::submission::Limits;
 use crate::core::telemetry::TelemetryBlock;
 use crate::core::{timestamp, verdict};
 
@@ -164,12 +165,16 @@ struct Judgement {
 }
 
 impl Judgement {
-    fn wrap(py: Python<'_>, judged: Judged) -> PyResult<Self> {
+    fn wrap(py: Python<'_>, judged: Judged<'_>) -> PyResult<Self> {
+        let runs = PyBytes::new_with(py, judged.runs.len(), |out| {
+            judged.runs.write(out);
+            Ok(())
+        })?;
         Ok(Self {
             ledger: Ledger::wrap(py, judged.ledger)?,
             budget_ms: judged.budget_ms,
             accepted: judged.accepted,
-            runs: PyBytes::new(py, &judged.runs).unbind(),
+            runs: runs.unbind(),
             frame_code: judged.frame_code,
             refused: judged.refused,
         })

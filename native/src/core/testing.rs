@@ -1,0 +1,59 @@
+//! Frames for the unit tests of this crate.
+
+use super::ledger::write_header;
+use super::wire::{put_bytes, put_number};
+
+pub fn command(target: &str, name: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_bytes(&mut out, 1, b"00112233-4455-6677-8899-aabbccddeeff");
+    put_bytes(&mut out, 2, b"2026-11-16T02:00:00Z");
+    put_bytes(&mut out, 7, target.as_bytes());
+    put_bytes(&mut out, 8, name.as_bytes());
+    put_bytes(&mut out, 10, b"{}");
+    out
+}
+
+pub fn run(source: &str, commands: &[Vec<u8>]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_bytes(&mut out, 1, source.as_bytes());
+    put_bytes(&mut out, 2, b"hmac-v1");
+    put_number(&mut out, 4, 1 << 60);
+    for command in commands {
+        put_bytes(&mut out, 5, command);
+    }
+    out
+}
+
+/// A Batch with batch_seq 9.
+pub fn batch(runs: &[(&str, Vec<Vec<u8>>)]) -> Vec<u8> {
+    let mut out = write_header(9, 5000);
+    for (source, commands) in runs {
+        put_bytes(&mut out, 3, &run(source, commands));
+    }
+    out
+}
+
+/// Every truncation, every byte set to some telling values, and a few thousand random damages.
+pub fn mangled(frame: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
+    let cut = (0..frame.len()).map(|end| frame[..end].to_vec());
+    let set = (0..frame.len()).flat_map(move |at| {
+        [0, 1, 0x7f, 0x80, 0xff].map(|value| {
+            let mut damaged = frame.to_vec();
+            damaged[at] = value;
+            damaged
+        })
+    });
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let random = std::iter::repeat_with(move || {
+        let mut damaged = frame.to_vec();
+        for _ in 0..3 {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let at = (state >> 8) as usize % damaged.len();
+            damaged[at] = state as u8;
+        }
+        damaged
+    });
+    cut.chain(set).chain(random.take(5000))
+}
