@@ -225,6 +225,23 @@ def sign_command(
 ) -> bytes:
     """A serialised, signed Command. Raises ValueError, naming the field, on what Shield would refuse as schema."""
 
+def sign_batch(
+    secret: bytes,
+    *,
+    key_version: str,
+    audience: str,
+    timestamp_unix_ns: int,
+    commands: list[tuple[str, str, bytes]],
+    content_type: str = "",
+    max_batch_bytes: int = ...,
+    max_batch_commands: int = ...,
+) -> tuple[bytes, list[tuple[int, bytes]]]:
+    """Sign (target, name, payload) many at once under fresh ids and one timestamp.
+
+    Returns the ids as text, 36 bytes each without separators, and (count, serialised `Submission.command`
+    fields) for as many submissions as the limits ask for. Raises ValueError, naming the command and the field.
+    """
+
 def hmac_sha256(secret: bytes, message: bytes) -> bytes: ...
 def format_timestamp(unix_ns: int) -> str:
     """RFC 3339 with nine fractional digits and `Z`."""

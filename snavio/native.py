@@ -33,7 +33,8 @@ try:
         open_parcels,
         parse_timestamp,
         read_verdicts,
-        sign_command,
+        sign_batch,
+    sign_command,
         slice_runs,
         uuid7,
     )
@@ -64,6 +65,7 @@ __all__ = [
     "open_parcels",
     "parse_timestamp",
     "read_verdicts",
+    "sign_batch",
     "sign_command",
     "slice_runs",
     "uuid7",

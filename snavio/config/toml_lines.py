@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 
 Path = tuple[str, ...]
@@ -133,8 +134,7 @@ class _Scan:
                 raise _Lost
             self._at = match.end()
 
-    def _listed(self, closing: str, item: object) -> None:
-        assert callable(item)
+    def _listed(self, closing: str, item: Callable[[], None]) -> None:
         self._skip(_GAP)
         while not self._text.startswith(closing, self._at):
             item()

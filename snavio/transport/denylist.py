@@ -1,11 +1,12 @@
 """Feeds the gate with the serials that Signer has revoked.
 
-Never forgets a serial while the process lives.
+Never forgets a serial whose certificate could still be used.
 """
 
 from __future__ import annotations
 
 from snavio.clock import Clock
+from snavio.errors import Saturated
 from snavio.transport.channel import MeshChannel
 from snavio.transport.gate import Gate
 from snavio.transport.pull import Pull
@@ -18,15 +19,23 @@ def denylist_pull(signer: MeshChannel, gate: Gate, *, clock: Clock, interval_s: 
     """A pull that keeps `gate` up to date."""
     version = 0
 
-    async def refresh() -> None:
-        nonlocal version
-        answer = await signer.call(
+    async def ask(since: int) -> DenylistResponse:
+        return await signer.call(
             "/snavio.v1.Signer/Denylist",
-            DenylistRequest(since_version=version),
+            DenylistRequest(since_version=since),
             DenylistResponse,
             timeout_s=CALL_SECONDS,
         )
-        gate.revoke(answer.serial)
+
+    async def refresh() -> None:
+        nonlocal version
+        answer = await ask(version)
+        try:
+            gate.revoke(answer.serial)
+        except Saturated:
+            # The gate has kept serials of certificates that have expired since; the whole list has not.
+            answer = await ask(0)
+            gate.replace(answer.serial)
         version = answer.version
 
     return Pull("denylist", refresh, clock=clock, interval_s=interval_s)

@@ -28,6 +28,7 @@ HELLO_SECONDS = 5.0
 SWEEP_SECONDS = 0.025
 CLOSE_SECONDS = 5.0
 MAX_BUDGET_MS = 60_000
+AGE_CHECK_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +262,7 @@ class BatchLink:
         self._rotating = False
         self._pump()
         writer = asyncio.create_task(self._write(call))
-        rotation = asyncio.get_running_loop().call_later(self._limits.max_age_s, self._rotate)
+        watching = asyncio.create_task(self._watch_age())
         try:
             await self._read(call)
         except grpc.aio.AioRpcError as error:
@@ -270,10 +271,9 @@ class BatchLink:
             # A peer that sends what is not Verdicts must not end the link for good.
             self._log.warning("link broken", code="UNREADABLE")
         finally:
-            rotation.cancel()
+            watching.cancel()
             writer.cancel()
-            with contextlib.suppress(asyncio.CancelledError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                await writer
+            await asyncio.wait((watching, writer))
 
     async def _write(self, call: grpc.aio.StreamStreamCall) -> None:
         while True:
@@ -305,8 +305,14 @@ class BatchLink:
                 self._note_idle()
                 self._pump()
 
-    def _rotate(self) -> None:
-        """Stop sending on an old stream; it ends when its last batch is answered."""
+    async def _watch_age(self) -> None:
+        """Stop sending on an old stream, or one under an old certificate; it ends with its last answer."""
+        generation = self._channel.generation()
+        age_s = 0.0
+        while age_s < self._limits.max_age_s and self._channel.generation() == generation:
+            pause_s = min(AGE_CHECK_SECONDS, self._limits.max_age_s - age_s)
+            await asyncio.sleep(pause_s)
+            age_s += pause_s
         self._rotating = True
         self._end_if_rotated()
 

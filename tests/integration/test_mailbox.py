@@ -138,7 +138,7 @@ async def test_topic_of_another_tenant_is_neither_readable_nor_visible(office: P
 )
 async def test_requests_outside_the_bounds_are_refused(office: PostOffice, asked: dict[str, int]) -> None:
     with pytest.raises(BadRequest):
-        await office.consumer().receive(**asked)
+        await office.consumer().receive(TOPIC, **asked)
 
 
 async def test_receipts_that_do_not_pair_up_are_refused(office: PostOffice) -> None:

@@ -548,6 +548,6 @@ class Lives(RuleBasedStateMachine):
 
 
 def test_I_1_every_message_is_acknowledged_or_comes_again() -> None:
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         Lives, settings=settings(max_examples=60, stateful_step_count=40, deadline=None)
     )

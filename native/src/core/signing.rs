@@ -11,12 +11,14 @@ use subtle::{Choice, ConstantTimeEq};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::command::{self, Command};
+use super::submission::Limits;
 use super::timestamp;
 use super::wire::{bytes_field_len, put_bytes};
 
 pub const TAG_LEN: usize = 32;
 const BLOCK: usize = 64;
 const PREFIX: &[u8] = b"SNAVIO1\n";
+const SUBMISSION_COMMAND: u32 = 3;
 const SHA256_START: [u32; 8] =
     [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 
@@ -136,12 +138,26 @@ pub fn sign(
     max_payload_bytes: usize,
 ) -> Result<Vec<u8>, u8> {
     let timestamp = timestamp::format(sent_unix_ns);
-    let command = Command { timestamp: &timestamp, kind: command::TYPE, hmac: &[0; TAG_LEN], ..draft };
+    let mut scratch = Vec::with_capacity(draft.payload.len() + 4 * BLOCK);
+    let mut out = Vec::with_capacity(draft.payload.len() + 5 * BLOCK);
+    sign_into(key, draft, &timestamp, max_payload_bytes, &mut scratch, &mut out)?;
+    Ok(out)
+}
+
+/// Appends what `sign` returns to `out`; on a refusal nothing is appended.
+fn sign_into(
+    key: &MacKey,
+    draft: Command<'_>,
+    timestamp: &[u8],
+    max_payload_bytes: usize,
+    scratch: &mut Vec<u8>,
+    out: &mut Vec<u8>,
+) -> Result<(), u8> {
+    let command = Command { timestamp, kind: command::TYPE, hmac: &[0; TAG_LEN], ..draft };
     command.check(max_payload_bytes)?;
-    let mut scratch = Vec::with_capacity(command.payload.len() + 4 * BLOCK);
-    write_signed_text(&command, &mut scratch);
-    let tag = key.tag(&mut scratch);
-    let fields = [
+    write_signed_text(&command, scratch);
+    let tag = key.tag(scratch);
+    for (number, field) in (1..).zip([
         command.id,
         command.timestamp,
         command.kind,
@@ -153,14 +169,49 @@ pub fn sign(
         command.content_type,
         command.payload,
         command.traceparent,
-    ];
-    let mut out = Vec::with_capacity(fields.iter().map(|field| bytes_field_len(field.len())).sum());
-    for (number, field) in (1..).zip(fields) {
+    ]) {
         if !field.is_empty() {
-            put_bytes(&mut out, number, field);
+            put_bytes(out, number, field);
         }
     }
-    Ok(out)
+    Ok(())
+}
+
+/// Commands signed together, cut to the size of submissions.
+pub struct Submissions {
+    /// How many commands, and their serialised `Submission.command` fields.
+    pub chunks: Vec<(usize, Vec<u8>)>,
+}
+
+impl Submissions {
+    /// Signs every draft at one time; the number of the first that Shield would refuse, with its code.
+    pub fn sign<'a>(
+        key: &MacKey,
+        drafts: impl Iterator<Item = Command<'a>>,
+        sent_unix_ns: i64,
+        limits: &Limits,
+    ) -> Result<Self, (usize, u8)> {
+        let timestamp = timestamp::format(sent_unix_ns);
+        let mut chunks: Vec<(usize, Vec<u8>)> = Vec::new();
+        let (mut scratch, mut one) = (Vec::new(), Vec::new());
+        for (number, draft) in drafts.enumerate() {
+            one.clear();
+            sign_into(key, draft, &timestamp, limits.max_payload_bytes, &mut scratch, &mut one)
+                .map_err(|code| (number, code))?;
+            let length = bytes_field_len(one.len());
+            let full = |(count, body): &(usize, Vec<u8>)| {
+                *count >= limits.max_batch_commands || body.len() + length > limits.max_batch_bytes
+            };
+            if chunks.last().is_none_or(full) {
+                chunks.push((0, Vec::with_capacity(limits.max_batch_bytes.min(512 << 10))));
+            }
+            if let Some((count, body)) = chunks.last_mut() {
+                *count += 1;
+                put_bytes(body, SUBMISSION_COMMAND, &one);
+            }
+        }
+        Ok(Self { chunks })
+    }
 }
 
 #[inline]

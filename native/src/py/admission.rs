@@ -2,8 +2,9 @@
 
 use std::sync::Mutex;
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyDict};
 use zeroize::Zeroizing;
 
@@ -14,10 +15,10 @@ use crate::core::command::Command;
 use crate::core::keys::{BadKey, Key, KeySet, SHORTEST_SECRET};
 use crate::core::nonces::{Claim, Nonce, NonceSet as CoreNonceSet};
 use crate::core::runs::Caller;
-use crate::core::signing::{self, MacKey};
+use crate::core::signing::{self, MacKey, Submissions};
 use crate::core::submission::Limits;
 use crate::core::telemetry::TelemetryBlock;
-use crate::core::{timestamp, verdict};
+use crate::core::{crypto, timestamp, verdict};
 
 /// What Shield takes unless it is configured otherwise.
 const MAX_PAYLOAD_BYTES: usize = 256 << 10;
@@ -27,6 +28,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Admission>()?;
     module.add_class::<Judgement>()?;
     module.add_function(wrap_pyfunction!(sign_command, module)?)?;
+    module.add_function(wrap_pyfunction!(sign_batch, module)?)?;
     module.add_function(wrap_pyfunction!(hmac_sha256, module)?)?;
     module.add_function(wrap_pyfunction!(format_timestamp, module)?)?;
     module.add_function(wrap_pyfunction!(parse_timestamp, module)?)
@@ -222,6 +224,59 @@ fn sign_command<'py>(
     let command = signing::sign(&MacKey::new(secret), draft, timestamp_unix_ns, MAX_PAYLOAD_BYTES)
         .map_err(|code| PyValueError::new_err(format!("{}: {}", field(code), verdict::name(code))))?;
     Ok(PyBytes::new(py, &command))
+}
+
+/// (ids as text, 36 bytes each; (count, body) per submission)
+type Signed<'py> = (Bound<'py, PyBytes>, Vec<(usize, Bound<'py, PyBytes>)>);
+
+#[pyfunction]
+#[pyo3(signature = (secret, *, key_version, audience, timestamp_unix_ns, commands, content_type = "",
+    max_batch_bytes = 1 << 20, max_batch_commands = 1000))]
+#[allow(clippy::too_many_arguments)] // The stub's signature.
+fn sign_batch<'py>(
+    py: Python<'py>,
+    secret: &[u8],
+    key_version: &str,
+    audience: &str,
+    timestamp_unix_ns: i64,
+    commands: Vec<(PyBackedStr, PyBackedStr, PyBackedBytes)>,
+    content_type: &str,
+    max_batch_bytes: usize,
+    max_batch_commands: usize,
+) -> PyResult<Signed<'py>> {
+    if secret.len() < SHORTEST_SECRET {
+        return Err(PyValueError::new_err(BadKey::Secret.reason()));
+    }
+    let limits = Limits {
+        max_batch_bytes,
+        max_batch_commands: max_batch_commands.max(1),
+        max_payload_bytes: MAX_PAYLOAD_BYTES,
+    };
+    let signed = py.detach(|| {
+        let mut ids = Vec::with_capacity(commands.len() * 36);
+        for _ in &commands {
+            let id = crypto::uuid7().map_err(|error| PyOSError::new_err(error.to_string()))?;
+            ids.extend_from_slice(crypto::uuid_text(&id).as_bytes());
+        }
+        let drafts = commands.iter().zip(ids.chunks(36)).map(|((target, name, payload), id)| Command {
+            id,
+            key_version: key_version.as_bytes(),
+            audience: audience.as_bytes(),
+            target: target.as_bytes(),
+            name: name.as_bytes(),
+            content_type: content_type.as_bytes(),
+            payload,
+            ..Command::default()
+        });
+        Submissions::sign(&MacKey::new(secret), drafts, timestamp_unix_ns, &limits)
+            .map_err(|(number, code)| {
+                PyValueError::new_err(format!("command {number}: {}: {}", field(code), verdict::name(code)))
+            })
+            .map(|submissions| (ids, submissions))
+    })?;
+    let (ids, submissions) = signed;
+    let chunks = submissions.chunks.iter().map(|(count, body)| (*count, PyBytes::new(py, body))).collect();
+    Ok((PyBytes::new(py, &ids), chunks))
 }
 
 /// The argument that a code speaks of.

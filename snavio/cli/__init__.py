@@ -1,0 +1,26 @@
+"""The command line: `snavio up`, `send`, `recv`, `status` and the rest.
+
+Never shows a traceback for a user's mistake; `exits` turns every error into one sentence and an exit code.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from snavio.cli.exits import ExitCode, report
+
+
+def main() -> None:
+    """The console script."""
+    try:
+        from snavio.cli.app import app
+
+        app()
+    except KeyboardInterrupt:
+        sys.exit(ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever read us has seen enough; Python would complain once more at exit.
+        sys.stdout = None
+        sys.exit(ExitCode.OK)
+    except Exception as error:
+        sys.exit(report(error, as_json="--json" in sys.argv))

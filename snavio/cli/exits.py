@@ -1,0 +1,72 @@
+"""Exit codes of `snavio`, and the one place where an error becomes one sentence and a code.
+
+Never shows a traceback for a user's mistake; SNAVIO_DEBUG=1 shows it for whoever wants to look inside.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from enum import IntEnum
+from typing import Final
+
+from snavio.errors import BadRequest, SnavioError, StateError, Unauthenticated, Unavailable
+
+
+class ExitCode(IntEnum):
+    """What a script can rely on."""
+
+    OK = 0
+    REFUSED = 1
+    USAGE = 2
+    UNREACHABLE = 3
+    STATE = 4
+    INTERRUPTED = 130
+
+
+MEANINGS: Final = {
+    ExitCode.OK: "done",
+    ExitCode.REFUSED: "the mesh refused, or something failed",
+    ExitCode.USAGE: "a mistake in the command or the configuration",
+    ExitCode.UNREACHABLE: "the mesh could not be reached",
+    ExitCode.STATE: "the state folder cannot be used",
+    ExitCode.INTERRUPTED: "ended by Ctrl-C",
+}
+
+
+def code_of(error: BaseException) -> ExitCode:
+    """The exit code that fits an error."""
+    match error:
+        case StateError():
+            return ExitCode.STATE
+        case Unavailable() | Unauthenticated():
+            return ExitCode.UNREACHABLE
+        case BadRequest() | ImportError():
+            return ExitCode.USAGE
+        case _:
+            return ExitCode.REFUSED
+
+
+def report(error: BaseException, *, as_json: bool) -> ExitCode:
+    """Say what went wrong, once; returns the exit code."""
+    # Tasks that run together fail together; the first of them says why.
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if os.environ.get("SNAVIO_DEBUG"):
+        traceback.print_exception(error)
+    expected = isinstance(error, SnavioError | ImportError)
+    code = code_of(error)
+    sentence = str(error).rstrip() if expected else f"Something unexpected: {type(error).__name__}: {error}."
+    if not expected:
+        sentence += " Run again with SNAVIO_DEBUG=1 to see where, and please report it."
+    reason = error.reason if isinstance(error, SnavioError) else "internal"
+    if isinstance(error, Unavailable) and reason == "unavailable":
+        sentence += " Is the mesh up? `snavio up` starts one, `snavio doctor` looks for what is wrong."
+    if as_json:
+        import orjson
+
+        document = {"error": {"reason": reason, "message": sentence, "exit_code": int(code)}}
+        sys.stdout.write(orjson.dumps(document).decode() + "\n")
+    sys.stderr.write(f"snavio: {sentence}\n")
+    return code

@@ -1,0 +1,78 @@
+"""How commands speak: rich where a person looks at a wide enough terminal, plain lines everywhere else.
+
+Never writes anything but JSON to stdout under `--json`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from rich.console import Console
+
+NARROW_COLUMNS: Final = 72
+
+
+def console() -> Console:
+    """Standard output as rich sees it; never highlights by guessing."""
+    return Console(highlight=False, soft_wrap=True)
+
+
+def fancy(out: Console) -> bool:
+    """Whether tables and a live screen can be read: a terminal, with colour allowed, and wide enough."""
+    return out.is_terminal and not os.environ.get("NO_COLOR") and out.width >= NARROW_COLUMNS
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on one line."""
+    sys.stdout.write(orjson.dumps(document, default=str).decode() + "\n")
+    sys.stdout.flush()
+
+
+def line(text: str = "") -> None:
+    """One plain line, seen at once even through a pipe."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def program() -> str:
+    """How this program is called from here, for commands that we suggest."""
+    here = Path(sys.argv[0])
+    found = shutil.which("snavio")
+    if here.name != "snavio" or (found is not None and Path(found).resolve() == here.resolve()):
+        return "snavio" if found or here.name == "snavio" else f"{Path(sys.executable).name} -m snavio.cli"
+    try:
+        return str(here.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(here)
+
+
+def count(number: float) -> str:
+    """12,345 · 0.4 · 7: as many digits as help."""
+    return f"{number:,.1f}" if 0 < number < 10 and number != int(number) else f"{number:,.0f}"
+
+
+def micros(us: int) -> str:
+    """A duration of microseconds in the unit that reads best."""
+    if us < 1000:
+        return f"{us} µs"
+    return f"{us / 1000:.1f} ms" if us < 1_000_000 else f"{us / 1e6:.1f} s"
+
+
+def ago(seconds: float) -> str:
+    """A longer duration, in at most two units."""
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def megabytes(size: int) -> str:
+    """A size in MB."""
+    return f"{size / 1e6:.0f} MB"

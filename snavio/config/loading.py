@@ -1,0 +1,162 @@
+"""Judges a configuration: everything that is wrong with it at once, or settings that may be used.
+
+Never fills in a value that the operator misspelled, and never starts with an unsafe one that was said only once.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from snavio.config.describe import KeyDescription, describe_key, plain
+from snavio.config.mistakes import BadConfiguration, Mistake, Place, closest
+from snavio.config.safety import unsafe
+from snavio.config.sections import MeshSettings, S, Section
+from snavio.config.sources import Given, gather, variable_name
+
+_SHOWN_CHARACTERS = 60
+# What TOML can bring for each kind of value. A text that merely looks like a number is a mistake in a file; in
+# the environment there is nothing but text.
+_FROM_TOML: dict[type, tuple[type, ...]] = {bool: (bool,), int: (int,), float: (int, float), str: (str,), Path: (str,)}
+
+
+class Setting(NamedTuple):
+    """A value in force. `origin` is `default`, `<file>:<line>` or `environment`; secrets are masked."""
+
+    value: bool | int | float | str | None
+    origin: str
+
+
+def load(
+    section: type[S], name: str, *, config: Path | None, environment: Mapping[str, str] = os.environ
+) -> tuple[MeshSettings, S]:
+    """The `[mesh]` section and the one called `name`, validated together; BadConfiguration lists every mistake."""
+    chosen = validate_all(config, {name: section}, environment=environment)
+    mesh, own = chosen["mesh"], chosen[name]
+    assert isinstance(mesh, MeshSettings)
+    assert isinstance(own, section)
+    return mesh, own
+
+
+def validate_all(
+    config: Path | None, sections: Mapping[str, type[Section]], *, environment: Mapping[str, str] = os.environ
+) -> dict[str, Section]:
+    """`[mesh]` and every one of `sections`; BadConfiguration lists every mistake in any of them."""
+    return _judge(gather(config, environment), {"mesh": MeshSettings, **sections})
+
+
+def effective(
+    config: Path | None, sections: Mapping[str, type[Section]], *, environment: Mapping[str, str] = os.environ
+) -> dict[str, dict[str, Setting]]:
+    """Every setting in force and where it comes from; BadConfiguration if there is a mistake."""
+    given = gather(config, environment)
+    chosen = _judge(given, {"mesh": MeshSettings, **sections})
+    return {
+        name: {
+            key: Setting(
+                plain(getattr(settings, key), secret=describe_key(name, key, field).secret),
+                given.place(name, key).origin,
+            )
+            for key, field in type(settings).model_fields.items()
+        }
+        for name, settings in chosen.items()
+    }
+
+
+def _judge(given: Given, models: Mapping[str, type[Section]]) -> dict[str, Section]:
+    mistakes = list(given.mistakes)
+    chosen: dict[str, Section] = {}
+    for name, model in models.items():
+        found = _faults(name, model, given, models)
+        if isinstance(found, Section):
+            chosen[name] = found
+        else:
+            mistakes += found
+    # A section that could not be read may hold the second word: to ask for it then would mislead.
+    if given.complete and len(chosen) == len(models):
+        mistakes += unsafe(chosen, given.place)
+    if mistakes:
+        raise BadConfiguration(mistakes)
+    return chosen
+
+
+def _faults(
+    name: str, model: type[Section], given: Given, models: Mapping[str, type[Section]]
+) -> Section | list[Mistake]:
+    """The section, or what is wrong with it."""
+    mistakes, values = [], {}
+    for key, value in given.values.get(name, {}).items():
+        place = given.place(name, key)
+        if key not in model.model_fields:
+            mistakes.append(Mistake(place, _unknown(name, key, place, models), name, key))
+            continue
+        described = describe_key(name, key, model.model_fields[key])
+        if not place.variable and not _may_be(value, described.kind):
+            mistakes.append(Mistake(place, _wrong(described, value), name, key))
+        else:
+            values[key] = value
+    try:
+        settings = model.model_validate(values)
+    except ValidationError as error:
+        for fault in error.errors(include_url=False, include_input=False):
+            if fault["type"] == "contradiction":
+                if not mistakes:
+                    key = str(fault["ctx"]["key"])
+                    sentence = f"[{name}] {fault['ctx']['sentence']}"
+                    mistakes.append(Mistake(_either(given, name, key), sentence, name, key))
+                continue
+            key = str(fault["loc"][0])
+            described = describe_key(name, key, model.model_fields[key])
+            mistakes.append(Mistake(given.place(name, key), _wrong(described, values.get(key)), name, key))
+        return mistakes or []
+    return mistakes or settings
+
+
+def _either(given: Given, name: str, key: str) -> Place:
+    """The place of a key, or of its section where only the other side of a contradiction was given."""
+    place = given.place(name, key)
+    return place if place != Place() else given.place(name)
+
+
+def _may_be(value: Any, kind: type) -> bool:
+    allowed = _FROM_TOML.get(kind)
+    # bool is an int to Python, but `window_ms = true` is not a number to anybody.
+    return allowed is None or (isinstance(value, allowed) and (kind is bool or not isinstance(value, bool)))
+
+
+def _wrong(described: KeyDescription, value: Any) -> str:
+    sentence = f"[{described.section}] {described.key} must be {described.wants}"
+    return f"{sentence}." if described.secret else f"{sentence}, and is {_shown(value)}."
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        short = value if len(value) <= _SHOWN_CHARACTERS else value[:_SHOWN_CHARACTERS] + "…"
+        return f"the text {json.dumps(short, ensure_ascii=False)}" if value else "empty"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, datetime.date | datetime.time):
+        return "a date or time"
+    return str(value)
+
+
+def _unknown(name: str, key: str, place: Place, models: Mapping[str, type[Section]]) -> str:
+    sentence = f"[{name}] has no key {key!r}"
+    meant = closest(key, models[name].model_fields)
+    elsewhere = [other for other, model in models.items() if key in model.model_fields]
+    if elsewhere:
+        right = variable_name(elsewhere[0], key) if place.variable else f"[{elsewhere[0]}]"
+        return f"{sentence}; it belongs to {right}."
+    if meant is None:
+        return f"{sentence}."
+    return f"{sentence}; did you mean {variable_name(name, meant) if place.variable else repr(meant)}?"

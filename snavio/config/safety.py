@@ -1,0 +1,108 @@
+"""Settings that are refused unless they are said twice: one table, each row with what may happen.
+
+Never weakens a setting by itself: without the second word the process does not start.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from snavio.config.mistakes import Mistake, Place
+from snavio.config.sections import SERVICES, Section, split_address
+
+LONGEST_WINDOW_MS = 300_000
+Chosen = Mapping[str, Section]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One danger. `offenders` names the (section, key) of each setting that runs it."""
+
+    when: str
+    danger: str
+    word_section: str
+    word_key: str
+    offenders: Callable[[Chosen], Iterable[tuple[str, str]]]
+
+    @property
+    def word(self) -> str:
+        """What to add, as it stands in the file."""
+        return f"{self.word_key} = true"
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can reach `address`. A name that would have to be asked of DNS is not one."""
+    host, _ = split_address(address)
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _public_addresses(chosen: Chosen) -> Iterator[tuple[str, str]]:
+    """Addresses that the chosen services listen on. Those of others are only called, which endangers nobody."""
+    for service in SERVICES:
+        if service in chosen:
+            listen = getattr(chosen[service], "listen", None)
+            address = listen or getattr(chosen["mesh"], service)
+            if not is_loopback(address):
+                yield (service, "listen") if listen else ("mesh", service)
+
+
+def _amnesia(chosen: Chosen) -> Iterator[tuple[str, str]]:
+    if getattr(chosen.get("mailbox"), "amnesia", False):
+        yield "mailbox", "amnesia"
+
+
+def _long_window(chosen: Chosen) -> Iterator[tuple[str, str]]:
+    if getattr(chosen.get("shield"), "window_ms", 0) > LONGEST_WINDOW_MS:
+        yield "shield", "window_ms"
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        when="a service listens on an address that is not a loopback address (`127.0.0.1`, `[::1]`, `localhost`)",
+        danger="every machine that reaches this address can talk to the service; a certificate of this "
+        "installation is still demanded from each, so a stolen one can then be used from anywhere",
+        word_section="mesh",
+        word_key="public_bind",
+        offenders=_public_addresses,
+    ),
+    Rule(
+        when="`[mailbox] amnesia` is true",
+        danger="messages that were acknowledged as delivered are lost when the mailbox stops, however it stops",
+        word_section="mailbox",
+        word_key="i_accept_losing_messages",
+        offenders=_amnesia,
+    ),
+    Rule(
+        when=f"`[shield] window_ms` is above {LONGEST_WINDOW_MS}",
+        danger="a captured command stays acceptable for minutes, and Shield must remember every tag for twice "
+        "the window, so the nonce table fills, and refuses, earlier",
+        word_section="shield",
+        word_key="i_accept_a_long_replay_window",
+        offenders=_long_window,
+    ),
+)
+
+
+def unsafe(chosen: Chosen, place: Callable[[str, str], Place]) -> list[Mistake]:
+    """Every unsafe setting that was said only once; `place` tells where a setting comes from."""
+    found = []
+    for rule in RULES:
+        if getattr(chosen.get(rule.word_section), rule.word_key, False):
+            continue
+        for section, key in rule.offenders(chosen):
+            value = json.dumps(getattr(chosen[section], key), default=str)
+            variable = f"SNAVIO_{rule.word_section}__{rule.word_key}".upper()
+            sentence = (
+                f"[{section}] {key} = {value} is unsafe: {rule.danger}. If you mean it, add "
+                f"`{rule.word}` to [{rule.word_section}], or set {variable}=true."
+            )
+            found.append(Mistake(place(section, key), sentence, section, key))
+    return found

@@ -1,0 +1,148 @@
+"""What a section of the configuration is made of, the `[mesh]` section, and the names of all the others.
+
+Never imports a service: each brings its own section to `load`, and `installed` looks them up by name when asked.
+"""
+
+from __future__ import annotations
+
+import importlib
+import ipaddress
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
+
+# In the order of the manual: what all share, then a command's way, then those who answer questions about it.
+SERVICES = ("shield", "fast", "slow", "mailbox", "registry", "signer")
+SECTIONS = ("mesh", *SERVICES)
+
+_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a text must look like, in words that complete "must be …"; `kind` is the short name."""
+
+    kind: str
+    words: str
+
+
+class Section(BaseModel):
+    """Base of every section: unknown keys are refused, values do not change after start.
+
+    TOML has no null, so an empty text stands for "not set" where a key may be without a value.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _empty_is_not_set(cls, value: Any, info: ValidationInfo) -> Any:
+        field = cls.model_fields.get(info.field_name or "")
+        return None if value == "" and field is not None and field.default is None else value
+
+
+S = TypeVar("S", bound=Section)
+
+
+def contradiction(key: str, sentence: str) -> PydanticCustomError:
+    """To be raised by a section's own validator: `key` does not fit to another one, and why."""
+    return PydanticCustomError("contradiction", "{sentence}", {"key": key, "sentence": sentence})
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of `host:port` or `[v6]:port`; ValueError for anything else."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65_535:
+        raise ValueError("not host:port")
+    if host.startswith("[") and host.endswith("]"):
+        return str(ipaddress.IPv6Address(host[1:-1])), int(port)
+    if not _HOST.fullmatch(host):
+        raise ValueError("not a host")
+    return host, int(port)
+
+
+def _address(address: str) -> str:
+    split_address(address)
+    return address
+
+
+Address = Annotated[
+    str,
+    AfterValidator(_address),
+    Form("address", 'an address such as "127.0.0.1:7401", "[::1]:7401" or "shield.internal:7401"'),
+]
+InstanceName = Annotated[
+    str,
+    Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}\Z"),
+    Form("name", "a name of 1 to 63 lower-case letters, digits and hyphens that does not begin with a hyphen"),
+]
+TrustDomain = Annotated[
+    str,
+    Field(pattern=r"^[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?\Z"),
+    Form("domain name", 'a domain name in lower case, such as "snavio.local"'),
+]
+
+
+class MeshSettings(Section):
+    """What every process of one installation agrees on.
+
+    Each service listens on its address, and the others call it there.
+    """
+
+    trust_domain: TrustDomain = Field(
+        default=DEFAULT_TRUST_DOMAIN,
+        description="Name of the installation in every certificate. Changing it makes every certificate useless.",
+    )
+    state_dir: Path = Field(
+        default=Path(".snavio"),
+        description="Folder of certificates and embedded stores; if relative, from where the process is started.",
+    )
+    shield: Address = Field(default="127.0.0.1:7401", description="Shield, where producers send to.")
+    fast: Address = Field(default="127.0.0.1:7402", description="Fast.")
+    slow: Address = Field(default="127.0.0.1:7403", description="Slow.")
+    signer: Address = Field(
+        default="127.0.0.1:7404", description="Signer, where producers fetch their keys and certificates."
+    )
+    registry: Address = Field(default="127.0.0.1:7405", description="Registry, where operators work.")
+    mailbox: Address = Field(default="127.0.0.1:7406", description="The mailbox, where consumers receive.")
+    public_bind: bool = Field(
+        default=False, description="The second word for a service that other machines can reach."
+    )
+    budget_ms: int = Field(
+        default=5000,
+        ge=100,
+        le=60_000,
+        description="Time for a command's whole journey; each hop subtracts what it used.",
+    )
+    pull_interval_ms: int = Field(
+        default=1000,
+        ge=50,
+        le=60_000,
+        description="Pause between pulls of changed routes, keys and revocations. A change is noticed this late.",
+    )
+
+    def certificates(self, name: str) -> Path:
+        """Folder of one identity's certificate files."""
+        return self.state_dir / "certs" / name
+
+
+def installed() -> dict[str, type[Section]]:
+    """Every section of this installation by name, in the order of the manual; for the CLI and the manual.
+
+    A service's section is the one `Section` that its `settings` module defines.
+    """
+    found: dict[str, type[Section]] = {"mesh": MeshSettings}
+    for name in SERVICES:
+        module = importlib.import_module(f"services.{name}.settings")
+        (found[name],) = (
+            kind
+            for kind in vars(module).values()
+            if isinstance(kind, type) and issubclass(kind, Section) and kind.__module__ == module.__name__
+        )
+    return found

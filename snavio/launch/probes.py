@@ -1,0 +1,75 @@
+"""Asks every service of a mesh whether it serves, and for a reading of itself.
+
+Never waits longer than a short deadline, and never raises because a service is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from grpc_health.v1 import health_pb2
+
+from snavio.config import MeshSettings
+from snavio.errors import SnavioError
+from snavio.launch.processes import SERVICES
+from snavio.transport.channel import MeshChannel
+from snavio.transport.credentials import CertificateFiles
+from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse
+
+CALL_SECONDS: Final = 1.0
+
+
+class Probes:
+    """One channel per service, under an operator's certificate."""
+
+    def __init__(self, mesh: MeshSettings, *, certificates: Path) -> None:
+        files = CertificateFiles.in_folder(certificates)
+        self._channels = {
+            name: MeshChannel(
+                str(getattr(mesh, name)), files=files, service=name, trust_domain=mesh.trust_domain
+            )
+            for name in SERVICES
+        }
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of every connection."""
+        for channel in self._channels.values():
+            await channel.close()
+
+    async def serving(self, name: str) -> bool:
+        """Whether the service's health says SERVING now."""
+        try:
+            answer = await self._channels[name].call(
+                "/grpc.health.v1.Health/Check",
+                health_pb2.HealthCheckRequest(),
+                health_pb2.HealthCheckResponse,
+                timeout_s=CALL_SECONDS,
+            )
+        except SnavioError:
+            return False
+        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+    async def status(self, name: str) -> StatusResponse | None:
+        """The service's reading of itself; None when it is away."""
+        try:
+            return await self._channels[name].call(
+                "/snavio.v1.Introspection/Status", StatusRequest(), StatusResponse, timeout_s=CALL_SECONDS
+            )
+        except SnavioError:
+            return None
+
+    async def statuses(self) -> dict[str, StatusResponse | None]:
+        """The same for all of them at once."""
+        answers = await asyncio.gather(*(self.status(name) for name in SERVICES))
+        return dict(zip(SERVICES, answers, strict=True))

@@ -1,0 +1,124 @@
+"""Keeps the services of a mesh running: starts them, waits for their health, restarts what crashes, ends them.
+
+Never restarts in a busy loop: each crash in a row doubles the pause, up to half a minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from snavio.clock import Clock
+from snavio.errors import Unavailable
+from snavio.launch.probes import Probes
+from snavio.launch.processes import READY_SECONDS, SERVICES, STOP_SECONDS, MeshProcesses
+
+FIRST_PAUSE_S: Final = 0.25
+LONGEST_PAUSE_S: Final = 30.0
+STEADY_S: Final = 30.0
+"""After running for so long, the next crash counts as the first again."""
+LOOK_SECONDS: Final = 0.2
+
+
+class Phase(Enum):
+    """Where a service stands."""
+
+    STARTING = "starting"
+    SERVING = "serving"
+    CRASHED = "crashed"
+    STOPPED = "stopped"
+
+
+@dataclass(slots=True)
+class Life:
+    """One service's life so far."""
+
+    phase: Phase = Phase.STOPPED
+    restarts: int = 0
+    crashes_in_a_row: int = 0
+    started_mono_ns: int = 0
+
+
+class Supervisor:
+    """Lives on one event loop, in the main thread. `say` is told, in sentences, what happens."""
+
+    def __init__(
+        self, processes: MeshProcesses, *, probes: Probes, clock: Clock, say: Callable[[str], None]
+    ) -> None:
+        self._processes = processes
+        self._probes = probes
+        self._clock = clock
+        self._say = say
+        self.lives = {name: Life() for name in SERVICES}
+
+    async def start(self, *, healthy: Callable[[str], None]) -> None:
+        """Start everything; `healthy` hears of each service that serves. Unavailable when one does not."""
+        for name in SERVICES:
+            self._spawn(name)
+        async with asyncio.timeout(READY_SECONDS):
+            await asyncio.gather(*(self._begin(name, healthy) for name in SERVICES))
+
+    async def watch(self) -> None:
+        """Restart what ends, for ever."""
+        async with asyncio.TaskGroup() as group:
+            for name in SERVICES:
+                group.create_task(self._keep(name), name=f"keep {name}")
+
+    async def stop(self, *, hurry: asyncio.Event) -> None:
+        """Drain and end everything, the ingress first; `hurry` ends the patience."""
+        end = asyncio.get_running_loop().time() + STOP_SECONDS
+        for name in reversed(SERVICES):
+            if self.lives[name].phase is Phase.STOPPED:
+                continue
+            self._processes.terminate(name)
+            while self._processes.ended(name) is None and not hurry.is_set():
+                if asyncio.get_running_loop().time() > end:
+                    break
+                await asyncio.sleep(0.02)
+            self.lives[name].phase = Phase.STOPPED
+        self._processes.kill_all()
+
+    def _spawn(self, name: str) -> None:
+        life = self.lives[name]
+        self._processes.spawn(name)
+        life.phase, life.started_mono_ns = Phase.STARTING, self._clock.mono_ns()
+
+    async def _begin(self, name: str, healthy: Callable[[str], None]) -> None:
+        while not await self._probes.serving(name):
+            if self._processes.ended(name) is not None:
+                raise Unavailable(f"{name} did not start: {self._processes.last_words(name)}")
+            await asyncio.sleep(LOOK_SECONDS / 4)
+        self.lives[name].phase = Phase.SERVING
+        healthy(name)
+
+    async def _keep(self, name: str) -> None:
+        life = self.lives[name]
+        while True:
+            code = self._processes.ended(name)
+            if code is None:
+                if life.phase is Phase.STARTING and await self._probes.serving(name):
+                    life.phase = Phase.SERVING
+                    self._say(f"{name} serves again (process {self._processes.pid(name)}).")
+                await asyncio.sleep(LOOK_SECONDS)
+                continue
+            steady = self._clock.mono_ns() - life.started_mono_ns > STEADY_S * 1e9
+            life.crashes_in_a_row = 1 if steady else life.crashes_in_a_row + 1
+            pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (life.crashes_in_a_row - 1))
+            life.phase = Phase.CRASHED
+            self._say(f"{name} ended unexpectedly ({_cause(code)}); restarting it in {pause:g} s.")
+            await asyncio.sleep(pause)
+            life.restarts += 1
+            self._spawn(name)
+
+
+def _cause(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
