@@ -8,7 +8,7 @@ pub mod runs;
 pub mod signing;
 pub mod timestamp;
 
-// native-a2: decisions about whole batches.
+// Decisions about whole batches.
 pub mod arbitration;
 pub mod bundle;
 pub mod dispatch;
