@@ -9,7 +9,7 @@ pub mod signing;
 pub mod submission;
 pub mod timestamp;
 
-// native-a2: decisions about whole batches.
+// Decisions about whole batches.
 pub mod arbitration;
 pub mod bundle;
 pub mod dispatch;

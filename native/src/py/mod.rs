@@ -11,7 +11,6 @@ use crate::core::wire::Malformed;
 
 mod admission;
 
-// native-a2
 mod arbitration;
 mod dispatch;
 mod ledger;
@@ -24,7 +23,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("SOURCE_DIGEST", env!("SNAVIO_SOURCE_DIGEST"))?;
     admission::register(module)?;
 
-    // native-a2
     ledger::register(module)?;
     dispatch::register(module)?;
     arbitration::register(module)?;
