@@ -2,26 +2,62 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Self
 
-from snavio.config import Section
+from pydantic import Field, model_validator
+
+from snavio.config import InstanceName, Section, contradiction
 
 
 class ShieldSettings(Section):
-    """The `[shield]` section."""
+    """Shield lets commands in: how late they may be, how many it remembers, how old its keys may get."""
 
-    instance: str = Field(
-        "shield-0", pattern=r"^[a-z0-9][a-z0-9-]{0,62}$", description="Name of this process."
+    instance: InstanceName = Field(
+        default="shield-0", description="Name of this process; each Shield of an installation needs its own."
     )
-    window_ms: int = Field(60_000, ge=1_000, le=600_000, description="Accepted clock skew, either way.")
+    window_ms: int = Field(
+        default=60_000,
+        ge=1_000,
+        le=600_000,
+        description="How far a command's timestamp may be from Shield's clock, before or after, ends included.",
+    )
+    i_accept_a_long_replay_window: bool = Field(
+        default=False, description="The second word for a window_ms above 300000."
+    )
     nonce_capacity: int = Field(
-        40_000_000, ge=1_000, description="Live nonces; when full, commands are refused as saturated."
+        default=40_000_000,
+        ge=1_000,
+        le=4_000_000_000,
+        description="Commands remembered against replay, 10 to 15 bytes each; when full, commands are refused "
+        "as saturated.",
     )
-    nonce_share_per_source: int = Field(20_000_000, ge=1_000, description="Live nonces of one source.")
-    batches_in_flight: int = Field(16, ge=1, le=64, description="Unanswered batches per stream.")
+    nonce_share_per_source: int = Field(
+        default=20_000_000,
+        ge=1_000,
+        le=4_000_000_000,
+        description="The part of nonce_capacity that one source may use; at most all of it.",
+    )
+    batches_in_flight: int = Field(
+        default=16, ge=1, le=64, description="Batches that may wait for their answer on one stream."
+    )
     keys_stale_ms: int = Field(
-        180_000, ge=1_000, description="Refuse everything when keys and suspensions are older than this."
+        default=180_000,
+        ge=1_000,
+        le=86_400_000,
+        description="Refuse everything when keys and suspensions are older. A key that is revoked while Signer "
+        "cannot be reached is accepted this long.",
     )
     start_within_s: float = Field(
-        30.0, gt=0, description="Give up when Signer or Registry is away for so long at start."
+        default=30.0, gt=0, le=600, description="Give up when Signer or Registry is away this long at start."
     )
+
+    @model_validator(mode="after")
+    def _share_fits(self) -> Self:
+        # A share above the whole would let one source fill the table for all others.
+        if self.nonce_share_per_source > self.nonce_capacity:
+            raise contradiction(
+                "nonce_share_per_source",
+                f"nonce_share_per_source ({self.nonce_share_per_source}) is larger than nonce_capacity "
+                f"({self.nonce_capacity}), of which it is a part.",
+            )
+        return self

@@ -1,4 +1,4 @@
-"""Signer's settings, with the lifetimes of everything it issues."""
+"""What an operator may set for Signer, with the lifetimes of everything it issues."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from snavio.config import MeshSettings, Section
+from snavio.config import Address, MeshSettings, Section
 from snavio.domain.identity import Kind
 
 _DAY = 24 * 3600
@@ -15,12 +15,16 @@ MAX_LIFETIME_S = 90 * _DAY
 
 
 class SignerSettings(Section):
-    """The `[signer]` section."""
+    """Signer holds the keys and issues certificates: how long they live and how a new key spreads."""
 
-    listen: str = Field(default="", description="Address to serve on; empty means the one in [mesh].")
+    listen: Address | None = Field(
+        default=None,
+        description="Address to listen on, if it is not the one in [mesh] where the others call it.",
+    )
     sealing_key: Path | None = Field(
         default=None,
-        description="File of the key that seals the key store. SNAVIO_SEALING_KEY (hex) comes before it.",
+        description="File of the key that seals the key store, if it is not signer/sealing.key in the state folder. "
+        "The variable SNAVIO_SEALING_KEY (hex) comes before it.",
     )
     distribution_delay_s: float = Field(
         default=10.0,
@@ -35,27 +39,32 @@ class SignerSettings(Section):
         description="How long the previous key is accepted after a rotation.",
     )
     poll_after_s: int = Field(
-        default=3600, ge=1, le=_DAY, description="When producers ask for their keys again."
+        default=3600, ge=1, le=_DAY, description="Pause after which producers ask for their keys again."
     )
     mesh_ttl_s: int = Field(
-        default=30 * _DAY, ge=60, le=MAX_LIFETIME_S, description="Mesh services' certificates."
+        default=30 * _DAY, ge=60, le=MAX_LIFETIME_S, description="Life of a mesh service's certificate."
     )
     service_ttl_s: int = Field(
-        default=3600, ge=60, le=_DAY, description="Tenant services'; their SDK renews."
+        default=3600, ge=60, le=_DAY, description="Life of a tenant service's certificate."
     )
     principal_ttl_s: int = Field(
-        default=30 * _DAY, ge=60, le=MAX_LIFETIME_S, description="Tenants' principals'."
+        default=30 * _DAY, ge=60, le=MAX_LIFETIME_S, description="Life of a tenant's principal's certificate."
     )
     operator_ttl_s: int = Field(
-        default=12 * 3600, ge=60, le=MAX_LIFETIME_S, description="Operators', issued by RPC."
+        default=12 * 3600,
+        ge=60,
+        le=MAX_LIFETIME_S,
+        description="Life of an operator's certificate that is asked for by RPC.",
     )
-    job_ttl_s: int = Field(default=_DAY, ge=60, le=MAX_LIFETIME_S, description="Batch jobs'.")
+    job_ttl_s: int = Field(
+        default=_DAY, ge=60, le=MAX_LIFETIME_S, description="Life of a batch job's certificate."
+    )
     bootstrap_operator_ttl_s: int = Field(
         default=30 * _DAY,
         ge=60,
         le=MAX_LIFETIME_S,
         # It lies next to the CA's own sealing key: a short life would protect nothing there.
-        description="The `admin` operator's, made by `init` on this machine.",
+        description="Life of the certificate of the operator `admin`, which `init` makes on this machine.",
     )
 
     def ttl_s(self, kind: Kind) -> int:

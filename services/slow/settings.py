@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from snavio.config import Section
+from snavio.config import InstanceName, Section
 
 
 class SlowSettings(Section):
-    """The `[slow]` section."""
+    """Slow asks Registry about each command that Fast is not sure of: how long it waits for the answer."""
 
-    instance: str = Field("slow-0", pattern=r"^[a-z0-9][a-z0-9-]{0,62}$", description="Name of this process.")
-    batches_in_flight: int = Field(16, ge=1, le=64, description="Unanswered batches per stream.")
-    resolve_timeout_ms: int = Field(1000, ge=10, le=10_000, description="Longest wait for Registry's answer.")
-    start_within_s: float = Field(30.0, gt=0, description="Give up when Signer is away for so long at start.")
+    instance: InstanceName = Field(
+        default="slow-0", description="Name of this process; each Slow of an installation needs its own."
+    )
+    batches_in_flight: int = Field(
+        default=16, ge=1, le=64, description="Batches that may wait for their answer on one stream."
+    )
+    resolve_timeout_ms: int = Field(
+        default=1000,
+        ge=10,
+        le=10_000,
+        description="Longest wait for Registry's answer; without one, the command is refused.",
+    )
+    start_within_s: float = Field(
+        default=30.0, gt=0, le=600, description="Give up when Signer is away this long at start."
+    )

@@ -25,7 +25,9 @@ Config = Annotated[
         show_default=False,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout, and nothing else there.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="Machine-readable output on stdout, and nothing else there.")
+]
 As = Annotated[
     str,
     typer.Option(

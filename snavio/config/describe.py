@@ -19,6 +19,8 @@ from pydantic.fields import FieldInfo
 
 from snavio.config.sections import Form, Section
 
+# `type` is also a field below, and there it would hide the builtin.
+_Class = type
 MASK = "********"
 _FORMS: dict[type, Form] = {
     bool: Form("true or false", "true or false"),
@@ -46,7 +48,7 @@ class KeyDescription:
     bounds: str
     wants: str
     """What completes "must be …": `a whole number from 1000 to 600000`."""
-    kind: type
+    kind: _Class
     """What the value is in Python, without `None`."""
     secret: bool
 
@@ -119,7 +121,7 @@ def plain(value: Any, *, secret: bool = False) -> bool | int | float | str | Non
     return value if isinstance(value, bool | int | float | str) else str(value)
 
 
-def toml_value(value: bool | int | float | str | None) -> str:
+def toml_value(value: Any) -> str:
     """A plain value as it stands in the file; nothing set is the empty text."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -154,12 +156,12 @@ def _bounds(metadata: list[Any]) -> Iterator[str]:
     high = next((mark for mark in metadata if isinstance(mark, Le | Lt)), None)
     match low, high:
         case Ge(ge=least), Le(le=most):
-            yield f"from {least} to {most}"
+            yield f"from {toml_value(least)} to {toml_value(most)}"
             return
         case Ge(ge=least), _:
-            yield f"of at least {least}"
+            yield f"of at least {toml_value(least)}"
         case Gt(gt=limit), _:
-            yield f"above {limit}"
+            yield f"above {toml_value(limit)}"
     if high is not None:
         yield "and" if low is not None else "of"
-        yield f"at most {high.le}" if isinstance(high, Le) else f"less than {high.lt}"
+        yield f"at most {toml_value(high.le)}" if isinstance(high, Le) else f"less than {toml_value(high.lt)}"

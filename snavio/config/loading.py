@@ -23,7 +23,13 @@ from snavio.config.sources import Given, gather, variable_name
 _SHOWN_CHARACTERS = 60
 # What TOML can bring for each kind of value. A text that merely looks like a number is a mistake in a file; in
 # the environment there is nothing but text.
-_FROM_TOML: dict[type, tuple[type, ...]] = {bool: (bool,), int: (int,), float: (int, float), str: (str,), Path: (str,)}
+_FROM_TOML: dict[type, tuple[type, ...]] = {
+    bool: (bool,),
+    int: (int,),
+    float: (int, float),
+    str: (str,),
+    Path: (str,),
+}
 
 
 class Setting(NamedTuple):
@@ -73,49 +79,56 @@ def _judge(given: Given, models: Mapping[str, type[Section]]) -> dict[str, Secti
     mistakes = list(given.mistakes)
     chosen: dict[str, Section] = {}
     for name, model in models.items():
-        found = _faults(name, model, given, models)
-        if isinstance(found, Section):
-            chosen[name] = found
-        else:
-            mistakes += found
-    # A section that could not be read may hold the second word: to ask for it then would mislead.
-    if given.complete and len(chosen) == len(models):
+        wrong, values = _sift(name, given, models)
+        settings = _validated(name, model, values, given, wrong)
+        mistakes += wrong
+        if settings is not None:
+            chosen[name] = settings
+    # A part of the file that could not be read may hold the second word: to ask for it then would mislead.
+    if given.complete:
         mistakes += unsafe(chosen, given.place)
     if mistakes:
         raise BadConfiguration(mistakes)
     return chosen
 
 
-def _faults(
-    name: str, model: type[Section], given: Given, models: Mapping[str, type[Section]]
-) -> Section | list[Mistake]:
-    """The section, or what is wrong with it."""
-    mistakes, values = [], {}
+def _sift(
+    name: str, given: Given, models: Mapping[str, type[Section]]
+) -> tuple[list[Mistake], dict[str, Any]]:
+    """Mistakes that show before any value is looked at: unknown keys, wrong types. And the remaining values."""
+    wrong, values = [], {}
+    fields = models[name].model_fields
     for key, value in given.values.get(name, {}).items():
         place = given.place(name, key)
-        if key not in model.model_fields:
-            mistakes.append(Mistake(place, _unknown(name, key, place, models), name, key))
-            continue
-        described = describe_key(name, key, model.model_fields[key])
-        if not place.variable and not _may_be(value, described.kind):
-            mistakes.append(Mistake(place, _wrong(described, value), name, key))
-        else:
+        if key not in fields:
+            wrong.append(Mistake(place, _unknown(name, key, place, models), name, key))
+        elif place.variable or _may_be(value, (described := describe_key(name, key, fields[key])).kind):
             values[key] = value
+        else:
+            wrong.append(Mistake(place, _wrong(described, value), name, key))
+    return wrong, values
+
+
+def _validated(
+    name: str, model: type[Section], values: dict[str, Any], given: Given, wrong: list[Mistake]
+) -> Section | None:
+    """The section, without the values that are wrong, so that its other values can be judged further."""
     try:
-        settings = model.model_validate(values)
+        return model.model_validate(values)
     except ValidationError as error:
-        for fault in error.errors(include_url=False, include_input=False):
-            if fault["type"] == "contradiction":
-                if not mistakes:
-                    key = str(fault["ctx"]["key"])
-                    sentence = f"[{name}] {fault['ctx']['sentence']}"
-                    mistakes.append(Mistake(_either(given, name, key), sentence, name, key))
-                continue
-            key = str(fault["loc"][0])
-            described = describe_key(name, key, model.model_fields[key])
-            mistakes.append(Mistake(given.place(name, key), _wrong(described, values.get(key)), name, key))
-        return mistakes or []
-    return mistakes or settings
+        faults = error.errors(include_url=False, include_input=False)
+    if faults[0]["type"] == "contradiction":
+        # With a value left out, the other side of the contradiction is a default that nobody asked for.
+        if not wrong:
+            key = str(faults[0]["ctx"]["key"])
+            sentence = f"[{name}] {faults[0]['ctx']['sentence']}"
+            wrong.append(Mistake(_either(given, name, key), sentence, name, key))
+        return None
+    left = dict(values)
+    for key in {str(fault["loc"][0]): None for fault in faults}:
+        described = describe_key(name, key, model.model_fields[key])
+        wrong.append(Mistake(given.place(name, key), _wrong(described, left.pop(key)), name, key))
+    return _validated(name, model, left, given, wrong)
 
 
 def _either(given: Given, name: str, key: str) -> Place:

@@ -82,8 +82,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         when=f"`[shield] window_ms` is above {LONGEST_WINDOW_MS}",
-        danger="a captured command stays acceptable for minutes, and Shield must remember every tag for twice "
-        "the window, so the nonce table fills, and refuses, earlier",
+        danger="a captured command stays acceptable for minutes, and Shield must remember each tag for up to "
+        "twice the window, so the nonce table fills, and refuses, earlier",
         word_section="shield",
         word_key="i_accept_a_long_replay_window",
         offenders=_long_window,
@@ -92,7 +92,10 @@ RULES: tuple[Rule, ...] = (
 
 
 def unsafe(chosen: Chosen, place: Callable[[str, str], Place]) -> list[Mistake]:
-    """Every unsafe setting that was said only once; `place` tells where a setting comes from."""
+    """Every unsafe setting that was said only once; `place` tells where a setting comes from.
+
+    `chosen` must hold `[mesh]`.
+    """
     found = []
     for rule in RULES:
         if getattr(chosen.get(rule.word_section), rule.word_key, False):

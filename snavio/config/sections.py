@@ -79,12 +79,14 @@ Address = Annotated[
 ]
 InstanceName = Annotated[
     str,
-    Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}\Z"),
-    Form("name", "a name of 1 to 63 lower-case letters, digits and hyphens that does not begin with a hyphen"),
+    Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$"),
+    Form(
+        "name", "a name of 1 to 63 lower-case letters, digits and hyphens that does not begin with a hyphen"
+    ),
 ]
 TrustDomain = Annotated[
     str,
-    Field(pattern=r"^[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?\Z"),
+    Field(pattern=r"^[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?$"),
     Form("domain name", 'a domain name in lower case, such as "snavio.local"'),
 ]
 
@@ -104,8 +106,8 @@ class MeshSettings(Section):
         description="Folder of certificates and embedded stores; if relative, from where the process is started.",
     )
     shield: Address = Field(default="127.0.0.1:7401", description="Shield, where producers send to.")
-    fast: Address = Field(default="127.0.0.1:7402", description="Fast.")
-    slow: Address = Field(default="127.0.0.1:7403", description="Slow.")
+    fast: Address = Field(default="127.0.0.1:7402", description="Fast, which Shield calls.")
+    slow: Address = Field(default="127.0.0.1:7403", description="Slow, which Fast calls.")
     signer: Address = Field(
         default="127.0.0.1:7404", description="Signer, where producers fetch their keys and certificates."
     )

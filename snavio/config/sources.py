@@ -65,7 +65,9 @@ def _read_file(config: Path, given: Given) -> None:
             hint = f"did you mean [{meant}]?" if meant else f"there are {_listed(SECTIONS)}."
             given.mistakes.append(Mistake(place, f"[{name}] is not a section; {hint}", name))
         elif isinstance(value, list):
-            given.mistakes.append(Mistake(place, f"[{name}] is one section, written in single brackets.", name))
+            given.mistakes.append(
+                Mistake(place, f"[{name}] is one section, written in single brackets.", name)
+            )
         else:
             sentence = f"{name!r} stands outside of any section; put it below a line such as [mesh]."
             given.mistakes.append(Mistake(place, sentence, key=name))
@@ -92,7 +94,9 @@ def _text(config: Path, given: Given) -> str | None:
         except UnicodeDecodeError as error:
             line = content.count(b"\n", 0, error.start) + 1
             column = error.start - content.rfind(b"\n", 0, error.start)
-            given.mistakes.append(Mistake(Place(config, line, column), "this is not UTF-8; save the file as such."))
+            given.mistakes.append(
+                Mistake(Place(config, line, column), "this is not UTF-8; save the file as such.")
+            )
     return None
 
 
@@ -121,7 +125,9 @@ def _document(text: str, config: Path, given: Given) -> dict[str, Any] | None:
             sentence = f"[{section}] {key} is set twice; it was set in line {first.line}."
             given.mistakes.append(Mistake(place, sentence, section, key))
             # Blank, not gone: what follows keeps its line and column.
-            text = text[: again.start] + re.sub(r"[^\n]", " ", text[again.start : again.end]) + text[again.end :]
+            text = (
+                text[: again.start] + re.sub(r"[^\n]", " ", text[again.start : again.end]) + text[again.end :]
+            )
 
 
 def _position(message: str, text: str) -> tuple[str, int, int]:
@@ -163,7 +169,9 @@ def _read_environment(environment: Mapping[str, str], given: Given) -> None:
         place = Place(variable=variable)
         if section not in SECTIONS:
             meant = closest(section, SECTIONS)
-            hint = f"did you mean {variable_name(meant, key)}?" if meant else f"there are {_listed(SECTIONS)}."
+            hint = (
+                f"did you mean {variable_name(meant, key)}?" if meant else f"there are {_listed(SECTIONS)}."
+            )
             given.mistakes.append(Mistake(place, f"there is no section [{section}]; {hint}", section, key))
         elif (section, key) in taken:
             sentence = f"this sets [{section}] {key}, and so does {taken[section, key]}; unset one."

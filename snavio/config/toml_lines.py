@@ -6,6 +6,7 @@ with what it found so far. It never raises.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from bisect import bisect_right
 from collections.abc import Callable
@@ -52,10 +53,8 @@ class _Lost(Exception):
 def spots(text: str) -> list[Spot]:
     """Every header and key, in the order of the text; keys of inline tables too."""
     scan = _Scan(text)
-    try:
+    with contextlib.suppress(_Lost):
         scan.document()
-    except _Lost:
-        pass
     return sorted(scan.found, key=lambda spot: spot.start)
 
 

@@ -45,6 +45,11 @@ class StateFolder:
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
 
+    @staticmethod
+    def default() -> Path:
+        """Where the folder is unless somebody says otherwise."""
+        return Path.cwd() / str(MeshSettings.model_fields["state_dir"].default)
+
     def check_format(self) -> None:
         """StateError when this program cannot use the folder; a folder that is not there is fine."""
         try:
@@ -104,9 +109,7 @@ class StateFolder:
     def note_run(self, mesh: MeshSettings) -> None:
         """Write down, for the other commands, that and where this process runs a mesh."""
         addresses = {name: str(getattr(mesh, name)) for name in SERVICES}
-        self._write(
-            RUN_FILE, {"pid": os.getpid(), "addresses": addresses, "trust_domain": mesh.trust_domain}
-        )
+        self._write(RUN_FILE, {"pid": os.getpid(), "addresses": addresses, "trust_domain": mesh.trust_domain})
 
     def running(self) -> Run | None:
         """The mesh that runs on this folder now, if any."""

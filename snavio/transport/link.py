@@ -273,7 +273,7 @@ class BatchLink:
         finally:
             watching.cancel()
             writer.cancel()
-            await asyncio.wait((watching, writer))
+            await asyncio.gather(watching, writer, return_exceptions=True)
 
     async def _write(self, call: grpc.aio.StreamStreamCall) -> None:
         while True:

@@ -18,7 +18,7 @@ import grpc
 import pytest
 
 from snavio.clock import SystemClock
-from snavio.errors import SnavioError, Unavailable
+from snavio.errors import SnavioError
 from snavio.v1.batch_pb2 import Verdicts
 from tests.support.mailbox import TOPIC, PostOffice, ReceivingPeer, SendingPeer, commands, send_batch
 
@@ -40,23 +40,25 @@ class Killable(PostOffice):
         config.write_text(
             f'[mesh]\nstate_dir = "{self.folder}"\nmailbox = "127.0.0.1:0"\nsigner = "{self.mesh.signer}"\n'
         )
-        self.process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "services.mailbox", "--config", str(config)),
-            cwd=ROOT,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            env={**os.environ, "SNAVIO_FOLLOW_PARENT": "1"},
-        )
+        with (self.folder / "mailbox.log").open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-m", "services.mailbox", "--config", str(config)),
+                cwd=ROOT,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, "SNAVIO_FOLLOW_PARENT": str(os.getpid())},
+            )
         assert self.process.stdout is not None
         async with asyncio.timeout(SECONDS):
             ready = await self.process.stdout.readline()
-        assert ready.startswith(b"ready mailbox "), ready
+        assert ready.startswith(b"ready mailbox "), (self.folder / "mailbox.log").read_text()
         self.address = f"127.0.0.1:{ready.split()[2].decode()}"
 
     async def end(self, number: signal.Signals) -> None:
         if self.process is not None:
-            self.process.send_signal(number)
+            with suppress(ProcessLookupError):
+                self.process.send_signal(number)
             async with asyncio.timeout(SECONDS):
                 await self.process.wait()
             self.process = None
@@ -141,7 +143,7 @@ async def test_I_1_kill_under_load_loses_no_acknowledged_send_and_repeats_no_ack
             consuming = asyncio.create_task(load.consume(office.consumer()))
             await load.send(await office.sender(epoch=7), answers=dice.randint(1, 60))
             await office.end(signal.SIGKILL)
-            with suppress(Unavailable, asyncio.CancelledError, SnavioError, grpc.aio.UsageError):
+            with suppress(asyncio.CancelledError, SnavioError, grpc.aio.UsageError):
                 await consuming
         await office.start()
         await load.settle(await office.sender(epoch=7))

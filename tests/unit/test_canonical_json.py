@@ -16,7 +16,8 @@ VECTORS = json.loads((Path(__file__).resolve().parents[1] / "vectors" / "canonic
 UNHURRIED = settings(deadline=None)  # A busy machine is no failure.
 SAFE = 2**53 - 1
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
-DOUBLES = st.floats(allow_nan=False, allow_infinity=False)
+# Not between 2^53 and 1e21: the canonical form of those is an integer that would be refused when read again.
+DOUBLES = st.floats(allow_nan=False, allow_infinity=False).filter(lambda number: not 2**53 <= abs(number) < 1e21)
 SCALARS = st.none() | st.booleans() | st.integers(-SAFE, SAFE) | DOUBLES | TEXT
 DOCUMENTS = st.recursive(
     SCALARS,
@@ -58,33 +59,23 @@ def test_canonical_form_agrees_with_the_oracle(
 @given(st.binary(min_size=8, max_size=8))
 def test_any_double_is_written_as_the_oracle_writes_it(bits: bytes) -> None:
     (double,) = struct.unpack(">d", bits)
-    if math.isfinite(double):
+    if math.isfinite(double) and not 2**53 <= abs(double) < 1e21:
         # More digits than needed: a parser that rounds twice ends on the neighbour.
         assert canonical_json(b"%.40e" % double) == rfc8785.dumps(double)
 
 
 @UNHURRIED
 @given(DOCUMENTS)
-def test_canonical_form_is_its_own_or_holds_a_double_that_now_looks_like_an_unsafe_integer(
-    value: Any,
-) -> None:
+def test_canonical_form_is_its_own_canonical_form(value: Any) -> None:
     canonical = canonical_json(json.dumps(value).encode())
-    try:
-        assert canonical_json(canonical) == canonical
-    except ValueError as refusal:
-        assert "2^53" in str(refusal)
-        assert any(2**53 <= abs(number) < 1e21 for number in doubles(value))
+    assert canonical_json(canonical) == canonical
 
 
-def doubles(value: Any) -> list[float]:
-    match value:
-        case float():
-            return [value]
-        case list():
-            return [number for inner in value for number in doubles(inner)]
-        case dict():
-            return [number for inner in value.values() for number in doubles(inner)]
-    return []
+@UNHURRIED
+@given(st.floats(min_value=2**53, max_value=1e21, exclude_max=True))
+def test_double_whose_canonical_form_is_an_unsafe_integer_is_refused(double: float) -> None:
+    with pytest.raises(ValueError, match=r"2\^53"):
+        canonical_json(b"%.40e" % double)
 
 
 @UNHURRIED

@@ -10,6 +10,8 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 
 /// The first integer that a double confuses with its neighbour.
 const FIRST_UNSAFE_INTEGER: f64 = 9_007_199_254_740_992.0;
+/// ECMAScript writes numbers from here on with an exponent.
+const FIRST_WITH_EXPONENT: f64 = 1e21;
 
 /// Why a document has no canonical form. No message repeats the document.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,7 +128,9 @@ fn read_number(literal: &str) -> Result<f64, CanonicalError> {
         .parse()
         .map_err(|_| CanonicalError::NotJson("a number is not spelt as JSON wants it".to_owned()))?;
     let integer = !literal.contains(['.', 'e', 'E']);
-    if integer && number.abs() >= FIRST_UNSAFE_INTEGER {
+    // Below 1e21 the canonical form of a large double is an integer too; what we write must be what we accept,
+    // or a document could be signed that no verifier reads.
+    if number.abs() >= FIRST_UNSAFE_INTEGER && (integer || number.abs() < FIRST_WITH_EXPONENT) {
         return Err(CanonicalError::UnsafeInteger);
     }
     if number.is_finite() { Ok(number) } else { Err(CanonicalError::NumberTooLarge) }

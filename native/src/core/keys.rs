@@ -57,7 +57,7 @@ impl Key {
         }
         Ok(Self {
             version: version.into(),
-            mac: MacKey::new(secret),
+            mac: MacKey::new(secret).map_err(|_| BadKey::Secret)?,
             not_before_unix_ns,
             not_after_unix_ns,
             revoked,

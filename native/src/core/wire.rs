@@ -86,8 +86,19 @@ impl<'a> Fields<'a> {
         Ok(Some(Field { number, value, raw: &self.input[start..self.at] }))
     }
 
-    #[inline]
+    #[inline(always)]
     fn read_varint(&mut self) -> Result<u64, Malformed> {
+        // Nearly every tag and most lengths are one byte.
+        match self.input.get(self.at) {
+            Some(byte) if *byte < 0x80 => {
+                self.at += 1;
+                Ok(u64::from(*byte))
+            }
+            _ => self.read_long_varint(),
+        }
+    }
+
+    fn read_long_varint(&mut self) -> Result<u64, Malformed> {
         let mut number = 0u64;
         for shift in 0..10 {
             let byte = *self.input.get(self.at).ok_or(Malformed)?;

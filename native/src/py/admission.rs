@@ -6,7 +6,6 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyDict};
-use zeroize::Zeroizing;
 
 use super::ledger::Ledger;
 use super::lock;
@@ -207,9 +206,6 @@ fn sign_command<'py>(
     content_type: &str,
     traceparent: &str,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    if secret.len() < SHORTEST_SECRET {
-        return Err(PyValueError::new_err(BadKey::Secret.reason()));
-    }
     let draft = Command {
         id: command_id.as_bytes(),
         key_version: key_version.as_bytes(),
@@ -221,7 +217,7 @@ fn sign_command<'py>(
         traceparent: traceparent.as_bytes(),
         ..Command::default()
     };
-    let command = signing::sign(&MacKey::new(secret), draft, timestamp_unix_ns, MAX_PAYLOAD_BYTES)
+    let command = signing::sign(&mac_key(secret)?, draft, timestamp_unix_ns, MAX_PAYLOAD_BYTES)
         .map_err(|code| PyValueError::new_err(format!("{}: {}", field(code), verdict::name(code))))?;
     Ok(PyBytes::new(py, &command))
 }
@@ -244,14 +240,12 @@ fn sign_batch<'py>(
     max_batch_bytes: usize,
     max_batch_commands: usize,
 ) -> PyResult<Signed<'py>> {
-    if secret.len() < SHORTEST_SECRET {
-        return Err(PyValueError::new_err(BadKey::Secret.reason()));
-    }
     let limits = Limits {
         max_batch_bytes,
         max_batch_commands: max_batch_commands.max(1),
         max_payload_bytes: MAX_PAYLOAD_BYTES,
     };
+    let key = mac_key(secret)?;
     let signed = py.detach(|| {
         let mut ids = Vec::with_capacity(commands.len() * 36);
         for _ in &commands {
@@ -268,7 +262,7 @@ fn sign_batch<'py>(
             payload,
             ..Command::default()
         });
-        Submissions::sign(&MacKey::new(secret), drafts, timestamp_unix_ns, &limits)
+        Submissions::sign(&key, drafts, timestamp_unix_ns, &limits)
             .map_err(|(number, code)| {
                 PyValueError::new_err(format!("command {number}: {}: {}", field(code), verdict::name(code)))
             })
@@ -277,6 +271,15 @@ fn sign_batch<'py>(
     let (ids, submissions) = signed;
     let chunks = submissions.chunks.iter().map(|(count, body)| (*count, PyBytes::new(py, body))).collect();
     Ok((PyBytes::new(py, &ids), chunks))
+}
+
+/// A key to sign with, or why its secret cannot be one.
+fn mac_key(secret: &[u8]) -> PyResult<MacKey> {
+    let refused = || PyValueError::new_err(BadKey::Secret.reason());
+    if secret.len() < SHORTEST_SECRET {
+        return Err(refused());
+    }
+    MacKey::new(secret).map_err(|_| refused())
 }
 
 /// The argument that a code speaks of.
@@ -296,9 +299,9 @@ fn field(code: u8) -> &'static str {
 }
 
 #[pyfunction]
-fn hmac_sha256<'py>(py: Python<'py>, secret: &[u8], message: &[u8]) -> Bound<'py, PyBytes> {
-    let mut message = Zeroizing::new(message.to_vec());
-    PyBytes::new(py, &MacKey::new(secret).tag(&mut message))
+fn hmac_sha256<'py>(py: Python<'py>, secret: &[u8], message: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    let key = MacKey::new(secret).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    Ok(PyBytes::new(py, &key.tag(message)))
 }
 
 #[pyfunction]

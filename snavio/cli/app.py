@@ -1,0 +1,38 @@
+"""Every command of `snavio`, with the words that `--help` says about them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import typer
+
+from snavio.cli.exits import MEANINGS
+from snavio.cli.recv import recv
+from snavio.cli.send import send
+from snavio.cli.serve import serve, version
+from snavio.cli.status import status
+from snavio.cli.up import down, up
+
+EPILOG: Final = (
+    "Exit codes: "
+    + "; ".join(f"{code.value} {meaning}" for code, meaning in MEANINGS.items())
+    + ". SNAVIO_DEBUG=1 shows tracebacks."
+)
+
+app: Final = typer.Typer(
+    name="snavio",
+    help="Run a command-delivery mesh, send commands through it, and see what becomes of them.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+RUN, USE, LOOK = "Run a mesh", "Use it", "Look at it"
+app.command(rich_help_panel=RUN)(up)
+app.command(rich_help_panel=RUN)(down)
+app.command(rich_help_panel=RUN)(serve)
+app.command(rich_help_panel=USE)(send)
+app.command(rich_help_panel=USE)(recv)
+app.command(rich_help_panel=LOOK)(status)
+app.command(rich_help_panel=LOOK)(version)

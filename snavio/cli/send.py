@@ -1,0 +1,141 @@
+"""`snavio send`: one command, or many of the same, signed and sent through the running mesh."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from snavio.cli.exits import ExitCode
+from snavio.cli.options import As, Config, Json, StateDir
+from snavio.cli.output import count as number
+from snavio.cli.output import line, micros, print_json
+
+if TYPE_CHECKING:
+    from snavio.cli.actor import Actor
+    from snavio.launch.installation import Installation
+    from snavio.sdk import Outcome
+
+MOST_SHOWN = 100
+BATCH = 1000
+
+
+def send(
+    target: Annotated[str, typer.Argument(help="Who shall act, such as discord-bot.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="What it shall do, such as notify-user.", show_default=False)],
+    *,
+    payload: Annotated[str | None, typer.Option("--payload", "-p", help="The payload as text.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="The payload from a file.")] = None,
+    stdin: Annotated[bool, typer.Option("--stdin", help="The payload from standard input.")] = False,
+    content_type: Annotated[str, typer.Option(help="Media type of the payload.")] = "",
+    actor: As = "billing",
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=1, max=1_000_000, help="Send it so many times.")
+    ] = 1,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Send a signed command, and say what became of it.
+
+    `delivered` means: on disk, in the target's queue. Anything else is a refusal with its reason, and exit code 1.
+
+    \b
+    Examples:
+      snavio send discord-bot notify-user --payload 'hello'
+      snavio send discord-bot notify-user --file event.json --content-type application/json
+      date | snavio send discord-bot notify-user --stdin
+      snavio send discord-bot notify-user -p hi --count 1000
+      snavio send discord-bot notify-user -p hi --as bot      refused: acl-deny
+    """
+    from snavio.cli.actor import act_as
+    from snavio.clock import SystemClock
+    from snavio.launch.installation import attach
+
+    body = _payload(payload, file, stdin=stdin)
+    installation = attach(state_dir=state_dir, config=config)
+    who = act_as(actor, installation.mesh, now_unix_ns=SystemClock().unix_ns())
+    commands = [(target, name, body)] * count
+    outcomes, seconds = asyncio.run(_send(installation, who, commands, content_type))
+    reasons = Counter(outcome.reason for outcome in outcomes)
+    if json:
+        print_json(
+            _document(outcomes, reasons, seconds, target=target, name=name, source=who.identity.source)
+        )
+    elif count == 1:
+        line(_sentence(outcomes[0], seconds))
+    else:
+        for reason, times in reasons.most_common():
+            line(f"{reason}  {number(times)}")
+        line(f"{number(count)} commands in {seconds:.2f} s")
+    if not all(outcome.delivered for outcome in outcomes):
+        raise typer.Exit(ExitCode.REFUSED)
+
+
+async def _send(
+    installation: Installation, who: Actor, commands: list[tuple[str, str, bytes]], content_type: str
+) -> tuple[list[Outcome], float]:
+    from snavio.sdk import Producer
+
+    mesh = installation.mesh
+    async with Producer(
+        shield=mesh.shield, signer=mesh.signer, certificates=who.certificates, trust_domain=mesh.trust_domain
+    ) as producer:
+        began = time.perf_counter()
+        if len(commands) == 1:
+            target, name, body = commands[0]
+            outcomes = [await producer.send(target, name, body, content_type=content_type)]
+        else:
+            outcomes = []
+            for first in range(0, len(commands), BATCH):
+                outcomes += await producer.send_batch(
+                    commands[first : first + BATCH], content_type=content_type
+                )
+        return outcomes, time.perf_counter() - began
+
+
+def _payload(text: str | None, file: Path | None, *, stdin: bool) -> bytes:
+    from snavio.errors import BadRequest
+
+    if (text is not None) + (file is not None) + stdin > 1:
+        raise BadRequest("Give the payload once: --payload, --file or --stdin.")
+    if file is not None:
+        try:
+            return file.read_bytes()
+        except OSError as error:
+            raise BadRequest(f"{file} cannot be read: {error.strerror}.") from None
+    return sys.stdin.buffer.read() if stdin else (text or "").encode()
+
+
+def _sentence(outcome: Outcome, seconds: float) -> str:
+    took = micros(round(seconds * 1e6))
+    if outcome.delivered:
+        return f"{outcome.reason}  {outcome.command_id}  in {took}"
+    detail = f": {outcome.detail}" if outcome.detail else ""
+    wait = f" Try again in {outcome.retry_after_ms} ms." if outcome.retry_after_ms else ""
+    return f"refused  {outcome.reason}{detail}{wait}"
+
+
+def _document(outcomes: list[Outcome], reasons: Counter[str], seconds: float, **about: str) -> dict[str, Any]:
+    return {
+        **about,
+        "sent": len(outcomes),
+        "seconds": round(seconds, 6),
+        "outcomes": dict(reasons),
+        "commands": [
+            {
+                "command_id": outcome.command_id,
+                "reason": outcome.reason,
+                "delivered": outcome.delivered,
+                "attempts": outcome.attempts,
+                "retry_after_ms": outcome.retry_after_ms,
+                "detail": outcome.detail,
+            }
+            for outcome in outcomes[:MOST_SHOWN]
+        ],
+    }

@@ -1,0 +1,71 @@
+"""`snavio status`: what the running mesh does, once or again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Annotated
+
+import typer
+
+from snavio.cli.exits import ExitCode
+from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.output import console, fancy, line, print_json
+
+
+def status(
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Again and again, until Ctrl-C.")] = False,
+    interval: Annotated[float, typer.Option(min=0.2, help="Seconds over which rates are measured.")] = 1.0,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Show every service of a running mesh: state, memory, CPU, rates, latencies and backlog.
+
+    Exit code 0 when all of them serve, 3 when one does not.
+
+    \b
+    Examples:
+      snavio status
+      snavio status --watch
+      snavio status --json | jq .delivered_per_s
+    """
+    from snavio.launch.installation import attach
+
+    installation = attach(state_dir=state_dir, config=config)
+
+    async def show() -> bool:
+        from rich.live import Live
+
+        from snavio.cli.views import mesh_lines, mesh_view
+        from snavio.clock import SystemClock
+        from snavio.launch.probes import Probes
+        from snavio.launch.readings import Readings
+
+        out = console()
+        async with Probes(installation.mesh, certificates=installation.operator_certificates) as probes:
+            readings = Readings(probes, clock=SystemClock())
+            reading = await readings.take()
+            live = Live(console=out, auto_refresh=False) if watch and fancy(out) and not json else None
+            with live or contextlib.nullcontext():
+                while True:
+                    if reading.healthy or watch:
+                        await asyncio.sleep(interval)
+                        reading = await readings.take()
+                    if json:
+                        print_json(reading.document())
+                    elif live is not None:
+                        live.update(mesh_view(reading), refresh=True)
+                    elif fancy(out):
+                        out.print(mesh_view(reading))
+                    else:
+                        line("\n".join([*mesh_lines(reading), *([""] if watch else [])]))
+                    if not watch:
+                        return reading.healthy
+
+    if not asyncio.run(show()):
+        from snavio.errors import Unavailable
+
+        if json:
+            raise typer.Exit(ExitCode.UNREACHABLE)
+        raise Unavailable("Not every service answers.")

@@ -1,0 +1,187 @@
+"""`snavio up` and `snavio down`: a whole mesh on this machine, from the state folder to the last drained stream."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.output import console, fancy, line, print_json, program
+
+if TYPE_CHECKING:
+    from snavio.cli.fronts import Front
+    from snavio.launch.installation import Installation
+
+DOWN_SECONDS = 30.0
+
+
+def up(
+    state_dir: StateDir = None,
+    config: Config = None,
+    no_screen: Annotated[
+        bool, typer.Option("--no-screen", help="Plain lines instead of a live screen.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Start a mesh on this machine, and show what it does until Ctrl-C.
+
+    Makes a state folder with its own CA, starts every service over mTLS on loopback, and registers the tenant
+    `demo`: its service `billing` may send `notify-user` to the target `discord-bot`, which `bot` receives.
+    What was stored stays: stop it, start it again, and go on.
+
+    \b
+    Examples:
+      snavio up                            state in .snavio
+      snavio up --state-dir /tmp/mesh      another installation
+      snavio up --no-screen > up.log &     in the background; end it with: snavio down
+    """
+    import snavio.native  # noqa: F401  says what to do when it was not built, before anything is started
+    from snavio.cli.fronts import JsonLines, Lines, Screen
+    from snavio.launch.checks import LEFT_BEHIND_SECONDS, check_ports
+    from snavio.launch.installation import find
+
+    installation = find(state_dir=state_dir, config=config)
+    state = installation.state
+    state.check_format()
+    state.check_writable()
+    left_behind = state.left_behind()
+    out = console()
+    front: Front = JsonLines() if json else Screen(out) if fancy(out) and not no_screen else Lines()
+    with state.claimed():
+        # After a kill -9 of the last launcher its services are on their way out, and so are their ports.
+        check_ports(installation.mesh, patience_s=LEFT_BEHIND_SECONDS if left_behind else 0.0)
+        state.note_run(installation.mesh)
+        with front:
+            asyncio.run(_run(installation, front))
+
+
+async def _run(installation: Installation, front: Front) -> None:
+    from snavio.clock import SystemClock
+    from snavio.launch.demo_tenant import DemoTenant
+    from snavio.launch.probes import Probes
+    from snavio.launch.processes import MeshProcesses
+    from snavio.launch.readings import Readings
+    from snavio.launch.supervisor import Supervisor
+
+    began = time.monotonic()
+    clock, mesh = SystemClock(), installation.mesh
+    stop, hurry = asyncio.Event(), asyncio.Event()
+    _on_signals(stop, hurry)
+    processes = MeshProcesses(mesh, config=installation.config)
+    front.preparing("preparing certificates")
+    await asyncio.to_thread(processes.prepare)
+    async with Probes(mesh, certificates=installation.operator_certificates) as probes:
+        supervisor = Supervisor(processes, probes=probes, clock=clock, say=front.say)
+        tenant = DemoTenant(mesh, operator_certificates=installation.operator_certificates, clock=clock)
+
+        async def live() -> None:
+            front.preparing("starting the services")
+            await supervisor.start(healthy=front.healthy)
+            await tenant.register()
+            facts = {
+                "seconds": round(time.monotonic() - began, 3),
+                "state_dir": str(mesh.state_dir),
+                "pid": os.getpid(),
+                "addresses": processes.addresses,
+            }
+            front.ready(facts, suggestions(installation))
+            readings = Readings(probes, clock=clock)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(supervisor.watch())
+                group.create_task(tenant.renew())
+                while True:
+                    reading = await readings.take()
+                    front.show(reading, {name: life.phase.value for name, life in supervisor.lives.items()})
+                    await asyncio.sleep(front.reading_every_s)
+
+        try:
+            await _until(stop, live())
+        finally:
+            front.stopping()
+            await supervisor.stop(hurry=hurry)
+            front.stopped()
+
+
+def suggestions(installation: Installation) -> list[str]:
+    """The next three commands to try."""
+    from snavio.launch.state import StateFolder
+
+    default = StateFolder.default() == installation.mesh.state_dir
+    where = "" if default else f" --state-dir {_quoted(str(installation.mesh.state_dir))}"
+    return [
+        f"{program()} send discord-bot notify-user --payload 'hello'{where}",
+        f"{program()} recv discord-bot{where}",
+        f"{program()} bench{where}",
+    ]
+
+
+def down(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
+    """Stop the mesh that runs on a state folder, wherever it was started.
+
+    \b
+    Examples:
+      snavio down
+      snavio down --state-dir /tmp/mesh
+    """
+    from snavio.errors import Unavailable
+    from snavio.launch.installation import find
+
+    installation = find(state_dir=state_dir, config=config)
+    run = installation.state.running()
+    if run is None:
+        if json:
+            print_json({"stopped": False, "running": False})
+        else:
+            line(f"No mesh runs on {installation.mesh.state_dir}; nothing to stop.")
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(run.pid, signal.SIGTERM)
+    end = time.monotonic() + DOWN_SECONDS
+    while installation.state.running() is not None:
+        if time.monotonic() > end:
+            raise Unavailable(
+                f"Process {run.pid} did not end within {DOWN_SECONDS:.0f} s; `kill -9 {run.pid}` ends it, and "
+                "everything that it started.",
+                reason="not-ending",
+            )
+        time.sleep(0.05)
+    if json:
+        print_json({"stopped": True, "running": False, "pid": run.pid})
+    else:
+        line(f"Stopped the mesh on {installation.mesh.state_dir} (process {run.pid}).")
+
+
+def _on_signals(stop: asyncio.Event, hurry: asyncio.Event) -> None:
+    """The first signal drains, a second one hurries."""
+
+    def heard() -> None:
+        (hurry if stop.is_set() else stop).set()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, heard)
+
+
+async def _until(stop: asyncio.Event, work: object) -> None:
+    """Run `work` until it fails or `stop` is set."""
+    assert asyncio.iscoroutine(work)
+    working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            await working
+    finally:
+        for task in (working, stopping):
+            task.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)
+
+
+def _quoted(text: str) -> str:
+    import shlex
+
+    return shlex.quote(text)

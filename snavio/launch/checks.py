@@ -1,0 +1,46 @@
+"""What must hold before a mesh can start here: a usable state folder, and free ports.
+
+Never repairs anything: it says, in one sentence, what is wrong and what to do.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import time
+from typing import Final
+
+from snavio.config import MeshSettings
+from snavio.errors import BadRequest
+from snavio.launch.processes import SERVICES
+
+LEFT_BEHIND_SECONDS: Final = 10.0
+
+
+def taken(address: str) -> str | None:
+    """Why nothing can listen on `address` now; None when it is free."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_server(
+            (host.strip("[]"), int(port)), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+        ).close()
+    except (OSError, ValueError, OverflowError) as error:
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            return f"Port {port} is taken by another program"
+        return f"{address} is not an address of this machine that can be listened on"
+    return None
+
+
+def check_ports(mesh: MeshSettings, *, patience_s: float = 0.0) -> None:
+    """BadRequest when a port is taken for longer than `patience_s`."""
+    end = time.monotonic() + patience_s
+    for name in SERVICES:
+        address = str(getattr(mesh, name))
+        while (cause := taken(address)) is not None:
+            if time.monotonic() >= end:
+                raise BadRequest(
+                    f"{cause}, and {name} needs it: end that program, or give {name} another address, in "
+                    f'snavio.toml under [mesh] with {name} = "127.0.0.1:PORT", or with SNAVIO_MESH__{name.upper()}.',
+                    reason="port-taken",
+                )
+            time.sleep(0.1)

@@ -1,0 +1,490 @@
+"""Shield in this process, between scripted neighbours: the rules that only a moving clock can show."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+
+from services.shield.app import ShieldApp, build
+from services.shield.settings import ShieldSettings
+from snavio.domain.verdict import Verdict
+from snavio.errors import Unauthenticated, Unavailable
+from snavio.pki import serial_of
+from snavio.transport.credentials import CertificateFiles
+from snavio.transport.stream import BatchStream
+from snavio.v1 import registry_pb2 as reg
+from snavio.v1.batch_pb2 import Refusal
+from snavio.v1.command_pb2 import Command
+from snavio.v1.signer_pb2 import KeyVersion
+from tests.support.neighbours import (
+    Bench,
+    ScriptedHop,
+    ScriptedRegistry,
+    ScriptedSigner,
+    answering,
+    commands_of,
+    eventually,
+    runs_of,
+)
+from tests.support.wire import (
+    NS,
+    Forge,
+    Key,
+    RawProducer,
+    audience_of,
+    encode,
+    format_timestamp,
+    submission,
+    tag_of,
+)
+
+GOOD = Verdict.DELIVERED
+SECRETS = {"acme/billing": b"b" * 32, "acme/courier": b"c" * 32}
+
+
+@dataclass
+class Scene:
+    """Shield and everybody around it."""
+
+    bench: Bench
+    signer: ScriptedSigner
+    registry: ScriptedRegistry
+    fast: ScriptedHop
+    app: ShieldApp
+    address: str
+    audience: str = ""
+
+    @property
+    def clock(self) -> Any:
+        return self.bench.clock
+
+    def producer(
+        self, service: str = "billing", *, ttl_s: int = 3600, version: str = "hmac-v1", secret: bytes = b""
+    ) -> RawProducer:
+        files = self.bench.authority.service("acme", service, ttl_s=ttl_s)
+        key = Key(version, secret or SECRETS[f"acme/{service}"])
+        forge = Forge(key, self.audience, clock=self.clock)
+        return RawProducer(self.bench.channel(self.address, files, "shield"), forge)
+
+    def serial(self, service: str = "billing") -> str:
+        files = CertificateFiles.in_folder(self.bench.authority.folder / f"service-acme-{service}")
+        return serial_of(x509.load_pem_x509_certificate(files.certificate.read_bytes()))
+
+    def counters(self) -> dict[str, int]:
+        counters: dict[str, int] = self.app._standing._admission.counters()
+        return counters
+
+
+def key(number: int, secret: bytes, **fields: Any) -> KeyVersion:
+    return KeyVersion(version=f"hmac-v{number}", secret=secret, not_before_unix_ns=1, **fields)
+
+
+@asynccontextmanager
+async def shield(folder: Path, *, budget_ms: int = 5000, **settings: Any) -> AsyncIterator[Scene]:
+    bench, signer, registry = Bench(folder), ScriptedSigner(), ScriptedRegistry()
+    fast = ScriptedHop.fast()
+    for source, secret in SECRETS.items():
+        signer.put(source, key(1, secret))
+    await bench.neighbour("signer", signer.methods())
+    await bench.neighbour("registry", registry.methods())
+    await bench.neighbour("fast", fast.methods())
+    app = build(
+        bench.mesh("shield", budget_ms=budget_ms), ShieldSettings.model_validate(settings), bench.clock
+    )
+    try:
+        address = f"127.0.0.1:{await app.start()}"
+        scene = Scene(bench, signer, registry, fast, app, address)
+        scene.audience = await audience_of(address, bench.authority.service("acme", "greeter"))
+        yield scene
+    finally:
+        fast.release()
+        # What a test left open is nothing to wait for.
+        bench.clock.advance(seconds=3600)
+        await app.drain()
+        await bench.close()
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    async with shield(tmp_path) as running:
+        yield running
+
+
+# --- a certificate ends while its stream is open
+
+
+async def test_a_certificate_that_expires_mid_stream_ends_the_stream_after_what_was_taken_is_answered(
+    scene: Scene,
+) -> None:
+    billing = scene.producer(ttl_s=60)
+    scene.clock.advance(seconds=57)
+    scene.fast.script = scene.fast.hold
+    stream = await billing.stream()
+    await stream.send(submission([billing.forge.command()], batch_seq=1))
+    await eventually(lambda: scene.fast.held)
+    scene.clock.advance(seconds=4)
+    late = billing.forge.command()
+    await stream.send(submission([late], batch_seq=2))
+    scene.fast.release()
+    assert (await stream.answer(1)).codes == [GOOD]
+    with pytest.raises(Unauthenticated) as refused:
+        await stream.answer(2)
+    assert refused.value.reason == "certificate-expired"
+    assert scene.fast.commands == 1
+    # Nothing of the refused batch was remembered: after a renewal the same bytes pass.
+    renewed = scene.producer()
+    assert (await renewed.submit(late)).codes == [GOOD]
+
+
+async def test_a_certificate_that_is_revoked_mid_stream_ends_the_stream_after_what_was_taken_is_answered(
+    scene: Scene,
+) -> None:
+    billing, courier = scene.producer(), scene.producer("courier")
+    scene.fast.script = scene.fast.hold
+    stream, other = await billing.stream(), await courier.stream()
+    await stream.send(submission([billing.forge.command()], batch_seq=1))
+    await eventually(lambda: scene.fast.held)
+    scene.signer.revoked.append(scene.serial())
+    await scene.signer.was_read()
+    await stream.send(submission([billing.forge.command()], batch_seq=2))
+    scene.fast.release()
+    assert (await stream.answer(1)).codes == [GOOD]
+    with pytest.raises(Unauthenticated) as refused:
+        await stream.answer(2)
+    assert refused.value.reason == "certificate-revoked"
+    with pytest.raises(Unauthenticated):
+        await billing.submit(billing.forge.command())
+    assert (await other.ask(submission([courier.forge.command()]))).codes == [GOOD]
+
+
+# --- good standing
+
+
+@pytest.mark.parametrize("who", ["signer", "registry"])
+async def test_nothing_is_let_in_on_keys_or_suspensions_that_are_too_old(scene: Scene, who: str) -> None:
+    billing = scene.producer()
+    authority = scene.signer if who == "signer" else scene.registry
+    authority.away = True
+    scene.clock.advance(seconds=170)
+    assert (await billing.submit(billing.forge.command())).codes == [GOOD]
+    scene.clock.advance(seconds=11)
+    with pytest.raises(Unavailable):
+        await billing.submit(billing.forge.command())
+    with pytest.raises(Unavailable):
+        await billing.submit_batch(submission([billing.forge.command()]))
+    assert scene.fast.commands == 1
+    assert scene.counters()["nonces_live"] <= 1
+    authority.away = False
+    before = authority.asked
+    await eventually(lambda: authority.asked > before + 1)
+    assert (await billing.submit(billing.forge.command())).codes == [GOOD]
+
+
+async def test_a_stream_on_keys_that_are_too_old_is_refused_without_delay(scene: Scene) -> None:
+    billing = scene.producer()
+    stream = await billing.stream()
+    scene.signer.away = True
+    scene.clock.advance(seconds=181)
+    began = time.monotonic()
+    with pytest.raises(Unavailable):
+        await stream.ask(submission([billing.forge.command()]))
+    assert time.monotonic() - began < 5.0
+    assert scene.fast.commands == 0
+
+
+async def test_a_suspended_source_is_refused_until_its_suspension_ends(scene: Scene) -> None:
+    billing, courier = scene.producer(), scene.producer("courier")
+    stream = await billing.stream()
+    scene.registry.write(suspension=reg.Suspension(source="acme/billing", reason="abuse"))
+    await scene.registry.was_read()
+    assert (await stream.ask(submission([billing.forge.command()]))).codes == [Verdict.SUSPENDED]
+    assert (await courier.submit(courier.forge.command())).codes == [GOOD]
+    scene.registry.write(deleted=True, suspension=reg.Suspension(source="acme/billing"))
+    await scene.registry.was_read()
+    assert (await stream.ask(submission([billing.forge.command()], batch_seq=2), 2)).codes == [GOOD]
+
+
+async def test_a_new_directory_that_does_not_suspend_a_source_lets_it_in(scene: Scene) -> None:
+    billing = scene.producer()
+    scene.registry.write(suspension=reg.Suspension(source="acme/billing"))
+    await scene.registry.was_read()
+    assert (await billing.submit(billing.forge.command())).codes == [Verdict.SUSPENDED]
+    scene.registry.log.clear()
+    scene.registry.epoch = 2
+    await scene.registry.was_read()
+    assert (await billing.submit(billing.forge.command())).codes == [GOOD]
+
+
+# --- keys
+
+
+async def test_both_keys_sign_while_a_rotation_overlaps_and_the_old_one_ends_by_the_signed_time(
+    scene: Scene,
+) -> None:
+    old, new = scene.producer(), scene.producer(version="hmac-v2", secret=b"n" * 32)
+    ends = scene.clock.unix_ns() + 10 * NS
+    scene.signer.put(
+        "acme/billing", key(1, SECRETS["acme/billing"], not_after_unix_ns=ends), key(2, b"n" * 32)
+    )
+    await scene.signer.was_read()
+    stream = await old.stream()
+    answer = await stream.ask(submission([old.forge.command(), new.forge.command(), old.forge.command()]))
+    assert answer.codes == [GOOD] * 3
+    # A run speaks of one key version.
+    runs = [(run.key_version, len(run.command)) for batch in scene.fast.batches for run in runs_of(batch)]
+    assert runs == [("hmac-v1", 1), ("hmac-v2", 1), ("hmac-v1", 1)]
+    before_the_end = old.forge.command(ahead_s=9.9)
+    scene.clock.advance(seconds=11)
+    answer = await stream.ask(submission([before_the_end, old.forge.command()], batch_seq=2), 2)
+    assert answer.codes == [GOOD, Verdict.KEY_EXPIRED]
+
+
+async def test_a_revoked_key_ends_at_once_whatever_the_signed_time(scene: Scene) -> None:
+    billing = scene.producer()
+    signed_before = billing.forge.command(ahead_s=-30)
+    scene.signer.put("acme/billing", key(1, SECRETS["acme/billing"], revoked=True), key(2, b"n" * 32))
+    await scene.signer.was_read()
+    answer = await billing.submit_batch(submission([signed_before, billing.forge.command()]))
+    assert answer.codes == [Verdict.KEY_REVOKED] * 2
+
+
+async def test_a_restored_key_store_replaces_every_key(scene: Scene) -> None:
+    billing, courier = scene.producer(), scene.producer("courier")
+    scene.signer.keysets = {"acme/courier": [key(1, SECRETS["acme/courier"])]}
+    scene.signer.store_epoch, scene.signer.version = 2, 1
+    await scene.signer.was_read()
+    assert (await billing.submit(billing.forge.command())).codes == [Verdict.UNKNOWN_KEY_VERSION]
+    assert (await courier.submit(courier.forge.command())).codes == [GOOD]
+
+
+# --- time
+
+
+async def test_the_window_is_inclusive_on_both_sides(scene: Scene) -> None:
+    billing, now = scene.producer(), scene.clock.unix_ns()
+    stamps = [now - 60 * NS - 1, now - 60 * NS, now + 60 * NS, now + 60 * NS + 1]
+    commands = [billing.forge.command(timestamp=format_timestamp(stamp)) for stamp in stamps]
+    answer = await billing.submit_batch(submission(commands))
+    outside = Verdict.TIMESTAMP_OUTSIDE_WINDOW
+    assert answer.codes == [outside, GOOD, GOOD, outside]
+
+
+async def test_a_nonce_is_remembered_for_as_long_as_the_window_could_accept_it_again(scene: Scene) -> None:
+    billing = scene.producer()
+    command = billing.forge.command(ahead_s=60)
+    assert (await billing.submit(command)).codes == [GOOD]
+    for _ in range(4):
+        scene.clock.advance(seconds=30)
+        assert (await billing.submit(command)).codes == [Verdict.REPLAYED]
+    scene.clock.advance(ns=1)
+    assert (await billing.submit(command)).codes == [Verdict.TIMESTAMP_OUTSIDE_WINDOW]
+
+
+async def test_one_source_fills_its_own_share_of_the_nonces_and_no_other(tmp_path: Path) -> None:
+    async with shield(tmp_path, nonce_capacity=3000, nonce_share_per_source=1000) as scene:
+        billing, courier = scene.producer(), scene.producer("courier")
+        answer = await billing.submit_batch(submission([billing.forge.command() for _ in range(1000)]))
+        assert answer.codes == [GOOD] * 1000
+        answer = await billing.submit(billing.forge.command())
+        assert answer.codes == [Verdict.SATURATED]
+        assert answer.refusals[0].retry_after_ms > 0
+        assert (await courier.submit(courier.forge.command())).codes == [GOOD]
+        scene.clock.advance(seconds=62)
+        assert (await billing.submit(billing.forge.command())).codes == [GOOD]
+
+
+async def test_invalid_commands_leave_the_nonce_table_as_it_was(scene: Scene) -> None:
+    billing = scene.producer()
+    assert (await billing.submit(billing.forge.command())).codes == [GOOD]
+    before = scene.counters()
+    fields = billing.forge.fields()
+    tag = tag_of(billing.forge.key.secret, fields)
+    spoilings: list[dict[str, bytes]] = [
+        {"payload": b"?"},
+        {"audience": b"x"},
+        {"key_version": b"hmac-v7"},
+        {"timestamp": b"2020-01-01T00:00:00Z"},
+        {"source": b""},
+        {"id": b"?"},
+    ]
+    flood = [encode({**fields, **spoiling, "hmac": tag}) for spoiling in spoilings for _ in range(150)]
+    answer = await billing.submit_batch(submission(flood))
+    assert GOOD not in answer.codes
+    assert len(set(answer.codes)) == len(spoilings)
+    after = scene.counters()
+    assert after["nonces_live"] == before["nonces_live"] == 1
+    assert after["accepted"] == before["accepted"]
+    assert (await billing.submit(billing.forge.seal(fields))).codes == [GOOD]
+
+
+# --- budgets, and a Fast that is away
+
+
+@pytest.mark.parametrize(("asked", "most"), [(60_000, 5000), (0, 5000), (700, 700), (2**32 - 1, 5000)])
+async def test_the_budget_of_a_batch_is_capped_by_the_mesh(scene: Scene, asked: int, most: int) -> None:
+    billing = scene.producer()
+    stream = await billing.stream()
+    await stream.ask(submission([billing.forge.command()], budget_ms=asked))
+    await billing.submit(billing.forge.command(), budget_ms=asked)
+    assert [batch.header.budget_ms for batch in scene.fast.batches] == [most, most]
+
+
+async def test_what_never_left_for_fast_is_a_delivery_failure_with_a_hint(scene: Scene) -> None:
+    billing = scene.producer()
+    stream = await billing.stream()
+    await stream.ask(submission([billing.forge.command()]))
+    await scene.bench.neighbours["fast"].stop()
+    await eventually(lambda: not scene.app._fast.connected.is_set())
+    await stream.send(submission([billing.forge.command(), billing.forge.command()], batch_seq=2))
+    await eventually(lambda: scene.counters()["accepted"] == 3)
+    scene.clock.advance(seconds=5)
+    answer = await stream.answer(2)
+    assert answer.codes == [Verdict.DELIVERY_FAILURE] * 2
+    assert answer.refusals[0].retry_after_ms > 0
+
+
+async def test_what_fast_did_not_answer_in_time_is_an_unknown_outcome(scene: Scene) -> None:
+    billing = scene.producer()
+    stream = await billing.stream()
+    scene.fast.script = scene.fast.hold
+    await stream.send(submission([billing.forge.command()]))
+    await eventually(lambda: scene.fast.held)
+    scene.clock.advance(seconds=5)
+    answer = await stream.answer(1)
+    assert answer.codes == [Verdict.OUTCOME_UNKNOWN]
+    assert answer.refusals[0].retry_after_ms > 0
+
+
+async def test_what_fast_had_when_it_died_is_an_unknown_outcome_and_the_next_batch_is_delivered(
+    scene: Scene,
+) -> None:
+    billing = scene.producer()
+    stream = await billing.stream()
+    scene.fast.script = scene.fast.hold
+    await stream.send(submission([billing.forge.command()]))
+    await eventually(lambda: scene.fast.held)
+    await scene.bench.neighbours["fast"].stop()
+    assert (await stream.answer(1)).codes == [Verdict.OUTCOME_UNKNOWN]
+    scene.fast.held.clear()
+    scene.fast.script = None
+    await scene.bench.neighbours["fast"].start()
+    assert (await stream.ask(submission([billing.forge.command()], batch_seq=2), 2)).codes == [GOOD]
+    # Shield itself never sent anything again.
+    assert scene.fast.commands == 2
+
+
+# --- answers
+
+
+async def test_a_refusal_of_shield_is_answered_while_fast_still_thinks(scene: Scene) -> None:
+    billing = scene.producer()
+    stream = await billing.stream()
+    scene.fast.script = scene.fast.hold
+    await stream.send(submission([billing.forge.command(), b"?", billing.forge.command()]))
+    partial = await stream.partial()
+    assert partial.codes == [Verdict.UNDECIDED, Verdict.MALFORMED]
+    await eventually(lambda: scene.fast.held)
+    scene.fast.release()
+    assert (await stream.answer()).codes == [GOOD, Verdict.MALFORMED, GOOD]
+
+
+async def test_partial_answers_of_fast_are_joined_in_the_producers_numbering(scene: Scene) -> None:
+    billing = scene.producer()
+
+    async def in_parts(batch: Any, stream: BatchStream) -> None:
+        denied = Refusal(index=1, reason=Verdict.ACL_DENY, retry_after_ms=9, detail="no")  # type: ignore[arg-type]
+        stream.reply(answering(batch, [Verdict.ACL_DENY], first=1, refusals=[denied], final=False), False)
+        stream.reply(answering(batch, [GOOD]), True)
+
+    scene.fast.script = in_parts
+    answer = await billing.submit_batch(
+        submission([b"?", billing.forge.command(), b"?", billing.forge.command()], batch_seq=9)
+    )
+    assert answer.codes == [Verdict.MALFORMED, GOOD, Verdict.MALFORMED, Verdict.ACL_DENY]
+    assert answer.final
+    assert [(each.index, each.retry_after_ms, each.detail) for each in answer.refusals] == [(3, 9, "no")]
+
+
+async def test_unary_calls_travel_together_and_each_gets_its_own_verdict(scene: Scene) -> None:
+    count = 200
+
+    async def by_payload(batch: Any, stream: BatchStream) -> None:
+        numbers = [int(Command.FromString(command).payload) for command in commands_of(batch)]
+        codes = [GOOD if number % 2 else Verdict.ACL_DENY for number in numbers]
+        await asyncio.sleep(0.01)
+        stream.reply(answering(batch, codes), True)
+
+    scene.fast.script = by_payload
+    producers = [scene.producer("billing"), scene.producer("courier")]
+    answers = await asyncio.gather(
+        *(
+            producers[number % 4 // 2].submit(
+                producers[number % 4 // 2].forge.command(payload=b"%d" % number)
+            )
+            for number in range(count)
+        )
+    )
+    assert [answer.codes for answer in answers] == [
+        [GOOD if number % 2 else Verdict.ACL_DENY] for number in range(count)
+    ]
+    assert len(scene.fast.batches) < count / 4
+    for run in (run for batch in scene.fast.batches for run in runs_of(batch)):
+        for raw in run.command:
+            command = Command.FromString(raw)
+            number = int(command.payload)
+            assert run.source == ("acme/billing", "acme/courier")[number % 4 // 2]
+
+
+# --- back-pressure
+
+
+async def test_a_fast_that_does_not_answer_stops_shield_from_reading_beyond_its_window(
+    tmp_path: Path,
+) -> None:
+    async with shield(tmp_path, batches_in_flight=4) as scene:
+        billing, courier = scene.producer(), scene.producer("courier")
+        scene.fast.script = scene.fast.hold
+        stream = await billing.stream()
+        batches = [
+            submission([billing.forge.command() for _ in range(10)], batch_seq=seq) for seq in range(1, 31)
+        ]
+
+        async def send_all() -> None:
+            for batch in batches:
+                await stream.send(batch)
+
+        sending = asyncio.create_task(send_all())
+        await eventually(lambda: scene.counters()["accepted"] >= 40)
+        # Another producer gets its turn meanwhile, and with it any batch that was read too many.
+        other = await courier.stream()
+        await other.send(submission([courier.forge.command()]))
+        await eventually(lambda: scene.counters()["accepted"] >= 41)
+        await eventually(lambda: scene.fast.commands == 41)
+        assert (await scene.producer("courier").submit(b"?")).codes == [Verdict.MALFORMED]
+        assert scene.counters()["accepted"] == 41
+        scene.fast.release()
+        await sending
+        for seq in range(1, 31):
+            assert (await stream.answer(seq)).codes == [GOOD] * 10
+
+
+async def test_unknown_key_versions_do_not_make_shield_ask_signer_for_each(scene: Scene) -> None:
+    billing = scene.producer()
+    stream = await billing.stream()
+    before, began = scene.signer.asked, time.monotonic()
+    for seq in range(1, 301):
+        answer = await stream.ask(
+            submission([billing.forge.command(key_version="hmac-v9")], batch_seq=seq), seq
+        )
+        assert answer.codes == [Verdict.UNKNOWN_KEY_VERSION]
+    asked, pulls = scene.signer.asked - before, (time.monotonic() - began) / 0.04
+    print("asked", asked, "due", pulls, time.monotonic() - began)
+    assert asked <= pulls + 5
