@@ -7,7 +7,7 @@ NATIVE_SOURCES := native/Cargo.toml native/Cargo.lock native/build.rs $(shell fi
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_CONSTRAINT := constraints.txt
 
-.PHONY: help install proto build check format test test-native test-full bench clean
+.PHONY: help install proto config-docs build check format test test-native test-full bench clean
 .DEFAULT_GOAL := help
 
 help: ## list what can be made
@@ -28,6 +28,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 proto: $(VENV)/.installed ## generate snavio/v1 from proto/
 	@$(BIN)/python tools/generate_proto.py
 
+config-docs: build ## write deploy/snavio.toml and docs/configuration.md from the settings
+	@$(BIN)/python tools/generate_configuration.py
+
 build: $(VENV)/.built ## build the Rust extension (release) and install the package in place
 
 $(VENV)/.built: $(VENV)/.installed $(NATIVE_SOURCES)
@@ -42,6 +45,7 @@ check: build ## lint, types, formatting, generated code, stub
 	cd native && cargo fmt --check
 	cd native && cargo clippy --quiet --all-targets --features python -- -D warnings
 	$(BIN)/python tools/check_generated.py
+	$(BIN)/python tools/generate_configuration.py --check
 	$(BIN)/python tools/check_proto_comments.py
 	$(BIN)/python tools/check_stub.py
 

@@ -102,16 +102,20 @@ def write_report() -> None:
     lines = [
         "# Performance, as measured",
         "",
-        "Written by `make bench` from `bench/figures.json`; do not edit. Medians of at least six repeats, with their range.",
-        f"Machine: {os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}; load generator and all services share them,",
-        "over loopback with mTLS. Commands are 400 bytes encoded. The mailbox answers after its fsync (SQLite WAL, `synchronous=FULL`).",
-        "Throughput on a shared machine is noisy; CPU per command is the figure to compare.",
+        "Written by `make bench` from `bench/figures.json`; do not edit. Medians of at least six repeats, with",
+        "their range.",
+        "",
+        f"Machine: {os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}; load generator",
+        "and all services share them, over loopback with mTLS. Commands are 400 bytes encoded. The mailbox answers",
+        "after its fsync (SQLite WAL, `synchronous=FULL`). Throughput on a shared machine is noisy; CPU per command",
+        "is the figure to compare.",
         "",
         "| what | median | range | target | note |",
         "|---|---|---|---|---|",
     ]
     lines += [
-        f"| {name} | {row['median']:,} {row['unit']} | {row['least']:,} – {row['most']:,} | {row['target']} | {row['note']} |"
+        f"| {name} | {row['median']:,} {row['unit']} | {row['least']:,} to {row['most']:,} "
+        f"| {row['target']} | {row['note']} |"
         for name, row in sorted(rows.items())
     ]
     REPORT.write_text("\n".join(lines) + "\n", "utf-8")

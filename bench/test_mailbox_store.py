@@ -23,11 +23,11 @@ from services.mailbox.receiving import Receiving, Waiters, Wanted
 from services.mailbox.rows import Rows
 from services.mailbox.settling import Settlements
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
-from snavio.adapters.embedded.worker import Worker
 from snavio.clock import SystemClock
 from snavio.native import Sending, blake3_digest
 from snavio.ports.mailbox_store import NewBatch, Origin, Progress, Send
 from snavio.v1.mailbox_pb2 import Receipts
+from snavio.worker import Worker
 from tests.support.mailbox import commands, send_batch
 
 MESSAGES = 1000

@@ -20,7 +20,7 @@ ROUND_SECONDS = 4.0
 STEADY_SECONDS = float(os.environ.get("SNAVIO_STEADY_SECONDS", "180"))
 CONCURRENT_BATCHES = 8
 # With its other fields, a command of 400 encoded bytes.
-PAYLOAD = b"x" * 137
+PAYLOAD = b"x" * 210
 
 
 async def _pour(producer: Producer, seconds: float) -> int:

@@ -10,17 +10,18 @@ from typing import Any
 from bench.meters import Sample, Stopwatch, percentile, record, resident_mb
 from snavio.launch.processes import SERVICES
 from snavio.native import sign_command, uuid7
-from snavio.sdk import Producer
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
-from snavio.v1.shield_pb2 import SubmitRequest
+from snavio.v1.batch_pb2 import Hello
+from snavio.v1.shield_pb2 import GreetRequest, SubmitRequest
+from snavio.v1.signer_pb2 import TenantConfigRequest, TenantConfigResponse
 from tests.support.mesh import NAME, TARGET, DemoMesh
 
 REPEATS = 6
 TASKS = 1000
 SENDS_PER_TASK = 100
 UNARY_CALLS = 500
-PAYLOAD = b"x" * 137
+PAYLOAD = b"x" * 210
 
 
 def test_idle_memory_of_each_service(mesh: DemoMesh, benchmark: Any) -> None:
@@ -70,14 +71,20 @@ def test_unary_one_caller(benchmark: Any, runner: asyncio.Runner, mesh: DemoMesh
     p50: list[float] = []
     p99: list[float] = []
 
-    async def calls(producer: Producer, channel: MeshChannel) -> None:
-        key = producer.keyring.primary()
+    async def calls(shield: MeshChannel, signer: MeshChannel) -> None:
+        config = await signer.call(
+            "/snavio.v1.Signer/TenantConfig", TenantConfigRequest(), TenantConfigResponse, timeout_s=5.0
+        )
+        hello = await shield.call(
+            "/snavio.v1.Shield/Greet", GreetRequest(wire_version=1), Hello, timeout_s=5.0
+        )
+        key = next(key for key in config.keyset.version if key.version == config.primary)
         waits: list[float] = []
         for _ in range(UNARY_CALLS):
             command = sign_command(
                 key.secret,
                 key_version=key.version,
-                audience=producer.audience,
+                audience=hello.audience,
                 command_id=uuid7(),
                 timestamp_unix_ns=time.time_ns(),
                 target=TARGET,
@@ -86,21 +93,21 @@ def test_unary_one_caller(benchmark: Any, runner: asyncio.Runner, mesh: DemoMesh
             )
             request = SubmitRequest(command=command).SerializeToString()
             began = time.perf_counter()
-            await channel.call_raw("/snavio.v1.Shield/Submit", request, timeout_s=5.0)
+            await shield.call_raw("/snavio.v1.Shield/Submit", request, timeout_s=5.0)
             waits.append((time.perf_counter() - began) * 1000)
         p50.append(percentile(waits, 0.50))
         p99.append(percentile(waits, 0.99))
 
-    producer = runner.run(mesh.producer().__aenter__())
     files = CertificateFiles.in_folder(mesh.certificates("acme-billing"))
-    channel = MeshChannel(mesh.addresses["shield"], files=files, service="shield")
+    shield = MeshChannel(mesh.addresses["shield"], files=files, service="shield")
+    signer = MeshChannel(mesh.addresses["signer"], files=files, service="signer")
     benchmark.pedantic(
-        lambda: runner.run(calls(producer, channel)), rounds=REPEATS, iterations=1, warmup_rounds=1
+        lambda: runner.run(calls(shield, signer)), rounds=REPEATS, iterations=1, warmup_rounds=1
     )
     record("unary Submit, one caller: p50", values=p50[1:], unit="ms", target="≤ 3.5")
     record("unary Submit, one caller: p99", values=p99[1:], unit="ms", target="-")
-    runner.run(channel.close())
-    runner.run(producer.__aexit__(None, None, None))
+    runner.run(shield.close())
+    runner.run(signer.close())
 
 
 def test_receiving_with_async_for(benchmark: Any, runner: asyncio.Runner, mesh: DemoMesh) -> None:

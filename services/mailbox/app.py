@@ -17,13 +17,9 @@ from services.mailbox.rows import Rows
 from services.mailbox.servicer import MailboxServicer
 from services.mailbox.settings import MailboxSettings
 from services.mailbox.settling import Settlements
-from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
-from snavio.adapters.embedded.worker import Worker
-from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.errors import Unavailable
-from snavio.native import blake3_digest
 from snavio.ports.mailbox_store import MailboxStore, Progress
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
@@ -31,8 +27,11 @@ from snavio.transport.denylist import denylist_pull
 from snavio.transport.gate import Gate
 from snavio.transport.introspection import Introspection
 from snavio.transport.server import MeshServer
+from snavio.wiring import open_mailbox_store
+from snavio.worker import Worker
 
 SCAN_SECONDS = 0.025
+IDLE_SCAN_SECONDS = 0.1
 GRACE_SECONDS = 5.0
 
 
@@ -124,13 +123,8 @@ class MailboxApp:
             await self._worker.close(self._store.close)
 
     def _open(self) -> MailboxStore:
-        if self._settings.amnesia:
-            return MemoryMailboxStore(max_bytes=self._settings.max_store_bytes)
-        return SqliteMailboxStore(
-            self._mesh.state_dir / "mailbox" / "mailbox.db",
-            digest=blake3_digest,
-            max_bytes=self._settings.max_store_bytes,
-        )
+        folder = None if self._settings.amnesia else self._mesh.state_dir / "mailbox"
+        return open_mailbox_store(folder, max_bytes=self._settings.max_store_bytes)
 
     def _note(self, progress: Progress) -> None:
         if self._commits is not None:
@@ -141,7 +135,7 @@ class MailboxApp:
 async def _scan(delivery: Delivery) -> None:
     """Wake those who wait for messages whose lease or delay ends while nobody calls."""
     while True:
-        await asyncio.sleep(SCAN_SECONDS)
+        await asyncio.sleep(SCAN_SECONDS if delivery.expecting else IDLE_SCAN_SECONDS)
         delivery.tick()
 
 

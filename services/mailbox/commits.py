@@ -20,6 +20,7 @@ from snavio.telemetry.latency import LatencyWindow
 
 PROGRESS_BYTES = 512
 CHECKPOINT_SECONDS = 0.02
+IDLE_SECONDS = 1.0
 CLOSE_SECONDS = 10.0
 
 
@@ -66,6 +67,7 @@ class Commits:
         self.latency = LatencyWindow(clock=clock)
         """Of groups, from the store's begin to its fsync."""
         self._ended = threading.Event()
+        self._stirred = threading.Event()
         self._threads: list[threading.Thread] = []
         self._log = structlog.get_logger()
 
@@ -133,11 +135,13 @@ class Commits:
                 began = self._clock.mono_ns()
                 outcomes = self._commit(group)
                 took = self._clock.mono_ns() - began
+                self._stirred.set()
                 try:
                     loop.call_soon_threadsafe(self._heard, group, outcomes, took)
                 except RuntimeError:
                     open_ended = False  # the loop is gone, and with it everybody who waits
         self._ended.set()
+        self._stirred.set()
 
     def _commit(self, group: list[_Job]) -> list[Outcome]:
         sends = [job for job in group if job.send is not None]
@@ -175,6 +179,10 @@ class Commits:
 
     def _checkpoint_all(self) -> None:
         while not self._ended.wait(CHECKPOINT_SECONDS):
+            # Without commits there is nothing to copy, and an idle mailbox should cost nothing.
+            if not self._stirred.wait(IDLE_SECONDS):
+                continue
+            self._stirred.clear()
             try:
                 self._store.checkpoint()
             except SnavioError as error:

@@ -272,6 +272,11 @@ class Delivery:
 
     # -- time ------------------------------------------------------------------------------------------
 
+    @property
+    def expecting(self) -> bool:
+        """Whether some lease or delay will end."""
+        return len(self._timers) > 0
+
     def tick(self) -> None:
         """Bring back what is due: expired leases under the next attempt, delayed messages."""
         expired: dict[int, Batch] = {}

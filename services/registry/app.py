@@ -8,9 +8,9 @@ from __future__ import annotations
 from services.registry.ownership import Limits, Ownership
 from services.registry.servicer import RegistryServicer
 from services.registry.settings import RegistrySettings
-from snavio.adapters.embedded.sqlite_directory import SqliteDirectory
 from snavio.clock import Clock
 from snavio.config import MeshSettings
+from snavio.ports.directory import Directory
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
 from snavio.transport.denylist import denylist_pull
@@ -19,6 +19,7 @@ from snavio.transport.introspection import Introspection
 from snavio.transport.pull import Pull
 from snavio.transport.server import MeshServer
 from snavio.v1.signer_pb2 import CreateKeysetRequest, KeysetStatus
+from snavio.wiring import open_directory
 
 DRAIN_SECONDS = 5.0
 
@@ -31,7 +32,7 @@ class RegistryApp:
         self._settings = settings
         self._clock = clock
         self._signer: MeshChannel | None = None
-        self._directory: SqliteDirectory | None = None
+        self._directory: Directory | None = None
         self._denylist: Pull | None = None
         self._server: MeshServer | None = None
 
@@ -39,7 +40,7 @@ class RegistryApp:
         """Open the directory, wait for Signer, serve; returns the port."""
         mesh, settings, clock = self._mesh, self._settings, self._clock
         files = CertificateFiles.in_folder(mesh.certificates("registry"))
-        self._directory = await SqliteDirectory.open(settings.store_path(mesh), clock=clock)
+        self._directory = await open_directory(settings.store_path(mesh), clock=clock)
         self._signer = MeshChannel(
             mesh.signer, files=files, service="signer", trust_domain=mesh.trust_domain, clock=clock
         )

@@ -9,16 +9,16 @@ from services.signer.certificates import MAX_PAGE, Certificates
 from services.signer.keysets import Keysets
 from services.signer.servicer import SignerServicer
 from services.signer.settings import SignerSettings
-from snavio.adapters.embedded.sealed_keystore import SealedKeyStore
-from snavio.adapters.embedded.sealing import read_sealing_key
 from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.errors import StateError
 from snavio.pki import CertificateAuthority
+from snavio.ports.keystore import KeyStore
 from snavio.transport.credentials import CertificateFiles
 from snavio.transport.gate import Gate
 from snavio.transport.introspection import Introspection
 from snavio.transport.server import MeshServer
+from snavio.wiring import open_key_store
 
 DRAIN_SECONDS = 5.0
 
@@ -30,14 +30,15 @@ class SignerApp:
         self._mesh = mesh
         self._settings = settings
         self._clock = clock
-        self._store: SealedKeyStore | None = None
+        self._store: KeyStore | None = None
         self._server: MeshServer | None = None
 
     async def start(self) -> int:
         """Open the store and serve; returns the port."""
         mesh, settings, clock = self._mesh, self._settings, self._clock
-        key = read_sealing_key(settings.sealing_key_path(mesh))
-        store = self._store = await SealedKeyStore.open(settings.store_path(mesh), key=key)
+        store = self._store = await open_key_store(
+            settings.store_path(mesh), sealing_key=settings.sealing_key_path(mesh)
+        )
         authority = await store.authority()
         if authority is None:
             raise StateError(

@@ -5,7 +5,6 @@ Never replaces a sealing key or a CA that is there: either would lock the instal
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,13 +12,9 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from services.signer.settings import SignerSettings
-from snavio.adapters.embedded.files import replace_private_file
-from snavio.adapters.embedded.sealed_keystore import SealedKeyStore
-from snavio.adapters.embedded.sealing import KEY_BYTES, SEALING_KEY_VARIABLE, SealingKey, read_sealing_key
 from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.domain.identity import Identity, Kind
-from snavio.errors import StateError
 from snavio.pki import (
     CERTIFICATE_FILE,
     CertificateAuthority,
@@ -32,6 +27,7 @@ from snavio.pki import (
     write_certificate_folder,
 )
 from snavio.ports.keystore import Authority, KeyStore
+from snavio.wiring import open_key_store
 
 SERVICES = ("shield", "fast", "slow", "signer", "registry", "mailbox")
 OPERATOR = "admin"
@@ -44,9 +40,9 @@ async def prepare(
 
     `restored` tells every reader of the key store to start again; for a state folder from a backup.
     """
-    store_path, key_path = settings.store_path(mesh), settings.sealing_key_path(mesh)
-    key = _sealing_key(key_path, store_path=store_path)
-    store = await SealedKeyStore.open(store_path, key=key, create=True)
+    store = await open_key_store(
+        settings.store_path(mesh), sealing_key=settings.sealing_key_path(mesh), create=True
+    )
     try:
         if restored:
             await store.renew_epoch()
@@ -58,19 +54,6 @@ async def prepare(
         if _certify(ca, identity, mesh.certificates(name), ttl_s=ttl_s, now_ns=clock.unix_ns()):
             made.append(name)
     return made
-
-
-def _sealing_key(path: Path, *, store_path: Path) -> SealingKey:
-    if SEALING_KEY_VARIABLE in os.environ or path.exists():
-        return read_sealing_key(path)
-    if store_path.exists():
-        # A fresh key would only hide that the right one is missing.
-        raise StateError(
-            f"{store_path} exists, but its sealing key {path} does not.", reason="no-sealing-key"
-        )
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    replace_private_file(path, os.urandom(KEY_BYTES))
-    return read_sealing_key(path)
 
 
 async def _authority(store: KeyStore, *, clock: Clock, trust_domain: str) -> CertificateAuthority:

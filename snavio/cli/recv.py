@@ -27,9 +27,7 @@ def recv(
     ack: Annotated[
         bool, typer.Option("--ack/--no-ack", help="Acknowledge, or only look and give back.")
     ] = True,
-    most: Annotated[
-        int, typer.Option("--max", min=1, help="End after so many.", show_default="no limit")
-    ] = 0,
+    most: Annotated[int | None, typer.Option("--max", min=1, help="End after so many.")] = None,
     wait: Annotated[float, typer.Option(min=0.1, help="End when nothing came for so many seconds.")] = 2.0,
     actor: As = "bot",
     state_dir: StateDir = None,

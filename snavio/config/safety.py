@@ -67,8 +67,8 @@ def _long_window(chosen: Chosen) -> Iterator[tuple[str, str]]:
 RULES: tuple[Rule, ...] = (
     Rule(
         when="a service listens on an address that is not a loopback address (`127.0.0.1`, `[::1]`, `localhost`)",
-        danger="every machine that reaches this address can talk to the service; a certificate of this "
-        "installation is still demanded from each, so a stolen one can then be used from anywhere",
+        danger="other machines can talk to the service; each still needs a certificate of this installation, "
+        "but a stolen one then works from wherever this address can be reached",
         word_section="mesh",
         word_key="public_bind",
         offenders=_public_addresses,

@@ -122,7 +122,8 @@ def _document(text: str, config: Path, given: Given) -> dict[str, Any] | None:
                 given.mistakes.append(Mistake(place, f"{sentence} Nothing else in the file was read.", name))
                 return None
             section, _, key = name.rpartition(".")
-            sentence = f"[{section}] {key} is set twice; it was set in line {first.line}."
+            named = f"[{section}] {key}" if section else repr(key)
+            sentence = f"{named} is set twice; it was set in line {first.line}."
             given.mistakes.append(Mistake(place, sentence, section, key))
             # Blank, not gone: what follows keeps its line and column.
             text = (

@@ -5,8 +5,8 @@ Needs no redis, boto3 or Spark, and never imports a service.
 
 from snavio.sdk.consumer import Consumer
 from snavio.sdk.delivery import Command, Settlement
-from snavio.sdk.outcome import Outcome
+from snavio.sdk.outcome import Outcome, Outcomes
 from snavio.sdk.producer import Producer
 from snavio.sdk.settings import Endpoints
 
-__all__ = ["Command", "Consumer", "Endpoints", "Outcome", "Producer", "Settlement"]
+__all__ = ["Command", "Consumer", "Endpoints", "Outcome", "Outcomes", "Producer", "Settlement"]

@@ -128,33 +128,39 @@ class Bundle:
 class Lot:
     """Commands that were handed over together; their sender waits for all of them at once."""
 
-    __slots__ = ("_open", "answers", "body", "count", "deadline_mono_ns", "done")
+    __slots__ = ("_open", "body", "codes", "count", "deadline_mono_ns", "done", "explained")
 
-    def __init__(self, commands: list[bytes], deadline_mono_ns: int, done: asyncio.Future[None]) -> None:
-        pieces: list[bytes] = []
-        for command in commands:
-            pieces += (submission_field(command), command)
-        self.body = b"".join(pieces)
-        self.count = self._open = len(commands)
+    def __init__(self, count: int, body: bytes, *, deadline_mono_ns: int, done: asyncio.Future[None]) -> None:
+        self.count = self._open = count
+        self.body = body
         self.deadline_mono_ns = deadline_mono_ns
         self.done = done
-        self.answers: list[Answer | None] = [None] * len(commands)
+        # One byte per command; what there is to say beyond it, for refused commands only.
+        self.codes = bytearray(count)
+        self.explained: dict[int, Answer] = {}
 
     def settle(self, offset: int, reply: Reply) -> None:
         """Note what `reply` decides."""
         part = part_of(reply, offset, self.count)
         if part is not None:
             begin, decided = part
-            plain = decided.count(_DELIVERED) == len(decided)
-            answers = [DELIVERED] * len(decided) if plain else explain(reply, offset + begin, decided)
-            for position, answer in enumerate(answers, begin):
-                if answer.code and self.answers[position] is None:
-                    self.answers[position] = answer
-                    self._open -= 1
+            if len(decided) == self._open and decided.count(_DELIVERED) == len(decided):
+                self.codes[begin : begin + len(decided)] = decided
+                self._open = 0
+            else:
+                for position, answer in enumerate(explain(reply, offset + begin, decided), begin):
+                    self._note(position, answer)
         if self._open == 0:
             self._finish()
         elif reply.final:
             self.close(Answer(Verdict.OUTCOME_UNKNOWN, detail="the answer left it out"))
+
+    def _note(self, position: int, answer: Answer) -> None:
+        if answer.code and not self.codes[position]:
+            self.codes[position] = answer.code
+            self._open -= 1
+            if answer is not DELIVERED:
+                self.explained[position] = answer
 
     def lost(self, *, written: bool, cause: str) -> None:
         """What was never written was not delivered; of what was written nobody knows."""
@@ -162,8 +168,9 @@ class Lot:
 
     def close(self, answer: Answer) -> None:
         """Give everything that is still open the same answer."""
-        self.answers = [known if known is not None else answer for known in self.answers]
-        self._open = 0
+        for position, code in enumerate(self.codes):
+            if not code:
+                self._note(position, answer)
         self._finish()
 
     def _finish(self) -> None:

@@ -21,7 +21,6 @@ METHOD = "/snavio.v1.Shield/SubmitStream"
 MAX_COMMANDS = 1000
 # Shield counts the whole frame against 1 MiB; the header and each command's tag and length are in it too.
 MAX_BATCH_BYTES = (1 << 20) - 64
-FIELD_BYTES = 4
 
 
 class Dispatcher:
@@ -75,22 +74,21 @@ class Dispatcher:
         bundle.add(command, waiter)
         return waiter
 
-    async def post_all(self, commands: list[bytes], deadline_mono_ns: int, attempt_ns: int) -> list[Answer]:
-        """Send many commands, as few consignments as the wire allows, and wait for all answers."""
+    async def post_all(
+        self, submissions: list[tuple[int, bytes]], deadline_mono_ns: int, attempt_ns: int
+    ) -> list[Lot]:
+        """Send (count, serialised commands) each as one consignment, and wait until all are answered."""
         lots: list[Lot] = []
-        for chunk in _chunks(commands):
+        for count, body in submissions:
             if self.link.crowded:
                 await self.room(deadline_mono_ns)
-            lot = Lot(
-                chunk, min(deadline_mono_ns, self._clock.mono_ns() + attempt_ns), self._loop.create_future()
-            )
+            deadline = min(deadline_mono_ns, self._clock.mono_ns() + attempt_ns)
+            lot = Lot(count, body, deadline_mono_ns=deadline, done=self._loop.create_future())
             lots.append(lot)
             self._put(lot)
-        answers: list[Answer] = []
         for lot in lots:
             await lot.done
-            answers += [answer or Answer(Verdict.OUTCOME_UNKNOWN) for answer in lot.answers]
-        return answers
+        return lots
 
     def _send(self, bundle: Bundle) -> None:
         if bundle.seal():
@@ -104,16 +102,3 @@ class Dispatcher:
             consignment.close(
                 Answer(Verdict.SATURATED, error.retry_after_ms, detail="too much is waiting here")
             )
-
-
-def _chunks(commands: list[bytes]) -> list[list[bytes]]:
-    chunks: list[list[bytes]] = []
-    size = MAX_BATCH_BYTES
-    for command in commands:
-        length = len(command) + FIELD_BYTES
-        if size + length > MAX_BATCH_BYTES or len(chunks[-1]) >= MAX_COMMANDS:
-            chunks.append([])
-            size = 0
-        chunks[-1].append(command)
-        size += length
-    return chunks

@@ -5,7 +5,9 @@ Never claims that a command was not delivered when an earlier attempt may have b
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 from snavio.domain.verdict import Verdict
 from snavio.errors import (
@@ -77,3 +79,59 @@ _ERRORS: dict[Verdict, type[SnavioError]] = {
     Verdict.CERTIFICATE_EXPIRED: Unauthenticated,
     Verdict.CERTIFICATE_REVOKED: Unauthenticated,
 }
+
+ID_CHARACTERS = 36
+
+
+class Outcomes(Sequence[Outcome]):
+    """The outcomes of a batch, in its order. Kept as bytes; an Outcome is made when one is looked at."""
+
+    __slots__ = ("_codes", "_different", "_ids")
+
+    def __init__(self, ids: bytes, codes: bytes, different: Mapping[int, Outcome] | None = None) -> None:
+        self._ids = ids
+        self._codes = codes
+        self._different = different or {}
+
+    @property
+    def delivered(self) -> int:
+        """How many commands are durable in their target queues."""
+        return sum(self._codes.count(code) for code in _GOOD)
+
+    @property
+    def refused(self) -> list[Outcome]:
+        """Those that are not."""
+        return [outcome for outcome in self if not outcome.delivered] if self.delivered < len(self) else []
+
+    def command_id(self, place: int) -> str:
+        """The id of one command."""
+        return self._ids[place * ID_CHARACTERS : (place + 1) * ID_CHARACTERS].decode()
+
+    def amended(self, different: Mapping[int, Outcome]) -> Outcomes:
+        """The same, but for some that further attempts have decided."""
+        codes = bytearray(self._codes)
+        for place, outcome in different.items():
+            codes[place] = outcome.verdict
+        return Outcomes(self._ids, bytes(codes), different)
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    @overload
+    def __getitem__(self, place: int) -> Outcome: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Outcome]: ...
+    def __getitem__(self, place: int | slice) -> Outcome | list[Outcome]:
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(len(self)))]
+        if place < 0:
+            place += len(self)
+        if not 0 <= place < len(self):
+            raise IndexError(f"There are {len(self)} outcomes.")
+        return self._different.get(place) or Outcome(Verdict(self._codes[place]), self.command_id(place))
+
+    def __repr__(self) -> str:
+        return f"Outcomes({self.delivered} of {len(self)} delivered)"
+
+
+_GOOD = (Verdict.DELIVERED, Verdict.DUPLICATE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -20,11 +20,11 @@ from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest, Unavailable
 from snavio.native import uuid7
-from snavio.sdk.bundle import DELIVERED, Answer
-from snavio.sdk.dispatcher import Dispatcher
+from snavio.sdk.bundle import DELIVERED, Answer, Lot
+from snavio.sdk.dispatcher import MAX_BATCH_BYTES, MAX_COMMANDS, Dispatcher
 from snavio.sdk.keyfeed import KeyFeed
 from snavio.sdk.keyring import Keyring
-from snavio.sdk.outcome import Outcome
+from snavio.sdk.outcome import Outcome, Outcomes
 from snavio.sdk.retry import RetryBudget, pause_s
 from snavio.sdk.settings import Patience
 from snavio.sdk.signing import Basis, Request, Signing
@@ -157,7 +157,7 @@ class Producer:
         *,
         content_type: str = "",
         timeout_s: float | None = None,
-    ) -> list[Outcome]:
+    ) -> Outcomes:
         """Send (target, name, payload) many at once; outcomes come in the same order.
 
         Cheaper than as many `send`s. BadRequest for any ill-formed one, and then none is sent.
@@ -168,23 +168,21 @@ class Producer:
         dispatcher, signing = mesh
         deadline = self._clock.mono_ns() + (self._timeout_ns if timeout_s is None else round(timeout_s * 1e9))
         basis = signing.basis
-        requests = [(uuid7(), target, name, payload, content_type, "") for target, name, payload in commands]
-        bodies: list[bytes] = []
-        for request in requests:
-            bodies.append(signing.sign(request))
-            if not len(bodies) % 500:
-                await asyncio.sleep(0)
-        answers = await dispatcher.post_all(bodies, deadline, self._attempt_ns)
-        outcomes = [Outcome(_DELIVERED, request[0]) for request in requests]
-        refused = [place for place, answer in enumerate(answers) if answer is not DELIVERED]
+        ids, submissions = signing.sign_all(
+            commands, content_type=content_type, max_bytes=MAX_BATCH_BYTES, max_commands=MAX_COMMANDS
+        )
+        lots = await dispatcher.post_all(submissions, deadline, self._attempt_ns)
+        outcomes = Outcomes(ids, b"".join(lot.codes for lot in lots))
+        refused = list(_refused(lots))
+        if not refused:
+            return outcomes
         async with asyncio.TaskGroup() as again:
-            tasks = {
-                place: again.create_task(self._conclude(requests[place], basis, answers[place], deadline))
-                for place in refused
-            }
-        for place, task in tasks.items():
-            outcomes[place] = task.result()
-        return outcomes
+            tasks = [
+                (place, again.create_task(self._conclude(request, basis, answer, deadline)))
+                for place, answer in refused
+                for request in [(outcomes.command_id(place), *commands[place], content_type, "")]
+            ]
+        return outcomes.amended({place: task.result() for place, task in tasks})
 
     # -- trying again --------------------------------------------------------------------------------
 
@@ -258,6 +256,15 @@ class Producer:
         except TimeoutError:
             away = "Signer" if self._following is None else "Shield"
             raise Unavailable(f"{away} could not be reached within {self._patience.start_s:.0f} s.") from None
+
+
+def _refused(lots: list[Lot]) -> Iterator[tuple[int, Answer]]:
+    """Places among all commands, with what was said about them."""
+    start = 0
+    for lot in lots:
+        for position in sorted(lot.explained):
+            yield start + position, lot.explained[position]
+        start += lot.count
 
 
 def _verdict(code: int) -> Verdict:

@@ -6,6 +6,7 @@ Never reuses a signature: each attempt is stamped and signed anew, under the sam
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import structlog
@@ -13,7 +14,7 @@ import structlog
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest
-from snavio.native import sign_command
+from snavio.native import sign_batch, sign_command
 from snavio.sdk.keyfeed import KeyFeed
 from snavio.sdk.keyring import Keyring
 from snavio.v1.batch_pb2 import Hello
@@ -75,6 +76,31 @@ class Signing:
                 payload=payload,
                 content_type=content_type,
                 traceparent=traceparent,
+            )
+        except ValueError as error:
+            raise BadRequest(str(error), reason="bad-command") from None
+
+    def sign_all(
+        self,
+        commands: Sequence[tuple[str, str, bytes]],
+        *,
+        content_type: str,
+        max_bytes: int,
+        max_commands: int,
+    ) -> tuple[bytes, list[tuple[int, bytes]]]:
+        """Ids (36 bytes of text each) and submissions of (target, name, payload); BadRequest as in `sign`."""
+        now = self._clock.unix_ns()
+        key = self._keyring.signing_key(now)
+        try:
+            return sign_batch(
+                key.secret,
+                key_version=key.version,
+                audience=self._audience,
+                timestamp_unix_ns=now,
+                commands=commands if isinstance(commands, list) else list(commands),
+                content_type=content_type,
+                max_batch_bytes=max_bytes,
+                max_batch_commands=max_commands,
             )
         except ValueError as error:
             raise BadRequest(str(error), reason="bad-command") from None

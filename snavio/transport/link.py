@@ -29,6 +29,7 @@ SWEEP_SECONDS = 0.025
 CLOSE_SECONDS = 5.0
 MAX_BUDGET_MS = 60_000
 AGE_CHECK_SECONDS = 5.0
+RECONNECT_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +236,8 @@ class BatchLink:
                 self._connected.clear()
                 call.cancel()
                 self._broken()
+            # A peer that greets and hangs up must not be called again in a tight loop.
+            await asyncio.sleep(RECONNECT_SECONDS)
 
     async def _connect(self) -> grpc.aio.StreamStreamCall:
         call = self._channel.stream(self._method)

@@ -13,7 +13,7 @@ from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest, Unavailable
 from snavio.native import Judgement
-from snavio.sdk.bundle import Lot
+from snavio.sdk.bundle import Lot, submission_field
 from snavio.sdk.producer import Producer
 from snavio.sdk.settings import Endpoints
 from snavio.transport.channel import MeshChannel
@@ -333,10 +333,15 @@ async def test_an_idle_stream_that_grew_old_is_opened_anew_and_goes_on_serving(m
     async with asyncio.timeout(5):
         while len(audiences) < 3:
             await asyncio.sleep(0.01)
-        lot = Lot([b"nonsense"], clock.mono_ns() + 10**10, asyncio.get_running_loop().create_future())
+        lot = Lot(
+            1,
+            submission_field(b"nonsense") + b"nonsense",
+            deadline_mono_ns=clock.mono_ns() + 10**10,
+            done=asyncio.get_running_loop().create_future(),
+        )
         link.put(lot)
         await lot.done
-    assert lot.answers[0] is not None and lot.answers[0].code == Verdict.MALFORMED
+    assert lot.codes == bytes([Verdict.MALFORMED])
     await link.close()
     await channel.close()
 

@@ -121,13 +121,15 @@ class ScriptedRegistry:
     epoch: int = 1
     away: bool = False
     asked: int = 0
-    resolve: Callable[[reg.ResolveRequest], reg.ResolveResponse] | None = None
+    page: int = 0
+    """Changes per answer; 0 for all."""
+    resolve: Callable[[reg.ResolveRequest], Awaitable[bytes]] | None = None
     resolved: list[reg.ResolveRequest] = field(default_factory=list)
 
     def methods(self) -> Methods:
         methods = Methods()
         methods.unary("/snavio.v1.Registry/Changes", self._changes, reg.ChangesRequest)
-        methods.unary("/snavio.v1.Registry/Resolve", self._resolve, reg.ResolveRequest)
+        methods.unary_raw("/snavio.v1.Registry/Resolve", self._resolve)
         return methods
 
     def write(self, *, deleted: bool = False, **value: Any) -> None:
@@ -151,13 +153,17 @@ class ScriptedRegistry:
             raise Unavailable("scripted")
         self.asked += 1
         since = request.since_version if request.directory_epoch == self.epoch else 0
-        return reg.ChangesResponse(version=len(self.log), directory_epoch=self.epoch, change=self.log[since:])
+        end = min(len(self.log), since + self.page) if self.page else len(self.log)
+        return reg.ChangesResponse(
+            version=end, directory_epoch=self.epoch, change=self.log[since:end], more=end < len(self.log)
+        )
 
-    async def _resolve(self, request: reg.ResolveRequest, _call: Call) -> reg.ResolveResponse:
+    async def _resolve(self, raw: bytes, _call: Call) -> bytes:
         if self.away or self.resolve is None:
             raise Unavailable("scripted")
+        request = reg.ResolveRequest.FromString(raw)
         self.resolved.append(request)
-        return self.resolve(request)
+        return await self.resolve(request)
 
 
 Script = Callable[[Any, BatchStream], Awaitable[None]]

@@ -14,7 +14,6 @@ from services.mailbox.intake import Intake, Sender
 from services.mailbox.receiving import Receiving, Waiters, Wanted
 from services.mailbox.rows import Rows
 from services.mailbox.settling import Settlements
-from snavio.adapters.embedded.worker import Worker
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.clock import ManualClock
 from snavio.domain.verdict import Verdict
@@ -22,6 +21,7 @@ from snavio.errors import Saturated, SnavioError, Unavailable
 from snavio.native import open_parcels
 from snavio.ports.mailbox_store import NewBatch, Origin, Progress, Send
 from snavio.v1.batch_pb2 import Verdicts
+from snavio.worker import Worker
 from tests.support.mailbox import TOPIC, commands, send_batch
 
 ME = "spiffe://snavio.local/tenant/acme/service/me"

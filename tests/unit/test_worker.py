@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from snavio.adapters.embedded.worker import Worker
+from snavio.worker import Worker
 from snavio.errors import Saturated, Unavailable
 
 

@@ -16,10 +16,10 @@ from snavio.adapters.embedded.files import replace_private_file
 from snavio.adapters.embedded.keystore_document import Contents, decode, encode
 from snavio.adapters.embedded.sealing import SealingKey
 from snavio.adapters.embedded.sqlite import StoreLock
-from snavio.adapters.embedded.worker import Worker
 from snavio.domain.keyset import Keyset
 from snavio.errors import Conflict, Saturated, StateError, Unavailable
 from snavio.ports.keystore import Authority, KeysetPage, Revocation, RevocationPage
+from snavio.worker import Worker
 
 MAGIC = b"SNAVIOKS"
 FORMAT_VERSION = 1

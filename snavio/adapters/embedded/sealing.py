@@ -19,6 +19,7 @@ from pathlib import Path
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from snavio.adapters.embedded.files import replace_private_file
 from snavio.errors import IntegrityError, StateError
 
 KEY_BYTES = 32
@@ -87,3 +88,17 @@ def read_sealing_key(path: Path, *, environment: Mapping[str, str] = os.environ)
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise StateError(f"{path} can be read by others; its mode must be 0600.", reason="open-sealing-key")
     return SealingKey(key)
+
+
+def make_sealing_key(path: Path, *, store_path: Path) -> SealingKey:
+    """The key that is there, or a new one for a store that is not there yet."""
+    if SEALING_KEY_VARIABLE in os.environ or path.exists():
+        return read_sealing_key(path)
+    if store_path.exists():
+        # A fresh key would only hide that the right one is missing.
+        raise StateError(
+            f"{store_path} exists, but its sealing key {path} does not.", reason="no-sealing-key"
+        )
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    replace_private_file(path, os.urandom(KEY_BYTES))
+    return read_sealing_key(path)

@@ -15,7 +15,6 @@ from typing import Any, TypeVar, cast
 import orjson
 
 from snavio.adapters.embedded.sqlite import StoreLock, open_store, store_errors
-from snavio.adapters.embedded.worker import Worker
 from snavio.clock import Clock
 from snavio.domain.directory import (
     KINDS,
@@ -31,6 +30,7 @@ from snavio.domain.directory import (
 )
 from snavio.errors import IntegrityError
 from snavio.ports.directory import ChangePage, Written
+from snavio.worker import Worker
 
 APPLICATION_ID = 0x534E4456  # "SNDV"
 SCHEMA_VERSION = 1

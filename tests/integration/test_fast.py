@@ -1,0 +1,352 @@
+"""Fast in this process, between scripted neighbours: what it takes from memory, and when it does not."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.fast.app import FastApp, build
+from services.fast.settings import FastSettings
+from snavio.domain.verdict import Verdict
+from snavio.errors import Unauthenticated, Unavailable
+from snavio.transport.stream import BatchStream
+from snavio.v1 import registry_pb2 as reg
+from snavio.v1.batch_pb2 import Hello
+from tests.support.mailbox import PostOffice, post_office
+from tests.support.neighbours import (
+    Bench,
+    ScriptedHop,
+    ScriptedRegistry,
+    ScriptedSigner,
+    answering,
+    eventually,
+    runs_of,
+)
+from tests.support.pki import Authority
+from tests.support.wire import Forge, Key, RawStream, hello_frame, mesh_batch, run
+
+GOOD = Verdict.DELIVERED
+SOURCE = "acme/billing"
+TARGET, NAME = "discord-bot", "notify-user"
+CACHE_MISS, ACL_EXPIRED, ROUTE_EXPIRED, SYNC = 1, 2, 3, 8
+
+
+@dataclass
+class Scene:
+    """Fast and everybody around it."""
+
+    bench: Bench
+    registry: ScriptedRegistry
+    slow: ScriptedHop
+    mailbox: ScriptedHop
+    signer: ScriptedSigner
+    app: FastApp
+    stream: RawStream
+    forge: Forge
+    seq: int = 0
+
+    @property
+    def clock(self) -> Any:
+        return self.bench.clock
+
+    async def ask(self, *commands: bytes, source: str = SOURCE) -> list[Verdict]:
+        """The verdicts of one batch."""
+        return (await self.stream.ask(self.batch(*commands, source=source), self.seq)).codes
+
+    def batch(self, *commands: bytes, source: str = SOURCE, budget_ms: int = 5000) -> bytes:
+        self.seq += 1
+        return mesh_batch([run(source, commands)], batch_seq=self.seq, budget_ms=budget_ms)
+
+    async def way(self) -> str | int:
+        """Which way a command takes now: `mailbox`, or the reason of its escalation."""
+        warm, cold = self.mailbox.commands, self.slow.commands
+        assert await self.ask(self.forge.command()) == [GOOD]
+        if self.mailbox.commands > warm:
+            assert self.slow.commands == cold
+            return "mailbox"
+        assert self.slow.commands == cold + 1
+        reason: int = self.slow.batches[-1].escalation[0].reason
+        return reason
+
+
+@asynccontextmanager
+async def fast(
+    folder: Path,
+    *,
+    authority: Authority | None = None,
+    registry: ScriptedRegistry | None = None,
+    **settings: Any,
+) -> AsyncIterator[Scene]:
+    bench, signer = Bench(folder), ScriptedSigner()
+    if authority is not None:
+        bench.authority = authority
+    registry = registry or ScriptedRegistry()
+    slow, mailbox = ScriptedHop.slow(), ScriptedHop.mailbox()
+    for name, methods in (
+        ("signer", signer.methods()),
+        ("registry", registry.methods()),
+        ("slow", slow.methods()),
+        ("mailbox", mailbox.methods()),
+    ):
+        await bench.neighbour(name, methods)
+    app = build(bench.mesh("fast"), FastSettings.model_validate(settings), bench.clock)
+    try:
+        address = f"127.0.0.1:{await app.start()}"
+        channel = bench.channel(address, bench.authority.mesh("shield"), "fast")
+        stream = RawStream(channel, "/snavio.v1.Fast/Dispatch")
+        await stream.greet(hello_frame(instance="shield-0", epoch=1))
+        forge = Forge(Key("hmac-v1", b"k" * 32), "a", clock=bench.clock)
+        yield Scene(bench, registry, slow, mailbox, signer, app, stream, forge)
+        stream.cancel()
+    finally:
+        slow.release()
+        mailbox.release()
+        bench.clock.advance(seconds=3600)
+        await app.drain()
+        await bench.close()
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    async with fast(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+async def warm(scene: Scene) -> Scene:
+    scene.registry.allow(SOURCE, TARGET, NAME)
+    await scene.registry.was_read()
+    assert await scene.way() == "mailbox"
+    return scene
+
+
+# --- where the rules come from
+
+
+async def test_what_changes_has_not_told_is_for_slow_to_decide(scene: Scene) -> None:
+    assert await scene.way() == CACHE_MISS
+    scene.registry.write(route=reg.Route(target=TARGET, name=NAME, topic="acme/discord-bot"))
+    await scene.registry.was_read()
+    # A route without the right to use it allows nothing, and refuses nothing either.
+    assert await scene.way() == CACHE_MISS
+    scene.registry.write(acl=reg.AclEntry(source=SOURCE, target=TARGET, name=NAME))
+    await scene.registry.was_read()
+    assert await scene.way() == "mailbox"
+    [topic] = scene.mailbox.batches[-1].topic
+    assert topic.topic == "acme/discord-bot"
+    assert [each.source for each in topic.run] == [SOURCE]
+
+
+async def test_the_right_of_one_source_is_not_anothers(warm: Scene) -> None:
+    assert await warm.ask(warm.forge.command(), source="acme/billin") == [GOOD]
+    assert await warm.ask(warm.forge.command(), source="evil/billing") == [GOOD]
+    assert warm.slow.commands == 2
+    assert warm.mailbox.commands == 1
+
+
+async def test_a_revoked_right_ends_with_the_next_pull(warm: Scene) -> None:
+    warm.registry.write(deleted=True, acl=reg.AclEntry(source=SOURCE, target=TARGET, name=NAME))
+    await warm.registry.was_read()
+    assert await warm.way() == CACHE_MISS
+
+
+async def test_a_deleted_route_ends_with_the_next_pull(warm: Scene) -> None:
+    warm.registry.write(deleted=True, route=reg.Route(target=TARGET, name=NAME))
+    await warm.registry.was_read()
+    assert await warm.way() == CACHE_MISS
+
+
+async def test_a_route_that_becomes_sync_goes_to_slow_every_time(warm: Scene) -> None:
+    warm.registry.write(
+        route=reg.Route(target=TARGET, name=NAME, topic="acme/discord-bot", profile=reg.PROFILE_SYNC)
+    )
+    await warm.registry.was_read()
+    assert [await warm.way(), await warm.way()] == [SYNC, SYNC]
+
+
+async def test_a_new_directory_epoch_clears_everything(warm: Scene) -> None:
+    warm.registry.log.clear()
+    warm.registry.epoch = 2
+    await warm.registry.was_read()
+    assert await warm.way() == CACHE_MISS
+    warm.registry.allow(SOURCE, TARGET, NAME)
+    await warm.registry.was_read()
+    assert await warm.way() == "mailbox"
+
+
+async def test_a_directory_that_comes_in_pages_is_read_to_its_end_before_fast_serves(tmp_path: Path) -> None:
+    registry = ScriptedRegistry(page=3)
+    for number in range(20):
+        registry.allow(SOURCE, f"bot-{number}", NAME)
+    registry.allow(SOURCE, TARGET, NAME)
+    registry.write(deleted=True, acl=reg.AclEntry(source=SOURCE, target="bot-0", name=NAME))
+    async with fast(tmp_path, registry=registry) as scene:
+        assert await scene.way() == "mailbox"
+        assert await scene.ask(scene.forge.command(target="bot-0")) == [GOOD]
+        assert scene.slow.commands == 1
+
+
+# --- Registry is away
+
+
+@pytest.mark.parametrize(
+    ("profile", "stale_s", "expired_s"),
+    [(reg.PROFILE_LOW, 89, 90), (reg.PROFILE_MODERATE, 19, 20), (reg.PROFILE_CRITICAL, 3, 4)],
+    ids=["low", "moderate", "critical"],
+)
+async def test_without_registry_a_command_goes_on_while_stale_and_is_then_for_slow(
+    scene: Scene, profile: int, stale_s: int, expired_s: int
+) -> None:
+    scene.registry.allow(SOURCE, TARGET, NAME, profile=profile)
+    await scene.registry.was_read()
+    assert await scene.way() == "mailbox"
+    scene.registry.away = True
+    scene.clock.advance(seconds=stale_s)
+    assert await scene.way() == "mailbox"
+    scene.clock.advance(seconds=expired_s - stale_s)
+    assert await scene.way() == ACL_EXPIRED
+    scene.registry.away = False
+    await scene.registry.was_read()
+    assert await scene.way() == "mailbox"
+
+
+async def test_routes_expire_on_their_own_limit(tmp_path: Path) -> None:
+    async with fast(tmp_path, route_fresh_ms=1000, route_stale_ms=2000) as scene:
+        scene.registry.allow(SOURCE, TARGET, NAME)
+        await scene.registry.was_read()
+        scene.registry.away = True
+        scene.clock.advance(seconds=2)
+        assert await scene.way() == ROUTE_EXPIRED
+
+
+# --- answers
+
+
+async def test_one_cold_command_does_not_hold_the_verdicts_of_999_warm_ones(warm: Scene) -> None:
+    warm.slow.script = warm.slow.hold
+    commands = [warm.forge.command() for _ in range(1000)]
+    commands[500] = warm.forge.command(target="nobody-home")
+    await warm.stream.send(warm.batch(*commands))
+    partial = await warm.stream.partial(warm.seq)
+    while partial.codes.count(GOOD) < 999:
+        partial = await warm.stream.partial(warm.seq)
+    assert partial.codes[500] is Verdict.UNDECIDED
+    assert not partial.final
+    await eventually(lambda: warm.slow.held)
+    warm.slow.release(Verdict.ROUTE_MISSING)
+    answer = await warm.stream.answer(warm.seq)
+    assert answer.codes == [GOOD] * 500 + [Verdict.ROUTE_MISSING] + [GOOD] * 499
+
+
+async def test_without_slow_only_the_escalated_fail_with_a_hint(warm: Scene) -> None:
+    await warm.bench.neighbours["slow"].stop()
+    await eventually(lambda: not warm.app._slow.connected.is_set())
+    await warm.stream.send(warm.batch(warm.forge.command(target="nobody-home"), warm.forge.command()))
+    partial = await warm.stream.partial(warm.seq)
+    assert partial.codes == [Verdict.UNDECIDED, GOOD]
+    warm.clock.advance(seconds=5)
+    answer = await warm.stream.answer(warm.seq)
+    assert answer.codes == [Verdict.DELIVERY_FAILURE, GOOD]
+    assert [(each.index, each.retry_after_ms > 0) for each in answer.refusals] == [(0, True)]
+
+
+async def test_what_the_mailbox_did_not_answer_in_time_is_an_unknown_outcome(warm: Scene) -> None:
+    warm.mailbox.script = warm.mailbox.hold
+    await warm.stream.send(warm.batch(warm.forge.command(), budget_ms=800))
+    await eventually(lambda: warm.mailbox.held)
+    assert warm.mailbox.batches[-1].header.budget_ms <= 800
+    warm.clock.advance(seconds=1)
+    assert (await warm.stream.answer(warm.seq)).codes == [Verdict.OUTCOME_UNKNOWN]
+
+
+async def test_a_frame_that_is_not_a_batch_is_refused_and_the_stream_goes_on(warm: Scene) -> None:
+    await warm.stream.send(b"\xff" * 50)
+    assert (await warm.stream.answer(0)).frame_refusal is Verdict.MALFORMED
+    assert await warm.way() == "mailbox"
+
+
+async def test_a_shield_whose_certificate_was_revoked_is_not_served_on_its_open_stream(warm: Scene) -> None:
+    files = warm.bench.authority.folder / "mesh--shield"
+    from cryptography import x509
+
+    from snavio.pki import serial_of
+
+    warm.signer.revoked.append(serial_of(x509.load_pem_x509_certificate((files / "cert.pem").read_bytes())))
+    before = warm.signer.asked_denylist
+    await eventually(lambda: warm.signer.asked_denylist > before + 1)
+    with pytest.raises(Unauthenticated) as refused:
+        await warm.ask(warm.forge.command())
+    assert refused.value.reason == "certificate-revoked"
+
+
+# --- a mailbox that goes away
+
+
+async def test_a_mailbox_that_restarts_gets_the_same_batch_again_under_the_same_name(warm: Scene) -> None:
+    warm.mailbox.script = warm.mailbox.hold
+    await warm.stream.send(warm.batch(*(warm.forge.command() for _ in range(3))))
+    await eventually(lambda: warm.mailbox.held)
+    await warm.bench.neighbours["mailbox"].stop()
+    warm.mailbox.held.clear()
+    warm.mailbox.script = None
+    await warm.bench.neighbours["mailbox"].start()
+    answer = await warm.stream.answer(warm.seq)
+    assert answer.codes == [GOOD] * 3
+    first, again = warm.mailbox.hellos[-2:]
+    assert (again.instance, again.epoch) == (first.instance, first.epoch)
+    assert first.instance == "fast-0"
+    assert first.epoch > 0
+    assert warm.mailbox.frames[-1] == warm.mailbox.frames[-2]
+
+
+async def test_what_the_mailbox_stored_before_its_answer_was_lost_is_not_delivered_twice(
+    tmp_path: Path,
+) -> None:
+    async with (
+        post_office(tmp_path / "mailbox") as office,
+        fast(tmp_path / "fast", authority=office.authority) as scene,
+    ):
+        scene.registry.allow(SOURCE, TARGET, NAME)
+        await scene.registry.was_read()
+        forwarded: list[bytes] = []
+
+        async def lose_the_first_answer(batch: Any, stream: BatchStream) -> None:
+            codes = await _forward(office, scene.mailbox.hellos[-1], scene.mailbox.frames[-1])
+            forwarded.append(codes)
+            if len(forwarded) == 1:
+                raise Unavailable("the wire broke behind the fsync")
+            stream.reply(answering(batch, codes), True)
+
+        scene.mailbox.script = lose_the_first_answer
+        commands = [scene.forge.command(payload=b"%d" % number) for number in range(5)]
+        assert await scene.ask(*commands) == [GOOD] * 5
+        assert forwarded == [bytes([GOOD]) * 5] * 2
+        got = await office.consumer().receive("acme/discord-bot")
+        assert [message[9] for message in got.messages] == [b"%d" % number for number in range(5)]
+
+
+async def _forward(office: PostOffice, hello: Hello, frame: bytes) -> bytes:
+    """To the real mailbox, under the name of who sent it."""
+    sender = await office.sender(instance=hello.instance, epoch=hello.epoch)
+    try:
+        return await sender.send(frame)
+    finally:
+        sender.close()
+
+
+async def test_runs_of_several_sources_keep_their_sources_on_the_way(warm: Scene) -> None:
+    warm.registry.write(acl=reg.AclEntry(source="acme/courier", target=TARGET, name=NAME))
+    await warm.registry.was_read()
+    mine, theirs = warm.forge.command(payload=b"mine"), warm.forge.command(payload=b"theirs")
+    warm.seq += 1
+    frame = mesh_batch(
+        [run(SOURCE, [mine]), run("acme/courier", [theirs]), run(SOURCE, [mine])], batch_seq=warm.seq
+    )
+    assert (await warm.stream.ask(frame, warm.seq)).codes == [GOOD] * 3
+    got = [(each.source, list(each.command)) for each in runs_of(warm.mailbox.batches[-1])]
+    assert got == [(SOURCE, [mine]), ("acme/courier", [theirs]), (SOURCE, [mine])]
