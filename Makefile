@@ -7,17 +7,26 @@ NATIVE_SOURCES := native/Cargo.toml native/Cargo.lock native/build.rs $(shell fi
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_CONSTRAINT := constraints.txt
 
-.PHONY: help install proto config-docs build check format test test-native test-full bench clean
+.PHONY: help up demo down install proto config-docs build check format test test-native test-full bench clean
 .DEFAULT_GOAL := help
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do printf '  %-12s %s\n' "$$name" "$$text"; done
 
+up: build ## start a mesh on this machine and show what it does; Ctrl-C stops it
+	@$(BIN)/snavio up $(ARGS)
+
+demo: build ## a scripted tour of a mesh of its own; exits 0 when all went well
+	@$(BIN)/snavio demo $(ARGS)
+
+down: build ## stop the mesh that runs on .snavio
+	@$(BIN)/snavio down $(ARGS)
+
 install: $(VENV)/.installed ## make .venv and install what the project needs
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@command -v cargo >/dev/null || { echo "Snavio needs a Rust toolchain (cargo 1.88 or newer): install one with rustup, then run make again."; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Snavio needs Python 3.11 or newer; set PYTHON=python3.11 or newer and run make again."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "Snavio needs Python 3.11 or newer; set PYTHON=python3.11 or newer and run make again."; exit 1; }
 	@echo "installing: Python packages of pyproject.toml, in the versions of constraints.txt, into $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --require-virtualenv maturin
@@ -34,8 +43,9 @@ config-docs: build ## write deploy/snavio.toml and docs/configuration.md from th
 build: $(VENV)/.built ## build the Rust extension (release) and install the package in place
 
 $(VENV)/.built: $(VENV)/.installed $(NATIVE_SOURCES)
-	@echo "building: the native extension (release)"
-	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release --quiet
+	@command -v cargo >/dev/null || { echo "Snavio needs a Rust toolchain (cargo 1.88 or newer): install one with rustup, then run make again."; exit 1; }
+	@echo "building: the native extension (release); about two minutes the first time"
+	@VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(BIN)/maturin develop --release --skip-install-deps
 	@touch $@
 
 check: build ## lint, types, formatting, generated code, stub

@@ -6,6 +6,7 @@ from typing import Final
 
 import typer
 
+from snavio.cli.demo import demo
 from snavio.cli.exits import MEANINGS
 from snavio.cli.recv import recv
 from snavio.cli.send import send
@@ -31,6 +32,7 @@ app: Final = typer.Typer(
 RUN, USE, LOOK = "Run a mesh", "Use it", "Look at it"
 app.command(rich_help_panel=RUN)(up)
 app.command(rich_help_panel=RUN)(down)
+app.command(rich_help_panel=RUN)(demo)
 app.command(rich_help_panel=RUN)(serve)
 app.command(rich_help_panel=USE)(send)
 app.command(rich_help_panel=USE)(recv)

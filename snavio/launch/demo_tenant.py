@@ -26,6 +26,8 @@ TARGET: Final = "discord-bot"
 NAME: Final = "notify-user"
 LIFETIME_S: Final = 3600
 LOOK_SECONDS: Final = 60.0
+PULL_SECONDS: Final = 0.1
+"""What a pull itself takes at most, on a machine that is not overloaded."""
 
 
 def folder_name(service: str) -> str:
@@ -43,18 +45,25 @@ class DemoTenant:
         self._log = structlog.get_logger()
 
     async def register(self) -> None:
-        """Tenant, services, target, route and right; certificates where they end soon."""
+        """Tenant, services, target, route and right; certificates where they end soon.
+
+        Returns when the mesh has heard of it, so that the first command does not come too early.
+        """
+        new = not self._mesh.certificates(folder_name(PRODUCER)).exists()
         async with self._operator() as operator:
             await operator.create_tenant(TENANT)
             for service in (PRODUCER, CONSUMER):
                 await operator.register_service(TENANT, service)
             await self.open_target(operator, TARGET, NAME)
             await self._certify(operator)
+        if new:
+            await self._heard()
 
     async def register_target(self, target: str, name: str) -> None:
         """One more target of the tenant, which its producer may send to."""
         async with self._operator() as operator:
             await self.open_target(operator, target, name)
+        await self._heard()
 
     async def renew(self) -> None:
         """Renew certificates before they end, for ever; while Signer is away, again soon."""
@@ -79,6 +88,10 @@ class DemoTenant:
             if self._left_s(folder) < LIFETIME_S / 2:
                 identity = Identity(self._mesh.trust_domain, Kind.SERVICE, service, TENANT)
                 await operator.certify(identity, folder)
+
+    async def _heard(self) -> None:
+        """Wait for the next pull of Shield and Fast; jitter only makes it come sooner."""
+        await asyncio.sleep(self._mesh.pull_interval_ms / 1000 + PULL_SECONDS)
 
     def _left_s(self, folder: Path) -> float:
         try:

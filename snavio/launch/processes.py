@@ -143,11 +143,14 @@ class MeshProcesses:
         """Exit code of a service that has ended by itself, negative for a signal; None while it runs."""
         return self._running[name].poll()
 
+    def crash(self, name: str) -> None:
+        """SIGKILL, for a supervisor to notice."""
+        self._running[name].kill()
+
     def kill(self, name: str) -> None:
-        """End a service as a crash would: SIGKILL."""
-        process = self._running[name]
-        process.kill()
-        process.wait(STOP_SECONDS)
+        """The same, for callers that supervise themselves: returns when the process has ended."""
+        self.crash(name)
+        self._running[name].wait(STOP_SECONDS)
         self.forget(name)
 
     def restart(self, name: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from snavio.adapters.embedded import sqlite_mailbox_store
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.errors import IntegrityError, NotFound, Saturated, StateError
@@ -238,6 +239,26 @@ def test_damaged_state_of_a_batch_hides_no_message(path: Path) -> None:
     connection.close()
     store = SqliteMailboxStore(path, digest=digest)
     assert store.pending(TOPIC, after=0, limit=1)[0].settled == 0
+    store.close()
+
+
+def test_stranger_who_reads_the_file_holds_up_neither_commits_nor_later_checkpoints(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, size in (("CHECKPOINT_BYTES", 1 << 18), ("RESTART_BYTES", 1 << 19)):
+        monkeypatch.setattr(sqlite_mailbox_store, name, size)
+    store = SqliteMailboxStore(path, digest=digest)
+    append(store, NewBatch(TOPIC, 1, bytes(1 << 20)))
+    stranger = apsw.Connection(str(path))
+    stranger.execute("BEGIN")
+    stranger.execute("SELECT count(*) FROM batches").fetchall()
+    for seq in range(2, 6):
+        append(store, NewBatch(TOPIC, 1, bytes(1 << 20)), seq=seq)
+        store.checkpoint()
+    stranger.close()
+    store.checkpoint()
+    append(store, NewBatch(TOPIC, 1, b"x"), seq=6)
+    assert store._log_pages * sqlite_mailbox_store.PAGE_SIZE < 1 << 18
     store.close()
 
 

@@ -28,9 +28,9 @@ from tests.support.mesh import NAME, SOURCE, TARGET, DemoMesh, demo_mesh
 
 FULL = bool(os.environ.get("SNAVIO_FULL"))
 SYNC_NAME = "delete-user"
-SENDERS = 16 if FULL else 4
+SENDERS = 16 if FULL else 2
 # Before the fault, while it lasts (where traffic goes on), and after it.
-SOME = 500 if FULL else 30
+SOME = 500 if FULL else 20
 BUDGET_MS = 1500
 WITHIN_S = 30.0
 

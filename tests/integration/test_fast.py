@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
 
 from services.fast.app import FastApp, build
 from services.fast.settings import FastSettings
 from snavio.domain.verdict import Verdict
 from snavio.errors import Unauthenticated, Unavailable
+from snavio.pki import serial_of
 from snavio.transport.stream import BatchStream
 from snavio.v1 import registry_pb2 as reg
 from snavio.v1.batch_pb2 import Hello
@@ -272,10 +274,6 @@ async def test_a_frame_that_is_not_a_batch_is_refused_and_the_stream_goes_on(war
 
 async def test_a_shield_whose_certificate_was_revoked_is_not_served_on_its_open_stream(warm: Scene) -> None:
     files = warm.bench.authority.folder / "mesh--shield"
-    from cryptography import x509
-
-    from snavio.pki import serial_of
-
     warm.signer.revoked.append(serial_of(x509.load_pem_x509_certificate((files / "cert.pem").read_bytes())))
     before = warm.signer.asked_denylist
     await eventually(lambda: warm.signer.asked_denylist > before + 1)
