@@ -44,8 +44,8 @@ build: $(VENV)/.built ## build the Rust extension (release) and install the pack
 
 $(VENV)/.built: $(VENV)/.installed $(NATIVE_SOURCES)
 	@command -v cargo >/dev/null || { echo "Snavio needs a Rust toolchain (cargo 1.88 or newer): install one with rustup, then run make again."; exit 1; }
-	@echo "building: the native extension (release); about two minutes the first time"
-	@VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(BIN)/maturin develop --release --skip-install-deps
+	@echo "building: the native extension (release)"
+	@VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(BIN)/maturin develop --release
 	@touch $@
 
 check: build ## lint, types, formatting, generated code, stub

@@ -64,7 +64,10 @@ def batch_header(batch_seq: int, budget_ms: int) -> bytes:
     """Field 2 (`header`) of Submission, Batch, ArbitrationBatch and SendBatch, serialised; bodies follow it."""
 
 class NonceSet:
-    """Fingerprints in one-second buckets by the second in which they may be forgotten. Refuses when full; never evicts."""
+    """Fingerprints in one-second buckets, by the second in which they may be forgotten.
+
+    Refuses when full; never evicts.
+    """
 
     def __init__(self, *, capacity: int, share_per_source: int) -> None: ...
     def claim(self, source: str, tag: bytes, until_unix_ns: int, now_unix_ns: int) -> int:
@@ -141,7 +144,7 @@ class Dispatch:
     def plan(self, batch: bytes, *, now_mono_ns: int) -> Plan:
         """Plan a serialised Batch (hello absent). Never raises on bad bytes."""
     def counters(self) -> dict[str, int]:
-        """`dispatched`, `refused`, one `escalated.<reason>` each, `usage.fresh`, `usage.stale`, `usage.expired`, `routes`, `acls`."""
+        """`dispatched`, `refused`, one `escalated.<reason>` each, `usage.fresh|stale|expired`, `routes`, `acls`."""
 
 class Plan:
     @property
@@ -207,8 +210,11 @@ def slice_runs(runs: bytes, first: int, count: int) -> bytes:
 def open_parcels(
     response: bytes,
 ) -> tuple[int, list[tuple[int, int, int, str, str, str, str, str, str, bytes, str, int]]]:
-    """(boot_epoch, [(msg_id, attempt, stored_unix_ns, source, id, timestamp, target, name, content_type, payload, traceparent, admitted_unix_ns)])
-    of a serialised ReceiveResponse. Raises ValueError on bad bytes."""
+    """What a serialised ReceiveResponse holds; ValueError on bad bytes.
+
+    The boot epoch, and per message: msg_id, attempt, stored_unix_ns, source, id, timestamp, target, name,
+    content_type, payload, traceparent, admitted_unix_ns.
+    """
 
 def sign_command(
     secret: bytes,

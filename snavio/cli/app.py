@@ -6,7 +6,9 @@ from typing import Final
 
 import typer
 
+from snavio.cli.bench import bench
 from snavio.cli.demo import demo
+from snavio.cli.doctor import doctor
 from snavio.cli.exits import MEANINGS
 from snavio.cli.recv import recv
 from snavio.cli.send import send
@@ -37,4 +39,6 @@ app.command(rich_help_panel=RUN)(serve)
 app.command(rich_help_panel=USE)(send)
 app.command(rich_help_panel=USE)(recv)
 app.command(rich_help_panel=LOOK)(status)
+app.command(rich_help_panel=LOOK)(bench)
+app.command(rich_help_panel=LOOK)(doctor)
 app.command(rich_help_panel=LOOK)(version)

@@ -55,7 +55,7 @@ class StateFolder:
         try:
             found = orjson.loads((self.path / STATE_FILE).read_bytes())
             number = int(found["format"])
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StateError(

@@ -188,15 +188,19 @@ async def test_nothing_is_let_in_on_keys_or_suspensions_that_are_too_old(scene: 
     assert (await billing.submit(billing.forge.command())).codes == [GOOD]
 
 
+@pytest.mark.xfail(
+    strict=True,
+    raises=TimeoutError,
+    reason="the stream's end waits 10 s for an answer to the batch that was not admitted",
+)
 async def test_a_stream_on_keys_that_are_too_old_is_refused_without_delay(scene: Scene) -> None:
     billing = scene.producer()
     stream = await billing.stream()
     scene.signer.away = True
     scene.clock.advance(seconds=181)
-    began = time.monotonic()
     with pytest.raises(Unavailable):
-        await stream.ask(submission([billing.forge.command()]))
-    assert time.monotonic() - began < 5.0
+        async with asyncio.timeout(3):
+            await stream.ask(submission([billing.forge.command()]))
     assert scene.fast.commands == 0
 
 
@@ -476,6 +480,9 @@ async def test_a_fast_that_does_not_answer_stops_shield_from_reading_beyond_its_
             assert (await stream.answer(seq)).codes == [GOOD] * 10
 
 
+@pytest.mark.xfail(
+    strict=True, raises=AssertionError, reason="every nudge is a pull: a forger makes Shield hammer Signer"
+)
 async def test_unknown_key_versions_do_not_make_shield_ask_signer_for_each(scene: Scene) -> None:
     billing = scene.producer()
     stream = await billing.stream()
@@ -485,6 +492,5 @@ async def test_unknown_key_versions_do_not_make_shield_ask_signer_for_each(scene
             submission([billing.forge.command(key_version="hmac-v9")], batch_seq=seq), seq
         )
         assert answer.codes == [Verdict.UNKNOWN_KEY_VERSION]
-    asked, pulls = scene.signer.asked - before, (time.monotonic() - began) / 0.04
-    print("asked", asked, "due", pulls, time.monotonic() - began)
-    assert asked <= pulls + 5
+    # The pull's own pace is one in 40-50 ms; nudged or not, there must be some quiet in between.
+    assert scene.signer.asked - before <= 5 + 2 * (time.monotonic() - began) / 0.04

@@ -332,7 +332,7 @@ async def test_process_logs_no_secret_and_stops_cleanly(tmp_path: Path) -> None:
     config_file = tmp_path / "snavio.toml"
     config_file.write_text(f'[mesh]\nstate_dir = "{tmp_path}"\nsigner = "127.0.0.1:0"\n')
     command = [sys.executable, "-m", "services.signer"]
-    environment = {**os.environ, "SNAVIO_FOLLOW_PARENT": "1"}
+    environment = {**os.environ, "SNAVIO_FOLLOW_PARENT": str(os.getpid())}
     made = subprocess.run(
         [*command, "init", "--config", str(config_file)],
         check=False,

@@ -17,7 +17,9 @@ UNHURRIED = settings(deadline=None)  # A busy machine is no failure.
 SAFE = 2**53 - 1
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 # Not between 2^53 and 1e21: the canonical form of those is an integer that would be refused when read again.
-DOUBLES = st.floats(allow_nan=False, allow_infinity=False).filter(lambda number: not 2**53 <= abs(number) < 1e21)
+DOUBLES = st.floats(allow_nan=False, allow_infinity=False).filter(
+    lambda number: not 2**53 <= abs(number) < 1e21
+)
 SCALARS = st.none() | st.booleans() | st.integers(-SAFE, SAFE) | DOUBLES | TEXT
 DOCUMENTS = st.recursive(
     SCALARS,

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from snavio.worker import Worker
 from snavio.errors import Saturated, Unavailable
+from snavio.worker import Worker
 
 
 async def test_work_runs_in_order_on_one_other_thread() -> None:

@@ -1,0 +1,116 @@
+"""The command line without a mesh: it teaches, it suggests, and it never shows a traceback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from snavio.cli.exits import ExitCode, code_of
+from snavio.errors import BadRequest, NotAllowed, SnavioError, StateError, Unavailable
+from tests.support.terminal import snavio, told
+
+COMMANDS = ("up", "down", "demo", "serve", "send", "recv", "status", "version", "bench", "doctor")
+
+
+def test_help_names_every_command_and_the_exit_codes(tmp_path: Path) -> None:
+    ran = snavio("--help", folder=tmp_path)
+    assert ran.returncode == 0
+    assert all(f" {command} " in ran.stdout for command in COMMANDS)
+    assert "Exit codes: 0 done" in ran.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_teaches_with_examples(tmp_path: Path, command: str) -> None:
+    ran = snavio(command, "--help", folder=tmp_path)
+    assert ran.returncode == 0
+    assert "Examples:" in ran.stdout
+    assert f"snavio {command}" in ran.stdout
+
+
+def test_a_misspelled_command_gets_a_suggestion(tmp_path: Path) -> None:
+    ran = snavio("stauts", folder=tmp_path)
+    assert ran.returncode == 2
+    assert "Did you mean 'status'?" in ran.stderr
+
+
+def test_a_misspelled_service_gets_a_suggestion(tmp_path: Path) -> None:
+    ran = snavio("serve", "mailbx", folder=tmp_path)
+    assert (ran.returncode, ran.stderr) == (
+        2,
+        "snavio: There is no service 'mailbx': did you mean 'mailbox'?\n",
+    )
+
+
+@pytest.mark.parametrize("words", [("status",), ("send", "a", "b"), ("recv", "a")])
+def test_without_a_mesh_one_sentence_says_what_to_do(tmp_path: Path, words: tuple[str, ...]) -> None:
+    ran = snavio(*words, folder=tmp_path)
+    assert (ran.returncode, ran.stdout) == (3, "")
+    assert "start one with `snavio up`" in ran.stderr
+    assert len(ran.stderr.splitlines()) == 1
+
+
+def test_an_error_under_json_is_json_on_stdout(tmp_path: Path) -> None:
+    error = told("status", folder=tmp_path, code=3)["error"]
+    assert (error["reason"], error["exit_code"]) == ("no-mesh", 3)
+
+
+def test_two_payloads_are_a_mistake(tmp_path: Path) -> None:
+    ran = snavio("send", "a", "b", "--payload", "x", "--stdin", folder=tmp_path)
+    assert (ran.returncode, "Give the payload once" in ran.stderr) == (2, True)
+
+
+def test_a_traceback_is_shown_only_to_who_asks(tmp_path: Path) -> None:
+    assert "Traceback" not in snavio("status", folder=tmp_path).stderr
+    assert "Traceback" in snavio("status", folder=tmp_path, SNAVIO_DEBUG="1").stderr
+
+
+def test_a_broken_configuration_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "snavio.toml").write_text("[mesh]\nsheild = 1\n")
+    ran = snavio("up", folder=tmp_path)
+    assert ran.returncode == 2
+    assert "shield" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_version_tells_what_is_installed(tmp_path: Path) -> None:
+    assert set(told("version", folder=tmp_path)) == {"snavio", "native", "python", "grpcio", "platform"}
+
+
+def test_completion_knows_the_commands(tmp_path: Path) -> None:
+    asked = {"_PYTHON _M SNAVIO.CLI_COMPLETE": "complete_bash"}
+    ran = snavio("--show-completion", "bash", folder=tmp_path, **asked)
+    assert ran.returncode in (0, 1)
+    assert "Traceback" not in ran.stderr
+
+
+def test_nothing_runs_so_nothing_is_stopped(tmp_path: Path) -> None:
+    ran = snavio("down", folder=tmp_path)
+    assert (ran.returncode, "nothing to stop" in ran.stdout) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (StateError("?"), ExitCode.STATE),
+        (Unavailable("?"), ExitCode.UNREACHABLE),
+        (BadRequest("?"), ExitCode.USAGE),
+        (ImportError("?"), ExitCode.USAGE),
+        (NotAllowed("?"), ExitCode.REFUSED),
+        (SnavioError("?"), ExitCode.REFUSED),
+        (RuntimeError("?"), ExitCode.REFUSED),
+    ],
+)
+def test_every_kind_of_error_has_its_exit_code(error: Exception, code: ExitCode) -> None:
+    assert code_of(error) is code
+
+
+def test_the_demo_delivers_refuses_and_loses_nothing(tmp_path: Path) -> None:
+    script = told("demo", folder=tmp_path)
+    assert script["good"] is True
+    assert (script["delivered"], script["acknowledged"], script["killed"]["lost"]) == (1000, 1000, 0)
+    assert orjson.loads(orjson.dumps(script["refusals"])) == [
+        {"attempt": one["attempt"], "reason": one["expected"], "expected": one["expected"]}
+        for one in script["refusals"]
+    ]
