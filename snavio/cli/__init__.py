@@ -15,7 +15,7 @@ def main() -> None:
     try:
         from snavio.cli.app import app
 
-        app()
+        app(prog_name="snavio")
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
     except BrokenPipeError:

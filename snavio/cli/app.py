@@ -7,6 +7,7 @@ from typing import Final
 import typer
 
 from snavio.cli.bench import bench
+from snavio.cli.config import config_app
 from snavio.cli.demo import demo
 from snavio.cli.doctor import doctor
 from snavio.cli.exits import MEANINGS
@@ -40,5 +41,6 @@ app.command(rich_help_panel=USE)(send)
 app.command(rich_help_panel=USE)(recv)
 app.command(rich_help_panel=LOOK)(status)
 app.command(rich_help_panel=LOOK)(bench)
+app.add_typer(config_app, rich_help_panel=LOOK)
 app.command(rich_help_panel=LOOK)(doctor)
 app.command(rich_help_panel=LOOK)(version)

@@ -5,11 +5,10 @@ Never decides anything about the mesh.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Protocol, Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -19,8 +18,6 @@ from snavio.cli.output import count, line, print_json
 from snavio.cli.views import mesh_view
 from snavio.launch.processes import SERVICES
 from snavio.launch.readings import MeshReading
-
-KEPT_NOTES: Final = 4
 
 
 class Front(AbstractContextManager["Front"], Protocol):
@@ -137,7 +134,6 @@ class Screen(Lines):
         self._waiting = list(SERVICES)
         self._step = ""
         self._suggestions: Sequence[str] = ()
-        self._notes: deque[str] = deque(maxlen=KEPT_NOTES)
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -163,14 +159,12 @@ class Screen(Lines):
         )
 
     def say(self, sentence: str) -> None:
-        self._notes.append(sentence)
         self._out.print(sentence, style="yellow")
 
     def show(self, reading: MeshReading, phases: Mapping[str, str]) -> None:
         tries = [Text(f"  {suggestion}", style="cyan") for suggestion in self._suggestions]
-        heading = Text("try, in another terminal", style="bold")
-        end = Text("Ctrl-C stops everything", style="dim")
-        view = Group(mesh_view(reading, phases=phases), Text(), heading, *tries, Text(), end)
+        heading = Text.assemble(("try, in another terminal", "bold"), ("  (Ctrl-C stops everything)", "dim"))
+        view = Group(mesh_view(reading, phases=phases), Text(), heading, *tries)
         self._live.update(view, refresh=True)
 
     def stopping(self) -> None:

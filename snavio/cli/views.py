@@ -5,9 +5,8 @@ Never computes: what is shown was read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -15,26 +14,17 @@ from rich.text import Text
 from snavio.cli.output import ago, count, megabytes, micros
 from snavio.launch.readings import MeshReading, ServiceReading, Times
 
-MOST_TOPICS = 5
-MOST_REASONS = 4
+MOST_TOPICS = 3
+MOST_REASONS = 3
 
 
-def mesh_view(
-    reading: MeshReading, *, phases: Mapping[str, str] | None = None, notes: Sequence[str] = ()
-) -> RenderableType:
-    """The whole mesh; `phases` says more about services that do not answer, `notes` is what happened last."""
-    return Group(
-        _services(reading, phases or {}),
-        Text(),
-        _traffic(reading),
-        Text(),
-        _backlog(reading),
-        *([Text(), *(Text(note, style="yellow") for note in notes)] if notes else []),
-    )
+def mesh_view(reading: MeshReading, *, phases: Mapping[str, str] | None = None) -> RenderableType:
+    """The whole mesh, in fewer rows than a small terminal has; `phases` says more about who does not answer."""
+    return Group(_services(reading, phases or {}), Text(), _traffic(reading))
 
 
 def _services(reading: MeshReading, phases: Mapping[str, str]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in ("service", "state"):
         table.add_column(name)
     for name in ("pid", "up for", "memory", "CPU"):
@@ -55,48 +45,43 @@ def _services(reading: MeshReading, phases: Mapping[str, str]) -> Table:
         )
     total = sum(service.resident_bytes for service in reading.services)
     used = sum(service.cpu_percent for service in reading.services)
-    table.add_section()
     table.add_row("together", "", "", "", megabytes(total), f"{used:.1f} %", style="dim")
     return table
 
 
 def _traffic(reading: MeshReading) -> Table:
     grid = Table.grid(padding=(0, 3, 0, 0))
+    grid.add_column(style="bold")
+    refused = sum(reading.refused.values())
     grid.add_row(
-        Text("commands/s", style="bold"),
+        "commands/s",
         f"in {count(reading.in_per_s)}",
         f"delivered {count(reading.delivered_per_s)}",
         f"refused {count(sum(reading.refused_per_s.values()))}",
     )
     grid.add_row(
-        Text("so far", style="bold"),
-        "",
+        "so far",
+        f"in {count(reading.delivered + refused)}",
         f"delivered {count(reading.delivered)}",
-        f"refused {count(sum(reading.refused.values()))}",
+        f"refused {count(refused)}",
     )
     reasons = _reasons(reading)
     if reasons:
-        grid.add_row(Text("refused as", style="bold"), *reasons[:3])
+        grid.add_row("refused as", *reasons)
     verdict, commit = reading.times("shield", "admit_to_verdict"), reading.times("mailbox", "commit")
-    grid.add_row(Text("send to verdict", style="bold"), *_percentiles(verdict))
-    grid.add_row(Text("disk commit", style="bold"), *_percentiles(commit))
-    return grid
-
-
-def _backlog(reading: MeshReading) -> RenderableType:
+    grid.add_row("send to verdict", *_percentiles(verdict))
+    grid.add_row("disk commit", *_percentiles(commit))
     waiting = [topic for topic in reading.topics if topic.ready or topic.inflight]
-    if not waiting:
-        return Text.assemble(("backlog", "bold"), "   nothing waits")
-    grid = Table.grid(padding=(0, 3, 0, 0))
     for place, topic in enumerate(waiting[:MOST_TOPICS]):
         grid.add_row(
-            Text("backlog" if place == 0 else "", style="bold"),
+            "" if place else "backlog",
             topic.topic,
             f"{count(topic.ready)} ready",
-            f"{count(topic.inflight)} leased",
-            f"oldest {ago(topic.oldest_age_ms / 1000)}",
+            f"{count(topic.inflight)} leased, oldest {ago(topic.oldest_age_ms / 1000)}",
         )
-    if len(waiting) > MOST_TOPICS:
+    if not waiting:
+        grid.add_row("backlog", "nothing waits")
+    elif len(waiting) > MOST_TOPICS:
         grid.add_row("", f"and {len(waiting) - MOST_TOPICS} more topics")
     return grid
 

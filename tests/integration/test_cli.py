@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import orjson
 import pytest
+from typer.testing import CliRunner
 
+from snavio.cli.app import app
 from snavio.cli.exits import ExitCode, code_of
 from snavio.errors import BadRequest, NotAllowed, SnavioError, StateError, Unavailable
 from tests.support.terminal import snavio, told
@@ -22,9 +23,9 @@ def test_help_names_every_command_and_the_exit_codes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_teaches_with_examples(tmp_path: Path, command: str) -> None:
-    ran = snavio(command, "--help", folder=tmp_path)
-    assert ran.returncode == 0
+def test_every_command_teaches_with_examples(command: str) -> None:
+    ran = CliRunner().invoke(app, [command, "--help"])
+    assert ran.exit_code == 0
     assert "Examples:" in ran.stdout
     assert f"snavio {command}" in ran.stdout
 
@@ -79,10 +80,24 @@ def test_version_tells_what_is_installed(tmp_path: Path) -> None:
 
 
 def test_completion_knows_the_commands(tmp_path: Path) -> None:
-    asked = {"_PYTHON _M SNAVIO.CLI_COMPLETE": "complete_bash"}
-    ran = snavio("--show-completion", "bash", folder=tmp_path, **asked)
-    assert ran.returncode in (0, 1)
-    assert "Traceback" not in ran.stderr
+    ran = snavio(folder=tmp_path, _SNAVIO_COMPLETE="complete_bash", COMP_WORDS="snavio st", COMP_CWORD="1")
+    assert ran.stdout.split() == ["status"]
+
+
+def test_configuration_is_shown_with_its_origin_and_checked(tmp_path: Path) -> None:
+    (tmp_path / "snavio.toml").write_text("[shield]\nwindow_ms = 30000\n")
+    shown = told("config", "show", folder=tmp_path)
+    assert shown["shield"]["window_ms"] == {"value": 30_000, "origin": "snavio.toml:2"}
+    assert told("config", "validate", folder=tmp_path) == {"valid": True, "mistakes": []}
+    (tmp_path / "snavio.toml").write_text("[shield]\nwindow = 1\n[mesh]\nsheild = 2\n")
+    wrong = told("config", "validate", folder=tmp_path, code=2)
+    assert [mistake["section"] for mistake in wrong["mistakes"]] == ["shield", "mesh"]
+
+
+def test_the_default_file_is_valid(tmp_path: Path) -> None:
+    printed = snavio("config", "default", folder=tmp_path).stdout
+    (tmp_path / "snavio.toml").write_text(printed)
+    assert snavio("config", "validate", folder=tmp_path).returncode == 0
 
 
 def test_nothing_runs_so_nothing_is_stopped(tmp_path: Path) -> None:
@@ -110,7 +125,4 @@ def test_the_demo_delivers_refuses_and_loses_nothing(tmp_path: Path) -> None:
     script = told("demo", folder=tmp_path)
     assert script["good"] is True
     assert (script["delivered"], script["acknowledged"], script["killed"]["lost"]) == (1000, 1000, 0)
-    assert orjson.loads(orjson.dumps(script["refusals"])) == [
-        {"attempt": one["attempt"], "reason": one["expected"], "expected": one["expected"]}
-        for one in script["refusals"]
-    ]
+    assert len({one["reason"] for one in script["refusals"]}) == 7

@@ -726,7 +726,7 @@ async def _refusal(
     streamed = method.endswith(("Stream", "Dispatch", "Arbitrate"))
     with pytest.raises(SnavioError) as refused:
         if streamed:
-            await RawStream(channel, method).greet()
+            await RawStream(channel, method).listen()
         else:
             await channel.call_raw(method, put(1, b""), timeout_s=WITHIN_S)
     await channel.close()

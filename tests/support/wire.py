@@ -192,6 +192,14 @@ class RawStream:
         self.hello = (await self._read()).hello
         return self.hello
 
+    async def listen(self) -> None:
+        """Say nothing and hear why the door stays shut.
+
+        grpc.aio forgets the server's status when a write fails because the call has just ended
+        (grpc/grpc#36066), so who wants to read a refusal that comes at once must not write.
+        """
+        await self._read()
+
     async def send(self, frame: bytes) -> None:
         """Write a frame. A stream that has ended says why to whoever reads it."""
         with suppress(grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError):

@@ -1,0 +1,262 @@
+"""Payload bytes in append-only segment files: what `append` has returned is on disk until nobody needs it.
+
+Never writes behind a tail that a crash or a failed sync may have torn, never trusts a segment to a second sync
+after a failed one, and never removes a segment that holds live bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from snavio.adapters.embedded.disk import Buffer, Disk
+from snavio.errors import IntegrityError, Saturated, SnavioError, Unavailable
+
+SEGMENT_BYTES = 64 << 20
+MAX_BUFFERS = 1024
+"""In one call; the system takes no more."""
+MAX_DESCRIPTORS = 32
+FULL_RETRY_MS = 1000
+_NAME = re.compile(r"payload-([0-9]{1,18})\.seg")
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a payload is."""
+
+    segment: int
+    offset: int
+    length: int
+
+
+@dataclass(slots=True)
+class _Segment:
+    number: int
+    size: int
+    live: int
+    settled: bool = False
+    """Compaction can do no more for it."""
+
+
+class SegmentGone(Exception):
+    """The segment was removed: its live payloads have been moved, or there are none."""
+
+
+class PayloadLog:
+    """`append` by any thread, one at a time; reading and counting beside it. `live` is what refers to it by segment."""
+
+    def __init__(
+        self, folder: Path, *, disk: Disk, live: Mapping[int, int], segment_bytes: int = SEGMENT_BYTES
+    ) -> None:
+        self._folder = folder
+        self._disk = disk
+        self._segment_bytes = segment_bytes
+        self._appending, self._counting, self._reading = (threading.Lock() for _ in range(3))
+        self._descriptors: OrderedDict[int, int] = OrderedDict()
+        self._segments: dict[int, _Segment] = {}
+        for path in folder.iterdir():
+            if found := _NAME.fullmatch(path.name):
+                number = int(found[1])
+                self._segments[number] = _Segment(number, path.stat().st_size, live.get(number, 0))
+        # Every start begins a segment of its own, with a number that nothing on disk or in a row has.
+        self._last = max((*self._segments, *live), default=0)
+        self._current: _Segment | None = None
+        self._current_descriptor = -1
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        with self._counting:
+            return sum(segment.size for segment in self._segments.values())
+
+    def live(self) -> dict[int, int]:
+        """Bytes that are referred to, by segment."""
+        with self._counting:
+            return {segment.number: segment.live for segment in self._segments.values()}
+
+    # -- writing ---------------------------------------------------------------------------------------
+
+    def append(self, payloads: Sequence[bytes], *, room: int | None = None) -> list[Place]:
+        """Store payloads together, durably, and count them as live: refer to them, or `release` them.
+
+        Saturated when all segments would be larger than `room` or the disk is full, Unavailable when it
+        failed; nothing is stored then.
+        """
+        growth = sum(map(len, payloads))
+        with self._appending:
+            if room is not None and self.size + growth > room:
+                raise Saturated(f"{self._folder} holds all it may.", retry_after_ms=FULL_RETRY_MS)
+            try:
+                segment = self._segment_for(growth)
+                self._write(segment, payloads)
+            except OSError as error:
+                raise self._failure(error) from error
+            places, offset = [], segment.size
+            for payload in payloads:
+                places.append(Place(segment.number, offset, len(payload)))
+                offset += len(payload)
+            with self._counting:
+                segment.size = offset
+                segment.live += growth
+        return places
+
+    def _segment_for(self, growth: int) -> _Segment:
+        current = self._current
+        if current is not None and current.size + growth <= self._segment_bytes:
+            return current
+        if current is not None and current.size == 0:
+            return current
+        self._seal()
+        self._last += 1
+        path = self._path(self._last)
+        descriptor = self._disk.create(path)
+        try:
+            # Before anything refers to it: a synced file without a name is lost all the same.
+            self._disk.sync_folder(self._folder)
+        except OSError:
+            self._disk.close(descriptor)
+            with contextlib.suppress(OSError):
+                self._disk.remove(path)
+            raise
+        with self._counting:
+            self._current = self._segments[self._last] = _Segment(self._last, 0, 0)
+            self._current_descriptor = descriptor
+        return self._current
+
+    def _write(self, segment: _Segment, payloads: Sequence[bytes]) -> None:
+        descriptor, offset = self._current_descriptor, segment.size
+        try:
+            for first in range(0, len(payloads), MAX_BUFFERS):
+                offset = self._write_all(descriptor, payloads[first : first + MAX_BUFFERS], offset)
+        except OSError as error:
+            if error.errno not in _FULL:
+                self._seal()
+                raise
+            # What was written of it gives its space back; if not even that works, the segment has ended.
+            try:
+                self._disk.truncate(descriptor, segment.size)
+            except OSError:
+                self._seal()
+            raise
+        try:
+            self._disk.sync(descriptor)
+        except OSError:
+            # The system may have dropped the pages and call them clean: a second sync would succeed and lie.
+            self._seal()
+            raise
+
+    def _write_all(self, descriptor: int, payloads: Sequence[bytes], offset: int) -> int:
+        buffers: list[Buffer] = list(payloads)
+        while buffers:
+            written = self._disk.write(descriptor, buffers, offset)
+            offset += written
+            while buffers and written >= len(buffers[0]):
+                written -= len(buffers.pop(0))
+            if written:
+                buffers[0] = memoryview(buffers[0])[written:]
+        return offset
+
+    def _seal(self) -> None:
+        """The current segment is never written again."""
+        if self._current is not None:
+            with self._counting:
+                self._current = None
+            with contextlib.suppress(OSError):
+                self._disk.close(self._current_descriptor)
+
+    def _failure(self, error: OSError) -> SnavioError:
+        if error.errno in _FULL:
+            return Saturated(f"{self._folder} is on a full disk.", retry_after_ms=FULL_RETRY_MS)
+        return Unavailable(f"{self._folder} cannot be written now: {errno.errorcode.get(error.errno or 0)}.")
+
+    # -- reading ---------------------------------------------------------------------------------------
+
+    def read(self, place: Place) -> bytes:
+        """The payload, unverified. SegmentGone: look its place up anew; IntegrityError when its end is missing."""
+        # Held while reading: a descriptor that is closed meanwhile may be another file's by then.
+        with self._reading:
+            try:
+                content = self._disk.read(self._descriptor(place.segment), place.length, place.offset)
+            except FileNotFoundError:
+                raise SegmentGone from None
+            except OSError as error:
+                raise Unavailable(f"{self._path(place.segment)} cannot be read now.") from error
+        if len(content) != place.length:
+            raise IntegrityError(f"{self._path(place.segment)} ends before what was stored in it.")
+        return content
+
+    def _descriptor(self, number: int) -> int:
+        descriptor = self._descriptors.get(number)
+        if descriptor is None:
+            descriptor = self._descriptors[number] = self._disk.open(self._path(number))
+            if len(self._descriptors) > MAX_DESCRIPTORS:
+                self._disk.close(self._descriptors.popitem(last=False)[1])
+        else:
+            self._descriptors.move_to_end(number)
+        return descriptor
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"payload-{number}.seg"
+
+    # -- housekeeping ----------------------------------------------------------------------------------
+
+    def release(self, places: Iterable[Place]) -> None:
+        """Nothing refers to these any more, and that is durable."""
+        with self._counting:
+            for place in places:
+                if (segment := self._segments.get(place.segment)) is not None:
+                    segment.live -= place.length
+
+    def remove_dead(self) -> None:
+        """Remove segments without live bytes. Not on the way of a commit: freeing 64 MiB takes a while."""
+        with self._counting:
+            dead = [one.number for one in self._segments.values() if one is not self._current and not one.live]
+        for number in dead:
+            with self._reading:
+                if (descriptor := self._descriptors.pop(number, None)) is not None:
+                    self._disk.close(descriptor)
+                try:
+                    self._disk.remove(self._path(number))
+                except FileNotFoundError:
+                    pass
+                except OSError as error:
+                    raise Unavailable(f"{self._path(number)} cannot be removed.") from error
+            with self._counting:
+                del self._segments[number]
+
+    def sparse(self, share: float) -> int | None:
+        """The segment of which least is live, if that is less than `share` and it may be compacted."""
+        with self._counting:
+            found = [
+                (one.live / one.size, one.number)
+                for one in self._segments.values()
+                if one is not self._current and not one.settled and 0 < one.live < one.size * share
+            ]
+        return min(found)[1] if found else None
+
+    def leave(self, number: int) -> None:
+        """Do not offer this segment as sparse again: what is live in it cannot be moved."""
+        with self._counting:
+            self._segments[number].settled = True
+
+    def seal_if_sparse(self, share: float) -> None:
+        """End the current segment if so little of it is live, so that its space can be had again."""
+        with self._appending:
+            current = self._current
+            if current is not None and current.live < current.size * share:
+                self._seal()
+
+    def close(self) -> None:
+        """Nothing is called after this."""
+        with self._appending, self._reading:
+            self._seal()
+            for descriptor in self._descriptors.values():
+                self._disk.close(descriptor)
+            self._descriptors.clear()

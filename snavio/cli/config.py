@@ -1,0 +1,95 @@
+"""`snavio config`: what the settings are, where each came from, and everything that is wrong with them at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from snavio.cli.exits import ExitCode
+from snavio.cli.options import Config, Json
+from snavio.cli.output import line, print_json
+
+config_app = typer.Typer(
+    name="config",
+    help="Show and check the configuration.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+@config_app.command()
+def show(config: Config = None, json: Json = False) -> None:
+    """Show every setting as it holds, and where it came from: a default, a line of the file, or the environment.
+
+    \b
+    Examples:
+      snavio config show
+      SNAVIO_SHIELD__WINDOW_MS=30000 snavio config show --json | jq .shield
+    """
+    from snavio.config import effective, installed
+    from snavio.config.describe import toml_value
+
+    found = effective(_file(config), installed())
+    if json:
+        print_json(
+            {name: {key: setting._asdict() for key, setting in keys.items()} for name, keys in found.items()}
+        )
+        return
+    for name, keys in found.items():
+        line(f"[{name}]")
+        for key, setting in keys.items():
+            line(f"{key} = {toml_value(setting.value)}  # {setting.origin}")
+        line()
+
+
+@config_app.command()
+def validate(config: Config = None, json: Json = False) -> None:
+    """Check the configuration without starting anything; every mistake is told, with its line and a suggestion.
+
+    \b
+    Examples:
+      snavio config validate
+      snavio config validate --config /etc/snavio/snavio.toml
+    """
+    from snavio.config import BadConfiguration, installed, validate_all
+
+    path = _file(config)
+    try:
+        validate_all(path, installed())
+    except BadConfiguration as bad:
+        if not json:
+            raise
+        print_json(
+            {
+                "valid": False,
+                "mistakes": [
+                    {"place": str(one.place), "section": one.section, "key": one.key, "message": one.sentence}
+                    for one in bad.mistakes
+                ],
+            }
+        )
+        raise typer.Exit(ExitCode.USAGE) from None
+    if json:
+        print_json({"valid": True, "mistakes": []})
+    else:
+        line(f"{path or 'The defaults, with the environment,'} can be used.")
+
+
+@config_app.command()
+def default() -> None:
+    """Print the default file, which is also the manual: every setting with its meaning and bounds.
+
+    \b
+    Examples:
+      snavio config default > snavio.toml
+    """
+    from snavio.config import default_file, installed
+
+    line(default_file(installed()).rstrip("\n"))
+
+
+def _file(config: Path | None) -> Path | None:
+    from snavio.launch.installation import CONFIG_FILE
+
+    return CONFIG_FILE if config is None and CONFIG_FILE.is_file() else config
