@@ -184,7 +184,8 @@ class Commits:
                 continue
             self._stirred.clear()
             try:
-                self._store.checkpoint()
+                if self._store.checkpoint():
+                    self._stirred.set()
             except SnavioError as error:
                 self._log.error("checkpoint failed", reason=error.reason, message=str(error))
                 self._ended.wait(1.0)

@@ -85,13 +85,14 @@ class ShieldApp:
         introspection.native(admission.counters, gauges=frozenset({"nonces_live"}), prefix="admission.")
         introspection.link("fast", self._fast.connected.is_set)
         introspection.times("admit_to_verdict", latency.read)
-        servicer = ShieldServicer(
+        servicer = self._servicer = ShieldServicer(
             gatehouse=gatehouse,
             gate=gate,
             clock=clock,
             audience=audience,
             window_ms=settings.window_ms,
             in_flight=settings.batches_in_flight,
+            streams_per_source=settings.streams_per_source,
         )
         methods = servicer.methods()
         introspection.register(methods)

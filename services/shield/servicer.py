@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 from google.protobuf.message import DecodeError
 
 from services.shield.admission import Gatehouse
 from snavio.clock import Clock
-from snavio.errors import BadRequest
+from snavio.errors import BadRequest, Saturated, Unavailable
 from snavio.native import read_verdicts
 from snavio.transport.gate import Gate
 from snavio.transport.server import Call, Methods
@@ -28,7 +29,15 @@ class ShieldServicer:
     """Wire to decision and back."""
 
     def __init__(
-        self, *, gatehouse: Gatehouse, gate: Gate, clock: Clock, audience: str, window_ms: int, in_flight: int
+        self,
+        *,
+        gatehouse: Gatehouse,
+        gate: Gate,
+        clock: Clock,
+        audience: str,
+        window_ms: int,
+        in_flight: int,
+        streams_per_source: int,
     ) -> None:
         self._gatehouse = gatehouse
         self._gate = gate
@@ -36,6 +45,8 @@ class ShieldServicer:
         self._audience = audience
         self._window_ms = window_ms
         self._in_flight = in_flight
+        self._streams_per_source = streams_per_source
+        self._streams: Counter[str] = Counter()
 
     def methods(self) -> Methods:
         """The handlers."""
@@ -88,12 +99,33 @@ class ShieldServicer:
 
     async def submit_stream(self, call: Call) -> None:
         """Batches, answered in parts and in any order."""
+        source = call.peer.identity.source
+        # Each stream buffers in gRPC's own memory, which nothing else bounds.
+        if self._streams[source] >= self._streams_per_source:
+            raise Saturated(
+                f"{source} has {self._streams_per_source} streams open already.",
+                retry_after_ms=1000,
+                reason="too-many-streams",
+            )
+        self._streams[source] += 1
+        try:
+            await self._serve(call)
+        finally:
+            self._streams[source] -= 1
+            if not self._streams[source]:
+                del self._streams[source]
+
+    async def _serve(self, call: Call) -> None:
         stream = BatchStream(call, gate=self._gate, window=self._in_flight)
         await stream.greet(self._hello())
         try:
-            async for frame in stream.batches():
-                await self._gatehouse.room()
-                self._gatehouse.admit_batch(frame, call.peer, stream.reply)
+            async for frame in stream.batches(room=self._gatehouse.room):
+                try:
+                    self._gatehouse.admit_batch(frame, call.peer, stream.reply)
+                except Unavailable:
+                    # It was not admitted, so no answer to it will come; only earlier ones are waited for.
+                    stream.reply(b"", True)
+                    raise
         finally:
             await stream.finish()
 

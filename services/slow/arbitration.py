@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import structlog
+
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated, SnavioError
@@ -50,6 +52,7 @@ class Arbiter:
         self._clock = clock
         self._budget_ms = budget_ms
         self._resolve_timeout_ms = resolve_timeout_ms
+        self._log = structlog.get_logger()
 
     async def decide(self, frame: bytes, answer: Callable[[bytes, bool], None]) -> None:
         """Decide a serialised ArbitrationBatch; `answer(verdicts, final)` is called until final, at least once."""
@@ -69,6 +72,16 @@ class Arbiter:
             settled(opening)
         if ledger.done:
             return
+        try:
+            await self._decide(case, budget_ms, now + budget_ms * 1_000_000, settled)
+        except Exception:
+            # Some of it may be on its way to a queue already; and one case must not end the others.
+            self._log.exception("a case failed")
+            settled(ledger.close(Verdict.OUTCOME_UNKNOWN, RETRY_AFTER_MS, "Slow failed."))
+
+    async def _decide(
+        self, case: Arbitration, budget_ms: int, deadline_mono_ns: int, settled: Callable[[bytes], None]
+    ) -> None:
         keys = case.keys()
         rulings = await self._rule(keys, timeout_ms=min(self._resolve_timeout_ms, budget_ms))
         approved: list[tuple[int, int, str]] = []
@@ -80,10 +93,9 @@ class Arbiter:
                 settled(case.refuse(index, verdict, retry_after_ms, detail))
         if not approved:
             return
-        deadline = now + budget_ms * 1_000_000
         for part, (queue, count, body) in enumerate(case.dispatch(approved)):
             consignment = LedgerConsignment(
-                ledger, part, count=count, body=body, deadline_mono_ns=deadline, answer=settled
+                case.ledger, part, count=count, body=body, deadline_mono_ns=deadline_mono_ns, answer=settled
             )
             try:
                 self._queues[queue].put(consignment)

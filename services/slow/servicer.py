@@ -6,6 +6,7 @@ import asyncio
 
 from services.slow.arbitration import Arbiter
 from snavio.clock import Clock
+from snavio.errors import Unauthenticated
 from snavio.transport.gate import Gate
 from snavio.transport.server import Call, Methods
 from snavio.transport.stream import BatchStream, mesh_hello
@@ -31,8 +32,15 @@ class SlowServicer:
         stream = BatchStream(call, gate=self._gate, window=self._in_flight)
         await stream.greet(mesh_hello(self._clock, in_flight=self._in_flight))
         try:
+            ended: Unauthenticated | None = None
             async with asyncio.TaskGroup() as cases:
-                async for frame in stream.batches():
-                    cases.create_task(self._arbiter.decide(frame, stream.reply))
+                try:
+                    async for frame in stream.batches():
+                        cases.create_task(self._arbiter.decide(frame, stream.reply))
+                except Unauthenticated as error:
+                    # Raised inside the group it would cancel the cases under way, which were let in rightly.
+                    ended = error
+            if ended is not None:
+                raise ended
         finally:
             await stream.finish()

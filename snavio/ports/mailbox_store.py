@@ -139,8 +139,8 @@ class MailboxStore(Protocol):
         """Every topic that ever held a batch. Costs a pass over all records: for the start."""
         ...
 
-    def checkpoint(self) -> None:
-        """Housekeeping that must not hold up `commit` for long; called often."""
+    def checkpoint(self) -> bool:
+        """Housekeeping that must not hold up `commit` for long; called often. Whether there may be more to do."""
         ...
 
     def close(self) -> None:

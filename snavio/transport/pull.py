@@ -17,6 +17,7 @@ from snavio.clock import Clock
 from snavio.errors import SnavioError, Unavailable
 
 START_RETRY_SECONDS = 0.05
+NUDGE_QUIET_SECONDS = 0.1
 
 
 class Pull:
@@ -69,8 +70,11 @@ class Pull:
     async def _run(self) -> None:
         while True:
             pause = self._interval_s * random.uniform(0.8, 1.0)  # noqa: S311 spreads load, hides nothing
+            # Nudges come from strangers' commands: between two pulls there is always some quiet.
+            quiet = min(pause, NUDGE_QUIET_SECONDS)
+            await asyncio.sleep(quiet)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
+                async with asyncio.timeout(pause - quiet):
                     await self._nudged.wait()
             self._nudged.clear()
             if not await self._once():

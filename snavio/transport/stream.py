@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from google.protobuf.message import DecodeError
 
@@ -50,8 +50,10 @@ class BatchStream:
         self._writer = asyncio.create_task(self._write())
         return hello
 
-    async def batches(self) -> AsyncIterator[bytes]:
+    async def batches(self, *, room: Callable[[], Awaitable[None]] | None = None) -> AsyncIterator[bytes]:
         """Frames, one at a time, while there is a place in the window.
+
+        `room` is awaited before each read: a process that is full must not hold what it cannot pass on.
 
         The peer's certificate is checked again for every one of them: gRPC goes on serving a connection
         whose certificate has expired or was revoked since the handshake.
@@ -60,6 +62,8 @@ class BatchStream:
             while self._open >= self._window:
                 self._turn.clear()
                 await self._turn.wait()
+            if room is not None:
+                await room()
             frame = await self._call.read()
             if frame is None:
                 return

@@ -16,7 +16,7 @@ from cryptography import x509
 from services.shield.app import ShieldApp, build
 from services.shield.settings import ShieldSettings
 from snavio.domain.verdict import Verdict
-from snavio.errors import Unauthenticated, Unavailable
+from snavio.errors import Saturated, Unauthenticated, Unavailable
 from snavio.pki import serial_of
 from snavio.transport.credentials import CertificateFiles
 from snavio.transport.stream import BatchStream
@@ -39,6 +39,7 @@ from tests.support.wire import (
     Forge,
     Key,
     RawProducer,
+    RawStream,
     audience_of,
     encode,
     format_timestamp,
@@ -188,11 +189,6 @@ async def test_nothing_is_let_in_on_keys_or_suspensions_that_are_too_old(scene: 
     assert (await billing.submit(billing.forge.command())).codes == [GOOD]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=TimeoutError,
-    reason="the stream's end waits 10 s for an answer to the batch that was not admitted",
-)
 async def test_a_stream_on_keys_that_are_too_old_is_refused_without_delay(scene: Scene) -> None:
     billing = scene.producer()
     stream = await billing.stream()
@@ -480,9 +476,6 @@ async def test_a_fast_that_does_not_answer_stops_shield_from_reading_beyond_its_
             assert (await stream.answer(seq)).codes == [GOOD] * 10
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="every nudge is a pull: a forger makes Shield hammer Signer"
-)
 async def test_unknown_key_versions_do_not_make_shield_ask_signer_for_each(scene: Scene) -> None:
     billing = scene.producer()
     stream = await billing.stream()
@@ -494,3 +487,16 @@ async def test_unknown_key_versions_do_not_make_shield_ask_signer_for_each(scene
         assert answer.codes == [Verdict.UNKNOWN_KEY_VERSION]
     # The pull's own pace is one in 40-50 ms; nudged or not, there must be some quiet in between.
     assert scene.signer.asked - before <= 5 + 2 * (time.monotonic() - began) / 0.04
+
+
+async def test_one_source_cannot_open_streams_without_limit(tmp_path: Path) -> None:
+    async with shield(tmp_path, streams_per_source=2) as scene:
+        billing, courier = scene.producer(), scene.producer("courier")
+        first, _second = await billing.stream(), await billing.stream()
+        with pytest.raises(Saturated) as refusal:
+            await RawStream(billing.channel).listen()
+        assert refusal.value.reason == "too-many-streams"
+        await courier.stream()
+        first.cancel()
+        await eventually(lambda: scene.app._servicer._streams["acme/billing"] == 1)
+        await billing.stream()

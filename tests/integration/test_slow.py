@@ -249,9 +249,6 @@ async def test_a_frame_that_is_not_a_batch_is_refused_and_the_stream_goes_on(sce
     assert (await scene.ask(scene.forge.command())).codes == [GOOD]
 
 
-@pytest.mark.xfail(
-    strict=True, raises=TimeoutError, reason="the end of the stream cancels the cases under way"
-)
 async def test_a_case_under_way_is_still_answered_when_the_peers_certificate_is_revoked(
     scene: Scene,
 ) -> None:

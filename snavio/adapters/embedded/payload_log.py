@@ -41,7 +41,7 @@ class _Segment:
     number: int
     size: int
     live: int
-    settled: bool = False
+    immovable: bool = False
     """Compaction can do no more for it."""
 
 
@@ -67,14 +67,14 @@ class PayloadLog:
                 self._segments[number] = _Segment(number, path.stat().st_size, live.get(number, 0))
         # Every start begins a segment of its own, with a number that nothing on disk or in a row has.
         self._last = max((*self._segments, *live), default=0)
+        self._size = sum(segment.size for segment in self._segments.values())
         self._current: _Segment | None = None
         self._current_descriptor = -1
 
     @property
     def size(self) -> int:
         """Bytes of all segments."""
-        with self._counting:
-            return sum(segment.size for segment in self._segments.values())
+        return self._size
 
     def live(self) -> dict[int, int]:
         """Bytes that are referred to, by segment."""
@@ -91,7 +91,7 @@ class PayloadLog:
         """
         growth = sum(map(len, payloads))
         with self._appending:
-            if room is not None and self.size + growth > room:
+            if room is not None and self._size + growth > room:
                 raise Saturated(f"{self._folder} holds all it may.", retry_after_ms=FULL_RETRY_MS)
             try:
                 segment = self._segment_for(growth)
@@ -105,6 +105,7 @@ class PayloadLog:
             with self._counting:
                 segment.size = offset
                 segment.live += growth
+                self._size += growth
         return places
 
     def _segment_for(self, growth: int) -> _Segment:
@@ -156,6 +157,8 @@ class PayloadLog:
         buffers: list[Buffer] = list(payloads)
         while buffers:
             written = self._disk.write(descriptor, buffers, offset)
+            if not written and any(buffers):
+                raise OSError(errno.EIO, "nothing was written")
             offset += written
             while buffers and written >= len(buffers[0]):
                 written -= len(buffers.pop(0))
@@ -217,7 +220,9 @@ class PayloadLog:
     def remove_dead(self) -> None:
         """Remove segments without live bytes. Not on the way of a commit: freeing 64 MiB takes a while."""
         with self._counting:
-            dead = [one.number for one in self._segments.values() if one is not self._current and not one.live]
+            dead = [
+                one.number for one in self._segments.values() if one is not self._current and not one.live
+            ]
         for number in dead:
             with self._reading:
                 if (descriptor := self._descriptors.pop(number, None)) is not None:
@@ -229,7 +234,7 @@ class PayloadLog:
                 except OSError as error:
                     raise Unavailable(f"{self._path(number)} cannot be removed.") from error
             with self._counting:
-                del self._segments[number]
+                self._size -= self._segments.pop(number).size
 
     def sparse(self, share: float) -> int | None:
         """The segment of which least is live, if that is less than `share` and it may be compacted."""
@@ -237,14 +242,14 @@ class PayloadLog:
             found = [
                 (one.live / one.size, one.number)
                 for one in self._segments.values()
-                if one is not self._current and not one.settled and 0 < one.live < one.size * share
+                if one is not self._current and not one.immovable and 0 < one.live < one.size * share
             ]
         return min(found)[1] if found else None
 
     def leave(self, number: int) -> None:
         """Do not offer this segment as sparse again: what is live in it cannot be moved."""
         with self._counting:
-            self._segments[number].settled = True
+            self._segments[number].immovable = True
 
     def seal_if_sparse(self, share: float) -> None:
         """End the current segment if so little of it is live, so that its space can be had again."""

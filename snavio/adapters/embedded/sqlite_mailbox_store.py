@@ -1,20 +1,36 @@
-"""The mailbox's store in one SQLite file: a batch is a row, and a commit is one fsync for everything in it.
+"""The mailbox's store: payloads in a log, and a row in SQLite for each batch that says where, and what is done.
 
-Never hands out bytes whose digest does not match, never uses a batch id twice, and never checkpoints on the
-committing connection: that would put the whole backlog of the log into one sender's latency.
+Never refers to bytes before they are synced, never hands out bytes whose digest does not match, never uses a
+batch id twice, and never does housekeeping on the way of a commit.
 """
 
 from __future__ import annotations
 
-import struct
 import threading
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import apsw
 
+from snavio.adapters.embedded.compaction import Compaction
+from snavio.adapters.embedded.disk import Disk, SystemDisk
+from snavio.adapters.embedded.mailbox_rows import (
+    APPLICATION_ID,
+    CREATE,
+    SCHEMA_VERSION,
+    UNTOUCHED,
+    decode_record,
+    encode_state,
+)
+from snavio.adapters.embedded.payload_log import (
+    FULL_RETRY_MS,
+    SEGMENT_BYTES,
+    PayloadLog,
+    Place,
+    SegmentGone,
+)
 from snavio.adapters.embedded.sqlite import StoreLock, open_store, store_errors
 from snavio.adapters.memory.recollection import Recollection
 from snavio.errors import IntegrityError, NotFound, Saturated
@@ -24,85 +40,77 @@ from snavio.ports.mailbox_store import (
     Origin,
     Progress,
     Recall,
-    Retry,
     Send,
     TopicRecord,
 )
 
-APPLICATION_ID = 0x534E4D42
-SCHEMA_VERSION = 1
-# Batches of 1000 messages are rows of some 450 KB. Per message and including the checkpoints, pages of 4, 8,
-# 16 and 32 KiB cost 1.22, 1.10, 0.92 and 0.92 µs of CPU (medians of 6, interleaved).
-PAGE_SIZE = 16_384
-CACHE_KIB = 32 << 10
+PAGE_SIZE = 4096
 CHECKPOINT_BYTES = 16 << 20
-RESTART_BYTES = 64 << 20
-TRUNCATE_BYTES = 256 << 20
-FULL_RETRY_MS = 1000
+COMPLAINT_BYTES = 256 << 20
 HOUSEKEEPING_WAIT_MS = 50
-
-# The state of a batch is apart from its bytes, so that settling a few messages does not rewrite a megabyte,
-# and stands in order of topic, so that a window of a topic is one short read.
-_CREATE = (
-    "CREATE TABLE boot (id INTEGER PRIMARY KEY CHECK (id = 1), epoch INTEGER NOT NULL) STRICT",
-    "INSERT INTO boot VALUES (1, 0)",
-    "CREATE TABLE topics (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT",
-    # AUTOINCREMENT, because a reused id would let an old receipt settle a new message.
-    "CREATE TABLE payloads (id INTEGER PRIMARY KEY AUTOINCREMENT, runs BLOB NOT NULL) STRICT",
-    """CREATE TABLE batches (
-        topic_id INTEGER NOT NULL, id INTEGER NOT NULL, count INTEGER NOT NULL, unsettled INTEGER NOT NULL,
-        size INTEGER NOT NULL, stored_unix_ns INTEGER NOT NULL, settled BLOB NOT NULL, retries BLOB NOT NULL,
-        state_check INTEGER NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (topic_id, id)
-    ) STRICT, WITHOUT ROWID""",
-    """CREATE TABLE peers (
-        peer TEXT NOT NULL, slot INTEGER NOT NULL, epoch INTEGER NOT NULL, seq INTEGER NOT NULL,
-        codes BLOB NOT NULL, stored_unix_ns INTEGER NOT NULL, PRIMARY KEY (peer, slot)
-    ) STRICT, WITHOUT ROWID""",
-)
-_RETRY = struct.Struct("<HHIq")
-_NOTHING = zlib.crc32(b"")
+SPARSE = 1 / 8
+CRAMPED_SPARSE = 1 / 2
+"""When there is no room, copying half a segment to free the other half is worth it."""
 
 
 class SqliteMailboxStore:
     """See MailboxStore.
 
     Three connections: `commit` has one, `checkpoint` has one, everything else shares one. `digest` is BLAKE3.
+    `max_bytes` bounds segments and database together; beside it there is SQLite's log, of some 20 MB.
     """
 
-    def __init__(self, path: Path, *, digest: Callable[[bytes], bytes], max_bytes: int = 64 << 30) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        digest: Callable[[bytes], bytes],
+        max_bytes: int = 64 << 30,
+        segment_bytes: int = SEGMENT_BYTES,
+        disk: Disk | None = None,
+    ) -> None:
         self._path = path
         self._digest = digest
+        self._max_bytes = max_bytes
         self._lock = StoreLock(path)
         self._writing, self._reading = threading.Lock(), threading.Lock()
         self._log_pages = 0
+        self._cramped = False
         self._sent = Recollection()
         try:
             self._writer, self._reader, self._housekeeper = (self._connect() for _ in range(3))
             with store_errors(path):
                 self._writer.set_wal_hook(self._committed)
-                self._writer.pragma("cache_size", -CACHE_KIB)
                 # It waits while it keeps the commits out.
                 self._housekeeper.set_busy_timeout(HOUSEKEEPING_WAIT_MS)
-                self._writer.pragma("max_page_count", max(64, max_bytes // PAGE_SIZE))
-                rows = self._reader.execute("SELECT name, id FROM topics")
-                self._topic_ids: dict[str, int] = dict(rows)
-                sent = "SELECT peer, epoch, seq, codes FROM peers ORDER BY stored_unix_ns, epoch, seq"
-                for peer, epoch, seq, codes in self._reader.execute(sent):
-                    self._sent.remember(Origin(peer, epoch, seq), codes)
+                self._load()
+                live = dict(self._reader.execute("SELECT segment, sum(size) FROM batches GROUP BY segment"))
+            self._database_bytes = self._measure()
+            self._log = PayloadLog(
+                path.parent, disk=disk or SystemDisk(), live=live, segment_bytes=segment_bytes
+            )
         except BaseException:
             self._lock.release()
             raise
+        self._compaction = Compaction(self._log, reader=self._housekeeper, transaction=self._transaction)
 
     def _connect(self) -> Any:
         connection = open_store(
             self._path,
             application_id=APPLICATION_ID,
             schema_version=SCHEMA_VERSION,
-            create=_CREATE,
+            create=CREATE,
             page_size=PAGE_SIZE,
         )
         connection.wal_autocheckpoint(0)
         return connection
+
+    def _load(self) -> None:
+        self._topic_ids: dict[str, int] = dict(self._reader.execute("SELECT name, id FROM topics"))
+        self._last_id: int = self._reader.execute("SELECT last_batch_id FROM counters").fetchall()[0][0]
+        sent = "SELECT peer, epoch, seq, codes FROM peers ORDER BY stored_unix_ns, epoch, seq"
+        for peer, epoch, seq, codes in self._reader.execute(sent):
+            self._sent.remember(Origin(peer, epoch, seq), codes)
 
     def _committed(self, _connection: object, _name: str, log_pages: int) -> int:
         self._log_pages = log_pages
@@ -113,54 +121,90 @@ class SqliteMailboxStore:
     def begin_epoch(self, now_unix_ns: int) -> int:
         # The counter outlives a clock that was set back between two starts.
         with self._writing, store_errors(self._path):
-            advance = "UPDATE boot SET epoch = max(epoch + 1, ?) RETURNING epoch"
+            advance = "UPDATE counters SET epoch = max(epoch + 1, ?) RETURNING epoch"
             epoch: int = self._writer.execute(advance, (now_unix_ns,)).fetchall()[0][0]
         return epoch
 
     def commit(
         self, sends: Sequence[Send], progress: Sequence[Progress], *, now_unix_ns: int
     ) -> list[tuple[int, ...]]:
-        known = len(self._topic_ids)
         last = {(state.topic, state.batch_id): state for state in progress}
-        with self._writing, store_errors(self._path):
-            self._writer.execute("BEGIN IMMEDIATE")
+        try:
+            places, digests = self._store_payloads(sends)
+            known, before = len(self._topic_ids), self._last_id
             try:
-                ids = [self._append(send, now_unix_ns) for send in sends]
-                self._settle(last.values())
-                self._writer.execute("COMMIT")
-            except BaseException as error:
-                if self._writer.in_transaction:
-                    self._writer.execute("ROLLBACK")
+                with self._transaction(places):
+                    stored = iter(zip(places, digests, strict=True))
+                    ids = [self._append(send, stored, now_unix_ns) for send in sends]
+                    dead = self._settle(last.values())
+            except BaseException:
                 # Ids of topics that were rolled back would be given to other topics.
                 for name in list(self._topic_ids)[known:]:
                     del self._topic_ids[name]
-                if isinstance(error, apsw.FullError):
-                    raise Saturated(f"{self._path} is full.", retry_after_ms=FULL_RETRY_MS) from error
+                self._last_id = before
                 raise
+        except Saturated:
+            self._cramped = True
+            raise
+        self._log.release(dead)
+        if places:
+            self._cramped = False
         for send in sends:
             self._sent.remember(send.origin, send.codes)
         self._sent.forget(self._sent.surplus())
         return ids
 
-    def _append(self, send: Send, now_unix_ns: int) -> tuple[int, ...]:
+    def _store_payloads(self, sends: Sequence[Send]) -> tuple[list[Place], list[bytes]]:
+        payloads = [batch.runs for send in sends for batch in send.batches]
+        if not payloads:
+            return [], []
+        places = self._log.append(payloads, room=self._max_bytes - self._database_bytes)
+        return places, [self._digest(payload) for payload in payloads]
+
+    @contextmanager
+    def _transaction(self, places: list[Place]) -> Iterator[Any]:
+        """All or nothing. `places` are what it begins to refer to: released if it certainly did not happen."""
+        committing = False
+        with self._writing, store_errors(self._path):
+            try:
+                self._writer.execute("BEGIN IMMEDIATE")
+                yield self._writer
+                committing = True
+                self._writer.execute("COMMIT")
+            except BaseException as error:
+                if self._writer.in_transaction:
+                    self._writer.execute("ROLLBACK")
+                full = isinstance(error, apsw.FullError)
+                # After a failed sync, a crash may bring the transaction to light: then its payloads are needed.
+                if full or not committing:
+                    self._log.release(places)
+                if full:
+                    raise Saturated(f"{self._path} is full.", retry_after_ms=FULL_RETRY_MS) from error
+                raise
+
+    def _append(self, send: Send, stored: Iterator[tuple[Place, bytes]], now_unix_ns: int) -> tuple[int, ...]:
         execute, ids = self._writer.execute, []
         for batch in send.batches:
-            execute("INSERT INTO payloads (runs) VALUES (?)", (batch.runs,))
-            batch_id = self._writer.last_insert_rowid()
+            place, digest = next(stored)
+            self._last_id += 1
             execute(
-                "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, x'', x'', ?, ?)",
+                "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?, x'', x'', ?, ?)",
                 (
                     self._topic_id(batch.topic),
-                    batch_id,
+                    self._last_id,
                     batch.count,
                     batch.count,
-                    len(batch.runs),
+                    place.segment,
+                    place.offset,
+                    place.length,
                     now_unix_ns,
-                    _NOTHING,
-                    self._seal(batch.topic, batch_id, batch.count, batch.runs),
+                    UNTOUCHED,
+                    self._seal(batch.topic, self._last_id, batch.count, digest),
                 ),
             )
-            ids.append(batch_id)
+            ids.append(self._last_id)
+        if ids:
+            execute("UPDATE counters SET last_batch_id = ?", (self._last_id,))
         peer, epoch, seq = send.origin.peer, send.origin.epoch, send.origin.seq
         execute(
             "INSERT OR REPLACE INTO peers VALUES (?, ?, ?, ?, ?, ?)",
@@ -170,27 +214,24 @@ class SqliteMailboxStore:
             execute("DELETE FROM peers WHERE peer = ?", (forgotten,))
         return tuple(ids)
 
-    def _settle(self, states: Any) -> None:
+    def _settle(self, states: Any) -> list[Place]:
+        """Keep what is done of batches; the places of those that are gone."""
+        dead: list[Place] = []
         for state in states:
             topic_id = self._topic_ids.get(state.topic)
             if topic_id is None:
                 continue
             key = (topic_id, state.batch_id)
             if state.complete:
-                self._writer.execute("DELETE FROM batches WHERE topic_id = ? AND id = ?", key)
-                self._writer.execute("DELETE FROM payloads WHERE id = ?", (state.batch_id,))
+                delete = "DELETE FROM batches WHERE topic_id = ? AND id = ? RETURNING segment, offset, size"
+                dead.extend(Place(*row) for row in self._writer.execute(delete, key).fetchall())
                 continue
-            settled = state.settled.to_bytes((state.count + 7) // 8, "little")
-            retries = b"".join(
-                _RETRY.pack(retry.first, retry.end, retry.attempt, retry.not_before_unix_ns)
-                for retry in state.retries
-            )
-            unsettled = state.count - state.settled.bit_count()
             self._writer.execute(
                 "UPDATE batches SET unsettled = ?, settled = ?, retries = ?, state_check = ? "
                 "WHERE topic_id = ? AND id = ?",
-                (unsettled, settled, retries, zlib.crc32(settled + retries), *key),
+                (*encode_state(state), *key),
             )
+        return dead
 
     def _topic_id(self, name: str) -> int:
         topic_id = self._topic_ids.get(name)
@@ -199,9 +240,9 @@ class SqliteMailboxStore:
             topic_id = self._topic_ids[name] = self._writer.last_insert_rowid()
         return topic_id
 
-    def _seal(self, topic: str, batch_id: int, count: int, runs: bytes) -> bytes:
-        """Over bytes, count and place, so that no row passes for another."""
-        return self._digest(f"{topic}\n{batch_id}\n{count}\n".encode() + self._digest(runs))
+    def _seal(self, topic: str, batch_id: int, count: int, digest: bytes) -> bytes:
+        """Over bytes, count and id, so that no row passes for another."""
+        return self._digest(f"{topic}\n{batch_id}\n{count}\n".encode() + digest)
 
     # -- reading ---------------------------------------------------------------------------------------
 
@@ -209,18 +250,28 @@ class SqliteMailboxStore:
         return self._sent.recall(origin)
 
     def read(self, topic: str, batch_id: int) -> bytes:
+        try:
+            return self._read(topic, batch_id)
+        except SegmentGone:
+            pass  # it was moved, or settled, between finding its place and reading there
+        try:
+            return self._read(topic, batch_id)
+        except SegmentGone:
+            raise IntegrityError(f"The segment that batch {batch_id} of {topic} is in is missing.") from None
+
+    def _read(self, topic: str, batch_id: int) -> bytes:
         with self._reading, store_errors(self._path):
             found = self._reader.execute(
-                "SELECT count, digest, runs FROM batches JOIN payloads USING (id) "
-                "WHERE topic_id = ? AND batches.id = ?",
+                "SELECT count, digest, segment, offset, size FROM batches WHERE topic_id = ? AND id = ?",
                 (self._topic_ids.get(topic), batch_id),
             ).fetchone()
         if found is None:
             raise NotFound(f"Batch {batch_id} of {topic} is gone.")
-        count, digest, runs = found
-        if self._seal(topic, batch_id, count, runs) != digest:
+        count, digest, *place = found
+        runs = self._log.read(Place(*place))
+        if self._seal(topic, batch_id, count, self._digest(runs)) != digest:
             raise IntegrityError(f"Batch {batch_id} of {topic} is not what was stored.")
-        return bytes(runs)
+        return runs
 
     def pending(self, topic: str, *, after: int, limit: int) -> list[BatchRecord]:
         with self._reading, store_errors(self._path):
@@ -229,7 +280,7 @@ class SqliteMailboxStore:
                 "WHERE topic_id = ? AND id > ? ORDER BY id LIMIT ?",
                 (self._topic_ids.get(topic), after, limit),
             ).fetchall()
-        return [_record(row) for row in rows]
+        return [decode_record(row) for row in rows]
 
     def topics(self) -> list[TopicRecord]:
         with self._reading, store_errors(self._path):
@@ -242,46 +293,38 @@ class SqliteMailboxStore:
 
     # -- housekeeping ----------------------------------------------------------------------------------
 
-    def checkpoint(self) -> None:
-        """Copy the log into the file beside the commits; stop them only to start the log anew."""
-        if self._log_pages * PAGE_SIZE < CHECKPOINT_BYTES:
-            return
+    def checkpoint(self) -> bool:
+        """Copy SQLite's log into its file, remove dead segments, move a little out of sparse ones."""
         with store_errors(self._path):
-            try:
-                self._copy_log()
-            except apsw.BusyError:
-                # A reader is in the way: next time. But a log that only grows must not do so in silence.
-                if self._log_pages * PAGE_SIZE > TRUNCATE_BYTES:
-                    raise
+            self._copy_log()
+            self._database_bytes = self._measure()
+            if self._cramped:
+                self._log.seal_if_sparse(CRAMPED_SPARSE)
+            self._log.remove_dead()
+            return self._compaction.step(CRAMPED_SPARSE if self._cramped else SPARSE)
 
     def _copy_log(self) -> None:
-        self._housekeeper.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        size = self._log_pages * PAGE_SIZE
-        if size < RESTART_BYTES:
+        if self._log_pages * PAGE_SIZE < CHECKPOINT_BYTES:
             return
-        self._housekeeper.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        mode = apsw.SQLITE_CHECKPOINT_TRUNCATE if size > TRUNCATE_BYTES else apsw.SQLITE_CHECKPOINT_RESTART
-        # Without this a log under steady load is never caught up with and grows until the disk is full.
-        with self._writing, self._reading:
-            self._housekeeper.wal_checkpoint(mode=mode)
+        try:
+            self._housekeeper.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            # Under steady load a passive one never catches up, and the log would grow until the disk is full.
+            with self._writing, self._reading:
+                self._housekeeper.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+        except apsw.BusyError:
+            # A reader is in the way: next time. But a log that only grows must not do so in silence.
+            if self._log_pages * PAGE_SIZE > COMPLAINT_BYTES:
+                raise
+
+    def _measure(self) -> int:
+        """Bytes of the database that are in use; free pages are there for rows to come."""
+        with store_errors(self._path):
+            pages = self._housekeeper.pragma("page_count") - self._housekeeper.pragma("freelist_count")
+            return int(pages) * PAGE_SIZE
 
     def close(self) -> None:
         with self._writing, self._reading:
             for connection in (self._reader, self._housekeeper, self._writer):
                 connection.close()
+        self._log.close()
         self._lock.release()
-
-
-def _record(row: tuple[int, int, int, int, bytes, bytes, int]) -> BatchRecord:
-    batch_id, count, size, stored_unix_ns, settled, retries, state_check = row
-    if zlib.crc32(settled + retries) != state_check:
-        # A damaged state must not hide messages: without it, they are delivered once more.
-        return BatchRecord(batch_id, count, size, stored_unix_ns)
-    return BatchRecord(
-        batch_id,
-        count,
-        size,
-        stored_unix_ns,
-        int.from_bytes(settled, "little"),
-        tuple(Retry(*fields) for fields in _RETRY.iter_unpack(retries)),
-    )

@@ -96,8 +96,8 @@ class MemoryMailboxStore:
             for topic, rows in self._topics.items()
         ]
 
-    def checkpoint(self) -> None:
-        """Nothing to do."""
+    def checkpoint(self) -> bool:
+        return False
 
     def close(self) -> None:
         """Forget everything."""
