@@ -39,6 +39,16 @@ def act_as(name: str, mesh: MeshSettings, *, now_unix_ns: int) -> Actor:
     return actor
 
 
+async def require_serving(service: str, mesh: MeshSettings, who: Actor) -> None:
+    """Unavailable at once when `service` is away; the SDK would try again for longer than a person watches."""
+    from snavio.errors import Unavailable
+    from snavio.launch.probes import Probes
+
+    async with Probes(mesh, certificates=who.certificates) as probes:
+        if not await probes.serving(service):
+            raise Unavailable(f"{service.capitalize()} does not answer at {getattr(mesh, service)}.")
+
+
 def read_actor(folder: Path, *, trust_domain: str) -> Actor:
     """Whose certificate lies in a folder; StateError when it is none."""
     from cryptography import x509

@@ -17,6 +17,17 @@ from rich.console import Console
 NARROW_COLUMNS: Final = 72
 
 
+def quiet_logs() -> None:
+    """Keep the library's log off the terminal, and off stdout always; SNAVIO_DEBUG=1 shows it on stderr."""
+    import structlog
+
+    level = "debug" if os.environ.get("SNAVIO_DEBUG") else "critical"
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
 def console() -> Console:
     """Standard output as rich sees it; never highlights by guessing."""
     return Console(highlight=False, soft_wrap=True)

@@ -71,9 +71,11 @@ async def _receive(
     patience: float | None,
     json: bool,
 ) -> int:
+    from snavio.cli.actor import require_serving
     from snavio.sdk import Consumer
 
     mesh = installation.mesh
+    await require_serving("mailbox", mesh, who)
     received = 0
     held: list[Command] = []
     async with Consumer(
@@ -84,8 +86,6 @@ async def _receive(
         trust_domain=mesh.trust_domain,
     ) as consumer:
         try:
-            # A mailbox that is away is tried again for ever, which nobody wants to watch here.
-            await _reachable(installation)
             while not most or received < most:
                 try:
                     async with asyncio.timeout(patience):
@@ -102,15 +102,6 @@ async def _receive(
             for command in held:
                 await command.nack(reason="only looked at")
     return received
-
-
-async def _reachable(installation: Installation) -> None:
-    from snavio.errors import Unavailable
-    from snavio.launch.probes import Probes
-
-    async with Probes(installation.mesh, certificates=installation.operator_certificates) as probes:
-        if not await probes.serving("mailbox"):
-            raise Unavailable(f"The mailbox does not answer at {installation.mesh.mailbox}.")
 
 
 def _sentence(command: Command) -> str:

@@ -80,9 +80,11 @@ def send(
 async def _send(
     installation: Installation, who: Actor, commands: list[tuple[str, str, bytes]], content_type: str
 ) -> tuple[list[Outcome], float]:
+    from snavio.cli.actor import require_serving
     from snavio.sdk import Producer
 
     mesh = installation.mesh
+    await require_serving("shield", mesh, who)
     async with Producer(
         shield=mesh.shield, signer=mesh.signer, certificates=who.certificates, trust_domain=mesh.trust_domain
     ) as producer:

@@ -106,9 +106,12 @@ async def _run(installation: Installation, front: Front) -> None:
         try:
             await _until(stop, live())
         finally:
-            front.stopping()
+            # A terminal that was closed cannot be told any more; the services must be stopped all the same.
+            with contextlib.suppress(OSError):
+                front.stopping()
             await supervisor.stop(hurry=hurry)
-            front.stopped()
+            with contextlib.suppress(OSError):
+                front.stopped()
 
 
 def suggestions(installation: Installation) -> list[str]:

@@ -6,6 +6,7 @@ Never restarts in a busy loop: each crash in a row doubles the pause, up to half
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +22,10 @@ FIRST_PAUSE_S: Final = 0.25
 LONGEST_PAUSE_S: Final = 30.0
 STEADY_S: Final = 30.0
 """After running for so long, the next crash counts as the first again."""
-LOOK_SECONDS: Final = 0.2
+LOOK_SECONDS: Final = 0.1
+"""Between questions to a service that starts."""
+REST_SECONDS: Final = 5.0
+"""Between looks at one that serves; the system wakes us when a child ends."""
 
 
 class Phase(Enum):
@@ -53,20 +57,35 @@ class Supervisor:
         self._probes = probes
         self._clock = clock
         self._say = say
+        self._child_ended = asyncio.Event()
         self.lives = {name: Life() for name in SERVICES}
 
     async def start(self, *, healthy: Callable[[str], None]) -> None:
         """Start everything; `healthy` hears of each service that serves. Unavailable when one does not."""
         for name in SERVICES:
             self._spawn(name)
-        async with asyncio.timeout(READY_SECONDS):
-            await asyncio.gather(*(self._begin(name, healthy) for name in SERVICES))
+        try:
+            async with asyncio.timeout(READY_SECONDS), asyncio.TaskGroup() as group:
+                for name in SERVICES:
+                    group.create_task(self._begin(name, healthy))
+        except TimeoutError:
+            slow = [name for name, life in self.lives.items() if life.phase is Phase.STARTING]
+            raise Unavailable(
+                f"Not serving after {READY_SECONDS:.0f} s: {', '.join(slow)}. Their logs are in "
+                f"{self._processes.logs}.",
+                reason="slow-start",
+            ) from None
 
     async def watch(self) -> None:
         """Restart what ends, for ever."""
-        async with asyncio.TaskGroup() as group:
-            for name in SERVICES:
-                group.create_task(self._keep(name), name=f"keep {name}")
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGCHLD, self._wake)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name in SERVICES:
+                    group.create_task(self._keep(name), name=f"keep {name}")
+        finally:
+            loop.remove_signal_handler(signal.SIGCHLD)
 
     async def stop(self, *, hurry: asyncio.Event) -> None:
         """Drain and end everything, the ingress first; `hurry` ends the patience."""
@@ -82,6 +101,16 @@ class Supervisor:
             self.lives[name].phase = Phase.STOPPED
         self._processes.kill_all()
 
+    def _wake(self) -> None:
+        self._child_ended.set()
+        self._child_ended = asyncio.Event()
+
+    async def _rest(self, seconds: float) -> None:
+        """Sleep, at most until some child ends."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._child_ended.wait()
+
     def _spawn(self, name: str) -> None:
         life = self.lives[name]
         self._processes.spawn(name)
@@ -90,8 +119,10 @@ class Supervisor:
     async def _begin(self, name: str, healthy: Callable[[str], None]) -> None:
         while not await self._probes.serving(name):
             if self._processes.ended(name) is not None:
-                raise Unavailable(f"{name} did not start: {self._processes.last_words(name)}")
-            await asyncio.sleep(LOOK_SECONDS / 4)
+                raise Unavailable(
+                    f"{name} did not start: {self._processes.last_words(name)}", reason="did-not-start"
+                )
+            await asyncio.sleep(LOOK_SECONDS)
         self.lives[name].phase = Phase.SERVING
         healthy(name)
 
@@ -103,7 +134,7 @@ class Supervisor:
                 if life.phase is Phase.STARTING and await self._probes.serving(name):
                     life.phase = Phase.SERVING
                     self._say(f"{name} serves again (process {self._processes.pid(name)}).")
-                await asyncio.sleep(LOOK_SECONDS)
+                await self._rest(LOOK_SECONDS if life.phase is Phase.STARTING else REST_SECONDS)
                 continue
             steady = self._clock.mono_ns() - life.started_mono_ns > STEADY_S * 1e9
             life.crashes_in_a_row = 1 if steady else life.crashes_in_a_row + 1

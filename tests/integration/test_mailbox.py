@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import apsw
 import grpc
 import pytest
 
@@ -16,7 +15,7 @@ from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest, NotAllowed
 from snavio.v1 import mailbox_pb2 as mail
 from snavio.v1.mailbox_pb2 import ReceiveResponse
-from tests.support.mailbox import TOPIC, PostOffice, commands, post_office, send_batch
+from tests.support.mailbox import SECONDS, TOPIC, PostOffice, commands, post_office, send_batch
 
 DELIVERED = bytes([Verdict.DELIVERED])
 DONE, LATE, GONE = b"\x01", b"\x02", b"\x03"
@@ -193,7 +192,11 @@ async def test_full_store_refuses_sends_and_still_takes_acknowledgements(tmp_pat
         while len(got.messages):
             got = await consumer.receive()
             await consumer.ack(got.receipts())
-        assert await sender.send(send_batch(seq + 1, (TOPIC, commands(4, size=200_000)))) == DELIVERED * 4
+        # Space is freed beside the commits: a sender that comes again, as it is told to, soon gets in.
+        async with asyncio.timeout(SECONDS):
+            while codes != DELIVERED * 4:
+                seq += 1
+                codes = await sender.send(send_batch(seq, (TOPIC, commands(4, size=200_000))))
 
 
 async def test_resend_after_a_restart_is_answered_and_not_stored_twice(tmp_path: Path) -> None:
@@ -247,9 +250,8 @@ async def test_I_12_damaged_batch_is_counted_and_not_delivered(tmp_path: Path) -
         await sender.send(send_batch(1, (TOPIC, commands(3, mark="bad"))))
         await sender.send(send_batch(2, (TOPIC, commands(2, mark="good"))))
         await office.stop()
-        connection = apsw.Connection(str(tmp_path / "mailbox" / "mailbox.db"))
-        connection.execute("UPDATE payloads SET runs = CAST(substr(runs, 2) || x'ff' AS BLOB) WHERE id = 1")
-        connection.close()
+        with (tmp_path / "mailbox" / "payload-1.seg").open("r+b") as segment:
+            segment.write(b"\xff")
         await office.start()
         got = await office.consumer().receive()
         assert got.marks == ["good0", "good1"]
