@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bench.meters import record
+from bench.meters import percentile, record
 from services.mailbox.commits import Commits
 from services.mailbox.delivery import Delivery
 from services.mailbox.intake import Intake, Sender
@@ -26,6 +26,7 @@ from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
 from snavio.clock import SystemClock
 from snavio.native import Sending, blake3_digest
 from snavio.ports.mailbox_store import NewBatch, Origin, Progress, Send
+from snavio.service import keep_freed_memory
 from snavio.v1.mailbox_pb2 import Receipts
 from snavio.worker import Worker
 from tests.support.mailbox import commands, send_batch
@@ -36,6 +37,12 @@ ROUNDS = 7
 TOPIC = "acme/billing"
 ME = "spiffe://snavio.local/tenant/acme/service/worker"
 ALL = (1 << MESSAGES) - 1
+
+
+@pytest.fixture(scope="module", autouse=True)
+def as_in_the_service() -> None:
+    """Its process keeps freed memory; without that, buffers of half a megabyte cost more than what is done to them."""
+    keep_freed_memory()
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +65,15 @@ def store(tmp_path: Path) -> Iterator[SqliteMailboxStore]:
     one.close()
 
 
-def note(what: str, costs: list[float]) -> None:
-    record(what, values=costs, unit="µs", target="≤ 0.9")
+def note(what: str, costs: list[float], *, target: str = "≤ 0.9") -> None:
+    record(what, values=costs, unit="µs", target=target)
 
 
 @pytest.mark.parametrize("group", [1, 4])
 def test_append_and_remove(benchmark: Any, store: SqliteMailboxStore, runs: bytes, group: int) -> None:
     """The store alone: every batch is stored, and removed when forty newer ones are there."""
     alive: list[int] = []
+    slowest: list[float] = []
     ended = threading.Event()
 
     def checkpoint() -> None:
@@ -78,13 +86,17 @@ def test_append_and_remove(benchmark: Any, store: SqliteMailboxStore, runs: byte
 
     def work() -> None:
         nonlocal seq
+        took: list[float] = []
         for _ in range(BATCHES // group):
             sends = []
             for _ in range(group):
                 seq += 1
                 sends.append(Send(Origin("fast/0", 1, seq), b"", (NewBatch(TOPIC, MESSAGES, runs),)))
             done = [Progress(TOPIC, alive.pop(0), MESSAGES, ALL) for _ in range(max(0, len(alive) - 40))]
+            began = time.perf_counter()
             alive.extend(ids[0] for ids in store.commit(sends, done, now_unix_ns=time.time_ns()))
+            took.append((time.perf_counter() - began) * 1000)
+        slowest.append(percentile(took, 0.99))
 
     costs: list[float] = []
 
@@ -98,8 +110,10 @@ def test_append_and_remove(benchmark: Any, store: SqliteMailboxStore, runs: byte
     finally:
         ended.set()
         housekeeping.join()
-    note(f"mailbox store, {group} batches of 1000 per fsync: CPU per message", costs[1:])
-    print(f"{BATCHES * MESSAGES / benchmark.stats.stats.median / 1000:.0f}k messages/s")
+    name = f"mailbox store, {group} batches of 1000 per commit"
+    note(f"{name}: CPU per message", costs[1:], target="≤ 0.5")
+    record(f"{name}: p99 of a commit", values=slowest[1:], unit="ms", target="≤ 10")
+    print(f"{BATCHES / benchmark.stats.stats.median:.0f} batches/s")
 
 
 def batch_id_of(response: bytes) -> int:

@@ -188,6 +188,7 @@ class Commits:
                     self._stirred.set()
             except SnavioError as error:
                 self._log.error("checkpoint failed", reason=error.reason, message=str(error))
+                self._stirred.set()
                 self._ended.wait(1.0)
 
     # -- on the event loop -----------------------------------------------------------------------------

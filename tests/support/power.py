@@ -1,10 +1,10 @@
-"""A disk that forgets what was not synced: SQLite's files as a power cut would leave them, at many moments."""
+"""A disk that forgets what was not synced: the store's files as a power cut would leave them, at many moments."""
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,13 +12,18 @@ from typing import Any
 
 import apsw
 
+from snavio.adapters.embedded.disk import Buffer, SystemDisk
+
+SECTOR = 4096
+Write = Callable[[bytearray], None]
+
 
 @dataclass
 class _Image:
     """What is surely on disk of one file, and the writes that are only in the page cache."""
 
     durable: bytearray = field(default_factory=bytearray)
-    pending: list[Callable[[bytearray], None]] = field(default_factory=list)
+    pending: list[Write] = field(default_factory=list)
 
     def after_cut(self, dice: random.Random) -> bytes:
         """A disk may have written any of what was not synced, in any order: each write is there or is not."""
@@ -29,42 +34,160 @@ class _Image:
                 write(survivor)
         return bytes(survivor)
 
+    def sync(self) -> None:
+        for write in self.pending:
+            write(self.durable)
+        self.pending.clear()
+
+
+Names = dict[str, _Image]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The files after a cut at an operation of this kind, and what the witness said just then."""
+
+    kind: str
+    files: dict[str, bytes]
+    said: Any
+
 
 class ForgetfulDisk:
-    """Counts writes and syncs; at chosen ones it takes a picture together with what `witness` says."""
+    """Sees every write, sync and name; with `chances` of its kind, takes a picture at it.
 
-    def __init__(self, *, dice: random.Random, moments: set[int], witness: Callable[[], Any]) -> None:
-        self.pictures: list[tuple[dict[str, bytes], Any]] = []
-        self.operations = 0
+    Kinds are "write" and "sync" for SQLite's files, and "payload write", "payload sync", "create", "rename",
+    "remove" and "folder sync"; with "beside: " before it when another thread than the first one does it.
+    """
+
+    def __init__(
+        self, *, dice: random.Random, chances: Mapping[str, float], witness: Callable[[], Any]
+    ) -> None:
+        self.pictures: list[Picture] = []
+        self.kinds: set[str] = set()
         self._dice = dice
-        self._moments = moments
+        self._chances = chances
         self._witness = witness
-        self._images: dict[str, _Image] = {}
+        self._names: Names = {}
+        self._durable_names: Names = {}
+        self._pending_names: list[Callable[[Names], None]] = []
         self._lock = threading.RLock()
+        self._first = threading.get_ident()
 
-    def wrote(self, path: str, write: Callable[[bytearray], None]) -> None:
+    def image(self, path: str) -> _Image:
+        """One of SQLite's files; it sees to their names itself."""
         with self._lock:
-            self._images.setdefault(path, _Image()).pending.append(write)
-            self._happened()
+            return self._durable_names.setdefault(path, self._names.setdefault(path, _Image()))
 
-    def synced(self, path: str, sync: Callable[[], None]) -> None:
+    def wrote(self, image: _Image, *writes: Write, kind: str) -> None:
         with self._lock:
-            self._happened()
-            sync()
-            image = self._images.setdefault(path, _Image())
-            for write in image.pending:
-                write(image.durable)
-            image.pending.clear()
+            image.pending.extend(writes)
+            self._happened(kind)
+
+    def synced(self, image: _Image, *, kind: str) -> None:
+        with self._lock:
+            # Once before and once after: the second is the moment between a sync and what relies on it.
+            self._happened(kind)
+            image.sync()
+            self._happened(kind)
 
     def deleted(self, path: str) -> None:
         with self._lock:
-            self._images.pop(path, None)
+            self._names.pop(path, None)
+            self._durable_names.pop(path, None)
 
-    def _happened(self) -> None:
-        self.operations += 1
-        if self.operations in self._moments:
-            files = {Path(path).name: image.after_cut(self._dice) for path, image in self._images.items()}
-            self.pictures.append((files, self._witness()))
+    def renamed(self, change: Callable[[Names], None], *, kind: str) -> Names:
+        """A name came, went or changed: lost as well until the folder is synced."""
+        with self._lock:
+            change(self._names)
+            self._pending_names.append(change)
+            self._happened(kind)
+            return self._names
+
+    def synced_names(self) -> None:
+        with self._lock:
+            self._happened("folder sync")
+            for change in self._pending_names:
+                change(self._durable_names)
+            self._pending_names.clear()
+            self._happened("folder sync")
+
+    def _happened(self, kind: str) -> None:
+        if threading.get_ident() != self._first:
+            kind = "beside: " + kind
+        self.kinds.add(kind)
+        if self._dice.random() >= self._chances.get(kind, 0):
+            return
+        names = dict(self._durable_names)
+        share = self._dice.choice([0.0, 0.5, 1.0])
+        for change in self._pending_names:
+            if self._dice.random() < share:
+                change(names)
+        files = {Path(path).name: image.after_cut(self._dice) for path, image in names.items()}
+        self.pictures.append(Picture(kind, files, self._witness()))
+
+
+def _put(offset: int, content: bytes) -> Write:
+    def write(image: bytearray) -> None:
+        image.extend(bytes(max(0, offset + len(content) - len(image))))
+        image[offset : offset + len(content)] = content
+
+    return write
+
+
+def _cut_off(size: int) -> Write:
+    return lambda image: image.__delitem__(slice(size, None))
+
+
+class ForgetfulFiles(SystemDisk):
+    """Payload files on `disk`. A write may be torn at any sector."""
+
+    def __init__(self, disk: ForgetfulDisk) -> None:
+        self._disk = disk
+        self._images: dict[int, _Image] = {}
+
+    def create(self, path: Path) -> int:
+        descriptor, image = super().create(path), _Image()
+        self._images[descriptor] = image
+        self._disk.renamed(lambda names: names.__setitem__(str(path), image), kind="create")
+        return descriptor
+
+    def take_over(self, path: Path, name: Path) -> int:
+        def change(names: Names) -> None:
+            if str(path) in names:
+                names[str(name)] = names.pop(str(path))
+
+        descriptor = super().take_over(path, name)
+        self._images[descriptor] = self._disk.renamed(change, kind="rename")[str(name)]
+        return descriptor
+
+    def write(self, descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:
+        written = super().write(descriptor, buffers, offset)
+        content = b"".join(buffers)[:written]
+        torn = [_put(offset + at, content[at : at + SECTOR]) for at in range(0, written, SECTOR)]
+        self._disk.wrote(self._images[descriptor], *torn, kind="payload write")
+        return written
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        super().truncate(descriptor, size)
+        self._disk.wrote(self._images[descriptor], _cut_off(size), kind="payload write")
+
+    def sync(self, descriptor: int) -> None:
+        self._disk.synced(self._images[descriptor], kind="payload sync")
+
+    def sync_folder(self, folder: Path) -> None:
+        self._disk.synced_names()
+
+    def remove(self, path: Path) -> None:
+        super().remove(path)
+
+        def change(names: Names) -> None:
+            names.pop(str(path), None)
+
+        self._disk.renamed(change, kind="remove")
+
+    def close(self, descriptor: int) -> None:
+        self._images.pop(descriptor, None)
+        super().close(descriptor)
 
 
 class _File(apsw.VFSFile):
@@ -74,21 +197,15 @@ class _File(apsw.VFSFile):
         self._path = name.filename() if isinstance(name, apsw.URIFilename) else str(name)
 
     def xWrite(self, data: bytes, offset: int) -> None:
-        content = bytes(data)
-
-        def write(image: bytearray) -> None:
-            image.extend(bytes(max(0, offset + len(content) - len(image))))
-            image[offset : offset + len(content)] = content
-
-        self._disk.wrote(self._path, write)
+        self._disk.wrote(self._disk.image(self._path), _put(offset, bytes(data)), kind="write")
         super().xWrite(data, offset)
 
     def xTruncate(self, size: int) -> None:
-        self._disk.wrote(self._path, lambda image: image.__delitem__(slice(size, None)))
+        self._disk.wrote(self._disk.image(self._path), _cut_off(size), kind="write")
         super().xTruncate(size)
 
     def xSync(self, flags: int) -> None:
-        self._disk.synced(self._path, lambda: super(_File, self).xSync(flags))
+        self._disk.synced(self._disk.image(self._path), kind="sync")
 
 
 class _Files(apsw.VFS):

@@ -6,27 +6,20 @@ row that points to it are durable.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any
-
+from snavio.adapters.embedded.mailbox_database import MailboxDatabase
 from snavio.adapters.embedded.payload_log import PayloadLog, Place, SegmentGone
 from snavio.errors import IntegrityError, Saturated
 
 STEP_BYTES = 1 << 20
 STEP_ROWS = 256
 
-Transaction = Callable[[list[Place]], AbstractContextManager[Any]]
-"""A transaction on the committing connection; the places are released if it certainly did not happen."""
-
 
 class Compaction:
-    """Runs on the housekeeping thread; `reader` is that thread's connection."""
+    """Runs on the housekeeping thread, beside commits and reads."""
 
-    def __init__(self, log: PayloadLog, *, reader: Any, transaction: Transaction) -> None:
+    def __init__(self, log: PayloadLog, database: MailboxDatabase) -> None:
         self._log = log
-        self._reader = reader
-        self._transaction = transaction
+        self._database = database
 
     def step(self, share: float) -> bool:
         """Move some of the sparsest segment, if less than `share` of it is live; whether anything was moved."""
@@ -50,9 +43,9 @@ class Compaction:
         return True
 
     def _survivors(self, segment: int) -> list[tuple[tuple[int, int], Place]]:
-        found = self._reader.execute(
+        found = self._database.survey(
             "SELECT topic_id, id, offset, size FROM batches WHERE segment = ? LIMIT ?", (segment, STEP_ROWS)
-        ).fetchall()
+        )
         rows: list[tuple[tuple[int, int], Place]] = []
         total = 0
         for topic_id, batch_id, offset, size in found:
@@ -64,7 +57,7 @@ class Compaction:
 
     def _point(self, rows: list[tuple[tuple[int, int], Place]], moved: list[Place]) -> None:
         dead: list[Place] = []
-        with self._transaction(moved) as writer:
+        with self._database.transaction(undone=lambda: self._log.release(moved)) as writer:
             for (key, old), new in zip(rows, moved, strict=True):
                 # A batch that was settled since it was read has no row, and its copy is dead at birth.
                 held = writer.execute(

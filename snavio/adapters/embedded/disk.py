@@ -22,6 +22,10 @@ class Disk(Protocol):
         """A descriptor of a new private file; its name is durable after `sync_folder`."""
         ...
 
+    def take_over(self, path: Path, name: Path) -> int:
+        """A descriptor of the file at `path`, which is called `name` from now on; durable after `sync_folder`."""
+        ...
+
     def open(self, path: Path) -> int:
         """A descriptor for reading."""
         ...
@@ -54,12 +58,25 @@ class Disk(Protocol):
         """The descriptor is gone."""
         ...
 
+    def free_bytes(self, folder: Path) -> int:
+        """What the file system that `folder` is on has left for us."""
+        ...
+
 
 class SystemDisk:
     """The operating system's."""
 
     def create(self, path: Path) -> int:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+    def take_over(self, path: Path, name: Path) -> int:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            path.rename(name)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
 
     def open(self, path: Path) -> int:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -84,3 +101,7 @@ class SystemDisk:
 
     def close(self, descriptor: int) -> None:
         os.close(descriptor)
+
+    def free_bytes(self, folder: Path) -> int:
+        found = os.statvfs(folder)
+        return found.f_bavail * found.f_frsize

@@ -22,7 +22,10 @@ SEGMENT_BYTES = 64 << 20
 MAX_BUFFERS = 1024
 """In one call; the system takes no more."""
 MAX_DESCRIPTORS = 32
+MAX_SPARES = 2
 FULL_RETRY_MS = 1000
+RESERVE_BYTES = 16 << 20
+"""Left free on the disk for acknowledgements: without space for them, a full disk would stay full."""
 _NAME = re.compile(r"payload-([0-9]{1,18})\.seg")
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -43,6 +46,7 @@ class _Segment:
     live: int
     immovable: bool = False
     """Compaction can do no more for it."""
+    failed: bool = False
 
 
 class SegmentGone(Exception):
@@ -66,6 +70,7 @@ class PayloadLog:
                 number = int(found[1])
                 self._segments[number] = _Segment(number, path.stat().st_size, live.get(number, 0))
         # Every start begins a segment of its own, with a number that nothing on disk or in a row has.
+        self._spares: dict[int, int] = {}
         self._last = max((*self._segments, *live), default=0)
         self._size = sum(segment.size for segment in self._segments.values())
         self._current: _Segment | None = None
@@ -87,13 +92,15 @@ class PayloadLog:
         """Store payloads together, durably, and count them as live: refer to them, or `release` them.
 
         Saturated when all segments would be larger than `room` or the disk is full, Unavailable when it
-        failed; nothing is stored then.
+        failed; nothing is stored then. Without `room`, the disk's last reserve is used as well.
         """
         growth = sum(map(len, payloads))
         with self._appending:
             if room is not None and self._size + growth > room:
                 raise Saturated(f"{self._folder} holds all it may.", retry_after_ms=FULL_RETRY_MS)
             try:
+                if room is not None and self._disk.free_bytes(self._folder) < growth + RESERVE_BYTES:
+                    raise OSError(errno.ENOSPC, "the reserve is kept")
                 segment = self._segment_for(growth)
                 self._write(segment, payloads)
             except OSError as error:
@@ -110,14 +117,16 @@ class PayloadLog:
 
     def _segment_for(self, growth: int) -> _Segment:
         current = self._current
-        if current is not None and current.size + growth <= self._segment_bytes:
-            return current
-        if current is not None and current.size == 0:
+        if current is not None and (current.size == 0 or current.size + growth <= self._segment_bytes):
             return current
         self._seal()
         self._last += 1
         path = self._path(self._last)
-        descriptor = self._disk.create(path)
+        with self._counting:
+            spare, stale = self._spares.popitem() if self._spares else (None, 0)
+            self._size -= stale
+        disk = self._disk
+        descriptor = disk.create(path) if spare is None else disk.take_over(self._path(spare), path)
         try:
             # Before anything refers to it: a synced file without a name is lost all the same.
             self._disk.sync_folder(self._folder)
@@ -138,19 +147,19 @@ class PayloadLog:
                 offset = self._write_all(descriptor, payloads[first : first + MAX_BUFFERS], offset)
         except OSError as error:
             if error.errno not in _FULL:
-                self._seal()
+                self._seal(failed=True)
                 raise
             # What was written of it gives its space back; if not even that works, the segment has ended.
             try:
                 self._disk.truncate(descriptor, segment.size)
             except OSError:
-                self._seal()
+                self._seal(failed=True)
             raise
         try:
             self._disk.sync(descriptor)
         except OSError:
             # The system may have dropped the pages and call them clean: a second sync would succeed and lie.
-            self._seal()
+            self._seal(failed=True)
             raise
 
     def _write_all(self, descriptor: int, payloads: Sequence[bytes], offset: int) -> int:
@@ -166,10 +175,11 @@ class PayloadLog:
                 buffers[0] = memoryview(buffers[0])[written:]
         return offset
 
-    def _seal(self) -> None:
-        """The current segment is never written again."""
+    def _seal(self, *, failed: bool = False) -> None:
+        """End the current segment. One that `failed` is never written again, not even as a spare."""
         if self._current is not None:
             with self._counting:
+                self._current.failed = failed
                 self._current = None
             with contextlib.suppress(OSError):
                 self._disk.close(self._current_descriptor)
@@ -185,6 +195,8 @@ class PayloadLog:
         """The payload, unverified. SegmentGone: look its place up anew; IntegrityError when its end is missing."""
         # Held while reading: a descriptor that is closed meanwhile may be another file's by then.
         with self._reading:
+            if place.segment not in self._segments:
+                raise SegmentGone
             try:
                 content = self._disk.read(self._descriptor(place.segment), place.length, place.offset)
             except FileNotFoundError:
@@ -217,24 +229,37 @@ class PayloadLog:
                 if (segment := self._segments.get(place.segment)) is not None:
                     segment.live -= place.length
 
-    def remove_dead(self) -> None:
-        """Remove segments without live bytes. Not on the way of a commit: freeing 64 MiB takes a while."""
+    def remove_dead(self, *, spare: bool) -> None:
+        """Remove segments without live bytes. Not on the way of a commit: freeing 64 MiB takes a while.
+
+        With `spare`, a few are kept to be written over: a file that does not grow is synced for much less.
+        """
         with self._counting:
-            dead = [
-                one.number for one in self._segments.values() if one is not self._current and not one.live
-            ]
-        for number in dead:
+            dead = [one for one in self._segments.values() if one is not self._current and not one.live]
+        surplus: dict[int, int] = {}
+        for segment in dead:
+            # From here on nobody opens it to read, and who did has let go of it.
             with self._reading:
-                if (descriptor := self._descriptors.pop(number, None)) is not None:
+                if (descriptor := self._descriptors.pop(segment.number, None)) is not None:
                     self._disk.close(descriptor)
-                try:
-                    self._disk.remove(self._path(number))
-                except FileNotFoundError:
-                    pass
-                except OSError as error:
-                    raise Unavailable(f"{self._path(number)} cannot be removed.") from error
+                with self._counting:
+                    del self._segments[segment.number]
+                    fit = 2 * segment.size > self._segment_bytes and not segment.failed
+                    fit = fit and len(self._spares) < MAX_SPARES
+                    (self._spares if fit else surplus)[segment.number] = segment.size
+        if not spare:
             with self._counting:
-                self._size -= self._segments.pop(number).size
+                surplus.update(self._spares)
+                self._spares.clear()
+        for number, size in surplus.items():
+            try:
+                self._disk.remove(self._path(number))
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                raise Unavailable(f"{self._path(number)} cannot be removed.") from error
+            with self._counting:
+                self._size -= size
 
     def sparse(self, share: float) -> int | None:
         """The segment of which least is live, if that is less than `share` and it may be compacted."""

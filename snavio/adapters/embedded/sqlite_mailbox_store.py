@@ -6,32 +6,16 @@ batch id twice, and never does housekeeping on the way of a commit.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import apsw
-
 from snavio.adapters.embedded.compaction import Compaction
 from snavio.adapters.embedded.disk import Disk, SystemDisk
-from snavio.adapters.embedded.mailbox_rows import (
-    APPLICATION_ID,
-    CREATE,
-    SCHEMA_VERSION,
-    UNTOUCHED,
-    decode_record,
-    encode_state,
-)
-from snavio.adapters.embedded.payload_log import (
-    FULL_RETRY_MS,
-    SEGMENT_BYTES,
-    PayloadLog,
-    Place,
-    SegmentGone,
-)
-from snavio.adapters.embedded.sqlite import StoreLock, open_store, store_errors
+from snavio.adapters.embedded.mailbox_database import MailboxDatabase
+from snavio.adapters.embedded.mailbox_rows import UNTOUCHED, decode_record, encode_state
+from snavio.adapters.embedded.payload_log import SEGMENT_BYTES, PayloadLog, Place, SegmentGone
+from snavio.adapters.embedded.sqlite import StoreLock
 from snavio.adapters.memory.recollection import Recollection
 from snavio.errors import IntegrityError, NotFound, Saturated
 from snavio.ports.mailbox_store import (
@@ -44,19 +28,14 @@ from snavio.ports.mailbox_store import (
     TopicRecord,
 )
 
-PAGE_SIZE = 4096
-CHECKPOINT_BYTES = 16 << 20
-COMPLAINT_BYTES = 256 << 20
-HOUSEKEEPING_WAIT_MS = 50
 SPARSE = 1 / 8
 CRAMPED_SPARSE = 1 / 2
 """When there is no room, copying half a segment to free the other half is worth it."""
 
 
 class SqliteMailboxStore:
-    """See MailboxStore.
+    """See MailboxStore. `digest` is BLAKE3.
 
-    Three connections: `commit` has one, `checkpoint` has one, everything else shares one. `digest` is BLAKE3.
     `max_bytes` bounds segments and database together; beside it there is SQLite's log, of some 20 MB.
     """
 
@@ -69,60 +48,46 @@ class SqliteMailboxStore:
         segment_bytes: int = SEGMENT_BYTES,
         disk: Disk | None = None,
     ) -> None:
-        self._path = path
         self._digest = digest
         self._max_bytes = max_bytes
-        self._lock = StoreLock(path)
-        self._writing, self._reading = threading.Lock(), threading.Lock()
-        self._log_pages = 0
         self._cramped = False
+        # In a small store the spare segments would be a good part of it.
+        self._spare = max_bytes >= 32 * segment_bytes
         self._sent = Recollection()
+        self._lock = StoreLock(path)
         try:
-            self._writer, self._reader, self._housekeeper = (self._connect() for _ in range(3))
-            with store_errors(path):
-                self._writer.set_wal_hook(self._committed)
-                # It waits while it keeps the commits out.
-                self._housekeeper.set_busy_timeout(HOUSEKEEPING_WAIT_MS)
-                self._load()
-                live = dict(self._reader.execute("SELECT segment, sum(size) FROM batches GROUP BY segment"))
-            self._database_bytes = self._measure()
+            self._database = MailboxDatabase(path)
+        except BaseException:
+            self._lock.release()
+            raise
+        try:
+            self._load()
+            live = dict(self._database.rows("SELECT segment, sum(size) FROM batches GROUP BY segment"))
+            self._database_bytes = self._database.used_bytes()
             self._log = PayloadLog(
                 path.parent, disk=disk or SystemDisk(), live=live, segment_bytes=segment_bytes
             )
         except BaseException:
+            self._database.close()
             self._lock.release()
             raise
-        self._compaction = Compaction(self._log, reader=self._housekeeper, transaction=self._transaction)
-
-    def _connect(self) -> Any:
-        connection = open_store(
-            self._path,
-            application_id=APPLICATION_ID,
-            schema_version=SCHEMA_VERSION,
-            create=CREATE,
-            page_size=PAGE_SIZE,
-        )
-        connection.wal_autocheckpoint(0)
-        return connection
+        self._compaction = Compaction(self._log, self._database)
 
     def _load(self) -> None:
-        self._topic_ids: dict[str, int] = dict(self._reader.execute("SELECT name, id FROM topics"))
-        self._last_id: int = self._reader.execute("SELECT last_batch_id FROM counters").fetchall()[0][0]
+        rows = self._database.rows
+        self._topic_ids: dict[str, int] = dict(rows("SELECT name, id FROM topics"))
+        ((self._last_id,),) = rows("SELECT last_batch_id FROM counters")
         sent = "SELECT peer, epoch, seq, codes FROM peers ORDER BY stored_unix_ns, epoch, seq"
-        for peer, epoch, seq, codes in self._reader.execute(sent):
+        for peer, epoch, seq, codes in rows(sent):
             self._sent.remember(Origin(peer, epoch, seq), codes)
-
-    def _committed(self, _connection: object, _name: str, log_pages: int) -> int:
-        self._log_pages = log_pages
-        return 0
 
     # -- writing ---------------------------------------------------------------------------------------
 
     def begin_epoch(self, now_unix_ns: int) -> int:
         # The counter outlives a clock that was set back between two starts.
-        with self._writing, store_errors(self._path):
-            advance = "UPDATE counters SET epoch = max(epoch + 1, ?) RETURNING epoch"
-            epoch: int = self._writer.execute(advance, (now_unix_ns,)).fetchall()[0][0]
+        advance = "UPDATE counters SET epoch = max(epoch + 1, ?) RETURNING epoch"
+        with self._database.transaction(undone=lambda: None) as writer:
+            epoch: int = writer.execute(advance, (now_unix_ns,)).fetchall()[0][0]
         return epoch
 
     def commit(
@@ -131,18 +96,7 @@ class SqliteMailboxStore:
         last = {(state.topic, state.batch_id): state for state in progress}
         try:
             places, digests = self._store_payloads(sends)
-            known, before = len(self._topic_ids), self._last_id
-            try:
-                with self._transaction(places):
-                    stored = iter(zip(places, digests, strict=True))
-                    ids = [self._append(send, stored, now_unix_ns) for send in sends]
-                    dead = self._settle(last.values())
-            except BaseException:
-                # Ids of topics that were rolled back would be given to other topics.
-                for name in list(self._topic_ids)[known:]:
-                    del self._topic_ids[name]
-                self._last_id = before
-                raise
+            ids, dead = self._store_rows(sends, last.values(), places, digests, now_unix_ns)
         except Saturated:
             self._cramped = True
             raise
@@ -158,39 +112,45 @@ class SqliteMailboxStore:
         payloads = [batch.runs for send in sends for batch in send.batches]
         if not payloads:
             return [], []
-        places = self._log.append(payloads, room=self._max_bytes - self._database_bytes)
-        return places, [self._digest(payload) for payload in payloads]
+        digests = [self._digest(payload) for payload in payloads]
+        return self._log.append(payloads, room=self._max_bytes - self._database_bytes), digests
 
-    @contextmanager
-    def _transaction(self, places: list[Place]) -> Iterator[Any]:
-        """All or nothing. `places` are what it begins to refer to: released if it certainly did not happen."""
-        committing = False
-        with self._writing, store_errors(self._path):
-            try:
-                self._writer.execute("BEGIN IMMEDIATE")
-                yield self._writer
-                committing = True
-                self._writer.execute("COMMIT")
-            except BaseException as error:
-                if self._writer.in_transaction:
-                    self._writer.execute("ROLLBACK")
-                full = isinstance(error, apsw.FullError)
-                # After a failed sync, a crash may bring the transaction to light: then its payloads are needed.
-                if full or not committing:
-                    self._log.release(places)
-                if full:
-                    raise Saturated(f"{self._path} is full.", retry_after_ms=FULL_RETRY_MS) from error
-                raise
+    def _store_rows(
+        self,
+        sends: Sequence[Send],
+        states: Iterable[Progress],
+        places: list[Place],
+        digests: list[bytes],
+        now_unix_ns: int,
+    ) -> tuple[list[tuple[int, ...]], list[Place]]:
+        """The ids of each send's batches, and the places of batches that are gone."""
+        known, before = len(self._topic_ids), self._last_id
+        stored = zip(places, digests, strict=True)
+        try:
+            with self._database.transaction(undone=lambda: self._log.release(places)) as writer:
+                ids = [self._append(writer, send, stored, now_unix_ns) for send in sends]
+                if places:
+                    writer.execute("UPDATE counters SET last_batch_id = ?", (self._last_id,))
+                dead = self._settle(writer, states)
+        except BaseException:
+            # Ids of topics that were rolled back would be given to other topics.
+            for name in list(self._topic_ids)[known:]:
+                del self._topic_ids[name]
+            self._last_id = before
+            raise
+        return ids, dead
 
-    def _append(self, send: Send, stored: Iterator[tuple[Place, bytes]], now_unix_ns: int) -> tuple[int, ...]:
-        execute, ids = self._writer.execute, []
+    def _append(
+        self, writer: Any, send: Send, stored: Iterator[tuple[Place, bytes]], now_unix_ns: int
+    ) -> tuple[int, ...]:
+        ids = []
         for batch in send.batches:
             place, digest = next(stored)
             self._last_id += 1
-            execute(
+            writer.execute(
                 "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?, x'', x'', ?, ?)",
                 (
-                    self._topic_id(batch.topic),
+                    self._topic_id(writer, batch.topic),
                     self._last_id,
                     batch.count,
                     batch.count,
@@ -203,18 +163,16 @@ class SqliteMailboxStore:
                 ),
             )
             ids.append(self._last_id)
-        if ids:
-            execute("UPDATE counters SET last_batch_id = ?", (self._last_id,))
         peer, epoch, seq = send.origin.peer, send.origin.epoch, send.origin.seq
-        execute(
+        writer.execute(
             "INSERT OR REPLACE INTO peers VALUES (?, ?, ?, ?, ?, ?)",
             (peer, seq % RECALL_SLOTS, epoch, seq, send.codes, now_unix_ns),
         )
         for forgotten in self._sent.surplus():
-            execute("DELETE FROM peers WHERE peer = ?", (forgotten,))
+            writer.execute("DELETE FROM peers WHERE peer = ?", (forgotten,))
         return tuple(ids)
 
-    def _settle(self, states: Any) -> list[Place]:
+    def _settle(self, writer: Any, states: Iterable[Progress]) -> list[Place]:
         """Keep what is done of batches; the places of those that are gone."""
         dead: list[Place] = []
         for state in states:
@@ -224,20 +182,20 @@ class SqliteMailboxStore:
             key = (topic_id, state.batch_id)
             if state.complete:
                 delete = "DELETE FROM batches WHERE topic_id = ? AND id = ? RETURNING segment, offset, size"
-                dead.extend(Place(*row) for row in self._writer.execute(delete, key).fetchall())
+                dead.extend(Place(*row) for row in writer.execute(delete, key).fetchall())
                 continue
-            self._writer.execute(
+            writer.execute(
                 "UPDATE batches SET unsettled = ?, settled = ?, retries = ?, state_check = ? "
                 "WHERE topic_id = ? AND id = ?",
                 (*encode_state(state), *key),
             )
         return dead
 
-    def _topic_id(self, name: str) -> int:
+    def _topic_id(self, writer: Any, name: str) -> int:
         topic_id = self._topic_ids.get(name)
         if topic_id is None:
-            self._writer.execute("INSERT INTO topics (name) VALUES (?)", (name,))
-            topic_id = self._topic_ids[name] = self._writer.last_insert_rowid()
+            writer.execute("INSERT INTO topics (name) VALUES (?)", (name,))
+            topic_id = self._topic_ids[name] = writer.last_insert_rowid()
         return topic_id
 
     def _seal(self, topic: str, batch_id: int, count: int, digest: bytes) -> bytes:
@@ -260,71 +218,54 @@ class SqliteMailboxStore:
             raise IntegrityError(f"The segment that batch {batch_id} of {topic} is in is missing.") from None
 
     def _read(self, topic: str, batch_id: int) -> bytes:
-        with self._reading, store_errors(self._path):
-            found = self._reader.execute(
-                "SELECT count, digest, segment, offset, size FROM batches WHERE topic_id = ? AND id = ?",
-                (self._topic_ids.get(topic), batch_id),
-            ).fetchone()
-        if found is None:
+        found = self._database.rows(
+            "SELECT count, digest, segment, offset, size FROM batches WHERE topic_id = ? AND id = ?",
+            (self._topic_ids.get(topic), batch_id),
+        )
+        if not found:
             raise NotFound(f"Batch {batch_id} of {topic} is gone.")
-        count, digest, *place = found
+        ((count, digest, *place),) = found
         runs = self._log.read(Place(*place))
         if self._seal(topic, batch_id, count, self._digest(runs)) != digest:
             raise IntegrityError(f"Batch {batch_id} of {topic} is not what was stored.")
         return runs
 
     def pending(self, topic: str, *, after: int, limit: int) -> list[BatchRecord]:
-        with self._reading, store_errors(self._path):
-            rows = self._reader.execute(
-                "SELECT id, count, size, stored_unix_ns, settled, retries, state_check FROM batches "
-                "WHERE topic_id = ? AND id > ? ORDER BY id LIMIT ?",
-                (self._topic_ids.get(topic), after, limit),
-            ).fetchall()
+        rows = self._database.rows(
+            "SELECT id, count, size, stored_unix_ns, settled, retries, state_check FROM batches "
+            "WHERE topic_id = ? AND id > ? ORDER BY id LIMIT ?",
+            (self._topic_ids.get(topic), after, limit),
+        )
         return [decode_record(row) for row in rows]
 
     def topics(self) -> list[TopicRecord]:
-        with self._reading, store_errors(self._path):
-            rows = self._reader.execute(
-                "SELECT name, coalesce(sum(unsettled), 0), coalesce(max(batches.id), 0), "
-                "coalesce(min(stored_unix_ns), 0) "
-                "FROM topics LEFT JOIN batches ON topic_id = topics.id GROUP BY topics.id"
-            ).fetchall()
+        rows = self._database.rows(
+            "SELECT name, coalesce(sum(unsettled), 0), coalesce(max(batches.id), 0), "
+            "coalesce(min(stored_unix_ns), 0) "
+            "FROM topics LEFT JOIN batches ON topic_id = topics.id GROUP BY topics.id"
+        )
         return [TopicRecord(*row) for row in rows]
 
     # -- housekeeping ----------------------------------------------------------------------------------
 
     def checkpoint(self) -> bool:
-        """Copy SQLite's log into its file, remove dead segments, move a little out of sparse ones."""
-        with store_errors(self._path):
-            self._copy_log()
-            self._database_bytes = self._measure()
-            if self._cramped:
-                self._log.seal_if_sparse(CRAMPED_SPARSE)
-            self._log.remove_dead()
-            return self._compaction.step(CRAMPED_SPARSE if self._cramped else SPARSE)
-
-    def _copy_log(self) -> None:
-        if self._log_pages * PAGE_SIZE < CHECKPOINT_BYTES:
-            return
+        """Copy SQLite's log into its file, remove dead segments, move a little out of a sparse one."""
         try:
-            self._housekeeper.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-            # Under steady load a passive one never catches up, and the log would grow until the disk is full.
-            with self._writing, self._reading:
-                self._housekeeper.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
-        except apsw.BusyError:
-            # A reader is in the way: next time. But a log that only grows must not do so in silence.
-            if self._log_pages * PAGE_SIZE > COMPLAINT_BYTES:
-                raise
+            # On a full disk the log cannot grow, and acknowledgements need its space.
+            self._database.copy_log(at_once=self._cramped)
+        finally:
+            more = self._reclaim()
+        return more
 
-    def _measure(self) -> int:
-        """Bytes of the database that are in use; free pages are there for rows to come."""
-        with store_errors(self._path):
-            pages = self._housekeeper.pragma("page_count") - self._housekeeper.pragma("freelist_count")
-            return int(pages) * PAGE_SIZE
+    def _reclaim(self) -> bool:
+        self._database_bytes = self._database.used_bytes()
+        cramped = self._cramped
+        if cramped:
+            self._log.seal_if_sparse(CRAMPED_SPARSE)
+        self._log.remove_dead(spare=self._spare and not cramped)
+        return self._compaction.step(CRAMPED_SPARSE if cramped else SPARSE)
 
     def close(self) -> None:
-        with self._writing, self._reading:
-            for connection in (self._reader, self._housekeeper, self._writer):
-                connection.close()
+        self._database.close()
         self._log.close()
         self._lock.release()

@@ -1,0 +1,128 @@
+"""The mailbox's SQLite file: one connection commits, one reads, one does housekeeping beside them.
+
+Never checkpoints on the committing connection: that would put SQLite's whole log into one sender's latency.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from snavio.adapters.embedded.mailbox_rows import APPLICATION_ID, CREATE, SCHEMA_VERSION
+from snavio.adapters.embedded.sqlite import open_store, store_errors
+from snavio.errors import Saturated
+
+PAGE_SIZE = 4096
+# Small, so that the log is soon written over instead of growing: that makes its sync cheaper.
+CHECKPOINT_BYTES = 4 << 20
+COMPLAINT_BYTES = 256 << 20
+HOUSEKEEPING_WAIT_MS = 50
+FULL_RETRY_MS = 1000
+
+
+class MailboxDatabase:
+    """The caller holds the StoreLock. `survey` and `copy_log` are the housekeeping thread's, the rest anybody's."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writing, self._reading = threading.Lock(), threading.Lock()
+        self._log_pages = 0
+        self._connections: list[Any] = []
+        try:
+            self._writer, self._reader, self._housekeeper = (self._connect() for _ in range(3))
+            with store_errors(path):
+                self._writer.set_wal_hook(self._committed)
+                # It waits while it keeps the commits out.
+                self._housekeeper.set_busy_timeout(HOUSEKEEPING_WAIT_MS)
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self) -> Any:
+        connection = open_store(
+            self._path,
+            application_id=APPLICATION_ID,
+            schema_version=SCHEMA_VERSION,
+            create=CREATE,
+            page_size=PAGE_SIZE,
+        )
+        self._connections.append(connection)
+        connection.wal_autocheckpoint(0)
+        return connection
+
+    def _committed(self, _connection: object, _name: str, log_pages: int) -> int:
+        self._log_pages = log_pages
+        return 0
+
+    @property
+    def log_bytes(self) -> int:
+        """Of SQLite's log, after the last commit."""
+        return self._log_pages * PAGE_SIZE
+
+    @contextmanager
+    def transaction(self, *, undone: Callable[[], None]) -> Iterator[Any]:
+        """All or nothing, durable at its end; `undone` is called when it failed and cannot come to light.
+
+        After a failed sync it can: the next start may find it whole in the log. Saturated when there is no
+        space, Unavailable when the disk failed.
+        """
+        committing = False
+        with self._writing, store_errors(self._path):
+            try:
+                self._writer.execute("BEGIN IMMEDIATE")
+                yield self._writer
+                committing = True
+                self._writer.execute("COMMIT")
+            except BaseException as error:
+                if self._writer.in_transaction:
+                    self._writer.execute("ROLLBACK")
+                full = isinstance(error, apsw.FullError)
+                if full or not committing:
+                    undone()
+                if full:
+                    raise Saturated(f"{self._path} is full.", retry_after_ms=FULL_RETRY_MS) from error
+                raise
+
+    def rows(self, statement: str, values: tuple[object, ...] = ()) -> list[Any]:
+        """Everything that a SELECT finds in what is committed."""
+        with self._reading, store_errors(self._path):
+            found: list[Any] = self._reader.execute(statement, values).fetchall()
+        return found
+
+    def survey(self, statement: str, values: tuple[object, ...] = ()) -> list[Any]:
+        """As `rows`, without keeping readers waiting."""
+        with store_errors(self._path):
+            found: list[Any] = self._housekeeper.execute(statement, values).fetchall()
+        return found
+
+    def used_bytes(self) -> int:
+        """Of the database; free pages do not count, they are there for rows to come."""
+        ((pages,),), ((free,),) = self.survey("PRAGMA page_count"), self.survey("PRAGMA freelist_count")
+        return int(pages - free) * PAGE_SIZE
+
+    def copy_log(self, *, at_once: bool) -> None:
+        """Once SQLite's log is large, or `at_once`, copy it into the database and start it anew."""
+        if self.log_bytes < CHECKPOINT_BYTES and not at_once:
+            return
+        with store_errors(self._path):
+            try:
+                self._housekeeper.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+                # Under steady load that never catches up with the commits: they wait for the little that is
+                # left, or the log would grow until the disk is full.
+                with self._writing, self._reading:
+                    self._housekeeper.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+            except apsw.BusyError:
+                # A reader is in the way: next time. But a log that only grows must not do so in silence.
+                if self.log_bytes > COMPLAINT_BYTES:
+                    raise
+
+    def close(self) -> None:
+        """Nothing is called after this."""
+        with self._writing, self._reading:
+            for connection in reversed(self._connections):
+                connection.close()
