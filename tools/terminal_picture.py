@@ -4,6 +4,7 @@ tmux capture-pane -e -p -t SESSION | python tools/terminal_picture.py docs/image
 """
 
 import io
+import re
 import sys
 from pathlib import Path
 
@@ -16,4 +17,7 @@ width = max(len(Text.from_ansi(line)) for line in screen)
 console = Console(record=True, width=width + 1, file=io.StringIO(), force_terminal=True)
 for line in screen:
     console.print(Text.from_ansi(line), no_wrap=True)
-Path(destination).write_text(console.export_svg(title=title), "utf-8")
+picture = console.export_svg(title=title)
+# A picture in a repository must not fetch fonts from somewhere else.
+picture = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)
+Path(destination).write_text(picture, "utf-8")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -155,7 +156,8 @@ class Screen(Lines):
     def ready(self, facts: Mapping[str, Any], suggestions: Sequence[str]) -> None:
         self._suggestions = suggestions
         self._out.print(
-            f"[bold green]Snavio is up[/] after {facts['seconds']:.1f} s, with its state in {facts['state_dir']}"
+            f"[bold green]Snavio is up[/] after {facts['seconds']:.1f} s, "
+            f"with its state in {_short(facts['state_dir'])}"
         )
 
     def say(self, sentence: str) -> None:
@@ -180,3 +182,9 @@ class Screen(Lines):
             serves = service not in self._waiting
             rows.append(Text(f"  {'✓' if serves else '·'} {service}", style="green" if serves else "dim"))
         self._live.update(Group(*rows), refresh=True)
+
+
+def _short(folder: str) -> str:
+    """The folder as somebody who stands here would name it."""
+    path = Path(folder)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else folder
