@@ -98,6 +98,8 @@ class Admission:
         self, command: bytes, *, source: str, cert_serial: str, now_unix_ns: int, budget_ms: int
     ) -> Judgement:
         """Judge one serialised Command, as a batch of one with batch_seq 0."""
+    def key_usage(self) -> list[tuple[str, str, int]]:
+        """(source, key version, commands let in) since the last call; what was told is forgotten."""
     def counters(self) -> dict[str, int]:
         """Commands per verdict name since start, plus `nonces_live`."""
 
@@ -260,6 +262,12 @@ def canonical_json(document: bytes) -> bytes:
 
 def ed25519_public_key(seed: bytes) -> bytes: ...
 def ed25519_sign(seed: bytes, message: bytes) -> bytes: ...
+def ed25519_sign_batch(seed: bytes, messages: list[bytes]) -> list[bytes]:
+    """One signature per message, made without the GIL. Raises ValueError on a seed that is not 32 bytes."""
+
+def ed25519_is_weak(public_key: bytes) -> bool:
+    """Whether no signature under it means anything: small order, not canonical, not a point, not 32 bytes."""
+
 def ed25519_verify(public_key: bytes, message: bytes, signature: bytes) -> bool:
     """Strict: small-order keys and non-canonical points are refused. False, never an exception, on bad lengths."""
 
