@@ -8,6 +8,7 @@ from __future__ import annotations
 from services.registry.ownership import Limits, Ownership
 from services.registry.servicer import RegistryServicer
 from services.registry.settings import RegistrySettings
+from services.registry.trust import Trust
 from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.ports.directory import Directory
@@ -18,7 +19,6 @@ from snavio.transport.gate import Gate
 from snavio.transport.introspection import Introspection
 from snavio.transport.pull import Pull
 from snavio.transport.server import MeshServer
-from snavio.v1.signer_pb2 import CreateKeysetRequest, KeysetStatus
 from snavio.wiring import open_directory
 
 DRAIN_SECONDS = 5.0
@@ -60,7 +60,7 @@ class RegistryApp:
                     acl_per_target=settings.max_acl_per_target,
                 )
             ),
-            create_keyset=self._create_keyset,
+            trust=Trust(self._signer, timeout_s=settings.signer_timeout_s),
         )
         methods = servicer.methods()
         Introspection("registry", clock=clock).register(methods)
@@ -84,15 +84,6 @@ class RegistryApp:
             await self._signer.close()
         if self._directory is not None:
             await self._directory.close()
-
-    async def _create_keyset(self, source: str) -> KeysetStatus:
-        assert self._signer is not None
-        return await self._signer.call(
-            "/snavio.v1.Signer/CreateKeyset",
-            CreateKeysetRequest(source=source),
-            KeysetStatus,
-            timeout_s=self._settings.signer_timeout_s,
-        )
 
 
 def build(mesh: MeshSettings, settings: RegistrySettings, clock: Clock) -> RegistryApp:

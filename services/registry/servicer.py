@@ -6,28 +6,26 @@ and would not say why.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 import structlog
 
 from services.registry.changes import Reader
 from services.registry.ownership import Decision, Ownership
 from services.registry.translation import acl_from_wire, route_from_wire, route_to_wire
-from snavio.domain.directory import Route, Service, Suspension, Target, Tenant
+from services.registry.trust import Trust
+from snavio.domain.directory import Route, Service, Suspension, Target, Tenant, require_source
+from snavio.domain.directory.rules import require_name
 from snavio.ports.directory import Directory
 from snavio.transport.server import Call, Methods
 from snavio.v1 import registry_pb2 as wire
 
 
 class RegistryServicer:
-    """Every method of `snavio.v1.Registry`. `create_keyset` is Signer's, idempotent, given a source."""
+    """Every method of `snavio.v1.Registry`; `trust` is what it asks of Signer."""
 
-    def __init__(
-        self, *, directory: Directory, ownership: Ownership, create_keyset: Callable[[str], Awaitable[object]]
-    ) -> None:
+    def __init__(self, *, directory: Directory, ownership: Ownership, trust: Trust) -> None:
         self._directory = directory
         self._ownership = ownership
-        self._create_keyset = create_keyset
+        self._trust = trust
         self._reader = Reader(directory)
         self._log = structlog.get_logger()
 
@@ -47,16 +45,32 @@ class RegistryServicer:
         methods.unary(at + "Resolve", self.resolve, wire.ResolveRequest)
         return methods
 
-    async def create_tenant(self, request: wire.CreateTenantRequest, call: Call) -> wire.WriteResponse:
+    async def create_tenant(self, request: wire.CreateTenantRequest, call: Call) -> wire.CreateTenantResponse:
         tenant = Tenant(request.tenant.tenant)
-        return await self._write(self._ownership.create_tenant(call.peer.identity, tenant), call)
+        if request.principal:
+            require_name(request.principal, "principal")
+        written = await self._write(self._ownership.create_tenant(call.peer.identity, tenant), call)
+        # After the write: a token must not outlive a tenant that was never made. And only by the write that made
+        # it, or whoever repeats a harmless request would collect tokens.
+        enrolment = await self._trust.enrolment(tenant.tenant, request.principal) if written.changed else None
+        return wire.CreateTenantResponse(
+            version=written.version,
+            changed=written.changed,
+            enrolment_token=enrolment.token if enrolment else "",
+            enrolment_expires_unix_ns=enrolment.expires_unix_ns if enrolment else 0,
+        )
 
     async def register_service(self, request: wire.RegisterServiceRequest, call: Call) -> wire.WriteResponse:
-        service = Service(request.service.tenant, request.service.service)
+        service = Service(request.service.tenant, request.service.service, tuple(request.service.principal))
         decision = self._ownership.register_service(call.peer.identity, service)
         # Asked once before Signer is: a refused registration must not leave a key set behind.
-        await self._directory.read(decision)
-        await self._create_keyset(service.source)
+        _, (_, suspended) = await self._directory.read(
+            lambda view: (decision(view), view.find(Suspension, service.source) is not None)
+        )
+        await self._trust.keyset(service.source)
+        # Before the directory: a principal that is named no more is then without its right even if we fail here,
+        # and the same registration again sets everything straight.
+        await self._trust.principals(service, suspended=suspended)
         return await self._write(decision, call)
 
     async def claim_target(self, request: wire.ClaimTargetRequest, call: Call) -> wire.WriteResponse:
@@ -82,7 +96,13 @@ class RegistryServicer:
     async def set_suspension(self, request: wire.SetSuspensionRequest, call: Call) -> wire.WriteResponse:
         suspension = Suspension(request.suspension.source, request.suspension.reason)
         decision = self._ownership.set_suspension(call.peer.identity, suspension, suspended=request.suspended)
-        return await self._write(decision, call)
+        written = await self._write(decision, call)
+        # After the write, which Shield obeys; an error here is answered, and the same request again repairs it.
+        named = require_source(suspension.source, "suspension.source")
+        _, service = await self._directory.read(lambda view: view.find(Service, *named.key))
+        if service is not None:
+            await self._trust.principals(service, suspended=request.suspended)
+        return written
 
     async def changes(self, request: wire.ChangesRequest, call: Call) -> wire.ChangesResponse:
         return await self._reader.changes(

@@ -75,7 +75,9 @@ def _fill(entry: wire.Change, value: Value) -> None:
         case Tenant():
             entry.tenant.tenant = value.tenant
         case Service():
-            entry.service.CopyFrom(wire.Service(tenant=value.tenant, service=value.service))
+            entry.service.CopyFrom(
+                wire.Service(tenant=value.tenant, service=value.service, principal=value.principals)
+            )
         case Target():
             entry.target.CopyFrom(wire.Target(target=value.target, tenant=value.tenant))
         case Route():

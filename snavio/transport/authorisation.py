@@ -69,6 +69,25 @@ TABLE: Final[Mapping[str, tuple[Rule, ...]]] = MappingProxyType(
         # The two that answer with secrets.
         "/snavio.v1.Signer/KeysetChanges": (mesh("shield"),),
         "/snavio.v1.Signer/TenantConfig": (SERVICE,),
+        "/snavio.v1.Signer/SetMinimumKey": (OPERATOR,),
+        "/snavio.v1.Signer/DescribeKeysets": (OPERATOR,),
+        "/snavio.v1.Signer/ReportKeyUsage": (mesh("shield"),),
+        "/snavio.v1.Signer/ProvisionScope": (mesh("registry"), OPERATOR),
+        "/snavio.v1.Signer/RotateScope": (OPERATOR,),
+        # Registry signs for the platform only; the servicer checks.
+        "/snavio.v1.Signer/Sign": (mesh("relay", "registry"),),
+        "/snavio.v1.Signer/GetPublicKeys": (ANYBODY,),
+        "/snavio.v1.Signer/Events": (OPERATOR,),
+        # Certificates. Registry speaks for the directory; that a principal may act as a service, or is that
+        # service, is the servicer's to check.
+        "/snavio.v1.Signer/CreateEnrolment": (mesh("registry"), OPERATOR),
+        "/snavio.v1.Signer/SetServicePrincipals": (mesh("registry"),),
+        "/snavio.v1.Signer/AssumeService": (PRINCIPAL, SERVICE),
+        "/snavio.v1.Signer/RevokeIdentity": (OPERATOR,),
+        "/snavio.v1.Signer/RestoreIdentity": (OPERATOR,),
+        "/snavio.v1.Signer/ListCertificates": (OPERATOR,),
+        # Served apart from the mesh, to callers without a certificate; the token is the right.
+        "/snavio.v1.Enrolment/Enroll": (ANYBODY,),
         # The directory; principals write what their tenant owns, the servicer checks.
         "/snavio.v1.Registry/CreateTenant": (OPERATOR,),
         "/snavio.v1.Registry/SetSuspension": (OPERATOR,),

@@ -43,12 +43,14 @@ class Tenant(_message.Message):
     def __init__(self, tenant: _Optional[str] = ...) -> None: ...
 
 class Service(_message.Message):
-    __slots__ = ("tenant", "service")
+    __slots__ = ("tenant", "service", "principal")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     SERVICE_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     service: str
-    def __init__(self, tenant: _Optional[str] = ..., service: _Optional[str] = ...) -> None: ...
+    principal: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, tenant: _Optional[str] = ..., service: _Optional[str] = ..., principal: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Target(_message.Message):
     __slots__ = ("target", "tenant")
@@ -119,10 +121,24 @@ class Change(_message.Message):
     def __init__(self, version: _Optional[int] = ..., at_unix_ns: _Optional[int] = ..., actor: _Optional[str] = ..., deleted: _Optional[bool] = ..., tenant: _Optional[_Union[Tenant, _Mapping]] = ..., service: _Optional[_Union[Service, _Mapping]] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., route: _Optional[_Union[Route, _Mapping]] = ..., acl: _Optional[_Union[AclEntry, _Mapping]] = ..., suspension: _Optional[_Union[Suspension, _Mapping]] = ...) -> None: ...
 
 class CreateTenantRequest(_message.Message):
-    __slots__ = ("tenant",)
+    __slots__ = ("tenant", "principal")
     TENANT_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     tenant: Tenant
-    def __init__(self, tenant: _Optional[_Union[Tenant, _Mapping]] = ...) -> None: ...
+    principal: str
+    def __init__(self, tenant: _Optional[_Union[Tenant, _Mapping]] = ..., principal: _Optional[str] = ...) -> None: ...
+
+class CreateTenantResponse(_message.Message):
+    __slots__ = ("version", "changed", "enrolment_token", "enrolment_expires_unix_ns")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    ENROLMENT_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    ENROLMENT_EXPIRES_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    changed: bool
+    enrolment_token: str
+    enrolment_expires_unix_ns: int
+    def __init__(self, version: _Optional[int] = ..., changed: _Optional[bool] = ..., enrolment_token: _Optional[str] = ..., enrolment_expires_unix_ns: _Optional[int] = ...) -> None: ...
 
 class RegisterServiceRequest(_message.Message):
     __slots__ = ("service",)

@@ -19,6 +19,7 @@ from snavio.transport.status import error_of
 from snavio.v1 import (
     batch_pb2,
     command_pb2,
+    enrolment_pb2,
     fast_pb2,
     introspection_pb2,
     mailbox_pb2,
@@ -38,6 +39,7 @@ FILES: tuple[FileDescriptor, ...] = tuple(
     for module in (
         batch_pb2,
         command_pb2,
+        enrolment_pb2,
         fast_pb2,
         introspection_pb2,
         mailbox_pb2,
@@ -94,6 +96,21 @@ EXPECTED = """
     snavio.v1.Signer              RevokeKey             operator
     snavio.v1.Signer              KeysetChanges         mesh/shield
     snavio.v1.Signer              TenantConfig          service
+    snavio.v1.Signer              SetMinimumKey         operator
+    snavio.v1.Signer              DescribeKeysets       operator
+    snavio.v1.Signer              ReportKeyUsage        mesh/shield
+    snavio.v1.Signer              ProvisionScope        mesh/registry operator
+    snavio.v1.Signer              RotateScope           operator
+    snavio.v1.Signer              Sign                  mesh/relay mesh/registry
+    snavio.v1.Signer              GetPublicKeys         anybody
+    snavio.v1.Signer              Events                operator
+    snavio.v1.Signer              CreateEnrolment       mesh/registry operator
+    snavio.v1.Signer              SetServicePrincipals  mesh/registry
+    snavio.v1.Signer              AssumeService         principal service
+    snavio.v1.Signer              RevokeIdentity        operator
+    snavio.v1.Signer              RestoreIdentity       operator
+    snavio.v1.Signer              ListCertificates      operator
+    snavio.v1.Enrolment           Enroll                anybody
     snavio.v1.Registry            CreateTenant          operator
     snavio.v1.Registry            RegisterService       operator principal
     snavio.v1.Registry            ClaimTarget           operator principal
