@@ -1,15 +1,16 @@
-"""Where Signer keeps what nobody else may hold: the CA, HMAC key sets, the certificate denylist.
+"""Where Signer keeps what nobody else may hold: the CA, HMAC key sets, Ed25519 scopes, the denylist.
 
 Every write is one atomic, durable step with a version of its own; versions rise by one and are never reused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from snavio.domain.keyset import Keyset
+from snavio.domain.signing_scope import Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,10 @@ class KeyStore(Protocol):
         """
         ...
 
+    async def keysets(self, *, after: str = "", limit: int) -> tuple[Keyset, ...]:
+        """Key sets of sources named after `after`, by name, at most `limit`."""
+        ...
+
     async def keysets_since(self, version: int, *, limit: int) -> KeysetPage:
         """Key sets written after `version`. A reader ahead of the store proves that the store went back in
         time (a restored backup): the store then takes a new epoch and answers from the start."""
@@ -83,6 +88,29 @@ class KeyStore(Protocol):
 
     async def revocations_since(self, version: int, *, now_ns: int, limit: int) -> RevocationPage:
         """The denylist after `version`; all of it for a reader who is ahead of the store."""
+        ...
+
+    async def polls(self) -> dict[str, int]:
+        """When each source last asked for its keys, as last recorded."""
+        ...
+
+    async def record_polls(self, polls: Mapping[str, int]) -> None:
+        """Move the recorded times forward, never back, in one write; sources without a key set are left out."""
+        ...
+
+    async def claim_turn(self, name: str, *, now_ns: int, until_ns: int) -> bool:
+        """Whether the turn called `name` is the caller's alone until `until_ns`; atomic over all processes.
+
+        A claim from the future is void: after a clock was set back, the work waits for nobody.
+        """
+        ...
+
+    async def scope(self, name: str) -> Scope | None:
+        """The Ed25519 keys of a scope."""
+        ...
+
+    async def update_scope(self, name: str, decide: Callable[[Scope | None], Scope]) -> Scope:
+        """As `update_keyset`, for a scope."""
         ...
 
     async def renew_epoch(self) -> int:

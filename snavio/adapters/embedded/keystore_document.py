@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from snavio.domain.keyset import Keyset, KeyVersion
+from snavio.domain.signing_scope import Scope, ScopeKey
 from snavio.errors import SnavioError, StateError
 from snavio.ports.keystore import Authority, Revocation
 
@@ -25,6 +26,10 @@ class Contents:
     authority: Authority | None = None
     keysets: dict[str, tuple[int, Keyset]] = field(default_factory=dict, repr=False)
     revocations: dict[str, tuple[int, Revocation]] = field(default_factory=dict, repr=False)
+    scopes: dict[str, Scope] = field(default_factory=dict, repr=False)
+    polls: dict[str, int] = field(default_factory=dict, repr=False)
+    turns: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Who is at work: name → when it was claimed, and until when."""
 
 
 def encode(contents: Contents) -> bytes:
@@ -37,7 +42,12 @@ def encode(contents: Contents) -> bytes:
             "authority": authority
             and {"certificate": authority.certificate_pem, "private_key": authority.private_key_pem},
             "keysets": [
-                {"at": at, "source": keyset.source, "versions": [_encode_key(key) for key in keyset.versions]}
+                {
+                    "at": at,
+                    "source": keyset.source,
+                    "minimum": keyset.minimum,
+                    "versions": [_encode_key(key) for key in keyset.versions],
+                }
                 for at, keyset in contents.keysets.values()
             ],
             "revocations": [
@@ -51,6 +61,12 @@ def encode(contents: Contents) -> bytes:
                 }
                 for at, revocation in contents.revocations.values()
             ],
+            "scopes": {
+                name: [_encode_scope_key(key) for key in scope.keys]
+                for name, scope in contents.scopes.items()
+            },
+            "polls": contents.polls,
+            "turns": contents.turns,
         },
         option=orjson.OPT_SORT_KEYS,
     )
@@ -68,13 +84,24 @@ def decode(document: bytes, *, name: str) -> Contents:
             keysets={
                 entry["source"]: (
                     entry["at"],
-                    Keyset(entry["source"], tuple(_decode_key(key) for key in entry["versions"])),
+                    Keyset(
+                        entry["source"],
+                        tuple(_decode_key(key) for key in entry["versions"]),
+                        entry.get("minimum", 0),
+                    ),
                 )
                 for entry in parsed["keysets"]
             },
             revocations={
                 entry["serial"]: (entry.pop("at"), Revocation(**entry)) for entry in parsed["revocations"]
             },
+            # Format 1 knew none of these.
+            scopes={
+                name: Scope(name, tuple(_decode_scope_key(key) for key in keys))
+                for name, keys in parsed.get("scopes", {}).items()
+            },
+            polls=parsed.get("polls", {}),
+            turns={name: (claimed, until) for name, (claimed, until) in parsed.get("turns", {}).items()},
         )
     # `from None`: the parser's own message quotes the document, and the document is secrets.
     except (KeyError, TypeError, ValueError, SnavioError):
@@ -94,3 +121,19 @@ def _encode_key(key: KeyVersion) -> dict[str, Any]:
 
 def _decode_key(entry: dict[str, Any]) -> KeyVersion:
     return KeyVersion(**{**entry, "secret": b64decode(entry["secret"], validate=True)})
+
+
+def _encode_scope_key(key: ScopeKey) -> dict[str, Any]:
+    return {
+        "key_id": key.key_id,
+        "public_key": b64encode(key.public_key).decode(),
+        "seed": b64encode(key.seed).decode(),
+        "valid_from_ns": key.valid_from_ns,
+        "signs_from_ns": key.signs_from_ns,
+        "valid_until_ns": key.valid_until_ns,
+    }
+
+
+def _decode_scope_key(entry: dict[str, Any]) -> ScopeKey:
+    raw = {name: b64decode(entry[name], validate=True) for name in ("public_key", "seed")}
+    return ScopeKey(**{**entry, **raw})

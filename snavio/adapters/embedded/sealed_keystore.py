@@ -6,8 +6,9 @@ never acknowledges a write before file and folder are on disk.
 
 from __future__ import annotations
 
+import heapq
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Self, TypeVar
@@ -17,15 +18,17 @@ from snavio.adapters.embedded.keystore_document import Contents, decode, encode
 from snavio.adapters.embedded.sealing import SealingKey
 from snavio.adapters.embedded.sqlite import StoreLock
 from snavio.domain.keyset import Keyset
+from snavio.domain.signing_scope import Scope
 from snavio.errors import Conflict, Saturated, StateError, Unavailable
 from snavio.ports.keystore import Authority, KeysetPage, Revocation, RevocationPage
 from snavio.worker import Worker
 
 MAGIC = b"SNAVIOKS"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 # Every write costs the whole file, about 5 MB at this size. More sources want another adapter.
 MAX_KEYSETS = 20_000
 MAX_REVOCATIONS = 50_000
+MAX_SCOPES = 20_000
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -103,6 +106,13 @@ class SealedKeyStore:
 
         return await self._write(change)
 
+    async def keysets(self, *, after: str = "", limit: int) -> tuple[Keyset, ...]:
+        def page(contents: Contents) -> tuple[Keyset, ...]:
+            names = heapq.nsmallest(limit, (name for name in contents.keysets if name > after))
+            return tuple(contents.keysets[name][1] for name in names)
+
+        return await self._read(page)
+
     async def keysets_since(self, version: int, *, limit: int) -> KeysetPage:
         if version > await self._read(lambda contents: contents.version):
             await self.renew_epoch()
@@ -149,6 +159,50 @@ class SealedKeyStore:
             )
 
         return await self._read(page)
+
+    async def polls(self) -> dict[str, int]:
+        return await self._read(lambda contents: dict(contents.polls))
+
+    async def record_polls(self, polls: Mapping[str, int]) -> None:
+        def change(contents: Contents) -> tuple[Contents, None]:
+            newer = {
+                source: at
+                for source, at in polls.items()
+                if source in contents.keysets and at > contents.polls.get(source, 0)
+            }
+            if not newer:
+                return contents, None
+            return replace(contents, version=contents.version + 1, polls={**contents.polls, **newer}), None
+
+        await self._write(change)
+
+    async def claim_turn(self, name: str, *, now_ns: int, until_ns: int) -> bool:
+        def change(contents: Contents) -> tuple[Contents, bool]:
+            claimed, until = contents.turns.get(name, (0, 0))
+            if claimed <= now_ns < until:
+                return contents, False
+            turns = {**contents.turns, name: (now_ns, until_ns)}
+            return replace(contents, version=contents.version + 1, turns=turns), True
+
+        return await self._write(change)
+
+    async def scope(self, name: str) -> Scope | None:
+        return await self._read(lambda contents: contents.scopes.get(name))
+
+    async def update_scope(self, name: str, decide: Callable[[Scope | None], Scope]) -> Scope:
+        def change(contents: Contents) -> tuple[Contents, Scope]:
+            before = contents.scopes.get(name)
+            after = decide(before)
+            if after == before:
+                return contents, after
+            if before is None and len(contents.scopes) >= MAX_SCOPES:
+                raise Saturated(
+                    f"The key store holds {MAX_SCOPES} scopes and is full.", retry_after_ms=60_000
+                )
+            scopes = {**contents.scopes, name: after}
+            return replace(contents, version=contents.version + 1, scopes=scopes), after
+
+        return await self._write(change)
 
     async def renew_epoch(self) -> int:
         def change(contents: Contents) -> tuple[Contents, int]:
