@@ -1,14 +1,17 @@
-"""Where Signer keeps what nobody else may hold: the CA, HMAC key sets, Ed25519 scopes, the denylist.
+"""Where Signer keeps what nobody else may hold: the CA, HMAC key sets, Ed25519 scopes, the denylist,
+enrolment tokens, and who may act as which service.
 
 Every write is one atomic, durable step with a version of its own; versions rise by one and are never reused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from snavio.domain.delegation import Delegation
+from snavio.domain.enrolment import Enrolments
 from snavio.domain.keyset import Keyset
 from snavio.domain.signing_scope import Scope
 
@@ -86,6 +89,10 @@ class KeyStore(Protocol):
         """Add to the denylist, drop what may be forgotten; idempotent per serial. Returns its version."""
         ...
 
+    async def revoke_all(self, revocations: Sequence[Revocation], *, now_ns: int) -> int:
+        """The same for several, in one write; returns the version that has all of them."""
+        ...
+
     async def revocations_since(self, version: int, *, now_ns: int, limit: int) -> RevocationPage:
         """The denylist after `version`; all of it for a reader who is ahead of the store."""
         ...
@@ -111,6 +118,22 @@ class KeyStore(Protocol):
 
     async def update_scope(self, name: str, decide: Callable[[Scope | None], Scope]) -> Scope:
         """As `update_keyset`, for a scope."""
+        ...
+
+    async def enrolments(self) -> Enrolments:
+        """Tokens that were not used."""
+        ...
+
+    async def update_enrolments(self, decide: Callable[[Enrolments], Enrolments]) -> Enrolments:
+        """Replace them by what `decide` makes of them, as `update_keyset` does."""
+        ...
+
+    async def delegation(self, source: str) -> Delegation | None:
+        """Who may act as a service."""
+        ...
+
+    async def put_delegation(self, source: str, delegation: Delegation | None) -> Delegation | None:
+        """Replace that, or forget it; returns what was there. Saturated when the store is full."""
         ...
 
     async def renew_epoch(self) -> int:

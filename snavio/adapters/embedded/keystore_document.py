@@ -6,11 +6,13 @@ Pure. Its bytes hold every secret of the installation: they are for sealing and 
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import orjson
 
+from snavio.domain.delegation import Delegation
+from snavio.domain.enrolment import Enrolment, Enrolments
 from snavio.domain.keyset import Keyset, KeyVersion
 from snavio.domain.signing_scope import Scope, ScopeKey
 from snavio.errors import SnavioError, StateError
@@ -30,6 +32,8 @@ class Contents:
     polls: dict[str, int] = field(default_factory=dict, repr=False)
     turns: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Who is at work: name → when it was claimed, and until when."""
+    enrolments: Enrolments = Enrolments()
+    delegations: dict[str, Delegation] = field(default_factory=dict, repr=False)
 
 
 def encode(contents: Contents) -> bytes:
@@ -67,6 +71,14 @@ def encode(contents: Contents) -> bytes:
             },
             "polls": contents.polls,
             "turns": contents.turns,
+            "enrolments": {
+                "latest_ns": contents.enrolments.latest_ns,
+                "open": [
+                    {**asdict(enrolment), "digest": enrolment.digest.hex()}
+                    for enrolment in contents.enrolments.open
+                ],
+            },
+            "delegations": [asdict(delegation) for delegation in contents.delegations.values()],
         },
         option=orjson.OPT_SORT_KEYS,
     )
@@ -102,6 +114,11 @@ def decode(document: bytes, *, name: str) -> Contents:
             },
             polls=parsed.get("polls", {}),
             turns={name: (claimed, until) for name, (claimed, until) in parsed.get("turns", {}).items()},
+            enrolments=_decode_enrolments(parsed.get("enrolments", {"latest_ns": 0, "open": []})),
+            delegations={
+                entry["source"]: Delegation(**{**entry, "principals": tuple(entry["principals"])})
+                for entry in parsed.get("delegations", ())
+            },
         )
     # `from None`: the parser's own message quotes the document, and the document is secrets.
     except (KeyError, TypeError, ValueError, SnavioError):
@@ -117,6 +134,13 @@ def _encode_key(key: KeyVersion) -> dict[str, Any]:
         "not_after_ns": key.not_after_ns,
         "revoked": key.revoked,
     }
+
+
+def _decode_enrolments(entry: dict[str, Any]) -> Enrolments:
+    return Enrolments(
+        entry["latest_ns"],
+        tuple(Enrolment(**{**each, "digest": bytes.fromhex(each["digest"])}) for each in entry["open"]),
+    )
 
 
 def _decode_key(entry: dict[str, Any]) -> KeyVersion:

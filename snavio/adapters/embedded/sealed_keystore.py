@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Self, TypeVar
@@ -17,6 +17,8 @@ from snavio.adapters.embedded.files import replace_private_file
 from snavio.adapters.embedded.keystore_document import Contents, decode, encode
 from snavio.adapters.embedded.sealing import SealingKey
 from snavio.adapters.embedded.sqlite import StoreLock
+from snavio.domain.delegation import Delegation
+from snavio.domain.enrolment import Enrolments
 from snavio.domain.keyset import Keyset
 from snavio.domain.signing_scope import Scope
 from snavio.errors import Conflict, Saturated, StateError, Unavailable
@@ -132,19 +134,25 @@ class SealedKeyStore:
         return await self._read(page)
 
     async def revoke(self, revocation: Revocation, *, now_ns: int) -> int:
+        return await self.revoke_all([revocation], now_ns=now_ns)
+
+    async def revoke_all(self, revocations: Sequence[Revocation], *, now_ns: int) -> int:
         def change(contents: Contents) -> tuple[Contents, int]:
-            known = contents.revocations.get(revocation.serial)
-            if known is not None:
-                return contents, known[0]
+            fresh = {entry.serial: entry for entry in revocations if entry.serial not in contents.revocations}
+            if not fresh:
+                return contents, max((contents.revocations[e.serial][0] for e in revocations), default=0)
             kept = {
                 serial: entry
                 for serial, entry in contents.revocations.items()
                 if entry[1].forget_at_ns > now_ns
             }
-            if len(kept) >= MAX_REVOCATIONS:
+            if len(kept) + len(fresh) > MAX_REVOCATIONS:
                 raise Saturated("The certificate denylist is full.", retry_after_ms=60_000)
-            version = contents.version + 1
-            kept[revocation.serial] = (version, revocation)
+            # A version each: a page of the denylist ends at a version, and must not end inside of one.
+            version = contents.version
+            for revocation in fresh.values():
+                version += 1
+                kept[revocation.serial] = (version, revocation)
             return replace(contents, version=version, revocations=kept), version
 
         return await self._write(change)
@@ -201,6 +209,37 @@ class SealedKeyStore:
                 )
             scopes = {**contents.scopes, name: after}
             return replace(contents, version=contents.version + 1, scopes=scopes), after
+
+        return await self._write(change)
+
+    async def enrolments(self) -> Enrolments:
+        return await self._read(lambda contents: contents.enrolments)
+
+    async def update_enrolments(self, decide: Callable[[Enrolments], Enrolments]) -> Enrolments:
+        def change(contents: Contents) -> tuple[Contents, Enrolments]:
+            after = decide(contents.enrolments)
+            if after == contents.enrolments:
+                return contents, after
+            return replace(contents, version=contents.version + 1, enrolments=after), after
+
+        return await self._write(change)
+
+    async def delegation(self, source: str) -> Delegation | None:
+        return await self._read(lambda contents: contents.delegations.get(source))
+
+    async def put_delegation(self, source: str, delegation: Delegation | None) -> Delegation | None:
+        def change(contents: Contents) -> tuple[Contents, Delegation | None]:
+            before = contents.delegations.get(source)
+            if delegation == before:
+                return contents, before
+            if before is None and len(contents.delegations) >= MAX_KEYSETS:
+                raise Saturated(
+                    f"The key store holds {MAX_KEYSETS} services and is full.", retry_after_ms=60_000
+                )
+            kept = {name: entry for name, entry in contents.delegations.items() if name != source}
+            if delegation is not None:
+                kept[source] = delegation
+            return replace(contents, version=contents.version + 1, delegations=kept), before
 
         return await self._write(change)
 
