@@ -21,6 +21,7 @@ try:
         Plan,
         Reply,
         Sending,
+        SnapshotTables,
         batch_header,
         blake3_digest,
         blake3_hex,
@@ -36,8 +37,10 @@ try:
         parse_timestamp,
         read_verdicts,
         sign_batch,
-    sign_command,
+        sign_command,
         slice_runs,
+        snapshot_header,
+        snapshot_suspensions,
         uuid7,
     )
 except ImportError as error:
@@ -55,6 +58,7 @@ __all__ = [
     "Plan",
     "Reply",
     "Sending",
+    "SnapshotTables",
     "batch_header",
     "blake3_digest",
     "blake3_hex",
@@ -72,6 +76,8 @@ __all__ = [
     "sign_batch",
     "sign_command",
     "slice_runs",
+    "snapshot_header",
+    "snapshot_suspensions",
     "uuid7",
 ]
 
