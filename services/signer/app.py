@@ -5,22 +5,34 @@ Never starts without a CA: making one is `init`'s, once, and not a side effect o
 
 from __future__ import annotations
 
+import contextlib
+
 from services.signer.certificates import MAX_PAGE, Certificates
+from services.signer.keyset_servicer import KeysetServicer
 from services.signer.keysets import Keysets
+from services.signer.polls import Polls
+from services.signer.scheduler import RotationScheduler
 from services.signer.servicer import SignerServicer
 from services.signer.settings import SignerSettings
+from services.signer.signature_servicer import SignatureServicer
+from services.signer.signatures import Signatures
+from services.signer.usage import Usage
+from services.signer.vigil import Vigil
 from snavio.clock import Clock
 from snavio.config import MeshSettings
-from snavio.errors import StateError
+from snavio.errors import SnavioError, StateError
 from snavio.pki import CertificateAuthority
 from snavio.ports.keystore import KeyStore
+from snavio.telemetry.events import EventJournal
 from snavio.transport.credentials import CertificateFiles
 from snavio.transport.gate import Gate
 from snavio.transport.introspection import Introspection
-from snavio.transport.server import MeshServer
+from snavio.transport.pull import Pull
+from snavio.transport.server import MeshServer, Methods
 from snavio.wiring import open_key_store
 
 DRAIN_SECONDS = 5.0
+UPKEEP_SECONDS = 20.0
 
 
 class SignerApp:
@@ -32,6 +44,8 @@ class SignerApp:
         self._clock = clock
         self._store: KeyStore | None = None
         self._server: MeshServer | None = None
+        self._polls: Polls | None = None
+        self._upkeep: Pull | None = None
 
     async def start(self) -> int:
         """Open the store and serve; returns the port."""
@@ -52,20 +66,10 @@ class SignerApp:
         )
         gate = Gate(clock=clock)
         await _fill(gate, certificates)
-        servicer = SignerServicer(
-            keysets=Keysets(
-                store=store,
-                clock=clock,
-                delay_ns=round(settings.distribution_delay_s * 1e9),
-                overlap_ns=round(settings.overlap_s * 1e9),
-            ),
-            certificates=certificates,
-            gate=gate,
-            clock=clock,
-            poll_after_s=settings.poll_after_s,
-        )
-        methods = servicer.methods()
-        Introspection("signer", clock=clock).register(methods)
+        methods = SignerServicer(certificates=certificates, gate=gate).methods()
+        introspection = Introspection("signer", clock=clock)
+        introspection.register(methods)
+        await self._compose_keys(store, methods, introspection)
         self._server = MeshServer(
             listen=settings.listen or mesh.signer,
             files=CertificateFiles.in_folder(mesh.certificates("signer")),
@@ -76,10 +80,54 @@ class SignerApp:
         )
         return await self._server.start()
 
+    async def _compose_keys(self, store: KeyStore, methods: Methods, introspection: Introspection) -> None:
+        mesh, settings, clock = self._mesh, self._settings, self._clock
+        delay_ns, overlap_ns = round(settings.distribution_delay_s * 1e9), round(settings.overlap_s * 1e9)
+        cadence_ns = round(settings.rotate_every_s * 1e9)
+        events = EventJournal(epoch=clock.unix_ns())
+        polls = self._polls = Polls(store=store, clock=clock)
+        await polls.load()
+        keysets = Keysets(store=store, polls=polls, clock=clock, delay_ns=delay_ns, overlap_ns=overlap_ns)
+        scheduler = RotationScheduler(keysets=keysets, store=store, clock=clock, cadence_ns=cadence_ns)
+        usage = Usage(clock=clock)
+        KeysetServicer(
+            keysets=keysets,
+            polls=polls,
+            usage=usage,
+            vigil=Vigil(store=store, usage=usage, polls=polls, events=events, clock=clock),
+            events=events,
+            clock=clock,
+            poll_after_s=settings.poll_after_s,
+            cadence_ns=cadence_ns,
+        ).register(methods)
+        signatures = Signatures(
+            store=store,
+            clock=clock,
+            events=events,
+            trust_domain=mesh.trust_domain,
+            delay_ns=delay_ns,
+            overlap_ns=overlap_ns,
+        )
+        SignatureServicer(signatures=signatures, clock=clock).register(methods)
+        introspection.counts(events.counters, prefix="event.")
+
+        async def upkeep() -> None:
+            await polls.write()
+            await scheduler.turn()
+
+        self._upkeep = Pull("upkeep of keys", upkeep, clock=clock, interval_s=UPKEEP_SECONDS)
+        await self._upkeep.start(within_s=settings.start_within_s)
+
     async def drain(self) -> None:
         """Finish calls under way, then release the store."""
         if self._server is not None:
             await self._server.drain(DRAIN_SECONDS)
+        if self._upkeep is not None:
+            await self._upkeep.stop()
+        if self._polls is not None:
+            # What cannot be written now only makes sources look as if they had polled a little earlier.
+            with contextlib.suppress(SnavioError):
+                await self._polls.write(now=True)
         if self._store is not None:
             await self._store.close()
 

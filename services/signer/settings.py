@@ -38,8 +38,20 @@ class SignerSettings(Section):
         le=90 * _DAY,
         description="How long the previous key is accepted after a rotation.",
     )
+    rotate_every_s: float = Field(
+        default=30.0 * _DAY,
+        ge=3600,
+        le=400 * _DAY,
+        description="How long after a key became primary the next is made; up to a tenth sooner, to spread them.",
+    )
     poll_after_s: int = Field(
-        default=3600, ge=1, le=_DAY, description="Pause after which producers ask for their keys again."
+        default=12 * 3600, ge=1, le=_DAY, description="Pause after which producers ask for their keys again."
+    )
+    start_within_s: float = Field(
+        default=30.0,
+        gt=0,
+        le=600,
+        description="How long Signer waits for its key store at start before it gives up.",
     )
     mesh_ttl_s: int = Field(
         default=30 * _DAY, ge=60, le=MAX_LIFETIME_S, description="Life of a mesh service's certificate."

@@ -6,7 +6,7 @@ Every write is one atomic, durable step with a version of its own; versions rise
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -74,6 +74,10 @@ class KeyStore(Protocol):
 
         What `decide` raises comes out, and nothing is written. Saturated when the store is full.
         """
+        ...
+
+    async def keysets_of(self, sources: Collection[str]) -> dict[str, Keyset]:
+        """The key sets of those sources that have one."""
         ...
 
     async def keysets(self, *, after: str = "", limit: int) -> tuple[Keyset, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Self, TypeVar
@@ -107,6 +107,12 @@ class SealedKeyStore:
             ), after
 
         return await self._write(change)
+
+    async def keysets_of(self, sources: Collection[str]) -> dict[str, Keyset]:
+        def pick(contents: Contents) -> dict[str, Keyset]:
+            return {source: contents.keysets[source][1] for source in sources if source in contents.keysets}
+
+        return await self._read(pick)
 
     async def keysets(self, *, after: str = "", limit: int) -> tuple[Keyset, ...]:
         def page(contents: Contents) -> tuple[Keyset, ...]:
