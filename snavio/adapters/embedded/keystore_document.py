@@ -32,7 +32,7 @@ class Contents:
     polls: dict[str, int] = field(default_factory=dict, repr=False)
     turns: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Who is at work: name → when it was claimed, and until when."""
-    enrolments: Enrolments = Enrolments()
+    enrolments: Enrolments = field(default_factory=Enrolments)
     delegations: dict[str, Delegation] = field(default_factory=dict, repr=False)
 
 
