@@ -5,6 +5,7 @@ Never serves on data older than its stale limit: a key that was revoked meanwhil
 
 from __future__ import annotations
 
+from services.shield.key_usage import KeyUsage
 from snavio.clock import Clock
 from snavio.errors import Unavailable
 from snavio.native import Admission
@@ -40,17 +41,22 @@ class Standing:
         self._directory_epoch = 0
         self._suspended: set[str] = set()
         self._keys = Pull("keysets", self._pull_keys, clock=clock, interval_s=interval_s)
+        self._usage = KeyUsage(admission=admission, signer=signer)
+        # A pull of its own: a report that hangs must not hold up the news of a revocation.
+        self._reports = Pull("key usage", self._usage.report, clock=clock, interval_s=interval_s)
         self._suspensions = Pull("suspensions", self._pull_suspensions, clock=clock, interval_s=interval_s)
 
     async def start(self, *, within_s: float) -> None:
         """Read both once, then keep reading."""
         await self._keys.start(within_s=within_s)
         await self._suspensions.start(within_s=within_s)
+        await self._reports.start(within_s=within_s)
 
     async def stop(self) -> None:
         """End both pulls."""
         await self._keys.stop()
         await self._suspensions.stop()
+        await self._reports.stop()
 
     def require_fresh(self) -> None:
         """Unavailable when either authority has been away for too long."""
@@ -64,6 +70,7 @@ class Standing:
         self._keys.nudge()
 
     async def _pull_keys(self) -> None:
+        self._usage.collect()
         more = True
         while more:
             answer = await self._signer.call(

@@ -10,6 +10,7 @@ from snavio.cli.bench import bench
 from snavio.cli.demo import demo
 from snavio.cli.doctor import doctor
 from snavio.cli.exits import MEANINGS
+from snavio.cli.keys import keys
 from snavio.cli.recv import recv
 from snavio.cli.send import send
 from snavio.cli.serve import serve, version
@@ -38,6 +39,7 @@ app.command(rich_help_panel=RUN)(demo)
 app.command(rich_help_panel=RUN)(serve)
 app.command(rich_help_panel=USE)(send)
 app.command(rich_help_panel=USE)(recv)
+app.add_typer(keys, name="keys", rich_help_panel=USE)
 app.command(rich_help_panel=LOOK)(status)
 app.command(rich_help_panel=LOOK)(bench)
 app.command(rich_help_panel=LOOK)(doctor)
