@@ -32,6 +32,7 @@ from snavio.ports.certificates import CertificateLedger, IssuedCertificate
 from snavio.ports.keystore import KeyStore, Revocation, RevocationPage
 from snavio.transport.gate import Gate
 from snavio.transport.peer import Peer
+from snavio.transport.renewal import Certified, Certify
 
 MAX_REASON_LENGTH = 256
 MAX_PAGE = 20_000
@@ -154,6 +155,20 @@ class Certificates:
             not_after_ns=issued.not_after_ns,
         )
         return issued
+
+    def renew_own(self, service: str) -> Certify:
+        """How Signer renews its own certificate, without asking itself over the network."""
+        identity = Identity(self._trust_domain, Kind.MESH, service)
+
+        async def certify(csr_pem: bytes) -> Certified:
+            issued = await self.certify(
+                Application(
+                    public_key_of_csr(csr_pem), identity, self._ttl_s(Kind.MESH), actor=identity.spiffe_id
+                )
+            )
+            return Certified(issued.certificate_pem.encode(), issued.ca_pem.encode())
+
+        return certify
 
     async def require_not_barred(self, identity: Identity, *others: str) -> None:
         """NotAllowed when the identity, or anybody on the way to it, may have no certificate."""

@@ -125,7 +125,7 @@ async def control_plane(
     mesh = MeshSettings.model_validate(
         {"state_dir": state_dir, "signer": "127.0.0.1:0", "registry": "127.0.0.1:0", "pull_interval_ms": 50}
     )
-    settings = signer_settings or SignerSettings()
+    settings = (signer_settings or SignerSettings()).model_copy(update={"enrol_listen": "127.0.0.1:0"})
     await prepare(mesh, settings, clock=clock)
     control = Control(mesh, clock, settings, registry_settings or RegistrySettings())
     try:
