@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 
 from snavio.domain.directory import Change, Draft, View
 from snavio.ports.changelog import Changelog
+from snavio.ports.survey import Survey
 
 T = TypeVar("T")
 Decision = Callable[[View], Draft | Sequence[Draft]]
@@ -57,6 +58,13 @@ class Directory(Changelog, Protocol):
 
         Another epoch answers from the start. So does a reader who is ahead of the log: that proves a log that
         went back in time (a restored backup), and the directory takes a new epoch first.
+        """
+        ...
+
+    async def survey(self, take: Callable[[Survey], T]) -> T:
+        """What `take` makes of the directory at one moment, on a thread of its own: reads and writes go on.
+
+        One at a time. What `take` raises comes out.
         """
         ...
 

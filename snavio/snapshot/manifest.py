@@ -20,9 +20,7 @@ FORMAT: Final = 1
 MAX_MANIFEST_BYTES: Final = 64 << 10
 MAX_PARTS: Final = 16
 SNAPSHOT, ACL, HMAC = "snapshot", "acl", "hmac"
-PLACES: Final[Mapping[str, str]] = {
-    kind: f"registry/{kind}/latest.json" for kind in (SNAPSHOT, ACL, HMAC)
-}
+PLACES: Final[Mapping[str, str]] = {kind: f"registry/{kind}/latest.json" for kind in (SNAPSHOT, ACL, HMAC)}
 """Where each manifest lies."""
 
 # What readers of this version do with the ages of what they load; told so that operators can compare.

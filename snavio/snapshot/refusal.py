@@ -39,7 +39,7 @@ class Refusal(StrEnum):
     """Verified, and still not what this program can read."""
 
 
-class SnapshotRefused(Exception):  # noqa: N818 a value that is raised within this package only
+class SnapshotRefused(Exception):
     """Carries the reason out of the steps of a verification."""
 
     def __init__(self, refusal: Refusal, detail: str = "") -> None:

@@ -93,6 +93,13 @@ def value_of(row: RecordRow) -> Value:
     return decode(kind, value)
 
 
+def record_line(value: Value, version: int) -> bytes:
+    """A record as a survey tells it."""
+    blob = encode(value)
+    checksum = _checksum(value.kind, key_text(value.key), version, blob)
+    return b"%s %d %s" % (checksum.hex().encode(), version, blob)
+
+
 def encode(value: Value) -> bytes:
     """The value's fields."""
     return orjson.dumps(asdict(value), option=orjson.OPT_SORT_KEYS)

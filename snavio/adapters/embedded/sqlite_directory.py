@@ -14,10 +14,12 @@ from snavio.adapters.embedded import directory_queries as queries
 from snavio.adapters.embedded.directory_migration import MIGRATIONS
 from snavio.adapters.embedded.directory_rows import SCHEMA, SCHEMA_VERSION, append
 from snavio.adapters.embedded.sqlite import StoreLock, open_store, store_errors
+from snavio.adapters.embedded.sqlite_survey import SURVEY_SECONDS, survey
 from snavio.clock import Clock
 from snavio.domain.directory import Change, Draft, Value, View
 from snavio.ports.changelog import Dump
 from snavio.ports.directory import ChangePage, Decision, Written
+from snavio.ports.survey import Survey
 from snavio.worker import Worker
 
 APPLICATION_ID = 0x534E4456  # "SNDV"
@@ -33,6 +35,7 @@ class SqliteDirectory:
         self._path = path
         self._lock = lock
         self._worker = worker
+        self._surveyor = Worker("survey", max_waiting=1, timeout_s=SURVEY_SECONDS)
         self._clock = clock
         self._view = queries.SqliteView(connection)
         # What the file says, for readers who have it all: nobody else writes it while we hold the lock.
@@ -71,6 +74,7 @@ class SqliteDirectory:
             self._connection.close()
             self._lock.release()
 
+        await self._surveyor.close(lambda: None)
         await self._worker.close(end)
 
     async def write(self, decide: Decision, *, actor: str, reason: str = "") -> Written:
@@ -84,6 +88,9 @@ class SqliteDirectory:
         if (epoch, since) == self._standing:
             return ChangePage(epoch, since, (), more=False)
         return await self._transaction("DEFERRED", lambda: self._changes(since, epoch=epoch, limit=limit))
+
+    async def survey(self, take: Callable[[Survey], T]) -> T:
+        return await self._surveyor.run(lambda: survey(self._path, take))
 
     async def renew_epoch(self) -> int:
         return await self._transaction("IMMEDIATE", self._renew_epoch)

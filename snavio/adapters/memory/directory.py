@@ -5,15 +5,19 @@ Never for a deployment: it forgets every change at the end of the process.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeVar, cast
 
+from snavio.adapters.embedded.directory_rows import record_line
 from snavio.clock import Clock
 from snavio.domain.directory import Change, Draft, V, Value, View, is_over
 from snavio.errors import NotFound
 from snavio.ports.changelog import Dump
 from snavio.ports.directory import ChangePage, Decision, Written
+from snavio.ports.survey import Survey
 
 T = TypeVar("T")
 
@@ -88,6 +92,11 @@ class MemoryDirectory:
         more = start + len(page) < len(self._log)
         return ChangePage(self._epoch, page[-1].version if more else len(self._log), page, more)
 
+    async def survey(self, take: Callable[[Survey], T]) -> T:
+        # Copied first: the thread must not see what is written meanwhile.
+        moment = _MemorySurvey(len(self._log), self._epoch, tuple(self._state.values()))
+        return await asyncio.to_thread(take, moment)
+
     async def renew_epoch(self) -> int:
         self._epoch = secrets.randbits(63) | 1
         return self._epoch
@@ -120,6 +129,19 @@ class MemoryDirectory:
         rest = [change for change in _standing(self._log[:version]) if _place(change) > after]
         end = _place(rest[limit - 1]) if len(rest) > limit else ""
         return Dump(self._epoch, version, tuple(rest[:limit]), end)
+
+
+@dataclass(frozen=True, slots=True)
+class _MemorySurvey:
+    """A `Survey` of what was copied."""
+
+    version: int
+    epoch: int
+    state: tuple[Change, ...]
+
+    def records(self, kind: type[Value]) -> Iterator[bytes]:
+        found = [change for change in self.state if type(change.value) is kind]
+        yield b"\n".join(record_line(c.value, c.version) for c in sorted(found, key=_place))
 
 
 def _place(change: Change) -> str:
