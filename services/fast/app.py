@@ -16,6 +16,7 @@ from snavio.transport.denylist import denylist_pull
 from snavio.transport.gate import Gate
 from snavio.transport.introspection import Introspection
 from snavio.transport.link import BatchLink
+from snavio.transport.renewal import mesh_renewal
 from snavio.transport.server import MeshServer
 from snavio.transport.stream import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS
 from snavio.wiring import mailbox_queue
@@ -75,6 +76,8 @@ class FastApp:
         introspection = Introspection("fast", instance=settings.instance, clock=clock)
         introspection.native(dispatch.counters, gauges=frozenset({"routes", "acls"}), prefix="dispatch.")
         introspection.counts(journal.counters, prefix="journal.")
+        self._renewal = mesh_renewal(mesh.certificates("fast"), self._channels["signer"], clock=clock)
+        introspection.gauges(self._renewal.gauges, prefix="certificate.")
         introspection.link("mailbox", self._mailbox.connected.is_set)
         introspection.link("slow", self._slow.connected.is_set)
         methods = servicer.methods()
@@ -94,6 +97,7 @@ class FastApp:
         await self._directory.start(within_s=self._settings.start_within_s)
         await self._mailbox.start()
         await self._slow.start()
+        self._renewal.start()
         return await self._server.start()
 
     async def drain(self) -> None:
@@ -103,6 +107,7 @@ class FastApp:
         await self._mailbox.close()
         await self._directory.stop()
         await self._denylist.stop()
+        await self._renewal.stop()
         for channel in self._channels.values():
             await channel.close()
 

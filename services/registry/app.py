@@ -18,6 +18,7 @@ from snavio.transport.denylist import denylist_pull
 from snavio.transport.gate import Gate
 from snavio.transport.introspection import Introspection
 from snavio.transport.pull import Pull
+from snavio.transport.renewal import Renewal, mesh_renewal
 from snavio.transport.server import MeshServer
 from snavio.wiring import open_directory
 
@@ -34,6 +35,7 @@ class RegistryApp:
         self._signer: MeshChannel | None = None
         self._directory: Directory | None = None
         self._denylist: Pull | None = None
+        self._renewal: Renewal | None = None
         self._server: MeshServer | None = None
 
     async def start(self) -> int:
@@ -63,7 +65,11 @@ class RegistryApp:
             trust=Trust(self._signer, timeout_s=settings.signer_timeout_s),
         )
         methods = servicer.methods()
-        Introspection("registry", clock=clock).register(methods)
+        introspection = Introspection("registry", clock=clock)
+        introspection.register(methods)
+        self._renewal = mesh_renewal(mesh.certificates("registry"), self._signer, clock=clock)
+        introspection.gauges(self._renewal.gauges, prefix="certificate.")
+        self._renewal.start()
         self._server = MeshServer(
             listen=settings.listen or mesh.registry,
             files=files,
@@ -80,6 +86,8 @@ class RegistryApp:
             await self._server.drain(DRAIN_SECONDS)
         if self._denylist is not None:
             await self._denylist.stop()
+        if self._renewal is not None:
+            await self._renewal.stop()
         if self._signer is not None:
             await self._signer.close()
         if self._directory is not None:

@@ -25,6 +25,7 @@ from snavio.transport.denylist import denylist_pull
 from snavio.transport.gate import Gate
 from snavio.transport.introspection import Introspection
 from snavio.transport.link import BatchLink
+from snavio.transport.renewal import mesh_renewal
 from snavio.transport.server import MeshServer
 
 
@@ -82,6 +83,8 @@ class ShieldApp:
         introspection = Introspection("shield", instance=settings.instance, clock=clock)
         introspection.counts(tally.read, prefix="outcome.")
         introspection.counts(journal.counters, prefix="journal.")
+        self._renewal = mesh_renewal(mesh.certificates("shield"), self._channels["signer"], clock=clock)
+        introspection.gauges(self._renewal.gauges, prefix="certificate.")
         introspection.native(admission.counters, gauges=frozenset({"nonces_live"}), prefix="admission.")
         introspection.link("fast", self._fast.connected.is_set)
         introspection.times("admit_to_verdict", latency.read)
@@ -110,6 +113,7 @@ class ShieldApp:
         await self._denylist.start(within_s=within_s)
         await self._standing.start(within_s=within_s)
         await self._fast.start()
+        self._renewal.start()
         return await self._server.start()
 
     async def drain(self) -> None:
@@ -118,6 +122,7 @@ class ShieldApp:
         await self._fast.close()
         await self._standing.stop()
         await self._denylist.stop()
+        await self._renewal.stop()
         for channel in self._channels.values():
             await channel.close()
 

@@ -52,6 +52,10 @@ def _public_addresses(chosen: Chosen) -> Iterator[tuple[str, str]]:
             address = listen or getattr(chosen["mesh"], service)
             if not is_loopback(address):
                 yield (service, "listen") if listen else ("mesh", service)
+            # The one door that asks for no certificate; a token's secret is all that guards it.
+            enrol = getattr(chosen[service], "enrol_listen", None)
+            if enrol and not is_loopback(enrol):
+                yield service, "enrol_listen"
 
 
 def _amnesia(chosen: Chosen) -> Iterator[tuple[str, str]]:

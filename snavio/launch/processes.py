@@ -39,6 +39,8 @@ class MeshProcesses:
         self.state_dir = mesh.state_dir.absolute()
         self.addresses = {name: str(getattr(mesh, name)) for name in SERVICES}
         self.config = config
+        self.enrolment = ""
+        """Where newcomers enrol, if we chose the address."""
         self._running: dict[str, subprocess.Popen[str]] = {}
 
     @classmethod
@@ -52,8 +54,11 @@ class MeshProcesses:
             {"state_dir": state_dir.absolute(), **free_addresses(), **given.get("mesh", {})}
         )
         config = state_dir / "snavio.toml"
-        config.write_text(_toml({**given, "mesh": mesh.model_dump()}), "utf-8")
-        return cls(mesh, config=config)
+        signer = {"enrol_listen": free_address(), **given.get("signer", {})}
+        config.write_text(_toml({**given, "signer": signer, "mesh": mesh.model_dump()}), "utf-8")
+        processes = cls(mesh, config=config)
+        processes.enrolment = str(signer["enrol_listen"])
+        return processes
 
     def prepare(self) -> None:
         """Make the CA and the certificates that are missing or end soon; StateError when that fails."""
@@ -220,6 +225,12 @@ def free_addresses() -> dict[str, str]:
     finally:
         for listener in sockets:
             listener.close()
+
+
+def free_address() -> str:
+    """A free loopback address."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 def _toml(sections: Mapping[str, Mapping[str, object]]) -> str:
