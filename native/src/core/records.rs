@@ -84,17 +84,20 @@ impl Tables {
             match kind {
                 "route" => {
                     let route: Route<'_> = json(value).ok_or(BadRecord::Value { record })?;
-                    require(digest(kind, &[route.target, route.name], value) == checksum, damaged)?;
+                    require(digest(kind, &[route.target, route.name], version, value) == checksum, damaged)?;
                     put_route(&mut self.routes, &route).map_err(bad)?;
                 }
                 "acl" => {
                     let acl: Acl<'_> = json(value).ok_or(BadRecord::Value { record })?;
-                    require(digest(kind, &[acl.source, acl.target, acl.name], value) == checksum, damaged)?;
+                    require(
+                        digest(kind, &[acl.source, acl.target, acl.name], version, value) == checksum,
+                        damaged,
+                    )?;
                     put_acl(&mut self.acl, &acl, version).map_err(bad)?;
                 }
                 "suspension" => {
                     let suspension: Suspension<'_> = json(value).ok_or(BadRecord::Value { record })?;
-                    require(digest(kind, &[suspension.source], value) == checksum, damaged)?;
+                    require(digest(kind, &[suspension.source], version, value) == checksum, damaged)?;
                     let source = self.suspensions.string(suspension.source).map_err(bad)?;
                     self.suspensions.row(&[source]).map_err(bad)?;
                 }
@@ -150,16 +153,16 @@ fn json<'a, T: Deserialize<'a>>(value: &'a [u8]) -> Option<T> {
 }
 
 /// The store's checksum of a record: pieces with their lengths, BLAKE2b of 8 bytes.
-fn digest(kind: &str, key: &[&str], value: &[u8]) -> [u8; 8] {
+fn digest(kind: &str, key: &[&str], version: u64, value: &[u8]) -> [u8; 8] {
     let mut digest = Blake2b::<U8>::new();
-    let mut piece = |length: usize, texts: &[&[u8]]| {
-        digest.update((length as u32).to_be_bytes());
-        texts.iter().for_each(|text| digest.update(text));
+    let mut piece = |text: &[u8]| {
+        digest.update((text.len() as u32).to_be_bytes());
+        digest.update(text);
     };
-    piece(kind.len(), &[kind.as_bytes()]);
-    let length = key.iter().map(|text| text.len() + 1).sum::<usize>().saturating_sub(1);
-    piece(length, &[key.join("\n").as_bytes()]);
-    piece(value.len(), &[value]);
+    piece(kind.as_bytes());
+    piece(key.join("\n").as_bytes());
+    piece(version.to_string().as_bytes());
+    piece(value);
     digest.finalize().into()
 }
 
@@ -170,7 +173,7 @@ mod tests {
 
     fn line(kind: &str, key: &[&str], version: u64, value: &str) -> String {
         let hex: String =
-            digest(kind, key, value.as_bytes()).iter().map(|byte| format!("{byte:02X}")).collect();
+            digest(kind, key, version, value.as_bytes()).iter().map(|byte| format!("{byte:02X}")).collect();
         format!("{hex} {version} {value}\n")
     }
 
@@ -194,7 +197,7 @@ mod tests {
     fn a_damaged_record_is_refused_wherever_it_is_damaged() {
         let good = line("acl", &["a/b", "bot", "say"], 9, r#"{"name":"say","source":"a/b","target":"bot"}"#);
         let value_at = good.find('{').unwrap();
-        for at in (0..16).chain(value_at..good.len() - 1) {
+        for at in (0..16).chain([17]).chain(value_at..good.len() - 1) {
             let mut bytes = good.clone().into_bytes();
             bytes[at] ^= 1;
             let result = Tables::default().add("acl", &bytes);
