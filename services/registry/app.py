@@ -5,9 +5,11 @@ Never serves before it has read the denylist once: a revoked principal would be 
 
 from __future__ import annotations
 
-from services.registry.ownership import Limits, Ownership
+from services.registry.ownership import Ownership
+from services.registry.questions import Questions
 from services.registry.servicer import RegistryServicer
 from services.registry.settings import RegistrySettings
+from services.registry.sweeper import Sweeper
 from services.registry.trust import Trust
 from snavio.clock import Clock
 from snavio.config import MeshSettings
@@ -35,6 +37,7 @@ class RegistryApp:
         self._signer: MeshChannel | None = None
         self._directory: Directory | None = None
         self._denylist: Pull | None = None
+        self._sweep: Pull | None = None
         self._renewal: Renewal | None = None
         self._server: MeshServer | None = None
 
@@ -51,20 +54,13 @@ class RegistryApp:
             self._signer, gate, clock=clock, interval_s=mesh.pull_interval_ms / 1000
         )
         await self._denylist.start(within_s=settings.start_within_s)
-        servicer = RegistryServicer(
-            directory=self._directory,
-            ownership=Ownership(
-                Limits(
-                    tenants=settings.max_tenants,
-                    services_per_tenant=settings.max_services_per_tenant,
-                    targets_per_tenant=settings.max_targets_per_tenant,
-                    routes_per_target=settings.max_routes_per_target,
-                    acl_per_target=settings.max_acl_per_target,
-                )
-            ),
-            trust=Trust(self._signer, timeout_s=settings.signer_timeout_s),
-        )
-        methods = servicer.methods()
+        trust = Trust(self._signer, timeout_s=settings.signer_timeout_s)
+        ownership = Ownership(settings.bounds(), clock)
+        methods = RegistryServicer(directory=self._directory, ownership=ownership, trust=trust).methods()
+        Questions(directory=self._directory, ownership=ownership, trust=trust).register(methods)
+        sweeper = Sweeper(directory=self._directory, trust=trust, clock=clock, trust_domain=mesh.trust_domain)
+        self._sweep = Pull("sweep", sweeper.sweep, clock=clock, interval_s=settings.sweep_interval_s)
+        await self._sweep.start(within_s=settings.start_within_s)
         introspection = Introspection("registry", clock=clock)
         introspection.register(methods)
         self._renewal = mesh_renewal(mesh.certificates("registry"), self._signer, clock=clock)
@@ -84,8 +80,9 @@ class RegistryApp:
         """Finish calls under way, then release everything."""
         if self._server is not None:
             await self._server.drain(DRAIN_SECONDS)
-        if self._denylist is not None:
-            await self._denylist.stop()
+        for pull in (self._denylist, self._sweep):
+            if pull is not None:
+                await pull.stop()
         if self._renewal is not None:
             await self._renewal.stop()
         if self._signer is not None:

@@ -1,43 +1,55 @@
-"""Turns the wire's values into the directory's and back.
+"""Turns the wire's values into the directory's and back; fields have the same names on both sides.
 
-Never takes a topic from a request, and never takes an unknown number for a known one.
+Never takes from a request what Registry derives, and never takes an unknown number for a known one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from enum import IntEnum
-from typing import TypeVar
+from typing import Any, Final, cast
 
 from snavio.domain.directory import (
-    DEFAULT_DRAIN_SECONDS,
+    KINDS,
+    AccessRequest,
     AclEntry,
     Change,
-    DedupeMode,
-    Profile,
-    QueueKind,
+    Difference,
     Route,
     Service,
-    Suspension,
-    Target,
-    Tenant,
+    V,
     Value,
+    shape_of,
 )
 from snavio.errors import BadRequest
 from snavio.v1 import registry_pb2 as wire
 
-E = TypeVar("E", bound=IntEnum)
+# Registry's own word; a tenant that could say them would choose its address, its end or its answer.
+DERIVED: Final[Mapping[type[Any], frozenset[str]]] = {
+    Route: frozenset({"topic", "expires_unix_ns"}),
+    AccessRequest: frozenset({"state", "requested_by", "answer", "expires_unix_ns"}),
+}
+# Repeated fields are in the singular on the wire.
+SPELLED: Final[Mapping[tuple[type[Any], str], str]] = {(Service, "principals"): "principal"}
+
+
+def value_from_wire(kind: type[V], message: Any) -> V:
+    """The value that a request describes; what Registry derives is ignored, what is left out has its default."""
+    return cast("V", _read(kind, message, kind.kind))
+
+
+def entry_from_wire(entry: wire.Entry, where: str) -> Value:
+    """The value in an entry."""
+    kind = entry.WhichOneof("value")
+    if kind is None:
+        raise BadRequest(f"{where}: must have a value of a kind that Registry knows.", reason="bad-field")
+    return value_from_wire(KINDS[kind], getattr(entry, kind))
 
 
 def route_from_wire(route: wire.Route) -> Route:
     """The route that a request describes; its topic is ignored."""
-    return Route(
-        target=route.target,
-        name=route.name,
-        queue_kind=_choice(QueueKind, route.queue_kind, QueueKind.MAILBOX, "route.queue_kind"),
-        profile=_choice(Profile, route.profile, Profile.LOW, "route.profile"),
-        dedupe_mode=_choice(DedupeMode, route.dedupe_mode, DedupeMode.NONE, "route.dedupe_mode"),
-        expected_drain_seconds=route.expected_drain_seconds or DEFAULT_DRAIN_SECONDS,
-    )
+    return value_from_wire(Route, route)
 
 
 def acl_from_wire(acl: wire.AclEntry) -> AclEntry:
@@ -45,52 +57,88 @@ def acl_from_wire(acl: wire.AclEntry) -> AclEntry:
     return AclEntry(acl.source, acl.target, acl.name)
 
 
+def value_to_wire(value: Value) -> Any:
+    """The message of a value, such as a `Route`."""
+    return _write(value, _message_of(value.kind))
+
+
+def entry_to_wire(value: Value) -> wire.Entry:
+    """The value as an entry."""
+    return wire.Entry(**{value.kind: value_to_wire(value)})
+
+
 def route_to_wire(route: Route) -> wire.Route:
-    """The route with its derived topic."""
-    return wire.Route(
-        target=route.target,
-        name=route.name,
-        queue_kind=f"QUEUE_KIND_{route.queue_kind.name}",
-        topic=route.topic,
-        profile=f"PROFILE_{route.profile.name}",
-        dedupe_mode=f"DEDUPE_MODE_{route.dedupe_mode.name}",
-        expected_drain_seconds=route.expected_drain_seconds,
-    )
+    """The route with everything derived."""
+    return cast("wire.Route", value_to_wire(route))
 
 
-def change_to_wire(change: Change, *, show_actor: bool) -> wire.Change:
+def change_to_wire(change: Change, *, show_actor: bool, with_before: bool = False) -> wire.Change:
     """One line of the changelog."""
     entry = wire.Change(
         version=change.version,
         at_unix_ns=change.at_ns,
         actor=change.actor if show_actor else "",
+        reason=change.reason if show_actor else "",
         deleted=change.deleted,
+        **{change.value.kind: value_to_wire(change.value)},
     )
-    _fill(entry, change.value)
+    if with_before and change.before is not None:
+        entry.before.CopyFrom(entry_to_wire(change.before))
     return entry
 
 
-def _fill(entry: wire.Change, value: Value) -> None:
-    match value:
-        case Tenant():
-            entry.tenant.tenant = value.tenant
-        case Service():
-            entry.service.CopyFrom(
-                wire.Service(tenant=value.tenant, service=value.service, principal=value.principals)
-            )
-        case Target():
-            entry.target.CopyFrom(wire.Target(target=value.target, tenant=value.tenant))
-        case Route():
-            entry.route.CopyFrom(route_to_wire(value))
-        case AclEntry():
-            entry.acl.CopyFrom(wire.AclEntry(source=value.source, target=value.target, name=value.name))
-        case Suspension():
-            entry.suspension.CopyFrom(wire.Suspension(source=value.source, reason=value.reason))
+def difference_to_wire(difference: Difference) -> wire.Difference:
+    """What a batch changes about one entry."""
+    return wire.Difference(
+        before=entry_to_wire(difference.before) if difference.before is not None else None,
+        after=entry_to_wire(difference.after) if difference.after is not None else None,
+        version=difference.version,
+    )
 
 
-def _choice(choices: type[E], number: int, default: E, where: str) -> E:
-    if number == 0:
-        return default
+def _message_of(kind: str) -> Any:
+    return wire.Entry.DESCRIPTOR.fields_by_name[kind].message_type._concrete_class
+
+
+def _write(value: Any, message: Any) -> Any:
+    plain = {}
+    for name in shape_of(type(value)):
+        item = getattr(value, name)
+        spelled = SPELLED.get((type(value), name), name)
+        if is_dataclass(item):
+            inner = message.DESCRIPTOR.fields_by_name[spelled].message_type._concrete_class
+            plain[spelled] = _write(item, inner)
+        elif item is not None:
+            plain[spelled] = item
+    return message(**plain)
+
+
+def _read(kind: type[Any], message: Any, where: str) -> Any:
+    shape = shape_of(kind)
+    given: dict[str, Any] = {}
+    derived = DERIVED.get(kind, frozenset())
+    for field in fields(kind):
+        if field.name in derived:
+            continue
+        name = SPELLED.get((kind, field.name), field.name)
+        spot, inner = f"{where}.{field.name}", shape[field.name]
+        has_default = field.default is not MISSING or field.default_factory is not MISSING
+        described = message.DESCRIPTOR.fields_by_name[name]
+        item = getattr(message, name)
+        if isinstance(inner, type) and issubclass(inner, IntEnum):
+            if item or not has_default:
+                given[field.name] = _choice(inner, item, spot)
+        elif described.has_presence:
+            if message.HasField(name):
+                given[field.name] = _read(inner, item, spot) if is_dataclass(inner) else item
+        elif described.is_repeated:
+            given[field.name] = tuple(item)
+        elif item or not has_default:
+            given[field.name] = item
+    return kind(**given)
+
+
+def _choice(choices: type[IntEnum], number: int, where: str) -> IntEnum:
     try:
         return choices(number)
     except ValueError:

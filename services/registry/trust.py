@@ -8,7 +8,7 @@ from __future__ import annotations
 import structlog
 
 from snavio.domain.directory import Service
-from snavio.errors import Saturated, Unavailable
+from snavio.errors import NotFound, Saturated, SnavioError, Unavailable
 from snavio.transport.channel import MeshChannel
 from snavio.v1 import signer_pb2 as signer
 
@@ -31,6 +31,21 @@ class Trust:
             signer.KeysetStatus,
             timeout_s=self._timeout_s,
         )
+
+    async def has_keys(self, source: str) -> bool | None:
+        """Whether the source has an HMAC key; None when Signer cannot say now."""
+        try:
+            answer = await self._channel.call(
+                _AT + "DescribeKeysets",
+                signer.DescribeKeysetsRequest(source=source),
+                signer.DescribeKeysetsResponse,
+                timeout_s=self._timeout_s,
+            )
+        except NotFound as error:
+            return False if error.reason == "no-keyset" else None
+        except SnavioError:
+            return None
+        return bool(answer.keyset)
 
     async def principals(self, service: Service, *, suspended: bool) -> None:
         """Say who may act as a service."""

@@ -41,6 +41,7 @@ ANY_MESH: Final = Rule(Kind.MESH)
 OPERATOR: Final = Rule(Kind.OPERATOR)
 PRINCIPAL: Final = Rule(Kind.PRINCIPAL)
 SERVICE: Final = Rule(Kind.SERVICE)
+JOB: Final = Rule(Kind.JOB)
 
 TABLE: Final[Mapping[str, tuple[Rule, ...]]] = MappingProxyType(
     {
@@ -70,7 +71,7 @@ TABLE: Final[Mapping[str, tuple[Rule, ...]]] = MappingProxyType(
         "/snavio.v1.Signer/KeysetChanges": (mesh("shield"),),
         "/snavio.v1.Signer/TenantConfig": (SERVICE,),
         "/snavio.v1.Signer/SetMinimumKey": (OPERATOR,),
-        "/snavio.v1.Signer/DescribeKeysets": (OPERATOR,),
+        "/snavio.v1.Signer/DescribeKeysets": (OPERATOR, mesh("registry")),
         "/snavio.v1.Signer/ReportKeyUsage": (mesh("shield"),),
         "/snavio.v1.Signer/ProvisionScope": (mesh("registry"), OPERATOR),
         "/snavio.v1.Signer/RotateScope": (OPERATOR,),
@@ -99,6 +100,18 @@ TABLE: Final[Mapping[str, tuple[Rule, ...]]] = MappingProxyType(
         "/snavio.v1.Registry/RevokeAccess": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Registry/Changes": (ANY_MESH,),
         "/snavio.v1.Registry/Resolve": (mesh("slow"),),
+        "/snavio.v1.Registry/Dump": (ANY_MESH,),
+        "/snavio.v1.Registry/Apply": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/Check": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/History": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/AccessAt": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/AclDiff": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/ListAccess": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/RequestAccess": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/AnswerAccess": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/ListAccessRequests": (OPERATOR, PRINCIPAL),
+        # Whoever sees the traffic of all sources: nobody bans a rival.
+        "/snavio.v1.Registry/SetBan": (OPERATOR, mesh("slow"), JOB),
         "/snavio.v1.Relay/Append": (ANY_MESH,),
         # What a server tells about itself; its numbers are for operators, that it lives is for anybody.
         "/snavio.v1.Introspection/Status": (OPERATOR, ANY_MESH),

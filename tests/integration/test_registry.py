@@ -302,7 +302,7 @@ async def test_page_that_would_not_fit_into_a_message_is_cut(monkeypatch: pytest
     reader = Identity("snavio.local", Kind.MESH, "fast")
     seen, since, epoch, more = [], 0, 0, True
     while more:
-        page = await Reader(directory).changes(since=since, epoch=epoch, limit=0, reader=reader)
+        page = await Reader(directory, ManualClock()).changes(since=since, epoch=epoch, limit=0, reader=reader)
         assert 0 < len(page.change) < 10
         seen += [change.version for change in page.change]
         since, epoch, more = page.version, page.directory_epoch, page.more
@@ -319,7 +319,7 @@ async def test_author_is_hidden_from_readers_who_may_not_know() -> None:
         (Kind.SERVICE, ""),
     ):
         reader = Identity("snavio.local", kind, "x", "acme")
-        page = await Reader(directory).changes(since=0, epoch=0, limit=0, reader=reader)
+        page = await Reader(directory, ManualClock()).changes(since=0, epoch=0, limit=0, reader=reader)
         assert page.change[0].actor == actor
 
 

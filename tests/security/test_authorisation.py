@@ -97,7 +97,7 @@ EXPECTED = """
     snavio.v1.Signer              KeysetChanges         mesh/shield
     snavio.v1.Signer              TenantConfig          service
     snavio.v1.Signer              SetMinimumKey         operator
-    snavio.v1.Signer              DescribeKeysets       operator
+    snavio.v1.Signer              DescribeKeysets       operator mesh/registry
     snavio.v1.Signer              ReportKeyUsage        mesh/shield
     snavio.v1.Signer              ProvisionScope        mesh/registry operator
     snavio.v1.Signer              RotateScope           operator
@@ -121,6 +121,17 @@ EXPECTED = """
     snavio.v1.Registry            SetSuspension         operator
     snavio.v1.Registry            Changes               mesh
     snavio.v1.Registry            Resolve               mesh/slow
+    snavio.v1.Registry            Dump                  mesh
+    snavio.v1.Registry            Apply                 operator principal
+    snavio.v1.Registry            Check                 operator principal
+    snavio.v1.Registry            History               operator principal
+    snavio.v1.Registry            AccessAt              operator principal
+    snavio.v1.Registry            AclDiff               operator principal
+    snavio.v1.Registry            ListAccess            operator principal
+    snavio.v1.Registry            RequestAccess         operator principal
+    snavio.v1.Registry            AnswerAccess          operator principal
+    snavio.v1.Registry            ListAccessRequests    operator principal
+    snavio.v1.Registry            SetBan                operator mesh/slow job
     snavio.v1.Relay               Append                mesh
     snavio.v1.Introspection       Status                operator mesh
     grpc.health.v1.Health         Check                 anybody
