@@ -8,7 +8,10 @@ from __future__ import annotations
 from services.shield.key_usage import KeyUsage
 from snavio.clock import Clock
 from snavio.errors import Unavailable
-from snavio.native import Admission
+from snavio.native import Admission, snapshot_suspensions
+from snavio.snapshot.manifest import Manifest
+from snavio.snapshot.reader import Refused, SnapshotReader
+from snavio.snapshot.verification import SUSPENSIONS, Snapshot
 from snavio.transport.channel import MeshChannel
 from snavio.transport.pull import Pull
 from snavio.v1.registry_pb2 import ChangesRequest, ChangesResponse
@@ -29,10 +32,12 @@ class Standing:
         clock: Clock,
         interval_s: float,
         stale_ms: int,
+        snapshots: SnapshotReader | None = None,
     ) -> None:
         self._admission = admission
         self._signer = signer
         self._registry = registry
+        self._snapshots = snapshots
         self._stale_ns = stale_ms * 1_000_000
         self._keys_version = 0
         self._keys_epoch = 0
@@ -49,6 +54,8 @@ class Standing:
     async def start(self, *, within_s: float) -> None:
         """Read both once, then keep reading."""
         await self._keys.start(within_s=within_s)
+        # Not instead of the pull: a suspension of this minute must hold from the first command on.
+        await self._load_snapshot()
         await self._suspensions.start(within_s=within_s)
         await self._reports.start(within_s=within_s)
 
@@ -107,8 +114,21 @@ class Standing:
         self._sources.clear()
         self._keys_version = 0
 
+    async def _load_snapshot(self) -> None:
+        if self._snapshots is None:
+            return
+        loaded = await self._snapshots.load((SUSPENSIONS,), _suspended)
+        if isinstance(loaded, Refused):
+            return
+        manifest, sources = loaded
+        self._directory_version, self._directory_epoch = manifest.version, manifest.epoch
+        self._suspended = set(sources)
+        for source in sources:
+            self._admission.set_suspended(source, True)
+
     async def _pull_suspensions(self) -> None:
         more = True
+        lifted: set[str] = set()
         while more:
             answer = await self._registry.call(
                 "/snavio.v1.Registry/Changes",
@@ -121,8 +141,6 @@ class Standing:
                 # whole of the new one has been read: nobody is let in by a half-read list.
                 lifted, self._suspended = self._suspended, set()
                 self._directory_epoch = answer.directory_epoch
-            else:
-                lifted = set()
             for change in answer.change:
                 if change.WhichOneof("value") == "suspension":
                     source = change.suspension.source
@@ -133,3 +151,7 @@ class Standing:
             if not more:
                 for source in lifted - self._suspended:
                     self._admission.set_suspended(source, False)
+
+
+def _suspended(snapshot: Snapshot) -> tuple[Manifest, list[str]]:
+    return snapshot.manifest, snapshot_suspensions(snapshot.parts[SUSPENSIONS])

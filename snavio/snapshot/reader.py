@@ -73,7 +73,9 @@ class SnapshotReader:
         """
         try:
             async with asyncio.timeout(LOAD_SECONDS):
-                used = await self._load(parts, use, kind)
+                snapshot = await self._fetch(parts, kind)
+            # Outside the deadline: a thread cannot be called back, and what it loads late would mix with a cold load.
+            used = await self._use(snapshot, use)
         except SnapshotRefused as refused:
             return self._refuse(refused.refusal, refused.detail)
         except SnavioError as error:
@@ -94,11 +96,14 @@ class SnapshotReader:
             return Refused(Refusal.UNAVAILABLE, str(error))
         return manifest
 
-    async def _load(self, names: Sequence[str], use: Callable[[Snapshot], T], kind: str) -> T:
+    async def _fetch(self, names: Sequence[str], kind: str) -> Snapshot:
         manifest, seen = await self._manifest(kind)
         snapshot = await self._parts(manifest, names)
         # Before it is used: what a crash makes us forget could be handed to us again.
         await asyncio.to_thread(self._watermark.keep, seen.encoded())
+        return snapshot
+
+    async def _use(self, snapshot: Snapshot, use: Callable[[Snapshot], T]) -> T:
         try:
             return await asyncio.to_thread(use, snapshot)
         except ValueError as error:
