@@ -197,7 +197,13 @@ class Renewal:
 async def replace_certificate(folder: Path, certify: Certify, *, spiffe_id: str) -> Leaf:
     """Make a key, have it certified, write both; IntegrityError for an answer that is not what was asked for."""
     private_key_pem, csr_pem = make_key_and_csr()
-    certified = await certify(csr_pem)
+    return await keep_certificate(folder, await certify(csr_pem), private_key_pem, spiffe_id=spiffe_id)
+
+
+async def keep_certificate(
+    folder: Path, certified: Certified, private_key_pem: bytes, *, spiffe_id: str
+) -> Leaf:
+    """Check that a certificate is for that key and identity, and write the folder."""
     leaf = _checked(certified, private_key_pem, spiffe_id)
     try:
         await asyncio.to_thread(
