@@ -18,6 +18,8 @@ from snavio.v1.registry_pb2 import ChangesRequest, ChangesResponse
 from snavio.v1.signer_pb2 import KeysetChangesRequest, KeysetChangesResponse
 
 CALL_SECONDS = 2.0
+# However slowly routes are pulled: a revoked key has to be out within five seconds, a failed call included.
+LONGEST_KEY_PAUSE_S = 1.0
 
 
 class Standing:
@@ -45,7 +47,9 @@ class Standing:
         self._directory_version = 0
         self._directory_epoch = 0
         self._suspended: set[str] = set()
-        self._keys = Pull("keysets", self._pull_keys, clock=clock, interval_s=interval_s)
+        self._keys = Pull(
+            "keysets", self._pull_keys, clock=clock, interval_s=min(interval_s, LONGEST_KEY_PAUSE_S)
+        )
         self._usage = KeyUsage(admission=admission, signer=signer)
         # A pull of its own: a report that hangs must not hold up the news of a revocation.
         self._reports = Pull("key usage", self._usage.report, clock=clock, interval_s=interval_s)
