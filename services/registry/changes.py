@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from services.registry.translation import change_to_wire
 from snavio.clock import Clock
 from snavio.domain.directory import AclEntry, Route, Suspension, View, is_over
 from snavio.domain.identity import Identity, Kind
 from snavio.errors import BadRequest, Conflict
 from snavio.ports.directory import Directory
+from snavio.transport.entries import change_to_wire
 from snavio.v1 import registry_pb2 as wire
 
 MAX_CHANGES = 5000

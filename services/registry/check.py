@@ -63,6 +63,7 @@ class Facts:
     suspension: Suspension | None
     owner: str
     route: Route | None
+    allowed: bool
     acl_version: int
     bans: tuple[Ban, ...]
 
@@ -94,6 +95,7 @@ def facts_for(source: str, target: str, name: str, now_unix_ns: int) -> Callable
             suspension=None if suspension is None or is_over(suspension, now_unix_ns) else suspension,
             owner=claimed.tenant if claimed is not None else "",
             route=None if route is None or is_over(route, now_unix_ns) else route,
+            allowed=view.find(AclEntry, source, target, name) is not None,
             acl_version=view.version_of(AclEntry, source, target, name),
             bans=tuple(
                 ban
@@ -128,7 +130,7 @@ def gates(facts: Facts, sight: Sight, *, has_keys: bool | None) -> Iterator[Gate
     yield _acl(facts, sight)
     for report in (_profile(facts.route), _limit(facts.route)):
         # How an owner runs its route is for those who may use it.
-        may_know = sight.owner or facts.acl_version
+        may_know = sight.owner or facts.allowed
         yield (
             report if may_know else replace(report, state=State.HIDDEN, detail="Not yours to see.", advice="")
         )
@@ -183,8 +185,9 @@ def _route(facts: Facts) -> GateReport:
 
 
 def _acl(facts: Facts, sight: Sight) -> GateReport:
-    if facts.acl_version:
-        return GateReport("acl", State.PASSES, f"Allowed since version {facts.acl_version}.")
+    if facts.allowed:
+        since = f" since version {facts.acl_version}" if facts.acl_version else ""
+        return GateReport("acl", State.PASSES, f"Allowed{since}.")
     words = f"{facts.source} {facts.target} {facts.name}"
     advice = (
         f"`snavio acl grant {words}`"

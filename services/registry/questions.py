@@ -9,17 +9,17 @@ from typing import Final
 
 from services.registry.asking import Asking
 from services.registry.changes import Reader
-from services.registry.check import facts_for, gates, sight_of
+from services.registry.check import facts_for
+from services.registry.forecast import Forecast
 from services.registry.ownership import Ownership
 from services.registry.past import Past
 from services.registry.sight import owner_seen, require_stake
-from services.registry.translation import change_to_wire, route_to_wire, value_to_wire
 from services.registry.trust import Trust
 from snavio.domain.directory import AclEntry, Service, View, require_name, require_source
 from snavio.domain.directory.rules import require_target
-from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest
 from snavio.ports.directory import Directory
+from snavio.transport.entries import change_to_wire, route_to_wire, value_to_wire
 from snavio.transport.server import Call, Methods
 from snavio.v1 import registry_pb2 as wire
 
@@ -31,7 +31,7 @@ class Questions:
 
     def __init__(self, *, directory: Directory, ownership: Ownership, trust: Trust) -> None:
         self._directory = directory
-        self._trust = trust
+        self._forecast = Forecast(trust)
         self._clock = ownership.clock
         self._reader = Reader(directory, ownership.clock)
         self._past = Past(directory, ownership.clock)
@@ -85,27 +85,7 @@ class Questions:
     async def check(self, request: wire.CheckRequest, call: Call) -> wire.CheckResponse:
         question = facts_for(request.source, request.target, request.name, self._clock.unix_ns())
         version, facts = await self._directory.read(question)
-        sight = sight_of(call.peer.identity, facts)
-        # A source that is not registered has no keys; Signer need not be asked about strangers' words.
-        has_keys = await self._trust.has_keys(facts.source) if facts.service is not None else False
-        reports = list(gates(facts, sight, has_keys=has_keys))
-        failing = next((report for report in reports if report.verdict is not Verdict.DELIVERED), None)
-        return wire.CheckResponse(
-            version=version,
-            passes=failing is None,
-            failing_gate=failing.gate if failing is not None else "",
-            verdict=(failing.verdict if failing is not None else Verdict.DELIVERED).reason,
-            gate=[
-                wire.GateReport(
-                    gate=report.gate,
-                    state=f"GATE_STATE_{report.state.name}",
-                    detail=report.detail,
-                    advice=report.advice,
-                )
-                for report in reports
-            ],
-            acl_version=facts.acl_version,
-        )
+        return await self._forecast.of(facts, reader=call.peer.identity, version=version)
 
     async def history(self, request: wire.HistoryRequest, call: Call) -> wire.HistoryResponse:
         changes = await self._past.history(

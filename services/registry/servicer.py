@@ -10,13 +10,9 @@ import structlog
 
 from services.registry.asking import Asking
 from services.registry.batch import Batches, wanted_from_wire
+from services.registry.check import facts_for
+from services.registry.forecast import Forecast
 from services.registry.ownership import Ownership, expecting
-from services.registry.translation import (
-    acl_from_wire,
-    difference_to_wire,
-    route_from_wire,
-    value_from_wire,
-)
 from services.registry.trust import Trust
 from snavio.domain.directory import (
     AccessRequest,
@@ -32,6 +28,12 @@ from snavio.domain.directory import (
 )
 from snavio.domain.directory.rules import require_name
 from snavio.ports.directory import Decision, Directory
+from snavio.transport.entries import (
+    acl_from_wire,
+    difference_to_wire,
+    route_from_wire,
+    value_from_wire,
+)
 from snavio.transport.server import Call, Methods
 from snavio.v1 import registry_pb2 as wire
 
@@ -44,6 +46,7 @@ class RegistryServicer:
         self._ownership = ownership
         self._trust = trust
         self._asking = Asking(ownership)
+        self._forecast = Forecast(trust)
         self._batches = Batches(directory, ownership, trust)
         self._log = structlog.get_logger()
 
@@ -134,15 +137,25 @@ class RegistryServicer:
     async def apply(self, request: wire.ApplyRequest, call: Call) -> wire.ApplyResponse:
         require_text(request.reason, "reason")
         actor = call.peer.identity
-        written, differences = await self._batches.apply(
-            wanted_from_wire(request), actor=actor, reason=request.reason, dry_run=request.dry_run
+        now = self._ownership.clock.unix_ns()
+        done = await self._batches.apply(
+            wanted_from_wire(request),
+            actor=actor,
+            reason=request.reason,
+            dry_run=request.dry_run,
+            questions=[facts_for(asked.source, asked.target, asked.name, now) for asked in request.check],
         )
+        written = done.written
         if written.changed:
             self._log.info("directory changed", version=written.version, actor=actor.spiffe_id)
         return wire.ApplyResponse(
             version=written.version,
             changed=written.changed,
-            difference=[difference_to_wire(difference) for difference in differences],
+            difference=[difference_to_wire(difference) for difference in done.differences],
+            check=[
+                await self._forecast.of(facts, reader=actor, version=written.version, provided=done.provided)
+                for facts in done.facts
+            ],
         )
 
     async def request_access(self, request: wire.RequestAccessRequest, call: Call) -> wire.WriteResponse:

@@ -515,14 +515,16 @@ class Write(_message.Message):
     def __init__(self, entry: _Optional[_Union[Entry, _Mapping]] = ..., delete: _Optional[bool] = ..., expected_version: _Optional[int] = ...) -> None: ...
 
 class ApplyRequest(_message.Message):
-    __slots__ = ("write", "reason", "dry_run")
+    __slots__ = ("write", "reason", "dry_run", "check")
     WRITE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
     write: _containers.RepeatedCompositeFieldContainer[Write]
     reason: str
     dry_run: bool
-    def __init__(self, write: _Optional[_Iterable[_Union[Write, _Mapping]]] = ..., reason: _Optional[str] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    check: _containers.RepeatedCompositeFieldContainer[CheckRequest]
+    def __init__(self, write: _Optional[_Iterable[_Union[Write, _Mapping]]] = ..., reason: _Optional[str] = ..., dry_run: _Optional[bool] = ..., check: _Optional[_Iterable[_Union[CheckRequest, _Mapping]]] = ...) -> None: ...
 
 class Difference(_message.Message):
     __slots__ = ("before", "after", "version")
@@ -535,14 +537,16 @@ class Difference(_message.Message):
     def __init__(self, before: _Optional[_Union[Entry, _Mapping]] = ..., after: _Optional[_Union[Entry, _Mapping]] = ..., version: _Optional[int] = ...) -> None: ...
 
 class ApplyResponse(_message.Message):
-    __slots__ = ("version", "changed", "difference")
+    __slots__ = ("version", "changed", "difference", "check")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CHANGED_FIELD_NUMBER: _ClassVar[int]
     DIFFERENCE_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
     version: int
     changed: bool
     difference: _containers.RepeatedCompositeFieldContainer[Difference]
-    def __init__(self, version: _Optional[int] = ..., changed: _Optional[bool] = ..., difference: _Optional[_Iterable[_Union[Difference, _Mapping]]] = ...) -> None: ...
+    check: _containers.RepeatedCompositeFieldContainer[CheckResponse]
+    def __init__(self, version: _Optional[int] = ..., changed: _Optional[bool] = ..., difference: _Optional[_Iterable[_Union[Difference, _Mapping]]] = ..., check: _Optional[_Iterable[_Union[CheckResponse, _Mapping]]] = ...) -> None: ...
 
 class CheckRequest(_message.Message):
     __slots__ = ("source", "target", "name")
