@@ -9,11 +9,14 @@ from services.registry.ownership import Ownership
 from services.registry.questions import Questions
 from services.registry.servicer import RegistryServicer
 from services.registry.settings import RegistrySettings
+from services.registry.snapshots import SnapshotWriter
 from services.registry.sweeper import Sweeper
 from services.registry.trust import Trust
 from snavio.clock import Clock
 from snavio.config import MeshSettings
+from snavio.ports.archive import Archive
 from snavio.ports.directory import Directory
+from snavio.snapshot.platform_keys import PlatformKeys
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
 from snavio.transport.denylist import denylist_pull
@@ -22,7 +25,7 @@ from snavio.transport.introspection import Introspection
 from snavio.transport.pull import Pull
 from snavio.transport.renewal import Renewal, mesh_renewal
 from snavio.transport.server import MeshServer
-from snavio.wiring import open_directory
+from snavio.wiring import open_archive, open_directory
 
 DRAIN_SECONDS = 5.0
 
@@ -38,6 +41,8 @@ class RegistryApp:
         self._directory: Directory | None = None
         self._denylist: Pull | None = None
         self._sweep: Pull | None = None
+        self._archive: Archive | None = None
+        self._snapshots: SnapshotWriter | None = None
         self._renewal: Renewal | None = None
         self._server: MeshServer | None = None
 
@@ -63,6 +68,18 @@ class RegistryApp:
         await self._sweep.start(within_s=settings.start_within_s)
         introspection = Introspection("registry", clock=clock)
         introspection.register(methods)
+        self._archive = open_archive(mesh.snapshots())
+        platform = PlatformKeys(self._signer)
+        self._snapshots = SnapshotWriter(
+            directory=self._directory,
+            archive=self._archive,
+            sign=platform.sign,
+            keys=platform.verifying,
+            clock=clock,
+            plan=settings.snapshot_plan(),
+        )
+        introspection.counts(self._snapshots.counters)
+        introspection.gauges(self._snapshots.gauges)
         self._renewal = mesh_renewal(mesh.certificates("registry"), self._signer, clock=clock)
         introspection.gauges(self._renewal.gauges, prefix="certificate.")
         self._renewal.start()
@@ -74,7 +91,10 @@ class RegistryApp:
             clock=clock,
             trust_domain=mesh.trust_domain,
         )
-        return await self._server.start()
+        port = await self._server.start()
+        if settings.write_snapshots:
+            self._snapshots.start()
+        return port
 
     async def drain(self) -> None:
         """Finish calls under way, then release everything."""
@@ -83,6 +103,10 @@ class RegistryApp:
         for pull in (self._denylist, self._sweep):
             if pull is not None:
                 await pull.stop()
+        if self._snapshots is not None:
+            await self._snapshots.stop()
+        if self._archive is not None:
+            await self._archive.close()
         if self._renewal is not None:
             await self._renewal.stop()
         if self._signer is not None:

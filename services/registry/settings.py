@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import Field
 
 from services.registry.bounds import Bounds
+from services.registry.snapshots import SnapshotPlan
 from snavio.config import Address, MeshSettings, Section
 
 
@@ -51,6 +52,24 @@ class RegistrySettings(Section):
         le=60,
         description="How often the end of ephemeral routes, bans and suspensions is written down.",
     )
+    write_snapshots: bool = Field(
+        default=True, description="Publish signed snapshots, which Fast and Shield start from."
+    )
+    snapshot_interval_s: float = Field(
+        default=30.0, ge=1, le=600, description="How often the directory is looked at for a new snapshot."
+    )
+    snapshot_lifetime_s: float = Field(
+        default=3600.0,
+        ge=60,
+        le=604_800,
+        description="A snapshot older than this is refused by its readers; it is renewed after half of it.",
+    )
+    snapshot_max_mb: int = Field(
+        default=128,
+        ge=1,
+        le=256,
+        description="A larger snapshot is not published; the one before stays, and an error is logged.",
+    )
     signer_timeout_s: float = Field(
         default=2.0, gt=0, le=30, description="How long Signer may take to make a key set."
     )
@@ -61,6 +80,14 @@ class RegistrySettings(Section):
     def store_path(self, mesh: MeshSettings) -> Path:
         """The directory."""
         return mesh.state_dir / "registry" / "directory.db"
+
+    def snapshot_plan(self) -> SnapshotPlan:
+        """How snapshots are published."""
+        return SnapshotPlan(
+            interval_s=self.snapshot_interval_s,
+            lifetime_s=self.snapshot_lifetime_s,
+            max_bytes=self.snapshot_max_mb << 20,
+        )
 
     def bounds(self) -> Bounds:
         """How many entries of each kind there may be."""
