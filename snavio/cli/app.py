@@ -7,8 +7,10 @@ from typing import Final
 import typer
 
 from snavio.cli.bench import bench
+from snavio.cli.certs import certs
 from snavio.cli.demo import demo
 from snavio.cli.doctor import doctor
+from snavio.cli.enroll import enroll
 from snavio.cli.exits import MEANINGS
 from snavio.cli.keys import keys
 from snavio.cli.recv import recv
@@ -39,7 +41,9 @@ app.command(rich_help_panel=RUN)(demo)
 app.command(rich_help_panel=RUN)(serve)
 app.command(rich_help_panel=USE)(send)
 app.command(rich_help_panel=USE)(recv)
+app.command(rich_help_panel=USE)(enroll)
 app.add_typer(keys, name="keys", rich_help_panel=USE)
+app.add_typer(certs, name="certs", rich_help_panel=USE)
 app.command(rich_help_panel=LOOK)(status)
 app.command(rich_help_panel=LOOK)(bench)
 app.command(rich_help_panel=LOOK)(doctor)

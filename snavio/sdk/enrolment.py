@@ -6,6 +6,7 @@ Never sends the token to a server whose CA is not the one that the token names, 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from dataclasses import dataclass
@@ -41,17 +42,16 @@ class Enrolled:
     not_after_unix_ns: int
 
 
-async def enroll(token: str, *, address: str, folder: Path, name: str = "") -> Enrolled:
+async def enroll(token: str, *, address: str, folder: Path, name: str = "", nested: bool = False) -> Enrolled:
     """Trade `token` at Signer's enrolment `address`; the folder then holds key, certificate and CA.
 
-    StateError when the folder has a certificate already: a principal's key is not replaced by mistake.
+    `nested` writes to `<folder>/<tenant>-<name>` instead. StateError when the folder has a certificate already,
+    for a principal's key is not replaced by mistake, or cannot be written.
     """
     token = token.strip()
     fingerprint = parse_token(token).fingerprint
-    if (folder / CERTIFICATE_FILE).exists():
-        raise StateError(
-            f"{folder} holds a certificate already; choose another folder.", reason="folder-taken"
-        )
+    # Before the token is spent. A nested folder belongs to a principal that is new or was made anew.
+    await asyncio.to_thread(_require_usable, folder, empty=not nested)
     ca = await asyncio.to_thread(_pinned_ca, address, fingerprint)
     trust_domain = _trust_domain(ca)
     ca_pem = ca.public_bytes(serialization.Encoding.PEM)
@@ -63,10 +63,28 @@ async def enroll(token: str, *, address: str, folder: Path, name: str = "") -> E
         trust_domain=trust_domain,
     )
     identity = _principal(answer.spiffe_id, name, trust_domain)
+    if nested:
+        folder = folder / f"{identity.tenant}-{identity.name}"
     # With the CA that the token names, whatever the answer calls it.
     certified = Certified(answer.certificate_pem.encode(), ca_pem)
     leaf = await keep_certificate(folder, certified, private_key_pem, spiffe_id=identity.spiffe_id)
     return Enrolled(identity, folder, leaf.serial, leaf.not_after_ns)
+
+
+def _require_usable(folder: Path, *, empty: bool) -> None:
+    if empty and (folder / CERTIFICATE_FILE).exists():
+        raise StateError(
+            f"{folder} holds a certificate already; choose another folder.", reason="folder-taken"
+        )
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        trial = folder / f".trial-{os.getpid()}"
+        trial.write_bytes(b"")
+        trial.unlink()
+    except OSError as error:
+        raise StateError(
+            f"{folder} cannot be written: {error.strerror}.", reason="folder-unwritable"
+        ) from None
 
 
 def _principal(spiffe_id: str, name: str, trust_domain: str) -> Identity:
