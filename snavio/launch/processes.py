@@ -55,7 +55,9 @@ class MeshProcesses:
         )
         config = state_dir / "snavio.toml"
         signer = {"enrol_listen": free_address(), **given.get("signer", {})}
-        config.write_text(_toml({**given, "signer": signer, "mesh": mesh.model_dump()}), "utf-8")
+        config.write_text(
+            _toml({**given, "signer": signer, "mesh": mesh.model_dump(exclude_none=True)}), "utf-8"
+        )
         processes = cls(mesh, config=config)
         processes.enrolment = str(signer["enrol_listen"])
         return processes
