@@ -45,7 +45,10 @@ async def ask(control: Control, *, token: str, csr_pem: str = "", name: str = "c
     """Enroll without the SDK's own checks."""
     csr_pem = csr_pem or make_key_and_csr()[1].decode()
     request = EnrollRequest(token=token, csr_pem=csr_pem, name=name)
-    return EnrollResponse.FromString(await knock(control, METHOD, request.SerializeToString()))
+    answer: EnrollResponse = EnrollResponse.FromString(
+        await knock(control, METHOD, request.SerializeToString())
+    )
+    return answer
 
 
 async def knock(control: Control, method: str, request: bytes) -> bytes:
