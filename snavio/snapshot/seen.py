@@ -63,3 +63,13 @@ def read_seen(encoded: bytes | None) -> Seen:
         raise SnapshotRefused(
             Refusal.WATERMARK_DAMAGED, "What was accepted before cannot be read."
         ) from error
+
+
+class NothingSeen:
+    """A `Watermark` for whoever only looks: it remembers nothing, so that looking changes nothing."""
+
+    def read(self) -> bytes | None:
+        return None
+
+    def keep(self, contents: bytes) -> None:
+        """Forgotten."""

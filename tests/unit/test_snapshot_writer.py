@@ -306,10 +306,11 @@ async def test_a_swap_wants_what_it_expects(tmp_path: Path) -> None:
 
 
 async def test_files_are_private(tmp_path: Path) -> None:
-    studio = Studio(tmp_path)
+    studio = Studio(tmp_path / "a" / "b")
     await studio.fill()
     await studio.writer.write_once()
-    modes = {oct(path.stat().st_mode & 0o077) for path in (tmp_path / "registry").rglob("*")}
+    assert await studio.refusal() is None
+    modes = {oct(path.stat().st_mode & 0o077) for path in tmp_path.rglob("*")}
     assert modes == {"0o0"}
 
 

@@ -87,7 +87,7 @@ class FolderArchive:
     def _put(self, path: Path, contents: bytes) -> None:
         fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
         with _storage_errors(path.name):
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _make_private(path.parent)
             try:
                 descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
                 with os.fdopen(descriptor, "wb") as file:
@@ -118,7 +118,7 @@ class FolderArchive:
     def _locked(self) -> Iterator[None]:
         """Two writers compare and replace one after the other, whichever processes they live in."""
         with _storage_errors("the archive's lock"):
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _make_private(self._folder)
             descriptor = os.open(self._folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -143,8 +143,16 @@ class FileWatermark:
 
     def keep(self, contents: bytes) -> None:
         with _storage_errors(self._path.name):
-            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _make_private(self._path.parent)
             replace_private_file(self._path, contents)
+
+
+def _make_private(folder: Path) -> None:
+    """Every folder that is missing, for its owner alone; `mkdir` would leave those on the way open to all."""
+    if not folder.is_dir():
+        _make_private(folder.parent)
+        folder.mkdir(exist_ok=True, mode=0o700)
+        fsync_folder(folder.parent)
 
 
 def _read(path: Path, max_bytes: int) -> bytes:
