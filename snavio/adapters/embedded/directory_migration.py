@@ -10,14 +10,15 @@ from typing import Any, Final
 
 import orjson
 
-from snavio.adapters.embedded.directory_rows import SCHEMA, append
+from snavio.adapters.embedded.directory_rows import SCHEMA, append, checksum_of
 from snavio.domain.directory import Draft, Route, Value, revive
+from snavio.errors import IntegrityError
 
 
 def from_first(connection: Any) -> None:
     """Schema 1 had no keys, reasons or earlier values in its log; writing every line again finds them."""
     lines = connection.execute(
-        "SELECT version, at_ns, actor, kind, value, deleted FROM changelog ORDER BY version"
+        "SELECT version, at_ns, actor, kind, value, deleted, checksum FROM changelog ORDER BY version"
     ).fetchall()
     for statement in (
         "DROP TRIGGER changelog_keeps",
@@ -28,7 +29,10 @@ def from_first(connection: Any) -> None:
     ):
         connection.execute(statement)
     standing: dict[tuple[str, ...], Value] = {}
-    for version, at_ns, actor, kind, blob, deleted in lines:
+    for version, at_ns, actor, kind, blob, deleted, checksum in lines:
+        # Checked before it is written again: a new checksum would bless what has rotted.
+        if checksum != checksum_of(at_ns, actor, kind, blob, bool(deleted)):
+            raise IntegrityError(f"The directory's change {version} is damaged.")
         value = revive(kind, orjson.loads(blob))
         if isinstance(value, Route) and value.topic:
             value = value.addressed_to(value.topic.partition("/")[0])

@@ -58,7 +58,7 @@ def append(
         value = before
     blob, key = encode(value), key_text(value.key)
     old = encode(before) if before is not None else None
-    line_sum = _checksum(at_ns, actor, reason, value.kind, blob, old or b"", int(draft.deleted))
+    line_sum = checksum_of(at_ns, actor, reason, value.kind, blob, old or b"", int(draft.deleted))
     (version,) = connection.execute(
         "INSERT INTO changelog (at_ns, actor, reason, kind, key, parent, value, before, deleted, checksum)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING version",
@@ -67,7 +67,7 @@ def append(
     if draft.deleted:
         connection.execute("DELETE FROM record WHERE kind = ? AND key = ?", (value.kind, key))
     else:
-        record_sum = _checksum(value.kind, key, version, blob)
+        record_sum = checksum_of(value.kind, key, version, blob)
         connection.execute(
             "INSERT OR REPLACE INTO record VALUES (?, ?, ?, ?, ?, ?, ?)",
             (value.kind, key, value.parent, version, expiry_of(value), blob, record_sum),
@@ -79,7 +79,7 @@ def append(
 def change_of(row: LogRow) -> Change:
     """A line of the log."""
     version, at_ns, actor, reason, kind, value, before, deleted, checksum = row
-    if checksum != _checksum(at_ns, actor, reason, kind, value, before or b"", deleted):
+    if checksum != checksum_of(at_ns, actor, reason, kind, value, before or b"", deleted):
         raise IntegrityError(f"The directory's change {version} is damaged.")
     old = decode(kind, before) if before is not None else None
     return Change(version, at_ns, actor, decode(kind, value), bool(deleted), reason, old)
@@ -88,7 +88,7 @@ def change_of(row: LogRow) -> Change:
 def value_of(row: RecordRow) -> Value:
     """A record of the present."""
     kind, key, version, value, checksum = row
-    if checksum != _checksum(kind, key, version, value):
+    if checksum != checksum_of(kind, key, version, value):
         raise IntegrityError(f"The directory's {kind} record {key.split(chr(10))!r} is damaged.")
     return decode(kind, value)
 
@@ -96,7 +96,7 @@ def value_of(row: RecordRow) -> Value:
 def record_line(value: Value, version: int) -> bytes:
     """A record as a survey tells it."""
     blob = encode(value)
-    checksum = _checksum(value.kind, key_text(value.key), version, blob)
+    checksum = checksum_of(value.kind, key_text(value.key), version, blob)
     return b"%s %d %s" % (checksum.hex().encode(), version, blob)
 
 
@@ -112,7 +112,7 @@ def decode(kind: str, blob: bytes) -> Value:
     return revive(kind, orjson.loads(blob))
 
 
-def _checksum(*parts: str | bytes | int) -> bytes:
+def checksum_of(*parts: str | bytes | int) -> bytes:
     """Finds rot and slips of the hand; whoever can write the file can write the checksum too."""
     digest = hashlib.blake2b(digest_size=8)
     for part in parts:
