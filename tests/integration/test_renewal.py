@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -61,18 +62,14 @@ class Ca:
 
 @pytest.fixture
 def ca(tmp_path: Path) -> Ca:
-    authority = Authority(tmp_path)
-    return Ca(
-        authority, ManualClock(authority.ca.certificate.not_valid_before_utc.timestamp().__int__() * 10**9)
-    )
+    return Ca(Authority(tmp_path), ManualClock(time.time_ns()))
 
 
 def folder_of(ca: Ca) -> Path:
-    ca.clock.advance(seconds=300)
-    files = ca.authority.leaf(SHIELD, ttl_s=HOUR_S)
-    # From the moment of that certificate on.
-    ca.clock = ManualClock(Leaf.in_folder(files.certificate.parent).issued_ns)
-    return files.certificate.parent
+    """A folder with a certificate of an hour, whose life begins now on the clock."""
+    folder = ca.authority.leaf(SHIELD, ttl_s=HOUR_S).certificate.parent
+    ca.clock = ManualClock(Leaf.in_folder(folder).issued_ns)
+    return folder
 
 
 async def test_certificate_is_renewed_when_two_thirds_of_its_life_are_over(ca: Ca) -> None:
@@ -160,7 +157,6 @@ async def test_mesh_service_renews_itself_by_signer(control: Control) -> None:
     try:
         assert not await renewal.renew_if_due()
         first = Leaf.in_folder(folder)
-        # Within what TLS forgives: certificates begin five minutes before they are made.
         control.clock.advance(seconds=control.signer_settings.mesh_ttl_s * DUE)
         assert await renewal.renew_if_due()
         assert Leaf.in_folder(folder).serial != first.serial
