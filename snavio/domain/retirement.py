@@ -52,7 +52,8 @@ def retirement(
         case KeyState.PREVIOUS:
             pass
     if use.last_day:
-        return Retirement(False, f"{use.last_day} commands in the last 24 h were signed with it")
+        commands = "1 command" if use.last_day == 1 else f"{use.last_day:,} commands"
+        return Retirement(False, f"it signed {commands} in the last 24 h")
     rotated_ns = keyset.successor_created_ns(version)
     if polled_at_ns is None:
         return Retirement(False, "the source has never asked for its keys, so it cannot know a newer one")

@@ -126,7 +126,7 @@ async def test_traffic_decides_whether_a_version_may_be_retired(control: Control
     await report(control, **{"hmac-v1": 1, "hmac-v2": 3})
     old, new = (await describe(control)).use
     assert (old.last_hour, old.last_day, new.last_day) == (1, 1, 3)
-    assert (old.safe_to_retire, "1 commands" in old.retire_reason) == (False, True)
+    assert (old.safe_to_retire, "1 command " in old.retire_reason) == (False, True)
     control.clock.advance(seconds=DAY_S + 3600)
     await report(control, **{"hmac-v2": 3})
     old, new = (await describe(control)).use
