@@ -50,11 +50,13 @@ class MeshProcesses:
         """An installation on free ports whose configuration lies in its own state folder."""
         state_dir.mkdir(parents=True, exist_ok=True)
         given = settings or {}
+        free = free_addresses("enrolment")
+        enrolment = free.pop("enrolment")
         mesh = MeshSettings.model_validate(
-            {"state_dir": state_dir.absolute(), **free_addresses(), **given.get("mesh", {})}
+            {"state_dir": state_dir.absolute(), **free, **given.get("mesh", {})}
         )
         config = state_dir / "snavio.toml"
-        signer = {"enrol_listen": free_address(), **given.get("signer", {})}
+        signer = {"enrol_listen": enrolment, **given.get("signer", {})}
         config.write_text(
             _toml({**given, "signer": signer, "mesh": mesh.model_dump(exclude_none=True)}), "utf-8"
         )
@@ -216,23 +218,18 @@ class MeshProcesses:
         }
 
 
-def free_addresses() -> dict[str, str]:
-    """A free loopback address for every service."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in SERVICES]
+def free_addresses(*more: str) -> dict[str, str]:
+    """A free loopback address for every service, and for whatever else is named; all different."""
+    names = (*SERVICES, *more)
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in names]
     try:
         return {
             name: f"127.0.0.1:{listener.getsockname()[1]}"
-            for name, listener in zip(SERVICES, sockets, strict=True)
+            for name, listener in zip(names, sockets, strict=True)
         }
     finally:
         for listener in sockets:
             listener.close()
-
-
-def free_address() -> str:
-    """A free loopback address."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 def _toml(sections: Mapping[str, Mapping[str, object]]) -> str:

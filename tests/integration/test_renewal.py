@@ -135,10 +135,11 @@ async def test_failed_renewal_is_said_and_tried_again(ca: Ca) -> None:
                 await asyncio.sleep(0.01)
             ca.failure = None
             serial = Leaf.in_folder(folder).serial
-            while Leaf.in_folder(folder).serial == serial:
+            while not any(entry["event"] == "certificate renewed" for entry in logs):
                 await asyncio.sleep(0.01)
         await renewal.stop()
-    assert {"certificate not renewed", "certificate renewed"} <= {entry["event"] for entry in logs}
+    assert "certificate not renewed" in {entry["event"] for entry in logs}
+    assert Leaf.in_folder(folder).serial != serial
     assert all("PRIVATE" not in repr(entry) for entry in logs)
 
 

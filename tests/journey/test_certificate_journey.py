@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -124,7 +123,7 @@ async def test_commands_flow_while_certificates_of_seconds_end_and_are_renewed(
     async def receive() -> None:
         async for command in consumer:
             received.add(command.command_id)
-            command.ack()
+            await command.ack()
 
     async with asyncio.timeout(WITHIN_S), producer, consumer:
         receiving = asyncio.create_task(receive())
@@ -154,7 +153,7 @@ async def test_revocation_is_felt_by_a_producer_in_the_middle_of_its_stream(mesh
         async with asyncio.timeout(WITHIN_S), mesh.producer() as producer:
             assert (await producer.send(TARGET, NAME, b"before")).delivered
             assert serial in await operator.revoke(serial, reason="test")
-            reasons = []
+            reasons: list[str] = []
             while not reasons or reasons[-1] == "delivered":
                 outcomes = await producer.send_batch([(TARGET, NAME, b"after")] * 10)
                 reasons.append(outcomes[0].reason)
@@ -176,7 +175,7 @@ async def test_revocation_is_felt_by_a_consumer(mesh: DemoMesh) -> None:
         assert orjson.loads(told.stdout) == {"revoked": [serial]}
         with pytest.raises(Unauthenticated) as refusal:
             async for command in consumer:
-                command.ack()
+                await command.ack()
     assert refusal.value.reason == "certificate-revoked"
 
 
@@ -194,4 +193,3 @@ async def test_operator_lists_revokes_and_restores_by_command(mesh: DemoMesh) ->
     assert barred.stdout == "It had no living certificate; it gets none from now on.\n"
     restored = await snavio(mesh, "certs", "restore", identity, *where)
     assert restored.stdout == "It may have certificates again.\n"
-    assert sys.executable

@@ -20,7 +20,7 @@ from typing import Any
 
 import orjson
 
-from snavio.launch.processes import free_address, free_addresses
+from snavio.launch.processes import free_addresses
 
 SNAVIO = [sys.executable, "-m", "snavio.cli"]
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,8 +37,10 @@ def environment(**more: str) -> dict[str, str]:
 def configured(folder: Path) -> Path:
     """A snavio.toml with free ports."""
     config = folder / "snavio.toml"
-    lines = ["[mesh]", *(f'{name} = "{address}"' for name, address in free_addresses().items())]
-    signer = ["[signer]", f'enrol_listen = "{free_address()}"']
+    free = free_addresses("enrolment")
+    enrolment = free.pop("enrolment")
+    lines = ["[mesh]", *(f'{name} = "{address}"' for name, address in free.items())]
+    signer = ["[signer]", f'enrol_listen = "{enrolment}"']
     config.write_text("\n".join([*lines, "pull_interval_ms = 200", *signer, ""]), "utf-8")
     return config
 
