@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from google.protobuf.message import DecodeError
 
@@ -50,21 +50,29 @@ class BatchStream:
         self._writer = asyncio.create_task(self._write())
         return hello
 
-    async def batches(self) -> AsyncIterator[bytes]:
+    async def batches(
+        self, *, refusal: Callable[[bytes, Verdict], bytes] | None = None
+    ) -> AsyncIterator[bytes]:
         """Frames, one at a time, while there is a place in the window.
 
         The peer's certificate is checked again for every one of them: gRPC goes on serving a connection
-        whose certificate has expired or was revoked since the handshake.
+        whose certificate has expired or was revoked since the handshake. The stream then ends; or, with
+        `refusal`, each such frame is answered with what that makes of it, so that whoever sent it knows
+        that it was not delivered, and why.
         """
         while True:
             while self._open >= self._window:
                 self._turn.clear()
                 await self._turn.wait()
-            frame = await self._call.read()
+            frame = await self._call.read(gated=False)
             if frame is None:
                 return
             fault = self._gate.check(self._call.peer)
             if fault is not Verdict.UNDECIDED:
+                if refusal is not None:
+                    # Written before the next is read: a peer that is refused gathers nothing here.
+                    await self._call.write(refusal(frame, fault))
+                    continue
                 raise Unauthenticated("The peer's certificate is not valid any more.", reason=fault.reason)
             self._open += 1
             yield frame
