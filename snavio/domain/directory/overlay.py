@@ -31,10 +31,18 @@ class Overlay:
     def __init__(self, base: View) -> None:
         self._base = base
         self._drafts: dict[Place, Draft] = {}
+        # Kept as the batch grows: counting anew for each write would cost the square of the batch.
+        self._counts: dict[Place, int] = {}
 
     def add(self, draft: Draft) -> None:
         """The batch goes on from here as if `draft` were written."""
-        self._drafts[draft.value.kind, *draft.value.key] = draft
+        value = draft.value
+        before = self.find(type(value), *value.key)
+        if before is not None:
+            self._counts[value.kind, before.parent] = self.count(type(value), before.parent) - 1
+        if not draft.deleted:
+            self._counts[value.kind, value.parent] = self.count(type(value), value.parent) + 1
+        self._drafts[value.kind, *value.key] = draft
 
     @property
     def drafts(self) -> Sequence[Draft]:
@@ -55,13 +63,10 @@ class Overlay:
         return self._base.version_of(kind, *key)
 
     def count(self, kind: type[Value], parent: str) -> int:
-        number = self._base.count(kind, parent)
-        for draft in self._drafts.values():
-            value = draft.value
-            if type(value) is kind and value.parent == parent:
-                stood = self._base.find(kind, *value.key) is not None
-                number += (not draft.deleted) - stood
-        return number
+        place = (kind.kind, parent)
+        if place not in self._counts:
+            self._counts[place] = self._base.count(kind, parent)
+        return self._counts[place]
 
     def under(self, kind: type[V], parent: str, *, limit: int) -> Sequence[V]:
         base = self._base.under(kind, parent, limit=limit + len(self._drafts))
