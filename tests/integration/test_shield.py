@@ -156,8 +156,8 @@ async def test_a_certificate_that_is_revoked_mid_stream_is_refused_batch_by_batc
     scene.fast.release()
     assert (await stream.answer(1)).codes == [GOOD]
     assert (await stream.answer(2)).codes == [Verdict.CERTIFICATE_REVOKED]
-    again = await stream.ask(submission([billing.forge.command()] * 3, batch_seq=3))
-    assert again.codes == [Verdict.CERTIFICATE_REVOKED] * 3
+    await stream.send(submission([billing.forge.command()] * 3, batch_seq=3))
+    assert (await stream.answer(3)).codes == [Verdict.CERTIFICATE_REVOKED] * 3
     with pytest.raises(Unauthenticated):
         await billing.submit(billing.forge.command())
     assert (await other.ask(submission([courier.forge.command()]))).codes == [GOOD]

@@ -164,32 +164,34 @@ async def test_revocation_is_felt_by_a_producer_in_the_middle_of_its_stream(mesh
 
 
 async def test_revocation_is_felt_by_a_consumer(mesh: DemoMesh) -> None:
-    async with mesh.operator() as registrar:
-        await mesh.register_service(registrar, "bot")
-    serial = Leaf.in_folder(mesh.certificates(f"{TENANT}-bot")).serial
-    async with asyncio.timeout(WITHIN_S), mesh.consumer() as consumer:
-        told = await snavio(
-            mesh, "certs", "revoke", serial, "--state-dir", ".", "--config", "snavio.toml", "--json"
-        )
-        assert told.returncode == 0, told.stderr
-        assert orjson.loads(told.stdout) == {"revoked": [serial]}
-        with pytest.raises(Unauthenticated) as refusal:
-            async for command in consumer:
-                await command.ack()
+    async with desk(mesh) as operator, mesh.operator() as registrar:
+        for service in ("billing", "bot"):
+            await mesh.register_service(registrar, service)
+        serial = Leaf.in_folder(mesh.certificates(f"{TENANT}-bot")).serial
+        async with asyncio.timeout(WITHIN_S), mesh.consumer() as consumer, mesh.producer() as producer:
+            await operator.revoke(serial, reason="test")
+            await asyncio.sleep(0.3)
+            # A Receive that was waiting before is answered; the next one is refused.
+            assert (await producer.send(TARGET, NAME, b"after")).delivered
+            with pytest.raises(Unauthenticated) as refusal:
+                async for command in consumer:
+                    await command.ack()
     assert refusal.value.reason == "certificate-revoked"
 
 
 async def test_operator_lists_revokes_and_restores_by_command(mesh: DemoMesh) -> None:
     where = ("--state-dir", ".", "--config", "snavio.toml")
-    listed = await snavio(mesh, "certs", "ls", *where, "--json")
+    identity = "spiffe://snavio.local/tenant/acme/principal/nobody"
+    listed, nonsense, barred = await asyncio.gather(
+        snavio(mesh, "certs", "ls", *where, "--json"),
+        snavio(mesh, "certs", "revoke", "NONSENSE", *where),
+        snavio(mesh, "certs", "revoke", identity, *where),
+    )
     assert listed.returncode == 0, listed.stderr
     records = orjson.loads(listed.stdout)["certificates"]
     assert "spiffe://snavio.local/mesh/shield" in {record["identity"] for record in records}
-    nonsense = await snavio(mesh, "certs", "revoke", "NONSENSE", *where)
     assert (nonsense.returncode, nonsense.stdout) == (2, "")
     assert nonsense.stderr == "snavio: serial: must be lower-case hex without leading zeros.\n"
-    identity = "spiffe://snavio.local/tenant/acme/principal/nobody"
-    barred = await snavio(mesh, "certs", "revoke", identity, *where)
     assert barred.stdout == "It had no living certificate; it gets none from now on.\n"
     restored = await snavio(mesh, "certs", "restore", identity, *where)
     assert restored.stdout == "It may have certificates again.\n"
