@@ -204,8 +204,13 @@ class _Reading:
             yield build()
         except SnavioError as error:
             words = str(error)
-            named = words.partition(":")[0].rpartition(".")[2]
-            named = {"name": "command"}.get(named, named) if table in ("route", "acl", "quota") else named
+            # The directory's word for a field, turned into the file's.
+            named = words.partition(":")[0].partition(".")[2]
+            if table in ("route", "acl", "quota"):
+                named = {"name": "command", "queue_kind": "queue"}.get(named, named)
+            elif named == table:
+                named = "name"
+            named = "principals" if named == "principal" else named
             self._mistake(table, number, named, words)
 
     def _unknown(
