@@ -5,7 +5,7 @@ Never asks an operator, and never takes a right for granted that was there an ho
 
 from __future__ import annotations
 
-from services.signer.certificates import Application, Certificates, Issued
+from services.signer.certificates import MAX_ASSUMED_S, Application, Certificates, Issued
 from snavio.clock import Clock
 from snavio.domain.delegation import Delegation, require_delegated
 from snavio.domain.directory import require_source
@@ -14,8 +14,6 @@ from snavio.errors import NotAllowed
 from snavio.pki import public_key_of_csr, require_csr_names
 from snavio.ports.keystore import KeyStore
 from snavio.transport.peer import Peer
-
-MAX_TTL_S = 3600
 
 
 class Assumption:
@@ -28,7 +26,7 @@ class Assumption:
         self._certificates = certificates
         self._clock = clock
         self._trust_domain = trust_domain
-        self._ttl_s = min(ttl_s, MAX_TTL_S)
+        self._ttl_s = min(ttl_s, MAX_ASSUMED_S)
 
     async def assume(self, *, source: str, csr_pem: str, ttl_s: int, caller: Peer) -> Issued:
         """A certificate for `source`, if the caller is named by its registration or is the service itself."""

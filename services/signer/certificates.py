@@ -37,6 +37,7 @@ from snavio.transport.renewal import Certified, Certify
 MAX_REASON_LENGTH = 256
 MAX_PAGE = 20_000
 MAX_LISTED = 1_000
+MAX_ASSUMED_S = 3600
 _SERIAL = re.compile(r"[0-9a-f]{1,40}")
 
 
@@ -103,9 +104,12 @@ class Certificates:
         renewal = identity == caller.identity
         known = await self._ledger.find(caller.cert_serial) if renewal else None
         delegate = known.delegate if known is not None else ""
+        if delegate:
+            # No way around AssumeService to a longer life.
+            cap = min(cap, MAX_ASSUMED_S)
         return await self.certify(
             Application(public_key, identity, min(ttl_s or cap, cap), str(caller.identity), caller, delegate),
-            require=lambda: self._require_still_delegated(identity, delegate),
+            require=lambda: self._require_still_delegated(identity, delegate) if renewal else _nothing(),
         )
 
     async def certify(
@@ -254,9 +258,15 @@ class Certificates:
 
     async def _require_still_delegated(self, identity: Identity, delegate: str) -> None:
         """A service that renews itself needs what the principal needed through whom it was first certified."""
+        if identity.kind is not Kind.SERVICE:
+            return
+        known = await self._store.delegation(identity.source)
         if delegate:
             principal = parse_identity(delegate, trust_domain=self._trust_domain)
-            require_delegated(await self._store.delegation(identity.source), identity.source, principal)
+            require_delegated(known, identity.source, principal)
+        elif known is not None:
+            # An operator made it, so it needs no principal; suspended it is all the same.
+            require_delegated(known, identity.source, None)
 
     async def _living(self, *, spiffe_id: str = "", delegate: str = "") -> list[IssuedCertificate]:
         found: list[IssuedCertificate] = []

@@ -92,11 +92,12 @@ class Enrolling:
         public_key = public_key_of_csr(csr_pem)
         require_csr_names(csr_pem, identity)
         await self._certificates.require_not_barred(identity)
-        if not enrolment.principal:
-            await self._require_free(identity)
+        await self._require_free(identity, enrolment)
         await self._take(token)
         issued = await self._certificates.certify(
-            Application(public_key, identity, self._ttl_s, f"token of {enrolment.actor}")
+            Application(public_key, identity, self._ttl_s, f"token of {enrolment.actor}"),
+            # Once more, while nobody else is certified: two open tokens may have asked for one name at once.
+            require=lambda: self._require_free(identity, enrolment),
         )
         self._log.info("principal enrolled", identity=str(identity), serial=issued.serial)
         return Enrolled(identity, issued)
@@ -138,9 +139,11 @@ class Enrolling:
         require_name(chosen, "name")
         return Identity(self._trust_domain, Kind.PRINCIPAL, chosen, enrolment.tenant)
 
-    async def _require_free(self, identity: Identity) -> None:
+    async def _require_free(self, identity: Identity, enrolment: Enrolment) -> None:
         # Otherwise whoever holds any token of a tenant could become each of its principals.
-        if await self._certificates.listed(spiffe_id=identity.spiffe_id, after="", limit=1):
+        if not enrolment.principal and await self._certificates.listed(
+            spiffe_id=identity.spiffe_id, after="", limit=1
+        ):
             raise Conflict(
                 f"There is a principal {identity.name} already; choose another name, or ask an operator for a token "
                 "made for this one.",

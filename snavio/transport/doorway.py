@@ -56,7 +56,11 @@ class Doorway(Generic[Request, Response]):
 
     async def start(self) -> int:
         """Listen; the port. StateError if the address is taken or the certificate files cannot be used."""
-        behaviours = {self._method: self._guarded(self._answer), _HEALTH: self._guarded(self._health)}
+        # Health costs nothing and is asked for all day by whoever watches over us.
+        behaviours = {
+            self._method: self._guarded(self._answer),
+            _HEALTH: self._guarded(self._health, throttled=False),
+        }
         server = grpc.aio.server(
             handlers=(_Handlers(behaviours),),
             options=(
@@ -107,11 +111,14 @@ class Doorway(Generic[Request, Response]):
         ).SerializeToString()
         return answer
 
-    def _guarded(self, answer: Callable[[bytes], Awaitable[bytes]]) -> Callable[[bytes, Any], Awaitable[Any]]:
+    def _guarded(
+        self, answer: Callable[[bytes], Awaitable[bytes]], *, throttled: bool = True
+    ) -> Callable[[bytes, Any], Awaitable[Any]]:
         async def behaviour(request: bytes, context: Any) -> Any:
             try:
                 async with asyncio.timeout(CALL_SECONDS):
-                    self._throttle.admit(context.peer())
+                    if throttled:
+                        self._throttle.admit(context.peer())
                     return await answer(request)
             except (grpc.aio.BaseError, asyncio.CancelledError):
                 raise

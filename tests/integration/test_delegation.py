@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from services.signer.settings import SignerSettings
 from snavio.errors import BadRequest, NotAllowed, SnavioError, Unauthenticated
 from snavio.v1 import registry_pb2 as reg
 from snavio.v1 import signer_pb2 as sig
@@ -132,11 +133,29 @@ async def test_renewal_by_issue_certificate_asks_for_the_principal_too(control: 
     assert refused.value.reason == "suspended"
 
 
-async def test_service_that_an_operator_certified_renews_itself(control: Control) -> None:
+async def test_service_that_an_operator_certified_renews_itself_unless_it_is_suspended(
+    control: Control,
+) -> None:
     await control.certify("tenant/acme/service/billing", "billing")
     await principals(control, SOURCE)
     await assume(control, "billing", SOURCE, folder="renewed")
+    await control.certify("tenant/acme/service/billing", "again", by="billing")
     assert await works(control, "renewed")
+    await principals(control, SOURCE, suspended=True)
+    with pytest.raises(NotAllowed) as refused:
+        await control.certify("tenant/acme/service/billing", "more", by="billing")
+    assert refused.value.reason == "suspended"
+
+
+async def test_there_is_no_way_around_to_a_longer_life(tmp_path: Path) -> None:
+    settings = SignerSettings(service_ttl_s=86_400)
+    async with control_plane(tmp_path, signer_settings=settings) as control:
+        await control.certify("tenant/acme/principal/ci", "ci")
+        await principals(control, SOURCE, "ci")
+        await assume(control, "ci", SOURCE, folder="billing")
+        await control.certify("tenant/acme/service/billing", "renewed", by="billing")
+        for record in await listed(control, BILLING):
+            assert record.not_after_unix_ns - control.clock.unix_ns() <= 3600 * 10**9
 
 
 async def test_bad_certificate_requests_are_refused(control: Control) -> None:

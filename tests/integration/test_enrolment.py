@@ -219,6 +219,13 @@ async def test_open_token_takes_nobodys_name(control: Control) -> None:
     assert (await ask(control, token=await token_for(control, principal="ci"))).spiffe_id == CI
 
 
+async def test_two_open_tokens_make_one_principal_of_a_name(control: Control) -> None:
+    tokens = [await token_for(control) for _ in range(4)]
+    attempts = await asyncio.gather(*(ask(control, token=token) for token in tokens), return_exceptions=True)
+    assert sum(not isinstance(attempt, BaseException) for attempt in attempts) == 1
+    assert {attempt.reason for attempt in attempts if isinstance(attempt, SnavioError)} == {"name-taken"}
+
+
 async def test_token_of_another_installation_is_never_sent(control: Control, tmp_path: Path) -> None:
     async with control_plane(tmp_path / "other") as other:
         token = await token_for(other)

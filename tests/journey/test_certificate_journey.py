@@ -171,12 +171,14 @@ async def test_revocation_is_felt_by_a_consumer(mesh: DemoMesh) -> None:
         async with asyncio.timeout(WITHIN_S), mesh.consumer() as consumer, mesh.producer() as producer:
             await operator.revoke(serial, reason="test")
             await asyncio.sleep(0.3)
-            # A Receive that was waiting before is answered; the next one is refused.
-            assert (await producer.send(TARGET, NAME, b"after")).delivered
+            assert (await producer.send(TARGET, NAME, b"after the revocation")).delivered
+            # Not even a Receive that was waiting all the time hands it out.
+            payloads = []
             with pytest.raises(Unauthenticated) as refusal:
                 async for command in consumer:
-                    await command.ack()
+                    payloads.append(command.payload)
     assert refusal.value.reason == "certificate-revoked"
+    assert b"after the revocation" not in payloads
 
 
 async def test_operator_lists_revokes_and_restores_by_command(mesh: DemoMesh) -> None:
