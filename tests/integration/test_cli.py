@@ -12,6 +12,7 @@ from snavio.errors import BadRequest, NotAllowed, SnavioError, StateError, Unava
 from tests.support.terminal import snavio, told
 
 COMMANDS = ("up", "down", "demo", "serve", "send", "recv", "status", "version", "bench", "doctor")
+DIRECTORY = ("register", "try", "acl diff", "access request")
 
 
 def test_help_names_every_command_and_the_exit_codes(tmp_path: Path) -> None:
@@ -21,9 +22,9 @@ def test_help_names_every_command_and_the_exit_codes(tmp_path: Path) -> None:
     assert "Exit codes: 0 done" in ran.stdout
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*COMMANDS, *DIRECTORY])
 def test_every_command_teaches_with_examples(tmp_path: Path, command: str) -> None:
-    ran = snavio(command, "--help", folder=tmp_path)
+    ran = snavio(*command.split(), "--help", folder=tmp_path)
     assert ran.returncode == 0
     assert "Examples:" in ran.stdout
     assert f"snavio {command}" in ran.stdout

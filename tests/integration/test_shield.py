@@ -214,6 +214,14 @@ async def test_a_suspended_source_is_refused_until_its_suspension_ends(scene: Sc
     assert (await stream.ask(submission([billing.forge.command()], batch_seq=2), 2)).codes == [GOOD]
 
 
+async def test_a_ban_from_the_warm_path_does_not_keep_a_source_out(scene: Scene) -> None:
+    billing = scene.producer()
+    scene.registry.write(ban=reg.Ban(list=reg.BAN_LIST_COLD_ONLY, source="acme/billing"))
+    scene.registry.write()  # A kind that a newer Registry knows.
+    await scene.registry.was_read()
+    assert (await billing.submit(billing.forge.command())).codes == [GOOD]
+
+
 async def test_a_new_directory_that_does_not_suspend_a_source_lets_it_in(scene: Scene) -> None:
     billing = scene.producer()
     scene.registry.write(suspension=reg.Suspension(source="acme/billing"))
