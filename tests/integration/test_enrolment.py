@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import structlog
 
+from services.signer.certificates import Certificates
 from snavio.clock import ManualClock
 from snavio.domain.enrolment import MAX_OPEN_PER_TENANT, Token, parse_token
 from snavio.errors import (
@@ -119,6 +120,19 @@ async def test_signer_that_dies_between_taking_and_answering_gives_no_second_cer
     )
     assert len(listed.certificate) <= 1
     assert not (won and not isinstance(second, BaseException))
+
+
+async def test_failure_after_the_token_is_taken_costs_the_token_and_gives_no_certificate(
+    control: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_arguments: object, **_options: object) -> None:
+        raise Unavailable("The disk is full.")
+
+    token = await token_for(control)
+    with monkeypatch.context() as broken:
+        broken.setattr(Certificates, "certify", fail)
+        await refused(control, token, "unavailable")
+    await refused(control, token)
 
 
 async def test_expired_token_is_refused_and_a_clock_set_back_does_not_revive_it(control: Control) -> None:
