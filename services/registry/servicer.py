@@ -6,6 +6,8 @@ and would not say why.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import structlog
 
 from services.registry.asking import Asking
@@ -27,6 +29,7 @@ from snavio.domain.directory import (
     require_text,
 )
 from snavio.domain.directory.rules import require_name
+from snavio.errors import Conflict
 from snavio.ports.directory import Decision, Directory
 from snavio.transport.entries import (
     acl_from_wire,
@@ -87,8 +90,11 @@ class RegistryServicer:
 
     async def register_service(self, request: wire.RegisterServiceRequest, call: Call) -> wire.WriteResponse:
         service = value_from_wire(Service, request.service)
-        decision = self._ownership.register_service(call.peer.identity, service)
-        # Asked once before Signer is: a refused registration must not leave a key set behind.
+        require_text(request.options.reason, "options.reason")
+        decision = expecting(
+            self._ownership.register_service(call.peer.identity, service), _expected(request.options)
+        )
+        # Asked once before Signer is: a refused registration must not leave a key set behind, nor end certificates.
         _, (_, suspended) = await self._directory.read(
             lambda view: (decision(view), view.find(Suspension, service.source) is not None)
         )
@@ -96,7 +102,13 @@ class RegistryServicer:
         # Before the directory: a principal that is named no more is then without its right even if we fail here,
         # and the same registration again sets everything straight.
         await self._trust.principals(service, suspended=suspended)
-        return await self._write(decision, call, request.options)
+        try:
+            return await self._write(decision, call, request.options)
+        except Conflict:
+            # Another write came first. Signer must not go on with principals that the directory never took.
+            _, kept = await self._directory.read(lambda view: view.find(Service, *service.key))
+            await self._trust.principals(kept or replace(service, principals=()), suspended=suspended)
+            raise
 
     async def claim_target(self, request: wire.ClaimTargetRequest, call: Call) -> wire.WriteResponse:
         target = Target(request.target.target, request.target.tenant)
@@ -182,10 +194,14 @@ class RegistryServicer:
 
     async def _write(self, decision: Decision, call: Call, options: wire.WriteOptions) -> wire.WriteResponse:
         require_text(options.reason, "options.reason")
-        expected = options.expected_version if options.HasField("expected_version") else None
         written = await self._directory.write(
-            expecting(decision, expected), actor=call.peer.identity.spiffe_id, reason=options.reason
+            expecting(decision, _expected(options)), actor=call.peer.identity.spiffe_id, reason=options.reason
         )
         if written.changed:
             self._log.info("directory changed", version=written.version, actor=call.peer.identity.spiffe_id)
         return wire.WriteResponse(version=written.version, changed=written.changed)
+
+
+def _expected(options: wire.WriteOptions) -> int | None:
+    version: int | None = options.expected_version if options.HasField("expected_version") else None
+    return version

@@ -203,6 +203,13 @@ async def test_registry_hands_registrations_and_suspensions_on(tmp_path: Path) -
                 assert await refusal(assume(control, "ci", SOURCE)) == "suspended"
         await assume(control, "ci", SOURCE)
         bare = reg.Service(tenant="acme", service="billing")
+        # A registration that is refused ends nothing at Signer.
+        for options in (reg.WriteOptions(expected_version=0), reg.WriteOptions(reason="\n")):
+            with pytest.raises(SnavioError):
+                await control.write(
+                    "ci", "RegisterService", reg.RegisterServiceRequest(service=bare, options=options)
+                )
+        assert await works(control, "billing")
         await control.write("ci", "RegisterService", reg.RegisterServiceRequest(service=bare))
         assert not await works(control, "billing")
         assert await refusal(assume(control, "ci", SOURCE)) == "not-delegated"
