@@ -78,26 +78,30 @@ impl Tables {
     pub fn add(&mut self, kind: &str, lines: &[u8]) -> Result<usize, BadRecord> {
         let mut record = 0;
         for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-            let (checksum, version, value) = fields(line).ok_or(BadRecord::Line { record })?;
+            let Line { checksum, version_text, version, value } =
+                fields(line).ok_or(BadRecord::Line { record })?;
             let damaged = BadRecord::Checksum { record };
             let bad = |_| BadRecord::Value { record };
             match kind {
                 "route" => {
                     let route: Route<'_> = json(value).ok_or(BadRecord::Value { record })?;
-                    require(digest(kind, &[route.target, route.name], version, value) == checksum, damaged)?;
+                    require(
+                        digest(kind, &[route.target, route.name], version_text, value) == checksum,
+                        damaged,
+                    )?;
                     put_route(&mut self.routes, &route).map_err(bad)?;
                 }
                 "acl" => {
                     let acl: Acl<'_> = json(value).ok_or(BadRecord::Value { record })?;
                     require(
-                        digest(kind, &[acl.source, acl.target, acl.name], version, value) == checksum,
+                        digest(kind, &[acl.source, acl.target, acl.name], version_text, value) == checksum,
                         damaged,
                     )?;
                     put_acl(&mut self.acl, &acl, version).map_err(bad)?;
                 }
                 "suspension" => {
                     let suspension: Suspension<'_> = json(value).ok_or(BadRecord::Value { record })?;
-                    require(digest(kind, &[suspension.source], version, value) == checksum, damaged)?;
+                    require(digest(kind, &[suspension.source], version_text, value) == checksum, damaged)?;
                     let source = self.suspensions.string(suspension.source).map_err(bad)?;
                     self.suspensions.row(&[source]).map_err(bad)?;
                 }
@@ -135,17 +139,25 @@ fn require(holds: bool, otherwise: BadRecord) -> Result<(), BadRecord> {
     if holds { Ok(()) } else { Err(otherwise) }
 }
 
-fn fields(line: &[u8]) -> Option<([u8; 8], u64, &[u8])> {
-    let (checksum, rest) = line.split_at_checked(16)?;
+struct Line<'a> {
+    checksum: [u8; 8],
+    /// As the store spelled it: the checksum is over these digits.
+    version_text: &'a str,
+    version: u64,
+    value: &'a [u8],
+}
+
+fn fields(line: &[u8]) -> Option<Line<'_>> {
+    let (hex, rest) = line.split_at_checked(16)?;
     let rest = rest.strip_prefix(b" ")?;
     let space = rest.iter().position(|byte| *byte == b' ')?;
-    let version = std::str::from_utf8(rest.get(..space)?).ok()?.parse().ok()?;
-    let mut bytes = [0; 8];
-    for (byte, pair) in bytes.iter_mut().zip(checksum.chunks_exact(2)) {
-        let text = std::str::from_utf8(pair).ok()?;
-        *byte = u8::from_str_radix(text, 16).ok()?;
+    let version_text = std::str::from_utf8(rest.get(..space)?).ok()?;
+    let mut checksum = [0; 8];
+    for (byte, pair) in checksum.iter_mut().zip(hex.chunks_exact(2)) {
+        let [high, low] = [pair[0], pair[1]].map(|digit| char::from(digit).to_digit(16));
+        *byte = (high? << 4 | low?) as u8;
     }
-    Some((bytes, version, rest.get(space + 1..)?))
+    Some(Line { checksum, version_text, version: version_text.parse().ok()?, value: rest.get(space + 1..)? })
 }
 
 fn json<'a, T: Deserialize<'a>>(value: &'a [u8]) -> Option<T> {
@@ -153,16 +165,22 @@ fn json<'a, T: Deserialize<'a>>(value: &'a [u8]) -> Option<T> {
 }
 
 /// The store's checksum of a record: pieces with their lengths, BLAKE2b of 8 bytes.
-fn digest(kind: &str, key: &[&str], version: u64, value: &[u8]) -> [u8; 8] {
+fn digest(kind: &str, key: &[&str], version: &str, value: &[u8]) -> [u8; 8] {
     let mut digest = Blake2b::<U8>::new();
-    let mut piece = |text: &[u8]| {
-        digest.update((text.len() as u32).to_be_bytes());
+    let length = |bytes: usize| (bytes as u32).to_be_bytes();
+    digest.update(length(kind.len()));
+    digest.update(kind);
+    digest.update(length(key.iter().map(|text| text.len() + 1).sum::<usize>().saturating_sub(1)));
+    for (at, text) in key.iter().enumerate() {
+        if at > 0 {
+            digest.update(b"\n");
+        }
         digest.update(text);
-    };
-    piece(kind.as_bytes());
-    piece(key.join("\n").as_bytes());
-    piece(version.to_string().as_bytes());
-    piece(value);
+    }
+    digest.update(length(version.len()));
+    digest.update(version);
+    digest.update(length(value.len()));
+    digest.update(value);
     digest.finalize().into()
 }
 
@@ -172,8 +190,10 @@ mod tests {
     use super::*;
 
     fn line(kind: &str, key: &[&str], version: u64, value: &str) -> String {
-        let hex: String =
-            digest(kind, key, version, value.as_bytes()).iter().map(|byte| format!("{byte:02X}")).collect();
+        let hex: String = digest(kind, key, &version.to_string(), value.as_bytes())
+            .iter()
+            .map(|byte| format!("{byte:02X}"))
+            .collect();
         format!("{hex} {version} {value}\n")
     }
 
