@@ -180,7 +180,7 @@ def _route(facts: Facts) -> GateReport:
         detail, advice = f"Nobody has claimed the target {facts.target}.", "Check the target's spelling."
     else:
         detail = f"The target {facts.target} has no route for {facts.name}."
-        advice = f"Check the spelling, or ask tenant {facts.owner} for a route."
+        advice = "Check the spelling, or ask the target's owner for a route."
     return GateReport("route", State.FAILS, detail, advice, Verdict.ROUTE_MISSING)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from services.registry.sight import as_seen, owner_seen, require_stake, sees_all
+from services.registry.sight import as_seen, owned_since, require_stake, stake
 from snavio.clock import Clock
 from snavio.domain.directory import (
     KINDS,
@@ -17,7 +17,6 @@ from snavio.domain.directory import (
     Change,
     Route,
     Suspension,
-    Target,
     is_over,
 )
 from snavio.domain.identity import Identity
@@ -28,7 +27,8 @@ MAX_HISTORY: Final = 1000
 MAX_LISTED: Final = 10_000
 MAX_RANGE: Final = 100_000
 """Changes of rights between two times that one answer may look at."""
-_MOST_ENTRIES: Final = 1_000_000
+STEP: Final = 5_000
+MAX_SUSPENDED: Final = 100_000
 _KEY_PARTS: Final = {"acl": 3, "source_quota": 3, "access_request": 3, "ban": 4, "route": 2, "service": 2} | {
     "principal": 2,
     "alert_channel": 2,
@@ -73,30 +73,28 @@ class Past:
         parts = _KEY_PARTS.get(kind_name, 1)
         if len(key) != parts:
             raise BadRequest(f"key: must have {parts} parts for a {kind_name}.", reason="bad-field")
-        await self.directory.read(lambda view: require_stake(view, reader, kind, key))
+        _, since = await self.directory.read(lambda view: require_stake(view, reader, kind, key))
         changes = await self.directory.history(kind, key, limit=min(limit, MAX_HISTORY) or MAX_HISTORY)
-        return [as_seen(change, reader) for change in changes]
+        return [as_seen(change, reader) for change in changes if change.version >= since]
 
     async def access_at(self, target: str, name: str, at_ns: int, *, reader: Identity) -> Access:
         """Who could send `name` to `target` at a time; 0 means now."""
         at_ns = at_ns or self.clock.unix_ns()
-        await self.directory.read(lambda view: owner_seen(view, reader, target))
+        _, since = await self.directory.read(lambda view: owned_since(view, reader, target))
         version = await self.directory.version_at(at_ns)
+        if version < since:
+            return Access(version, routed=False, rights=(), suspended=frozenset(), more=False)
         # Three questions, one version: the log cannot change under them.
-        routes = await self.directory.standing_at(Route, version=version, parent=target, limit=_MOST_ENTRIES)
-        rights = await self.directory.standing_at(
-            AclEntry, version=version, parent=target, limit=_MOST_ENTRIES
-        )
-        kept_out = await self.directory.standing_at(
-            Suspension, version=version, parent="", limit=_MOST_ENTRIES
-        )
-        named = [as_seen(change, reader) for change in rights if change.value.key[2] == name]
+        standing = self.directory.standing_at
+        routes = await standing(Route, version=version, parent=target, ending=name, limit=1)
+        rights = await standing(AclEntry, version=version, parent=target, ending=name, limit=MAX_LISTED + 1)
+        kept_out = await standing(Suspension, version=version, parent="", limit=MAX_SUSPENDED)
         return Access(
             version=version,
-            routed=any(r.value.key[1] == name and not is_over(r.value, at_ns) for r in routes),
-            rights=named[:MAX_LISTED],
+            routed=any(not is_over(route.value, at_ns) for route in routes),
+            rights=[as_seen(change, reader) for change in rights[:MAX_LISTED]],
             suspended=frozenset(s.value.key[0] for s in kept_out if not is_over(s.value, at_ns)),
-            more=len(named) > MAX_LISTED,
+            more=len(rights) > MAX_LISTED,
         )
 
     async def acl_diff(self, from_ns: int, to_ns: int, *, target: str, reader: Identity) -> Moved:
@@ -105,29 +103,36 @@ class Past:
         if not 0 <= from_ns <= to_ns:
             raise BadRequest("from_unix_ns: must be a time before to_unix_ns.", reason="bad-field")
         if target:
-            await self.directory.read(lambda view: owner_seen(view, reader, target))
+            await self.directory.read(lambda view: owned_since(view, reader, target))
         start, end = await self.directory.version_at(from_ns), await self.directory.version_at(to_ns)
-        changes = await self.directory.between(AclEntry, after=start, upto=end, limit=MAX_RANGE + 1)
-        if len(changes) > MAX_RANGE:
-            raise BadRequest(
-                f"from_unix_ns: must be closer; over {MAX_RANGE} rights moved since then.",
-                reason="range-too-wide",
-            )
-        moved = _net(changes)
-        seen = await self._concerning(moved, target=target, reader=reader)
+        moved = [change for change in _net(await self._rights_moved(start, end)) if _is_of(change, target)]
+        _, seen = await self.directory.read(
+            lambda view: [
+                change
+                for change in moved
+                if (since := stake(view, reader, AclEntry, change.value.key)) is not None
+                and change.version >= since
+            ]
+        )
         return Moved(start, end, [as_seen(c, reader) for c in seen[:MAX_LISTED]], len(seen) > MAX_LISTED)
 
-    async def _concerning(self, moved: Sequence[Change], *, target: str, reader: Identity) -> list[Change]:
-        if target:
-            return [change for change in moved if change.value.key[1] == target]
-        if sees_all(reader):
-            return list(moved)
-        names = {change.value.key[1] for change in moved}
-        _, owned = await self.directory.read(
-            lambda view: {n for n in names if (t := view.find(Target, n)) and t.tenant == reader.tenant}
-        )
-        own = f"{reader.tenant}/"
-        return [c for c in moved if c.value.key[1] in owned or c.value.key[0].startswith(own)]
+    async def _rights_moved(self, start: int, end: int) -> list[Change]:
+        """Every change of a right in a range, read in steps: a long range must not keep others waiting."""
+        changes: list[Change] = []
+        for after in range(start, end, STEP):
+            changes += await self.directory.between(
+                AclEntry, after=after, upto=min(after + STEP, end), limit=STEP
+            )
+            if len(changes) > MAX_RANGE:
+                raise BadRequest(
+                    f"from_unix_ns: must be closer; over {MAX_RANGE} rights moved since then.",
+                    reason="range-too-wide",
+                )
+        return changes
+
+
+def _is_of(change: Change, target: str) -> bool:
+    return not target or change.value.key[1] == target
 
 
 def _net(changes: Sequence[Change]) -> list[Change]:

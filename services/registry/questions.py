@@ -13,7 +13,7 @@ from services.registry.check import facts_for
 from services.registry.forecast import Forecast
 from services.registry.ownership import Ownership
 from services.registry.past import Past
-from services.registry.sight import owner_seen, require_stake
+from services.registry.sight import owned_since, require_stake
 from services.registry.trust import Trust
 from snavio.domain.directory import AclEntry, Service, View, require_name, require_source
 from snavio.domain.directory.rules import require_target
@@ -152,7 +152,7 @@ class Questions:
             if service is not None:
                 require_stake(view, reader, Service, service.key)
                 return list(view.beginning(AclEntry, source, limit=MAX_LISTED + 1))
-            owner_seen(view, reader, target)
+            owned_since(view, reader, target)
             return list(view.under(AclEntry, target, limit=MAX_LISTED + 1))
 
         version, found = await self._directory.read(question)

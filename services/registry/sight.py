@@ -35,8 +35,14 @@ def sees_author(reader: Identity, author: str) -> bool:
     return sees_all(reader) or (bool(reader.tenant) and author.startswith(own))
 
 
-def stakeholders(view: View, kind: type[Value], key: Sequence[str]) -> frozenset[str]:
-    """The tenants that an entry concerns: the owner of its target, and whoever its source belongs to."""
+def stake(view: View, reader: Identity, kind: type[Value], key: Sequence[str]) -> int | None:
+    """Since which version an entry concerns the reader; None when it does not.
+
+    It concerns whoever its source belongs to, always, and the owner of its target from the day of the claim:
+    what went on under an owner before is not the next one's to know.
+    """
+    if sees_all(reader):
+        return 0
     target, source, tenant = "", "", ""
     if kind in (Target, Route):
         target = key[0]
@@ -50,24 +56,33 @@ def stakeholders(view: View, kind: type[Value], key: Sequence[str]) -> frozenset
         source = key[0]
     else:
         tenant = key[0]
-    owner = view.find(Target, target) if target else None
-    concerned = {tenant, source.partition("/")[0], owner.tenant if owner is not None else ""}
-    return frozenset(concerned - {""})
+    if reader.tenant and reader.tenant in (tenant, source.partition("/")[0]):
+        return 0
+    return claimed_since(view, reader, target) if target else None
 
 
-def require_stake(view: View, reader: Identity, kind: type[Value], key: Sequence[str]) -> None:
-    """NotAllowed for a reader whom an entry does not concern, whether it exists or not."""
-    if not sees_all(reader) and reader.tenant not in stakeholders(view, kind, key):
-        raise NotAllowed(f"{reader} may not read this {kind.kind}.", reason="not-owner")
-
-
-def owner_seen(view: View, reader: Identity, target: str) -> str:
-    """The owner of a target, for a reader who is one of its people; empty for an operator and a free name."""
+def claimed_since(view: View, reader: Identity, target: str) -> int | None:
+    """The version at which the reader's tenant claimed a target; None when it has not."""
     claimed = view.find(Target, target)
-    owner = claimed.tenant if claimed is not None else ""
-    if not sees_all(reader) and (not owner or owner != reader.tenant):
+    if claimed is None or not reader.tenant or claimed.tenant != reader.tenant:
+        return None
+    return view.version_of(Target, target)
+
+
+def require_stake(view: View, reader: Identity, kind: type[Value], key: Sequence[str]) -> int:
+    """Since when; NotAllowed for a reader whom an entry does not concern, whether it exists or not."""
+    since = stake(view, reader, kind, key)
+    if since is None:
+        raise NotAllowed(f"{reader} may not read this {kind.kind}.", reason="not-owner")
+    return since
+
+
+def owned_since(view: View, reader: Identity, target: str) -> int:
+    """Since when the reader may ask about a target's rights; NotAllowed for a target that is not its tenant's."""
+    since = 0 if sees_all(reader) else claimed_since(view, reader, target)
+    if since is None:
         raise NotAllowed(f"{reader} may not read the rights of target {target}.", reason="not-owner")
-    return owner
+    return since
 
 
 def as_seen(change: Change, reader: Identity) -> Change:

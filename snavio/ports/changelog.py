@@ -37,9 +37,12 @@ class Changelog(Protocol):
         ...
 
     async def standing_at(
-        self, kind: type[Value], *, version: int, parent: str, limit: int
+        self, kind: type[Value], *, version: int, parent: str, ending: str = "", limit: int
     ) -> tuple[Change, ...]:
-        """The entries of a kind under `parent` that held at `version`, as the changes that wrote them, by key."""
+        """The entries of a kind under `parent` that held at `version`, as the changes that wrote them, by key.
+
+        `ending`, if given, is the last part that their keys must have.
+        """
         ...
 
     async def between(self, kind: type[Value], *, after: int, upto: int, limit: int) -> tuple[Change, ...]:

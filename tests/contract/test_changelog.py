@@ -203,6 +203,9 @@ async def test_rights_of_a_target_are_known_for_every_version(directory: Directo
     assert [await standing(version) for version in range(6)] == [
         [], [one], [one], [one, two], [two], [one, two],
     ]  # fmt: skip
+    named = await directory.standing_at(AclEntry, version=5, parent="bot", ending="Ping", limit=1)
+    assert [change.value for change in named] == [one]
+    assert await directory.standing_at(AclEntry, version=5, parent="bot", ending="ing", limit=9) == ()
     assert [c.version for c in await directory.between(AclEntry, after=2, upto=4, limit=9)] == [3, 4]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from services.registry.settings import RegistrySettings
-from snavio.domain.directory import AclEntry, Route
+from snavio.domain.directory import AclEntry, Route, Target
 from snavio.errors import BadRequest, NotAllowed, NotFound
 from snavio.v1 import registry_pb2 as wire
 from tests.support.acme import apply, settle, version
@@ -141,6 +141,24 @@ async def test_rights_that_came_and_went_between_two_times(control: Control) -> 
         await acl_diff(control, start, start - 1)
     with pytest.raises(NotAllowed):
         await acl_diff(control, start, target="bot", by="rival")
+
+
+async def test_next_owner_of_a_name_learns_nothing_of_the_one_before(control: Control) -> None:
+    start = control.clock.unix_ns()
+    control.clock.advance(seconds=10)
+    await apply(control, deleted=[AclEntry("acme/billing", "bot", "Ping"), Route("bot", "Ping")])
+    await apply(control, deleted=[Target("bot", "acme")])
+    control.clock.advance(seconds=10)
+    await apply(control, Target("bot", "rival"), Route("bot", "Ping"), ACL, by="rival")
+    assert [a.acl.source for a in (await access_at(control, by="rival")).access] == ["rival/shop"]
+    earlier = await access_at(control, start, by="rival")
+    assert (earlier.routed, len(earlier.access)) == (False, 0)
+    assert await acl_diff(control, start, by="rival") == [("rival/shop", True)]
+    assert await acl_diff(control, start, target="bot", by="rival") == [("rival/shop", True)]
+    (claimed,) = await history(control, "target", "bot", by="rival")
+    assert claimed.target.tenant == "rival"
+    assert len(await history(control, "route", "bot", "Ping", by="rival")) == 1
+    assert [a.acl.source for a in (await access_at(control, start)).access] == ["acme/billing"]
 
 
 async def test_ephemeral_route_vanishes_at_its_end_and_leaves_a_tombstone(control: Control) -> None:

@@ -101,14 +101,16 @@ def history(connection: Any, kind: type[Value], key: Sequence[str], limit: int) 
 
 
 def standing_at(
-    connection: Any, kind: type[Value], *, version: int, parent: str, limit: int
+    connection: Any, kind: type[Value], *, version: int, parent: str, ending: str, limit: int
 ) -> tuple[Change, ...]:
     """Entries under `parent` that held at `version`."""
+    last = "\n" + ending if ending else ""
     rows = connection.execute(
         f"{_LINE} WHERE NOT deleted AND version IN ("  # noqa: S608
-        " SELECT max(version) FROM changelog WHERE kind = ? AND parent = ? AND version <= ? GROUP BY key)"
+        " SELECT max(version) FROM changelog WHERE kind = ? AND parent = ? AND version <= ?"
+        " AND (? = '' OR substr(key, -length(?)) = ?) GROUP BY key)"
         " ORDER BY key LIMIT ?",
-        (kind.kind, parent, version, limit),
+        (kind.kind, parent, version, last, last, last, limit),
     )
     return tuple(change_of(row) for row in rows)
 

@@ -102,10 +102,12 @@ class SqliteDirectory:
         return await self._reading(lambda at: queries.history(at, kind, key, limit))
 
     async def standing_at(
-        self, kind: type[Value], *, version: int, parent: str, limit: int
+        self, kind: type[Value], *, version: int, parent: str, ending: str = "", limit: int
     ) -> tuple[Change, ...]:
         return await self._reading(
-            lambda at: queries.standing_at(at, kind, version=version, parent=parent, limit=limit)
+            lambda at: queries.standing_at(
+                at, kind, version=version, parent=parent, ending=ending, limit=limit
+            )
         )
 
     async def between(self, kind: type[Value], *, after: int, upto: int, limit: int) -> tuple[Change, ...]:

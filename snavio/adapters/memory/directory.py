@@ -114,10 +114,11 @@ class MemoryDirectory:
         return tuple(found[-limit:])
 
     async def standing_at(
-        self, kind: type[Value], *, version: int, parent: str, limit: int
+        self, kind: type[Value], *, version: int, parent: str, ending: str = "", limit: int
     ) -> tuple[Change, ...]:
         log = [c for c in self._log[:version] if type(c.value) is kind and c.value.parent == parent]
-        return tuple(_standing(log)[:limit])
+        fitting = [c for c in _standing(log) if not ending or c.value.key[-1] == ending]
+        return tuple(fitting[:limit])
 
     async def between(self, kind: type[Value], *, after: int, upto: int, limit: int) -> tuple[Change, ...]:
         return tuple([c for c in self._log[after:upto] if type(c.value) is kind][:limit])
