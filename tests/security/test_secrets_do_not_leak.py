@@ -91,8 +91,11 @@ async def searched(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tu
     search = Search()
     processes = MeshProcesses.temporary(folder / "state", settings=SETTINGS)
     await plant(processes)
-    processes.start()
     try:
+        for name in SERVICES:
+            processes.spawn(name)
+        for name in SERVICES:
+            processes.wait_ready(name)
         mesh = DemoMesh(processes)
         await mesh.register()
         await live(mesh, search, folder)
