@@ -94,6 +94,7 @@ class ShieldApp:
         introspection = Introspection("shield", instance=settings.instance, clock=clock)
         introspection.counts(tally.read, prefix="outcome.")
         introspection.counts(journal.counters, prefix="journal.")
+        introspection.counts(self._standing.counters, prefix="standing.")
         introspection.counts(snapshots.counters)
         self._renewal = mesh_renewal(mesh.certificates("shield"), self._channels["signer"], clock=clock)
         introspection.gauges(self._renewal.gauges, prefix="certificate.")

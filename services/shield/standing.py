@@ -69,6 +69,10 @@ class Standing:
         await self._suspensions.stop()
         await self._reports.stop()
 
+    def counters(self) -> dict[str, int]:
+        """What was forgotten because Signer was away for too long."""
+        return {"key_use_dropped": self._usage.dropped}
+
     def require_fresh(self) -> None:
         """Unavailable when either authority has been away for too long."""
         for pull in (self._keys, self._suspensions):
