@@ -28,6 +28,7 @@ from snavio.v1 import (
     shield_pb2,
     signer_pb2,
     slow_pb2,
+    snapshot_pb2,
     telemetry_pb2,
 )
 from tests.support.pki import Authority
@@ -48,6 +49,7 @@ FILES: tuple[FileDescriptor, ...] = tuple(
         shield_pb2,
         signer_pb2,
         slow_pb2,
+        snapshot_pb2,
         telemetry_pb2,
         health_pb2,
         reflection_pb2,
