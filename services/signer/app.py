@@ -185,6 +185,7 @@ class SignerApp:
             delay_ns=delay_ns,
             overlap_ns=overlap_ns,
         )
+        await signatures.announce_rotations()
         SignatureServicer(signatures=signatures, clock=clock).register(methods)
         introspection.counts(events.counters, prefix="event.")
 

@@ -10,6 +10,7 @@ import asyncio
 import secrets
 from base64 import b64encode
 from collections.abc import Callable, Sequence
+from uuid import UUID, uuid5
 
 import structlog
 
@@ -25,7 +26,7 @@ from snavio.domain.signing_scope import (
     rotate_scope,
 )
 from snavio.errors import BadRequest, Conflict, NotAllowed, NotFound, Saturated
-from snavio.native import ed25519_is_weak, ed25519_public_key, ed25519_sign_batch, format_timestamp, uuid7
+from snavio.native import ed25519_is_weak, ed25519_public_key, ed25519_sign_batch, format_timestamp
 from snavio.ports.keystore import KeyStore
 from snavio.telemetry.events import EventJournal, SigningKeyRotated
 
@@ -35,6 +36,9 @@ MAX_BYTES = 3 << 20
 MAX_BATCHES_AT_ONCE = 32
 # From here a batch costs more than handing it to a thread.
 _OFF_LOOP_FROM = 8
+# Whoever follows events reads them more often than once a day.
+TELL_AGAIN_NS = 24 * 3600 * 1_000_000_000
+_ROTATIONS = UUID("6f1d1c1e-5d0e-4d9b-9a55-1f6b3c1a7e42")
 
 
 def new_pair() -> Pair:
@@ -94,7 +98,7 @@ class Signatures:
             )
 
         scope = await self._store.update_scope(name, decide)
-        self._announce(seen, scope, now)
+        self._announce(scope)
         self._log.warning(
             "scope rotated", scope=name, actor=actor, added=scope.keys[-1].key_id, emergency=emergency
         )
@@ -136,25 +140,39 @@ class Signatures:
             raise BadRequest("A weak key is not taken.", reason="weak-key")
         return pair
 
-    def _announce(self, before: Scope, after: Scope, now_ns: int) -> None:
-        old, new = before.active(now_ns), after.keys[-1]
-        closing = next((key.valid_until_ns for key in after.keys if key.key_id == old.key_id), now_ns)
-        kind, _, tenant = after.name.partition(":")
+    async def announce_rotations(self) -> None:
+        """Tell again, at start, of rotations whose old key has not been closed for a day.
+
+        The journal is in memory: a Signer that died after the write and before anybody read the event must not
+        leave verifiers with the old keys. The event's id is the rotation's own, so a reader knows it again.
+        """
+        now = self._clock.unix_ns()
+        for scope in await self._store.scopes():
+            if scope.rotation is not None and now < scope.rotation.closes_at_ns + TELL_AGAIN_NS:
+                self._announce(scope)
+
+    def _announce(self, scope: Scope) -> None:
+        rotation = scope.rotation
+        new = next((key for key in scope.keys if rotation and key.key_id == rotation.new_key_id), None)
+        if rotation is None or new is None:
+            return
+        kind, _, tenant = scope.name.partition(":")
+        identity = f"{scope.name} {rotation.old_key_id} {rotation.new_key_id}"
         self._events.record(
             SigningKeyRotated(
-                event_id=uuid7(),
-                occurred_at=format_timestamp(now_ns),
+                event_id=str(uuid5(_ROTATIONS, identity)),
+                occurred_at=format_timestamp(rotation.opened_at_ns),
                 domain_id=self._trust_domain,
                 scope_kind=kind,
                 scope_id=tenant,
-                old_key_id=old.key_id,
+                old_key_id=rotation.old_key_id,
                 new_key_id=new.key_id,
                 new_public_key=b64encode(new.public_key).decode(),
                 valid_from=format_timestamp(new.valid_from_ns),
-                opened_at=format_timestamp(now_ns),
-                closes_at=format_timestamp(closing),
+                opened_at=format_timestamp(rotation.opened_at_ns),
+                closes_at=format_timestamp(rotation.closes_at_ns),
             ),
-            at_unix_ns=now_ns,
+            at_unix_ns=rotation.opened_at_ns,
         )
 
 

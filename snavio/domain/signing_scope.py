@@ -51,11 +51,23 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
+class Rotation:
+    """The last change of a scope's key; kept with the keys, so that a crash cannot keep it from being told."""
+
+    old_key_id: str
+    new_key_id: str
+    opened_at_ns: int
+    closes_at_ns: int
+    """When the old key verifies nothing any more."""
+
+
+@dataclass(frozen=True, slots=True)
 class Scope:
     """All keys of one scope, oldest first."""
 
     name: str
     keys: tuple[ScopeKey, ...]
+    rotation: Rotation | None = None
 
     def __post_init__(self) -> None:
         require_scope(self.name)
@@ -126,7 +138,13 @@ def rotate_scope(
             f"{scope.name} has {MAX_KEYS} keys that still verify; wait until one ends.",
             reason="too-many-keys",
         )
-    return replace(scope, keys=(*kept, added))
+    old = scope.active(now_ns)
+    closes_at_ns = next(key.valid_until_ns for key in ended if key.key_id == old.key_id)
+    return replace(
+        scope,
+        keys=(*kept, added),
+        rotation=Rotation(old.key_id, added.key_id, opened_at_ns=now_ns, closes_at_ns=closes_at_ns),
+    )
 
 
 def _key(pair: Pair, *, now_ns: int, signs_from_ns: int) -> ScopeKey:

@@ -120,6 +120,10 @@ class KeyStore(Protocol):
         """The Ed25519 keys of a scope."""
         ...
 
+    async def scopes(self) -> tuple[Scope, ...]:
+        """Every scope."""
+        ...
+
     async def update_scope(self, name: str, decide: Callable[[Scope | None], Scope]) -> Scope:
         """As `update_keyset`, for a scope."""
         ...

@@ -14,7 +14,7 @@ import pytest
 from snavio.adapters.embedded.sealed_keystore import FORMAT_VERSION, MAGIC, SealedKeyStore
 from snavio.adapters.embedded.sealing import SealingKey, read_sealing_key
 from snavio.domain.keyset import Keyset, create, raise_minimum, rotate
-from snavio.domain.signing_scope import Pair, Scope, provision
+from snavio.domain.signing_scope import Pair, Scope, provision, rotate_scope
 from snavio.errors import Conflict, IntegrityError, SnavioError, StateError, Unavailable
 from snavio.native import ed25519_public_key
 from snavio.ports.keystore import Authority, KeyStore, Revocation
@@ -211,14 +211,18 @@ async def test_keys_polls_minimum_and_turns_are_there_after_reopening(path: Path
         now_ns=NOW,
     )
     await store.update_keyset("acme/billing", lambda _b: raised)
-    await store.update_scope("platform", lambda _b: scope(1))
+    rotated = rotate_scope(
+        scope(1), Pair(ed25519_public_key(b"2" * 32), b"2" * 32), now_ns=NOW, delay_ns=1, overlap_ns=9
+    )
+    await store.update_scope("platform", lambda _b: rotated)
     await store.record_polls({"acme/billing": 20})
     await store.claim_turn("rotation", now_ns=NOW, until_ns=NOW + 60)
     await store.close()
     assert scope(1).keys[0].seed not in path.read_bytes()
     again = await SealedKeyStore.open(path, key=KEY)
     assert await again.keyset("acme/billing") == raised
-    assert await again.scope("platform") == scope(1)
+    assert await again.scope("platform") == rotated
+    assert await again.scopes() == (rotated,)
     assert await again.polls() == {"acme/billing": 20}
     assert not await again.claim_turn("rotation", now_ns=NOW + 1, until_ns=NOW + 61)
     await again.close()

@@ -294,6 +294,24 @@ async def test_emergency_leaves_nothing_that_the_old_key_could_sign(scoped: Cont
         await sign(scoped, "platform", b"x", key_id=old)
 
 
+@pytest.mark.parametrize("emergency", [False, True])
+async def test_rotation_is_told_again_after_a_restart_under_the_same_id(
+    scoped: Control, emergency: bool
+) -> None:
+    await provision(scoped, "tenant:acme")
+    await rotate_scope(scoped, "tenant:acme", emergency=emergency)
+    (before,) = (await events(scoped)).event
+    await scoped.stop_signer()
+    scoped.clock.advance(seconds=60)
+    await scoped.start_signer()
+    (again,) = (await events(scoped)).event
+    assert again == before
+    await scoped.stop_signer()
+    scoped.clock.advance(seconds=3600 + DAY_S)
+    await scoped.start_signer()
+    assert list((await events(scoped)).event) == []
+
+
 async def test_keys_of_scopes_survive_a_restart(scoped: Control) -> None:
     before = await provision(scoped, "platform")
     await scoped.stop_signer()

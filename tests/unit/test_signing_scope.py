@@ -7,6 +7,7 @@ import pytest
 from snavio.domain.signing_scope import (
     MAX_KEYS,
     Pair,
+    Rotation,
     Scope,
     ScopeKey,
     key_id_of,
@@ -68,6 +69,14 @@ def test_new_key_is_known_before_it_signs_and_the_old_one_verifies_until_its_end
     end = NOW + DELAY + OVERLAP
     assert verifying(second, end - 1) == ids(1, 2)
     assert verifying(second, end) == ids(2)
+
+
+def test_last_rotation_is_part_of_the_scope(first: Scope) -> None:
+    assert first.rotation is None
+    planned, urgent = rotated(first, 2, NOW), rotated(first, 2, NOW, emergency=True)
+    old, new = ids(1, 2)
+    assert planned.rotation == Rotation(old, new, NOW, NOW + DELAY + OVERLAP)
+    assert urgent.rotation == Rotation(old, new, NOW, NOW)
 
 
 def test_rotation_under_way_is_a_conflict(first: Scope) -> None:

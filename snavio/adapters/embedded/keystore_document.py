@@ -14,7 +14,7 @@ import orjson
 from snavio.domain.delegation import Delegation
 from snavio.domain.enrolment import Enrolment, Enrolments
 from snavio.domain.keyset import Keyset, KeyVersion
-from snavio.domain.signing_scope import Scope, ScopeKey
+from snavio.domain.signing_scope import Rotation, Scope, ScopeKey
 from snavio.errors import SnavioError, StateError
 from snavio.ports.keystore import Authority, Revocation
 
@@ -66,7 +66,10 @@ def encode(contents: Contents) -> bytes:
                 for at, revocation in contents.revocations.values()
             ],
             "scopes": {
-                name: [_encode_scope_key(key) for key in scope.keys]
+                name: {
+                    "keys": [_encode_scope_key(key) for key in scope.keys],
+                    "rotation": scope.rotation and asdict(scope.rotation),
+                }
                 for name, scope in contents.scopes.items()
             },
             "polls": contents.polls,
@@ -108,10 +111,7 @@ def decode(document: bytes, *, name: str) -> Contents:
                 entry["serial"]: (entry.pop("at"), Revocation(**entry)) for entry in parsed["revocations"]
             },
             # Format 1 knew none of these.
-            scopes={
-                name: Scope(name, tuple(_decode_scope_key(key) for key in keys))
-                for name, keys in parsed.get("scopes", {}).items()
-            },
+            scopes={name: _decode_scope(name, entry) for name, entry in parsed.get("scopes", {}).items()},
             polls=parsed.get("polls", {}),
             turns={name: (claimed, until) for name, (claimed, until) in parsed.get("turns", {}).items()},
             enrolments=_decode_enrolments(parsed.get("enrolments", {"latest_ns": 0, "open": []})),
@@ -145,6 +145,13 @@ def _decode_enrolments(entry: dict[str, Any]) -> Enrolments:
 
 def _decode_key(entry: dict[str, Any]) -> KeyVersion:
     return KeyVersion(**{**entry, "secret": b64decode(entry["secret"], validate=True)})
+
+
+def _decode_scope(name: str, entry: dict[str, Any]) -> Scope:
+    rotation = entry["rotation"]
+    return Scope(
+        name, tuple(_decode_scope_key(key) for key in entry["keys"]), rotation and Rotation(**rotation)
+    )
 
 
 def _encode_scope_key(key: ScopeKey) -> dict[str, Any]:

@@ -203,6 +203,9 @@ class SealedKeyStore:
     async def scope(self, name: str) -> Scope | None:
         return await self._read(lambda contents: contents.scopes.get(name))
 
+    async def scopes(self) -> tuple[Scope, ...]:
+        return await self._read(lambda contents: tuple(contents.scopes.values()))
+
     async def update_scope(self, name: str, decide: Callable[[Scope | None], Scope]) -> Scope:
         def change(contents: Contents) -> tuple[Contents, Scope]:
             before = contents.scopes.get(name)
