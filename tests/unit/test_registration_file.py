@@ -110,6 +110,16 @@ def test_whole_file_is_read_in_an_order_that_can_be_written(tmp_path: Path) -> N
     assert found.triples == [("acme/billing", "bot", "Ping"), ("rival/shop", "bot", "Pong")]
 
 
+def test_file_in_the_documentation_is_one(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "directory.md").read_text("utf-8")
+    found = read(tmp_path, page.partition("```toml\n")[2].partition("```")[0])
+    assert {value.kind for value in found.values} == {
+        "tenant", "principal", "service", "target", "route", "acl", "source_quota", "alert_channel",
+    }  # fmt: skip
+    (route,) = [value for value in found.values if isinstance(value, Route)]
+    assert route.fairness == Fairness()
+
+
 @pytest.mark.parametrize(
     ("right", "wrong", "line", "words"),
     [
