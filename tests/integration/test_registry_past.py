@@ -258,3 +258,17 @@ async def test_suspension_with_an_end_ends(control: Control) -> None:
     await reached(control, before + 1)
     with pytest.raises(BadRequest):
         await control.write(ADMIN, "SetSuspension", request)
+
+
+async def test_without_signer_an_ended_suspension_waits_and_other_ends_do_not(control: Control) -> None:
+    until = control.clock.unix_ns() + 60 * SECOND
+    suspension = wire.Suspension(source="acme/billing", until_unix_ns=until)
+    request = wire.SetSuspensionRequest(suspension=suspension, suspended=True)
+    await control.write(ADMIN, "SetSuspension", request)
+    await apply(control, Route("bot", "Brief", ttl_seconds=60))
+    await control.stop_signer()
+    before = await version(control)
+    control.clock.advance(seconds=60)
+    await reached(control, before + 1)
+    assert (await history(control, "route", "bot", "Brief"))[-1].deleted
+    assert not (await history(control, "suspension", "acme/billing"))[-1].deleted
