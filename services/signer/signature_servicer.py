@@ -5,7 +5,7 @@ Never answers with anything that is not public, except signatures.
 
 from __future__ import annotations
 
-from services.signer.signatures import Signatures
+from services.signer.signatures import Signatures, require_may_read
 from snavio.clock import Clock
 from snavio.domain.signing_scope import Scope
 from snavio.transport.server import Call, Methods
@@ -42,7 +42,8 @@ class SignatureServicer:
         )
         return wire.SignResponse(key_id=key_id, signature=signed)
 
-    async def get_public_keys(self, request: wire.GetPublicKeysRequest, _call: Call) -> wire.PublicKeys:
+    async def get_public_keys(self, request: wire.GetPublicKeysRequest, call: Call) -> wire.PublicKeys:
+        require_may_read(call.peer.identity, request.scope)
         return self._public(await self._signatures.of(request.scope))
 
     def _public(self, scope: Scope) -> wire.PublicKeys:

@@ -182,3 +182,10 @@ def _require_may_sign(caller: Identity, scope: str) -> None:
     registry = caller.kind is Kind.MESH and caller.name == "registry" and scope == PLATFORM
     if not relay and not registry:
         raise NotAllowed(f"{caller} may not sign for {scope}.", reason="not-your-scope")
+
+
+def require_may_read(caller: Identity, scope: str) -> None:
+    """Public keys are no secret, but which tenants there are is nothing for other tenants to find out."""
+    tenant = caller.kind in (Kind.SERVICE, Kind.PRINCIPAL)
+    if tenant and scope not in (PLATFORM, f"tenant:{caller.tenant}"):
+        raise NotAllowed(f"{caller} may not ask for the keys of {scope}.", reason="not-your-scope")

@@ -77,6 +77,7 @@ TABLE: Final[Mapping[str, tuple[Rule, ...]]] = MappingProxyType(
         "/snavio.v1.Signer/RotateScope": (OPERATOR,),
         # Registry signs for the platform only; the servicer checks.
         "/snavio.v1.Signer/Sign": (mesh("relay", "registry"),),
+        # Tenants read the platform's and their own; the servicer checks.
         "/snavio.v1.Signer/GetPublicKeys": (ANYBODY,),
         "/snavio.v1.Signer/Events": (OPERATOR,),
         # Certificates. Registry speaks for the directory; that a principal may act as a service, or is that

@@ -334,6 +334,21 @@ async def test_registry_does_not_speak_for_a_tenant(scoped: Control) -> None:
     assert refusal.value.reason == "not-your-scope"
 
 
+async def test_tenant_reads_the_keys_of_the_platform_and_its_own_and_no_others(scoped: Control) -> None:
+    for scope in ("platform", "tenant:acme", "tenant:rival"):
+        await provision(scoped, scope)
+    await scoped.certify("tenant/acme/service/billing", "billing")
+    await scoped.certify("tenant/acme/principal/ci", "ci")
+    for caller in ("billing", "ci"):
+        for scope in ("platform", "tenant:acme"):
+            assert (await public_keys(scoped, scope, by=caller)).key
+        # The same answer whether there is such a tenant or not.
+        for scope in ("tenant:rival", "tenant:nobody", "nonsense"):
+            with pytest.raises(NotAllowed) as refusal:
+                await public_keys(scoped, scope, by=caller)
+            assert refusal.value.reason == "not-your-scope"
+
+
 async def test_too_many_or_too_large_messages_and_bad_scopes_are_refused(scoped: Control) -> None:
     await provision(scoped, "platform")
     for messages in ([b""] * 4097, [b"x" * (3 << 20), b"y"]):
