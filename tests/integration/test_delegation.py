@@ -279,6 +279,17 @@ async def test_revoked_identity_loses_all_and_gets_nothing_until_restored(contro
     assert not await works(control, "renewed")
 
 
+async def test_principal_whose_own_certificate_has_ended_takes_along_what_it_acted_as(
+    control: Control,
+) -> None:
+    await control.certify("tenant/acme/principal/brief", "brief", ttl_s=60)
+    await principals(control, SOURCE, "brief")
+    issued = await assume(control, "brief", SOURCE, folder="billing")
+    control.clock.advance(seconds=100)
+    assert await revoke_identity(control, spiffe("tenant/acme/principal/brief")) == {issued.serial}
+    assert not await works(control, "billing")
+
+
 async def test_revoked_principal_takes_along_what_it_acted_as(control: Control) -> None:
     await assume(control, "ci", SOURCE, folder="billing")
     await assume(control, "billing", SOURCE, folder="renewed")

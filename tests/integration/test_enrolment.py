@@ -92,8 +92,9 @@ async def test_token_works_once_and_not_after_a_restart_either(control: Control)
     await refused(control, token)
 
 
-async def test_two_newcomers_with_one_token_make_one_principal(control: Control) -> None:
-    token = await token_for(control)
+@pytest.mark.parametrize("principal", ["", "ci"])
+async def test_two_newcomers_with_one_token_make_one_principal(control: Control, principal: str) -> None:
+    token = await token_for(control, principal=principal)
     attempts = await asyncio.gather(*(ask(control, token=token) for _ in range(6)), return_exceptions=True)
     assert sum(not isinstance(attempt, BaseException) for attempt in attempts) == 1
     # Who looks late finds the token used, or the name taken by the one who was first.
@@ -154,14 +155,16 @@ async def test_token_that_ends_while_nobody_looks_stays_ended_too(control: Contr
     await refused(control, token)
 
 
-async def test_tokens_made_after_the_clock_was_set_back_end_in_their_time(control: Control) -> None:
+async def test_tokens_made_after_the_clock_was_set_back_live_for_their_time(control: Control) -> None:
     await token_for(control, ttl_s=60)
     await control.stop_signer()
     control.clock = ManualClock(control.clock.unix_ns() - 3600 * 10**9)
     await control.start_signer()
-    token = await token_for(control, ttl_s=60)
-    control.clock.advance(seconds=61)
-    await refused(control, token)
+    good, late = await token_for(control, ttl_s=60), await token_for(control, ttl_s=60)
+    control.clock.advance(seconds=59)
+    assert (await newcomer(control, good)).identity.spiffe_id == CI
+    control.clock.advance(seconds=2)
+    await refused(control, late)
 
 
 async def test_unknown_used_and_expired_tokens_get_the_same_answer(control: Control) -> None:
