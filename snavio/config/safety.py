@@ -52,10 +52,12 @@ def _public_addresses(chosen: Chosen) -> Iterator[tuple[str, str]]:
             address = listen or getattr(chosen["mesh"], service)
             if not is_loopback(address):
                 yield (service, "listen") if listen else ("mesh", service)
-            # The one door that asks for no certificate; a token's secret is all that guards it.
-            enrol = getattr(chosen[service], "enrol_listen", None)
-            if enrol and not is_loopback(enrol):
-                yield service, "enrol_listen"
+
+
+def _public_enrolment(chosen: Chosen) -> Iterator[tuple[str, str]]:
+    address = getattr(chosen.get("signer"), "enrol_listen", None)
+    if address and not is_loopback(address):
+        yield "signer", "enrol_listen"
 
 
 def _amnesia(chosen: Chosen) -> Iterator[tuple[str, str]]:
@@ -76,6 +78,14 @@ RULES: tuple[Rule, ...] = (
         word_section="mesh",
         word_key="public_bind",
         offenders=_public_addresses,
+    ),
+    Rule(
+        when="`[signer] enrol_listen` is not a loopback address",
+        danger="other machines can try enrolment tokens without showing a certificate; a token's secret, which "
+        "works once, is all that guards that door",
+        word_section="mesh",
+        word_key="public_bind",
+        offenders=_public_enrolment,
     ),
     Rule(
         when="`[mailbox] amnesia` is true",
