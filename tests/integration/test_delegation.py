@@ -300,17 +300,13 @@ async def test_revoked_principal_takes_along_what_it_acted_as(control: Control) 
     assert refused.value.reason == "identity-barred"
 
 
-@pytest.mark.parametrize("name", ["", "spiffe://elsewhere/operator/admin", "x" * 10_000, "operator/admin"])
-async def test_identity_that_is_none_cannot_be_revoked(control: Control, name: str) -> None:
-    with pytest.raises(BadRequest):
-        await revoke_identity(control, name)
-    with pytest.raises(BadRequest):
-        await control.sign(
-            ADMIN,
-            "RestoreIdentity",
-            sig.RestoreIdentityRequest(spiffe_id=name),
-            sig.RestoreIdentityResponse,
-        )
+async def test_identity_that_is_none_cannot_be_revoked(control: Control) -> None:
+    for name in ("", "spiffe://elsewhere/operator/admin", "x" * 10_000, "operator/admin"):
+        with pytest.raises(BadRequest):
+            await revoke_identity(control, name)
+        request = sig.RestoreIdentityRequest(spiffe_id=name)
+        with pytest.raises(BadRequest):
+            await control.sign(ADMIN, "RestoreIdentity", request, sig.RestoreIdentityResponse)
 
 
 async def test_certificates_are_listed_with_what_they_came_from_in_pages(control: Control) -> None:

@@ -213,10 +213,11 @@ async def test_request_that_names_another_tenant_is_refused(control: Control) ->
     assert answer.spiffe_id == CI
 
 
-@pytest.mark.parametrize("name", ["", "Ci", "a/b", "x" * 64, "ci\n", "../admin", "x" * 10_000])
-async def test_principal_needs_a_plain_name(control: Control, name: str) -> None:
-    with pytest.raises(BadRequest):
-        await ask(control, token=await token_for(control), name=name)
+async def test_principal_needs_a_plain_name(control: Control) -> None:
+    token = await token_for(control)
+    for name in ("", "Ci", "a/b", "x" * 64, "ci\n", "../admin", "x" * 10_000):
+        with pytest.raises(BadRequest):
+            await ask(control, token=token, name=name)
 
 
 async def test_token_for_one_principal_makes_no_other(control: Control) -> None:
@@ -244,7 +245,7 @@ async def test_two_open_tokens_make_one_principal_of_a_name(control: Control) ->
 
 
 async def test_token_of_another_installation_is_never_sent(control: Control, tmp_path: Path) -> None:
-    async with control_plane(tmp_path / "other") as other:
+    async with control_plane(tmp_path / "other", fresh=True) as other:
         token = await token_for(other)
         with pytest.raises(NotAllowed) as refusal:
             await newcomer(control, token)
@@ -337,14 +338,17 @@ async def test_tokens_that_nobody_uses_are_bounded(control: Control) -> None:
     await token_for(control)
 
 
-@pytest.mark.parametrize(
-    ("tenant", "principal", "ttl_s"), [("", "", 0), ("A", "", 0), ("acme", "A B", 0), ("acme", "", 604_801)]
-)
-async def test_bad_token_wishes_are_refused(
-    control: Control, tenant: str, principal: str, ttl_s: int
-) -> None:
-    with pytest.raises(BadRequest):
-        await token_for(control, tenant=tenant, principal=principal, ttl_s=ttl_s)
+async def test_bad_token_wishes_are_refused(control: Control) -> None:
+    for tenant, principal, ttl_s in (
+        ("", "", 0),
+        ("A", "", 0),
+        ("x" * 10_000, "", 0),
+        ("acme", "A B", 0),
+        ("acme", "ci\n", 0),
+        ("acme", "", 604_801),
+    ):
+        with pytest.raises(BadRequest):
+            await token_for(control, tenant=tenant, principal=principal, ttl_s=ttl_s)
 
 
 async def test_no_token_reaches_logs_errors_or_the_disk(control: Control) -> None:
