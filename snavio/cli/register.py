@@ -123,6 +123,11 @@ def _show(
         line(f"{entries} would change; nothing was written.")
     else:
         line(f"{entries} changed; the directory is at version {answer.version}.")
+    born = [d.after.tenant.tenant for d in answer.difference if d.after.HasField("tenant")]
+    if born and not dry_run:
+        line(
+            f"Tenant {born[0]} is new: `snavio enroll --new-token --tenant {born[0]}` lets its first principal in."
+        )
     if triples:
         line("Commands" + (" would then meet:" if dry_run else " meet:"))
     for triple, check in zip(triples, answer.check, strict=True):
