@@ -14,6 +14,7 @@ from snavio.errors import Unauthenticated
 from snavio.launch.processes import MeshProcesses
 from snavio.sdk import Consumer, Producer
 from snavio.sdk.certificates import CertificateDesk
+from snavio.sdk.enrolment import Enrolled, enroll
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
 from snavio.transport.renewal import Leaf
@@ -197,3 +198,35 @@ async def test_operator_lists_revokes_and_restores_by_command(mesh: DemoMesh) ->
     assert barred.stdout == "It had no living certificate; it gets none from now on.\n"
     restored = await snavio(mesh, "certs", "restore", identity, *where)
     assert restored.stdout == "It may have certificates again.\n"
+
+
+async def test_killed_signer_gives_no_second_certificate_for_one_token(
+    mesh: DemoMesh, tmp_path: Path
+) -> None:
+    async with desk(mesh) as operator:
+        token = (await operator.new_token(TENANT, principal="racer")).token
+
+    def newcomers(life: str) -> list[asyncio.Task[Enrolled]]:
+        return [
+            asyncio.create_task(
+                enroll(token, address=mesh.processes.enrolment, folder=tmp_path / f"{life}-{number}")
+            )
+            for number in range(4)
+        ]
+
+    first = newcomers("first")
+    # Wherever they are then: before the token is taken, after it, or between certificate and answer.
+    await asyncio.wait(first, timeout=0.05, return_when=asyncio.FIRST_COMPLETED)
+    mesh.processes.kill("signer")
+    before = await asyncio.gather(*first, return_exceptions=True)
+    mesh.processes.restart("signer")
+    after = await asyncio.gather(*newcomers("second"), return_exceptions=True)
+    wins = [outcome for outcome in (*before, *after) if isinstance(outcome, Enrolled)]
+    async with desk(mesh) as operator:
+        living = [
+            record.serial
+            async for record in operator.living(f"spiffe://snavio.local/tenant/{TENANT}/principal/racer")
+        ]
+    assert len(wins) <= 1
+    assert len(living) <= 1
+    assert {win.serial for win in wins} <= set(living)
