@@ -98,6 +98,8 @@ class Admission:
         self, command: bytes, *, source: str, cert_serial: str, now_unix_ns: int, budget_ms: int
     ) -> Judgement:
         """Judge one serialised Command, as a batch of one with batch_seq 0."""
+    def key_usage(self) -> list[tuple[str, str, int]]:
+        """(source, key version, commands let in) since the last call; what was told is forgotten."""
     def counters(self) -> dict[str, int]:
         """Commands per verdict name since start, plus `nonces_live`."""
 
@@ -139,6 +141,12 @@ class Dispatch:
     def deny(self, source: str, target: str, name: str) -> None: ...
     def clear(self) -> None:
         """Forget every route and ACL (the directory's epoch changed); everything escalates until told again."""
+    def load_snapshot(self, routes_part: bytes, acl_part: bytes, *, now_unix_ns: int = 0) -> int:
+        """Replace everything by a snapshot's parts, all or nothing; its version. ValueError on bad parts.
+
+        Verify the parts before. What was loaded counts as never read until `renewed`; routes that have ended
+        by `now_unix_ns` are left out.
+        """
     def renewed(self, read_mono_ns: int) -> None:
         """The authority was read at this time (when the request was sent). Never moves back."""
     def plan(self, batch: bytes, *, now_mono_ns: int) -> Plan:
@@ -167,6 +175,24 @@ class Plan:
         """Some entry was used in its stale phase: refresh in the background."""
     def telemetry(self, settled_unix_ns: int) -> bytes:
         """Serialised TelemetryBlock, one row per command that this service settled (escalated ones are Slow's)."""
+
+class SnapshotTables:
+    """A snapshot that is being gathered from the directory's records."""
+
+    def __init__(self) -> None: ...
+    def add(self, kind: str, records: bytes) -> int:
+        """Take lines `<checksum, 16 hex digits> <version> <JSON>` of `route`, `acl` or `suspension`; how many.
+
+        ValueError when a record is damaged or cannot be told in a snapshot; the tables are useless then.
+        """
+    def parts(self, *, version: int, epoch: int) -> tuple[bytes, bytes, bytes]:
+        """Routes, ACL and suspensions, each compressed."""
+
+def snapshot_header(part: bytes) -> tuple[str, int, int, int]:
+    """(`routes`, `acl` or `suspensions`; version; epoch; rows) as a part says of itself. ValueError on bad parts."""
+
+def snapshot_suspensions(part: bytes) -> list[str]:
+    """Sources of a suspensions part. ValueError on bad parts."""
 
 class Arbitration:
     """An opened ArbitrationBatch: what Slow must decide, command by command, without parsing payloads in Python."""
@@ -260,6 +286,12 @@ def canonical_json(document: bytes) -> bytes:
 
 def ed25519_public_key(seed: bytes) -> bytes: ...
 def ed25519_sign(seed: bytes, message: bytes) -> bytes: ...
+def ed25519_sign_batch(seed: bytes, messages: list[bytes]) -> list[bytes]:
+    """One signature per message, made without the GIL. Raises ValueError on a seed that is not 32 bytes."""
+
+def ed25519_is_weak(public_key: bytes) -> bool:
+    """Whether no signature under it means anything: small order, not canonical, not a point, not 32 bytes."""
+
 def ed25519_verify(public_key: bytes, message: bytes, signature: bytes) -> bool:
     """Strict: small-order keys and non-canonical points are refused. False, never an exception, on bad lengths."""
 

@@ -194,6 +194,31 @@ def public_key_of_csr(csr_pem: str | bytes) -> ec.EllipticCurvePublicKey:
     return key
 
 
+def require_csr_names(csr_pem: str | bytes, identity: Identity) -> None:
+    """BadRequest when a readable request asks for a SPIFFE name that is not `identity`'s.
+
+    The CA decides names, so a request need not have one; one that has another's is a mistake or an attempt, and a
+    certificate with a different name than was asked for would hide it.
+    """
+    csr = x509.load_pem_x509_csr(csr_pem.encode("ascii") if isinstance(csr_pem, str) else csr_pem)
+    try:
+        names = csr.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return
+    except (ValueError, x509.DuplicateExtension):
+        raise BadRequest("The certificate request's names cannot be read.", reason="bad-csr") from None
+    asked = names.get_values_for_type(x509.UniformResourceIdentifier)
+    if any(name != identity.spiffe_id for name in asked):
+        raise BadRequest(
+            f"The certificate request asks for another name than {identity}.", reason="csr-names-another"
+        )
+
+
+def fingerprint_of(certificate: x509.Certificate) -> bytes:
+    """SHA-256 of the certificate, as `openssl x509 -fingerprint -sha256` shows it."""
+    return certificate.fingerprint(hashes.SHA256())
+
+
 def serial_of(certificate: x509.Certificate) -> str:
     """Lower-case hex without leading zeros, as on the denylist and in runs."""
     return format(certificate.serial_number, "x")

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from snavio.clock import Clock
 from snavio.native import blake3_digest
+from snavio.ports.archive import Archive, Watermark
+from snavio.ports.certificates import CertificateLedger
 from snavio.ports.directory import Directory
 from snavio.ports.keystore import KeyStore
 from snavio.ports.mailbox_store import MailboxStore
@@ -39,6 +41,27 @@ async def open_directory(path: Path, *, clock: Clock) -> Directory:
     from snavio.adapters.embedded.sqlite_directory import SqliteDirectory
 
     return await SqliteDirectory.open(path, clock=clock)
+
+
+async def open_certificate_ledger(path: Path) -> CertificateLedger:
+    """Signer's list of issued certificates."""
+    from snavio.adapters.embedded.sqlite_certificates import SqliteCertificateLedger
+
+    return await SqliteCertificateLedger.open(path)
+
+
+def open_archive(folder: Path) -> Archive:
+    """Where snapshots lie."""
+    from snavio.adapters.embedded.folder_archive import FolderArchive
+
+    return FolderArchive(folder)
+
+
+def open_watermark(path: Path) -> Watermark:
+    """What one reader of snapshots remembers."""
+    from snavio.adapters.embedded.folder_archive import FileWatermark
+
+    return FileWatermark(path)
 
 
 async def open_key_store(path: Path, *, sealing_key: Path, create: bool = False) -> KeyStore:

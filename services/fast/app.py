@@ -9,6 +9,8 @@ from services.fast.settings import FastSettings
 from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.native import Dispatch
+from snavio.snapshot.platform_keys import PlatformKeys
+from snavio.snapshot.reader import SnapshotReader
 from snavio.telemetry.journal import Journal
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
@@ -16,9 +18,10 @@ from snavio.transport.denylist import denylist_pull
 from snavio.transport.gate import Gate
 from snavio.transport.introspection import Introspection
 from snavio.transport.link import BatchLink
+from snavio.transport.renewal import mesh_renewal
 from snavio.transport.server import MeshServer
 from snavio.transport.stream import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS
-from snavio.wiring import mailbox_queue
+from snavio.wiring import mailbox_queue, open_archive, open_watermark
 
 
 class FastApp:
@@ -43,8 +46,19 @@ class FastApp:
             route_fresh_ms=settings.route_fresh_ms,
             route_stale_ms=settings.route_stale_ms,
         )
+        self._archive = open_archive(mesh.snapshots())
+        snapshots = SnapshotReader(
+            archive=self._archive,
+            keys=PlatformKeys(self._channels["signer"]).verifying,
+            watermark=open_watermark(mesh.state_dir / "fast" / f"{settings.instance}.snapshot"),
+            clock=clock,
+        )
         self._directory = CachedDirectory(
-            dispatch=dispatch, registry=self._channels["registry"], clock=clock, interval_s=interval_s
+            dispatch=dispatch,
+            registry=self._channels["registry"],
+            clock=clock,
+            interval_s=interval_s,
+            snapshots=snapshots if settings.use_snapshots else None,
         )
         epoch = clock.unix_ns()
         self._mailbox = mailbox_queue(
@@ -75,6 +89,9 @@ class FastApp:
         introspection = Introspection("fast", instance=settings.instance, clock=clock)
         introspection.native(dispatch.counters, gauges=frozenset({"routes", "acls"}), prefix="dispatch.")
         introspection.counts(journal.counters, prefix="journal.")
+        introspection.counts(snapshots.counters)
+        self._renewal = mesh_renewal(mesh.certificates("fast"), self._channels["signer"], clock=clock)
+        introspection.gauges(self._renewal.gauges, prefix="certificate.")
         introspection.link("mailbox", self._mailbox.connected.is_set)
         introspection.link("slow", self._slow.connected.is_set)
         methods = servicer.methods()
@@ -94,6 +111,7 @@ class FastApp:
         await self._directory.start(within_s=self._settings.start_within_s)
         await self._mailbox.start()
         await self._slow.start()
+        self._renewal.start()
         return await self._server.start()
 
     async def drain(self) -> None:
@@ -103,6 +121,8 @@ class FastApp:
         await self._mailbox.close()
         await self._directory.stop()
         await self._denylist.stop()
+        await self._archive.close()
+        await self._renewal.stop()
         for channel in self._channels.values():
             await channel.close()
 

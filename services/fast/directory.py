@@ -1,4 +1,4 @@
-"""Keeps Fast's routes and ACLs in step with Registry, by pulling what changed.
+"""Keeps Fast's routes and ACLs in step with Registry: from a verified snapshot if there is one, then by pulling.
 
 Never keeps an entry across a change of the directory's epoch, and counts age from when the question was asked.
 """
@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from snavio.clock import Clock
 from snavio.native import Dispatch
+from snavio.snapshot.manifest import Manifest
+from snavio.snapshot.reader import Refused, SnapshotReader
+from snavio.snapshot.verification import ACL, ROUTES, Snapshot
 from snavio.transport.channel import MeshChannel
 from snavio.transport.pull import Pull
 from snavio.v1.registry_pb2 import (
@@ -24,17 +27,30 @@ MAILBOX_QUEUE = 0
 class CachedDirectory:
     """Pulls `Changes` into the native dispatch tables."""
 
-    def __init__(self, *, dispatch: Dispatch, registry: MeshChannel, clock: Clock, interval_s: float) -> None:
+    def __init__(
+        self,
+        *,
+        dispatch: Dispatch,
+        registry: MeshChannel,
+        clock: Clock,
+        interval_s: float,
+        snapshots: SnapshotReader | None = None,
+    ) -> None:
         self._dispatch = dispatch
         self._registry = registry
         self._clock = clock
+        self._snapshots = snapshots
         self._version = 0
         self._epoch = 0
         self._pull = Pull("directory", self._refresh, clock=clock, interval_s=interval_s)
 
     async def start(self, *, within_s: float) -> None:
-        """Read everything once, then keep up."""
-        await self._pull.start(within_s=within_s)
+        """Begin with a snapshot, or else read everything once; then keep up."""
+        if await self._load_snapshot():
+            # Old entries escalate by their age, so nobody has to wait for a Registry that is away.
+            self._pull.begin()
+        else:
+            await self._pull.start(within_s=within_s)
 
     async def stop(self) -> None:
         """End the pull."""
@@ -43,6 +59,26 @@ class CachedDirectory:
     def refresh_soon(self) -> None:
         """A stale entry was used, or a command was not found: look again now."""
         self._pull.nudge()
+
+    async def _load_snapshot(self) -> bool:
+        if self._snapshots is None:
+            return False
+        loaded = await self._snapshots.load((ROUTES, ACL), self._take)
+        if isinstance(loaded, Refused):
+            # Whatever it was, nothing of it may stay.
+            self._dispatch.clear()
+            return False
+        self._version, self._epoch = loaded.version, loaded.epoch
+        # From when Registry was read, not from now: a right that was taken away since must not look fresh.
+        age_ns = self._clock.unix_ns() - loaded.generated_unix_ns
+        self._dispatch.renewed(self._clock.mono_ns() - age_ns)
+        return True
+
+    def _take(self, snapshot: Snapshot) -> Manifest:
+        """On another thread; ValueError when the parts cannot be read."""
+        parts = snapshot.parts
+        self._dispatch.load_snapshot(parts[ROUTES], parts[ACL], now_unix_ns=self._clock.unix_ns())
+        return snapshot.manifest
 
     async def _refresh(self) -> None:
         while True:

@@ -27,6 +27,10 @@ class FastSettings(Section):
     batches_in_flight: int = Field(
         default=16, ge=1, le=64, description="Batches that may wait for their answer on one stream."
     )
+    use_snapshots: bool = Field(
+        default=True,
+        description="Start from Registry's newest snapshot if it can be verified, instead of asking for everything.",
+    )
     start_within_s: float = Field(
         default=30.0, gt=0, le=600, description="Give up when Signer or Registry is away this long at start."
     )

@@ -26,6 +26,7 @@ from snavio.transport.credentials import CertificateFiles
 from snavio.transport.denylist import denylist_pull
 from snavio.transport.gate import Gate
 from snavio.transport.introspection import Introspection
+from snavio.transport.renewal import mesh_renewal
 from snavio.transport.server import MeshServer
 from snavio.wiring import open_mailbox_store
 from snavio.worker import Worker
@@ -57,6 +58,7 @@ class MailboxApp:
         self._denylist = denylist_pull(
             self._signer, self._gate, clock=clock, interval_s=mesh.pull_interval_ms / 1000
         )
+        self._renewal = mesh_renewal(mesh.certificates("mailbox"), self._signer, clock=clock)
 
     async def start(self) -> int:
         """Learn whom not to trust, open the store, count its topics, serve; the port."""
@@ -91,6 +93,7 @@ class MailboxApp:
         introspection = Introspection("mailbox", clock=self._clock)
         introspection.gauges(lambda: backlog(delivery))
         introspection.times("commit", commits.latency.read)
+        introspection.gauges(self._renewal.gauges, prefix="certificate.")
         methods = servicer.methods()
         introspection.register(methods)
         commits.start()
@@ -102,6 +105,7 @@ class MailboxApp:
             clock=self._clock,
             trust_domain=self._mesh.trust_domain,
         )
+        self._renewal.start()
         port = await self._server.start()
         self._scanner = asyncio.create_task(_scan(delivery), name="scan")
         return port
@@ -116,6 +120,7 @@ class MailboxApp:
             self._scanner.cancel()
             await asyncio.gather(self._scanner, return_exceptions=True)
         await self._denylist.stop()
+        await self._renewal.stop()
         await self._signer.close()
         if self._commits is not None:
             await self._commits.close()

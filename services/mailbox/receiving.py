@@ -76,6 +76,8 @@ class Wanted:
     max_messages: int
     max_bytes: int
     wait_s: float
+    require_trust: Callable[[], None]
+    """Raises once the caller's certificate is not good any more."""
 
 
 class Receiving:
@@ -97,6 +99,8 @@ class Receiving:
         until = loop.time() + wanted.wait_s
         while True:
             await self._fill_up(wanted.topic)
+            # Again after each wait: a consumer that was revoked meanwhile gets nothing of what came since.
+            wanted.require_trust()
             leased = self._delivery.lease(
                 wanted.topic,
                 holder=wanted.holder,

@@ -119,6 +119,7 @@ class MailboxServicer:
                 max_messages=asked.max_messages or MAX_MESSAGES,
                 max_bytes=min(asked.max_bytes or MAX_RESPONSE_BYTES, MAX_RESPONSE_BYTES),
                 wait_s=wait_s,
+                require_trust=lambda: self._gate.require(call.peer),
             )
         )
 

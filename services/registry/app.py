@@ -5,21 +5,27 @@ Never serves before it has read the denylist once: a revoked principal would be 
 
 from __future__ import annotations
 
-from services.registry.ownership import Limits, Ownership
+from services.registry.ownership import Ownership
+from services.registry.questions import Questions
 from services.registry.servicer import RegistryServicer
 from services.registry.settings import RegistrySettings
+from services.registry.snapshots import SnapshotWriter
+from services.registry.sweeper import Sweeper
+from services.registry.trust import Trust
 from snavio.clock import Clock
 from snavio.config import MeshSettings
+from snavio.ports.archive import Archive
 from snavio.ports.directory import Directory
+from snavio.snapshot.platform_keys import PlatformKeys
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
 from snavio.transport.denylist import denylist_pull
 from snavio.transport.gate import Gate
 from snavio.transport.introspection import Introspection
 from snavio.transport.pull import Pull
+from snavio.transport.renewal import Renewal, mesh_renewal
 from snavio.transport.server import MeshServer
-from snavio.v1.signer_pb2 import CreateKeysetRequest, KeysetStatus
-from snavio.wiring import open_directory
+from snavio.wiring import open_archive, open_directory
 
 DRAIN_SECONDS = 5.0
 
@@ -34,6 +40,10 @@ class RegistryApp:
         self._signer: MeshChannel | None = None
         self._directory: Directory | None = None
         self._denylist: Pull | None = None
+        self._sweep: Pull | None = None
+        self._archive: Archive | None = None
+        self._snapshots: SnapshotWriter | None = None
+        self._renewal: Renewal | None = None
         self._server: MeshServer | None = None
 
     async def start(self) -> int:
@@ -49,21 +59,30 @@ class RegistryApp:
             self._signer, gate, clock=clock, interval_s=mesh.pull_interval_ms / 1000
         )
         await self._denylist.start(within_s=settings.start_within_s)
-        servicer = RegistryServicer(
+        trust = Trust(self._signer, timeout_s=settings.signer_timeout_s)
+        ownership = Ownership(settings.bounds(), clock)
+        methods = RegistryServicer(directory=self._directory, ownership=ownership, trust=trust).methods()
+        Questions(directory=self._directory, ownership=ownership, trust=trust).register(methods)
+        sweeper = Sweeper(directory=self._directory, trust=trust, clock=clock, trust_domain=mesh.trust_domain)
+        self._sweep = Pull("sweep", sweeper.sweep, clock=clock, interval_s=settings.sweep_interval_s)
+        await self._sweep.start(within_s=settings.start_within_s)
+        introspection = Introspection("registry", clock=clock)
+        introspection.register(methods)
+        self._archive = open_archive(mesh.snapshots())
+        platform = PlatformKeys(self._signer)
+        self._snapshots = SnapshotWriter(
             directory=self._directory,
-            ownership=Ownership(
-                Limits(
-                    tenants=settings.max_tenants,
-                    services_per_tenant=settings.max_services_per_tenant,
-                    targets_per_tenant=settings.max_targets_per_tenant,
-                    routes_per_target=settings.max_routes_per_target,
-                    acl_per_target=settings.max_acl_per_target,
-                )
-            ),
-            create_keyset=self._create_keyset,
+            archive=self._archive,
+            sign=platform.sign,
+            keys=platform.verifying,
+            clock=clock,
+            plan=settings.snapshot_plan(),
         )
-        methods = servicer.methods()
-        Introspection("registry", clock=clock).register(methods)
+        introspection.counts(self._snapshots.counters)
+        introspection.gauges(self._snapshots.gauges)
+        self._renewal = mesh_renewal(mesh.certificates("registry"), self._signer, clock=clock)
+        introspection.gauges(self._renewal.gauges, prefix="certificate.")
+        self._renewal.start()
         self._server = MeshServer(
             listen=settings.listen or mesh.registry,
             files=files,
@@ -72,27 +91,28 @@ class RegistryApp:
             clock=clock,
             trust_domain=mesh.trust_domain,
         )
-        return await self._server.start()
+        port = await self._server.start()
+        if settings.write_snapshots:
+            self._snapshots.start()
+        return port
 
     async def drain(self) -> None:
         """Finish calls under way, then release everything."""
         if self._server is not None:
             await self._server.drain(DRAIN_SECONDS)
-        if self._denylist is not None:
-            await self._denylist.stop()
+        for pull in (self._denylist, self._sweep):
+            if pull is not None:
+                await pull.stop()
+        if self._snapshots is not None:
+            await self._snapshots.stop()
+        if self._archive is not None:
+            await self._archive.close()
+        if self._renewal is not None:
+            await self._renewal.stop()
         if self._signer is not None:
             await self._signer.close()
         if self._directory is not None:
             await self._directory.close()
-
-    async def _create_keyset(self, source: str) -> KeysetStatus:
-        assert self._signer is not None
-        return await self._signer.call(
-            "/snavio.v1.Signer/CreateKeyset",
-            CreateKeysetRequest(source=source),
-            KeysetStatus,
-            timeout_s=self._settings.signer_timeout_s,
-        )
 
 
 def build(mesh: MeshSettings, settings: RegistrySettings, clock: Clock) -> RegistryApp:

@@ -5,20 +5,23 @@ Never answers one question from two moments, and shows the author of a change on
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from services.registry.translation import change_to_wire
-from snavio.domain.directory import AclEntry, Route, Suspension, View
+from snavio.clock import Clock
+from snavio.domain.directory import AclEntry, Change, Route, Suspension, View, is_over
 from snavio.domain.identity import Identity, Kind
-from snavio.errors import BadRequest
+from snavio.errors import BadRequest, Conflict
 from snavio.ports.directory import Directory
+from snavio.transport.entries import change_to_wire
 from snavio.v1 import registry_pb2 as wire
 
 MAX_CHANGES = 5000
 MAX_KEYS = 1000
 # Names may be long: 5000 of the longest changes would not fit into one gRPC message.
 MAX_PAGE_BYTES = 2 << 20
+AT_ONCE = 200
 
 Key = tuple[str, str, str]
 
@@ -37,38 +40,73 @@ class Reader:
     """The reading side of the directory."""
 
     directory: Directory
+    clock: Clock
 
     async def changes(self, *, since: int, epoch: int, limit: int, reader: Identity) -> wire.ChangesResponse:
         """Changes in order, as many as fit."""
         page = await self.directory.changes(
             since=since, epoch=epoch, limit=min(limit, MAX_CHANGES) or MAX_CHANGES
         )
-        show_actor = reader.kind in (Kind.OPERATOR, Kind.MESH)
-        answer = wire.ChangesResponse(
-            version=page.version, directory_epoch=page.directory_epoch, more=page.more
+        entries = await _fitting(page.changes, show_actor=reader.kind in (Kind.OPERATOR, Kind.MESH))
+        cut = len(entries) < len(page.changes)
+        return wire.ChangesResponse(
+            version=entries[-1].version if cut else page.version,
+            directory_epoch=page.directory_epoch,
+            change=entries,
+            more=cut or page.more,
         )
-        size = 0
-        for change in page.changes:
-            entry = change_to_wire(change, show_actor=show_actor)
-            size += entry.ByteSize()
-            if size > MAX_PAGE_BYTES and answer.change:
-                answer.version = answer.change[-1].version
-                answer.more = True
-                break
-            answer.change.append(entry)
-        return answer
 
     async def resolve(self, keys: Sequence[Key]) -> tuple[int, list[Resolved]]:
         """One answer per key, all from the same moment, and the version of that moment."""
         if len(keys) > MAX_KEYS:
             raise BadRequest(f"key: must be at most {MAX_KEYS}.", reason="too-many-keys")
-        return await self.directory.read(lambda view: [_resolve(view, key) for key in keys])
+        now = self.clock.unix_ns()
+        return await self.directory.read(lambda view: [_resolve(view, key, now) for key in keys])
+
+    async def dump(self, *, version: int, epoch: int, after: str, limit: int) -> wire.DumpResponse:
+        """A page of the directory at `version`, as much as fits; what has ended meanwhile is left out."""
+        page = await self.directory.dump(
+            version=version, after=after, limit=min(limit, MAX_CHANGES) or MAX_CHANGES
+        )
+        if epoch not in (0, page.directory_epoch):
+            raise Conflict("The directory was replaced; read it from the start.", reason="epoch-changed")
+        now = self.clock.unix_ns()
+        standing = [change for change in page.entries if not is_over(change.value, now)]
+        entries = await _fitting(standing, show_actor=True)
+        last = standing[len(entries) - 1].value if len(entries) < len(standing) else None
+        return wire.DumpResponse(
+            version=page.version,
+            directory_epoch=page.directory_epoch,
+            entry=entries,
+            next_page_token=page.after if last is None else "\n".join((last.kind, *last.key)),
+        )
 
 
-def _resolve(view: View, key: Key) -> Resolved:
+async def _fitting(changes: Sequence[Change], *, show_actor: bool) -> list[wire.Change]:
+    """As many of them as one message holds, and at least one."""
+    if len(changes) <= AT_ONCE:
+        return _translated(changes, show_actor)
+    # A whole page takes a tenth of a second to translate; on the loop, everybody else would wait for it.
+    return await asyncio.to_thread(_translated, changes, show_actor)
+
+
+def _translated(changes: Sequence[Change], show_actor: bool) -> list[wire.Change]:
+    entries: list[wire.Change] = []
+    size = 0
+    for change in changes:
+        entry = change_to_wire(change, show_actor=show_actor)
+        size += entry.ByteSize()
+        if size > MAX_PAGE_BYTES and entries:
+            break
+        entries.append(entry)
+    return entries
+
+
+def _resolve(view: View, key: Key, now_unix_ns: int) -> Resolved:
     source, target, name = key
+    route, suspension = view.find(Route, target, name), view.find(Suspension, source)
     return Resolved(
-        route=view.find(Route, target, name),
+        route=None if route is None or is_over(route, now_unix_ns) else route,
         allowed=view.find(AclEntry, source, target, name) is not None,
-        suspended=view.find(Suspension, source) is not None,
+        suspended=suspension is not None and not is_over(suspension, now_unix_ns),
     )

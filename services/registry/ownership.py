@@ -6,70 +6,52 @@ comes between. Never lets a tenant write what another owns.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from services.registry.bounds import Bounds
+from snavio.clock import Clock
 from snavio.domain.directory import (
     AclEntry,
+    AlertChannel,
+    Ban,
     Draft,
+    Principal,
     Route,
     Service,
+    SourceQuota,
     Suspension,
     Target,
     Tenant,
     Value,
     View,
+    is_over,
     require_operator,
     require_source,
     require_tenant,
 )
 from snavio.domain.identity import Identity
-from snavio.errors import Conflict, NotFound, Saturated
+from snavio.errors import BadRequest, Conflict, NotFound
+from snavio.ports.directory import Decision as AnyDecision
 
 Decision = Callable[[View], Draft]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How many there may be; without bounds one tenant could fill everybody's caches."""
-
-    tenants: int = 10_000
-    services_per_tenant: int = 1_000
-    targets_per_tenant: int = 1_000
-    routes_per_target: int = 1_000
-    acl_per_target: int = 50_000
-
-    def of(self, kind: type[Value]) -> int | None:
-        """The bound for one kind; suspensions are bounded by the services that they suspend."""
-        return {
-            Tenant: self.tenants,
-            Service: self.services_per_tenant,
-            Target: self.targets_per_tenant,
-            Route: self.routes_per_target,
-            AclEntry: self.acl_per_target,
-        }.get(kind)
 
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
     """The rules, with their bounds."""
 
-    limits: Limits
+    bounds: Bounds
+    clock: Clock
 
     def create_tenant(self, actor: Identity, tenant: Tenant) -> Decision:
         """Operators make tenants."""
         require_operator(actor)
-        return lambda view: self._added(view, tenant)
+        return lambda view: self.bounds.added(view, tenant)
 
     def register_service(self, actor: Identity, service: Service) -> Decision:
         """A tenant's principals register its services."""
-        require_tenant(actor, service.tenant)
-
-        def decide(view: View) -> Draft:
-            _require_tenant_exists(view, service.tenant)
-            return self._added(view, service)
-
-        return decide
+        return self._of_tenant(actor, service, service.tenant)
 
     def claim_target(self, actor: Identity, target: Target) -> Decision:
         """A name belongs to whoever claimed it first."""
@@ -80,48 +62,70 @@ class Ownership:
             taken = view.find(Target, target.target)
             if taken is not None and taken.tenant != target.tenant:
                 raise Conflict(f"The target name {target.target} is taken.", reason="name-taken")
-            return self._added(view, target)
+            return self.bounds.added(view, target)
+
+        return decide
+
+    def release_target(self, actor: Identity, target: Target) -> Decision:
+        """The owner gives a name back, once nothing hangs on it that its next owner would inherit."""
+
+        def decide(view: View) -> Draft:
+            owner_of(view, actor, target.target)
+            for kind in (Route, AclEntry, SourceQuota):
+                if view.count(kind, target.target):
+                    raise Conflict(
+                        f"The target {target.target} still has {kind.kind} entries; delete them first.",
+                        reason="in-use",
+                    )
+            return Draft(target, deleted=True)
 
         return decide
 
     def put_route(self, actor: Identity, route: Route) -> Decision:
         """The owner of a target says where its commands go."""
+        route.require_available()
+        timed = route.beginning(self.clock.unix_ns())
 
         def decide(view: View) -> Draft:
-            return self._added(view, route.addressed_to(_owner(view, actor, route.target)))
-
-        return decide
-
-    def delete_route(self, actor: Identity, route: Route) -> Decision:
-        """The owner takes a route away."""
-
-        def decide(view: View) -> Draft:
-            return Draft(route.addressed_to(_owner(view, actor, route.target)), deleted=True)
+            return self.bounds.added(view, timed.addressed_to(owner_of(view, actor, route.target)))
 
         return decide
 
     def grant(self, actor: Identity, acl: AclEntry) -> Decision:
-        """The owner lets a source in; it must exist, or a typo would wait for whoever takes that name."""
+        """The owner lets a source in; source and route must exist, or a typo would wait for its day."""
 
         def decide(view: View) -> Draft:
-            _owner(view, actor, acl.target)
+            owner_of(view, actor, acl.target)
             _require_service_exists(view, acl.source, "acl.source")
-            return self._added(view, acl)
+            self.require_route(view, acl.target, acl.name)
+            return self.bounds.added(view, acl)
 
         return decide
 
-    def revoke(self, actor: Identity, acl: AclEntry) -> Decision:
-        """The owner takes the right away; the tombstone keeps the time."""
+    def put_quota(self, actor: Identity, quota: SourceQuota) -> Decision:
+        """The owner bounds one source."""
 
         def decide(view: View) -> Draft:
-            _owner(view, actor, acl.target)
-            return Draft(acl, deleted=True)
+            owner_of(view, actor, quota.target)
+            _require_service_exists(view, quota.source, "source_quota.source")
+            self.require_route(view, quota.target, quota.name)
+            return self.bounds.added(view, quota)
+
+        return decide
+
+    def remove(self, actor: Identity, value: Route | AclEntry | SourceQuota) -> Decision:
+        """The owner takes something of a target away; the tombstone keeps the time."""
+
+        def decide(view: View) -> Draft:
+            owner_of(view, actor, value.target)
+            return Draft(value, deleted=True)
 
         return decide
 
     def set_suspension(self, actor: Identity, suspension: Suspension, *, suspended: bool) -> Decision:
         """Operators suspend a source and end it; the source must exist, or a typo would suspend nobody."""
         require_operator(actor)
+        self._require_ahead(suspension, "suspension.until_unix_ns", wanted=suspended)
 
         def decide(view: View) -> Draft:
             _require_service_exists(view, suspension.source, "suspension.source")
@@ -129,20 +133,101 @@ class Ownership:
 
         return decide
 
-    def _added(self, view: View, value: Value) -> Draft:
-        bound = self.limits.of(type(value))
-        is_new = view.find(type(value), *value.key) is None
-        if bound is not None and is_new and view.count(type(value), value.parent) >= bound:
-            under = f" of {value.parent}" if value.parent else ""
-            raise Saturated(
-                f"There are {bound} {value.kind} entries{under} and may not be more.",
-                retry_after_ms=60_000,
-                reason="limit-reached",
+    def set_ban(self, ban: Ban, *, lifted: bool) -> Decision:
+        """Keeps a source off the warm path. Who may say so is in the authorisation table: tenants may not."""
+        self._require_ahead(ban, "ban.until_unix_ns", wanted=not lifted)
+
+        def decide(view: View) -> Draft:
+            if lifted:
+                return Draft(ban, deleted=True)
+            _require_service_exists(view, ban.source, "ban.source")
+            if ban.target:
+                self.require_route(view, ban.target, ban.name)
+            return self.bounds.added(view, ban)
+
+        return decide
+
+    def decision(self, actor: Identity, value: Value, *, deleted: bool) -> Decision:
+        """The rule for one write of a batch."""
+        match value:
+            case Tenant() if not deleted:
+                return self._named_tenant(actor, value)
+            case Principal() | AlertChannel():
+                return self._of_tenant(actor, value, value.tenant, deleted=deleted)
+            case Service() if not deleted:
+                return self.register_service(actor, value)
+            case Target():
+                return (self.release_target if deleted else self.claim_target)(actor, value)
+            case Route():
+                return self.remove(actor, value) if deleted else self.put_route(actor, value)
+            case AclEntry():
+                return self.remove(actor, value) if deleted else self.grant(actor, value)
+            case SourceQuota():
+                return self.remove(actor, value) if deleted else self.put_quota(actor, value)
+        verb = "deleted" if deleted else "written"
+        raise BadRequest(
+            f"{value.kind}: entries of this kind cannot be {verb} in a batch.", reason="bad-kind"
+        )
+
+    def require_route(self, view: View, target: str, name: str) -> None:
+        """NotFound for a route that does not exist or whose time is over."""
+        route = view.find(Route, target, name)
+        if route is None or is_over(route, self.clock.unix_ns()):
+            raise NotFound(f"The target {target} has no route for {name}.", reason="unknown-route")
+
+    def _named_tenant(self, actor: Identity, tenant: Tenant) -> Decision:
+        """A registration names its tenant; only where there is none yet does that take an operator."""
+
+        def decide(view: View) -> Draft:
+            if view.find(Tenant, tenant.tenant) is None:
+                require_operator(actor)
+            else:
+                require_tenant(actor, tenant.tenant)
+            return self.bounds.added(view, tenant)
+
+        return decide
+
+    def _of_tenant(
+        self,
+        actor: Identity,
+        value: Principal | Service | AlertChannel,
+        tenant: str,
+        *,
+        deleted: bool = False,
+    ) -> Decision:
+        require_tenant(actor, tenant)
+
+        def decide(view: View) -> Draft:
+            _require_tenant_exists(view, tenant)
+            return Draft(value, deleted=True) if deleted else self.bounds.added(view, value)
+
+        return decide
+
+    def _require_ahead(self, value: Ban | Suspension, where: str, *, wanted: bool) -> None:
+        if wanted and is_over(value, self.clock.unix_ns()):
+            raise BadRequest(f"{where}: must be a time to come.", reason="bad-field")
+
+
+def expecting(decision: AnyDecision, version: int | None) -> AnyDecision:
+    """The same decision, if its first entry is still the one that the writer saw; Conflict otherwise."""
+    if version is None:
+        return decision
+
+    def decide(view: View) -> Draft | Sequence[Draft]:
+        decided = decision(view)
+        draft = decided if isinstance(decided, Draft) else decided[0]
+        found = view.version_of(type(draft.value), *draft.value.key)
+        if found != version:
+            raise Conflict(
+                f"The {draft.value.kind} is at version {found}, and the write expected version {version}.",
+                reason="version-mismatch",
             )
-        return Draft(value)
+        return decided
+
+    return decide
 
 
-def _owner(view: View, actor: Identity, target: str) -> str:
+def owner_of(view: View, actor: Identity, target: str) -> str:
     """The target's owner, for whom `actor` may write."""
     claimed = view.find(Target, target)
     if claimed is None:

@@ -1,4 +1,4 @@
-"""The wire's face of Registry: protobuf in, decisions, protobuf out.
+"""The writing half of Registry's wire face: protobuf in, decisions, protobuf out.
 
 Never writes a service into the directory before it has a key set: a service without one could send nothing
 and would not say why.
@@ -6,29 +6,51 @@ and would not say why.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import structlog
 
-from services.registry.changes import Reader
-from services.registry.ownership import Decision, Ownership
-from services.registry.translation import acl_from_wire, route_from_wire, route_to_wire
-from snavio.domain.directory import Route, Service, Suspension, Target, Tenant
-from snavio.ports.directory import Directory
+from services.registry.asking import Asking
+from services.registry.batch import Batches, wanted_from_wire
+from services.registry.check import facts_for
+from services.registry.forecast import Forecast
+from services.registry.ownership import Ownership, expecting
+from services.registry.trust import Trust
+from snavio.domain.directory import (
+    AccessRequest,
+    AclEntry,
+    Ban,
+    Route,
+    Service,
+    Suspension,
+    Target,
+    Tenant,
+    require_source,
+    require_text,
+)
+from snavio.domain.directory.rules import require_name
+from snavio.errors import Conflict
+from snavio.ports.directory import Decision, Directory
+from snavio.transport.entries import (
+    acl_from_wire,
+    difference_to_wire,
+    route_from_wire,
+    value_from_wire,
+)
 from snavio.transport.server import Call, Methods
 from snavio.v1 import registry_pb2 as wire
 
 
 class RegistryServicer:
-    """Every method of `snavio.v1.Registry`. `create_keyset` is Signer's, idempotent, given a source."""
+    """Every method of `snavio.v1.Registry` that writes; `trust` is what it asks of Signer."""
 
-    def __init__(
-        self, *, directory: Directory, ownership: Ownership, create_keyset: Callable[[str], Awaitable[object]]
-    ) -> None:
+    def __init__(self, *, directory: Directory, ownership: Ownership, trust: Trust) -> None:
         self._directory = directory
         self._ownership = ownership
-        self._create_keyset = create_keyset
-        self._reader = Reader(directory)
+        self._trust = trust
+        self._asking = Asking(ownership)
+        self._forecast = Forecast(trust)
+        self._batches = Batches(directory, ownership, trust)
         self._log = structlog.get_logger()
 
     def methods(self) -> Methods:
@@ -43,73 +65,143 @@ class RegistryServicer:
         methods.unary(at + "GrantAccess", self.grant_access, wire.GrantAccessRequest)
         methods.unary(at + "RevokeAccess", self.revoke_access, wire.RevokeAccessRequest)
         methods.unary(at + "SetSuspension", self.set_suspension, wire.SetSuspensionRequest)
-        methods.unary(at + "Changes", self.changes, wire.ChangesRequest)
-        methods.unary(at + "Resolve", self.resolve, wire.ResolveRequest)
+        methods.unary(at + "Apply", self.apply, wire.ApplyRequest)
+        methods.unary(at + "RequestAccess", self.request_access, wire.RequestAccessRequest)
+        methods.unary(at + "AnswerAccess", self.answer_access, wire.AnswerAccessRequest)
+        methods.unary(at + "SetBan", self.set_ban, wire.SetBanRequest)
         return methods
 
-    async def create_tenant(self, request: wire.CreateTenantRequest, call: Call) -> wire.WriteResponse:
+    async def create_tenant(self, request: wire.CreateTenantRequest, call: Call) -> wire.CreateTenantResponse:
         tenant = Tenant(request.tenant.tenant)
-        return await self._write(self._ownership.create_tenant(call.peer.identity, tenant), call)
+        if request.principal:
+            require_name(request.principal, "principal")
+        written = await self._write(
+            self._ownership.create_tenant(call.peer.identity, tenant), call, request.options
+        )
+        # After the write: a token must not outlive a tenant that was never made. And only by the write that made
+        # it, or whoever repeats a harmless request would collect tokens.
+        enrolment = await self._trust.enrolment(tenant.tenant, request.principal) if written.changed else None
+        return wire.CreateTenantResponse(
+            version=written.version,
+            changed=written.changed,
+            enrolment_token=enrolment.token if enrolment else "",
+            enrolment_expires_unix_ns=enrolment.expires_unix_ns if enrolment else 0,
+        )
 
     async def register_service(self, request: wire.RegisterServiceRequest, call: Call) -> wire.WriteResponse:
-        service = Service(request.service.tenant, request.service.service)
-        decision = self._ownership.register_service(call.peer.identity, service)
-        # Asked once before Signer is: a refused registration must not leave a key set behind.
-        await self._directory.read(decision)
-        await self._create_keyset(service.source)
-        return await self._write(decision, call)
+        service = value_from_wire(Service, request.service)
+        require_text(request.options.reason, "options.reason")
+        decision = expecting(
+            self._ownership.register_service(call.peer.identity, service), _expected(request.options)
+        )
+        # Asked once before Signer is: a refused registration must not leave a key set behind, nor end certificates.
+        _, (_, suspended) = await self._directory.read(
+            lambda view: (decision(view), view.find(Suspension, service.source) is not None)
+        )
+        await self._trust.keyset(service.source)
+        # Before the directory: a principal that is named no more is then without its right even if we fail here,
+        # and the same registration again sets everything straight.
+        await self._trust.principals(service, suspended=suspended)
+        try:
+            return await self._write(decision, call, request.options)
+        except Conflict:
+            # Another write came first. Signer must not go on with principals that the directory never took.
+            _, kept = await self._directory.read(lambda view: view.find(Service, *service.key))
+            await self._trust.principals(kept or replace(service, principals=()), suspended=suspended)
+            raise
 
     async def claim_target(self, request: wire.ClaimTargetRequest, call: Call) -> wire.WriteResponse:
         target = Target(request.target.target, request.target.tenant)
-        return await self._write(self._ownership.claim_target(call.peer.identity, target), call)
+        decision = self._ownership.claim_target(call.peer.identity, target)
+        return await self._write(decision, call, request.options)
 
     async def put_route(self, request: wire.PutRouteRequest, call: Call) -> wire.WriteResponse:
         route = route_from_wire(request.route)
-        return await self._write(self._ownership.put_route(call.peer.identity, route), call)
+        decision = self._ownership.put_route(call.peer.identity, route)
+        return await self._write(decision, call, request.options)
 
     async def delete_route(self, request: wire.DeleteRouteRequest, call: Call) -> wire.WriteResponse:
         route = Route(request.target, request.name)
-        return await self._write(self._ownership.delete_route(call.peer.identity, route), call)
+        decision = self._ownership.remove(call.peer.identity, route)
+        return await self._write(decision, call, request.options)
 
     async def grant_access(self, request: wire.GrantAccessRequest, call: Call) -> wire.WriteResponse:
         acl = acl_from_wire(request.acl)
-        return await self._write(self._ownership.grant(call.peer.identity, acl), call)
+        decision = self._ownership.grant(call.peer.identity, acl)
+        return await self._write(decision, call, request.options)
 
     async def revoke_access(self, request: wire.RevokeAccessRequest, call: Call) -> wire.WriteResponse:
         acl = acl_from_wire(request.acl)
-        return await self._write(self._ownership.revoke(call.peer.identity, acl), call)
+        decision = self._ownership.remove(call.peer.identity, acl)
+        return await self._write(decision, call, request.options)
 
     async def set_suspension(self, request: wire.SetSuspensionRequest, call: Call) -> wire.WriteResponse:
-        suspension = Suspension(request.suspension.source, request.suspension.reason)
+        suspension = value_from_wire(Suspension, request.suspension)
         decision = self._ownership.set_suspension(call.peer.identity, suspension, suspended=request.suspended)
-        return await self._write(decision, call)
+        written = await self._write(decision, call, request.options)
+        # After the write, which Shield obeys; an error here is answered, and the same request again repairs it.
+        named = require_source(suspension.source, "suspension.source")
+        _, service = await self._directory.read(lambda view: view.find(Service, *named.key))
+        if service is not None:
+            await self._trust.principals(service, suspended=request.suspended)
+        return written
 
-    async def changes(self, request: wire.ChangesRequest, call: Call) -> wire.ChangesResponse:
-        return await self._reader.changes(
-            since=request.since_version,
-            epoch=request.directory_epoch,
-            limit=request.limit,
-            reader=call.peer.identity,
+    async def apply(self, request: wire.ApplyRequest, call: Call) -> wire.ApplyResponse:
+        require_text(request.reason, "reason")
+        actor = call.peer.identity
+        now = self._ownership.clock.unix_ns()
+        done = await self._batches.apply(
+            wanted_from_wire(request),
+            actor=actor,
+            reason=request.reason,
+            dry_run=request.dry_run,
+            questions=[facts_for(asked.source, asked.target, asked.name, now) for asked in request.check],
         )
-
-    async def resolve(self, request: wire.ResolveRequest, _call: Call) -> wire.ResolveResponse:
-        version, answers = await self._reader.resolve(
-            [(key.source, key.target, key.name) for key in request.key]
-        )
-        return wire.ResolveResponse(
-            version=version,
-            resolution=[
-                wire.Resolution(
-                    route=route_to_wire(answer.route) if answer.route is not None else None,
-                    allowed=answer.allowed,
-                    suspended=answer.suspended,
-                )
-                for answer in answers
+        written = done.written
+        if written.changed:
+            self._log.info("directory changed", version=written.version, actor=actor.spiffe_id)
+        return wire.ApplyResponse(
+            version=written.version,
+            changed=written.changed,
+            difference=[difference_to_wire(difference) for difference in done.differences],
+            check=[
+                await self._forecast.of(facts, reader=actor, version=written.version, provided=done.provided)
+                for facts in done.facts
             ],
         )
 
-    async def _write(self, decision: Decision, call: Call) -> wire.WriteResponse:
-        written = await self._directory.write(decision, actor=call.peer.identity.spiffe_id)
+    async def request_access(self, request: wire.RequestAccessRequest, call: Call) -> wire.WriteResponse:
+        asked = value_from_wire(AccessRequest, request.access_request)
+        options = wire.WriteOptions(reason=asked.reason)
+        return await self._write(self._asking.ask(call.peer.identity, asked), call, options)
+
+    async def answer_access(self, request: wire.AnswerAccessRequest, call: Call) -> wire.WriteResponse:
+        acl = AclEntry(request.source, request.target, request.name)
+        require_text(request.options.reason, "options.reason")
+        decision = self._asking.answer(
+            call.peer.identity, acl, grant=request.grant, words=request.options.reason
+        )
+        return await self._write(decision, call, wire.WriteOptions(reason=request.options.reason))
+
+    async def set_ban(self, request: wire.SetBanRequest, call: Call) -> wire.WriteResponse:
+        if request.lifted and not request.ban.until_unix_ns:
+            request.ban.until_unix_ns = (
+                1  # A ban that goes needs no end; its tombstone says what stood there.
+            )
+        ban = value_from_wire(Ban, request.ban)
+        decision = self._ownership.set_ban(ban, lifted=request.lifted)
+        return await self._write(decision, call, request.options)
+
+    async def _write(self, decision: Decision, call: Call, options: wire.WriteOptions) -> wire.WriteResponse:
+        require_text(options.reason, "options.reason")
+        written = await self._directory.write(
+            expecting(decision, _expected(options)), actor=call.peer.identity.spiffe_id, reason=options.reason
+        )
         if written.changed:
             self._log.info("directory changed", version=written.version, actor=call.peer.identity.spiffe_id)
         return wire.WriteResponse(version=written.version, changed=written.changed)
+
+
+def _expected(options: wire.WriteOptions) -> int | None:
+    version: int | None = options.expected_version if options.HasField("expected_version") else None
+    return version

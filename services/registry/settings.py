@@ -6,6 +6,8 @@ from pathlib import Path
 
 from pydantic import Field
 
+from services.registry.bounds import Bounds
+from services.registry.snapshots import SnapshotPlan
 from snavio.config import Address, MeshSettings, Section
 
 
@@ -29,6 +31,45 @@ class RegistrySettings(Section):
     max_acl_per_target: int = Field(
         default=50_000, ge=1, le=10_000_000, description="ACL entries of one target."
     )
+    max_principals_per_tenant: int = Field(
+        default=1_000, ge=1, le=1_000_000, description="Principals of one tenant."
+    )
+    max_requests_per_tenant: int = Field(
+        default=1_000, ge=1, le=1_000_000, description="Access requests that one tenant may have made."
+    )
+    max_quotas_per_target: int = Field(
+        default=10_000, ge=1, le=10_000_000, description="Source quotas of one target."
+    )
+    max_channels_per_tenant: int = Field(
+        default=20, ge=1, le=1_000, description="Alert channels of one tenant."
+    )
+    max_bans_per_source: int = Field(
+        default=1_000, ge=1, le=1_000_000, description="Bans of one source, over all routes."
+    )
+    sweep_interval_s: float = Field(
+        default=1.0,
+        gt=0,
+        le=60,
+        description="How often the end of ephemeral routes, bans and suspensions is written down.",
+    )
+    write_snapshots: bool = Field(
+        default=True, description="Publish signed snapshots, which Fast and Shield start from."
+    )
+    snapshot_interval_s: float = Field(
+        default=30.0, ge=1, le=600, description="How often the directory is looked at for a new snapshot."
+    )
+    snapshot_lifetime_s: float = Field(
+        default=3600.0,
+        ge=60,
+        le=604_800,
+        description="A snapshot older than this is refused by its readers; it is renewed after half of it.",
+    )
+    snapshot_max_mb: int = Field(
+        default=128,
+        ge=1,
+        le=256,
+        description="A larger snapshot is not published; the one before stays, and an error is logged.",
+    )
     signer_timeout_s: float = Field(
         default=2.0, gt=0, le=30, description="How long Signer may take to make a key set."
     )
@@ -39,3 +80,26 @@ class RegistrySettings(Section):
     def store_path(self, mesh: MeshSettings) -> Path:
         """The directory."""
         return mesh.state_dir / "registry" / "directory.db"
+
+    def snapshot_plan(self) -> SnapshotPlan:
+        """How snapshots are published."""
+        return SnapshotPlan(
+            interval_s=self.snapshot_interval_s,
+            lifetime_s=self.snapshot_lifetime_s,
+            max_bytes=self.snapshot_max_mb << 20,
+        )
+
+    def bounds(self) -> Bounds:
+        """How many entries of each kind there may be."""
+        return Bounds(
+            tenants=self.max_tenants,
+            principals_per_tenant=self.max_principals_per_tenant,
+            services_per_tenant=self.max_services_per_tenant,
+            targets_per_tenant=self.max_targets_per_tenant,
+            routes_per_target=self.max_routes_per_target,
+            acl_per_target=self.max_acl_per_target,
+            requests_per_tenant=self.max_requests_per_tenant,
+            quotas_per_target=self.max_quotas_per_target,
+            channels_per_tenant=self.max_channels_per_tenant,
+            bans_per_source=self.max_bans_per_source,
+        )

@@ -16,6 +16,8 @@ from services.shield.standing import Standing
 from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.native import Admission
+from snavio.snapshot.platform_keys import PlatformKeys
+from snavio.snapshot.reader import SnapshotReader
 from snavio.telemetry.journal import Journal
 from snavio.telemetry.latency import LatencyWindow
 from snavio.telemetry.tally import Tally
@@ -25,7 +27,9 @@ from snavio.transport.denylist import denylist_pull
 from snavio.transport.gate import Gate
 from snavio.transport.introspection import Introspection
 from snavio.transport.link import BatchLink
+from snavio.transport.renewal import mesh_renewal
 from snavio.transport.server import MeshServer
+from snavio.wiring import open_archive, open_watermark
 
 
 class ShieldApp:
@@ -52,6 +56,13 @@ class ShieldApp:
             max_payload_bytes=MAX_PAYLOAD_BYTES,
         )
         gate = Gate(clock=clock)
+        self._archive = open_archive(mesh.snapshots())
+        snapshots = SnapshotReader(
+            archive=self._archive,
+            keys=PlatformKeys(self._channels["signer"]).verifying,
+            watermark=open_watermark(mesh.state_dir / "shield" / f"{settings.instance}.snapshot"),
+            clock=clock,
+        )
         self._standing = Standing(
             admission=admission,
             signer=self._channels["signer"],
@@ -59,6 +70,7 @@ class ShieldApp:
             clock=clock,
             interval_s=interval_s,
             stale_ms=settings.keys_stale_ms,
+            snapshots=snapshots if settings.use_snapshots else None,
         )
         self._denylist = denylist_pull(self._channels["signer"], gate, clock=clock, interval_s=interval_s)
         self._fast = BatchLink(
@@ -82,6 +94,10 @@ class ShieldApp:
         introspection = Introspection("shield", instance=settings.instance, clock=clock)
         introspection.counts(tally.read, prefix="outcome.")
         introspection.counts(journal.counters, prefix="journal.")
+        introspection.counts(self._standing.counters, prefix="standing.")
+        introspection.counts(snapshots.counters)
+        self._renewal = mesh_renewal(mesh.certificates("shield"), self._channels["signer"], clock=clock)
+        introspection.gauges(self._renewal.gauges, prefix="certificate.")
         introspection.native(admission.counters, gauges=frozenset({"nonces_live"}), prefix="admission.")
         introspection.link("fast", self._fast.connected.is_set)
         introspection.times("admit_to_verdict", latency.read)
@@ -111,6 +127,7 @@ class ShieldApp:
         await self._denylist.start(within_s=within_s)
         await self._standing.start(within_s=within_s)
         await self._fast.start()
+        self._renewal.start()
         return await self._server.start()
 
     async def drain(self) -> None:
@@ -119,6 +136,8 @@ class ShieldApp:
         await self._fast.close()
         await self._standing.stop()
         await self._denylist.stop()
+        await self._archive.close()
+        await self._renewal.stop()
         for channel in self._channels.values():
             await channel.close()
 

@@ -9,14 +9,15 @@ from google.protobuf.message import DecodeError
 
 from services.shield.admission import Gatehouse
 from snavio.clock import Clock
-from snavio.errors import BadRequest, Saturated, Unavailable
+from snavio.domain.verdict import Verdict
+from snavio.errors import BadRequest, Saturated, Unauthenticated, Unavailable
 from snavio.native import read_verdicts
 from snavio.transport.gate import Gate
 from snavio.transport.server import Call, Methods
 from snavio.transport.stream import WIRE_VERSIONS, BatchStream
 from snavio.v1.batch_pb2 import Hello, Limits, Refusal, Verdicts
 from snavio.v1.batch_pb2 import Verdict as WireVerdict
-from snavio.v1.shield_pb2 import GreetRequest, SubmitRequest
+from snavio.v1.shield_pb2 import GreetRequest, Submission, SubmitRequest
 
 MAX_BATCH_BYTES = 1 << 20
 MAX_BATCH_COMMANDS = 1000
@@ -119,7 +120,7 @@ class ShieldServicer:
         stream = BatchStream(call, gate=self._gate, window=self._in_flight)
         await stream.greet(self._hello())
         try:
-            async for frame in stream.batches(room=self._gatehouse.room):
+            async for frame in stream.batches(room=self._gatehouse.room, refusal=_refused_whole):
                 try:
                     self._gatehouse.admit_batch(frame, call.peer, stream.reply)
                 except Unavailable:
@@ -142,6 +143,23 @@ class ShieldServicer:
                 window_ms=self._window_ms,
             ),
         )
+
+
+def _refused_whole(frame: bytes, verdict: Verdict) -> bytes:
+    """The answer to a batch of a peer whose certificate is not good any more; nothing else of it is looked at."""
+    # A producer that only loses its stream cannot know whether what it had written was delivered.
+    try:
+        submission = Submission.FromString(frame)
+    except DecodeError:
+        raise Unauthenticated(
+            "The peer's certificate is not valid any more.", reason=verdict.reason
+        ) from None
+    count = min(len(submission.command), MAX_BATCH_COMMANDS)
+    answer = Verdicts(batch_seq=submission.header.batch_seq, codes=bytes([verdict]) * count, final=True)
+    if count:
+        answer.refusal.append(Refusal(reason=WireVerdict.Name(verdict)))
+    refused: bytes = answer.SerializeToString()
+    return refused
 
 
 def _joined(frames: list[bytes]) -> bytes:

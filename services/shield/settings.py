@@ -50,6 +50,10 @@ class ShieldSettings(Section):
         description="Refuse everything when keys and suspensions are older. A key that is revoked while Signer "
         "cannot be reached is accepted this long.",
     )
+    use_snapshots: bool = Field(
+        default=True,
+        description="Take suspensions from Registry's newest snapshot if it can be verified, then what changed since.",
+    )
     start_within_s: float = Field(
         default=30.0, gt=0, le=600, description="Give up when Signer or Registry is away this long at start."
     )

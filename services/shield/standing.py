@@ -5,15 +5,21 @@ Never serves on data older than its stale limit: a key that was revoked meanwhil
 
 from __future__ import annotations
 
+from services.shield.key_usage import KeyUsage
 from snavio.clock import Clock
 from snavio.errors import Unavailable
-from snavio.native import Admission
+from snavio.native import Admission, snapshot_suspensions
+from snavio.snapshot.manifest import Manifest
+from snavio.snapshot.reader import Refused, SnapshotReader
+from snavio.snapshot.verification import SUSPENSIONS, Snapshot
 from snavio.transport.channel import MeshChannel
 from snavio.transport.pull import Pull
 from snavio.v1.registry_pb2 import ChangesRequest, ChangesResponse
 from snavio.v1.signer_pb2 import KeysetChangesRequest, KeysetChangesResponse
 
 CALL_SECONDS = 2.0
+# However slowly routes are pulled: a revoked key has to be out within five seconds, a failed call included.
+LONGEST_KEY_PAUSE_S = 1.0
 
 
 class Standing:
@@ -28,10 +34,12 @@ class Standing:
         clock: Clock,
         interval_s: float,
         stale_ms: int,
+        snapshots: SnapshotReader | None = None,
     ) -> None:
         self._admission = admission
         self._signer = signer
         self._registry = registry
+        self._snapshots = snapshots
         self._stale_ns = stale_ms * 1_000_000
         self._keys_version = 0
         self._keys_epoch = 0
@@ -39,18 +47,31 @@ class Standing:
         self._directory_version = 0
         self._directory_epoch = 0
         self._suspended: set[str] = set()
-        self._keys = Pull("keysets", self._pull_keys, clock=clock, interval_s=interval_s)
+        self._keys = Pull(
+            "keysets", self._pull_keys, clock=clock, interval_s=min(interval_s, LONGEST_KEY_PAUSE_S)
+        )
+        self._usage = KeyUsage(admission=admission, signer=signer)
+        # A pull of its own: a report that hangs must not hold up the news of a revocation.
+        self._reports = Pull("key usage", self._usage.report, clock=clock, interval_s=interval_s)
         self._suspensions = Pull("suspensions", self._pull_suspensions, clock=clock, interval_s=interval_s)
 
     async def start(self, *, within_s: float) -> None:
         """Read both once, then keep reading."""
         await self._keys.start(within_s=within_s)
+        # Not instead of the pull: a suspension of this minute must hold from the first command on.
+        await self._load_snapshot()
         await self._suspensions.start(within_s=within_s)
+        await self._reports.start(within_s=within_s)
 
     async def stop(self) -> None:
         """End both pulls."""
         await self._keys.stop()
         await self._suspensions.stop()
+        await self._reports.stop()
+
+    def counters(self) -> dict[str, int]:
+        """What was forgotten because Signer was away for too long."""
+        return {"key_use_dropped": self._usage.dropped}
 
     def require_fresh(self) -> None:
         """Unavailable when either authority has been away for too long."""
@@ -64,6 +85,7 @@ class Standing:
         self._keys.nudge()
 
     async def _pull_keys(self) -> None:
+        self._usage.collect()
         more = True
         while more:
             answer = await self._signer.call(
@@ -100,8 +122,21 @@ class Standing:
         self._sources.clear()
         self._keys_version = 0
 
+    async def _load_snapshot(self) -> None:
+        if self._snapshots is None:
+            return
+        loaded = await self._snapshots.load((SUSPENSIONS,), _suspended)
+        if isinstance(loaded, Refused):
+            return
+        manifest, sources = loaded
+        self._directory_version, self._directory_epoch = manifest.version, manifest.epoch
+        self._suspended = set(sources)
+        for source in sources:
+            self._admission.set_suspended(source, True)
+
     async def _pull_suspensions(self) -> None:
         more = True
+        lifted: set[str] = set()
         while more:
             answer = await self._registry.call(
                 "/snavio.v1.Registry/Changes",
@@ -114,8 +149,6 @@ class Standing:
                 # whole of the new one has been read: nobody is let in by a half-read list.
                 lifted, self._suspended = self._suspended, set()
                 self._directory_epoch = answer.directory_epoch
-            else:
-                lifted = set()
             for change in answer.change:
                 if change.WhichOneof("value") == "suspension":
                     source = change.suspension.source
@@ -126,3 +159,7 @@ class Standing:
             if not more:
                 for source in lifted - self._suspended:
                     self._admission.set_suspended(source, False)
+
+
+def _suspended(snapshot: Snapshot) -> tuple[Manifest, list[str]]:
+    return snapshot.manifest, snapshot_suspensions(snapshot.parts[SUSPENSIONS])

@@ -5,22 +5,45 @@ Never starts without a CA: making one is `init`'s, once, and not a side effect o
 
 from __future__ import annotations
 
+import contextlib
+
+from services.signer.assume import Assumption
 from services.signer.certificates import MAX_PAGE, Certificates
+from services.signer.enrolment import Enrolling
+from services.signer.keyset_servicer import KeysetServicer
 from services.signer.keysets import Keysets
+from services.signer.polls import Polls
+from services.signer.scheduler import RotationScheduler
 from services.signer.servicer import SignerServicer
 from services.signer.settings import SignerSettings
+from services.signer.signature_servicer import SignatureServicer
+from services.signer.signatures import Signatures
+from services.signer.usage import Usage
+from services.signer.vigil import Vigil
 from snavio.clock import Clock
 from snavio.config import MeshSettings
-from snavio.errors import StateError
-from snavio.pki import CertificateAuthority
+from snavio.errors import SnavioError, StateError
+from snavio.pki import CertificateAuthority, fingerprint_of
+from snavio.ports.certificates import CertificateLedger
 from snavio.ports.keystore import KeyStore
+from snavio.telemetry.events import EventJournal
 from snavio.transport.credentials import CertificateFiles
+from snavio.transport.doorway import Doorway
 from snavio.transport.gate import Gate
 from snavio.transport.introspection import Introspection
-from snavio.transport.server import MeshServer
-from snavio.wiring import open_key_store
+from snavio.transport.pull import Pull
+from snavio.transport.renewal import Renewal
+from snavio.transport.server import MeshServer, Methods
+from snavio.transport.throttle import Rate, Throttle
+from snavio.v1.enrolment_pb2 import EnrollRequest, EnrollResponse
+from snavio.wiring import open_certificate_ledger, open_key_store
 
 DRAIN_SECONDS = 5.0
+UPKEEP_SECONDS = 20.0
+FORGET_SECONDS = 30.0
+# Strangers who enrol: a person tries a few times, a deployment starts a few dozen machines.
+ENROL_EACH = Rate(burst=10, per_s=0.5)
+ENROL_ALL = Rate(burst=100, per_s=20.0)
 
 
 class SignerApp:
@@ -32,6 +55,14 @@ class SignerApp:
         self._clock = clock
         self._store: KeyStore | None = None
         self._server: MeshServer | None = None
+        self.enrolment_port = 0
+        self._ledger: CertificateLedger | None = None
+        self._enrolling: Enrolling | None = None
+        self._renewal: Renewal | None = None
+        self._forgetting: Pull | None = None
+        self._doorway: Doorway[EnrollRequest, EnrollResponse] | None = None
+        self._polls: Polls | None = None
+        self._upkeep: Pull | None = None
 
     async def start(self) -> int:
         """Open the store and serve; returns the port."""
@@ -47,25 +78,11 @@ class SignerApp:
         ca = CertificateAuthority.from_pem(
             authority.certificate_pem.encode(), authority.private_key_pem.encode()
         )
-        certificates = Certificates(
-            ca=ca, store=store, clock=clock, trust_domain=mesh.trust_domain, ttl_s=settings.ttl_s
-        )
-        gate = Gate(clock=clock)
-        await _fill(gate, certificates)
-        servicer = SignerServicer(
-            keysets=Keysets(
-                store=store,
-                clock=clock,
-                delay_ns=round(settings.distribution_delay_s * 1e9),
-                overlap_ns=round(settings.overlap_s * 1e9),
-            ),
-            certificates=certificates,
-            gate=gate,
-            clock=clock,
-            poll_after_s=settings.poll_after_s,
-        )
-        methods = servicer.methods()
-        Introspection("signer", clock=clock).register(methods)
+        gate, methods = Gate(clock=clock), Methods()
+        introspection = Introspection("signer", clock=clock)
+        introspection.register(methods)
+        await self._compose_certificates(ca, store, gate, methods, introspection)
+        await self._compose_keys(store, methods, introspection)
         self._server = MeshServer(
             listen=settings.listen or mesh.signer,
             files=CertificateFiles.in_folder(mesh.certificates("signer")),
@@ -74,12 +91,131 @@ class SignerApp:
             clock=clock,
             trust_domain=mesh.trust_domain,
         )
+        assert self._doorway is not None
+        self.enrolment_port = await self._doorway.start()
         return await self._server.start()
+
+    async def _compose_certificates(
+        self,
+        ca: CertificateAuthority,
+        store: KeyStore,
+        gate: Gate,
+        methods: Methods,
+        introspection: Introspection,
+    ) -> None:
+        mesh, settings, clock = self._mesh, self._settings, self._clock
+        self._ledger = await open_certificate_ledger(settings.ledger_path(mesh))
+        certificates = Certificates(
+            ca=ca,
+            store=store,
+            ledger=self._ledger,
+            gate=gate,
+            clock=clock,
+            trust_domain=mesh.trust_domain,
+            ttl_s=settings.ttl_s,
+        )
+        await _fill(gate, certificates)
+        enrolling = self._enrolling = Enrolling(
+            store=store,
+            certificates=certificates,
+            clock=clock,
+            trust_domain=mesh.trust_domain,
+            ca_fingerprint=fingerprint_of(ca.certificate),
+            ttl_s=settings.principal_ttl_s,
+        )
+        await enrolling.start()
+        servicer = SignerServicer(
+            certificates=certificates,
+            assumption=Assumption(
+                store=store,
+                certificates=certificates,
+                clock=clock,
+                trust_domain=mesh.trust_domain,
+                ttl_s=settings.service_ttl_s,
+            ),
+            enrolling=enrolling,
+            gate=gate,
+        )
+        servicer.register(methods)
+        folder = mesh.certificates("signer")
+        self._renewal = Renewal(folder, certificates.renew_own("signer"), clock=clock)
+        # Before serving: with a certificate that ended while we were away, nobody could talk to us.
+        with contextlib.suppress(SnavioError):
+            await self._renewal.renew_if_due()
+        self._renewal.start()
+        introspection.gauges(self._renewal.gauges, prefix="certificate.")
+        self._forgetting = Pull(
+            "expired enrolments", enrolling.forget_expired, clock=clock, interval_s=FORGET_SECONDS
+        )
+        await self._forgetting.start(within_s=settings.start_within_s)
+        self._doorway = Doorway(
+            listen=settings.enrol_address(mesh),
+            files=CertificateFiles.in_folder(folder),
+            method="/snavio.v1.Enrolment/Enroll",
+            handler=servicer.enroll,
+            request_type=EnrollRequest,
+            throttle=Throttle(clock=clock, each=ENROL_EACH, all_together=ENROL_ALL),
+        )
+
+    async def _compose_keys(self, store: KeyStore, methods: Methods, introspection: Introspection) -> None:
+        mesh, settings, clock = self._mesh, self._settings, self._clock
+        delay_ns, overlap_ns = round(settings.distribution_delay_s * 1e9), round(settings.overlap_s * 1e9)
+        cadence_ns = round(settings.rotate_every_s * 1e9)
+        events = EventJournal(epoch=clock.unix_ns())
+        polls = self._polls = Polls(store=store, clock=clock)
+        await polls.load()
+        keysets = Keysets(store=store, polls=polls, clock=clock, delay_ns=delay_ns, overlap_ns=overlap_ns)
+        scheduler = RotationScheduler(keysets=keysets, store=store, clock=clock, cadence_ns=cadence_ns)
+        usage = Usage(clock=clock)
+        KeysetServicer(
+            keysets=keysets,
+            polls=polls,
+            usage=usage,
+            vigil=Vigil(store=store, usage=usage, polls=polls, events=events, clock=clock),
+            events=events,
+            clock=clock,
+            poll_after_s=settings.poll_after_s,
+            cadence_ns=cadence_ns,
+        ).register(methods)
+        signatures = Signatures(
+            store=store,
+            clock=clock,
+            events=events,
+            trust_domain=mesh.trust_domain,
+            delay_ns=delay_ns,
+            overlap_ns=overlap_ns,
+        )
+        await signatures.announce_rotations()
+        SignatureServicer(signatures=signatures, clock=clock).register(methods)
+        introspection.counts(events.counters, prefix="event.")
+
+        async def upkeep() -> None:
+            await polls.write()
+            await scheduler.turn()
+
+        self._upkeep = Pull("upkeep of keys", upkeep, clock=clock, interval_s=UPKEEP_SECONDS)
+        await self._upkeep.start(within_s=settings.start_within_s)
 
     async def drain(self) -> None:
         """Finish calls under way, then release the store."""
         if self._server is not None:
             await self._server.drain(DRAIN_SECONDS)
+        if self._doorway is not None:
+            await self._doorway.stop(1.0)
+        if self._renewal is not None:
+            await self._renewal.stop()
+        for upkeep in (self._upkeep, self._forgetting):
+            if upkeep is not None:
+                await upkeep.stop()
+        if self._polls is not None:
+            # What cannot be written now only makes sources look as if they had polled a little earlier.
+            with contextlib.suppress(SnavioError):
+                await self._polls.write(now=True)
+        if self._enrolling is not None:
+            with contextlib.suppress(SnavioError):
+                await self._enrolling.forget_expired()
+        if self._ledger is not None:
+            await self._ledger.close()
         if self._store is not None:
             await self._store.close()
 

@@ -24,10 +24,12 @@ from snavio.pki import (
     make_key,
     not_after_unix_ns,
     private_key_pem,
+    serial_of,
     write_certificate_folder,
 )
+from snavio.ports.certificates import IssuedCertificate
 from snavio.ports.keystore import Authority, KeyStore
-from snavio.wiring import open_key_store
+from snavio.wiring import open_certificate_ledger, open_key_store
 
 SERVICES = ("shield", "fast", "slow", "signer", "registry", "mailbox")
 OPERATOR = "admin"
@@ -50,9 +52,15 @@ async def prepare(
     finally:
         await store.close()
     made = []
-    for name, identity, ttl_s in _identities(mesh, settings):
-        if _certify(ca, identity, mesh.certificates(name), ttl_s=ttl_s, now_ns=clock.unix_ns()):
-            made.append(name)
+    ledger = await open_certificate_ledger(settings.ledger_path(mesh))
+    try:
+        for name, identity, ttl_s in _identities(mesh, settings):
+            issued = _certify(ca, identity, mesh.certificates(name), ttl_s=ttl_s, now_ns=clock.unix_ns())
+            if issued is not None:
+                await ledger.record(issued)
+                made.append(name)
+    finally:
+        await ledger.close()
     return made
 
 
@@ -72,9 +80,11 @@ def _identities(mesh: MeshSettings, settings: SignerSettings) -> Iterator[tuple[
     yield f"operator-{OPERATOR}", operator, settings.bootstrap_operator_ttl_s
 
 
-def _certify(ca: CertificateAuthority, identity: Identity, folder: Path, *, ttl_s: int, now_ns: int) -> bool:
+def _certify(
+    ca: CertificateAuthority, identity: Identity, folder: Path, *, ttl_s: int, now_ns: int
+) -> IssuedCertificate | None:
     if _good_for_a_while(folder / CERTIFICATE_FILE, ca=ca, identity=identity, ttl_s=ttl_s, now_ns=now_ns):
-        return False
+        return None
     key = make_key()
     leaf = issue_leaf(ca, public_key=key.public_key(), identity=identity, ttl_s=ttl_s, now_unix_ns=now_ns)
     write_certificate_folder(
@@ -83,7 +93,15 @@ def _certify(ca: CertificateAuthority, identity: Identity, folder: Path, *, ttl_
         private_key_pem=private_key_pem(key),
         ca_pem=ca.certificate_pem,
     )
-    return True
+    return IssuedCertificate(
+        serial=serial_of(leaf),
+        spiffe_id=identity.spiffe_id,
+        issued_to="init",
+        parent="",
+        delegate="",
+        issued_ns=now_ns,
+        not_after_ns=not_after_unix_ns(leaf),
+    )
 
 
 def _good_for_a_while(

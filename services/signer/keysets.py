@@ -6,20 +6,27 @@ Never decides what a rotation means (`snavio.domain.keyset` does), nor logs more
 from __future__ import annotations
 
 import secrets
-from collections import OrderedDict
 from collections.abc import Callable
 
 import structlog
 
+from services.signer.polls import Polls
 from snavio.clock import Clock
 from snavio.domain.directory import require_source
-from snavio.domain.keyset import SECRET_BYTES, Keyset, create, revoke, rotate
-from snavio.errors import NotFound
+from snavio.domain.keyset import (
+    SECRET_BYTES,
+    Keyset,
+    create,
+    raise_minimum,
+    revoke,
+    rotate,
+    rotation_due_ns,
+)
+from snavio.errors import Conflict, NotFound
 from snavio.ports.keystore import KeysetPage, KeyStore
 
 # Whole key sets of up to 16 versions each: a page stays under 2 MiB.
 MAX_PAGE = 1000
-MAX_REMEMBERED_POLLS = 20_000
 
 
 def new_secret() -> bytes:
@@ -34,17 +41,18 @@ class Keysets:
         self,
         *,
         store: KeyStore,
+        polls: Polls,
         clock: Clock,
         delay_ns: int,
         overlap_ns: int,
         secret: Callable[[], bytes] = new_secret,
     ) -> None:
         self._store = store
+        self._polls = polls
         self._clock = clock
         self._delay_ns = delay_ns
         self._overlap_ns = overlap_ns
         self._secret = secret
-        self._polls: OrderedDict[str, int] = OrderedDict()
         self._log = structlog.get_logger()
 
     async def create(self, source: str, *, actor: str) -> Keyset:
@@ -57,21 +65,55 @@ class Keysets:
             self._log.info("keyset created", source=source, actor=actor)
         return keyset
 
-    async def rotate(self, source: str, *, actor: str) -> Keyset:
-        """A new version that becomes primary after the distribution delay."""
-        now, secret = self._clock.unix_ns(), self._secret()
+    async def rotate(self, source: str, *, actor: str, expected_newest: str = "") -> Keyset:
+        """A new version that becomes primary after the distribution delay.
+
+        Of two callers who saw the same newest version one wins; the other gets Conflict, however short the
+        delay is. Two rotations in a row would end the version that producers still sign with.
+        """
+        seen = expected_newest or _present(await self._store.keyset(source), source).versions[-1].name
 
         def decide(before: Keyset | None) -> Keyset:
-            return rotate(
-                _present(before, source),
-                secret=secret,
-                now_ns=now,
-                delay_ns=self._delay_ns,
-                overlap_ns=self._overlap_ns,
-            )
+            present = _present(before, source)
+            if present.versions[-1].name != seen:
+                raise Conflict(f"{source} has a newer key version than {seen}.", reason="rotation-under-way")
+            return self._rotated(present)
 
         keyset = await self._store.update_keyset(source, decide)
         self._log.info("keyset rotated", source=source, actor=actor, added=keyset.versions[-1].name)
+        return keyset
+
+    async def rotate_if_due(self, source: str, *, cadence_ns: int, actor: str) -> bool:
+        """Rotate unless somebody has done so meanwhile; whether it was done here."""
+        rotated = False
+
+        def decide(before: Keyset | None) -> Keyset:
+            nonlocal rotated
+            present = _present(before, source)
+            rotated = rotation_due_ns(present, cadence_ns=cadence_ns) <= self._clock.unix_ns()
+            return self._rotated(present) if rotated else present
+
+        keyset = await self._store.update_keyset(source, decide)
+        if rotated:
+            self._log.info("keyset rotated", source=source, actor=actor, added=keyset.versions[-1].name)
+        return rotated
+
+    def _rotated(self, keyset: Keyset) -> Keyset:
+        return rotate(
+            keyset,
+            secret=self._secret(),
+            now_ns=self._clock.unix_ns(),
+            delay_ns=self._delay_ns,
+            overlap_ns=self._overlap_ns,
+        )
+
+    async def set_minimum(self, source: str, key_version: str, *, actor: str) -> Keyset:
+        """Refuse every version below one, at once."""
+        now = self._clock.unix_ns()
+        keyset = await self._store.update_keyset(
+            source, lambda before: raise_minimum(_present(before, source), key_version, now_ns=now)
+        )
+        self._log.warning("minimum key version set", source=source, actor=actor, key_version=key_version)
         return keyset
 
     async def revoke(self, source: str, key_version: str, *, actor: str) -> Keyset:
@@ -90,16 +132,16 @@ class Keysets:
     async def of(self, source: str) -> Keyset:
         """A source's own key set, as its producer polls it."""
         keyset = _present(await self._store.keyset(source), source)
-        # Least recently polled goes first; a source that falls out only looks as if it had not polled.
-        self._polls[source] = self._clock.unix_ns()
-        self._polls.move_to_end(source)
-        if len(self._polls) > MAX_REMEMBERED_POLLS:
-            self._polls.popitem(last=False)
+        self._polls.note(source)
         return keyset
 
-    def polled_at_ns(self, source: str) -> int | None:
-        """When a source asked for its keys last, since this process began."""
-        return self._polls.get(source)
+    async def described(self, source: str, *, after: str, limit: int) -> tuple[tuple[Keyset, ...], bool]:
+        """One source's key set, or a page of all of them by name; and whether there is more."""
+        if source:
+            return (_present(await self._store.keyset(source), source),), False
+        wanted = min(limit, MAX_PAGE) or MAX_PAGE
+        page = await self._store.keysets(after=after, limit=wanted + 1)
+        return page[:wanted], len(page) > wanted
 
 
 def _present(keyset: Keyset | None, source: str) -> Keyset:

@@ -1,71 +1,64 @@
-"""The wire's face of Signer: protobuf in, decisions, protobuf out.
+"""The wire's face of Signer's CA: protobuf in, decisions, protobuf out.
 
-Never puts a secret into an answer except those of KeysetChanges and TenantConfig, which the authorisation
-table reserves for Shield and for the source itself.
+Never takes from a request who is asking: that stands in the certificate of the call.
 """
 
 from __future__ import annotations
 
-from services.signer.certificates import Certificates
-from services.signer.keysets import Keysets
-from snavio.clock import Clock
-from snavio.domain.keyset import Keyset
+from services.signer.assume import Assumption
+from services.signer.certificates import MAX_LISTED, Certificates, Issued
+from services.signer.enrolment import Enrolling
 from snavio.transport.gate import Gate
 from snavio.transport.server import Call, Methods
 from snavio.v1 import signer_pb2 as wire
+from snavio.v1.enrolment_pb2 import EnrollRequest, EnrollResponse
 
 
 class SignerServicer:
-    """Every method of `snavio.v1.Signer`."""
+    """The methods of `snavio.v1.Signer` that are about certificates, and `snavio.v1.Enrolment`."""
 
     def __init__(
-        self, *, keysets: Keysets, certificates: Certificates, gate: Gate, clock: Clock, poll_after_s: int
+        self, *, certificates: Certificates, assumption: Assumption, enrolling: Enrolling, gate: Gate
     ) -> None:
-        self._keysets = keysets
         self._certificates = certificates
+        self._assumption = assumption
+        self._enrolling = enrolling
         self._gate = gate
-        self._clock = clock
-        self._poll_after_s = poll_after_s
 
-    def methods(self) -> Methods:
-        """Handlers for the server."""
-        methods = Methods()
+    def register(self, methods: Methods) -> None:
+        """Add the handlers; `enroll` is not among them, it is served apart."""
         at = "/snavio.v1.Signer/"
         methods.unary(at + "IssueCertificate", self.issue_certificate, wire.IssueCertificateRequest)
         methods.unary(at + "RevokeCertificate", self.revoke_certificate, wire.RevokeCertificateRequest)
         methods.unary(at + "Denylist", self.denylist, wire.DenylistRequest)
-        methods.unary(at + "CreateKeyset", self.create_keyset, wire.CreateKeysetRequest)
-        methods.unary(at + "RotateKeyset", self.rotate_keyset, wire.RotateKeysetRequest)
-        methods.unary(at + "RevokeKey", self.revoke_key, wire.RevokeKeyRequest)
-        methods.unary(at + "KeysetChanges", self.keyset_changes, wire.KeysetChangesRequest)
-        methods.unary(at + "TenantConfig", self.tenant_config, wire.TenantConfigRequest)
-        return methods
+        methods.unary(at + "CreateEnrolment", self.create_enrolment, wire.CreateEnrolmentRequest)
+        methods.unary(
+            at + "SetServicePrincipals", self.set_service_principals, wire.SetServicePrincipalsRequest
+        )
+        methods.unary(at + "AssumeService", self.assume_service, wire.AssumeServiceRequest)
+        methods.unary(at + "RevokeIdentity", self.revoke_identity, wire.RevokeIdentityRequest)
+        methods.unary(at + "RestoreIdentity", self.restore_identity, wire.RestoreIdentityRequest)
+        methods.unary(at + "ListCertificates", self.list_certificates, wire.ListCertificatesRequest)
 
     async def issue_certificate(
         self, request: wire.IssueCertificateRequest, call: Call
     ) -> wire.IssueCertificateResponse:
-        issued = self._certificates.issue(
-            csr_pem=request.csr_pem,
-            spiffe_id=request.spiffe_id,
-            ttl_s=request.ttl_seconds,
-            caller=call.peer.identity,
-        )
-        return wire.IssueCertificateResponse(
-            certificate_pem=issued.certificate_pem,
-            ca_pem=issued.ca_pem,
-            serial=issued.serial,
-            not_after_unix_ns=issued.not_after_ns,
+        return _issued(
+            await self._certificates.issue(
+                csr_pem=request.csr_pem,
+                spiffe_id=request.spiffe_id,
+                ttl_s=request.ttl_seconds,
+                caller=call.peer,
+            )
         )
 
     async def revoke_certificate(
         self, request: wire.RevokeCertificateRequest, call: Call
     ) -> wire.RevokeCertificateResponse:
-        version = await self._certificates.revoke(
+        version, serials = await self._certificates.revoke(
             serial=request.serial, reason=request.reason, caller=call.peer.identity
         )
-        # Signer pulls from nobody: its own gate learns here, and from the store at start.
-        self._gate.revoke([request.serial])
-        return wire.RevokeCertificateResponse(version=version)
+        return wire.RevokeCertificateResponse(version=version, serial=serials)
 
     async def denylist(self, request: wire.DenylistRequest, _call: Call) -> wire.DenylistResponse:
         page = await self._certificates.denylist(request.since_version)
@@ -73,60 +66,102 @@ class SignerServicer:
             version=page.version, serial=[revocation.serial for revocation in page.revocations]
         )
 
-    async def create_keyset(self, request: wire.CreateKeysetRequest, call: Call) -> wire.KeysetStatus:
-        return self._status(await self._keysets.create(request.source, actor=str(call.peer.identity)))
-
-    async def rotate_keyset(self, request: wire.RotateKeysetRequest, call: Call) -> wire.KeysetStatus:
-        return self._status(await self._keysets.rotate(request.source, actor=str(call.peer.identity)))
-
-    async def revoke_key(self, request: wire.RevokeKeyRequest, call: Call) -> wire.KeysetStatus:
-        keyset = await self._keysets.revoke(
-            request.source, request.key_version, actor=str(call.peer.identity)
+    async def create_enrolment(
+        self, request: wire.CreateEnrolmentRequest, call: Call
+    ) -> wire.CreateEnrolmentResponse:
+        token, expires = await self._enrolling.create(
+            tenant=request.tenant,
+            principal=request.principal,
+            ttl_s=request.ttl_seconds,
+            actor=call.peer.identity,
         )
-        return self._status(keyset)
+        return wire.CreateEnrolmentResponse(token=token, expires_unix_ns=expires)
 
-    async def keyset_changes(
-        self, request: wire.KeysetChangesRequest, _call: Call
-    ) -> wire.KeysetChangesResponse:
-        page = await self._keysets.changes(request.since_version, limit=request.limit)
-        return wire.KeysetChangesResponse(
-            version=page.version,
-            keyset=[_keyset(keyset, secrets=True) for keyset in page.keysets],
-            more=page.more,
-            store_epoch=page.store_epoch,
+    async def set_service_principals(
+        self, request: wire.SetServicePrincipalsRequest, call: Call
+    ) -> wire.SetServicePrincipalsResponse:
+        revoked = await self._assumption.set_principals(
+            source=request.source,
+            principals=tuple(request.principal),
+            suspended=request.suspended,
+            removed=request.removed,
+            actor=call.peer.identity,
         )
+        return wire.SetServicePrincipalsResponse(revoked_serial=revoked)
 
-    async def tenant_config(
-        self, _request: wire.TenantConfigRequest, call: Call
-    ) -> wire.TenantConfigResponse:
-        # The source comes from the certificate; there is no field in which to ask for another's.
-        keyset = await self._keysets.of(call.peer.identity.source)
-        return wire.TenantConfigResponse(
-            keyset=_keyset(keyset, secrets=True),
-            primary=self._primary(keyset),
-            poll_after_seconds=self._poll_after_s,
-        )
-
-    def _status(self, keyset: Keyset) -> wire.KeysetStatus:
-        return wire.KeysetStatus(keyset=_keyset(keyset, secrets=False), primary=self._primary(keyset))
-
-    def _primary(self, keyset: Keyset) -> str:
-        primary = keyset.primary(self._clock.unix_ns())
-        return primary.name if primary is not None else ""
-
-
-def _keyset(keyset: Keyset, *, secrets: bool) -> wire.Keyset:
-    return wire.Keyset(
-        source=keyset.source,
-        version=[
-            wire.KeyVersion(
-                version=version.name,
-                secret=version.secret if secrets else b"",
-                not_before_unix_ns=version.not_before_ns,
-                not_after_unix_ns=version.not_after_ns,
-                primary_from_unix_ns=version.primary_from_ns,
-                revoked=version.revoked,
+    async def assume_service(
+        self, request: wire.AssumeServiceRequest, call: Call
+    ) -> wire.IssueCertificateResponse:
+        return _issued(
+            await self._assumption.assume(
+                source=request.source,
+                csr_pem=request.csr_pem,
+                ttl_s=request.ttl_seconds,
+                caller=call.peer,
             )
-            for version in keyset.versions
-        ],
+        )
+
+    async def revoke_identity(
+        self, request: wire.RevokeIdentityRequest, call: Call
+    ) -> wire.RevokeIdentityResponse:
+        serials = await self._certificates.revoke_identity(
+            spiffe_id=request.spiffe_id, reason=request.reason, caller=call.peer.identity
+        )
+        return wire.RevokeIdentityResponse(serial=serials)
+
+    async def restore_identity(
+        self, request: wire.RestoreIdentityRequest, call: Call
+    ) -> wire.RestoreIdentityResponse:
+        changed = await self._certificates.restore_identity(
+            spiffe_id=request.spiffe_id, caller=call.peer.identity
+        )
+        return wire.RestoreIdentityResponse(changed=changed)
+
+    async def list_certificates(
+        self, request: wire.ListCertificatesRequest, _call: Call
+    ) -> wire.ListCertificatesResponse:
+        limit = min(request.limit or MAX_LISTED, MAX_LISTED)
+        found = await self._certificates.listed(
+            spiffe_id=request.spiffe_id, after=request.after_serial, limit=limit + 1
+        )
+        shown = found[:limit]
+        barred = await self._certificates.barred({entry.spiffe_id for entry in shown})
+        return wire.ListCertificatesResponse(
+            certificate=[
+                wire.CertificateRecord(
+                    serial=entry.serial,
+                    spiffe_id=entry.spiffe_id,
+                    issued_to=entry.issued_to,
+                    parent_serial=entry.parent,
+                    issued_unix_ns=entry.issued_ns,
+                    not_after_unix_ns=entry.not_after_ns,
+                    revoked=self._gate.revoked(entry.serial),
+                    barred=entry.spiffe_id in barred,
+                )
+                for entry in shown
+            ],
+            more=len(found) > limit,
+        )
+
+    async def enroll(self, request: EnrollRequest) -> EnrollResponse:
+        """For callers without a certificate."""
+        enrolled = await self._enrolling.enroll(
+            token_text=request.token, csr_pem=request.csr_pem, name=request.name
+        )
+        issued = enrolled.issued
+        return EnrollResponse(
+            certificate_pem=issued.certificate_pem,
+            ca_pem=issued.ca_pem,
+            serial=issued.serial,
+            not_after_unix_ns=issued.not_after_ns,
+            spiffe_id=enrolled.identity.spiffe_id,
+        )
+
+
+def _issued(issued: Issued) -> wire.IssueCertificateResponse:
+    return wire.IssueCertificateResponse(
+        certificate_pem=issued.certificate_pem,
+        ca_pem=issued.ca_pem,
+        serial=issued.serial,
+        not_after_unix_ns=issued.not_after_ns,
     )

@@ -21,6 +21,11 @@ class SignerSettings(Section):
         default=None,
         description="Address to listen on, if it is not the one in [mesh] where the others call it.",
     )
+    enrol_listen: Address | None = Field(
+        default=None,
+        description="Address where newcomers without a certificate enrol; if empty, Signer's own host and ten ports "
+        "above, which is 127.0.0.1:7414.",
+    )
     sealing_key: Path | None = Field(
         default=None,
         description="File of the key that seals the key store, if it is not signer/sealing.key in the state folder. "
@@ -38,8 +43,20 @@ class SignerSettings(Section):
         le=90 * _DAY,
         description="How long the previous key is accepted after a rotation.",
     )
+    rotate_every_s: float = Field(
+        default=30.0 * _DAY,
+        ge=3600,
+        le=400 * _DAY,
+        description="How long after a key became primary the next is made; up to a tenth sooner, to spread them.",
+    )
     poll_after_s: int = Field(
-        default=3600, ge=1, le=_DAY, description="Pause after which producers ask for their keys again."
+        default=12 * 3600, ge=1, le=_DAY, description="Pause after which producers ask for their keys again."
+    )
+    start_within_s: float = Field(
+        default=30.0,
+        gt=0,
+        le=600,
+        description="How long Signer waits for its key store at start before it gives up.",
     )
     mesh_ttl_s: int = Field(
         default=30 * _DAY, ge=60, le=MAX_LIFETIME_S, description="Life of a mesh service's certificate."
@@ -76,6 +93,19 @@ class SignerSettings(Section):
             Kind.OPERATOR: self.operator_ttl_s,
             Kind.JOB: self.job_ttl_s,
         }[kind]
+
+    def enrol_address(self, mesh: MeshSettings) -> str:
+        """Where newcomers enrol."""
+        if self.enrol_listen is not None:
+            return self.enrol_listen
+        host, _, port = (self.listen or mesh.signer).rpartition(":")
+        # Port 0 means any free one. Beyond the last, below instead of above.
+        number = int(port)
+        return f"{host}:{0 if number == 0 else number + 10 if number <= 65_525 else number - 10}"
+
+    def ledger_path(self, mesh: MeshSettings) -> Path:
+        """What was issued."""
+        return mesh.state_dir / "signer" / "certificates.db"
 
     def store_path(self, mesh: MeshSettings) -> Path:
         """The sealed key store."""

@@ -13,6 +13,7 @@ from snavio.transport.credentials import CertificateFiles
 from snavio.transport.denylist import denylist_pull
 from snavio.transport.gate import Gate
 from snavio.transport.introspection import Introspection
+from snavio.transport.renewal import mesh_renewal
 from snavio.transport.server import MeshServer
 from snavio.wiring import mailbox_queue
 
@@ -50,6 +51,8 @@ class SlowApp:
         servicer = SlowServicer(arbiter=arbiter, gate=gate, clock=clock, in_flight=settings.batches_in_flight)
         introspection = Introspection("slow", instance=settings.instance, clock=clock)
         introspection.counts(journal.counters, prefix="journal.")
+        self._renewal = mesh_renewal(mesh.certificates("slow"), self._channels["signer"], clock=clock)
+        introspection.gauges(self._renewal.gauges, prefix="certificate.")
         introspection.link("mailbox", self._mailbox.connected.is_set)
         methods = servicer.methods()
         introspection.register(methods)
@@ -66,6 +69,7 @@ class SlowApp:
         """Read the denylist, then serve."""
         await self._denylist.start(within_s=self._settings.start_within_s)
         await self._mailbox.start()
+        self._renewal.start()
         return await self._server.start()
 
     async def drain(self) -> None:
@@ -73,6 +77,7 @@ class SlowApp:
         await self._server.drain(grace_s=5.0)
         await self._mailbox.close()
         await self._denylist.stop()
+        await self._renewal.stop()
         for channel in self._channels.values():
             await channel.close()
 

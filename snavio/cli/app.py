@@ -6,14 +6,21 @@ from typing import Final
 
 import typer
 
+from snavio.cli.access import access
+from snavio.cli.acl import acl
 from snavio.cli.bench import bench
+from snavio.cli.certs import certs
 from snavio.cli.config import config_app
 from snavio.cli.demo import demo
 from snavio.cli.doctor import doctor
+from snavio.cli.enroll import enroll
 from snavio.cli.exits import MEANINGS
+from snavio.cli.keys import keys
 from snavio.cli.recv import recv
+from snavio.cli.register import register, try_
 from snavio.cli.send import send
 from snavio.cli.serve import serve, version
+from snavio.cli.snapshot import snapshot
 from snavio.cli.status import status
 from snavio.cli.up import down, up
 
@@ -39,7 +46,15 @@ app.command(rich_help_panel=RUN)(demo)
 app.command(rich_help_panel=RUN)(serve)
 app.command(rich_help_panel=USE)(send)
 app.command(rich_help_panel=USE)(recv)
+app.command(rich_help_panel=USE)(register)
+app.command("try", rich_help_panel=USE)(try_)
+app.add_typer(acl, name="acl", rich_help_panel=USE)
+app.add_typer(access, name="access", rich_help_panel=USE)
+app.command(rich_help_panel=USE)(enroll)
+app.add_typer(keys, name="keys", rich_help_panel=USE)
+app.add_typer(certs, name="certs", rich_help_panel=USE)
 app.command(rich_help_panel=LOOK)(status)
+app.add_typer(snapshot, name="snapshot", rich_help_panel=LOOK)
 app.command(rich_help_panel=LOOK)(bench)
 app.add_typer(config_app, rich_help_panel=LOOK)
 app.command(rich_help_panel=LOOK)(doctor)

@@ -54,6 +54,12 @@ def _public_addresses(chosen: Chosen) -> Iterator[tuple[str, str]]:
                 yield (service, "listen") if listen else ("mesh", service)
 
 
+def _public_enrolment(chosen: Chosen) -> Iterator[tuple[str, str]]:
+    address = getattr(chosen.get("signer"), "enrol_listen", None)
+    if address and not is_loopback(address):
+        yield "signer", "enrol_listen"
+
+
 def _amnesia(chosen: Chosen) -> Iterator[tuple[str, str]]:
     if getattr(chosen.get("mailbox"), "amnesia", False):
         yield "mailbox", "amnesia"
@@ -72,6 +78,14 @@ RULES: tuple[Rule, ...] = (
         word_section="mesh",
         word_key="public_bind",
         offenders=_public_addresses,
+    ),
+    Rule(
+        when="`[signer] enrol_listen` is not a loopback address",
+        danger="other machines can try enrolment tokens without showing a certificate; a token's secret, which "
+        "works once, is all that guards that door",
+        word_section="mesh",
+        word_key="public_bind",
+        offenders=_public_enrolment,
     ),
     Rule(
         when="`[mailbox] amnesia` is true",

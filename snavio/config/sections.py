@@ -129,6 +129,16 @@ class MeshSettings(Section):
         description="Pause between pulls of changed routes, keys and revocations. A change is noticed this late.",
     )
 
+    snapshot_dir: Path | None = Field(
+        default=None,
+        description="Folder of Registry's snapshots, which Fast and Shield start from; snapshots in state_dir if "
+        "not set.",
+    )
+
+    def snapshots(self) -> Path:
+        """Where Registry writes snapshots and others read them."""
+        return self.snapshot_dir or self.state_dir / "snapshots"
+
     def certificates(self, name: str) -> Path:
         """Folder of one identity's certificate files."""
         return self.state_dir / "certs" / name

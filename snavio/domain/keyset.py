@@ -5,7 +5,9 @@ Pure: time and secrets come as arguments. Never shows a secret in a repr and nev
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from snavio.errors import BadRequest, Conflict, NotFound
 
@@ -15,6 +17,23 @@ BACKDATE_NS = 5 * 60 * 1_000_000_000
 # Ended versions are kept this long, so that late users hear "expired" and not "unknown".
 REMEMBER_NS = 7 * 24 * 3600 * 1_000_000_000
 MAX_VERSIONS = 16
+# Sources that were registered in one minute would for ever be rotated in one minute.
+SPREAD_FRACTION = 10
+
+
+class KeyState(Enum):
+    """What a version is good for at some time."""
+
+    SPREADING = "spreading"
+    PRIMARY = "primary"
+    PREVIOUS = "previous"
+    ENDED = "ended"
+    REVOKED = "revoked"
+
+    @property
+    def accepted(self) -> bool:
+        """Whether Shield lets commands in under it."""
+        return self not in (KeyState.ENDED, KeyState.REVOKED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +59,11 @@ class KeyVersion:
         """Such as `hmac-v3`."""
         return f"hmac-v{self.number}"
 
+    @property
+    def created_ns(self) -> int:
+        """When it was made."""
+        return self.not_before_ns + BACKDATE_NS
+
     def accepts(self, signed_ns: int) -> bool:
         """Whether a command signed at that time with this version is good."""
         return not self.revoked and self.not_before_ns <= signed_ns and not self.ended(signed_ns)
@@ -55,11 +79,40 @@ class Keyset:
 
     source: str
     versions: tuple[KeyVersion, ...]
+    minimum: int = 0
+    """Versions with a smaller number are revoked, those that a mistake would bring back as well; 0: none set."""
 
     def __post_init__(self) -> None:
         numbers = [version.number for version in self.versions]
         if not numbers or numbers != sorted(set(numbers)):
             raise BadRequest("A key set has versions with rising numbers.", reason="bad-keyset")
+        if any(version.number < self.minimum and not version.revoked for version in self.versions):
+            raise BadRequest("A key version below the minimum must be revoked.", reason="bad-keyset")
+
+    def version(self, name: str) -> KeyVersion:
+        """The version called `name`; NotFound if there is none."""
+        for version in self.versions:
+            if version.name == name:
+                return version
+        raise NotFound(f"{self.source} has no key version {name}.", reason="unknown-key-version")
+
+    def state(self, version: KeyVersion, now_ns: int) -> KeyState:
+        """What one of its versions is good for."""
+        if version.revoked:
+            return KeyState.REVOKED
+        if version.ended(now_ns):
+            return KeyState.ENDED
+        if version.primary_from_ns > now_ns:
+            return KeyState.SPREADING
+        return KeyState.PRIMARY if version is self.primary(now_ns) else KeyState.PREVIOUS
+
+    def accepted(self, now_ns: int) -> tuple[KeyVersion, ...]:
+        """The versions that a producer may still have a use for."""
+        return tuple(version for version in self.versions if self.state(version, now_ns).accepted)
+
+    def successor_created_ns(self, version: KeyVersion) -> int:
+        """When the rotation that replaced `version` happened; 0 if none did."""
+        return min((v.created_ns for v in self.versions if v.number > version.number), default=0)
 
     def primary(self, now_ns: int) -> KeyVersion | None:
         """The version that producers sign with: the newest whose time has come."""
@@ -98,7 +151,7 @@ def rotate(keyset: Keyset, *, secret: bytes, now_ns: int, delay_ns: int, overlap
         _end(version, primary_from + overlap_ns if version is primary else primary_from)
         for version in keyset.versions
     )
-    return Keyset(keyset.source, _recent((*kept, added), now_ns=now_ns))
+    return replace(keyset, versions=_recent((*kept, added), now_ns=now_ns))
 
 
 def revoke(keyset: Keyset, name: str, *, secret: bytes, now_ns: int) -> Keyset:
@@ -107,9 +160,7 @@ def revoke(keyset: Keyset, name: str, *, secret: bytes, now_ns: int) -> Keyset:
     The successor is the version that was spreading, or a new one made of `secret`. Revoking the spreading
     version takes the end off the primary again. Revoking what is revoked changes nothing.
     """
-    victim = next((version for version in keyset.versions if version.name == name), None)
-    if victim is None:
-        raise NotFound(f"{keyset.source} has no key version {name}.", reason="unknown-key-version")
+    victim = keyset.version(name)
     if victim.revoked:
         return keyset
     primary, spreading = keyset.primary(now_ns), keyset.spreading(now_ns)
@@ -123,7 +174,45 @@ def revoke(keyset: Keyset, name: str, *, secret: bytes, now_ns: int) -> Keyset:
     versions = tuple(changed.get(version.number, version) for version in keyset.versions)
     if victim is primary and spreading is None:
         versions += (_immediate(versions, secret=secret, now_ns=now_ns),)
-    return Keyset(keyset.source, _recent(versions, now_ns=now_ns))
+    return replace(keyset, versions=_recent(versions, now_ns=now_ns))
+
+
+def raise_minimum(keyset: Keyset, name: str, *, now_ns: int) -> Keyset:
+    """Refuse every version below `name`, at once and for good.
+
+    They are revoked and not ended: an end is judged at the signed time, which whoever holds an old secret
+    chooses within Shield's window. Refused if nobody could sign any more, and if it would lower the minimum.
+    """
+    lowest = keyset.version(name)
+    if lowest.number == keyset.minimum:
+        return keyset
+    if lowest.number < keyset.minimum:
+        raise Conflict(
+            f"{keyset.source}: the minimum is hmac-v{keyset.minimum} and only rises.",
+            reason="minimum-only-rises",
+        )
+    primary = keyset.primary(now_ns)
+    if primary is None or lowest.number > primary.number:
+        raise Conflict(
+            f"{keyset.source}: producers do not sign with {name} yet, so they would all be refused.",
+            reason="minimum-above-primary",
+        )
+    versions = tuple(
+        replace(version, revoked=True) if version.number < lowest.number else version
+        for version in keyset.versions
+    )
+    return replace(keyset, versions=versions, minimum=lowest.number)
+
+
+def rotation_due_ns(keyset: Keyset, *, cadence_ns: int) -> int:
+    """When the scheduler rotates it next: a cadence after the newest key became primary, or a little sooner.
+
+    Nothing but the key set says so. A rotation and its place in the schedule are therefore one write, and a
+    clock that is set back finds the rotation done. How much sooner is the source's own, for ever.
+    """
+    living = [version.primary_from_ns for version in keyset.versions if not version.revoked]
+    share = int.from_bytes(hashlib.sha256(keyset.source.encode()).digest()[:4], "big")
+    return max(living, default=0) + cadence_ns - (cadence_ns // SPREAD_FRACTION * share >> 32)
 
 
 def _immediate(before: tuple[KeyVersion, ...], *, secret: bytes, now_ns: int) -> KeyVersion:

@@ -39,6 +39,8 @@ class MeshProcesses:
         self.state_dir = mesh.state_dir.absolute()
         self.addresses = {name: str(getattr(mesh, name)) for name in SERVICES}
         self.config = config
+        self.enrolment = ""
+        """Where newcomers enrol, if we chose the address."""
         self._running: dict[str, subprocess.Popen[str]] = {}
 
     @classmethod
@@ -48,12 +50,19 @@ class MeshProcesses:
         """An installation on free ports whose configuration lies in its own state folder."""
         state_dir.mkdir(parents=True, exist_ok=True)
         given = settings or {}
+        free = free_addresses("enrolment")
+        enrolment = free.pop("enrolment")
         mesh = MeshSettings.model_validate(
-            {"state_dir": state_dir.absolute(), **free_addresses(), **given.get("mesh", {})}
+            {"state_dir": state_dir.absolute(), **free, **given.get("mesh", {})}
         )
         config = state_dir / "snavio.toml"
-        config.write_text(_toml({**given, "mesh": mesh.model_dump()}), "utf-8")
-        return cls(mesh, config=config)
+        signer = {"enrol_listen": enrolment, **given.get("signer", {})}
+        config.write_text(
+            _toml({**given, "signer": signer, "mesh": mesh.model_dump(exclude_none=True)}), "utf-8"
+        )
+        processes = cls(mesh, config=config)
+        processes.enrolment = str(signer["enrol_listen"])
+        return processes
 
     def prepare(self) -> None:
         """Make the CA and the certificates that are missing or end soon; StateError when that fails."""
@@ -209,13 +218,14 @@ class MeshProcesses:
         }
 
 
-def free_addresses() -> dict[str, str]:
-    """A free loopback address for every service."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in SERVICES]
+def free_addresses(*more: str) -> dict[str, str]:
+    """A free loopback address for every service, and for whatever else is named; all different."""
+    names = (*SERVICES, *more)
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in names]
     try:
         return {
             name: f"127.0.0.1:{listener.getsockname()[1]}"
-            for name, listener in zip(SERVICES, sockets, strict=True)
+            for name, listener in zip(names, sockets, strict=True)
         }
     finally:
         for listener in sockets:

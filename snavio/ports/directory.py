@@ -5,13 +5,17 @@ State and log move together or not at all; a change's version is its place in th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from snavio.domain.directory import Change, Draft, View
+from snavio.ports.changelog import Changelog
+from snavio.ports.survey import Survey
 
 T = TypeVar("T")
+Decision = Callable[[View], Draft | Sequence[Draft]]
+"""What shall be written, given what stands there; several drafts are written all or not at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +38,14 @@ class ChangePage:
     more: bool
 
 
-class Directory(Protocol):
+class Directory(Changelog, Protocol):
     """See the module. After Unavailable a write's outcome is unknown; every write may be repeated."""
 
-    async def write(self, decide: Callable[[View], Draft], *, actor: str) -> Written:
+    async def write(self, decide: Decision, *, actor: str, reason: str = "") -> Written:
         """Look and write as one step: no other write comes between what `decide` saw and what it decided.
 
-        What `decide` raises comes out, and nothing is written. Durable when this returns.
+        Every draft that changes something becomes a line of the log, in order, with the same time, author and
+        reason. What `decide` raises comes out, and nothing is written. Durable when this returns.
         """
         ...
 
@@ -53,6 +58,13 @@ class Directory(Protocol):
 
         Another epoch answers from the start. So does a reader who is ahead of the log: that proves a log that
         went back in time (a restored backup), and the directory takes a new epoch first.
+        """
+        ...
+
+    async def survey(self, take: Callable[[Survey], T]) -> T:
+        """What `take` makes of the directory at one moment, on a thread of its own: reads and writes go on.
+
+        One at a time. What `take` raises comes out.
         """
         ...
 

@@ -1,15 +1,19 @@
-"""Where Signer keeps what nobody else may hold: the CA, HMAC key sets, the certificate denylist.
+"""Where Signer keeps what nobody else may hold: the CA, HMAC key sets, Ed25519 scopes, the denylist,
+enrolment tokens, and who may act as which service.
 
 Every write is one atomic, durable step with a version of its own; versions rise by one and are never reused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from snavio.domain.delegation import Delegation
+from snavio.domain.enrolment import Enrolments
 from snavio.domain.keyset import Keyset
+from snavio.domain.signing_scope import Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,14 @@ class KeyStore(Protocol):
         """
         ...
 
+    async def keysets_of(self, sources: Collection[str]) -> dict[str, Keyset]:
+        """The key sets of those sources that have one."""
+        ...
+
+    async def keysets(self, *, after: str = "", limit: int) -> tuple[Keyset, ...]:
+        """Key sets of sources named after `after`, by name, at most `limit`."""
+        ...
+
     async def keysets_since(self, version: int, *, limit: int) -> KeysetPage:
         """Key sets written after `version`. A reader ahead of the store proves that the store went back in
         time (a restored backup): the store then takes a new epoch and answers from the start."""
@@ -81,8 +93,55 @@ class KeyStore(Protocol):
         """Add to the denylist, drop what may be forgotten; idempotent per serial. Returns its version."""
         ...
 
+    async def revoke_all(self, revocations: Sequence[Revocation], *, now_ns: int) -> int:
+        """The same for several, in one write; returns the version that has all of them."""
+        ...
+
     async def revocations_since(self, version: int, *, now_ns: int, limit: int) -> RevocationPage:
         """The denylist after `version`; all of it for a reader who is ahead of the store."""
+        ...
+
+    async def polls(self) -> dict[str, int]:
+        """When each source last asked for its keys, as last recorded."""
+        ...
+
+    async def record_polls(self, polls: Mapping[str, int]) -> None:
+        """Move the recorded times forward, never back, in one write; sources without a key set are left out."""
+        ...
+
+    async def claim_turn(self, name: str, *, now_ns: int, until_ns: int) -> bool:
+        """Whether the turn called `name` is the caller's alone until `until_ns`; atomic over all processes.
+
+        A claim from the future is void: after a clock was set back, the work waits for nobody.
+        """
+        ...
+
+    async def scope(self, name: str) -> Scope | None:
+        """The Ed25519 keys of a scope."""
+        ...
+
+    async def scopes(self) -> tuple[Scope, ...]:
+        """Every scope."""
+        ...
+
+    async def update_scope(self, name: str, decide: Callable[[Scope | None], Scope]) -> Scope:
+        """As `update_keyset`, for a scope."""
+        ...
+
+    async def enrolments(self) -> Enrolments:
+        """Tokens that were not used."""
+        ...
+
+    async def update_enrolments(self, decide: Callable[[Enrolments], Enrolments]) -> Enrolments:
+        """Replace them by what `decide` makes of them, as `update_keyset` does."""
+        ...
+
+    async def delegation(self, source: str) -> Delegation | None:
+        """Who may act as a service."""
+        ...
+
+    async def put_delegation(self, source: str, delegation: Delegation | None) -> Delegation | None:
+        """Replace that, or forget it; returns what was there. Saturated when the store is full."""
         ...
 
     async def renew_epoch(self) -> int:

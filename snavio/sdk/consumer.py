@@ -19,6 +19,7 @@ from snavio.clock import Clock, SystemClock
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
 from snavio.errors import BadRequest, IntegrityError, Saturated, SnavioError, Unavailable
 from snavio.native import open_parcels
+from snavio.sdk.certificate import ServiceCertificate
 from snavio.sdk.delivery import Command, Lease, Row
 from snavio.sdk.leases import LeaseKeeper
 from snavio.sdk.settings import Intake
@@ -49,6 +50,10 @@ class Consumer:
         mailbox: str,
         topic: str,
         certificates: Path,
+        signer: str | None = None,
+        principal_certificates: Path | None = None,
+        source: str = "",
+        certificate_ttl_s: int = 0,
         visibility_s: float = 30.0,
         max_unsettled: int = 2000,
         trust_domain: str = DEFAULT_TRUST_DOMAIN,
@@ -61,6 +66,18 @@ class Consumer:
         self._intake = Intake(visibility_s=visibility_s, max_unsettled=max_unsettled)
         self._visibility_ns = round(visibility_s * 1e9)
         self._clock = clock or SystemClock()
+        if principal_certificates is not None and signer is None:
+            raise BadRequest("principal_certificates needs Signer's address too.", reason="no-signer")
+        # Without Signer's address somebody else has to see to it that the certificate does not end.
+        self._certificate = signer and ServiceCertificate(
+            certificates,
+            signer=signer,
+            clock=self._clock,
+            trust_domain=trust_domain,
+            source=source,
+            principal=principal_certificates,
+            ttl_s=certificate_ttl_s,
+        )
         self._channel: MeshChannel | None = None
         self._desk: Desk | None = None
         self._keeper: LeaseKeeper | None = None
@@ -99,6 +116,8 @@ class Consumer:
         """Begin to prefetch; a mailbox that is away is tried again until it is there."""
         if self._channel is not None:
             raise BadRequest("A consumer is opened once.", reason="already-open")
+        if self._certificate:
+            await self._certificate.start(within_s=self._intake.call_s)
         channel = MeshChannel(
             self._address, files=self._files, service="mailbox", trust_domain=self._trust_domain
         )
@@ -135,6 +154,8 @@ class Consumer:
         finally:
             await self._stop("leases")
             await self._stop("settle")
+            if self._certificate:
+                await self._certificate.stop()
             if self._channel is not None:
                 await self._channel.close()
 

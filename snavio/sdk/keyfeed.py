@@ -6,6 +6,7 @@ Never asks twice at the same time, and never more often than once in `AT_MOST_EV
 from __future__ import annotations
 
 import asyncio
+import random
 
 import structlog
 
@@ -18,7 +19,7 @@ from snavio.v1.signer_pb2 import TenantConfigRequest, TenantConfigResponse
 METHOD = "/snavio.v1.Signer/TenantConfig"
 AT_MOST_EVERY_S = 1.0
 SHORTEST_POLL_S = 1.0
-LONGEST_POLL_S = 3600.0
+LONGEST_POLL_S = 24 * 3600.0
 AFTER_FAILURE_S = 2.0
 
 
@@ -56,7 +57,8 @@ class KeyFeed:
     async def follow(self) -> None:
         """Ask again whenever it is time; runs until cancelled."""
         while True:
-            await asyncio.sleep(self._poll_s)
+            # Only ever sooner: a fleet that was started in one minute must not ask in one minute for ever.
+            await asyncio.sleep(self._poll_s * random.uniform(0.9, 1.0))  # noqa: S311 spreads load, hides nothing
             try:
                 await self.fetch()
             except SnavioError as error:

@@ -21,6 +21,7 @@ from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest, Unavailable
 from snavio.native import uuid7
 from snavio.sdk.bundle import DELIVERED, Answer, Lot
+from snavio.sdk.certificate import ServiceCertificate
 from snavio.sdk.dispatcher import MAX_BATCH_BYTES, MAX_COMMANDS, Dispatcher
 from snavio.sdk.keyfeed import KeyFeed
 from snavio.sdk.keyring import Keyring
@@ -50,6 +51,9 @@ class Producer:
         shield: str,
         signer: str,
         certificates: Path,
+        principal_certificates: Path | None = None,
+        source: str = "",
+        certificate_ttl_s: int = 0,
         timeout_s: float = 10.0,
         max_attempts: int = 4,
         trust_domain: str = DEFAULT_TRUST_DOMAIN,
@@ -64,6 +68,16 @@ class Producer:
         self._timeout_ns = round(self._patience.timeout_s * 1e9)
         self._attempt_ns = round(self._patience.attempt_s * 1e9)
         self._clock = clock or SystemClock()
+        # Asked for with a principal's certificate if there is one; otherwise it renews itself.
+        self._certificate = ServiceCertificate(
+            certificates,
+            signer=signer,
+            clock=self._clock,
+            trust_domain=trust_domain,
+            source=source,
+            principal=principal_certificates,
+            ttl_s=certificate_ttl_s,
+        )
         self._jitter = jitter or random.Random()  # noqa: S311 spreads load, hides nothing
         self._keyring = Keyring()
         self._channels: list[MeshChannel] = []
@@ -86,9 +100,10 @@ class Producer:
         await self.close()
 
     async def start(self) -> None:
-        """Fetch the keys and greet Shield; raises when either does not work in time."""
+        """Have a certificate, fetch the keys and greet Shield; raises when any does not work in time."""
         if self._mesh is not None:
             raise BadRequest("The producer is open already.", reason="already-open")
+        await self._certificate.start(within_s=self._patience.start_s)
         signer = self._channel(self._signer_address, "signer")
         shield = self._channel(self._shield_address, "shield")
         feed = KeyFeed(self._keyring, channel=signer, clock=self._clock)
@@ -110,6 +125,7 @@ class Producer:
             self._following.cancel()
             await asyncio.wait({self._following})
             self._following = None
+        await self._certificate.stop()
         while self._channels:
             await self._channels.pop().close()
 

@@ -41,6 +41,7 @@ ANY_MESH: Final = Rule(Kind.MESH)
 OPERATOR: Final = Rule(Kind.OPERATOR)
 PRINCIPAL: Final = Rule(Kind.PRINCIPAL)
 SERVICE: Final = Rule(Kind.SERVICE)
+JOB: Final = Rule(Kind.JOB)
 
 TABLE: Final[Mapping[str, tuple[Rule, ...]]] = MappingProxyType(
     {
@@ -69,6 +70,26 @@ TABLE: Final[Mapping[str, tuple[Rule, ...]]] = MappingProxyType(
         # The two that answer with secrets.
         "/snavio.v1.Signer/KeysetChanges": (mesh("shield"),),
         "/snavio.v1.Signer/TenantConfig": (SERVICE,),
+        "/snavio.v1.Signer/SetMinimumKey": (OPERATOR,),
+        "/snavio.v1.Signer/DescribeKeysets": (OPERATOR, mesh("registry")),
+        "/snavio.v1.Signer/ReportKeyUsage": (mesh("shield"),),
+        "/snavio.v1.Signer/ProvisionScope": (mesh("registry"), OPERATOR),
+        "/snavio.v1.Signer/RotateScope": (OPERATOR,),
+        # Registry signs for the platform only; the servicer checks.
+        "/snavio.v1.Signer/Sign": (mesh("relay", "registry"),),
+        # Tenants read the platform's and their own; the servicer checks.
+        "/snavio.v1.Signer/GetPublicKeys": (ANYBODY,),
+        "/snavio.v1.Signer/Events": (OPERATOR,),
+        # Certificates. Registry speaks for the directory; that a principal may act as a service, or is that
+        # service, is the servicer's to check.
+        "/snavio.v1.Signer/CreateEnrolment": (mesh("registry"), OPERATOR),
+        "/snavio.v1.Signer/SetServicePrincipals": (mesh("registry"),),
+        "/snavio.v1.Signer/AssumeService": (PRINCIPAL, SERVICE),
+        "/snavio.v1.Signer/RevokeIdentity": (OPERATOR,),
+        "/snavio.v1.Signer/RestoreIdentity": (OPERATOR,),
+        "/snavio.v1.Signer/ListCertificates": (OPERATOR,),
+        # Served apart from the mesh, to callers without a certificate; the token is the right.
+        "/snavio.v1.Enrolment/Enroll": (ANYBODY,),
         # The directory; principals write what their tenant owns, the servicer checks.
         "/snavio.v1.Registry/CreateTenant": (OPERATOR,),
         "/snavio.v1.Registry/SetSuspension": (OPERATOR,),
@@ -80,6 +101,18 @@ TABLE: Final[Mapping[str, tuple[Rule, ...]]] = MappingProxyType(
         "/snavio.v1.Registry/RevokeAccess": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Registry/Changes": (ANY_MESH,),
         "/snavio.v1.Registry/Resolve": (mesh("slow"),),
+        "/snavio.v1.Registry/Dump": (ANY_MESH,),
+        "/snavio.v1.Registry/Apply": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/Check": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/History": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/AccessAt": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/AclDiff": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/ListAccess": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/RequestAccess": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/AnswerAccess": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/ListAccessRequests": (OPERATOR, PRINCIPAL),
+        # Whoever sees the traffic of all sources: nobody bans a rival.
+        "/snavio.v1.Registry/SetBan": (OPERATOR, mesh("slow"), JOB),
         "/snavio.v1.Relay/Append": (ANY_MESH,),
         # What a server tells about itself; its numbers are for operators, that it lives is for anybody.
         "/snavio.v1.Introspection/Status": (OPERATOR, ANY_MESH),

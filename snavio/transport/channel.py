@@ -24,8 +24,8 @@ from snavio.transport.status import error_of
 
 Response = TypeVar("Response", bound=Message)
 
-# Renewals come hours apart; a look costs three stats.
-_LOOK_INTERVAL_NS: Final = 1_000_000_000
+# A look costs three stats; a certificate of a few minutes must be followed before it ends.
+_LOOK_INTERVAL_NS: Final = 250_000_000
 _RETIRE_GRACE_S: Final = 120.0
 
 

@@ -131,6 +131,26 @@ def server_credentials(files: CertificateFiles) -> Any:
     )
 
 
+def doorway_credentials(files: CertificateFiles) -> Any:
+    """Credentials of a server for clients without a certificate; renewals are followed as above.
+
+    The CA is sent along with the leaf: such a client knows its fingerprint and has to see the rest of it.
+    """
+    watch = CertificateWatch(files)
+
+    def configuration(bundle: Bundle) -> Any:
+        chain = bundle.certificate.rstrip() + b"\n" + bundle.ca
+        return grpc.ssl_server_certificate_configuration([(bundle.private_key, chain)])
+
+    def renewed_configuration() -> Any:
+        bundle = watch.renewed()
+        return None if bundle is None else configuration(bundle)
+
+    return grpc.dynamic_ssl_server_credentials(
+        configuration(watch.bundle), renewed_configuration, require_client_authentication=False
+    )
+
+
 def channel_credentials(bundle: Bundle) -> Any:
     """Credentials of a channel that shows its own certificate and trusts the CA alone."""
     return grpc.ssl_channel_credentials(

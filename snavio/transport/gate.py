@@ -43,6 +43,10 @@ class Gate:
             return Verdict.CERTIFICATE_EXPIRED
         return Verdict.UNDECIDED
 
+    def revoked(self, serial: str) -> bool:
+        """Whether a certificate is on the denylist."""
+        return serial in self._revoked
+
     def require(self, peer: Peer) -> None:
         """Raise Unauthenticated, with the verdict's reason, unless `check` finds nothing."""
         verdict = self.check(peer)

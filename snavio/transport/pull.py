@@ -56,6 +56,11 @@ class Pull:
             raise Unavailable(f"{self._name} could not be read within {within_s:.0f} s.") from None
         self._task = asyncio.create_task(self._run(), name=f"pull {self._name}")
 
+    def begin(self) -> None:
+        """Go on in the background at once, for whoever has something to begin with and need not wait."""
+        self._nudged.set()
+        self._task = asyncio.create_task(self._run(), name=f"pull {self._name}")
+
     async def stop(self) -> None:
         """End the background work."""
         if self._task is not None:

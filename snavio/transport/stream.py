@@ -50,13 +50,20 @@ class BatchStream:
         self._writer = asyncio.create_task(self._write())
         return hello
 
-    async def batches(self, *, room: Callable[[], Awaitable[None]] | None = None) -> AsyncIterator[bytes]:
+    async def batches(
+        self,
+        *,
+        room: Callable[[], Awaitable[None]] | None = None,
+        refusal: Callable[[bytes, Verdict], bytes] | None = None,
+    ) -> AsyncIterator[bytes]:
         """Frames, one at a time, while there is a place in the window.
 
         `room` is awaited before each read: a process that is full must not hold what it cannot pass on.
 
         The peer's certificate is checked again for every one of them: gRPC goes on serving a connection
-        whose certificate has expired or was revoked since the handshake.
+        whose certificate has expired or was revoked since the handshake. The stream then ends; or, with
+        `refusal`, each such frame is answered with what that makes of it, so that whoever sent it knows
+        that it was not delivered, and why.
         """
         while True:
             while self._open >= self._window:
@@ -64,11 +71,15 @@ class BatchStream:
                 await self._turn.wait()
             if room is not None:
                 await room()
-            frame = await self._call.read()
+            frame = await self._call.read(gated=False)
             if frame is None:
                 return
             fault = self._gate.check(self._call.peer)
             if fault is not Verdict.UNDECIDED:
+                if refusal is not None:
+                    # Written before the next is read: a peer that is refused gathers nothing here.
+                    await self._call.write(refusal(frame, fault))
+                    continue
                 raise Unauthenticated("The peer's certificate is not valid any more.", reason=fault.reason)
             self._open += 1
             yield frame

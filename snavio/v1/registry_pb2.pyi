@@ -25,6 +25,37 @@ class QueueKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     QUEUE_KIND_UNSPECIFIED: _ClassVar[QueueKind]
     QUEUE_KIND_MAILBOX: _ClassVar[QueueKind]
+    QUEUE_KIND_REDIS: _ClassVar[QueueKind]
+    QUEUE_KIND_SQS: _ClassVar[QueueKind]
+
+class RequestState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REQUEST_STATE_UNSPECIFIED: _ClassVar[RequestState]
+    REQUEST_STATE_PENDING: _ClassVar[RequestState]
+    REQUEST_STATE_GRANTED: _ClassVar[RequestState]
+    REQUEST_STATE_DECLINED: _ClassVar[RequestState]
+
+class BanList(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    BAN_LIST_UNSPECIFIED: _ClassVar[BanList]
+    BAN_LIST_WARM_BAN: _ClassVar[BanList]
+    BAN_LIST_COLD_ONLY: _ClassVar[BanList]
+
+class ChannelKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CHANNEL_KIND_UNSPECIFIED: _ClassVar[ChannelKind]
+    CHANNEL_KIND_DASHBOARD: _ClassVar[ChannelKind]
+    CHANNEL_KIND_EMAIL: _ClassVar[ChannelKind]
+    CHANNEL_KIND_WEBHOOK: _ClassVar[ChannelKind]
+
+class GateState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    GATE_STATE_UNSPECIFIED: _ClassVar[GateState]
+    GATE_STATE_PASSES: _ClassVar[GateState]
+    GATE_STATE_FAILS: _ClassVar[GateState]
+    GATE_STATE_NOTE: _ClassVar[GateState]
+    GATE_STATE_UNKNOWN: _ClassVar[GateState]
+    GATE_STATE_HIDDEN: _ClassVar[GateState]
 PROFILE_UNSPECIFIED: Profile
 PROFILE_CRITICAL: Profile
 PROFILE_MODERATE: Profile
@@ -35,6 +66,25 @@ DEDUPE_MODE_NONE: DedupeMode
 DEDUPE_MODE_STRICT: DedupeMode
 QUEUE_KIND_UNSPECIFIED: QueueKind
 QUEUE_KIND_MAILBOX: QueueKind
+QUEUE_KIND_REDIS: QueueKind
+QUEUE_KIND_SQS: QueueKind
+REQUEST_STATE_UNSPECIFIED: RequestState
+REQUEST_STATE_PENDING: RequestState
+REQUEST_STATE_GRANTED: RequestState
+REQUEST_STATE_DECLINED: RequestState
+BAN_LIST_UNSPECIFIED: BanList
+BAN_LIST_WARM_BAN: BanList
+BAN_LIST_COLD_ONLY: BanList
+CHANNEL_KIND_UNSPECIFIED: ChannelKind
+CHANNEL_KIND_DASHBOARD: ChannelKind
+CHANNEL_KIND_EMAIL: ChannelKind
+CHANNEL_KIND_WEBHOOK: ChannelKind
+GATE_STATE_UNSPECIFIED: GateState
+GATE_STATE_PASSES: GateState
+GATE_STATE_FAILS: GateState
+GATE_STATE_NOTE: GateState
+GATE_STATE_UNKNOWN: GateState
+GATE_STATE_HIDDEN: GateState
 
 class Tenant(_message.Message):
     __slots__ = ("tenant",)
@@ -43,12 +93,22 @@ class Tenant(_message.Message):
     def __init__(self, tenant: _Optional[str] = ...) -> None: ...
 
 class Service(_message.Message):
-    __slots__ = ("tenant", "service")
+    __slots__ = ("tenant", "service", "principal")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     SERVICE_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     service: str
-    def __init__(self, tenant: _Optional[str] = ..., service: _Optional[str] = ...) -> None: ...
+    principal: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, tenant: _Optional[str] = ..., service: _Optional[str] = ..., principal: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Principal(_message.Message):
+    __slots__ = ("tenant", "principal")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    principal: str
+    def __init__(self, tenant: _Optional[str] = ..., principal: _Optional[str] = ...) -> None: ...
 
 class Target(_message.Message):
     __slots__ = ("target", "tenant")
@@ -58,8 +118,38 @@ class Target(_message.Message):
     tenant: str
     def __init__(self, target: _Optional[str] = ..., tenant: _Optional[str] = ...) -> None: ...
 
+class Limit(_message.Message):
+    __slots__ = ("max", "interval_seconds", "burst", "cooldown_seconds", "shadow")
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BURST_FIELD_NUMBER: _ClassVar[int]
+    COOLDOWN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_FIELD_NUMBER: _ClassVar[int]
+    max: int
+    interval_seconds: int
+    burst: int
+    cooldown_seconds: int
+    shadow: bool
+    def __init__(self, max: _Optional[int] = ..., interval_seconds: _Optional[int] = ..., burst: _Optional[int] = ..., cooldown_seconds: _Optional[int] = ..., shadow: _Optional[bool] = ...) -> None: ...
+
+class Fairness(_message.Message):
+    __slots__ = ("window_seconds", "dominant_share", "competing_share", "competitors", "minimum_volume", "ban_seconds")
+    WINDOW_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    DOMINANT_SHARE_FIELD_NUMBER: _ClassVar[int]
+    COMPETING_SHARE_FIELD_NUMBER: _ClassVar[int]
+    COMPETITORS_FIELD_NUMBER: _ClassVar[int]
+    MINIMUM_VOLUME_FIELD_NUMBER: _ClassVar[int]
+    BAN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    window_seconds: int
+    dominant_share: float
+    competing_share: float
+    competitors: int
+    minimum_volume: int
+    ban_seconds: int
+    def __init__(self, window_seconds: _Optional[int] = ..., dominant_share: _Optional[float] = ..., competing_share: _Optional[float] = ..., competitors: _Optional[int] = ..., minimum_volume: _Optional[int] = ..., ban_seconds: _Optional[int] = ...) -> None: ...
+
 class Route(_message.Message):
-    __slots__ = ("target", "name", "queue_kind", "topic", "profile", "dedupe_mode", "expected_drain_seconds")
+    __slots__ = ("target", "name", "queue_kind", "topic", "profile", "dedupe_mode", "expected_drain_seconds", "dlq", "limit", "fairness", "ttl_seconds", "expires_unix_ns")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     QUEUE_KIND_FIELD_NUMBER: _ClassVar[int]
@@ -67,6 +157,11 @@ class Route(_message.Message):
     PROFILE_FIELD_NUMBER: _ClassVar[int]
     DEDUPE_MODE_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_DRAIN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    DLQ_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    FAIRNESS_FIELD_NUMBER: _ClassVar[int]
+    TTL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     target: str
     name: str
     queue_kind: QueueKind
@@ -74,7 +169,12 @@ class Route(_message.Message):
     profile: Profile
     dedupe_mode: DedupeMode
     expected_drain_seconds: int
-    def __init__(self, target: _Optional[str] = ..., name: _Optional[str] = ..., queue_kind: _Optional[_Union[QueueKind, str]] = ..., topic: _Optional[str] = ..., profile: _Optional[_Union[Profile, str]] = ..., dedupe_mode: _Optional[_Union[DedupeMode, str]] = ..., expected_drain_seconds: _Optional[int] = ...) -> None: ...
+    dlq: str
+    limit: Limit
+    fairness: Fairness
+    ttl_seconds: int
+    expires_unix_ns: int
+    def __init__(self, target: _Optional[str] = ..., name: _Optional[str] = ..., queue_kind: _Optional[_Union[QueueKind, str]] = ..., topic: _Optional[str] = ..., profile: _Optional[_Union[Profile, str]] = ..., dedupe_mode: _Optional[_Union[DedupeMode, str]] = ..., expected_drain_seconds: _Optional[int] = ..., dlq: _Optional[str] = ..., limit: _Optional[_Union[Limit, _Mapping]] = ..., fairness: _Optional[_Union[Fairness, _Mapping]] = ..., ttl_seconds: _Optional[int] = ..., expires_unix_ns: _Optional[int] = ...) -> None: ...
 
 class AclEntry(_message.Message):
     __slots__ = ("source", "target", "name")
@@ -86,16 +186,118 @@ class AclEntry(_message.Message):
     name: str
     def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
+class AccessRequest(_message.Message):
+    __slots__ = ("source", "target", "name", "reason", "state", "requested_by", "answer", "expires_unix_ns")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REQUESTED_BY_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    target: str
+    name: str
+    reason: str
+    state: RequestState
+    requested_by: str
+    answer: str
+    expires_unix_ns: int
+    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ..., state: _Optional[_Union[RequestState, str]] = ..., requested_by: _Optional[str] = ..., answer: _Optional[str] = ..., expires_unix_ns: _Optional[int] = ...) -> None: ...
+
+class SourceQuota(_message.Message):
+    __slots__ = ("source", "target", "name", "max", "interval_seconds")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    target: str
+    name: str
+    max: int
+    interval_seconds: int
+    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., max: _Optional[int] = ..., interval_seconds: _Optional[int] = ...) -> None: ...
+
+class AlertChannel(_message.Message):
+    __slots__ = ("tenant", "name", "channel", "address")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    name: str
+    channel: ChannelKind
+    address: str
+    def __init__(self, tenant: _Optional[str] = ..., name: _Optional[str] = ..., channel: _Optional[_Union[ChannelKind, str]] = ..., address: _Optional[str] = ...) -> None: ...
+
+class Ban(_message.Message):
+    __slots__ = ("list", "source", "target", "name", "until_unix_ns", "reason", "evidence")
+    LIST_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    EVIDENCE_FIELD_NUMBER: _ClassVar[int]
+    list: BanList
+    source: str
+    target: str
+    name: str
+    until_unix_ns: int
+    reason: str
+    evidence: str
+    def __init__(self, list: _Optional[_Union[BanList, str]] = ..., source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., until_unix_ns: _Optional[int] = ..., reason: _Optional[str] = ..., evidence: _Optional[str] = ...) -> None: ...
+
 class Suspension(_message.Message):
-    __slots__ = ("source", "reason")
+    __slots__ = ("source", "reason", "until_unix_ns", "evidence")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    EVIDENCE_FIELD_NUMBER: _ClassVar[int]
     source: str
     reason: str
-    def __init__(self, source: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    until_unix_ns: int
+    evidence: str
+    def __init__(self, source: _Optional[str] = ..., reason: _Optional[str] = ..., until_unix_ns: _Optional[int] = ..., evidence: _Optional[str] = ...) -> None: ...
+
+class Entry(_message.Message):
+    __slots__ = ("tenant", "principal", "service", "target", "route", "acl", "access_request", "source_quota", "alert_channel", "ban", "suspension")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_FIELD_NUMBER: _ClassVar[int]
+    ACL_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_QUOTA_FIELD_NUMBER: _ClassVar[int]
+    ALERT_CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    BAN_FIELD_NUMBER: _ClassVar[int]
+    SUSPENSION_FIELD_NUMBER: _ClassVar[int]
+    tenant: Tenant
+    principal: Principal
+    service: Service
+    target: Target
+    route: Route
+    acl: AclEntry
+    access_request: AccessRequest
+    source_quota: SourceQuota
+    alert_channel: AlertChannel
+    ban: Ban
+    suspension: Suspension
+    def __init__(self, tenant: _Optional[_Union[Tenant, _Mapping]] = ..., principal: _Optional[_Union[Principal, _Mapping]] = ..., service: _Optional[_Union[Service, _Mapping]] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., route: _Optional[_Union[Route, _Mapping]] = ..., acl: _Optional[_Union[AclEntry, _Mapping]] = ..., access_request: _Optional[_Union[AccessRequest, _Mapping]] = ..., source_quota: _Optional[_Union[SourceQuota, _Mapping]] = ..., alert_channel: _Optional[_Union[AlertChannel, _Mapping]] = ..., ban: _Optional[_Union[Ban, _Mapping]] = ..., suspension: _Optional[_Union[Suspension, _Mapping]] = ...) -> None: ...
+
+class WriteOptions(_message.Message):
+    __slots__ = ("reason", "expected_version")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    expected_version: int
+    def __init__(self, reason: _Optional[str] = ..., expected_version: _Optional[int] = ...) -> None: ...
 
 class Change(_message.Message):
-    __slots__ = ("version", "at_unix_ns", "actor", "deleted", "tenant", "service", "target", "route", "acl", "suspension")
+    __slots__ = ("version", "at_unix_ns", "actor", "deleted", "tenant", "service", "target", "route", "acl", "suspension", "principal", "access_request", "source_quota", "alert_channel", "ban", "reason", "before")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     AT_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     ACTOR_FIELD_NUMBER: _ClassVar[int]
@@ -106,6 +308,13 @@ class Change(_message.Message):
     ROUTE_FIELD_NUMBER: _ClassVar[int]
     ACL_FIELD_NUMBER: _ClassVar[int]
     SUSPENSION_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_QUOTA_FIELD_NUMBER: _ClassVar[int]
+    ALERT_CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    BAN_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
     version: int
     at_unix_ns: int
     actor: str
@@ -116,59 +325,96 @@ class Change(_message.Message):
     route: Route
     acl: AclEntry
     suspension: Suspension
-    def __init__(self, version: _Optional[int] = ..., at_unix_ns: _Optional[int] = ..., actor: _Optional[str] = ..., deleted: _Optional[bool] = ..., tenant: _Optional[_Union[Tenant, _Mapping]] = ..., service: _Optional[_Union[Service, _Mapping]] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., route: _Optional[_Union[Route, _Mapping]] = ..., acl: _Optional[_Union[AclEntry, _Mapping]] = ..., suspension: _Optional[_Union[Suspension, _Mapping]] = ...) -> None: ...
+    principal: Principal
+    access_request: AccessRequest
+    source_quota: SourceQuota
+    alert_channel: AlertChannel
+    ban: Ban
+    reason: str
+    before: Entry
+    def __init__(self, version: _Optional[int] = ..., at_unix_ns: _Optional[int] = ..., actor: _Optional[str] = ..., deleted: _Optional[bool] = ..., tenant: _Optional[_Union[Tenant, _Mapping]] = ..., service: _Optional[_Union[Service, _Mapping]] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., route: _Optional[_Union[Route, _Mapping]] = ..., acl: _Optional[_Union[AclEntry, _Mapping]] = ..., suspension: _Optional[_Union[Suspension, _Mapping]] = ..., principal: _Optional[_Union[Principal, _Mapping]] = ..., access_request: _Optional[_Union[AccessRequest, _Mapping]] = ..., source_quota: _Optional[_Union[SourceQuota, _Mapping]] = ..., alert_channel: _Optional[_Union[AlertChannel, _Mapping]] = ..., ban: _Optional[_Union[Ban, _Mapping]] = ..., reason: _Optional[str] = ..., before: _Optional[_Union[Entry, _Mapping]] = ...) -> None: ...
 
 class CreateTenantRequest(_message.Message):
-    __slots__ = ("tenant",)
+    __slots__ = ("tenant", "principal", "options")
     TENANT_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
     tenant: Tenant
-    def __init__(self, tenant: _Optional[_Union[Tenant, _Mapping]] = ...) -> None: ...
+    principal: str
+    options: WriteOptions
+    def __init__(self, tenant: _Optional[_Union[Tenant, _Mapping]] = ..., principal: _Optional[str] = ..., options: _Optional[_Union[WriteOptions, _Mapping]] = ...) -> None: ...
+
+class CreateTenantResponse(_message.Message):
+    __slots__ = ("version", "changed", "enrolment_token", "enrolment_expires_unix_ns")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    ENROLMENT_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    ENROLMENT_EXPIRES_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    changed: bool
+    enrolment_token: str
+    enrolment_expires_unix_ns: int
+    def __init__(self, version: _Optional[int] = ..., changed: _Optional[bool] = ..., enrolment_token: _Optional[str] = ..., enrolment_expires_unix_ns: _Optional[int] = ...) -> None: ...
 
 class RegisterServiceRequest(_message.Message):
-    __slots__ = ("service",)
+    __slots__ = ("service", "options")
     SERVICE_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
     service: Service
-    def __init__(self, service: _Optional[_Union[Service, _Mapping]] = ...) -> None: ...
+    options: WriteOptions
+    def __init__(self, service: _Optional[_Union[Service, _Mapping]] = ..., options: _Optional[_Union[WriteOptions, _Mapping]] = ...) -> None: ...
 
 class ClaimTargetRequest(_message.Message):
-    __slots__ = ("target",)
+    __slots__ = ("target", "options")
     TARGET_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
     target: Target
-    def __init__(self, target: _Optional[_Union[Target, _Mapping]] = ...) -> None: ...
+    options: WriteOptions
+    def __init__(self, target: _Optional[_Union[Target, _Mapping]] = ..., options: _Optional[_Union[WriteOptions, _Mapping]] = ...) -> None: ...
 
 class PutRouteRequest(_message.Message):
-    __slots__ = ("route",)
+    __slots__ = ("route", "options")
     ROUTE_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
     route: Route
-    def __init__(self, route: _Optional[_Union[Route, _Mapping]] = ...) -> None: ...
+    options: WriteOptions
+    def __init__(self, route: _Optional[_Union[Route, _Mapping]] = ..., options: _Optional[_Union[WriteOptions, _Mapping]] = ...) -> None: ...
 
 class DeleteRouteRequest(_message.Message):
-    __slots__ = ("target", "name")
+    __slots__ = ("target", "name", "options")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
     target: str
     name: str
-    def __init__(self, target: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+    options: WriteOptions
+    def __init__(self, target: _Optional[str] = ..., name: _Optional[str] = ..., options: _Optional[_Union[WriteOptions, _Mapping]] = ...) -> None: ...
 
 class GrantAccessRequest(_message.Message):
-    __slots__ = ("acl",)
+    __slots__ = ("acl", "options")
     ACL_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
     acl: AclEntry
-    def __init__(self, acl: _Optional[_Union[AclEntry, _Mapping]] = ...) -> None: ...
+    options: WriteOptions
+    def __init__(self, acl: _Optional[_Union[AclEntry, _Mapping]] = ..., options: _Optional[_Union[WriteOptions, _Mapping]] = ...) -> None: ...
 
 class RevokeAccessRequest(_message.Message):
-    __slots__ = ("acl",)
+    __slots__ = ("acl", "options")
     ACL_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
     acl: AclEntry
-    def __init__(self, acl: _Optional[_Union[AclEntry, _Mapping]] = ...) -> None: ...
+    options: WriteOptions
+    def __init__(self, acl: _Optional[_Union[AclEntry, _Mapping]] = ..., options: _Optional[_Union[WriteOptions, _Mapping]] = ...) -> None: ...
 
 class SetSuspensionRequest(_message.Message):
-    __slots__ = ("suspension", "suspended")
+    __slots__ = ("suspension", "suspended", "options")
     SUSPENSION_FIELD_NUMBER: _ClassVar[int]
     SUSPENDED_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
     suspension: Suspension
     suspended: bool
-    def __init__(self, suspension: _Optional[_Union[Suspension, _Mapping]] = ..., suspended: _Optional[bool] = ...) -> None: ...
+    options: WriteOptions
+    def __init__(self, suspension: _Optional[_Union[Suspension, _Mapping]] = ..., suspended: _Optional[bool] = ..., options: _Optional[_Union[WriteOptions, _Mapping]] = ...) -> None: ...
 
 class WriteResponse(_message.Message):
     __slots__ = ("version", "changed")
@@ -233,3 +479,263 @@ class ResolveResponse(_message.Message):
     version: int
     resolution: _containers.RepeatedCompositeFieldContainer[Resolution]
     def __init__(self, version: _Optional[int] = ..., resolution: _Optional[_Iterable[_Union[Resolution, _Mapping]]] = ...) -> None: ...
+
+class DumpRequest(_message.Message):
+    __slots__ = ("version", "page_token", "limit", "directory_epoch")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    page_token: str
+    limit: int
+    directory_epoch: int
+    def __init__(self, version: _Optional[int] = ..., page_token: _Optional[str] = ..., limit: _Optional[int] = ..., directory_epoch: _Optional[int] = ...) -> None: ...
+
+class DumpResponse(_message.Message):
+    __slots__ = ("version", "directory_epoch", "entry", "next_page_token")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    directory_epoch: int
+    entry: _containers.RepeatedCompositeFieldContainer[Change]
+    next_page_token: str
+    def __init__(self, version: _Optional[int] = ..., directory_epoch: _Optional[int] = ..., entry: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class Write(_message.Message):
+    __slots__ = ("entry", "delete", "expected_version")
+    ENTRY_FIELD_NUMBER: _ClassVar[int]
+    DELETE_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    entry: Entry
+    delete: bool
+    expected_version: int
+    def __init__(self, entry: _Optional[_Union[Entry, _Mapping]] = ..., delete: _Optional[bool] = ..., expected_version: _Optional[int] = ...) -> None: ...
+
+class ApplyRequest(_message.Message):
+    __slots__ = ("write", "reason", "dry_run", "check")
+    WRITE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
+    write: _containers.RepeatedCompositeFieldContainer[Write]
+    reason: str
+    dry_run: bool
+    check: _containers.RepeatedCompositeFieldContainer[CheckRequest]
+    def __init__(self, write: _Optional[_Iterable[_Union[Write, _Mapping]]] = ..., reason: _Optional[str] = ..., dry_run: _Optional[bool] = ..., check: _Optional[_Iterable[_Union[CheckRequest, _Mapping]]] = ...) -> None: ...
+
+class Difference(_message.Message):
+    __slots__ = ("before", "after", "version")
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    before: Entry
+    after: Entry
+    version: int
+    def __init__(self, before: _Optional[_Union[Entry, _Mapping]] = ..., after: _Optional[_Union[Entry, _Mapping]] = ..., version: _Optional[int] = ...) -> None: ...
+
+class ApplyResponse(_message.Message):
+    __slots__ = ("version", "changed", "difference", "check")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    DIFFERENCE_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    changed: bool
+    difference: _containers.RepeatedCompositeFieldContainer[Difference]
+    check: _containers.RepeatedCompositeFieldContainer[CheckResponse]
+    def __init__(self, version: _Optional[int] = ..., changed: _Optional[bool] = ..., difference: _Optional[_Iterable[_Union[Difference, _Mapping]]] = ..., check: _Optional[_Iterable[_Union[CheckResponse, _Mapping]]] = ...) -> None: ...
+
+class CheckRequest(_message.Message):
+    __slots__ = ("source", "target", "name")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    target: str
+    name: str
+    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class GateReport(_message.Message):
+    __slots__ = ("gate", "state", "detail", "advice")
+    GATE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    ADVICE_FIELD_NUMBER: _ClassVar[int]
+    gate: str
+    state: GateState
+    detail: str
+    advice: str
+    def __init__(self, gate: _Optional[str] = ..., state: _Optional[_Union[GateState, str]] = ..., detail: _Optional[str] = ..., advice: _Optional[str] = ...) -> None: ...
+
+class CheckResponse(_message.Message):
+    __slots__ = ("version", "passes", "failing_gate", "verdict", "gate", "acl_version")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PASSES_FIELD_NUMBER: _ClassVar[int]
+    FAILING_GATE_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    GATE_FIELD_NUMBER: _ClassVar[int]
+    ACL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    passes: bool
+    failing_gate: str
+    verdict: str
+    gate: _containers.RepeatedCompositeFieldContainer[GateReport]
+    acl_version: int
+    def __init__(self, version: _Optional[int] = ..., passes: _Optional[bool] = ..., failing_gate: _Optional[str] = ..., verdict: _Optional[str] = ..., gate: _Optional[_Iterable[_Union[GateReport, _Mapping]]] = ..., acl_version: _Optional[int] = ...) -> None: ...
+
+class HistoryRequest(_message.Message):
+    __slots__ = ("kind", "key", "limit")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    key: _containers.RepeatedScalarFieldContainer[str]
+    limit: int
+    def __init__(self, kind: _Optional[str] = ..., key: _Optional[_Iterable[str]] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class HistoryResponse(_message.Message):
+    __slots__ = ("change",)
+    CHANGE_FIELD_NUMBER: _ClassVar[int]
+    change: _containers.RepeatedCompositeFieldContainer[Change]
+    def __init__(self, change: _Optional[_Iterable[_Union[Change, _Mapping]]] = ...) -> None: ...
+
+class AccessAtRequest(_message.Message):
+    __slots__ = ("target", "name", "at_unix_ns")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    AT_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    name: str
+    at_unix_ns: int
+    def __init__(self, target: _Optional[str] = ..., name: _Optional[str] = ..., at_unix_ns: _Optional[int] = ...) -> None: ...
+
+class Access(_message.Message):
+    __slots__ = ("acl", "version", "since_unix_ns", "actor", "reason", "suspended")
+    ACL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SINCE_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SUSPENDED_FIELD_NUMBER: _ClassVar[int]
+    acl: AclEntry
+    version: int
+    since_unix_ns: int
+    actor: str
+    reason: str
+    suspended: bool
+    def __init__(self, acl: _Optional[_Union[AclEntry, _Mapping]] = ..., version: _Optional[int] = ..., since_unix_ns: _Optional[int] = ..., actor: _Optional[str] = ..., reason: _Optional[str] = ..., suspended: _Optional[bool] = ...) -> None: ...
+
+class AccessAtResponse(_message.Message):
+    __slots__ = ("version", "routed", "access", "more")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ROUTED_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    routed: bool
+    access: _containers.RepeatedCompositeFieldContainer[Access]
+    more: bool
+    def __init__(self, version: _Optional[int] = ..., routed: _Optional[bool] = ..., access: _Optional[_Iterable[_Union[Access, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class AclDiffRequest(_message.Message):
+    __slots__ = ("from_unix_ns", "to_unix_ns", "target")
+    FROM_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    TO_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    from_unix_ns: int
+    to_unix_ns: int
+    target: str
+    def __init__(self, from_unix_ns: _Optional[int] = ..., to_unix_ns: _Optional[int] = ..., target: _Optional[str] = ...) -> None: ...
+
+class AclDifference(_message.Message):
+    __slots__ = ("acl", "granted", "version", "at_unix_ns", "actor", "reason")
+    ACL_FIELD_NUMBER: _ClassVar[int]
+    GRANTED_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    AT_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    acl: AclEntry
+    granted: bool
+    version: int
+    at_unix_ns: int
+    actor: str
+    reason: str
+    def __init__(self, acl: _Optional[_Union[AclEntry, _Mapping]] = ..., granted: _Optional[bool] = ..., version: _Optional[int] = ..., at_unix_ns: _Optional[int] = ..., actor: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class AclDiffResponse(_message.Message):
+    __slots__ = ("from_version", "to_version", "difference", "more")
+    FROM_VERSION_FIELD_NUMBER: _ClassVar[int]
+    TO_VERSION_FIELD_NUMBER: _ClassVar[int]
+    DIFFERENCE_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    from_version: int
+    to_version: int
+    difference: _containers.RepeatedCompositeFieldContainer[AclDifference]
+    more: bool
+    def __init__(self, from_version: _Optional[int] = ..., to_version: _Optional[int] = ..., difference: _Optional[_Iterable[_Union[AclDifference, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class ListAccessRequest(_message.Message):
+    __slots__ = ("target", "source")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    source: str
+    def __init__(self, target: _Optional[str] = ..., source: _Optional[str] = ...) -> None: ...
+
+class ListAccessResponse(_message.Message):
+    __slots__ = ("version", "acl", "more")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ACL_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    acl: _containers.RepeatedCompositeFieldContainer[AclEntry]
+    more: bool
+    def __init__(self, version: _Optional[int] = ..., acl: _Optional[_Iterable[_Union[AclEntry, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class RequestAccessRequest(_message.Message):
+    __slots__ = ("access_request",)
+    ACCESS_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    access_request: AccessRequest
+    def __init__(self, access_request: _Optional[_Union[AccessRequest, _Mapping]] = ...) -> None: ...
+
+class AnswerAccessRequest(_message.Message):
+    __slots__ = ("source", "target", "name", "grant", "options")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    target: str
+    name: str
+    grant: bool
+    options: WriteOptions
+    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., grant: _Optional[bool] = ..., options: _Optional[_Union[WriteOptions, _Mapping]] = ...) -> None: ...
+
+class ListAccessRequestsRequest(_message.Message):
+    __slots__ = ("tenant",)
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    def __init__(self, tenant: _Optional[str] = ...) -> None: ...
+
+class ListAccessRequestsResponse(_message.Message):
+    __slots__ = ("incoming", "outgoing")
+    INCOMING_FIELD_NUMBER: _ClassVar[int]
+    OUTGOING_FIELD_NUMBER: _ClassVar[int]
+    incoming: _containers.RepeatedCompositeFieldContainer[AccessRequest]
+    outgoing: _containers.RepeatedCompositeFieldContainer[AccessRequest]
+    def __init__(self, incoming: _Optional[_Iterable[_Union[AccessRequest, _Mapping]]] = ..., outgoing: _Optional[_Iterable[_Union[AccessRequest, _Mapping]]] = ...) -> None: ...
+
+class SetBanRequest(_message.Message):
+    __slots__ = ("ban", "lifted", "options")
+    BAN_FIELD_NUMBER: _ClassVar[int]
+    LIFTED_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    ban: Ban
+    lifted: bool
+    options: WriteOptions
+    def __init__(self, ban: _Optional[_Union[Ban, _Mapping]] = ..., lifted: _Optional[bool] = ..., options: _Optional[_Union[WriteOptions, _Mapping]] = ...) -> None: ...

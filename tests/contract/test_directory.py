@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import apsw
 import pytest
 
+from snavio.adapters.embedded.directory_rows import record_line
 from snavio.adapters.embedded.sqlite_directory import SqliteDirectory
 from snavio.adapters.memory.directory import MemoryDirectory
 from snavio.clock import ManualClock
-from snavio.domain.directory import AclEntry, Draft, Profile, Route, Service, Target, Tenant, Value, View
+from snavio.domain.directory import (
+    AclEntry,
+    Draft,
+    Profile,
+    Route,
+    Service,
+    Suspension,
+    Target,
+    Tenant,
+    Value,
+    View,
+)
 from snavio.errors import Conflict, IntegrityError, StateError
 from snavio.ports.directory import Directory, Written
+from snavio.ports.survey import Survey
 
 ACTOR = "spiffe://snavio.local/operator/admin"
 ROUTE = Route("bot", "Ping", profile=Profile.CRITICAL).addressed_to("acme")
@@ -219,3 +233,61 @@ async def test_log_cannot_be_edited_by_slip_of_the_hand(path: Path, clock: Manua
     for statement in ("DELETE FROM changelog", "UPDATE changelog SET actor = 'somebody else'"):
         with pytest.raises(apsw.ConstraintError):
             edit(path, statement)
+
+
+async def test_a_survey_tells_every_record_of_one_moment_with_version_and_checksum(
+    directory: Directory,
+) -> None:
+    for value in (Tenant("acme"), ROUTE, ACL, AclEntry("acme/shop", "bot", "Ping")):
+        await put(directory, value)
+    await delete(directory, AclEntry("acme/shop", "bot", "Ping"))
+    page = await directory.changes(since=0, epoch=0, limit=10)
+
+    def take(survey: Survey) -> tuple[int, int, list[bytes], list[bytes], list[bytes]]:
+        lines = [b"\n".join(survey.records(kind)).lower() for kind in (Route, AclEntry, Suspension)]
+        routes, acl, suspensions = (text.split(b"\n") if text else [] for text in lines)
+        return survey.version, survey.epoch, routes, acl, suspensions
+
+    assert await directory.survey(take) == (
+        5,
+        page.directory_epoch,
+        [record_line(ROUTE, 2).lower()],
+        [record_line(ACL, 3).lower()],
+        [],
+    )
+
+
+async def test_writes_and_reads_go_on_while_a_survey_is_taken(directory: Directory) -> None:
+    await put(directory, ROUTE)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def take(survey: Survey) -> tuple[int, int]:
+        begun.set()
+        assert go_on.wait(5)
+        return survey.version, sum(page.count(b"{") for page in survey.records(AclEntry))
+
+    async with asyncio.TaskGroup() as group:
+        taking = group.create_task(directory.survey(take))
+        await asyncio.to_thread(begun.wait, 5)
+        assert await put(directory, ACL) == Written(2, changed=True)
+        assert (await directory.changes(since=1, epoch=0, limit=10)).version == 2
+        go_on.set()
+    assert taking.result() == (1, 0)
+
+
+async def test_what_a_survey_raises_comes_out(directory: Directory) -> None:
+    def take(_survey: Survey) -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await directory.survey(take)
+    assert await directory.survey(lambda survey: survey.version) == 0
+
+
+async def test_a_survey_of_more_than_one_page_is_complete(path: Path, clock: ManualClock) -> None:
+    directory = await SqliteDirectory.open(path, clock=clock)
+    entries = [Draft(AclEntry("acme/billing", "bot", f"say-{row}")) for row in range(5_001)]
+    await directory.write(lambda _view: entries, actor=ACTOR)
+    pages = await directory.survey(lambda survey: [page.count(b"{") for page in survey.records(AclEntry)])
+    assert pages == [5_000, 1]
+    await directory.close()

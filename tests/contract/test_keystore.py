@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import orjson
 import pytest
 
 from snavio.adapters.embedded.sealed_keystore import FORMAT_VERSION, MAGIC, SealedKeyStore
 from snavio.adapters.embedded.sealing import SealingKey, read_sealing_key
-from snavio.domain.keyset import Keyset, create
+from snavio.domain.keyset import Keyset, create, raise_minimum, rotate
+from snavio.domain.signing_scope import Pair, Scope, provision, rotate_scope
 from snavio.errors import Conflict, IntegrityError, SnavioError, StateError, Unavailable
+from snavio.native import ed25519_public_key
 from snavio.ports.keystore import Authority, KeyStore, Revocation
 
 NOW = 1_700_000_000_000_000_000
@@ -137,6 +141,111 @@ async def test_expired_serials_are_forgotten(store: KeyStore) -> None:
     assert (await store.revocations_since(0, now_ns=NOW + 10, limit=10)).revocations == ()
     await store.revoke(revocation("0b", forget_at_ns=NOW + 99), now_ns=NOW + 10)
     assert len((await store.revocations_since(0, now_ns=NOW, limit=10)).revocations) == 1
+
+
+async def test_key_sets_are_listed_by_name_in_pages(store: KeyStore) -> None:
+    for name in ("c", "a", "b"):
+        await store.update_keyset(f"acme/{name}", lambda _b, n=name: keyset(f"acme/{n}"))
+    first = await store.keysets(limit=2)
+    rest = await store.keysets(after=first[-1].source, limit=2)
+    assert [entry.source for entry in (*first, *rest)] == ["acme/a", "acme/b", "acme/c"]
+    assert await store.keysets(after="acme/c", limit=2) == ()
+    assert set(await store.keysets_of(["acme/a", "acme/x"])) == {"acme/a"}
+
+
+async def test_polls_move_forward_only_and_belong_to_a_key_set(store: KeyStore) -> None:
+    await store.update_keyset("acme/billing", lambda _b: keyset("acme/billing"))
+    await store.record_polls({"acme/billing": 20, "acme/stranger": 20})
+    await store.record_polls({"acme/billing": 10})
+    assert await store.polls() == {"acme/billing": 20}
+
+
+async def test_polls_tell_readers_of_key_sets_nothing(store: KeyStore) -> None:
+    await store.update_keyset("acme/billing", lambda _b: keyset("acme/billing"))
+    read = await store.keysets_since(0, limit=10)
+    await store.record_polls({"acme/billing": 20})
+    assert (await store.keysets_since(read.version, limit=10)).keysets == ()
+
+
+async def test_turn_is_taken_by_one_of_many_until_it_ends(store: KeyStore) -> None:
+    claims = await asyncio.gather(
+        *(store.claim_turn("rotation", now_ns=NOW, until_ns=NOW + 60) for _ in range(8))
+    )
+    assert sorted(claims) == [False] * 7 + [True]
+    assert await store.claim_turn("another", now_ns=NOW, until_ns=NOW + 60)
+    assert not await store.claim_turn("rotation", now_ns=NOW + 59, until_ns=NOW + 119)
+    assert await store.claim_turn("rotation", now_ns=NOW + 60, until_ns=NOW + 120)
+
+
+async def test_turn_claimed_by_a_clock_that_ran_ahead_holds_nobody_up(store: KeyStore) -> None:
+    assert await store.claim_turn("rotation", now_ns=NOW + 10**18, until_ns=NOW + 10**18 + 60)
+    assert await store.claim_turn("rotation", now_ns=NOW, until_ns=NOW + 60)
+
+
+def scope(number: int, name: str = "platform") -> Scope:
+    seed = bytes([number]) * 32
+    return provision(name, Pair(ed25519_public_key(seed), seed), now_ns=NOW)
+
+
+async def test_scope_updates_at_the_same_time_do_not_overwrite_each_other(store: KeyStore) -> None:
+    assert await store.scope("platform") is None
+    kept = await asyncio.gather(
+        *(store.update_scope("platform", lambda before, n=n: before or scope(n)) for n in range(1, 6))
+    )
+    assert len({one.keys[0].key_id for one in kept}) == 1
+    assert await store.scope("platform") == kept[0]
+
+    def refuse(_before: Scope | None) -> Scope:
+        raise Conflict("no")
+
+    with pytest.raises(Conflict):
+        await store.update_scope("tenant:acme", refuse)
+    assert await store.scope("tenant:acme") is None
+
+
+async def test_keys_polls_minimum_and_turns_are_there_after_reopening(path: Path) -> None:
+    store = await SealedKeyStore.open(path, key=KEY, create=True)
+    raised = raise_minimum(
+        rotate(keyset("acme/billing"), secret=b"2" * 32, now_ns=NOW, delay_ns=0, overlap_ns=9),
+        "hmac-v2",
+        now_ns=NOW,
+    )
+    await store.update_keyset("acme/billing", lambda _b: raised)
+    rotated = rotate_scope(
+        scope(1), Pair(ed25519_public_key(b"2" * 32), b"2" * 32), now_ns=NOW, delay_ns=1, overlap_ns=9
+    )
+    await store.update_scope("platform", lambda _b: rotated)
+    await store.record_polls({"acme/billing": 20})
+    await store.claim_turn("rotation", now_ns=NOW, until_ns=NOW + 60)
+    await store.close()
+    assert scope(1).keys[0].seed not in path.read_bytes()
+    again = await SealedKeyStore.open(path, key=KEY)
+    assert await again.keyset("acme/billing") == raised
+    assert await again.scope("platform") == rotated
+    assert await again.scopes() == (rotated,)
+    assert await again.polls() == {"acme/billing": 20}
+    assert not await again.claim_turn("rotation", now_ns=NOW + 1, until_ns=NOW + 61)
+    await again.close()
+
+
+async def test_store_of_the_first_format_is_read(path: Path) -> None:
+    path.parent.mkdir()
+    secret = base64.b64encode(PLANTED).decode()
+    version = {"number": 1, "secret": secret, "not_before_ns": 1, "primary_from_ns": 1, "not_after_ns": 0}
+    document = {
+        "store_epoch": 7,
+        "version": 3,
+        "authority": None,
+        "keysets": [{"at": 3, "source": "acme/billing", "versions": [{**version, "revoked": False}]}],
+        "revocations": [],
+    }
+    path.write_bytes(KEY.seal(orjson.dumps(document), magic=MAGIC, format_version=1))
+    store = await SealedKeyStore.open(path, key=KEY)
+    kept = await store.keyset("acme/billing")
+    assert kept is not None
+    assert (kept.minimum, kept.versions[0].secret) == (0, PLANTED)
+    assert await store.polls() == {}
+    await store.close()
 
 
 async def test_everything_is_there_after_reopening(path: Path) -> None:

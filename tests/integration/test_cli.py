@@ -13,6 +13,7 @@ from snavio.errors import BadRequest, NotAllowed, SnavioError, StateError, Unava
 from tests.support.terminal import snavio, told
 
 COMMANDS = ("up", "down", "demo", "serve", "send", "recv", "status", "version", "bench", "doctor")
+DIRECTORY = ("register", "try", "acl diff", "access request")
 
 
 def test_help_names_every_command_and_the_exit_codes(tmp_path: Path) -> None:
@@ -22,9 +23,9 @@ def test_help_names_every_command_and_the_exit_codes(tmp_path: Path) -> None:
     assert "Exit codes: 0 done" in ran.stdout
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*COMMANDS, *DIRECTORY])
 def test_every_command_teaches_with_examples(command: str) -> None:
-    ran = CliRunner().invoke(app, [command, "--help"])
+    ran = CliRunner().invoke(app, [*command.split(), "--help"])
     assert ran.exit_code == 0
     assert "Examples:" in ran.stdout
     assert f"snavio {command}" in ran.stdout

@@ -144,6 +144,21 @@ async def test_what_changes_has_not_told_is_for_slow_to_decide(scene: Scene) -> 
     assert [each.source for each in topic.run] == [SOURCE]
 
 
+async def test_kinds_that_are_none_of_fasts_business_change_nothing(warm: Scene) -> None:
+    for entry in (
+        {"principal": reg.Principal(tenant="acme", principal="ci")},
+        {"access_request": reg.AccessRequest(source=SOURCE, target=TARGET, name=NAME)},
+        {"source_quota": reg.SourceQuota(source=SOURCE, target=TARGET, name=NAME, max=1)},
+        {"alert_channel": reg.AlertChannel(tenant="acme", name="oncall")},
+        {"suspension": reg.Suspension(source=SOURCE)},
+        {},  # A kind that a newer Registry knows.
+    ):
+        warm.registry.write(**entry)
+        warm.registry.write(deleted=True, **entry)
+    await warm.registry.was_read()
+    assert await warm.way() == "mailbox"
+
+
 async def test_the_right_of_one_source_is_not_anothers(warm: Scene) -> None:
     assert await warm.ask(warm.forge.command(), source="acme/billin") == [GOOD]
     assert await warm.ask(warm.forge.command(), source="evil/billing") == [GOOD]

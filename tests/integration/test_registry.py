@@ -302,11 +302,32 @@ async def test_page_that_would_not_fit_into_a_message_is_cut(monkeypatch: pytest
     reader = Identity("snavio.local", Kind.MESH, "fast")
     seen, since, epoch, more = [], 0, 0, True
     while more:
-        page = await Reader(directory).changes(since=since, epoch=epoch, limit=0, reader=reader)
+        page = await Reader(directory, ManualClock()).changes(
+            since=since, epoch=epoch, limit=0, reader=reader
+        )
         assert 0 < len(page.change) < 10
         seen += [change.version for change in page.change]
         since, epoch, more = page.version, page.directory_epoch, page.more
     assert seen == list(range(1, 11))
+
+
+@pytest.mark.parametrize("page_bytes", [300, 20_000, 1 << 20])
+async def test_dump_that_would_not_fit_into_a_message_is_cut(
+    monkeypatch: pytest.MonkeyPatch, page_bytes: int
+) -> None:
+    directory = MemoryDirectory(clock=ManualClock())
+    names = [f"tenant-{number:03}" for number in range(400)]
+    await directory.write(lambda _view: [Draft(Tenant(name)) for name in names], actor="author" * 10)
+    monkeypatch.setattr("services.registry.changes.MAX_PAGE_BYTES", page_bytes)
+    reader = Reader(directory, ManualClock())
+    seen, after = [], ""
+    while True:
+        page = await reader.dump(version=400, epoch=0, after=after, limit=300)
+        seen += [entry.tenant.tenant for entry in page.entry]
+        after = page.next_page_token
+        if not after:
+            break
+    assert seen == names
 
 
 async def test_author_is_hidden_from_readers_who_may_not_know() -> None:
@@ -319,7 +340,7 @@ async def test_author_is_hidden_from_readers_who_may_not_know() -> None:
         (Kind.SERVICE, ""),
     ):
         reader = Identity("snavio.local", kind, "x", "acme")
-        page = await Reader(directory).changes(since=0, epoch=0, limit=0, reader=reader)
+        page = await Reader(directory, ManualClock()).changes(since=0, epoch=0, limit=0, reader=reader)
         assert page.change[0].actor == actor
 
 

@@ -19,6 +19,7 @@ from snavio.transport.status import error_of
 from snavio.v1 import (
     batch_pb2,
     command_pb2,
+    enrolment_pb2,
     fast_pb2,
     introspection_pb2,
     mailbox_pb2,
@@ -27,6 +28,7 @@ from snavio.v1 import (
     shield_pb2,
     signer_pb2,
     slow_pb2,
+    snapshot_pb2,
     telemetry_pb2,
 )
 from tests.support.pki import Authority
@@ -38,6 +40,7 @@ FILES: tuple[FileDescriptor, ...] = tuple(
     for module in (
         batch_pb2,
         command_pb2,
+        enrolment_pb2,
         fast_pb2,
         introspection_pb2,
         mailbox_pb2,
@@ -46,6 +49,7 @@ FILES: tuple[FileDescriptor, ...] = tuple(
         shield_pb2,
         signer_pb2,
         slow_pb2,
+        snapshot_pb2,
         telemetry_pb2,
         health_pb2,
         reflection_pb2,
@@ -94,6 +98,21 @@ EXPECTED = """
     snavio.v1.Signer              RevokeKey             operator
     snavio.v1.Signer              KeysetChanges         mesh/shield
     snavio.v1.Signer              TenantConfig          service
+    snavio.v1.Signer              SetMinimumKey         operator
+    snavio.v1.Signer              DescribeKeysets       operator mesh/registry
+    snavio.v1.Signer              ReportKeyUsage        mesh/shield
+    snavio.v1.Signer              ProvisionScope        mesh/registry operator
+    snavio.v1.Signer              RotateScope           operator
+    snavio.v1.Signer              Sign                  mesh/relay mesh/registry
+    snavio.v1.Signer              GetPublicKeys         anybody
+    snavio.v1.Signer              Events                operator
+    snavio.v1.Signer              CreateEnrolment       mesh/registry operator
+    snavio.v1.Signer              SetServicePrincipals  mesh/registry
+    snavio.v1.Signer              AssumeService         principal service
+    snavio.v1.Signer              RevokeIdentity        operator
+    snavio.v1.Signer              RestoreIdentity       operator
+    snavio.v1.Signer              ListCertificates      operator
+    snavio.v1.Enrolment           Enroll                anybody
     snavio.v1.Registry            CreateTenant          operator
     snavio.v1.Registry            RegisterService       operator principal
     snavio.v1.Registry            ClaimTarget           operator principal
@@ -104,6 +123,17 @@ EXPECTED = """
     snavio.v1.Registry            SetSuspension         operator
     snavio.v1.Registry            Changes               mesh
     snavio.v1.Registry            Resolve               mesh/slow
+    snavio.v1.Registry            Dump                  mesh
+    snavio.v1.Registry            Apply                 operator principal
+    snavio.v1.Registry            Check                 operator principal
+    snavio.v1.Registry            History               operator principal
+    snavio.v1.Registry            AccessAt              operator principal
+    snavio.v1.Registry            AclDiff               operator principal
+    snavio.v1.Registry            ListAccess            operator principal
+    snavio.v1.Registry            RequestAccess         operator principal
+    snavio.v1.Registry            AnswerAccess          operator principal
+    snavio.v1.Registry            ListAccessRequests    operator principal
+    snavio.v1.Registry            SetBan                operator mesh/slow job
     snavio.v1.Relay               Append                mesh
     snavio.v1.Introspection       Status                operator mesh
     grpc.health.v1.Health         Check                 anybody

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -111,6 +113,20 @@ class Control:
         return await channel.call(name, request, response, timeout_s=5.0)
 
 
+_prepared: list[tempfile.TemporaryDirectory[str]] = []
+
+
+async def _copy_prepared(mesh: MeshSettings, settings: SignerSettings, clock: ManualClock) -> None:
+    """Fill an empty state folder from one that was prepared once: keys and fsyncs cost more than most tests."""
+    if (mesh.state_dir / "signer").exists():
+        return
+    if not _prepared:
+        folder = tempfile.TemporaryDirectory(prefix="snavio-prepared-")
+        await prepare(mesh.model_copy(update={"state_dir": Path(folder.name)}), settings, clock=clock)
+        _prepared.append(folder)
+    shutil.copytree(_prepared[0].name, mesh.state_dir, symlinks=True, dirs_exist_ok=True)
+
+
 @asynccontextmanager
 async def control_plane(
     state_dir: Path,
@@ -118,14 +134,20 @@ async def control_plane(
     registry: bool = False,
     signer_settings: SignerSettings | None = None,
     registry_settings: RegistrySettings | None = None,
+    fresh: bool = False,
 ) -> AsyncIterator[Control]:
-    """A prepared state folder with Signer, and with Registry if asked for, serving on free ports."""
+    """A prepared state folder with Signer, and with Registry if asked for, serving on free ports.
+
+    All of one test run are one installation, with one CA, unless it is to be `fresh`.
+    """
     # TLS judges certificates by the machine's clock, so ours begins there.
     clock = ManualClock(time.time_ns())
     mesh = MeshSettings.model_validate(
         {"state_dir": state_dir, "signer": "127.0.0.1:0", "registry": "127.0.0.1:0", "pull_interval_ms": 50}
     )
-    settings = signer_settings or SignerSettings()
+    settings = (signer_settings or SignerSettings()).model_copy(update={"enrol_listen": "127.0.0.1:0"})
+    if signer_settings is None and not fresh:
+        await _copy_prepared(mesh, settings, clock)
     await prepare(mesh, settings, clock=clock)
     control = Control(mesh, clock, settings, registry_settings or RegistrySettings())
     try:

@@ -80,9 +80,11 @@ class ScriptedSigner:
     away: bool = False
     asked: int = 0
     asked_denylist: int = 0
+    used: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def methods(self) -> Methods:
         methods = Methods()
+        methods.unary("/snavio.v1.Signer/ReportKeyUsage", self._usage, sig.ReportKeyUsageRequest)
         methods.unary("/snavio.v1.Signer/KeysetChanges", self._keysets, sig.KeysetChangesRequest)
         methods.unary("/snavio.v1.Signer/Denylist", self._denylist, sig.DenylistRequest)
         return methods
@@ -105,6 +107,14 @@ class ScriptedSigner:
             store_epoch=self.store_epoch,
             keyset=[sig.Keyset(source=source, version=keys) for source, keys in self.keysets.items()],
         )
+
+    async def _usage(self, request: sig.ReportKeyUsageRequest, _call: Call) -> sig.ReportKeyUsageResponse:
+        if self.away:
+            raise Unavailable("scripted")
+        for use in request.use:
+            key = (use.source, use.key_version)
+            self.used[key] = self.used.get(key, 0) + use.commands
+        return sig.ReportKeyUsageResponse()
 
     async def _denylist(self, _request: sig.DenylistRequest, _call: Call) -> sig.DenylistResponse:
         if self.away:

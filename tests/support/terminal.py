@@ -37,8 +37,11 @@ def environment(**more: str) -> dict[str, str]:
 def configured(folder: Path) -> Path:
     """A snavio.toml with free ports."""
     config = folder / "snavio.toml"
-    lines = ["[mesh]", *(f'{name} = "{address}"' for name, address in free_addresses().items())]
-    config.write_text("\n".join([*lines, "pull_interval_ms = 200", ""]), "utf-8")
+    free = free_addresses("enrolment")
+    enrolment = free.pop("enrolment")
+    lines = ["[mesh]", *(f'{name} = "{address}"' for name, address in free.items())]
+    signer = ["[signer]", f'enrol_listen = "{enrolment}"']
+    config.write_text("\n".join([*lines, "pull_interval_ms = 200", *signer, ""]), "utf-8")
     return config
 
 

@@ -426,6 +426,26 @@ def test_what_counts_is_where_a_service_listens(file: Path) -> None:
     )
 
 
+def test_door_for_newcomers_needs_a_second_word_to_be_public(file: Path) -> None:
+    assert mistakes(file, '[signer]\nenrol_listen = "0.0.0.0:7414"\n')[0].startswith(
+        'snavio.toml:2:1: [signer] enrol_listen = "0.0.0.0:7414" is unsafe: other machines can try enrolment tokens'
+    )
+
+
+@pytest.mark.parametrize(
+    ("signer", "listen", "door"),
+    [
+        ("127.0.0.1:7404", None, "127.0.0.1:7414"),
+        ("127.0.0.1:0", None, "127.0.0.1:0"),
+        ("signer.internal:7404", "[::1]:65530", "[::1]:65520"),
+    ],
+)
+def test_door_for_newcomers_is_ten_ports_above_signer(signer: str, listen: str | None, door: str) -> None:
+    settings = SignerSettings(listen=listen)
+    assert settings.enrol_address(MeshSettings(signer=signer)) == door
+    assert SignerSettings(enrol_listen="127.0.0.1:1").enrol_address(MeshSettings()) == "127.0.0.1:1"
+
+
 def test_an_unsafe_setting_from_the_environment_is_refused_as_well() -> None:
     assert mistakes(None, environment={"SNAVIO_MAILBOX__AMNESIA": "true"})[0].startswith(
         "environment variable SNAVIO_MAILBOX__AMNESIA: [mailbox] amnesia = true is unsafe"

@@ -4,7 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snavio.domain.keyset import BACKDATE_NS, MAX_VERSIONS, REMEMBER_NS, Keyset, create, revoke, rotate
+from snavio.domain.keyset import (
+    BACKDATE_NS,
+    MAX_VERSIONS,
+    REMEMBER_NS,
+    Keyset,
+    KeyState,
+    create,
+    raise_minimum,
+    revoke,
+    rotate,
+    rotation_due_ns,
+)
 from snavio.errors import BadRequest, Conflict, NotFound
 
 SECOND = 1_000_000_000
@@ -174,3 +185,72 @@ def test_whatever_operators_do_there_is_one_primary_and_at_most_three_live_keys(
         assert len(numbers) <= MAX_VERSIONS
         assert max(numbers) >= highest
         highest = max(numbers)
+
+
+def test_states_tell_what_each_version_is_good_for(first: Keyset) -> None:
+    second = rotated(first, NOW)
+    third = rotated(second, NOW + DELAY)
+    later = NOW + 2 * DELAY
+    states = [third.state(version, later).value for version in third.versions]
+    assert states == ["ended", "previous", "primary"]
+    assert second.state(second.versions[1], NOW) is KeyState.SPREADING
+    assert revoke(third, "hmac-v2", secret=secret(9), now_ns=later).versions[1].revoked
+    assert [version.name for version in third.accepted(later)] == ["hmac-v2", "hmac-v3"]
+
+
+def test_versions_below_the_minimum_are_refused_at_once_whatever_the_signed_time(first: Keyset) -> None:
+    second = rotated(first, NOW)
+    raised = raise_minimum(second, "hmac-v2", now_ns=NOW + DELAY)
+    assert raised.minimum == 2
+    assert [version.revoked for version in raised.versions] == [True, False]
+    assert accepted(raised, NOW) == ["hmac-v2"]
+    assert primary(raised, NOW + DELAY) == "hmac-v2"
+
+
+def test_minimum_cannot_pass_the_version_that_signs(first: Keyset) -> None:
+    second = rotated(first, NOW)
+    with pytest.raises(Conflict) as refusal:
+        raise_minimum(second, "hmac-v2", now_ns=NOW + DELAY - 1)
+    assert refusal.value.reason == "minimum-above-primary"
+    with pytest.raises(NotFound):
+        raise_minimum(second, "hmac-v3", now_ns=NOW)
+
+
+def test_minimum_only_rises_and_survives_rotation_and_revocation(first: Keyset) -> None:
+    raised = raise_minimum(rotated(first, NOW), "hmac-v2", now_ns=NOW + DELAY)
+    assert raise_minimum(raised, "hmac-v2", now_ns=NOW + DELAY) is raised
+    with pytest.raises(Conflict) as refusal:
+        raise_minimum(raised, "hmac-v1", now_ns=NOW + DELAY)
+    assert refusal.value.reason == "minimum-only-rises"
+    third = rotated(raised, NOW + DELAY)
+    assert third.minimum == 2
+    assert revoke(third, "hmac-v3", secret=secret(9), now_ns=NOW + DELAY).minimum == 2
+
+
+def test_keyset_with_a_living_version_below_its_minimum_cannot_be_built(first: Keyset) -> None:
+    with pytest.raises(BadRequest):
+        Keyset(first.source, first.versions, minimum=2)
+
+
+CADENCE = 30 * 24 * 3600 * SECOND
+
+
+def test_rotation_is_due_within_a_cadence_and_not_much_sooner(first: Keyset) -> None:
+    due = rotation_due_ns(first, cadence_ns=CADENCE)
+    assert NOW + CADENCE * 9 // 10 - BACKDATE_NS <= due <= NOW + CADENCE
+    moved = rotation_due_ns(rotated(first, due), cadence_ns=CADENCE)
+    assert moved >= due + CADENCE * 9 // 10
+
+
+def test_sources_made_together_are_due_apart() -> None:
+    made = [create(f"acme/service-{n}", secret=secret(1), now_ns=NOW) for n in range(50)]
+    due = sorted(rotation_due_ns(keyset, cadence_ns=CADENCE) for keyset in made)
+    assert due[-1] - due[0] > CADENCE // 20
+
+
+def test_revoked_primary_starts_a_new_cadence_and_a_revoked_newcomer_does_not(first: Keyset) -> None:
+    later = NOW + CADENCE // 2
+    replaced = revoke(first, "hmac-v1", secret=secret(2), now_ns=later)
+    assert rotation_due_ns(replaced, cadence_ns=CADENCE) > rotation_due_ns(first, cadence_ns=CADENCE)
+    undone = revoke(rotated(first, later), "hmac-v2", secret=secret(3), now_ns=later)
+    assert rotation_due_ns(undone, cadence_ns=CADENCE) == rotation_due_ns(first, cadence_ns=CADENCE)

@@ -24,6 +24,7 @@ LAYERS = {
     "snavio.domain": [*BASE],
     "snavio.pki": [*BASE, "snavio.domain"],
     "snavio.ports": [*BASE, "snavio.domain", "snavio.native"],
+    "snavio.snapshot": [*BASE, *WIRE, "snavio.domain", "snavio.ports", "snavio.transport"],
     "snavio.transport": [*BASE, *WIRE, "snavio.domain", "snavio.pki", "snavio.ports"],
     "snavio.adapters": [*BASE, *WIRE, "snavio.domain", "snavio.ports", "snavio.transport"],
     "snavio.sdk": [*BASE, *WIRE, "snavio.domain", "snavio.pki", "snavio.ports", "snavio.transport"],

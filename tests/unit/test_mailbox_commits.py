@@ -87,7 +87,7 @@ class Desk:
         return answer
 
     async def receive(self) -> list[int]:
-        response = await self.receiving.receive(Wanted(TOPIC, ME, 1000, 5000, 1 << 20, 0.0))
+        response = await self.receiving.receive(Wanted(TOPIC, ME, 1000, 5000, 1 << 20, 0.0, lambda: None))
         return [message[0] for message in open_parcels(response)[1]]
 
     async def ack(self, msg_ids: list[int]) -> bytes:

@@ -77,7 +77,7 @@ impl Admission {
     }
 
     pub fn set_keyset(&self, source: &str, keys: KeySet) {
-        self.change(source, |standing| standing.keys = keys);
+        self.change(source, |standing| standing.keys = keys.counting_on(&standing.keys));
     }
 
     pub fn remove_keyset(&self, source: &str) {
@@ -86,6 +86,19 @@ impl Admission {
 
     pub fn set_suspended(&self, source: &str, suspended: bool) {
         self.change(source, |standing| standing.suspended = suspended);
+    }
+
+    /// Commands let in per (source, key version) since the last call. Only what an HMAC vouched for is counted,
+    /// in a counter that each key brings along, so nobody can make this grow.
+    pub fn drain_usage(&self) -> Vec<(String, String, u64)> {
+        let standings = self.standings.read().unwrap_or_else(PoisonError::into_inner);
+        let mut usage = Vec::new();
+        for (source, standing) in standings.iter() {
+            for (version, used) in standing.keys.drain_usage() {
+                usage.push((source.to_string(), version.to_owned(), used));
+            }
+        }
+        usage
     }
 
     fn change(&self, source: &str, change: impl FnOnce(&mut Standing)) {
@@ -174,6 +187,11 @@ impl Admission {
             self.claim(&mut passed, &nonces, &mut bench, now_unix_ns);
         }
         self.count(&bench.ledger, passed.len());
+        for run in passed.chunk_by(|left, right| left.key == right.key) {
+            if let Some(key) = run.first().and_then(|first| standing.keys.get(first.key as usize)) {
+                key.note_use(run.len() as u64);
+            }
+        }
         let part: Vec<u32> = passed.iter().map(|command| command.index).collect();
         bench.ledger.add_part(Part::of(part));
         Judged {

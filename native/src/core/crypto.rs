@@ -41,6 +41,18 @@ pub fn ed25519_sign(seed: &[u8], message: &[u8]) -> Result<[u8; 64], BadSeed> {
     Ok(signing_key(seed)?.sign(message).to_bytes())
 }
 
+/// Signs every message with one key; the seed is expanded once.
+pub fn ed25519_sign_batch<M: AsRef<[u8]>>(seed: &[u8], messages: &[M]) -> Result<Vec<[u8; 64]>, BadSeed> {
+    let key = signing_key(seed)?;
+    Ok(messages.iter().map(|message| key.sign(message.as_ref()).to_bytes()).collect())
+}
+
+/// Whether no signature under this public key means anything: not 32 bytes, no point of the curve, not its only
+/// encoding, or of small order.
+pub fn ed25519_is_weak(public_key: &[u8]) -> bool {
+    verifying_key(public_key).is_none()
+}
+
 /// Whether `signature` is `public_key`'s on `message`; false for anything of a wrong length.
 ///
 /// Small-order keys and points, S ≥ L and encodings that are not canonical are refused: each of them lets
@@ -198,6 +210,22 @@ mod tests {
             assert!(VerifyingKey::from_bytes(&key).is_ok());
             assert!(verifying_key(&key).is_none());
         }
+    }
+
+    #[test]
+    fn a_batch_is_signed_as_each_message_would_be() {
+        let messages: [&[u8]; 3] = [b"", b"one", b"another"];
+        let signed = ed25519_sign_batch(&[7; 32], &messages).unwrap();
+        for (message, signature) in messages.iter().zip(signed) {
+            assert_eq!(ed25519_sign(&[7; 32], message).unwrap(), signature);
+        }
+        assert_eq!(ed25519_sign_batch(&[7; 31], &messages), Err(BadSeed));
+    }
+
+    #[test]
+    fn weak_keys_are_told_from_good_ones() {
+        assert!(!ed25519_is_weak(&ed25519_public_key(&[7; 32]).unwrap()));
+        assert!(ed25519_is_weak(&[0; 32]) && ed25519_is_weak(&[7; 31]) && ed25519_is_weak(b""));
     }
 
     fn zeros(pool: &mut [u8]) -> Result<(), ()> {

@@ -13,6 +13,7 @@ use super::docket::{Docket, UNREADABLE};
 use super::frames::Limits;
 use super::intern::Interner;
 use super::ledger::{Ledger, Part};
+use super::snapshot;
 use super::telemetry::TelemetryBlock;
 
 /// Why a command goes to Slow; the wire's EscalationReason.
@@ -145,6 +146,78 @@ impl Directory {
         }
     }
 
+    /// The directory of a snapshot; never read from the authority until somebody says when.
+    fn of_snapshot(
+        routes: &snapshot::Part,
+        acl: &snapshot::Part,
+        now_unix_ns: u64,
+    ) -> Result<Self, snapshot::Unreadable> {
+        if (routes.header.version, routes.header.epoch) != (acl.header.version, acl.header.epoch) {
+            return Err(snapshot::Unreadable::Mixed);
+        }
+        let mut directory = Self::default();
+        directory.load_routes(routes, now_unix_ns)?;
+        directory.load_acl(acl)?;
+        Ok(directory)
+    }
+
+    fn load_routes(&mut self, part: &snapshot::Part, now_unix_ns: u64) -> Result<(), snapshot::Unreadable> {
+        let held = self.hold_all(part)?;
+        let number =
+            |column, row| held.get(part.id(column, row) as usize).copied().ok_or(snapshot::Unreadable::Row);
+        // Routes of one target share its topic.
+        let mut topics: Vec<Option<Arc<str>>> = vec![None; held.len()];
+        self.routes.reserve(part.header.rows as usize);
+        for row in 0..part.header.rows {
+            let key = [number(0, row)?, number(1, row)?];
+            let topic = topics.get_mut(part.id(2, row) as usize).ok_or(snapshot::Unreadable::Row)?;
+            let topic = match topic {
+                Some(topic) => Arc::clone(topic),
+                None => Arc::clone(topic.insert(Arc::from(part.text(part.id(2, row))?))),
+            };
+            let strict = match (part.number(3, row), part.number(5, row)) {
+                (0 | 1, 0 | 1) => false,
+                (0 | 1, 2) => true,
+                // Another kind of queue, or another promise: not to be guessed at.
+                _ => return Err(snapshot::Unreadable::Row),
+            };
+            let end = part.number(7, row);
+            if end != 0 && end <= now_unix_ns {
+                continue;
+            }
+            let profile = Profile::from_wire(part.id(4, row));
+            let route = Route { queue: 0, topic, profile, strict };
+            if self.routes.insert(key, route).is_some() {
+                return Err(snapshot::Unreadable::Duplicate);
+            }
+            key.iter().for_each(|at| self.strings.again(*at));
+        }
+        self.release(&held);
+        Ok(())
+    }
+
+    fn load_acl(&mut self, part: &snapshot::Part) -> Result<(), snapshot::Unreadable> {
+        let held = self.hold_all(part)?;
+        let number =
+            |column, row| held.get(part.id(column, row) as usize).copied().ok_or(snapshot::Unreadable::Row);
+        self.acls.reserve(part.header.rows as usize);
+        for row in 0..part.header.rows {
+            let key = [number(0, row)?, number(1, row)?, number(2, row)?];
+            if self.acls.insert(key, part.number(3, row)).is_some() {
+                return Err(snapshot::Unreadable::Duplicate);
+            }
+            key.iter().for_each(|at| self.strings.again(*at));
+        }
+        self.release(&held);
+        Ok(())
+    }
+
+    /// Our number for each string of a part, each held once until the rows hold those they use.
+    fn hold_all(&mut self, part: &snapshot::Part) -> Result<Vec<u32>, snapshot::Unreadable> {
+        self.strings.reserve(part.strings());
+        (0..part.strings() as u32).map(|at| Ok(self.strings.hold(part.text(at)?))).collect()
+    }
+
     fn release(&mut self, key: &[u32]) {
         for at in key {
             self.strings.release(*at);
@@ -241,6 +314,24 @@ impl Dispatch {
 
     pub fn deny(&self, source: &str, target: &str, name: &str) {
         self.write().deny(source, target, name);
+    }
+
+    /// Takes a snapshot's parts in place of everything, all of it or nothing; returns its version.
+    ///
+    /// What was loaded counts as never read until `renewed` says when it was.
+    /// Routes that have ended by `now_unix_ns` are left out.
+    pub fn load_snapshot(
+        &self,
+        routes: &[u8],
+        acl: &[u8],
+        now_unix_ns: u64,
+    ) -> Result<u64, snapshot::Unreadable> {
+        let routes = snapshot::Part::open(routes, snapshot::Kind::Routes)?;
+        let acl = snapshot::Part::open(acl, snapshot::Kind::Acl)?;
+        let loaded = Directory::of_snapshot(&routes, &acl, now_unix_ns)?;
+        let forgotten = std::mem::replace(&mut *self.write(), loaded);
+        drop(forgotten);
+        Ok(acl.header.version)
     }
 
     /// Forgets everything, the time of reading included.
@@ -434,6 +525,71 @@ mod tests {
         dispatch.drop_route("bot", "say");
         dispatch.drop_route("nobody", "say");
         assert!(dispatch.read().strings.is_empty());
+    }
+
+    fn parts(version: u64, profile: u64) -> [Vec<u8>; 2] {
+        let (mut routes, mut acl) =
+            (snapshot::Table::new(snapshot::Kind::Routes), snapshot::Table::new(snapshot::Kind::Acl));
+        for name in ["say", "sing"] {
+            let key =
+                [routes.string("bot"), routes.string(name), routes.string("acme/bot")].map(Result::unwrap);
+            let end = if name == "sing" { 0 } else { 50 };
+            routes.row(&[key[0], key[1], key[2], 1, profile, 1, 300, end]).unwrap();
+            let key = [acl.string("acme/shop"), acl.string("bot"), acl.string(name)].map(Result::unwrap);
+            acl.row(&[key[0], key[1], key[2], version]).unwrap();
+        }
+        [routes, acl].map(|table| table.write(version, 5).unwrap())
+    }
+
+    #[test]
+    fn a_snapshot_takes_the_place_of_everything_and_has_no_age_of_its_own() {
+        let frame = batch(&[("acme/shop", vec![command("bot", "sing")])]);
+        let dispatch = dispatch(Profile::Low, false);
+        dispatch.put_route(
+            "old",
+            "say",
+            Route { queue: 0, topic: Arc::from("x"), profile: Profile::Low, strict: false },
+        );
+        let [routes, acl] = parts(7, 3);
+        assert_eq!(dispatch.load_snapshot(&routes, &acl, 49), Ok(7));
+        assert_eq!((counted(&dispatch, "routes"), counted(&dispatch, "acls")), (2, 2));
+        assert_eq!(dispatch.plan(&frame, 0).escalated, 1);
+        dispatch.renewed(-SECOND);
+        assert_eq!(dispatch.plan(&frame, 0).sends.len(), 1);
+        for name in ["say", "sing"] {
+            dispatch.deny("acme/shop", "bot", name);
+            dispatch.drop_route("bot", name);
+        }
+        assert!(dispatch.read().strings.is_empty());
+    }
+
+    #[test]
+    fn a_bad_snapshot_changes_nothing() {
+        let dispatch = dispatch(Profile::Low, false);
+        let ([routes, acl], [_, other]) = (parts(7, 3), parts(8, 3));
+        assert_eq!(dispatch.load_snapshot(&routes, &other, 49), Err(snapshot::Unreadable::Mixed));
+        assert_eq!(dispatch.load_snapshot(&acl, &routes, 49), Err(snapshot::Unreadable::Kind));
+        let mut table = snapshot::Table::new(snapshot::Kind::Acl);
+        let at = table.string("a").unwrap();
+        table.row(&[at, at, at, 1]).unwrap();
+        table.row(&[at, at, at, 2]).unwrap();
+        let twice = table.write(7, 5).unwrap();
+        assert_eq!(dispatch.load_snapshot(&routes, &twice, 49), Err(snapshot::Unreadable::Duplicate));
+        assert_eq!((counted(&dispatch, "routes"), counted(&dispatch, "acls")), (1, 1));
+    }
+
+    #[test]
+    fn no_bytes_of_a_snapshot_make_it_panic_and_ended_routes_stay_out() {
+        let dispatch = dispatch(Profile::Low, false);
+        let [routes, acl] = parts(7, 3);
+        assert_eq!(dispatch.load_snapshot(&routes, &acl, 50), Ok(7));
+        assert_eq!(counted(&dispatch, "routes"), 1);
+        for damaged in mangled(&routes) {
+            let _ = dispatch.load_snapshot(&damaged, &acl, 49);
+        }
+        for damaged in mangled(&acl) {
+            let _ = dispatch.load_snapshot(&routes, &damaged, 49);
+        }
     }
 
     #[test]

@@ -50,6 +50,26 @@ impl Interner {
         at
     }
 
+    /// One more hold of a number that is held.
+    #[inline]
+    pub fn again(&mut self, at: u32) {
+        if let Some(entry) = self.entries.get_mut(at as usize).filter(|entry| entry.references > 0) {
+            entry.references += 1;
+        }
+    }
+
+    /// Room for so many more texts.
+    pub fn reserve(&mut self, more: usize) {
+        let (seed, entries) = (&self.seed, &self.entries);
+        self.by_text.reserve(more, |at| seed.hash_one(&*entries[*at as usize].text));
+        self.entries.reserve(more);
+    }
+
+    /// Texts by number; those given up are empty.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|entry| &*entry.text)
+    }
+
     /// Gives up one hold; the last one frees the number for another text.
     pub fn release(&mut self, at: u32) {
         let Some(entry) = self.entries.get_mut(at as usize).filter(|entry| entry.references > 0) else {

@@ -4,6 +4,7 @@
 //! is a version looked up in it. It keeps no secret, only the wiped-on-drop state made from it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::command::{self, Command};
 use super::signing::MacKey;
@@ -20,6 +21,8 @@ pub struct Key {
     not_before_unix_ns: i64,
     not_after_unix_ns: i64,
     revoked: bool,
+    /// Commands let in under it that nobody has asked about yet; shared with the key that replaces it.
+    used: Arc<AtomicU64>,
 }
 
 /// Why a key was not taken.
@@ -61,7 +64,12 @@ impl Key {
             not_before_unix_ns,
             not_after_unix_ns,
             revoked,
+            used: Arc::default(),
         })
+    }
+
+    pub fn note_use(&self, commands: u64) {
+        self.used.fetch_add(commands, Ordering::Relaxed);
     }
 
     #[inline]
@@ -83,6 +91,27 @@ impl KeySet {
             }
         }
         Ok(Self(keys.into()))
+    }
+
+    /// This set, going on with the counts of `before`: a key set that is replaced while a batch is judged under
+    /// it, or before anybody asked, forgets no use.
+    pub fn counting_on(self, before: &Self) -> Self {
+        let mut keys = self.0;
+        // Nobody else holds a set that was just made.
+        for key in Arc::get_mut(&mut keys).into_iter().flatten() {
+            if let Some(same) = before.0.iter().find(|other| other.version == key.version) {
+                key.used = Arc::clone(&same.used);
+            }
+        }
+        Self(keys)
+    }
+
+    /// Versions used since the last call, with how often.
+    pub fn drain_usage(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.0.iter().filter_map(|key| {
+            let used = key.used.swap(0, Ordering::Relaxed);
+            (used > 0).then_some((&*key.version, used))
+        })
     }
 
     pub fn none() -> Self {
@@ -155,6 +184,17 @@ mod tests {
         assert_eq!(Key::new("v1", b"", 0, 0, false).unwrap_err(), BadKey::Secret);
         let twice = vec![key("v1", 0, 0, false), key("v1", 0, 0, false)];
         assert_eq!(KeySet::new(twice).unwrap_err(), BadKey::Repeated);
+    }
+
+    #[test]
+    fn use_is_told_once_and_survives_a_replacement() {
+        let before = KeySet::new(vec![key("v1", 0, 0, false), key("v2", 0, 0, false)]).unwrap();
+        before.get(0).unwrap().note_use(3);
+        let after = KeySet::new(vec![key("v1", 0, 9, false), key("v3", 0, 0, false)]).unwrap();
+        let after = after.counting_on(&before);
+        before.get(0).unwrap().note_use(2);
+        assert_eq!(after.drain_usage().collect::<Vec<_>>(), [("v1", 5)]);
+        assert_eq!(after.drain_usage().count(), 0);
     }
 
     #[test]

@@ -25,6 +25,10 @@ pub mod telemetry;
 mod testing;
 pub mod verdict;
 
+// Snapshots of the directory.
+pub mod records;
+pub mod snapshot;
+
 // Canonical form, signatures, ids.
 pub mod canonical;
 pub mod crypto;

@@ -141,6 +141,10 @@ impl Admission {
         Judgement::wrap(py, judged)
     }
 
+    fn key_usage(&self, py: Python<'_>) -> Vec<(String, String, u64)> {
+        py.detach(|| self.inner.drain_usage())
+    }
+
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let counters = PyDict::new(py);
         for (name, count) in self.inner.counters() {

@@ -2,6 +2,7 @@
 
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::core::canonical::{CanonicalError, canonicalise};
@@ -49,6 +50,25 @@ fn ed25519_sign<'py>(py: Python<'py>, seed: &[u8], message: &[u8]) -> PyResult<B
     Ok(PyBytes::new(py, &signature))
 }
 
+/// Signs every message with one 32-byte seed.
+#[pyfunction]
+#[pyo3(signature = (seed, messages))]
+fn ed25519_sign_batch<'py>(
+    py: Python<'py>,
+    seed: &[u8],
+    messages: Vec<PyBackedBytes>,
+) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+    let signed = py.detach(|| crypto::ed25519_sign_batch(seed, &messages))?;
+    Ok(signed.iter().map(|signature| PyBytes::new(py, signature)).collect())
+}
+
+/// True for a public key under which no signature means anything: small order, not canonical, not 32 bytes.
+#[pyfunction]
+#[pyo3(signature = (public_key))]
+fn ed25519_is_weak(public_key: &[u8]) -> bool {
+    crypto::ed25519_is_weak(public_key)
+}
+
 /// Strict: small-order keys and non-canonical points are refused. False, never an exception, on bad lengths.
 #[pyfunction]
 #[pyo3(signature = (public_key, message, signature))]
@@ -89,7 +109,9 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(canonical_json, module)?)?;
     module.add_function(wrap_pyfunction!(ed25519_public_key, module)?)?;
     module.add_function(wrap_pyfunction!(ed25519_sign, module)?)?;
+    module.add_function(wrap_pyfunction!(ed25519_sign_batch, module)?)?;
     module.add_function(wrap_pyfunction!(ed25519_verify, module)?)?;
+    module.add_function(wrap_pyfunction!(ed25519_is_weak, module)?)?;
     module.add_function(wrap_pyfunction!(blake3_hex, module)?)?;
     module.add_function(wrap_pyfunction!(blake3_digest, module)?)?;
     module.add_function(wrap_pyfunction!(uuid7, module)?)?;

@@ -69,6 +69,17 @@ impl Dispatch {
         py.detach(|| self.inner.clear());
     }
 
+    #[pyo3(signature = (routes_part, acl_part, *, now_unix_ns = 0))]
+    fn load_snapshot(
+        &self,
+        py: Python<'_>,
+        routes_part: &[u8],
+        acl_part: &[u8],
+        now_unix_ns: u64,
+    ) -> PyResult<u64> {
+        Ok(py.detach(|| self.inner.load_snapshot(routes_part, acl_part, now_unix_ns))?)
+    }
+
     fn renewed(&self, read_mono_ns: i64) {
         self.inner.renewed(read_mono_ns);
     }

@@ -15,6 +15,7 @@ mod arbitration;
 mod dispatch;
 mod ledger;
 mod mailbox;
+mod snapshot;
 
 mod crypto;
 
@@ -27,6 +28,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     dispatch::register(module)?;
     arbitration::register(module)?;
     mailbox::register(module)?;
+    snapshot::register(module)?;
 
     crypto::register(module)?;
 

@@ -6,12 +6,15 @@ Pure. Its bytes hold every secret of the installation: they are for sealing and 
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import orjson
 
+from snavio.domain.delegation import Delegation
+from snavio.domain.enrolment import Enrolment, Enrolments
 from snavio.domain.keyset import Keyset, KeyVersion
+from snavio.domain.signing_scope import Rotation, Scope, ScopeKey
 from snavio.errors import SnavioError, StateError
 from snavio.ports.keystore import Authority, Revocation
 
@@ -25,6 +28,12 @@ class Contents:
     authority: Authority | None = None
     keysets: dict[str, tuple[int, Keyset]] = field(default_factory=dict, repr=False)
     revocations: dict[str, tuple[int, Revocation]] = field(default_factory=dict, repr=False)
+    scopes: dict[str, Scope] = field(default_factory=dict, repr=False)
+    polls: dict[str, int] = field(default_factory=dict, repr=False)
+    turns: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Who is at work: name → when it was claimed, and until when."""
+    enrolments: Enrolments = field(default_factory=Enrolments)
+    delegations: dict[str, Delegation] = field(default_factory=dict, repr=False)
 
 
 def encode(contents: Contents) -> bytes:
@@ -37,7 +46,12 @@ def encode(contents: Contents) -> bytes:
             "authority": authority
             and {"certificate": authority.certificate_pem, "private_key": authority.private_key_pem},
             "keysets": [
-                {"at": at, "source": keyset.source, "versions": [_encode_key(key) for key in keyset.versions]}
+                {
+                    "at": at,
+                    "source": keyset.source,
+                    "minimum": keyset.minimum,
+                    "versions": [_encode_key(key) for key in keyset.versions],
+                }
                 for at, keyset in contents.keysets.values()
             ],
             "revocations": [
@@ -51,6 +65,23 @@ def encode(contents: Contents) -> bytes:
                 }
                 for at, revocation in contents.revocations.values()
             ],
+            "scopes": {
+                name: {
+                    "keys": [_encode_scope_key(key) for key in scope.keys],
+                    "rotation": scope.rotation and asdict(scope.rotation),
+                }
+                for name, scope in contents.scopes.items()
+            },
+            "polls": contents.polls,
+            "turns": contents.turns,
+            "enrolments": {
+                "latest_ns": contents.enrolments.latest_ns,
+                "open": [
+                    {**asdict(enrolment), "digest": enrolment.digest.hex()}
+                    for enrolment in contents.enrolments.open
+                ],
+            },
+            "delegations": [asdict(delegation) for delegation in contents.delegations.values()],
         },
         option=orjson.OPT_SORT_KEYS,
     )
@@ -68,12 +99,25 @@ def decode(document: bytes, *, name: str) -> Contents:
             keysets={
                 entry["source"]: (
                     entry["at"],
-                    Keyset(entry["source"], tuple(_decode_key(key) for key in entry["versions"])),
+                    Keyset(
+                        entry["source"],
+                        tuple(_decode_key(key) for key in entry["versions"]),
+                        entry.get("minimum", 0),
+                    ),
                 )
                 for entry in parsed["keysets"]
             },
             revocations={
                 entry["serial"]: (entry.pop("at"), Revocation(**entry)) for entry in parsed["revocations"]
+            },
+            # Format 1 knew none of these.
+            scopes={name: _decode_scope(name, entry) for name, entry in parsed.get("scopes", {}).items()},
+            polls=parsed.get("polls", {}),
+            turns={name: (claimed, until) for name, (claimed, until) in parsed.get("turns", {}).items()},
+            enrolments=_decode_enrolments(parsed.get("enrolments", {"latest_ns": 0, "open": []})),
+            delegations={
+                entry["source"]: Delegation(**{**entry, "principals": tuple(entry["principals"])})
+                for entry in parsed.get("delegations", ())
             },
         )
     # `from None`: the parser's own message quotes the document, and the document is secrets.
@@ -92,5 +136,35 @@ def _encode_key(key: KeyVersion) -> dict[str, Any]:
     }
 
 
+def _decode_enrolments(entry: dict[str, Any]) -> Enrolments:
+    return Enrolments(
+        entry["latest_ns"],
+        tuple(Enrolment(**{**each, "digest": bytes.fromhex(each["digest"])}) for each in entry["open"]),
+    )
+
+
 def _decode_key(entry: dict[str, Any]) -> KeyVersion:
     return KeyVersion(**{**entry, "secret": b64decode(entry["secret"], validate=True)})
+
+
+def _decode_scope(name: str, entry: dict[str, Any]) -> Scope:
+    rotation = entry["rotation"]
+    return Scope(
+        name, tuple(_decode_scope_key(key) for key in entry["keys"]), rotation and Rotation(**rotation)
+    )
+
+
+def _encode_scope_key(key: ScopeKey) -> dict[str, Any]:
+    return {
+        "key_id": key.key_id,
+        "public_key": b64encode(key.public_key).decode(),
+        "seed": b64encode(key.seed).decode(),
+        "valid_from_ns": key.valid_from_ns,
+        "signs_from_ns": key.signs_from_ns,
+        "valid_until_ns": key.valid_until_ns,
+    }
+
+
+def _decode_scope_key(entry: dict[str, Any]) -> ScopeKey:
+    raw = {name: b64decode(entry[name], validate=True) for name in ("public_key", "seed")}
+    return ScopeKey(**{**entry, **raw})

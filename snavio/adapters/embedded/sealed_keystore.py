@@ -6,8 +6,9 @@ never acknowledges a write before file and folder are on disk.
 
 from __future__ import annotations
 
+import heapq
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Self, TypeVar
@@ -16,16 +17,20 @@ from snavio.adapters.embedded.files import replace_private_file
 from snavio.adapters.embedded.keystore_document import Contents, decode, encode
 from snavio.adapters.embedded.sealing import SealingKey
 from snavio.adapters.embedded.sqlite import StoreLock
+from snavio.domain.delegation import Delegation
+from snavio.domain.enrolment import Enrolments
 from snavio.domain.keyset import Keyset
+from snavio.domain.signing_scope import Scope
 from snavio.errors import Conflict, Saturated, StateError, Unavailable
 from snavio.ports.keystore import Authority, KeysetPage, Revocation, RevocationPage
 from snavio.worker import Worker
 
 MAGIC = b"SNAVIOKS"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 # Every write costs the whole file, about 5 MB at this size. More sources want another adapter.
 MAX_KEYSETS = 20_000
 MAX_REVOCATIONS = 50_000
+MAX_SCOPES = 20_000
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -103,6 +108,19 @@ class SealedKeyStore:
 
         return await self._write(change)
 
+    async def keysets_of(self, sources: Collection[str]) -> dict[str, Keyset]:
+        def pick(contents: Contents) -> dict[str, Keyset]:
+            return {source: contents.keysets[source][1] for source in sources if source in contents.keysets}
+
+        return await self._read(pick)
+
+    async def keysets(self, *, after: str = "", limit: int) -> tuple[Keyset, ...]:
+        def page(contents: Contents) -> tuple[Keyset, ...]:
+            names = heapq.nsmallest(limit, (name for name in contents.keysets if name > after))
+            return tuple(contents.keysets[name][1] for name in names)
+
+        return await self._read(page)
+
     async def keysets_since(self, version: int, *, limit: int) -> KeysetPage:
         if version > await self._read(lambda contents: contents.version):
             await self.renew_epoch()
@@ -122,19 +140,25 @@ class SealedKeyStore:
         return await self._read(page)
 
     async def revoke(self, revocation: Revocation, *, now_ns: int) -> int:
+        return await self.revoke_all([revocation], now_ns=now_ns)
+
+    async def revoke_all(self, revocations: Sequence[Revocation], *, now_ns: int) -> int:
         def change(contents: Contents) -> tuple[Contents, int]:
-            known = contents.revocations.get(revocation.serial)
-            if known is not None:
-                return contents, known[0]
+            fresh = {entry.serial: entry for entry in revocations if entry.serial not in contents.revocations}
+            if not fresh:
+                return contents, max((contents.revocations[e.serial][0] for e in revocations), default=0)
             kept = {
                 serial: entry
                 for serial, entry in contents.revocations.items()
                 if entry[1].forget_at_ns > now_ns
             }
-            if len(kept) >= MAX_REVOCATIONS:
+            if len(kept) + len(fresh) > MAX_REVOCATIONS:
                 raise Saturated("The certificate denylist is full.", retry_after_ms=60_000)
-            version = contents.version + 1
-            kept[revocation.serial] = (version, revocation)
+            # A version each: a page of the denylist ends at a version, and must not end inside of one.
+            version = contents.version
+            for revocation in fresh.values():
+                version += 1
+                kept[revocation.serial] = (version, revocation)
             return replace(contents, version=version, revocations=kept), version
 
         return await self._write(change)
@@ -149,6 +173,84 @@ class SealedKeyStore:
             )
 
         return await self._read(page)
+
+    async def polls(self) -> dict[str, int]:
+        return await self._read(lambda contents: dict(contents.polls))
+
+    async def record_polls(self, polls: Mapping[str, int]) -> None:
+        def change(contents: Contents) -> tuple[Contents, None]:
+            newer = {
+                source: at
+                for source, at in polls.items()
+                if source in contents.keysets and at > contents.polls.get(source, 0)
+            }
+            if not newer:
+                return contents, None
+            return replace(contents, version=contents.version + 1, polls={**contents.polls, **newer}), None
+
+        await self._write(change)
+
+    async def claim_turn(self, name: str, *, now_ns: int, until_ns: int) -> bool:
+        def change(contents: Contents) -> tuple[Contents, bool]:
+            claimed, until = contents.turns.get(name, (0, 0))
+            if claimed <= now_ns < until:
+                return contents, False
+            turns = {**contents.turns, name: (now_ns, until_ns)}
+            return replace(contents, version=contents.version + 1, turns=turns), True
+
+        return await self._write(change)
+
+    async def scope(self, name: str) -> Scope | None:
+        return await self._read(lambda contents: contents.scopes.get(name))
+
+    async def scopes(self) -> tuple[Scope, ...]:
+        return await self._read(lambda contents: tuple(contents.scopes.values()))
+
+    async def update_scope(self, name: str, decide: Callable[[Scope | None], Scope]) -> Scope:
+        def change(contents: Contents) -> tuple[Contents, Scope]:
+            before = contents.scopes.get(name)
+            after = decide(before)
+            if after == before:
+                return contents, after
+            if before is None and len(contents.scopes) >= MAX_SCOPES:
+                raise Saturated(
+                    f"The key store holds {MAX_SCOPES} scopes and is full.", retry_after_ms=60_000
+                )
+            scopes = {**contents.scopes, name: after}
+            return replace(contents, version=contents.version + 1, scopes=scopes), after
+
+        return await self._write(change)
+
+    async def enrolments(self) -> Enrolments:
+        return await self._read(lambda contents: contents.enrolments)
+
+    async def update_enrolments(self, decide: Callable[[Enrolments], Enrolments]) -> Enrolments:
+        def change(contents: Contents) -> tuple[Contents, Enrolments]:
+            after = decide(contents.enrolments)
+            if after == contents.enrolments:
+                return contents, after
+            return replace(contents, version=contents.version + 1, enrolments=after), after
+
+        return await self._write(change)
+
+    async def delegation(self, source: str) -> Delegation | None:
+        return await self._read(lambda contents: contents.delegations.get(source))
+
+    async def put_delegation(self, source: str, delegation: Delegation | None) -> Delegation | None:
+        def change(contents: Contents) -> tuple[Contents, Delegation | None]:
+            before = contents.delegations.get(source)
+            if delegation == before:
+                return contents, before
+            if before is None and len(contents.delegations) >= MAX_KEYSETS:
+                raise Saturated(
+                    f"The key store holds {MAX_KEYSETS} services and is full.", retry_after_ms=60_000
+                )
+            kept = {name: entry for name, entry in contents.delegations.items() if name != source}
+            if delegation is not None:
+                kept[source] = delegation
+            return replace(contents, version=contents.version + 1, delegations=kept), before
+
+        return await self._write(change)
 
     async def renew_epoch(self) -> int:
         def change(contents: Contents) -> tuple[Contents, int]:

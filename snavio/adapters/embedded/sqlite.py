@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +20,9 @@ from snavio.adapters.embedded.files import fsync_folder
 from snavio.errors import IntegrityError, SnavioError, StateError, Unavailable
 
 BUSY_TIMEOUT_MS = 5_000
+
+Migrations = Mapping[int, Callable[[Any], None]]
+"""By the schema version that a store has: the step that brings it to the next, inside a transaction."""
 
 
 class StoreLock:
@@ -57,13 +60,20 @@ class StoreLock:
 
 
 def open_store(
-    path: Path, *, application_id: int, schema_version: int, create: Sequence[str], page_size: int = 4096
+    path: Path,
+    *,
+    application_id: int,
+    schema_version: int,
+    create: Sequence[str],
+    migrations: Migrations | None = None,
+    page_size: int = 4096,
 ) -> apsw.Connection:
     """A connection to the store at `path`, which is created with `create` in one transaction if absent.
 
     WAL, `synchronous=FULL`, a busy timeout, foreign keys on. The caller holds the `StoreLock` and may open
-    several connections under it. StateError for a store that is not ours, newer, or older than this program;
-    IntegrityError for a damaged one.
+    several connections under it. An older store is brought forward by `migrations`, in one transaction, or
+    refused where there is no way. StateError for a store that is not ours or newer; IntegrityError for a
+    damaged one.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not path.exists():
@@ -80,6 +90,7 @@ def open_store(
                 application_id=application_id,
                 schema_version=schema_version,
                 create=create,
+                migrations=migrations or {},
                 page_size=page_size,
             )
         except BaseException:
@@ -95,6 +106,7 @@ def _check_or_create(
     application_id: int,
     schema_version: int,
     create: Sequence[str],
+    migrations: Migrations,
     page_size: int,
 ) -> None:
     found_id, found_version = connection.pragma("application_id"), connection.pragma("user_version")
@@ -107,7 +119,8 @@ def _check_or_create(
             f"{path} was written by a newer Snavio: schema {found_version}, we know {schema_version}.",
             reason="newer-store",
         )
-    if not empty and found_version < schema_version:
+    steps = [migrations.get(step) for step in range(found_version, schema_version)]
+    if not empty and None in steps:
         raise StateError(
             f"{path} has schema {found_version} and this program has no way from it to {schema_version}.",
             reason="older-store",
@@ -123,6 +136,12 @@ def _check_or_create(
             for statement in create:
                 connection.execute(statement)
             connection.pragma("application_id", application_id)
+            connection.pragma("user_version", schema_version)
+    elif steps:
+        with connection:
+            for step in steps:
+                assert step is not None
+                step(connection)
             connection.pragma("user_version", schema_version)
 
 

@@ -5,48 +5,24 @@ Never edits or deletes a line of the log, and never answers from a record whose 
 
 from __future__ import annotations
 
-import hashlib
 import secrets
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-import orjson
-
+from snavio.adapters.embedded import directory_queries as queries
+from snavio.adapters.embedded.directory_migration import MIGRATIONS
+from snavio.adapters.embedded.directory_rows import SCHEMA, SCHEMA_VERSION, append
 from snavio.adapters.embedded.sqlite import StoreLock, open_store, store_errors
+from snavio.adapters.embedded.sqlite_survey import SURVEY_SECONDS, survey
 from snavio.clock import Clock
-from snavio.domain.directory import (
-    KINDS,
-    Change,
-    DedupeMode,
-    Draft,
-    Profile,
-    QueueKind,
-    Route,
-    V,
-    Value,
-    View,
-)
-from snavio.errors import IntegrityError
-from snavio.ports.directory import ChangePage, Written
+from snavio.domain.directory import Change, Draft, Value, View
+from snavio.ports.changelog import Dump
+from snavio.ports.directory import ChangePage, Decision, Written
+from snavio.ports.survey import Survey
 from snavio.worker import Worker
 
 APPLICATION_ID = 0x534E4456  # "SNDV"
-SCHEMA_VERSION = 1
-SCHEMA = (
-    "CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID",
-    # AUTOINCREMENT: a version is never given twice, not even after the newest line was lost.
-    """CREATE TABLE changelog (
-        version INTEGER PRIMARY KEY AUTOINCREMENT, at_ns INTEGER NOT NULL, actor TEXT NOT NULL,
-        kind TEXT NOT NULL, value BLOB NOT NULL, deleted INTEGER NOT NULL, checksum BLOB NOT NULL) STRICT""",
-    """CREATE TABLE record (
-        kind TEXT NOT NULL, key TEXT NOT NULL, parent TEXT NOT NULL,
-        value BLOB NOT NULL, checksum BLOB NOT NULL, PRIMARY KEY (kind, key)) STRICT, WITHOUT ROWID""",
-    "CREATE INDEX record_by_parent ON record (kind, parent)",
-    "CREATE TRIGGER changelog_keeps BEFORE DELETE ON changelog BEGIN SELECT raise(ABORT, 'append-only'); END",
-    "CREATE TRIGGER changelog_stays BEFORE UPDATE ON changelog BEGIN SELECT raise(ABORT, 'append-only'); END",
-)
 
 T = TypeVar("T")
 
@@ -59,8 +35,11 @@ class SqliteDirectory:
         self._path = path
         self._lock = lock
         self._worker = worker
+        self._surveyor = Worker("survey", max_waiting=1, timeout_s=SURVEY_SECONDS)
         self._clock = clock
-        self._view = _SqliteView(connection)
+        self._view = queries.SqliteView(connection)
+        # What the file says, for readers who have it all: nobody else writes it while we hold the lock.
+        self._standing = (self._own_epoch(), queries.newest_version(connection))
 
     @staticmethod
     async def open(path: Path, *, clock: Clock) -> SqliteDirectory:
@@ -71,14 +50,18 @@ class SqliteDirectory:
             lock = StoreLock(path)
             try:
                 connection = open_store(
-                    path, application_id=APPLICATION_ID, schema_version=SCHEMA_VERSION, create=SCHEMA
+                    path,
+                    application_id=APPLICATION_ID,
+                    schema_version=SCHEMA_VERSION,
+                    create=SCHEMA,
+                    migrations=MIGRATIONS,
                 )
                 with store_errors(path):
                     connection.execute("INSERT OR IGNORE INTO meta VALUES ('epoch', ?)", (_new_epoch(),))
+                    return SqliteDirectory(connection, path=path, lock=lock, worker=worker, clock=clock)
             except BaseException:
                 lock.release()
                 raise
-            return SqliteDirectory(connection, path=path, lock=lock, worker=worker, clock=clock)
 
         try:
             return await worker.run(begin)
@@ -91,21 +74,58 @@ class SqliteDirectory:
             self._connection.close()
             self._lock.release()
 
+        await self._surveyor.close(lambda: None)
         await self._worker.close(end)
 
-    async def write(self, decide: Callable[[View], Draft], *, actor: str) -> Written:
-        return await self._transaction("IMMEDIATE", lambda: self._write(decide(self._view), actor=actor))
+    async def write(self, decide: Decision, *, actor: str, reason: str = "") -> Written:
+        return await self._transaction("IMMEDIATE", lambda: self._write(decide(self._view), actor, reason))
 
     async def read(self, question: Callable[[View], T]) -> tuple[int, T]:
-        return await self._transaction("DEFERRED", lambda: (self._version(), question(self._view)))
+        return await self._reading(lambda at: (queries.newest_version(at), question(self._view)))
 
     async def changes(self, *, since: int, epoch: int, limit: int) -> ChangePage:
+        # Most pulls find nothing new; they need neither the thread nor the file.
+        if (epoch, since) == self._standing:
+            return ChangePage(epoch, since, (), more=False)
         return await self._transaction("DEFERRED", lambda: self._changes(since, epoch=epoch, limit=limit))
+
+    async def survey(self, take: Callable[[Survey], T]) -> T:
+        return await self._surveyor.run(lambda: survey(self._path, take))
 
     async def renew_epoch(self) -> int:
         return await self._transaction("IMMEDIATE", self._renew_epoch)
 
+    async def version_at(self, at_ns: int) -> int:
+        return await self._reading(lambda at: queries.version_at(at, at_ns))
+
+    async def history(self, kind: type[Value], key: Sequence[str], *, limit: int) -> tuple[Change, ...]:
+        return await self._reading(lambda at: queries.history(at, kind, key, limit))
+
+    async def standing_at(
+        self, kind: type[Value], *, version: int, parent: str, ending: str = "", limit: int
+    ) -> tuple[Change, ...]:
+        return await self._reading(
+            lambda at: queries.standing_at(
+                at, kind, version=version, parent=parent, ending=ending, limit=limit
+            )
+        )
+
+    async def between(self, kind: type[Value], *, after: int, upto: int, limit: int) -> tuple[Change, ...]:
+        return await self._reading(lambda at: queries.between(at, kind, after=after, upto=upto, limit=limit))
+
+    async def dump(self, *, version: int, after: str, limit: int) -> Dump:
+        def page(at: Any) -> Dump:
+            newest = queries.newest_version(at)
+            asked = version or newest
+            entries, end = queries.dump(at, version=asked, newest=newest, after=after, limit=limit)
+            return Dump(self._own_epoch(), asked, entries, end)
+
+        return await self._reading(page)
+
     # -- on the worker's thread ------------------------------------------------------------------------
+
+    async def _reading(self, question: Callable[[Any], T]) -> T:
+        return await self._transaction("DEFERRED", lambda: question(self._connection))
 
     async def _transaction(self, mode: str, work: Callable[[], T]) -> T:
         def transact() -> T:
@@ -113,48 +133,31 @@ class SqliteDirectory:
                 self._connection.execute(f"BEGIN {mode}")
                 try:
                     answer = work()
+                    standing = (self._own_epoch(), queries.newest_version(self._connection))
                     self._connection.execute("COMMIT")
                 finally:
                     if self._connection.in_transaction:
                         self._connection.execute("ROLLBACK")
+                # Only what is durable: a reader must not be told of a version that a full disk takes back.
+                self._standing = standing
                 return answer
 
         return await self._worker.run(transact)
 
-    def _write(self, draft: Draft, *, actor: str) -> Written:
-        value = draft.value
-        before = self._view.find(type(value), *value.key)
-        if before is None if draft.deleted else before == value:
-            return Written(self._version(), changed=False)
-        if draft.deleted and before is not None:
-            # The tombstone says what is gone, not what the request happened to call it.
-            value = before
-        blob, key = _encode(value), "\n".join(value.key)
-        if draft.deleted:
-            self._connection.execute("DELETE FROM record WHERE kind = ? AND key = ?", (value.kind, key))
-        else:
-            self._connection.execute(
-                "INSERT OR REPLACE INTO record VALUES (?, ?, ?, ?, ?)",
-                (value.kind, key, value.parent, blob, _checksum(value.kind, key, blob)),
-            )
-        at_ns = self._clock.unix_ns()
-        (version,) = self._connection.execute(
-            "INSERT INTO changelog (at_ns, actor, kind, value, deleted, checksum) VALUES (?, ?, ?, ?, ?, ?)"
-            " RETURNING version",
-            (
-                at_ns,
-                actor,
-                value.kind,
-                blob,
-                draft.deleted,
-                _checksum(at_ns, actor, value.kind, blob, draft.deleted),
-            ),
-        ).fetchone()
-        return Written(version, changed=True)
+    def _write(self, decided: Draft | Sequence[Draft], actor: str, reason: str) -> Written:
+        # A clock that was set back while we were down must not make "at that time" ambiguous.
+        at_ns = max(self._clock.unix_ns(), queries.newest_time(self._connection))
+        changed = False
+        for draft in (decided,) if isinstance(decided, Draft) else decided:
+            before = self._view.find(type(draft.value), *draft.value.key)
+            version = append(self._connection, draft, before=before, at_ns=at_ns, actor=actor, reason=reason)
+            changed = changed or version is not None
+        return Written(queries.newest_version(self._connection), changed)
 
-    def _version(self) -> int:
-        (version,) = self._connection.execute("SELECT coalesce(max(version), 0) FROM changelog").fetchone()
-        return cast("int", version)
+    def _own_epoch(self) -> int:
+        (epoch,) = self._connection.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
+        number: int = epoch
+        return number
 
     def _renew_epoch(self) -> int:
         epoch = _new_epoch()
@@ -162,74 +165,13 @@ class SqliteDirectory:
         return epoch
 
     def _changes(self, since: int, *, epoch: int, limit: int) -> ChangePage:
-        (own,) = self._connection.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
-        newest = self._version()
+        own, newest = self._own_epoch(), queries.newest_version(self._connection)
         if epoch == own and since > newest:
             own = self._renew_epoch()
-        start = since if epoch == own else 0
-        rows = self._connection.execute(
-            "SELECT version, at_ns, actor, kind, value, deleted, checksum FROM changelog"
-            " WHERE version > ? ORDER BY version LIMIT ?",
-            (start, limit),
-        ).fetchall()
-        changes = tuple(_change(row) for row in rows)
+        changes = queries.lines_after(self._connection, since if epoch == own else 0, limit)
         more = bool(changes) and changes[-1].version < newest
         return ChangePage(own, changes[-1].version if more else newest, changes, more)
 
 
-@dataclass(frozen=True, slots=True)
-class _SqliteView:
-    """The directory as the current transaction sees it."""
-
-    connection: Any
-
-    def find(self, kind: type[V], *key: str) -> V | None:
-        # No stored name has a line break, so a key with one has too many lines to be found.
-        place = "\n".join(key)
-        row = self.connection.execute(
-            "SELECT value, checksum FROM record WHERE kind = ? AND key = ?", (kind.kind, place)
-        ).fetchone()
-        if row is None:
-            return None
-        if row[1] != _checksum(kind.kind, place, row[0]):
-            raise IntegrityError(f"The directory's {kind.kind} record {key!r} is damaged.")
-        return cast("V", _decode(kind.kind, row[0]))
-
-    def count(self, kind: type[Value], parent: str) -> int:
-        (number,) = self.connection.execute(
-            "SELECT count(*) FROM record WHERE kind = ? AND parent = ?", (kind.kind, parent)
-        ).fetchone()
-        return cast("int", number)
-
-
-def _change(row: tuple[int, int, str, str, bytes, int, bytes]) -> Change:
-    version, at_ns, actor, kind, value, deleted, checksum = row
-    if checksum != _checksum(at_ns, actor, kind, value, bool(deleted)):
-        raise IntegrityError(f"The directory's change {version} is damaged.")
-    return Change(version, at_ns, actor, _decode(kind, value), bool(deleted))
-
-
 def _new_epoch() -> int:
     return secrets.randbits(63) | 1
-
-
-def _encode(value: Value) -> bytes:
-    return orjson.dumps(asdict(value), option=orjson.OPT_SORT_KEYS)
-
-
-def _decode(kind: str, blob: bytes) -> Value:
-    fields = orjson.loads(blob)
-    if KINDS[kind] is Route:
-        fields["queue_kind"] = QueueKind(fields["queue_kind"])
-        fields["profile"] = Profile(fields["profile"])
-        fields["dedupe_mode"] = DedupeMode(fields["dedupe_mode"])
-    return KINDS[kind](**fields)
-
-
-def _checksum(*parts: str | bytes | int) -> bytes:
-    """Finds rot and slips of the hand; whoever can write the file can write the checksum too."""
-    digest = hashlib.blake2b(digest_size=8)
-    for part in parts:
-        piece = part if isinstance(part, bytes) else str(part).encode()
-        digest.update(len(piece).to_bytes(4, "big") + piece)
-    return digest.digest()

@@ -1,0 +1,127 @@
+"""Several writes as one: each sees what the earlier ones will leave, and all are written or none.
+
+Never asks Signer for anything before every write of the batch was allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from services.registry.check import Facts
+from services.registry.ownership import Ownership, expecting
+from services.registry.trust import Trust
+from snavio.domain.directory import Difference, Draft, Overlay, Service, Suspension, Value, View
+from snavio.domain.identity import Identity
+from snavio.errors import BadRequest
+from snavio.ports.directory import Directory, Written
+from snavio.transport.entries import entry_from_wire
+from snavio.v1 import registry_pb2 as wire
+
+MAX_WRITES: Final = 1000
+MAX_CHECKS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One write of a batch."""
+
+    value: Value
+    deleted: bool
+    expected_version: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What became of a batch."""
+
+    written: Written
+    differences: Sequence[Difference]
+    facts: Sequence[Facts]
+
+    @property
+    def provided(self) -> frozenset[str]:
+        """Sources that have keys through this batch, or would have."""
+        services = (difference.after for difference in self.differences)
+        return frozenset(service.source for service in services if isinstance(service, Service))
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Applies batches to the directory."""
+
+    directory: Directory
+    ownership: Ownership
+    trust: Trust
+
+    async def apply(
+        self,
+        wanted: Sequence[Wanted],
+        *,
+        actor: Identity,
+        reason: str,
+        dry_run: bool,
+        questions: Sequence[Callable[[View], Facts]] = (),
+    ) -> Applied:
+        """Write them all, or say what that would change; `questions` are answered as if it were written."""
+        differences: Sequence[Difference] = ()
+        facts: Sequence[Facts] = ()
+
+        def decide(view: View) -> Sequence[Draft]:
+            nonlocal differences, facts
+            overlay = Overlay(view)
+            for write in wanted:
+                rule = self.ownership.decision(actor, write.value, deleted=write.deleted)
+                decided = expecting(rule, write.expected_version)(overlay)
+                for draft in (decided,) if isinstance(decided, Draft) else decided:
+                    overlay.add(draft)
+            differences = overlay.differences()
+            facts = [question(overlay) for question in questions]
+            return overlay.drafts
+
+        version, suspended = await self.directory.read(
+            lambda view: (decide(view), _suspended(view, wanted))[1]
+        )
+        if dry_run:
+            return Applied(Written(version, changed=False), differences, facts)
+        for difference in differences:
+            service = difference.after
+            if isinstance(service, Service):
+                # Before the write, as for a single registration: a service without keys could send nothing.
+                await self.trust.keyset(service.source)
+                await self.trust.principals(service, suspended=service.source in suspended)
+        written = await self.directory.write(decide, actor=actor.spiffe_id, reason=reason)
+        return Applied(written, differences, facts)
+
+
+def wanted_from_wire(request: wire.ApplyRequest) -> list[Wanted]:
+    """The writes of a request; BadRequest names the one that is wrong."""
+    if len(request.write) > MAX_WRITES:
+        raise BadRequest(f"write: must be at most {MAX_WRITES}.", reason="too-many-writes")
+    if len(request.check) > MAX_CHECKS:
+        raise BadRequest(f"check: must be at most {MAX_CHECKS}.", reason="too-many-checks")
+    return [
+        Wanted(
+            entry_from_wire(_named(write.entry) if write.delete else write.entry, f"write[{number}].entry"),
+            write.delete,
+            write.expected_version if write.HasField("expected_version") else None,
+        )
+        for number, write in enumerate(request.write)
+    ]
+
+
+def _suspended(view: View, wanted: Sequence[Wanted]) -> frozenset[str]:
+    sources = {write.value.source for write in wanted if isinstance(write.value, Service)}
+    return frozenset(source for source in sources if view.find(Suspension, source) is not None)
+
+
+def _named(entry: wire.Entry) -> wire.Entry:
+    """An entry that shall go, whose key is enough; its tombstone says what stood there."""
+    match entry.WhichOneof("value"):
+        case "source_quota":
+            entry.source_quota.max = entry.source_quota.interval_seconds = 1
+        case "alert_channel":
+            entry.alert_channel.channel = wire.CHANNEL_KIND_DASHBOARD
+            entry.alert_channel.address = ""
+    return entry

@@ -1,0 +1,75 @@
+"""Writes the tombstones of what ends by itself: ephemeral routes, bans, suspensions, old access requests.
+
+Never decides that something has ended: readers leave it out from that moment on; this makes the log say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import structlog
+
+from services.registry.trust import Trust
+from snavio.clock import Clock
+from snavio.domain.directory import Draft, Service, Suspension, Value, View, is_over, require_source
+from snavio.domain.identity import Identity, Kind
+from snavio.errors import SnavioError
+from snavio.ports.directory import Directory
+
+AT_ONCE: Final = 500
+REASON: Final = "its time was over"
+
+
+class Sweeper:
+    """Sweeps when asked; somebody else keeps the time."""
+
+    def __init__(self, *, directory: Directory, trust: Trust, clock: Clock, trust_domain: str) -> None:
+        self._directory = directory
+        self._trust = trust
+        self._clock = clock
+        self._actor = Identity(trust_domain, Kind.MESH, "registry").spiffe_id
+        self._log = structlog.get_logger()
+
+    async def sweep(self) -> None:
+        """Write every tombstone that is due."""
+        now = self._clock.unix_ns()
+        waiting: set[str] = set()
+        while True:
+            _, ended = await self._directory.read(lambda view: view.ended(now, limit=AT_ONCE))
+            for value in ended:
+                if isinstance(value, Suspension) and not await self._lifted(value):
+                    waiting.add(value.source)
+            due = [value for value in ended if not _waits(value, waiting)]
+            if not due:
+                return
+            written = await self._directory.write(
+                partial(_tombstones, now=now, due=due), actor=self._actor, reason=REASON
+            )
+            self._log.info("ended entries swept", count=len(due), version=written.version)
+
+    async def _lifted(self, suspension: Suspension) -> bool:
+        """Whether Signer knows that the suspension is over.
+
+        It is told before the tombstone is written: if it is away, the next sweep finds the suspension again.
+        """
+        named = require_source(suspension.source, "suspension.source")
+        _, service = await self._directory.read(lambda view: view.find(Service, *named.key))
+        try:
+            if service is not None:
+                await self._trust.principals(service, suspended=False)
+        except SnavioError as error:
+            self._log.warning("suspension not lifted yet", source=suspension.source, reason=error.reason)
+            return False
+        return True
+
+
+def _waits(value: Value, waiting: set[str]) -> bool:
+    return isinstance(value, Suspension) and value.source in waiting
+
+
+def _tombstones(view: View, *, now: int, due: Sequence[Value]) -> Sequence[Draft]:
+    # Looked up again: what was renewed since it was found has not ended.
+    still = (value for value in due if view.find(type(value), *value.key) == value)
+    return [Draft(value, deleted=True) for value in still if is_over(value, now)]

@@ -1,0 +1,62 @@
+"""Tells Signer how many commands came in under each key version, as admission counted them.
+
+Never counts a command itself, and never lets a Signer that is away make it grow or hold up a pull of keys.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from snavio.native import Admission
+from snavio.transport.channel import MeshChannel
+from snavio.v1.signer_pb2 import KeyUse, ReportKeyUsageRequest, ReportKeyUsageResponse
+
+METHOD = "/snavio.v1.Signer/ReportKeyUsage"
+CALL_SECONDS = 2.0
+MAX_ROWS = 5000
+# Two living versions of every source that a key store holds.
+MAX_WAITING = 40_000
+
+
+class KeyUsage:
+    """What is not yet told."""
+
+    def __init__(self, *, admission: Admission, signer: MeshChannel) -> None:
+        self._admission = admission
+        self._signer = signer
+        self._waiting: dict[tuple[str, str], int] = {}
+        self.dropped = 0
+        """Commands whose use was forgotten because too many sources waited to be told."""
+
+    def collect(self) -> None:
+        """Take over what admission counted; before key sets are dropped, whose counts go with them."""
+        for source, version, commands in self._admission.key_usage():
+            known = self._waiting.get((source, version))
+            if known is None and len(self._waiting) >= MAX_WAITING:
+                self.dropped += commands
+            else:
+                self._waiting[source, version] = (known or 0) + commands
+
+    async def report(self) -> None:
+        """Tell Signer, if there is something to tell; raises what the call raises, and tells it again then.
+
+        A call whose answer was lost is told twice: shares of traffic bear that, a gap would hide a user.
+        """
+        self.collect()
+        while self._waiting:
+            rows = dict(islice(self._waiting.items(), MAX_ROWS))
+            await self._signer.call(
+                METHOD,
+                ReportKeyUsageRequest(
+                    use=[
+                        KeyUse(source=source, key_version=version, commands=commands)
+                        for (source, version), commands in rows.items()
+                    ]
+                ),
+                ReportKeyUsageResponse,
+                timeout_s=CALL_SECONDS,
+            )
+            for key, told in rows.items():
+                self._waiting[key] -= told
+                if not self._waiting[key]:
+                    del self._waiting[key]

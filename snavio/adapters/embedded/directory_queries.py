@@ -1,0 +1,154 @@
+"""Questions to the directory's tables, each inside the caller's transaction.
+
+Never reads more rows than it was allowed to return, and never writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from snavio.adapters.embedded.directory_rows import (
+    LOG_COLUMNS,
+    RECORD_COLUMNS,
+    change_of,
+    key_text,
+    value_of,
+)
+from snavio.domain.directory import Change, V, Value
+from snavio.errors import BadRequest, NotFound
+
+_LINE = f"SELECT {LOG_COLUMNS} FROM changelog"  # noqa: S608  constants
+_RECORD = f"SELECT {RECORD_COLUMNS} FROM record"  # noqa: S608
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteView:
+    """The directory as the current transaction sees it."""
+
+    connection: Any
+
+    def find(self, kind: type[V], *key: str) -> V | None:
+        # No stored name has a line break, so a key with one has too many lines to be found.
+        row = self.connection.execute(
+            f"{_RECORD} WHERE kind = ? AND key = ?", (kind.kind, key_text(key))
+        ).fetchone()
+        return None if row is None else cast("V", value_of(row))
+
+    def version_of(self, kind: type[Value], *key: str) -> int:
+        row = self.connection.execute(
+            "SELECT version FROM record WHERE kind = ? AND key = ?", (kind.kind, key_text(key))
+        ).fetchone()
+        return 0 if row is None else cast("int", row[0])
+
+    def count(self, kind: type[Value], parent: str) -> int:
+        (number,) = self.connection.execute(
+            "SELECT count(*) FROM record WHERE kind = ? AND parent = ?", (kind.kind, parent)
+        ).fetchone()
+        return cast("int", number)
+
+    def under(self, kind: type[V], parent: str, *, limit: int) -> Sequence[V]:
+        rows = self.connection.execute(
+            f"{_RECORD} WHERE kind = ? AND parent = ? ORDER BY key LIMIT ?", (kind.kind, parent, limit)
+        )
+        return [cast("V", value_of(row)) for row in rows]
+
+    def beginning(self, kind: type[V], *prefix: str, limit: int) -> Sequence[V]:
+        # A whole key, or a key that goes on after a line break; 0x0b is the character after the break.
+        whole = key_text(prefix)
+        rows = self.connection.execute(
+            f"{_RECORD} WHERE kind = ? AND key >= ? AND key < ? ORDER BY key LIMIT ?",
+            (kind.kind, whole, whole + "\x0b" if prefix else "\U0010ffff", limit),
+        )
+        return [cast("V", value_of(row)) for row in rows]
+
+    def ended(self, now_unix_ns: int, *, limit: int) -> Sequence[Value]:
+        rows = self.connection.execute(
+            f"{_RECORD} WHERE expires_ns > 0 AND expires_ns <= ? ORDER BY expires_ns LIMIT ?",
+            (now_unix_ns, limit),
+        )
+        return [value_of(row) for row in rows]
+
+
+def newest_version(connection: Any) -> int:
+    """The directory's version."""
+    (version,) = connection.execute("SELECT coalesce(max(version), 0) FROM changelog").fetchone()
+    return cast("int", version)
+
+
+def newest_time(connection: Any) -> int:
+    """The time of the newest line."""
+    (at_ns,) = connection.execute("SELECT coalesce(max(at_ns), 0) FROM changelog").fetchone()
+    return cast("int", at_ns)
+
+
+def version_at(connection: Any, at_ns: int) -> int:
+    """The newest version that is not after a time; index order finds it, because time and version rise together."""
+    row = connection.execute(
+        "SELECT version FROM changelog WHERE at_ns <= ? ORDER BY at_ns DESC, version DESC LIMIT 1", (at_ns,)
+    ).fetchone()
+    return 0 if row is None else cast("int", row[0])
+
+
+def history(connection: Any, kind: type[Value], key: Sequence[str], limit: int) -> tuple[Change, ...]:
+    """The newest lines about one entry, oldest first."""
+    rows = connection.execute(
+        f"{_LINE} WHERE kind = ? AND key = ? ORDER BY version DESC LIMIT ?",
+        (kind.kind, key_text(tuple(key)), limit),
+    ).fetchall()
+    return tuple(change_of(row) for row in reversed(rows))
+
+
+def standing_at(
+    connection: Any, kind: type[Value], *, version: int, parent: str, ending: str, limit: int
+) -> tuple[Change, ...]:
+    """Entries under `parent` that held at `version`."""
+    last = "\n" + ending if ending else ""
+    rows = connection.execute(
+        f"{_LINE} WHERE NOT deleted AND version IN ("  # noqa: S608
+        " SELECT max(version) FROM changelog WHERE kind = ? AND parent = ? AND version <= ?"
+        " AND (? = '' OR substr(key, -length(?)) = ?) GROUP BY key)"
+        " ORDER BY key LIMIT ?",
+        (kind.kind, parent, version, last, last, last, limit),
+    )
+    return tuple(change_of(row) for row in rows)
+
+
+def between(connection: Any, kind: type[Value], *, after: int, upto: int, limit: int) -> tuple[Change, ...]:
+    """Lines of a kind in a range of versions."""
+    rows = connection.execute(
+        f"{_LINE} WHERE version > ? AND version <= ? AND +kind = ? ORDER BY version LIMIT ?",
+        (after, upto, kind.kind, limit),
+    )
+    return tuple(change_of(row) for row in rows)
+
+
+def lines_after(connection: Any, since: int, limit: int) -> tuple[Change, ...]:
+    """Lines of every kind, in order."""
+    rows = connection.execute(f"{_LINE} WHERE version > ? ORDER BY version LIMIT ?", (since, limit))
+    return tuple(change_of(row) for row in rows)
+
+
+def dump(
+    connection: Any, *, version: int, newest: int, after: str, limit: int
+) -> tuple[tuple[Change, ...], str]:
+    """A page of what held at `version`, and where the next one begins.
+
+    Walks the log by key, not the present: what was deleted or replaced since then is found as it was.
+    """
+    if version > newest:
+        raise NotFound(f"There is no version {version} yet.", reason="unknown-version")
+    kind, _, key = after.partition("\n")
+    if after and not key:
+        raise BadRequest("page_token: must be one that an earlier page gave.", reason="bad-field")
+    # Places are counted before tombstones are left out, so a page may be short; its end still moves on.
+    rows = connection.execute(
+        f"SELECT place_kind, place_key, {LOG_COLUMNS} FROM ("  # noqa: S608
+        " SELECT kind AS place_kind, key AS place_key, max(version) AS newest FROM changelog"
+        " WHERE (kind, key) > (?, ?) AND version <= ? GROUP BY kind, key ORDER BY kind, key LIMIT ?)"
+        " JOIN changelog ON version = newest ORDER BY place_kind, place_key",
+        (kind, key, version, limit),
+    ).fetchall()
+    entries = tuple(change_of(row[2:]) for row in rows if not row[9])
+    return entries, f"{rows[-1][0]}\n{rows[-1][1]}" if len(rows) == limit else ""

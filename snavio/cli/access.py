@@ -1,0 +1,152 @@
+"""`snavio access`: ask a target's owner for a right, and answer those who ask."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from snavio.cli.desk import By, Command, Reason, Source, Target, ask
+from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.output import line, print_json
+
+if TYPE_CHECKING:
+    from snavio.v1.registry_pb2 import AccessRequest
+
+access = typer.Typer(
+    help="Ask a target's owner for a right, and answer those who ask.\n\n"
+    "\b\nExamples:\n  snavio access request acme/billing discord-bot notify-user --reason 'receipts'\n"
+    "  snavio access ls\n  snavio access grant acme/billing discord-bot notify-user",
+    no_args_is_help=True,
+)
+
+
+@access.command()
+def request(
+    source: Source,
+    target: Target,
+    command: Command,
+    *,
+    reason: Annotated[str, typer.Option("--reason", "-r", help="What it is wanted for.", show_default=False)],
+    by: By = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Ask for one of your services to be let in.
+
+    \b
+    Examples:
+      snavio access request acme/billing discord-bot notify-user --reason "receipts for customers"
+    """
+    done = ask(
+        lambda desk: desk.request_access(source, target, command, reason=reason),
+        by=by,
+        state_dir=state_dir,
+        config=config,
+    )
+    words = "Asked" if done.changed else "Asked before"
+    _wrote(f"{words}: the owner of {target} decides.", done.version, done.changed, json=json)
+
+
+@access.command("ls")
+def list_requests(
+    tenant: Annotated[str, typer.Argument(help="The tenant; your own if not given.")] = "",
+    by: By = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """What is asked of a tenant's targets, and what the tenant asks.
+
+    \b
+    Examples:
+      snavio access ls acme
+      snavio access ls --as acme-ci --json | jq '.incoming[] | select(.state == "pending")'
+    """
+    found = ask(lambda desk: desk.access_requests(tenant), by=by, state_dir=state_dir, config=config)
+    incoming, outgoing = map(_document, found.incoming), map(_document, found.outgoing)
+    if json:
+        print_json({"incoming": list(incoming), "outgoing": list(outgoing)})
+        return
+    for title, rows in (("Asked of you", list(incoming)), ("Asked by you", list(outgoing))):
+        line(f"{title}:" if rows else f"{title}: nothing.")
+        for row in rows:
+            answer = f" ({row['answer']})" if row["answer"] else ""
+            way = f"{row['source']} → {row['target']} {row['command']}"
+            line(f"  {row['state']:<9} {way}: {row['reason']}{answer}")
+
+
+@access.command()
+def grant(
+    source: Source,
+    target: Target,
+    command: Command,
+    *,
+    reason: Reason = "",
+    by: By = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Grant what was asked for; the right is written in the same step.
+
+    \b
+    Examples:
+      snavio access grant acme/billing discord-bot notify-user
+    """
+    done = ask(
+        lambda desk: desk.answer_access(source, target, command, grant=True, reason=reason),
+        by=by,
+        state_dir=state_dir,
+        config=config,
+    )
+    _wrote(f"Granted: {source} may send {command} to {target}.", done.version, done.changed, json=json)
+
+
+@access.command()
+def decline(
+    source: Source,
+    target: Target,
+    command: Command,
+    *,
+    reason: Reason = "",
+    by: By = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Decline what was asked for.
+
+    \b
+    Examples:
+      snavio access decline acme/billing discord-bot notify-user --reason "use the digest instead"
+    """
+    done = ask(
+        lambda desk: desk.answer_access(source, target, command, grant=False, reason=reason),
+        by=by,
+        state_dir=state_dir,
+        config=config,
+    )
+    _wrote(f"Declined: {source} gets no right to {command}.", done.version, done.changed, json=json)
+
+
+def _document(asked: AccessRequest) -> dict[str, Any]:
+    from snavio.v1.registry_pb2 import RequestState
+
+    return {
+        "source": asked.source,
+        "target": asked.target,
+        "command": asked.name,
+        "state": RequestState.Name(asked.state).removeprefix("REQUEST_STATE_").lower(),
+        "reason": asked.reason,
+        "requested_by": asked.requested_by,
+        "answer": asked.answer,
+    }
+
+
+def _wrote(sentence: str, version: int, changed: bool, *, json: bool) -> None:
+    if json:
+        print_json({"version": version, "changed": changed})
+    else:
+        line(sentence)

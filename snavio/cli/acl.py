@@ -1,0 +1,219 @@
+"""`snavio acl`: who may send what, who could, and which rights came and went."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from snavio.cli.desk import By, Command, Reason, Source, Target, ask
+from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.output import line, print_json
+
+acl = typer.Typer(
+    help="See, grant and revoke the rights of sources, now and in the past.\n\n"
+    "\b\nExamples:\n  snavio acl ls --target discord-bot\n  snavio acl grant acme/billing discord-bot notify-user\n"
+    "  snavio acl diff --from 2h --to now",
+    no_args_is_help=True,
+)
+Moment = "`now`, how long ago (90s, 15m, 2h, 7d), or a time such as 2026-01-31T12:00:00Z."
+
+
+@acl.command("ls")
+def list_rights(
+    *,
+    target: Annotated[str, typer.Option(help="Rights to this target.")] = "",
+    source: Annotated[str, typer.Option(help="Rights of this source.")] = "",
+    by: By = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """The rights of a target or of a source, as they are now.
+
+    \b
+    Examples:
+      snavio acl ls --target discord-bot
+      snavio acl ls --source acme/billing --json
+    """
+    found = ask(
+        lambda desk: desk.access(target=target, source=source), by=by, state_dir=state_dir, config=config
+    )
+    if json:
+        rights = [{"source": e.source, "target": e.target, "command": e.name} for e in found.acl]
+        print_json({"version": found.version, "rights": rights, "more": found.more})
+        return
+    for entry in found.acl:
+        line(f"{entry.source} → {entry.target} {entry.name}")
+    if not found.acl:
+        line("No rights.")
+    if found.more:
+        line("And more; name both --source and --target to see fewer.")
+
+
+@acl.command()
+def grant(
+    source: Source,
+    target: Target,
+    command: Command,
+    *,
+    reason: Reason = "",
+    by: By = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Let a source send a command to a target that you own.
+
+    \b
+    Examples:
+      snavio acl grant acme/billing discord-bot notify-user --reason "ticket 17"
+    """
+    done = ask(
+        lambda desk: desk.grant(source, target, command, reason=reason),
+        by=by,
+        state_dir=state_dir,
+        config=config,
+    )
+    words = "may now send" if done.changed else "might already send"
+    _wrote(f"{source} {words} {command} to {target}.", done.version, done.changed, json=json)
+
+
+@acl.command()
+def revoke(
+    source: Source,
+    target: Target,
+    command: Command,
+    *,
+    reason: Reason = "",
+    by: By = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Take that right away; the log keeps when and why.
+
+    \b
+    Examples:
+      snavio acl revoke acme/billing discord-bot notify-user --reason "contract ended"
+    """
+    done = ask(
+        lambda desk: desk.revoke(source, target, command, reason=reason),
+        by=by,
+        state_dir=state_dir,
+        config=config,
+    )
+    words = "may no longer send" if done.changed else "had no right to send"
+    _wrote(f"{source} {words} {command} to {target}.", done.version, done.changed, json=json)
+
+
+@acl.command()
+def diff(
+    *,
+    since: Annotated[str, typer.Option("--from", help=Moment, show_default=False)],
+    to: Annotated[str, typer.Option("--to", help=Moment)] = "now",
+    target: Annotated[str, typer.Option(help="Only this target.")] = "",
+    by: By = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Which rights came and went between two times; what came and went again in between is left out.
+
+    \b
+    Examples:
+      snavio acl diff --from 2h
+      snavio acl diff --from 2026-01-01T00:00:00Z --to 2026-02-01T00:00:00Z --target discord-bot
+    """
+    from snavio.cli.directory_views import moment
+    from snavio.cli.moments import read_moment
+    from snavio.clock import SystemClock
+
+    now = SystemClock().unix_ns()
+    start = read_moment(since, now_unix_ns=now, option="--from")
+    end = 0 if to == "now" else read_moment(to, now_unix_ns=now, option="--to")
+    found = ask(
+        lambda desk: desk.acl_diff(start, end, target=target), by=by, state_dir=state_dir, config=config
+    )
+    rows = [
+        {
+            "change": "granted" if moved.granted else "revoked",
+            "source": moved.acl.source,
+            "target": moved.acl.target,
+            "command": moved.acl.name,
+            "version": moved.version,
+            "at": moment(moved.at_unix_ns),
+            "by": moved.actor or None,
+            "reason": moved.reason or None,
+        }
+        for moved in found.difference
+    ]
+    if json:
+        print_json(
+            {"from_version": found.from_version, "to_version": found.to_version, "differences": rows}
+            | {"more": found.more}
+        )
+        return
+    for row in rows:
+        sign = "+" if row["change"] == "granted" else "-"
+        why = f": {row['reason']}" if row["reason"] else ""
+        who = f" by {row['by']}" if row["by"] else ""
+        line(f"{sign} {row['source']} → {row['target']} {row['command']}  {row['at']}{who}{why}")
+    if not rows:
+        line("No right came or went.")
+
+
+@acl.command()
+def at(
+    target: Target,
+    command: Command,
+    when: Annotated[str, typer.Argument(help=Moment)] = "now",
+    *,
+    by: By = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Who could send a command at a time, answered from the log.
+
+    \b
+    Examples:
+      snavio acl at discord-bot notify-user 2026-01-31T12:00:00Z
+      snavio acl at discord-bot notify-user 2h --json
+    """
+    from snavio.cli.directory_views import moment
+    from snavio.cli.moments import read_moment
+    from snavio.clock import SystemClock
+
+    at_ns = 0 if when == "now" else read_moment(when, now_unix_ns=SystemClock().unix_ns(), option="WHEN")
+    found = ask(
+        lambda desk: desk.access_at(target, command, at_ns), by=by, state_dir=state_dir, config=config
+    )
+    if json:
+        sources = [
+            {
+                "source": access.acl.source,
+                "since": moment(access.since_unix_ns),
+                "version": access.version,
+                "by": access.actor or None,
+                "reason": access.reason or None,
+                "suspended": access.suspended,
+            }
+            for access in found.access
+        ]
+        print_json({"version": found.version, "routed": found.routed, "sources": sources, "more": found.more})
+        return
+    if not found.routed:
+        line(f"There was no route for {command} of {target}, so nobody could.")
+    for access in found.access:
+        suspended = "  suspended" if access.suspended else ""
+        line(f"{access.acl.source}  since {moment(access.since_unix_ns)}{suspended}")
+    if not found.access:
+        line("Nobody had the right.")
+
+
+def _wrote(sentence: str, version: int, changed: bool, *, json: bool) -> None:
+    if json:
+        print_json({"version": version, "changed": changed})
+    else:
+        line(sentence)

@@ -1,0 +1,153 @@
+"""`snavio certs`: which certificates are alive, and an end to those that should not be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.output import line, print_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from snavio.sdk.certificates import CertificateDesk
+    from snavio.v1.signer_pb2 import CertificateRecord
+
+T = TypeVar("T")
+
+certs = typer.Typer(
+    help="See which certificates are alive, and revoke them.\n\n"
+    "\b\nExamples:\n  snavio certs ls\n  snavio certs revoke 3f9a… --reason 'stolen laptop'",
+    no_args_is_help=True,
+)
+Reason = Annotated[str, typer.Option(help="Why, for the record.")]
+
+
+@certs.command("ls")
+def list_certificates(
+    identity: Annotated[
+        str, typer.Argument(help="Those of one identity, spiffe://….", show_default=False)
+    ] = "",
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Certificates that have not expired, oldest first, with the one that each was renewed or assumed from.
+
+    \b
+    Examples:
+      snavio certs ls
+      snavio certs ls spiffe://snavio.local/tenant/acme/service/billing
+      snavio certs ls --json | jq '.certificates[] | select(.revoked | not) | .identity'
+    """
+
+    async def ask(desk: CertificateDesk) -> list[CertificateRecord]:
+        return [record async for record in desk.living(identity)]
+
+    found = _ask(ask, state_dir=state_dir, config=config)
+    if json:
+        print_json({"certificates": [_document(record) for record in found]})
+        return
+    if not found:
+        line("No certificate is alive.")
+    for record in found:
+        state = "revoked" if record.revoked else "barred" if record.barred else "good"
+        origin = f"  from {record.parent_serial}" if record.parent_serial else ""
+        line(
+            f"{record.serial}  {state:<7}  until {_time(record.not_after_unix_ns)}  {record.spiffe_id}{origin}"
+        )
+
+
+@certs.command()
+def revoke(
+    which: Annotated[str, typer.Argument(help="A serial, or an identity, spiffe://….", show_default=False)],
+    reason: Reason = "",
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """End a certificate with all that was renewed or assumed from it; or all that an identity has, and bar it.
+
+    Every service refuses them within seconds, on open streams too. A barred identity gets no certificate until
+    `snavio certs restore`.
+
+    \b
+    Examples:
+      snavio certs revoke 3f9a12 --reason 'stolen laptop'
+      snavio certs revoke spiffe://snavio.local/tenant/acme/principal/ci --reason 'left the company'
+    """
+
+    async def ask(desk: CertificateDesk) -> list[str]:
+        if which.startswith("spiffe:"):
+            return await desk.revoke_identity(which, reason=reason)
+        return await desk.revoke(which, reason=reason)
+
+    serials = _ask(ask, state_dir=state_dir, config=config)
+    if json:
+        print_json({"revoked": serials})
+        return
+    for serial in serials:
+        line(f"revoked  {serial}")
+    if not serials:
+        line("It had no living certificate; it gets none from now on.")
+
+
+@certs.command()
+def restore(
+    identity: Annotated[str, typer.Argument(help="The identity, spiffe://….", show_default=False)],
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Let a barred identity have certificates again; those that were revoked stay so.
+
+    \b
+    Examples:
+      snavio certs restore spiffe://snavio.local/tenant/acme/principal/ci
+    """
+    changed = _ask(lambda desk: desk.restore_identity(identity), state_dir=state_dir, config=config)
+    if json:
+        print_json({"changed": changed})
+    else:
+        line("It may have certificates again." if changed else "It was not barred.")
+
+
+def _ask(
+    question: Callable[[CertificateDesk], Awaitable[T]], *, state_dir: Path | None, config: Path | None
+) -> T:
+    from snavio.launch.installation import attach
+    from snavio.sdk.certificates import CertificateDesk
+
+    installation = attach(state_dir=state_dir, config=config)
+
+    async def ask() -> T:
+        async with CertificateDesk(
+            signer_address=installation.mesh.signer,
+            certificates=installation.operator_certificates,
+            trust_domain=installation.mesh.trust_domain,
+        ) as desk:
+            return await question(desk)
+
+    return asyncio.run(ask())
+
+
+def _time(unix_ns: int) -> str:
+    return datetime.fromtimestamp(unix_ns // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def _document(record: CertificateRecord) -> dict[str, Any]:
+    return {
+        "serial": record.serial,
+        "identity": record.spiffe_id,
+        "issued_to": record.issued_to,
+        "parent_serial": record.parent_serial or None,
+        "issued": _time(record.issued_unix_ns),
+        "not_after": _time(record.not_after_unix_ns),
+        "revoked": record.revoked,
+        "barred": record.barred,
+    }

@@ -1,0 +1,111 @@
+"""`snavio enroll`: a newcomer's first certificate, for a one-time token; and such tokens, for operators."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.output import line, print_json, program
+
+
+def enroll(
+    token: Annotated[
+        str | None,
+        typer.Argument(
+            help="The one-time token; `-` reads it from standard input, so that it stays out of the shell's history.",
+            envvar="SNAVIO_ENROLMENT_TOKEN",
+            show_envvar=True,
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    signer: Annotated[str, typer.Option(help="Where Signer enrols newcomers, host:port.")] = "127.0.0.1:7414",
+    name: Annotated[str, typer.Option(help="Name of the principal, if the token leaves it open.")] = "",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder to write to. Default: ./certs/<tenant>-<name>", show_default=False),
+    ] = None,
+    new_token: Annotated[
+        bool, typer.Option("--new-token", help="For operators: make a token instead of using one.")
+    ] = False,
+    tenant: Annotated[str, typer.Option(help="With --new-token: the tenant that it is for.")] = "",
+    hours: Annotated[
+        float, typer.Option(min=0.02, max=168, help="With --new-token: how long it is good.")
+    ] = 24,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Get a principal's certificate for a one-time token. The private key is made here and stays here.
+
+    Nothing is sent to a Signer that is not the one that made the token.
+
+    \b
+    Examples:
+      snavio enroll snv1.5f1c….abcd… --signer mesh.example:7414 --name ci
+      pass show snavio | snavio enroll - --signer mesh.example:7414 --name ci --out ~/.snavio/ci
+      snavio enroll --new-token --tenant acme --name ci
+    """
+    from snavio.errors import BadRequest
+
+    if new_token:
+        if token is not None or not tenant:
+            raise BadRequest("--new-token makes a token: give --tenant, and no token.")
+        _make(tenant, name, hours, state_dir=state_dir, config=config, json=json)
+        return
+    if token is None:
+        raise BadRequest("Give the token, or `-` to read it from standard input.")
+    given = sys.stdin.readline(1024) if token in ("-",) else token
+    _use(given, signer, name, out, json=json)
+
+
+def _use(token: str, signer: str, name: str, out: Path | None, *, json: bool) -> None:
+    from snavio.sdk.enrolment import enroll as trade
+
+    enrolled = asyncio.run(
+        trade(token, address=signer, folder=out or Path("certs"), name=name, nested=out is None)
+    )
+    if json:
+        print_json(
+            {
+                "identity": enrolled.identity.spiffe_id,
+                "folder": enrolled.folder,
+                "serial": enrolled.serial,
+                "not_after_unix_ns": enrolled.not_after_unix_ns,
+            }
+        )
+        return
+    line(f"enrolled  {enrolled.identity}")
+    line(f"folder    {enrolled.folder}")
+
+
+def _make(
+    tenant: str, name: str, hours: float, *, state_dir: Path | None, config: Path | None, json: bool
+) -> None:
+    from snavio.launch.installation import attach
+    from snavio.sdk.certificates import CertificateDesk
+    from snavio.v1.signer_pb2 import CreateEnrolmentResponse
+
+    installation = attach(state_dir=state_dir, config=config)
+
+    async def ask() -> CreateEnrolmentResponse:
+        async with CertificateDesk(
+            signer_address=installation.mesh.signer,
+            certificates=installation.operator_certificates,
+            trust_domain=installation.mesh.trust_domain,
+        ) as desk:
+            return await desk.new_token(tenant, principal=name, ttl_s=round(hours * 3600))
+
+    made = asyncio.run(ask())
+    if json:
+        print_json({"token": made.token, "expires_unix_ns": made.expires_unix_ns})
+        return
+    line(made.token)
+    sys.stderr.write(
+        f"Good once, for {hours:g} h, and not shown again. To use it: {program()} enroll - --signer <host:port>\n"
+    )

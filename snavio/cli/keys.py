@@ -1,0 +1,140 @@
+"""`snavio keys`: the HMAC keys of sources, and whether an old one can go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.output import line, print_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from snavio.sdk.keys import KeyDesk
+    from snavio.v1.signer_pb2 import KeysetStatus
+
+T = TypeVar("T")
+
+keys = typer.Typer(
+    help="See, rotate and retire the HMAC keys that sources sign with.\n\n"
+    "\b\nExamples:\n  snavio keys ls\n  snavio keys status acme/billing\n  snavio keys rotate acme/billing",
+    no_args_is_help=True,
+)
+Source = Annotated[str, typer.Argument(help="The source, `<tenant>/<service>`.", show_default=False)]
+Version = Annotated[str, typer.Argument(help="The key version, such as hmac-v1.", show_default=False)]
+
+
+@keys.command("ls")
+def list_keys(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
+    """Every source with its key versions, last poll and next rotation.
+
+    \b
+    Examples:
+      snavio keys ls
+      snavio keys ls --json | jq '.keysets[] | select(.last_poll == null) | .source'
+    """
+    from snavio.cli.key_views import document, show_list
+
+    async def ask(desk: KeyDesk) -> list[KeysetStatus]:
+        return [status async for status in desk.all()]
+
+    found = _ask(ask, state_dir=state_dir, config=config)
+    if json:
+        print_json({"keysets": [document(status) for status in found]})
+    elif found:
+        show_list(found)
+    else:
+        line("No source has keys yet: registering a service makes them.")
+
+
+@keys.command()
+def status(source: Source, state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
+    """One source's versions, their share of traffic, the last poll, and which of them can be retired.
+
+    \b
+    Examples:
+      snavio keys status acme/billing
+      snavio keys status acme/billing --json | jq '.versions[] | {version, safe_to_retire, reason}'
+    """
+    _show(_ask(lambda desk: desk.status(source), state_dir=state_dir, config=config), json=json)
+
+
+@keys.command()
+def rotate(
+    source: Source,
+    newest: Annotated[
+        str, typer.Option(help="Refuse if there is a newer version than this one already.")
+    ] = "",
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Add a key version, let it spread, then sign with it; the one before stays good for the overlap.
+
+    Exit code 1 when a rotation is under way.
+
+    \b
+    Examples:
+      snavio keys rotate acme/billing
+      snavio keys rotate acme/billing --newest hmac-v1
+    """
+    _show(
+        _ask(lambda desk: desk.rotate(source, expected_newest=newest), state_dir=state_dir, config=config),
+        json=json,
+    )
+
+
+@keys.command()
+def revoke(
+    source: Source, version: Version, state_dir: StateDir = None, config: Config = None, json: Json = False
+) -> None:
+    """End a key version at once; Shield refuses it within seconds, whatever the signed time.
+
+    \b
+    Examples:
+      snavio keys revoke acme/billing hmac-v1
+    """
+    _show(_ask(lambda desk: desk.revoke(source, version), state_dir=state_dir, config=config), json=json)
+
+
+@keys.command()
+def minimum(
+    source: Source, version: Version, state_dir: StateDir = None, config: Config = None, json: Json = False
+) -> None:
+    """Retire every version below this one at once, and for good.
+
+    \b
+    Examples:
+      snavio keys minimum acme/billing hmac-v2
+    """
+    _show(_ask(lambda desk: desk.set_minimum(source, version), state_dir=state_dir, config=config), json=json)
+
+
+def _ask(question: Callable[[KeyDesk], Awaitable[T]], *, state_dir: Path | None, config: Path | None) -> T:
+    from snavio.launch.installation import attach
+    from snavio.sdk.keys import KeyDesk
+
+    installation = attach(state_dir=state_dir, config=config)
+
+    async def ask() -> T:
+        async with KeyDesk(
+            installation.mesh.signer,
+            certificates=installation.operator_certificates,
+            trust_domain=installation.mesh.trust_domain,
+        ) as desk:
+            return await question(desk)
+
+    return asyncio.run(ask())
+
+
+def _show(found: KeysetStatus, *, json: bool) -> None:
+    from snavio.cli.key_views import document, show_status
+
+    if json:
+        print_json(document(found))
+    else:
+        show_status(found)

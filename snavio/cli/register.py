@@ -1,0 +1,154 @@
+"""`snavio register` and `snavio try`: say what the directory shall hold, and ask what a command would meet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snavio.cli.desk import By, Command, Reason, Source, Target, ask
+from snavio.cli.exits import ExitCode
+from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.output import line, print_json
+
+if TYPE_CHECKING:
+    from snavio.v1 import registry_pb2 as wire
+
+MOST_CHECKED = 100
+
+
+def register(
+    *,
+    file: Annotated[
+        Path, typer.Option("--file", "-f", help="The registration, a TOML file.", show_default=False)
+    ],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would change; write nothing.")
+    ] = False,
+    reason: Reason = "",
+    by: By = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Register a tenant's services, targets, routes and rights from a file: all of it, or nothing.
+
+    Prints what changes, then what a command of each source would meet. Registering the same file again changes
+    nothing. What is in the directory and not in the file stays.
+
+    \b
+    Examples:
+      snavio register -f service.toml --dry-run
+      snavio register -f service.toml --reason "billing goes live"
+      snavio register -f service.toml --json | jq '.forecast[] | select(.passes | not)'
+
+    \b
+    A file:
+      tenant = "acme"
+      principals = ["ci"]
+      service = [{ name = "billing", principals = ["ci"] }]
+      target = [{ name = "discord-bot" }]
+      [[route]]
+      target = "discord-bot"
+      command = "notify-user"
+      profile = "moderate"
+      limit = { max = 1000, interval_seconds = 60, burst = 50 }
+      [[acl]]
+      source = "billing"
+      target = "discord-bot"
+      command = "notify-user"
+    """
+    from snavio.cli.registration import read_registration
+
+    wanted = read_registration(file)
+    triples = wanted.triples[:MOST_CHECKED]
+    answer = ask(
+        lambda desk: desk.apply(
+            wanted.values, reason=reason or f"snavio register {file.name}", dry_run=dry_run, check=triples
+        ),
+        by=by,
+        state_dir=state_dir,
+        config=config,
+    )
+    if json:
+        _print_document(answer, triples, dry_run=dry_run)
+    else:
+        _show(answer, triples, dry_run=dry_run, left_out=len(wanted.triples) - len(triples))
+
+
+def try_(
+    source: Source,
+    target: Target,
+    command: Command,
+    *,
+    by: By = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Show what a command would meet, gate by gate, without sending one.
+
+    Exit code 0 when it would be delivered, 1 when a gate refuses it; the first of them is named.
+
+    \b
+    Examples:
+      snavio try acme/billing discord-bot notify-user
+      snavio try acme/billing discord-bot notify-user --json | jq .failing_gate
+    """
+    from snavio.cli.directory_views import check_document, show_forecast, show_gates
+
+    triple = (source, target, command)
+    check = ask(lambda desk: desk.check(*triple), by=by, state_dir=state_dir, config=config)
+    if json:
+        print_json(check_document(triple, check))
+    else:
+        show_gates(check)
+        show_forecast(triple, check)
+    if not check.passes:
+        raise typer.Exit(ExitCode.REFUSED)
+
+
+def _show(
+    answer: wire.ApplyResponse, triples: list[tuple[str, str, str]], *, dry_run: bool, left_out: int
+) -> None:
+    from snavio.cli.directory_views import show_differences, show_forecast
+
+    show_differences(answer.difference)
+    number = len(answer.difference)
+    entries = f"{number} {'entry' if number == 1 else 'entries'}"
+    if not number:
+        line(f"Nothing to change: the directory says all of it already (version {answer.version}).")
+    elif dry_run:
+        line(f"{entries} would change; nothing was written.")
+    else:
+        line(f"{entries} changed; the directory is at version {answer.version}.")
+    born = [d.after.tenant.tenant for d in answer.difference if d.after.HasField("tenant")]
+    if born and not dry_run:
+        line(
+            f"Tenant {born[0]} is new: `snavio enroll --new-token --tenant {born[0]}` lets its first principal in."
+        )
+    if triples:
+        line("Commands" + (" would then meet:" if dry_run else " meet:"))
+    for triple, check in zip(triples, answer.check, strict=True):
+        show_forecast(triple, check)
+    if left_out:
+        line(f"  and {left_out} more; `snavio try` shows each.")
+
+
+def _print_document(
+    answer: wire.ApplyResponse, triples: list[tuple[str, str, str]], *, dry_run: bool
+) -> None:
+    from snavio.cli.directory_views import check_document, difference_document
+
+    print_json(
+        {
+            "dry_run": dry_run,
+            "changed": answer.changed,
+            "version": answer.version,
+            "differences": [difference_document(difference) for difference in answer.difference],
+            "forecast": [
+                check_document(triple, check) for triple, check in zip(triples, answer.check, strict=True)
+            ],
+        }
+    )

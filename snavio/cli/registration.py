@@ -1,0 +1,246 @@
+"""Reads a registration file: what a tenant wants the directory to say about its services and targets.
+
+Never half-understands one: every mistake is named with its line, and what was probably meant.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from snavio.cli.registration_keys import TABLES, TOP, WORDS
+from snavio.config.mistakes import closest
+from snavio.config.toml_lines import Spot, spots
+from snavio.domain.directory import (
+    AclEntry,
+    AlertChannel,
+    ChannelKind,
+    DedupeMode,
+    Fairness,
+    Limit,
+    Principal,
+    Profile,
+    QueueKind,
+    Route,
+    Service,
+    SourceQuota,
+    Target,
+    Tenant,
+    Value,
+)
+from snavio.errors import BadRequest, SnavioError
+
+MAX_BYTES: Final = 1 << 20
+T = TypeVar("T")
+E = TypeVar("E", bound=IntEnum)
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a file asks for, in an order in which nothing comes before what it needs."""
+
+    tenant: str
+    values: tuple[Value, ...]
+
+    @property
+    def triples(self) -> list[tuple[str, str, str]]:
+        """Every command that the file speaks of and that somebody might send."""
+        rights = (value for value in self.values if isinstance(value, AclEntry))
+        return sorted({(right.source, right.target, right.name) for right in rights})
+
+
+def read_registration(path: Path) -> Registration:
+    """The registration in a file; BadRequest with every mistake in it."""
+    try:
+        raw = path.read_bytes()
+        text = raw.decode("utf-8") if len(raw) <= MAX_BYTES else ""
+    except OSError as error:
+        raise BadRequest(f"{path} cannot be read: {error.strerror}.", reason="bad-registration") from None
+    except UnicodeDecodeError:
+        raise BadRequest(f"{path} is not UTF-8 text.", reason="bad-registration") from None
+    if len(raw) > MAX_BYTES:
+        raise BadRequest(f"{path} is larger than {MAX_BYTES} bytes.", reason="bad-registration")
+    try:
+        document = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise BadRequest(f"{path}: not TOML: {error}.", reason="bad-registration") from None
+    return _Reading(path, _Lines(spots(text)), document).registration()
+
+
+class _Lines:
+    """Where the keys of the n-th table of a list stand."""
+
+    def __init__(self, found: list[Spot]) -> None:
+        self._lines: dict[tuple[str, int, str], int] = {}
+        numbers: dict[str, int] = {}
+        for spot in found:
+            table = spot.path[0]
+            if spot.header and len(spot.path) == 1:
+                numbers[table] = numbers.get(table, -1) + 1
+            inner = ".".join(spot.path[1:])
+            self._lines.setdefault((table, numbers.get(table, 0), inner), spot.line)
+
+    def of(self, table: str, number: int, key: str) -> int:
+        """The line of a key, or of its table."""
+        return self._lines.get((table, number, key)) or self._lines.get((table, number, ""), 0)
+
+
+@dataclass
+class _Reading:
+    path: Path
+    lines: _Lines
+    document: Mapping[str, Any]
+    mistakes: list[tuple[int, str]] = field(default_factory=list)
+    tenant: str = ""
+
+    def registration(self) -> Registration:
+        self._unknown(self.document, TOP, "", 0, "")
+        tenant = self.document.get("tenant")
+        if not isinstance(tenant, str):
+            self._mistake("tenant", 0, "", "tenant: must be given, as text.")
+        self.tenant = tenant if isinstance(tenant, str) else ""
+        values = tuple(self._values())
+        if self.mistakes:
+            told = [f"{self.path}:{line}: {words}" for line, words in sorted(self.mistakes)]
+            several = f"{self.path} has {len(told)} mistakes; nothing was registered:"
+            message = told[0] if len(told) == 1 else "\n  ".join([several, *told])
+            raise BadRequest(message, reason="bad-registration")
+        return Registration(self.tenant, values)
+
+    def _values(self) -> Iterator[Value]:
+        if self.tenant:
+            yield from self._built("tenant", 0, lambda: Tenant(self.tenant))
+        names = self._typed({"principals": self.document.get("principals", [])}, "principals", 0, top=True)
+        for name in names.get("principals", ()):
+            yield from self._built("principals", 0, partial(Principal, self.tenant, name))
+        builders: tuple[tuple[str, Callable[[Mapping[str, Any]], Value]], ...] = (
+            ("service", self._service),
+            ("target", lambda row: Target(row["name"], self.tenant)),
+            ("route", self._route),
+            ("acl", lambda row: AclEntry(self._source(row), row["target"], row["command"])),
+            ("quota", self._quota),
+            ("alert", self._alert),
+        )
+        for table, build in builders:
+            for number, row in self._rows(table):
+                yield from self._built(table, number, partial(build, row))
+
+    def _rows(self, table: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        rows = self.document.get(table, [])
+        if isinstance(rows, dict):
+            rows = [rows]
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            self._mistake(table, 0, "", f"{table}: must be tables, each under [[{table}]].")
+            return
+        for number, row in enumerate(rows):
+            before = len(self.mistakes)
+            self._unknown(row, TABLES[table], table, number, "")
+            good = self._typed(row, table, number)
+            for needed in (key for key, (_, required) in TABLES[table].items() if required):
+                if needed not in row:
+                    self._mistake(table, number, "", f"{table}: the key {needed!r} is missing.")
+            if len(self.mistakes) == before:
+                yield number, good
+
+    def _typed(
+        self, row: Mapping[str, Any], table: str, number: int, *, inner: str = "", top: bool = False
+    ) -> dict[str, Any]:
+        keys = TOP if top else TABLES[f"{table}.{inner}" if inner else table]
+        good: dict[str, Any] = {}
+        for key, item in row.items():
+            if key not in keys:
+                continue
+            kind = keys[key][0]
+            spelled = f"{inner}.{key}" if inner else key
+            if kind is dict and isinstance(item, dict):
+                self._unknown(item, TABLES[f"{table}.{key}"], table, number, f"{key}.")
+                good[key] = self._typed(item, table, number, inner=key)
+            elif _is(item, kind):
+                good[key] = item
+            else:
+                where = key if top else f"{table}.{spelled}"
+                self._mistake(table, number, "" if top else spelled, f"{where}: must be {WORDS[kind]}.")
+        return good
+
+    def _service(self, row: Mapping[str, Any]) -> Service:
+        return Service(self.tenant, row["name"], tuple(row.get("principals", ())))
+
+    def _route(self, row: Mapping[str, Any]) -> Route:
+        plain = {key: row[key] for key in ("dlq", "expected_drain_seconds", "ttl_seconds") if key in row}
+        limit = row.get("limit")
+        if limit is not None and not {"max", "interval_seconds"} <= limit.keys():
+            raise BadRequest("route.limit: must have max and interval_seconds.", reason="bad-field")
+        return Route(
+            target=row["target"],
+            name=row["command"],
+            queue_kind=_choice(QueueKind, row.get("queue", "mailbox"), "route.queue"),
+            profile=_choice(Profile, row.get("profile", "low"), "route.profile"),
+            dedupe_mode=_choice(DedupeMode, row.get("dedupe_mode", "none"), "route.dedupe_mode"),
+            limit=Limit(**limit) if limit is not None else None,
+            fairness=Fairness(**row.get("fairness", {})),
+            **plain,
+        )
+
+    def _quota(self, row: Mapping[str, Any]) -> SourceQuota:
+        source = self._source(row)
+        return SourceQuota(source, row["target"], row["command"], row["max"], row["interval_seconds"])
+
+    def _alert(self, row: Mapping[str, Any]) -> AlertChannel:
+        channel = _choice(ChannelKind, row["kind"], "alert.kind")
+        return AlertChannel(self.tenant, row["name"], channel, row.get("address", ""))
+
+    def _source(self, row: Mapping[str, Any]) -> str:
+        """A service of this tenant may be named without the tenant."""
+        source: str = row["source"]
+        return source if "/" in source else f"{self.tenant}/{source}"
+
+    def _built(self, table: str, number: int, build: Callable[[], Value]) -> Iterator[Value]:
+        try:
+            yield build()
+        except SnavioError as error:
+            words = str(error)
+            # The directory's word for a field, turned into the file's.
+            named = words.partition(":")[0].partition(".")[2]
+            if table in ("route", "acl", "quota"):
+                named = {"name": "command", "queue_kind": "queue"}.get(named, named)
+            elif named == table:
+                named = "name"
+            named = "principals" if named == "principal" else named
+            self._mistake(table, number, named, words)
+
+    def _unknown(
+        self, row: Mapping[str, Any], known: Mapping[str, Any], table: str, number: int, prefix: str
+    ) -> None:
+        for key in row:
+            if key in known:
+                continue
+            meant = closest(key, known)
+            hint = f"did you mean {meant!r}?" if meant else f"known are {', '.join(known)}."
+            where = f" in [[{table}]]" if table else ""
+            spot = (key, 0, "") if not table else (table, number, prefix + key)
+            self._mistake(*spot, f"unknown key {(prefix + key)!r}{where}: {hint}")
+
+    def _mistake(self, table: str, number: int, key: str, words: str) -> None:
+        self.mistakes.append((self.lines.of(table, number, key) or 1, words))
+
+
+def _is(item: Any, kind: type[Any]) -> bool:
+    if kind is list:
+        return isinstance(item, list) and all(isinstance(one, str) for one in item)
+    if kind is float:
+        return isinstance(item, int | float) and not isinstance(item, bool)
+    return isinstance(item, kind) and (kind is bool or not isinstance(item, bool))
+
+
+def _choice(choices: type[E], word: str, where: str) -> E:
+    known = {choice.name.lower(): choice for choice in choices}
+    if word not in known:
+        meant = closest(word, known)
+        hint = f"; did you mean {meant!r}?" if meant else "."
+        raise BadRequest(f"{where}: must be one of {', '.join(known)}{hint}", reason="bad-field")
+    return known[word]

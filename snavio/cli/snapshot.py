@@ -1,0 +1,184 @@
+"""`snavio snapshot`: what Registry has published, and whether it can be trusted."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from snavio.cli.exits import ExitCode
+from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.output import ago, console, fancy, line, print_json
+
+if TYPE_CHECKING:
+    from snavio.config import MeshSettings
+    from snavio.snapshot.manifest import Manifest
+
+snapshot = typer.Typer(
+    help="See the snapshots that Fast and Shield start from, and check them as they would.\n\n"
+    "\b\nExamples:\n  snavio snapshot show\n  snavio snapshot verify",
+    no_args_is_help=True,
+)
+Folder = Annotated[
+    Path | None,
+    typer.Option("--dir", help="Folder of the snapshots, if not the installation's.", show_default=False),
+]
+
+
+@snapshot.command()
+def show(
+    folder: Folder = None, state_dir: StateDir = None, config: Config = None, json: Json = False
+) -> None:
+    """What the manifests say, without checking whether it is true.
+
+    Exit code 1 when there is none.
+
+    \b
+    Examples:
+      snavio snapshot show
+      snavio snapshot show --json | jq .manifests.snapshot.version_id
+      snavio snapshot show --dir /mnt/snapshots
+    """
+    from snavio.launch.installation import find
+
+    mesh = find(state_dir=state_dir, config=config).mesh
+    found = asyncio.run(_manifests(folder or mesh.snapshots()))
+    if json:
+        print_json({"manifests": found})
+    elif not found:
+        line("There is no snapshot yet: Registry publishes one soon after its start.")
+    else:
+        _print(found)
+    if not found:
+        raise typer.Exit(ExitCode.REFUSED)
+
+
+@snapshot.command()
+def verify(
+    folder: Folder = None, state_dir: StateDir = None, config: Config = None, json: Json = False
+) -> None:
+    """Check signature, times, sizes and hashes with the keys that Signer gives, as Fast and Shield do.
+
+    Exit code 0 when the snapshot is good, 1 when a reader would refuse it, 3 when Signer cannot be reached.
+
+    \b
+    Examples:
+      snavio snapshot verify
+      snavio snapshot verify --json | jq -r .snapshot.refused
+    """
+    from snavio.launch.installation import attach
+
+    installation = attach(state_dir=state_dir, config=config)
+    certificates = installation.operator_certificates
+    verdicts = asyncio.run(_verify(installation.mesh, certificates, folder or installation.mesh.snapshots()))
+    if json:
+        print_json(verdicts)
+    else:
+        for kind, verdict in verdicts.items():
+            if verdict["good"]:
+                line(
+                    f"{kind}: good, version {verdict['version_id']}, {verdict['rows']} rows, key {verdict['key_id']}"
+                )
+            else:
+                line(f"{kind}: refused, {verdict['refused']}: {verdict['detail']}")
+    if not all(verdict["good"] for verdict in verdicts.values()):
+        raise typer.Exit(ExitCode.REFUSED)
+
+
+async def _manifests(folder: Path) -> dict[str, Any]:
+    from snavio.clock import SystemClock
+    from snavio.errors import NotFound, Saturated
+    from snavio.snapshot.manifest import MAX_MANIFEST_BYTES, PLACES, read_manifest
+    from snavio.snapshot.refusal import SnapshotRefused
+    from snavio.wiring import open_archive
+
+    archive, now = open_archive(folder), SystemClock().unix_ns()
+    found: dict[str, Any] = {}
+    for kind, place in PLACES.items():
+        try:
+            encoded = await archive.get(place, max_bytes=MAX_MANIFEST_BYTES)
+            found[kind] = _document(read_manifest(encoded).manifest, now)
+        except NotFound:
+            continue
+        except Saturated:
+            found[kind] = {"unreadable": "oversized"}
+        except SnapshotRefused as refused:
+            found[kind] = {"unreadable": refused.refusal.value, "detail": refused.detail}
+    await archive.close()
+    return found
+
+
+def _document(manifest: Manifest, now_unix_ns: int) -> dict[str, Any]:
+    return {
+        **manifest.document(),
+        "age_seconds": (now_unix_ns - manifest.generated_unix_ns) / 1e9,
+        "total_bytes": manifest.total_bytes,
+        "signature": manifest.signature.hex(),
+    }
+
+
+async def _verify(mesh: MeshSettings, certificates: Path, folder: Path) -> dict[str, dict[str, Any]]:
+    from snavio.clock import SystemClock
+    from snavio.snapshot.manifest import ACL, SNAPSHOT
+    from snavio.snapshot.platform_keys import PlatformKeys
+    from snavio.snapshot.reader import Refused, SnapshotReader
+    from snavio.snapshot.seen import NothingSeen
+    from snavio.transport.channel import MeshChannel
+    from snavio.transport.credentials import CertificateFiles
+    from snavio.wiring import open_archive
+
+    signer = MeshChannel(
+        mesh.signer,
+        files=CertificateFiles.in_folder(certificates),
+        service="signer",
+        trust_domain=mesh.trust_domain,
+    )
+    archive = open_archive(folder)
+    try:
+        # Asked once, outside the reader: an absent Signer is no fault of the snapshot.
+        keys = await PlatformKeys(signer).verifying()
+
+        async def known() -> Any:
+            return keys
+
+        reader = SnapshotReader(archive=archive, keys=known, watermark=NothingSeen(), clock=SystemClock())
+        verdicts: dict[str, dict[str, Any]] = {}
+        for kind in (SNAPSHOT, ACL):
+            verified = await reader.verify(kind=kind)
+            if isinstance(verified, Refused):
+                verdicts[kind] = {"good": False, "refused": verified.refusal.value, "detail": verified.detail}
+            else:
+                rows = sum(part.rows for part in verified.parts)
+                document = verified.document()
+                verdicts[kind] = {"good": True, "refused": None, "rows": rows} | {
+                    name: document[name] for name in ("version_id", "generated_at", "expires_at", "key_id")
+                }
+        return verdicts
+    finally:
+        await archive.close()
+        await signer.close()
+
+
+def _print(found: dict[str, Any]) -> None:
+    out = console()
+    for kind, told in found.items():
+        if "unreadable" in told:
+            line(f"{kind}: not a manifest ({told['unreadable']})")
+            continue
+        head = (
+            f"{kind}: version {told['version_id']}, {ago(max(0.0, told['age_seconds']))} old, "
+            f"until {told['expires_at'][:19]}Z, key {told['key_id']}"
+        )
+        if not fancy(out):
+            line(head)
+            for part in told["parts"]:
+                line(f"  {part['name']}: {part['rows']} rows, {part['size']} bytes, {part['blake3']}")
+            continue
+        from rich.table import Table
+
+        table = Table("part", "rows", "bytes", "BLAKE3", title=head, title_justify="left")
+        for part in told["parts"]:
+            table.add_row(part["name"], f"{part['rows']:,}", f"{part['size']:,}", part["blake3"][3:19] + "…")
+        out.print(table)

@@ -1,0 +1,70 @@
+"""What Registry keeps, one file per group of kinds; and who may write it.
+
+Values are valid once built: BadRequest names the field and the rule that it breaks. Pure; denies by default.
+"""
+
+from snavio.domain.directory.access import AccessRequest, AclEntry, RequestState
+from snavio.domain.directory.alerts import AlertChannel, ChannelKind
+from snavio.domain.directory.changes import Change, Draft, View
+from snavio.domain.directory.kinds import KINDS, V, Value, expiry_of, is_over, revive, shape_of
+from snavio.domain.directory.lists import Ban, BanList, Suspension
+from snavio.domain.directory.overlay import Difference, Overlay
+from snavio.domain.directory.quota import SourceQuota
+from snavio.domain.directory.route import (
+    DEFAULT_DRAIN_SECONDS,
+    DedupeMode,
+    Fairness,
+    Limit,
+    Profile,
+    QueueKind,
+    Route,
+)
+from snavio.domain.directory.rules import (
+    acts_for,
+    require_name,
+    require_operator,
+    require_tenant,
+    require_text,
+)
+from snavio.domain.directory.tenancy import Principal, Service, Target, Tenant, require_source
+
+__all__ = [
+    "DEFAULT_DRAIN_SECONDS",
+    "KINDS",
+    "AccessRequest",
+    "AclEntry",
+    "AlertChannel",
+    "Ban",
+    "BanList",
+    "Change",
+    "ChannelKind",
+    "DedupeMode",
+    "Difference",
+    "Draft",
+    "Fairness",
+    "Limit",
+    "Overlay",
+    "Principal",
+    "Profile",
+    "QueueKind",
+    "RequestState",
+    "Route",
+    "Service",
+    "SourceQuota",
+    "Suspension",
+    "Target",
+    "Tenant",
+    "V",
+    "Value",
+    "View",
+    "acts_for",
+    "expiry_of",
+    "is_over",
+    "require_name",
+    "require_operator",
+    "require_source",
+    "require_tenant",
+    "require_text",
+    "revive",
+    "shape_of",
+]

@@ -1,0 +1,85 @@
+"""Who may send what: ACL entries, and what producers ask of owners to get one.
+
+Never widens by itself: a request gives no right until the target's owner has granted it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import ClassVar, Final
+
+from snavio.domain.directory.rules import require, require_command, require_target, require_text, split_source
+
+REQUEST_LIFE_NS: Final = 30 * 24 * 3600 * 1_000_000_000
+"""After that an access request is forgotten, answered or not; otherwise old ones would fill the tenant's share."""
+
+
+@dataclass(frozen=True, slots=True)
+class AclEntry:
+    """The right of a source to send one command to one target."""
+
+    kind: ClassVar[str] = "acl"
+    source: str
+    target: str
+    name: str
+
+    def __post_init__(self) -> None:
+        split_source(self.source, "acl.source")
+        require_target(self.target, "acl.target")
+        require_command(self.name, "acl.name")
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return (self.source, self.target, self.name)
+
+    @property
+    def parent(self) -> str:
+        return self.target
+
+
+class RequestState(IntEnum):
+    """How far an access request has come; same numbers as the wire's."""
+
+    PENDING = 1
+    GRANTED = 2
+    DECLINED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRequest:
+    """A producer's principal asks a target's owner for a right."""
+
+    kind: ClassVar[str] = "access_request"
+    source: str
+    target: str
+    name: str
+    reason: str
+    state: RequestState = RequestState.PENDING
+    requested_by: str = ""
+    answer: str = ""
+    """What the owner said to it."""
+    expires_unix_ns: int = 0
+
+    def __post_init__(self) -> None:
+        split_source(self.source, "access_request.source")
+        require_target(self.target, "access_request.target")
+        require_command(self.name, "access_request.name")
+        require_text(self.reason, "access_request.reason")
+        require(bool(self.reason.strip()), "access_request.reason", "given: the owner decides by it")
+        require_text(self.answer, "access_request.answer")
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Target first: owners read what is asked of them."""
+        return (self.target, self.name, self.source)
+
+    @property
+    def parent(self) -> str:
+        """The asking tenant: a share of its own, so that nobody fills the list of somebody else."""
+        return self.source.partition("/")[0]
+
+    @property
+    def acl(self) -> AclEntry:
+        """The right that is asked for."""
+        return AclEntry(self.source, self.target, self.name)

@@ -1,0 +1,90 @@
+"""Every kind of entry, by name: how one is read back from its fields, and when it ends.
+
+Never guesses: a stored field that a kind does not have is an error, not a default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import IntEnum
+from functools import cache
+from types import UnionType
+from typing import Any, Final, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+
+from snavio.domain.directory.access import AccessRequest, AclEntry
+from snavio.domain.directory.alerts import AlertChannel
+from snavio.domain.directory.lists import Ban, Suspension
+from snavio.domain.directory.quota import SourceQuota
+from snavio.domain.directory.route import Route
+from snavio.domain.directory.tenancy import Principal, Service, Target, Tenant
+
+Value: TypeAlias = (
+    Tenant
+    | Principal
+    | Service
+    | Target
+    | Route
+    | AclEntry
+    | AccessRequest
+    | SourceQuota
+    | AlertChannel
+    | Ban
+    | Suspension
+)
+V = TypeVar("V", bound=Value)
+KINDS: Final[Mapping[str, type[Value]]] = {kind.kind: kind for kind in get_args(Value)}
+
+
+def expiry_of(value: Value) -> int:
+    """When an entry ends by itself; 0 for one that lasts."""
+    match value:
+        case Route() | AccessRequest():
+            return value.expires_unix_ns
+        case Ban() | Suspension():
+            return value.until_unix_ns
+        case _:
+            return 0
+
+
+def is_over(value: Value, now_unix_ns: int) -> bool:
+    """Whether the entry has ended, tombstone or not."""
+    return 0 < expiry_of(value) <= now_unix_ns
+
+
+def shape_of(kind: type[Any]) -> Mapping[str, type[Any]]:
+    """The type of every field; of an optional one, the type that it has when it is there."""
+    whole: Any = kind
+    shape: Mapping[str, type[Any]] = _shape_of(whole)
+    return shape
+
+
+@cache
+def _shape_of(kind: Any) -> Mapping[str, type[Any]]:
+    hints = get_type_hints(kind)
+    return {field.name: _present(hints[field.name]) for field in fields(kind)}
+
+
+def revive(kind: str, stored: Mapping[str, Any]) -> Value:
+    """The value that was stored as these fields, valid as any."""
+    value: Value = _revive(KINDS[kind], stored)
+    return value
+
+
+def _revive(kind: type[Any], stored: Mapping[str, Any]) -> Any:
+    shape = shape_of(kind)
+    return kind(**{name: _typed(shape[name], item) for name, item in stored.items()})
+
+
+def _typed(kind: type[Any], item: Any) -> Any:
+    if isinstance(item, list):
+        return tuple(item)
+    if isinstance(item, Mapping) and is_dataclass(kind):
+        return _revive(kind, item)
+    return kind(item) if isinstance(kind, type) and issubclass(kind, IntEnum) else item
+
+
+def _present(hint: Any) -> Any:
+    if get_origin(hint) is UnionType:
+        (hint,) = (choice for choice in get_args(hint) if choice is not type(None))
+    return hint

@@ -1,0 +1,92 @@
+"""The two lists of sources in bad standing: those kept off the warm path, and those kept out.
+
+Never mixed: a ban costs a source the fast way and no command, a suspension costs it every command.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import ClassVar
+
+from snavio.domain.directory.rules import (
+    MAX_EVIDENCE_LENGTH,
+    require,
+    require_command,
+    require_target,
+    require_text,
+    split_source,
+)
+
+
+class BanList(IntEnum):
+    """Why a source goes by Slow; same numbers as the wire's."""
+
+    WARM_BAN = 1
+    COLD_ONLY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Ban:
+    """A source that is decided by Slow alone, for one route or, when `cold_only`, for all of them."""
+
+    kind: ClassVar[str] = "ban"
+    list: BanList
+    source: str
+    target: str = ""
+    name: str = ""
+    until_unix_ns: int = 0
+    """When it ends by itself; 0, which only `cold_only` may have, lasts until it is lifted."""
+    reason: str = ""
+    evidence: str = ""
+    """What it was decided by; for operators."""
+
+    def __post_init__(self) -> None:
+        split_source(self.source, "ban.source")
+        one_route = bool(self.target or self.name)
+        if one_route or self.list is BanList.WARM_BAN:
+            require_target(self.target, "ban.target")
+            require_command(self.name, "ban.name")
+        lasting = self.list is BanList.COLD_ONLY
+        require(
+            self.until_unix_ns > 0 or (lasting and self.until_unix_ns == 0),
+            "ban.until_unix_ns",
+            "a time: a warm ban ends by itself",
+        )
+        require_text(self.reason, "ban.reason")
+        require_text(self.evidence, "ban.evidence", MAX_EVIDENCE_LENGTH)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return (self.source, self.list.name.lower(), self.target, self.name)
+
+    @property
+    def parent(self) -> str:
+        return self.source
+
+
+@dataclass(frozen=True, slots=True)
+class Suspension:
+    """A source that Shield refuses."""
+
+    kind: ClassVar[str] = "suspension"
+    source: str
+    reason: str = ""
+    until_unix_ns: int = 0
+    """When it ends by itself; 0 lasts until it is lifted."""
+    evidence: str = ""
+    """What it was decided by; for operators."""
+
+    def __post_init__(self) -> None:
+        split_source(self.source, "suspension.source")
+        require_text(self.reason, "suspension.reason")
+        require(self.until_unix_ns >= 0, "suspension.until_unix_ns", "a time, or 0")
+        require_text(self.evidence, "suspension.evidence", MAX_EVIDENCE_LENGTH)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return (self.source,)
+
+    @property
+    def parent(self) -> str:
+        return ""

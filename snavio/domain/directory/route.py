@@ -1,0 +1,148 @@
+"""Where commands of one name go, how often, how fairly, and how old the right to send them may be.
+
+Never takes an address from a request: a free topic would let a tenant write into another's queue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import ClassVar, Final
+
+from snavio.domain.directory.rules import require, require_command, require_number, require_target
+from snavio.errors import BadRequest
+
+DEFAULT_DRAIN_SECONDS: Final = 300
+MAX_DRAIN_SECONDS: Final = 14 * 24 * 3600
+DAY_SECONDS: Final = 24 * 3600
+MAX_COUNT: Final = 1_000_000_000
+DLQ_PREFIX: Final = "dlq/"
+
+
+class Profile(IntEnum):
+    """How old an ACL entry may be when it is used; same numbers as the wire's."""
+
+    CRITICAL = 1
+    MODERATE = 2
+    LOW = 3
+    SYNC = 4
+
+
+class DedupeMode(IntEnum):
+    """Whether a route delivers an id once; same numbers as the wire's."""
+
+    NONE = 1
+    STRICT = 2
+
+
+class QueueKind(IntEnum):
+    """What stands behind a route; same numbers as the wire's."""
+
+    MAILBOX = 1
+    REDIS = 2
+    SQS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How many commands a route takes, from all sources together."""
+
+    max: int
+    """In one aligned interval."""
+    interval_seconds: int
+    burst: int = 0
+    """At most so many in any one second; 0 leaves that to `max`."""
+    cooldown_seconds: int = 0
+    """How long nothing is taken after the limit was reached."""
+    shadow: bool = False
+    """Counts and reports, and refuses nothing."""
+
+    def __post_init__(self) -> None:
+        require_number(self.max, "route.limit.max", 1, MAX_COUNT)
+        require_number(self.interval_seconds, "route.limit.interval_seconds", 1, DAY_SECONDS)
+        # A burst over the maximum would promise what the interval refuses.
+        require_number(self.burst, "route.limit.burst", 0, self.max)
+        require_number(self.cooldown_seconds, "route.limit.cooldown_seconds", 0, DAY_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Fairness:
+    """When a source that takes most of a route's warm path leaves it to the others for a while."""
+
+    window_seconds: int = 30
+    dominant_share: float = 0.8
+    competing_share: float = 0.1
+    competitors: int = 2
+    minimum_volume: int = 50
+    ban_seconds: int = 30
+
+    def __post_init__(self) -> None:
+        require_number(self.window_seconds, "route.fairness.window_seconds", 1, 3600)
+        # Below a half two sources could be dominant at once. NaN fails every comparison, so it fails here.
+        share = self.dominant_share
+        require(0.5 <= share <= 1.0, "route.fairness.dominant_share", "from 0.5 to 1")
+        require(0.0 < self.competing_share <= 1.0, "route.fairness.competing_share", "over 0 and at most 1")
+        require_number(self.competitors, "route.fairness.competitors", 1, 10_000)
+        require_number(self.minimum_volume, "route.fairness.minimum_volume", 1, MAX_COUNT)
+        require_number(self.ban_seconds, "route.fairness.ban_seconds", 1, 3600)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where commands of one name go."""
+
+    kind: ClassVar[str] = "route"
+    target: str
+    name: str
+    queue_kind: QueueKind = QueueKind.MAILBOX
+    profile: Profile = Profile.LOW
+    dedupe_mode: DedupeMode = DedupeMode.NONE
+    expected_drain_seconds: int = DEFAULT_DRAIN_SECONDS
+    topic: str = ""
+    """Derived from owner and target by `addressed_to`, never taken from a request."""
+    dlq: str = ""
+    """Where undeliverable commands go; for a mailbox derived from the topic."""
+    limit: Limit | None = None
+    fairness: Fairness = field(default_factory=Fairness)
+    ttl_seconds: int = 0
+    """Life of an ephemeral route, counted from its last write; 0 lasts."""
+    expires_unix_ns: int = 0
+    """Set by `beginning`, never taken from a request; 0 lasts."""
+
+    def __post_init__(self) -> None:
+        require_target(self.target, "route.target")
+        require_command(self.name, "route.name")
+        require_number(self.expected_drain_seconds, "route.expected_drain_seconds", 1, MAX_DRAIN_SECONDS)
+        require_number(self.ttl_seconds, "route.ttl_seconds", 0, 365 * DAY_SECONDS)
+        if self.dedupe_mode is DedupeMode.STRICT:
+            # Refused rather than kept: a route that says "once" and delivers twice is a broken promise.
+            raise BadRequest(
+                "route.dedupe_mode: strict delivery is not available yet.", reason="strict-not-available"
+            )
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return (self.target, self.name)
+
+    @property
+    def parent(self) -> str:
+        return self.target
+
+    def addressed_to(self, owner: str) -> Route:
+        """With the owner's topic and its DLQ; another DLQ than that is refused."""
+        topic = f"{owner}/{self.target}"
+        require(self.dlq in ("", DLQ_PREFIX + topic), "route.dlq", f"empty or {DLQ_PREFIX}<topic>")
+        return replace(self, topic=topic, dlq=DLQ_PREFIX + topic)
+
+    def beginning(self, now_unix_ns: int) -> Route:
+        """With the end that its TTL sets, counted from now."""
+        end = now_unix_ns + self.ttl_seconds * 1_000_000_000 if self.ttl_seconds else 0
+        return replace(self, expires_unix_ns=end)
+
+    def require_available(self) -> None:
+        """Refuses kinds of queue that have a place in the model and no adapter yet."""
+        if self.queue_kind is not QueueKind.MAILBOX:
+            raise BadRequest(
+                f"route.queue_kind: {self.queue_kind.name.lower()} queues are not available yet; use mailbox.",
+                reason="queue-kind-not-available",
+            )

@@ -1,0 +1,78 @@
+"""Whether an HMAC key version can be ended without refusing anybody, and what to warn its source about.
+
+Pure. Never says yes on less than a day of watching: no news from a Signer that just started is not silence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from snavio.domain.keyset import Keyset, KeyState, KeyVersion
+
+HOUR_NS = 3600 * 1_000_000_000
+DAY_NS = 24 * HOUR_NS
+IMMINENT_NS = 48 * HOUR_NS
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What was seen of one version's traffic."""
+
+    last_hour: int = 0
+    last_day: int = 0
+    last_used_ns: int = 0
+    """0 if it was not seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retirement:
+    """The answer to "safe to retire?"."""
+
+    safe: bool
+    reason: str
+
+
+def retirement(
+    keyset: Keyset,
+    version: KeyVersion,
+    *,
+    use: Use,
+    polled_at_ns: int | None,
+    observed_since_ns: int,
+    now_ns: int,
+) -> Retirement:
+    """Whether `version` could go now."""
+    match keyset.state(version, now_ns):
+        case KeyState.PRIMARY:
+            return Retirement(False, "producers sign with it")
+        case KeyState.SPREADING:
+            return Retirement(False, "it is on its way to become primary")
+        case KeyState.ENDED | KeyState.REVOKED:
+            return Retirement(True, "it is not accepted any more")
+        case KeyState.PREVIOUS:
+            pass
+    if use.last_day:
+        commands = "1 command" if use.last_day == 1 else f"{use.last_day:,} commands"
+        return Retirement(False, f"it signed {commands} in the last 24 h")
+    rotated_ns = keyset.successor_created_ns(version)
+    if polled_at_ns is None:
+        return Retirement(False, "the source has never asked for its keys, so it cannot know a newer one")
+    if polled_at_ns < rotated_ns:
+        return Retirement(False, "the source has not asked for its keys since the rotation")
+    if now_ns - observed_since_ns < DAY_NS:
+        hours = max(0, now_ns - observed_since_ns) // HOUR_NS
+        return Retirement(False, f"traffic has been watched for {hours} h only, and it takes 24 h to be sure")
+    return Retirement(True, "no traffic in the last 24 h, and the source has asked since the rotation")
+
+
+def is_legacy(keyset: Keyset, version: KeyVersion, now_ns: int) -> bool:
+    """Whether use of `version` means that its producer lives on the overlap."""
+    return keyset.state(version, now_ns) is KeyState.PREVIOUS
+
+
+def expiry_is_imminent(keyset: Keyset, version: KeyVersion, *, polled_at_ns: int | None, now_ns: int) -> bool:
+    """Whether a version in use ends soon and its producer cannot know, since it has not asked."""
+    if not is_legacy(keyset, version, now_ns) or not version.not_after_ns:
+        return False
+    asked = polled_at_ns is not None and polled_at_ns >= keyset.successor_created_ns(version)
+    return not asked and version.not_after_ns - now_ns <= IMMINENT_NS

@@ -1,0 +1,57 @@
+"""The log of every change, as it is asked about the past.
+
+Lines are never edited and never go: what was answered about a moment once is answered for ever. Times in the
+log never step back, so every moment belongs to exactly one version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from snavio.domain.directory import Change, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """A page of the directory as it stood at `version`, ordered by kind and key."""
+
+    directory_epoch: int
+    version: int
+    entries: tuple[Change, ...]
+    """Each with the version, time and author of the change that wrote it."""
+    after: str
+    """Where the next page begins; empty at the end."""
+
+
+class Changelog(Protocol):
+    """See the module. Every method answers from one moment."""
+
+    async def version_at(self, at_ns: int) -> int:
+        """The directory's version at that time; 0 before the first change."""
+        ...
+
+    async def history(self, kind: type[Value], key: Sequence[str], *, limit: int) -> tuple[Change, ...]:
+        """The newest `limit` changes of one entry, oldest of them first."""
+        ...
+
+    async def standing_at(
+        self, kind: type[Value], *, version: int, parent: str, ending: str = "", limit: int
+    ) -> tuple[Change, ...]:
+        """The entries of a kind under `parent` that held at `version`, as the changes that wrote them, by key.
+
+        `ending`, if given, is the last part that their keys must have.
+        """
+        ...
+
+    async def between(self, kind: type[Value], *, after: int, upto: int, limit: int) -> tuple[Change, ...]:
+        """Changes of a kind with `after` < version ≤ `upto`, in order."""
+        ...
+
+    async def dump(self, *, version: int, after: str, limit: int) -> Dump:
+        """A page of everything that held at `version`, which may be the past; 0 means now.
+
+        The same version gives the same pages whatever is written meanwhile. NotFound for a version to come.
+        """
+        ...

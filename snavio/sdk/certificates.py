@@ -1,0 +1,96 @@
+"""What an operator asks Signer about certificates: who has which, who shall have none, and tokens for newcomers.
+
+Never sees a private key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
+from snavio.transport.channel import MeshChannel
+from snavio.transport.credentials import CertificateFiles
+from snavio.transport.methods import Message
+from snavio.v1 import signer_pb2 as wire
+
+CALL_SECONDS = 5.0
+Response = TypeVar("Response", bound=Message)
+
+
+class CertificateDesk:
+    """A client of Signer's CA, under an operator's certificate."""
+
+    def __init__(
+        self, *, signer_address: str, certificates: Path, trust_domain: str = DEFAULT_TRUST_DOMAIN
+    ) -> None:
+        self._channel = MeshChannel(
+            signer_address,
+            files=CertificateFiles.in_folder(certificates),
+            service="signer",
+            trust_domain=trust_domain,
+        )
+
+    async def __aenter__(self) -> CertificateDesk:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._channel.close()
+
+    async def new_token(
+        self, tenant: str, *, principal: str = "", ttl_s: int = 0
+    ) -> wire.CreateEnrolmentResponse:
+        """A one-time token; it cannot be asked for again."""
+        return await self._call(
+            "CreateEnrolment",
+            wire.CreateEnrolmentRequest(tenant=tenant, principal=principal, ttl_seconds=ttl_s),
+            wire.CreateEnrolmentResponse,
+        )
+
+    async def living(self, spiffe_id: str = "") -> AsyncIterator[wire.CertificateRecord]:
+        """Certificates that have not expired, oldest first; those of one identity if given."""
+        after, more = "", True
+        while more:
+            page = await self._call(
+                "ListCertificates",
+                wire.ListCertificatesRequest(spiffe_id=spiffe_id, after_serial=after),
+                wire.ListCertificatesResponse,
+            )
+            for record in page.certificate:
+                yield record
+                after = record.serial
+            more = page.more and bool(page.certificate)
+
+    async def revoke(self, serial: str, *, reason: str = "") -> list[str]:
+        """Revoke a certificate with all that came from it; the serials."""
+        answer = await self._call(
+            "RevokeCertificate",
+            wire.RevokeCertificateRequest(serial=serial, reason=reason),
+            wire.RevokeCertificateResponse,
+        )
+        return list(answer.serial)
+
+    async def revoke_identity(self, spiffe_id: str, *, reason: str = "") -> list[str]:
+        """Revoke all that an identity has, and bar it from more; the serials."""
+        answer = await self._call(
+            "RevokeIdentity",
+            wire.RevokeIdentityRequest(spiffe_id=spiffe_id, reason=reason),
+            wire.RevokeIdentityResponse,
+        )
+        return list(answer.serial)
+
+    async def restore_identity(self, spiffe_id: str) -> bool:
+        """Let an identity have certificates again; whether it was barred."""
+        answer = await self._call(
+            "RestoreIdentity", wire.RestoreIdentityRequest(spiffe_id=spiffe_id), wire.RestoreIdentityResponse
+        )
+        return bool(answer.changed)
+
+    async def _call(self, method: str, request: Message, response: type[Response]) -> Response:
+        return await self._channel.call(
+            f"/snavio.v1.Signer/{method}", request, response, timeout_s=CALL_SECONDS
+        )

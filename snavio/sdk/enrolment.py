@@ -1,0 +1,169 @@
+"""Becomes a principal: makes a key here, trades a one-time token for its certificate, writes both to a folder.
+
+Never sends the token to a server whose CA is not the one that the token names, and never sends the private key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from google.protobuf.message import DecodeError
+
+from snavio.domain.enrolment import parse_token
+from snavio.domain.identity import Identity, Kind, parse_identity
+from snavio.errors import BadRequest, IntegrityError, NotAllowed, StateError, Unavailable
+from snavio.pki import CERTIFICATE_FILE, fingerprint_of, make_key_and_csr, server_name
+from snavio.transport.limits import COMMON_OPTIONS
+from snavio.transport.renewal import Certified, keep_certificate
+from snavio.transport.status import error_of
+from snavio.v1.enrolment_pb2 import EnrollRequest, EnrollResponse
+
+METHOD = "/snavio.v1.Enrolment/Enroll"
+CALL_SECONDS = 10.0
+_DER = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolled:
+    """Who we are now."""
+
+    identity: Identity
+    folder: Path
+    serial: str
+    not_after_unix_ns: int
+
+
+async def enroll(token: str, *, address: str, folder: Path, name: str = "", nested: bool = False) -> Enrolled:
+    """Trade `token` at Signer's enrolment `address`; the folder then holds key, certificate and CA.
+
+    `nested` writes to `<folder>/<tenant>-<name>` instead. StateError when the folder has a certificate already,
+    for a principal's key is not replaced by mistake, or cannot be written.
+    """
+    token = token.strip()
+    fingerprint = parse_token(token).fingerprint
+    # Before the token is spent. A nested folder belongs to a principal that is new or was made anew.
+    await asyncio.to_thread(_require_usable, folder, empty=not nested)
+    ca = await asyncio.to_thread(_pinned_ca, address, fingerprint)
+    trust_domain = _trust_domain(ca)
+    ca_pem = ca.public_bytes(serialization.Encoding.PEM)
+    private_key_pem, csr_pem = make_key_and_csr()
+    answer = await _call(
+        address,
+        EnrollRequest(token=token, csr_pem=csr_pem.decode(), name=name),
+        ca_pem=ca_pem,
+        trust_domain=trust_domain,
+    )
+    identity = _principal(answer.spiffe_id, name, trust_domain)
+    if nested:
+        folder = folder / f"{identity.tenant}-{identity.name}"
+    # With the CA that the token names, whatever the answer calls it.
+    certified = Certified(answer.certificate_pem.encode(), ca_pem)
+    leaf = await keep_certificate(folder, certified, private_key_pem, spiffe_id=identity.spiffe_id)
+    return Enrolled(identity, folder, leaf.serial, leaf.not_after_ns)
+
+
+def _require_usable(folder: Path, *, empty: bool) -> None:
+    if empty and (folder / CERTIFICATE_FILE).exists():
+        raise StateError(
+            f"{folder} holds a certificate already; choose another folder.", reason="folder-taken"
+        )
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        trial = folder / f".trial-{os.getpid()}"
+        trial.write_bytes(b"")
+        trial.unlink()
+    except OSError as error:
+        raise StateError(
+            f"{folder} cannot be written: {error.strerror}.", reason="folder-unwritable"
+        ) from None
+
+
+def _principal(spiffe_id: str, name: str, trust_domain: str) -> Identity:
+    try:
+        identity = parse_identity(spiffe_id, trust_domain=trust_domain)
+    except BadRequest:
+        raise _not_ours() from None
+    if identity.kind is not Kind.PRINCIPAL or name not in ("", identity.name):
+        raise _not_ours()
+    return identity
+
+
+def _not_ours() -> IntegrityError:
+    return IntegrityError("The certificate that came back is not ours.", reason="bad-certificate")
+
+
+def _pinned_ca(address: str, fingerprint: bytes) -> x509.Certificate:
+    """The CA with that fingerprint, as the server shows it. Blocking, within bounds.
+
+    Nothing is sent on this connection: it is not verified, and only tells which certificate the fingerprint means.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit():
+        raise BadRequest(f"{address!r} is not an address like 127.0.0.1:7414.", reason="bad-address")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    try:
+        with (
+            socket.create_connection((host.strip("[]"), int(port)), timeout=CALL_SECONDS) as plain,
+            context.wrap_socket(plain) as secured,
+        ):
+            shown = [x509.load_der_x509_certificate(der) for der in _chain(secured)]
+    except (OSError, ValueError, OverflowError):
+        raise Unavailable(f"{address} does not answer as Signer's enrolment would.") from None
+    for certificate in shown:
+        if fingerprint_of(certificate) == fingerprint:
+            return certificate
+    raise NotAllowed(
+        f"This token is of another installation than the one at {address}; nothing was sent.",
+        reason="wrong-installation",
+    )
+
+
+def _chain(secured: ssl.SSLSocket) -> list[bytes]:
+    public: Any = getattr(secured, "get_unverified_chain", None)
+    if public is not None:
+        return [bytes(der) for der in public()]
+    # Public since Python 3.13 only.
+    inner: Any = secured._sslobj  # type: ignore[attr-defined]
+    return [certificate.public_bytes(_DER) for certificate in inner.get_unverified_chain() or ()]
+
+
+def _trust_domain(ca: x509.Certificate) -> str:
+    try:
+        names = ca.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        (name,) = names.get_values_for_type(x509.UniformResourceIdentifier)
+    except (x509.ExtensionNotFound, ValueError):
+        raise IntegrityError("The CA does not name its installation.", reason="bad-ca") from None
+    return name.removeprefix("spiffe://")
+
+
+async def _call(address: str, request: EnrollRequest, *, ca_pem: bytes, trust_domain: str) -> EnrollResponse:
+    """This connection is verified in full: the CA, and that it is Signer who answers."""
+    options = (
+        *COMMON_OPTIONS,
+        ("grpc.ssl_target_name_override", server_name(Identity(trust_domain, Kind.MESH, "signer"))),
+        ("grpc.enable_retries", 0),
+        ("grpc.enable_http_proxy", 0),
+    )
+    credentials = grpc.ssl_channel_credentials(root_certificates=ca_pem)
+    async with grpc.aio.secure_channel(address, credentials, options=options) as channel:
+        try:
+            answer = await channel.unary_unary(METHOD)(request.SerializeToString(), timeout=CALL_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            raise error_of(error) from None
+    try:
+        response: EnrollResponse = EnrollResponse.FromString(answer)
+        return response
+    except DecodeError:
+        raise IntegrityError("Signer's answer cannot be read.", reason="malformed") from None

@@ -1,0 +1,150 @@
+"""Loads a snapshot, or says why not.
+
+Never raises because of what lies in the archive, never hands out bytes that were not verified, and never accepts
+something older than it accepted before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias, TypeVar
+
+import structlog
+
+from snavio.clock import Clock
+from snavio.errors import NotFound, Saturated, SnavioError
+from snavio.ports.archive import Archive, Watermark
+from snavio.snapshot.manifest import MAX_MANIFEST_BYTES, PLACES, SNAPSHOT, Manifest, Unverified, read_manifest
+from snavio.snapshot.refusal import Refusal, SnapshotRefused
+from snavio.snapshot.seen import Seen, read_seen
+from snavio.snapshot.verification import Snapshot, VerifyingKey, verify_manifest, verify_part
+
+MAX_SNAPSHOT_BYTES: Final = 256 << 20
+LOAD_SECONDS: Final = 30.0
+FAILURES: Final = "Snavio.Cache.SnapshotLoadFailure"
+LOADED: Final = "Snavio.Cache.SnapshotLoaded"
+
+Keys: TypeAlias = Callable[[], Awaitable[Sequence[VerifyingKey]]]
+"""The platform's public keys; raises SnavioError when they cannot be had."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why there is no snapshot to start from."""
+
+    refusal: Refusal
+    detail: str
+
+
+class SnapshotReader:
+    """One reader of one archive; `watermark` is its own."""
+
+    def __init__(
+        self,
+        *,
+        archive: Archive,
+        keys: Keys,
+        watermark: Watermark,
+        clock: Clock,
+        max_bytes: int = MAX_SNAPSHOT_BYTES,
+    ) -> None:
+        self._archive = archive
+        self._keys = keys
+        self._watermark = watermark
+        self._clock = clock
+        self._max_bytes = max_bytes
+        self._counts: Counter[str] = Counter()
+        self._log = structlog.get_logger()
+
+    def counters(self) -> dict[str, int]:
+        """Loads, and failures by reason."""
+        return dict(self._counts)
+
+    async def load(
+        self, parts: Sequence[str], use: Callable[[Snapshot], T], *, kind: str = SNAPSHOT
+    ) -> T | Refused:
+        """What `use` makes of the verified snapshot with these parts, on another thread.
+
+        `use` raises ValueError for parts that it cannot read.
+        """
+        try:
+            async with asyncio.timeout(LOAD_SECONDS):
+                snapshot = await self._fetch(parts, kind)
+            # Outside the deadline: a thread cannot be called back, and what it loads late would mix with a cold load.
+            used = await self._use(snapshot, use)
+        except SnapshotRefused as refused:
+            return self._refuse(refused.refusal, refused.detail)
+        except SnavioError as error:
+            return self._refuse(Refusal.UNAVAILABLE, str(error))
+        except TimeoutError:
+            return self._refuse(Refusal.UNAVAILABLE, f"It could not be read within {LOAD_SECONDS:.0f} s.")
+        self._counts[LOADED] += 1
+        return used
+
+    async def verify(self, *, kind: str = SNAPSHOT) -> Manifest | Refused:
+        """As `load` of all parts, without using or remembering anything."""
+        try:
+            manifest, _ = await self._manifest(kind)
+            await self._parts(manifest, [part.name for part in manifest.parts])
+        except SnapshotRefused as refused:
+            return Refused(refused.refusal, refused.detail)
+        except SnavioError as error:
+            return Refused(Refusal.UNAVAILABLE, str(error))
+        return manifest
+
+    async def _fetch(self, names: Sequence[str], kind: str) -> Snapshot:
+        manifest, seen = await self._manifest(kind)
+        snapshot = await self._parts(manifest, names)
+        # Before it is used: what a crash makes us forget could be handed to us again.
+        await asyncio.to_thread(self._watermark.keep, seen.encoded())
+        return snapshot
+
+    async def _use(self, snapshot: Snapshot, use: Callable[[Snapshot], T]) -> T:
+        try:
+            return await asyncio.to_thread(use, snapshot)
+        except ValueError as error:
+            raise SnapshotRefused(
+                Refusal.PART_UNREADABLE, f"The snapshot cannot be read: {error}."
+            ) from error
+
+    async def _manifest(self, kind: str) -> tuple[Manifest, Seen]:
+        try:
+            encoded = await self._archive.get(PLACES[kind], max_bytes=MAX_MANIFEST_BYTES)
+        except NotFound as error:
+            raise SnapshotRefused(Refusal.ABSENT, "There is no snapshot.") from error
+        except Saturated as error:
+            raise SnapshotRefused(Refusal.OVERSIZED, "The manifest is too large.") from error
+        found: Unverified = read_manifest(encoded)
+        manifest = verify_manifest(
+            found,
+            kind=kind,
+            keys=await self._keys(),
+            now_unix_ns=self._clock.unix_ns(),
+            max_bytes=self._max_bytes,
+        )
+        seen = read_seen(await asyncio.to_thread(self._watermark.read))
+        return manifest, seen.after(manifest)
+
+    async def _parts(self, manifest: Manifest, names: Sequence[str]) -> Snapshot:
+        contents: dict[str, bytes] = {}
+        for name in names:
+            part = manifest.part(name)
+            try:
+                contents[name] = await self._archive.get(part.path, max_bytes=part.size)
+            except NotFound as error:
+                raise SnapshotRefused(Refusal.PART_MISSING, f"The part {name} is missing.") from error
+            except Saturated as error:
+                raise SnapshotRefused(Refusal.PART_TRUNCATED, f"The part {name} is too long.") from error
+            await asyncio.to_thread(verify_part, part, contents[name], of=manifest)
+        return Snapshot(manifest, contents)
+
+    def _refuse(self, refusal: Refusal, detail: str) -> Refused:
+        self._counts[f"{FAILURES}.{refusal.value}"] += 1
+        # Before the first snapshot there is none; that is no news for an operator.
+        say = self._log.info if refusal is Refusal.ABSENT else self._log.warning
+        say("snapshot not used", reason=refusal.value, detail=detail)
+        return Refused(refusal, detail)

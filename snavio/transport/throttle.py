@@ -1,0 +1,84 @@
+"""How often strangers may ask: a rate for each address, and one for all of them together.
+
+Never remembers more addresses than it was told to, and never lets one address use up what is there for all.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote
+
+from snavio.clock import Clock
+from snavio.errors import Saturated
+
+MAX_ADDRESSES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """So many at once, and then so many per second."""
+
+    burst: int
+    per_s: float
+
+
+class _Bucket:
+    __slots__ = ("_at_ns", "_left", "_rate")
+
+    def __init__(self, rate: Rate, now_ns: int) -> None:
+        self._rate = rate
+        self._left = float(rate.burst)
+        self._at_ns = now_ns
+
+    def take(self, now_ns: int) -> float:
+        """Take one; the seconds to wait when there is none, otherwise 0."""
+        elapsed_s = (now_ns - self._at_ns) / 1e9
+        self._left = min(float(self._rate.burst), self._left + elapsed_s * self._rate.per_s)
+        self._at_ns = now_ns
+        if self._left < 1.0:
+            return (1.0 - self._left) / self._rate.per_s
+        self._left -= 1.0
+        return 0.0
+
+
+class Throttle:
+    """See the module."""
+
+    def __init__(self, *, clock: Clock, each: Rate, all_together: Rate) -> None:
+        self._clock = clock
+        self._each = each
+        self._all = _Bucket(all_together, clock.mono_ns())
+        self._by_address: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def admit(self, peer: str) -> None:
+        """Saturated when gRPC's `peer`, or everybody together, asks too often."""
+        now = self._clock.mono_ns()
+        address = address_of(peer)
+        bucket = self._by_address.pop(address, None) or _Bucket(self._each, now)
+        self._by_address[address] = bucket
+        # The longest unheard of goes. Whoever has so many addresses is held by the rate for all.
+        while len(self._by_address) > MAX_ADDRESSES:
+            self._by_address.popitem(last=False)
+        # Its own first: an address that asks too often takes nothing from the others.
+        wait_s = bucket.take(now) or self._all.take(now)
+        if wait_s:
+            raise Saturated("Too many requests.", retry_after_ms=max(1, round(wait_s * 1000)))
+
+
+def address_of(peer: str) -> str:
+    """The address behind `ipv4:192.0.2.1:5000` or `ipv6:%5B2001:db8::1%5D:5000`; of IPv6 the network of one site."""
+    kind, _, rest = unquote(peer).partition(":")
+    host = rest.rpartition(":")[0].strip("[]")
+    if kind == "ipv6":
+        try:
+            number = ipaddress.IPv6Address(host.partition("%")[0])
+        except ValueError:
+            return "other"
+        if number.ipv4_mapped is not None:
+            return str(number.ipv4_mapped)
+        # Everybody has 2^64 addresses of his own there.
+        return str(ipaddress.IPv6Network((number, 64), strict=False))
+    return host if kind == "ipv4" else "other"

@@ -1,0 +1,120 @@
+"""`snavio keys` against a real Signer: what it shows, what it answers, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from typer.testing import CliRunner
+
+from snavio.cli.keys import keys
+from snavio.v1 import signer_pb2 as wire
+from tests.support.control import ADMIN, Control, control_plane
+from tests.support.terminal import snavio
+
+SOURCE = "acme/billing"
+DAY_S = 24 * 3600
+
+
+class Desk:
+    """An operator's terminal beside a Signer whose clock the test moves."""
+
+    def __init__(self, control: Control, folder: Path) -> None:
+        self.control, self.folder = control, folder
+        config = f'[mesh]\nstate_dir = "{control.mesh.state_dir}"\nsigner = "{control.mesh.signer}"\n'
+        (folder / "snavio.toml").write_text(config)
+
+    async def run(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        ran = await asyncio.to_thread(snavio, "keys", *words, folder=self.folder)
+        assert ran.returncode == code, (ran.stdout, ran.stderr)
+        return ran
+
+    async def told(self, *words: str, code: int = 0) -> Any:
+        return orjson.loads((await self.run(*words, "--json", code=code)).stdout)
+
+    async def poll(self) -> None:
+        await self.control.certify("tenant/acme/service/billing", "billing")
+        await self.control.sign(
+            "billing", "TenantConfig", wire.TenantConfigRequest(), wire.TenantConfigResponse
+        )
+
+    async def use(self, version: str, commands: int) -> None:
+        row = wire.KeyUse(source=SOURCE, key_version=version, commands=commands)
+        await self.control.sign(
+            "shield", "ReportKeyUsage", wire.ReportKeyUsageRequest(use=[row]), wire.ReportKeyUsageResponse
+        )
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    async with control_plane(tmp_path / "state") as control:
+        request = wire.CreateKeysetRequest(source=SOURCE)
+        await control.sign(ADMIN, "CreateKeyset", request, wire.KeysetStatus)
+        yield Desk(control, tmp_path)
+
+
+async def test_a_rotation_from_its_start_until_the_old_key_may_go(desk: Desk) -> None:
+    rotated = await desk.told("rotate", SOURCE)
+    assert [version["state"] for version in rotated["versions"]] == ["primary", "spreading"]
+    desk.control.clock.advance(seconds=desk.control.signer_settings.distribution_delay_s)
+    await desk.poll()
+    desk.control.clock.advance(seconds=2 * DAY_S)
+    await desk.use("hmac-v1", 1)
+    await desk.use("hmac-v2", 3)
+
+    busy = (await desk.run("status", SOURCE)).stdout
+    assert "Safe to retire hmac-v1? No: it signed 1 command in the last 24 h." in busy
+    assert "25.0 %" in busy
+    assert "in 5 d 0 h" in busy or "in 4 d 23 h" in busy
+    assert "last poll 2 d 0 h ago" in busy
+
+    desk.control.clock.advance(seconds=DAY_S + 3600)
+    quiet = await desk.told("status", SOURCE)
+    old = quiet["versions"][0]
+    assert (old["state"], old["safe_to_retire"], old["last_24h"]) == ("previous", True, 0)
+    assert "asked since the rotation" in old["reason"]
+
+    raised = await desk.told("minimum", SOURCE, "hmac-v2")
+    assert (raised["minimum"], raised["versions"][0]["state"]) == ("hmac-v2", "revoked")
+
+
+async def test_list_shows_every_source_and_revocation_its_successor(desk: Desk) -> None:
+    (listed,) = (await desk.told("ls"))["keysets"]
+    assert (listed["source"], listed["primary"], listed["last_poll"]) == (SOURCE, "hmac-v1", None)
+    shown = (await desk.run("ls")).stdout.splitlines()
+    assert shown[0].split() == ["source", "primary", "also", "accepted", "last", "poll", "next", "rotation"]
+    assert shown[1].split()[:2] == [SOURCE, "hmac-v1"]
+    assert (await desk.told("revoke", SOURCE, "hmac-v1"))["primary"] == "hmac-v2"
+
+
+async def test_refusals_are_one_sentence_and_exit_code_one(desk: Desk) -> None:
+    await desk.control.sign(ADMIN, "RotateKeyset", wire.RotateKeysetRequest(source=SOURCE), wire.KeysetStatus)
+    refused = await asyncio.gather(
+        desk.told("rotate", SOURCE, "--newest", "hmac-v1", code=1),
+        desk.told("minimum", SOURCE, "hmac-v2", code=1),
+        desk.told("revoke", SOURCE, "hmac-v9", code=1),
+        desk.told("status", "acme/nobody", code=1),
+    )
+    assert [answer["error"]["reason"] for answer in refused] == [
+        "rotation-under-way",
+        "minimum-above-primary",
+        "unknown-key-version",
+        "no-keyset",
+    ]
+
+
+async def test_without_a_mesh_one_sentence_says_what_to_do(tmp_path: Path) -> None:
+    ran = snavio("keys", "ls", folder=tmp_path)
+    assert (ran.returncode, ran.stdout) == (3, "")
+    assert "start one with `snavio up`" in ran.stderr
+
+
+@pytest.mark.parametrize("command", ["ls", "status", "rotate", "revoke", "minimum"])
+def test_every_command_teaches_with_examples(command: str) -> None:
+    shown = CliRunner().invoke(keys, [command, "--help"])
+    assert (shown.exit_code, f"snavio keys {command}" in shown.stdout) == (0, True)

@@ -1,0 +1,155 @@
+"""An end of a key that was acknowledged is felt by Shield's very next pull, whatever the producer signs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.shield.standing import CALL_SECONDS, LONGEST_KEY_PAUSE_S, Standing
+from snavio.clock import SystemClock
+from snavio.domain.verdict import Verdict
+from snavio.native import Admission, sign_command, uuid7
+from snavio.transport.channel import MeshChannel
+from snavio.transport.credentials import CertificateFiles
+from snavio.v1 import signer_pb2 as wire
+from tests.support.control import ADMIN, Control, control_plane
+from tests.support.neighbours import eventually
+
+SOURCE, AUDIENCE = "acme/billing", "shield-0:1"
+
+
+class CountingChannel(MeshChannel):
+    """Knows which pulls of keys began, and which of them have been answered."""
+
+    begun = 0
+    answered = 0
+
+    async def call(self, method: str, *arguments: Any, **named: Any) -> Any:
+        counts = method.endswith("/KeysetChanges")
+        self.begun += counts
+        number = self.begun
+        answer = await super().call(method, *arguments, **named)
+        if counts:
+            self.answered = number
+        return answer
+
+
+class Door:
+    """Shield's judgement with keys that the real pull brings."""
+
+    def __init__(self, control: Control) -> None:
+        files = CertificateFiles.in_folder(control.mesh.certificates("shield"))
+        self.control = control
+        self.clock = SystemClock()
+        self.signer = CountingChannel(control.mesh.signer, files=files, service="signer")
+        self.registry = MeshChannel(control.mesh.registry, files=files, service="registry")
+        self.admission = Admission(audience=AUDIENCE, nonce_capacity=1000, nonce_share_per_source=1000)
+        self.standing = Standing(
+            admission=self.admission,
+            signer=self.signer,
+            registry=self.registry,
+            clock=self.clock,
+            interval_s=0.05,
+            stale_ms=5000,
+        )
+
+    async def next_pull(self) -> None:
+        """A pull that began after this was called has been applied."""
+        # Pulls do not overlap: when one has begun after that, all of it has been applied.
+        wanted = self.signer.begun + 1
+        await eventually(lambda: self.signer.begun > wanted)
+
+    def judge(self, key: wire.KeyVersion) -> Verdict:
+        now = self.clock.unix_ns()
+        command = sign_command(
+            key.secret,
+            key_version=key.version,
+            audience=AUDIENCE,
+            command_id=uuid7(),
+            timestamp_unix_ns=now,
+            target="bot",
+            name="notify",
+            payload=b"",
+        )
+        judged = self.admission.judge_one(
+            command, source=SOURCE, cert_serial="1", now_unix_ns=now, budget_ms=1000
+        )
+        return Verdict(judged.ledger.codes[0])
+
+    async def keys(self) -> list[wire.KeyVersion]:
+        answer = await self.control.sign(
+            "shield", "KeysetChanges", wire.KeysetChangesRequest(), wire.KeysetChangesResponse
+        )
+        return list(answer.keyset[0].version)
+
+    async def tell(self, method: str, request: Any) -> wire.KeysetStatus:
+        status: wire.KeysetStatus = await self.control.sign(ADMIN, method, request, wire.KeysetStatus)
+        return status
+
+
+@pytest.fixture
+async def door(tmp_path: Path) -> AsyncIterator[Door]:
+    async with control_plane(tmp_path, registry=True) as control:
+        door = Door(control)
+        await door.tell("CreateKeyset", wire.CreateKeysetRequest(source=SOURCE))
+        await door.standing.start(within_s=5.0)
+        yield door
+        await door.standing.stop()
+        await door.signer.close()
+        await door.registry.close()
+
+
+async def test_revoked_key_is_refused_after_the_next_pull_and_its_successor_let_in(door: Door) -> None:
+    (old,) = await door.keys()
+    assert door.judge(old) is Verdict.UNDECIDED
+    await door.tell("RevokeKey", wire.RevokeKeyRequest(source=SOURCE, key_version="hmac-v1"))
+    await door.next_pull()
+    assert door.judge(old) is Verdict.KEY_REVOKED
+    assert door.judge((await door.keys())[1]) is Verdict.UNDECIDED
+
+
+async def test_versions_below_the_minimum_are_refused_after_the_next_pull(door: Door) -> None:
+    await door.tell("RotateKeyset", wire.RotateKeysetRequest(source=SOURCE))
+    await door.next_pull()
+    old, new = await door.keys()
+    assert door.judge(old) is door.judge(new) is Verdict.UNDECIDED
+    door.control.clock.advance(seconds=door.control.signer_settings.distribution_delay_s)
+    await door.tell("SetMinimumKey", wire.SetMinimumKeyRequest(source=SOURCE, key_version="hmac-v2"))
+    await door.next_pull()
+    assert door.judge(old) is Verdict.KEY_REVOKED
+    assert door.judge(new) is Verdict.UNDECIDED
+
+
+async def test_rotated_key_is_let_in_before_any_producer_may_sign_with_it(door: Door) -> None:
+    await door.tell("RotateKeyset", wire.RotateKeysetRequest(source=SOURCE))
+    await door.next_pull()
+    _, new = await door.keys()
+    assert new.primary_from_unix_ns > door.control.clock.unix_ns()
+    assert door.judge(new) is Verdict.UNDECIDED
+
+
+async def test_use_of_keys_reaches_signer(door: Door) -> None:
+    (old,) = await door.keys()
+    for _ in range(5):
+        door.judge(old)
+
+    async def counted() -> int:
+        request = wire.DescribeKeysetsRequest(source=SOURCE)
+        answer = await door.control.sign(ADMIN, "DescribeKeysets", request, wire.DescribeKeysetsResponse)
+        count: int = answer.keyset[0].use[0].last_hour
+        return count
+
+    for _ in range(200):
+        if await counted() == 5:
+            break
+        await door.next_pull()
+    assert await counted() == 5
+
+
+def test_slow_pulls_of_routes_do_not_slow_the_news_of_a_revocation() -> None:
+    # One pause, one call that fails after its two seconds, one more pull: still within five seconds.
+    assert LONGEST_KEY_PAUSE_S <= 1.0
+    assert 2 * LONGEST_KEY_PAUSE_S + CALL_SECONDS < 5.0

@@ -1,0 +1,137 @@
+"""`snavio register`, `try`, `acl` and `access` against a real Registry, as a user runs them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import orjson
+import pytest
+
+from snavio.domain.directory import AclEntry
+from snavio.v1 import registry_pb2 as wire
+from tests.support.acme import apply, settle, version
+from tests.support.control import Control, control_plane
+from tests.support.terminal import snavio
+
+FILE = """\
+tenant = "acme"
+principals = ["ci"]
+service = [{ name = "billing", principals = ["ci"] }, { name = "courier" }]
+target = [{ name = "bot" }]
+
+[[route]]
+target = "bot"
+command = "Ping"
+profile = "critical"
+
+[[route]]
+target = "bot"
+command = "Pong"
+limit = { max = 100, interval_seconds = 60 }
+
+[[acl]]
+source = "billing"
+target = "bot"
+command = "Ping"
+
+[[acl]]
+source = "courier"
+target = "bot"
+command = "Pong"
+"""
+
+
+@dataclass
+class Desk:
+    """A folder with a registration file, whose snavio.toml leads to a running Registry."""
+
+    folder: Path
+    control: Control
+
+    async def run(self, *words: str) -> CompletedProcess[str]:
+        # On a thread: Registry is served by this test's own event loop.
+        return await asyncio.to_thread(snavio, *words, folder=self.folder)
+
+    async def told(self, *words: str, code: int = 0) -> Any:
+        ran = await self.run(*words, "--json")
+        assert ran.returncode == code, (ran.stdout, ran.stderr)
+        return orjson.loads(ran.stdout)
+
+    def write(self, text: str) -> None:
+        (self.folder / "service.toml").write_text(text)
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    async with control_plane(tmp_path / "state", registry=True) as control:
+        await settle(control)
+        lines = ("[mesh]", f'state_dir = "{control.mesh.state_dir}"')
+        addresses = (f'signer = "{control.mesh.signer}"', f'registry = "{control.mesh.registry}"')
+        (tmp_path / "snavio.toml").write_text("\n".join([*lines, *addresses, ""]))
+        running = Desk(tmp_path, control)
+        running.write(FILE)
+        yield running
+
+
+async def test_registering_shows_the_difference_then_what_commands_meet(desk: Desk) -> None:
+    before = await version(desk.control)
+    told = await desk.told("register", "-f", "service.toml", "--dry-run", "--as", "acme")
+    assert (told["dry_run"], told["changed"]) == (True, False)
+    assert [(d["change"], d["kind"]) for d in told["differences"]] == [
+        ("+", "principal"), ("~", "service"), ("+", "service"), ("~", "route"), ("+", "route"), ("+", "acl"),
+    ]  # fmt: skip
+    assert [(f["source"], f["passes"]) for f in told["forecast"]] == [
+        ("acme/billing", True), ("acme/courier", True),
+    ]  # fmt: skip
+    assert await version(desk.control) == before
+    ran = await desk.run("register", "-f", "service.toml", "--as", "acme")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "~ route bot Ping mailbox  profile: low → critical" in ran.stdout
+    assert f"6 entries changed; the directory is at version {before + 6}." in ran.stdout
+    assert "acme/courier → bot Pong: would be delivered (100 in 60 s" in ran.stdout
+    again = await desk.run("register", "-f", "service.toml", "--as", "acme")
+    assert "Nothing to change" in again.stdout
+    assert await version(desk.control) == before + 6
+
+
+async def test_wrong_file_applies_nothing_and_says_why(desk: Desk) -> None:
+    before = await version(desk.control)
+    desk.write(FILE.replace("profile", "profil"))
+    ran = await desk.run("register", "-f", "service.toml")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "service.toml:9: unknown key 'profil' in [[route]]: did you mean 'profile'?" in ran.stderr
+    # Well written, and half of it refused by Registry: a name that belongs to someone else.
+    desk.write(FILE.replace('tenant = "acme"', 'tenant = "rival"'))
+    ran = await desk.run("register", "-f", "service.toml")
+    assert (ran.returncode, ran.stderr) == (1, "snavio: The target name bot is taken.\n")
+    assert await version(desk.control) == before
+
+
+async def test_refused_command_is_explained_and_asked_for(desk: Desk) -> None:
+    right = ("rival/shop", "bot", "Ping")
+    ran = await desk.run("try", *right, "--as", "rival")
+    assert (ran.returncode, ran.stderr) == (1, "")
+    assert "FAIL  acl" in ran.stdout
+    assert "refused with acl-deny at acl" in ran.stdout
+    asked = await desk.run("access", "request", *right, "--reason", "receipts", "--as", "rival")
+    assert (asked.returncode, asked.stdout) == (0, "Asked: the owner of bot decides.\n")
+    told = await desk.control.ask(
+        "acme", "ListAccessRequests", wire.ListAccessRequestsRequest(), wire.ListAccessRequestsResponse
+    )
+    assert [(request.source, request.reason) for request in told.incoming] == [("rival/shop", "receipts")]
+
+
+async def test_past_rights_are_answered_from_the_log(desk: Desk) -> None:
+    desk.control.clock.advance(seconds=3600)
+    await apply(desk.control, AclEntry("rival/shop", "bot", "Ping"), reason="ticket 17")
+    # The command line reads the machine's clock, which stands where the directory's began; "now" is Registry's.
+    told = await desk.told("acl", "diff", "--from", "0s", "--to", "now")
+    assert [(d["source"], d["reason"]) for d in told["differences"]] == [("rival/shop", "ticket 17")]
+    ran = await desk.run("acl", "at", "bot", "Ping", "0s")
+    assert ran.stdout.startswith("acme/billing  since ")
+    assert "rival/shop" not in ran.stdout

@@ -1,0 +1,104 @@
+"""What has to be true before an old key version may go, and when its source is warned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from snavio.domain.keyset import Keyset, create, raise_minimum, rotate
+from snavio.domain.retirement import (
+    DAY_NS,
+    HOUR_NS,
+    IMMINENT_NS,
+    Use,
+    expiry_is_imminent,
+    is_legacy,
+    retirement,
+)
+
+SECOND = 1_000_000_000
+NOW = 1_700_000_000 * SECOND
+DELAY, OVERLAP = 10 * SECOND, 7 * DAY_NS
+ROTATED = NOW + HOUR_NS
+LATER = ROTATED + 3 * DAY_NS
+UNUSED = Use()
+
+
+@pytest.fixture
+def keyset() -> Keyset:
+    first = create("acme/billing", secret=b"1" * 32, now_ns=NOW)
+    return rotate(first, secret=b"2" * 32, now_ns=ROTATED, delay_ns=DELAY, overlap_ns=OVERLAP)
+
+
+def ask(
+    keyset: Keyset,
+    position: int = 0,
+    *,
+    use: Use = UNUSED,
+    polled_at_ns: int | None = ROTATED + 1,
+    observed_since_ns: int = NOW,
+    now_ns: int = LATER,
+) -> tuple[bool, str]:
+    answer = retirement(
+        keyset,
+        keyset.versions[position],
+        use=use,
+        polled_at_ns=polled_at_ns,
+        observed_since_ns=observed_since_ns,
+        now_ns=now_ns,
+    )
+    return answer.safe, answer.reason
+
+
+def test_unused_version_of_a_source_that_asked_since_may_go(keyset: Keyset) -> None:
+    assert ask(keyset) == (True, "no traffic in the last 24 h, and the source has asked since the rotation")
+
+
+def test_version_with_traffic_in_the_last_day_stays(keyset: Keyset) -> None:
+    safe, reason = ask(keyset, use=Use(0, 3, LATER - 20 * HOUR_NS))
+    assert (safe, "it signed 3 commands" in reason) == (False, True)
+
+
+@pytest.mark.parametrize("polled_at_ns", [None, ROTATED - 1])
+def test_version_of_a_source_that_cannot_know_the_new_one_stays(
+    keyset: Keyset, polled_at_ns: int | None
+) -> None:
+    assert not ask(keyset, polled_at_ns=polled_at_ns)[0]
+
+
+def test_less_than_a_day_of_watching_is_not_silence(keyset: Keyset) -> None:
+    assert ask(keyset, observed_since_ns=LATER - DAY_NS)[0]
+    safe, reason = ask(keyset, observed_since_ns=LATER - DAY_NS + 1)
+    assert (safe, "watched for 23 h" in reason) == (False, True)
+
+
+def test_primary_and_spreading_versions_stay(keyset: Keyset) -> None:
+    assert ask(keyset, 1) == (False, "producers sign with it")
+    assert not ask(keyset, 1, now_ns=ROTATED)[0]
+
+
+def test_what_is_not_accepted_any_more_has_gone_already(keyset: Keyset) -> None:
+    assert ask(keyset, now_ns=ROTATED + DELAY + OVERLAP)[0]
+    assert ask(raise_minimum(keyset, "hmac-v2", now_ns=LATER))[0]
+
+
+def test_use_is_legacy_from_the_moment_the_next_version_is_primary(keyset: Keyset) -> None:
+    old = keyset.versions[0]
+    assert not is_legacy(keyset, old, ROTATED + DELAY - 1)
+    assert is_legacy(keyset, old, ROTATED + DELAY)
+    assert not is_legacy(keyset, keyset.versions[1], LATER)
+
+
+def test_expiry_is_imminent_two_days_before_the_end_for_who_has_not_asked(keyset: Keyset) -> None:
+    old = keyset.versions[0]
+    close = old.not_after_ns - IMMINENT_NS
+    for polled in (None, ROTATED - 1):
+        assert expiry_is_imminent(keyset, old, polled_at_ns=polled, now_ns=close)
+        assert not expiry_is_imminent(keyset, old, polled_at_ns=polled, now_ns=close - 1)
+    assert not expiry_is_imminent(keyset, old, polled_at_ns=ROTATED, now_ns=close)
+
+
+def test_version_without_an_end_is_never_imminent(keyset: Keyset) -> None:
+    endless = replace(keyset, versions=(replace(keyset.versions[0], not_after_ns=0), *keyset.versions[1:]))
+    assert not expiry_is_imminent(endless, endless.versions[0], polled_at_ns=None, now_ns=LATER)
