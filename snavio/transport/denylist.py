@@ -13,6 +13,8 @@ from snavio.transport.pull import Pull
 from snavio.v1.signer_pb2 import DenylistRequest, DenylistResponse
 
 CALL_SECONDS = 2.0
+PATIENCE = 5
+LONGEST_SECONDS = 10.0
 
 
 def denylist_pull(signer: MeshChannel, gate: Gate, *, clock: Clock, interval_s: float) -> Pull:
@@ -38,4 +40,7 @@ def denylist_pull(signer: MeshChannel, gate: Gate, *, clock: Clock, interval_s: 
             gate.replace(answer.serial)
         version = answer.version
 
-    return Pull("denylist", refresh, clock=clock, interval_s=interval_s)
+    # Five services ask. A revocation is to be felt within 30 s, so they need not ask as often as for routes;
+    # an idle mesh spends most of its CPU on asking.
+    seldom_s = max(interval_s, min(PATIENCE * interval_s, LONGEST_SECONDS))
+    return Pull("denylist", refresh, clock=clock, interval_s=seldom_s)
