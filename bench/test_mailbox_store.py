@@ -180,7 +180,9 @@ class Parts:
             nonlocal taken
             while taken < batches:
                 taken += 1
-                response = await self.receiving.receive(Wanted(TOPIC, ME, 30_000, MESSAGES, 1 << 20, 0.0, lambda: None))
+                response = await self.receiving.receive(
+                    Wanted(TOPIC, ME, 30_000, MESSAGES, 1 << 20, 0.0, lambda: None)
+                )
                 first = batch_id_of(response) * 1024
                 receipts = Receipts.FromString(self._receipts)
                 codes = await self.settlements.settle(
