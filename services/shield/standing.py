@@ -57,9 +57,9 @@ class Standing:
 
     async def start(self, *, within_s: float) -> None:
         """Read both once, then keep reading."""
-        await self._keys.start(within_s=within_s)
         # Not instead of the pull: a suspension of this minute must hold from the first command on.
         await self._load_snapshot()
+        await self._keys.start(within_s=within_s)
         await self._suspensions.start(within_s=within_s)
         await self._reports.start(within_s=within_s)
 
