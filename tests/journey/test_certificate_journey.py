@@ -171,7 +171,7 @@ async def test_revocation_is_felt_by_a_consumer(mesh: DemoMesh) -> None:
         serial = Leaf.in_folder(mesh.certificates(f"{TENANT}-bot")).serial
         async with asyncio.timeout(WITHIN_S), mesh.consumer() as consumer, mesh.producer() as producer:
             await operator.revoke(serial, reason="test")
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(1.0)
             assert (await producer.send(TARGET, NAME, b"after the revocation")).delivered
             # Not even a Receive that was waiting all the time hands it out.
             payloads = []
