@@ -74,7 +74,7 @@ test-full: build test-native ## every test with its full counts
 	SNAVIO_FULL=1 $(BIN)/python -m pytest -q --timeout 1800
 
 bench: build ## the benchmarks; writes docs/performance.md
-	$(BIN)/python -m pytest bench -q -s --benchmark-only --timeout 1800
+	$(BIN)/python -m pytest bench -q -s --timeout 1800
 
 clean: ## remove what was built
 	rm -rf $(VENV) native/target native/fuzz/target .mypy_cache .ruff_cache .hypothesis .benchmarks dist
