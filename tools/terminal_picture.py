@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.text import Text
 
 destination, title = sys.argv[1:]
-screen = sys.stdin.read().rstrip().split("\n")
-width = max(len(Text.from_ansi(line)) for line in screen)
+# As a whole: a colour may begin on one line and end on the next.
+screen = Text.from_ansi(sys.stdin.read().rstrip())
+width = max(len(line) for line in screen.plain.splitlines())
 console = Console(record=True, width=width + 1, file=io.StringIO(), force_terminal=True)
-for line in screen:
-    console.print(Text.from_ansi(line), no_wrap=True)
+console.print(screen, no_wrap=True)
 picture = console.export_svg(title=title)
 # A picture in a repository must not fetch fonts from somewhere else.
 picture = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)
