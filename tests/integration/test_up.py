@@ -100,6 +100,46 @@ def test_status_is_a_table_in_a_wide_terminal_and_lines_in_a_narrow_one(up: Up) 
         assert max(len(row) for row in shown.splitlines()) <= columns
 
 
+def test_the_doctor_looks_at_everything_and_finds_a_running_mesh_well(up: Up) -> None:
+    found = told("doctor", folder=up.folder)
+    assert found["good"] is True, [finding for finding in found["findings"] if not finding["good"]]
+    looked_at = " ".join(finding["name"] for finding in found["findings"]).lower()
+    assert all(word in looked_at for word in ("native", "disk", "certificate", "clock"))
+
+
+def test_bench_measures_the_running_mesh(up: Up) -> None:
+    figures = told("bench", folder=up.folder)
+    assert figures["refused"] == 0
+    assert figures["single_sends_per_s"] > 0
+    assert figures["batch_commands_per_s"] > 0
+    assert figures["received_per_s"] > 0
+    assert 0 < figures["alone_p50_us"] <= figures["alone_p99_us"]
+
+
+def test_follow_shows_what_comes_after_it_began_and_ctrl_c_ends_it(up: Up) -> None:
+    terminal = Terminal("recv", "discord-bot", "--follow", folder=up.folder, columns=100)
+    try:
+        told("send", "discord-bot", "notify-user", "-p", "sent while somebody follows", folder=up.folder)
+        terminal.until("sent while somebody follows")
+        terminal.press_ctrl_c()
+        assert terminal.process.wait(20) in (0, 130)
+    finally:
+        terminal.close()
+
+
+def test_watch_shows_the_mesh_again_and_again_until_ctrl_c(up: Up) -> None:
+    terminal = Terminal("status", "--watch", "--json", "--interval", "0.2", folder=up.folder, columns=100)
+    try:
+        terminal.until("healthy")
+        told("send", "discord-bot", "notify-user", "-p", "seen by the watcher", folder=up.folder)
+        terminal.until('"ready":1')
+        terminal.press_ctrl_c()
+        assert terminal.process.wait(20) in (0, 130)
+    finally:
+        terminal.close()
+    told("recv", "discord-bot", "--max", "1", folder=up.folder)
+
+
 def test_the_mesh_ends_and_comes_back_with_what_it_stored(up: Up) -> None:
     # Ends the mesh of this module: whatever needs it stands above.
     told("send", "discord-bot", "notify-user", "-p", "keep me", folder=up.folder)
