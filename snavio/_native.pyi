@@ -36,6 +36,11 @@ class Ledger:
 
         A Refusal with the hint stands once, for the first command closed, when `code` is a refusal (>= 16).
         """
+    def decide_each(self, codes: bytes, hints: dict[int, tuple[int, str]]) -> bytes:
+        """Decide what is undecided as `codes` say, one per command; 0 says nothing. Verdicts as from `close`.
+
+        `hints` has (retry_after_ms, detail) by code; each stands once, for the first command refused with it.
+        """
     def close_part(
         self, part: int, first: int, count: int, code: int, retry_after_ms: int, detail: str
     ) -> bytes:
@@ -56,9 +61,23 @@ class Reply:
     def is_hello(self) -> bool: ...
     def refusals(self) -> list[tuple[int, int, int, int, str]]:
         """(index, reason, retry_after_ms, throttle_until_unix_ns, detail)."""
+    def shares(self) -> list[tuple[int, float, float, int]]:
+        """(index, source_share, competing_share, dispatch_volume) of refusals that speak of fairness."""
 
 def read_verdicts(frame: bytes) -> Reply:
     """Raises ValueError when the bytes are not a Verdicts message."""
+
+class Freight:
+    """What a consignment carries, measured and not yet written: stretches of the frame that it came in.
+
+    `bytes` writes it; `batch_frame` writes it where it leaves from, which saves a copy.
+    """
+
+    def __len__(self) -> int: ...
+    def __bytes__(self) -> bytes: ...
+
+def batch_frame(batch_seq: int, budget_ms: int, bodies: list[bytes | Freight]) -> bytes:
+    """A whole batch message: the header and behind it the bodies."""
 
 def batch_header(batch_seq: int, budget_ms: int) -> bytes:
     """Field 2 (`header`) of Submission, Batch, ArbitrationBatch and SendBatch, serialised; bodies follow it."""
@@ -98,6 +117,8 @@ class Admission:
         self, command: bytes, *, source: str, cert_serial: str, now_unix_ns: int, budget_ms: int
     ) -> Judgement:
         """Judge one serialised Command, as a batch of one with batch_seq 0."""
+    def flood_telemetry(self, now_unix_ns: int) -> list[tuple[int, bytes]]:
+        """(rows, TelemetryBlock) per second that is over and had refusals beyond those told one by one."""
     def key_usage(self) -> list[tuple[str, str, int]]:
         """(source, key version, commands let in) since the last call; what was told is forgotten."""
     def counters(self) -> dict[str, int]:
@@ -116,13 +137,22 @@ class Judgement:
     def runs(self) -> bytes:
         """Serialised `Batch.run` fields for the accepted commands; concatenates with others'. Empty when none."""
     @property
+    def freight(self) -> Freight:
+        """The same as `runs`."""
+    @property
     def frame_code(self) -> int:
         """0, or why the frame as a whole was refused (MALFORMED, OVERSIZED); then nothing is accepted."""
+    @property
+    def rows(self) -> int:
+        """How many rows `telemetry` writes."""
     def telemetry(self, settled_unix_ns: int) -> bytes:
-        """Serialised TelemetryBlock with one row per command that Shield refused; empty when none."""
+        """Serialised TelemetryBlock: a row per command that Shield refused, and those about clock skew; or empty."""
+
+    def telemetry_closed(self, settled_unix_ns: int) -> bytes:
+        """TelemetryBlock of admitted commands that were closed here and not by Fast; empty when there are none."""
 
 class Dispatch:
-    """Fast's decision about a batch, from memory alone."""
+    """Fast's decision about a batch, from memory alone. Knows no wall time, so no step of it changes a decision."""
 
     def __init__(
         self,
@@ -131,68 +161,144 @@ class Dispatch:
         max_batch_commands: int = 4000,
         route_fresh_ms: int = 60_000,
         route_stale_ms: int = 180_000,
-    ) -> None: ...
-    def put_route(
-        self, target: str, name: str, *, queue: int, topic: str, profile: int, strict: bool
+        shorten_permille: int = 0,
+        cold_only: bool = False,
+        duplicates: int = 65_536,
+        dedupe_ms: int = 300_000,
+        unknown_routes: int = 65_536,
+        unknown_routes_per_source: int = 1024,
+        unknown_ms: int = 2000,
+        counted_sources: int = 262_144,
     ) -> None:
-        """`queue` numbers the TargetQueue; `profile` is the wire's Profile number."""
+        """`shorten_permille` is taken off every fresh time. The other numbers are bounds; see docs/dispatch.md."""
+    def put_route(
+        self,
+        target: str,
+        name: str,
+        *,
+        queue: int,
+        topic: str,
+        profile: int,
+        strict: bool,
+        cold_only: bool = False,
+        limited: bool = False,
+        shadow: bool = False,
+        fairness: tuple[int, float, float, int, int, int] | None = None,
+    ) -> None:
+        """`queue` numbers the TargetQueue; `profile` is the wire's Profile number.
+
+        `fairness` is (window seconds, dominant share, competing share, competitors, minimum volume, ban seconds).
+        A route that was there before loses its permits and keeps its window and its bans.
+        """
     def drop_route(self, target: str, name: str) -> None: ...
     def allow(self, source: str, target: str, name: str, version: int) -> None: ...
     def deny(self, source: str, target: str, name: str) -> None: ...
+    def put_ban(self, ban_list: int, source: str, target: str, name: str, *, until_mono_ns: int) -> None:
+        """`ban_list` is the wire's BanList number; an empty target and name mean every route."""
+    def lift_ban(self, ban_list: int, source: str, target: str, name: str) -> None: ...
+    def set_cold_only(self, cold_only: bool) -> None:
+        """Whether every command goes by Slow from now on."""
     def clear(self) -> None:
-        """Forget every route and ACL (the directory's epoch changed); everything escalates until told again."""
-    def load_snapshot(self, routes_part: bytes, acl_part: bytes, *, now_unix_ns: int = 0) -> int:
+        """Forget every route, right and ban (the directory's epoch changed); everything escalates until told again."""
+    def load_snapshot(
+        self,
+        routes_part: bytes,
+        acl_part: bytes,
+        *,
+        bans_part: bytes | None = None,
+        now_unix_ns: int = 0,
+        now_mono_ns: int = 0,
+    ) -> int:
         """Replace everything by a snapshot's parts, all or nothing; its version. ValueError on bad parts.
 
-        Verify the parts before. What was loaded counts as never read until `renewed`; routes that have ended
-        by `now_unix_ns` are left out.
+        Verify the parts before. What was loaded counts as never read until `renewed`; routes and bans that have
+        ended by `now_unix_ns` are left out.
         """
     def renewed(self, read_mono_ns: int) -> None:
         """The authority was read at this time (when the request was sent). Never moves back."""
+    def age_ns(self, now_mono_ns: int) -> int | None:
+        """Time since then; None before the first reading."""
+    def grant(
+        self, target: str, name: str, *, permits: int, interval: int, ends_mono_ns: int, now_mono_ns: int
+    ) -> bool:
+        """Hold permits until they end; False, with nothing held, where none are needed or they have ended."""
+    def needs(self, *, now_mono_ns: int) -> list[tuple[str, str, int, int, int]]:
+        """(target, name, wanted since the last call, sent without a permit and still to be paid, left)."""
+    def give_up(self, *, now_mono_ns: int) -> list[tuple[str, str, int, int]]:
+        """(target, name, interval, permits) of every permit that is left; none is held afterwards."""
     def plan(self, batch: bytes, *, now_mono_ns: int) -> Plan:
         """Plan a serialised Batch (hello absent). Never raises on bad bytes."""
+    def learn(self, plan: Plan, *, now_mono_ns: int) -> None:
+        """Take what the answers to a plan teach: routes that Slow does not know, strict deliveries."""
+    def sweep(self, *, now_mono_ns: int) -> None:
+        """Free what nobody needs any more. To be called now and then."""
     def counters(self) -> dict[str, int]:
-        """`dispatched`, `refused`, one `escalated.<reason>` each, `usage.fresh|stale|expired`, `routes`, `acls`."""
+        """`dispatched`, `refused`, one `escalated.<reason>` each, `usage.fresh|stale|expired`, `usage.acl.stale`,
+        `usage.routing.stale`, `strict`, `duplicates`, `route_missing`, `unknown_saturated`, `warm_bans`; and gauges:
+        `routes`, `acls`, `bans`, `unknown_routes`, `remembered_deliveries`, `counted_sources`.
+        """
 
 class Plan:
     @property
     def ledger(self) -> Ledger:
-        """Parts 0..len(sends)-1 are `sends`; the last part (len(sends)) is the escalations."""
+        """Parts 0..len(sends)-1 are `sends`; those after them are `escalations`."""
     @property
     def budget_ms(self) -> int: ...
     @property
     def sends(self) -> list[tuple[int, int, bytes]]:
         """(queue, count, serialised `SendBatch.topic` fields)."""
     @property
-    def escalated(self) -> int: ...
+    def freights(self) -> list[tuple[int, int, Freight]]:
+        """The same as `sends`."""
     @property
-    def escalations(self) -> bytes:
-        """Serialised `ArbitrationBatch.escalation` fields."""
+    def escalated(self) -> int:
+        """Commands in all escalations."""
+    @property
+    def escalations(self) -> list[tuple[str, int, bytes]]:
+        """(source, count, serialised `ArbitrationBatch.escalation` fields), one per source."""
     @property
     def frame_code(self) -> int: ...
     @property
     def stale_used(self) -> bool:
         """Some entry was used in its stale phase: refresh in the background."""
+    @property
+    def thirsty(self) -> bool:
+        """Permits of some route were wanted for the first time since `needs`: fetch in the background."""
+    @property
+    def teaches(self) -> bool:
+        """There is something to `learn` once everything is answered."""
+    @property
+    def warm_bans(self) -> list[tuple[str, str, str, float, float, int, int]]:
+        """(source, target, name, source share, competing share, volume, ban in ns) for each ban that began here."""
     def telemetry(self, settled_unix_ns: int) -> bytes:
-        """Serialised TelemetryBlock, one row per command that this service settled (escalated ones are Slow's)."""
+        """TelemetryBlock of the commands that this service settled since the last call; empty when there are none.
+
+        Escalated ones are Slow's to tell, unless they were closed here.
+        """
 
 class SnapshotTables:
     """A snapshot that is being gathered from the directory's records."""
 
     def __init__(self) -> None: ...
     def add(self, kind: str, records: bytes) -> int:
-        """Take lines `<checksum, 16 hex digits> <version> <JSON>` of `route`, `acl` or `suspension`; how many.
+        """Take lines `<checksum, 16 hex digits> <version> <JSON>` of a route, acl, suspension or ban; how many.
 
         ValueError when a record is damaged or cannot be told in a snapshot; the tables are useless then.
         """
-    def parts(self, *, version: int, epoch: int) -> tuple[bytes, bytes, bytes]:
-        """Routes, ACL and suspensions, each compressed."""
+    def parts(self, *, version: int, epoch: int) -> tuple[bytes, bytes, bytes, bytes]:
+        """Routes, ACL, suspensions and bans, each compressed."""
 
 def snapshot_header(part: bytes) -> tuple[str, int, int, int]:
-    """(`routes`, `acl` or `suspensions`; version; epoch; rows) as a part says of itself. ValueError on bad parts."""
+    """(`routes`, `acl`, `suspensions` or `bans`; version; epoch; rows) as a part says. ValueError on bad parts."""
 
 def snapshot_suspensions(part: bytes) -> list[str]:
     """Sources of a suspensions part. ValueError on bad parts."""
+
+class Committed:
+    """Strict commands that are known to be delivered; when full, the oldest makes room."""
+
+    def __init__(self, capacity: int) -> None: ...
+    def __len__(self) -> int: ...
 
 class Arbitration:
     """An opened ArbitrationBatch: what Slow must decide, command by command, without parsing payloads in Python."""
@@ -208,17 +314,54 @@ class Arbitration:
     def frame_code(self) -> int: ...
     def keys(self) -> list[tuple[str, str, str, int]]:
         """Distinct (source, target, name, escalation reason), in order of first appearance."""
-    def refuse(self, key: int, code: int, retry_after_ms: int, detail: str) -> bytes:
-        """Refuse every command of keys()[key]; serialised Verdicts."""
-    def dispatch(self, approved: list[tuple[int, int, str]]) -> list[tuple[int, int, bytes]]:
-        """(key, queue, topic) per approved key; returns `sends` as in Plan. Call once."""
-    def telemetry(self, settled_unix_ns: int) -> bytes: ...
+    def undecided(self) -> list[int]:
+        """How many commands of each key are undecided."""
+    def refuse(
+        self,
+        key: int,
+        code: int,
+        retry_after_ms: int,
+        detail: str,
+        *,
+        spare: int = ...,
+        throttle_until_unix_ns: int = ...,
+        source_share: float = ...,
+        competing_share: float = ...,
+        dispatch_volume: int = ...,
+    ) -> bytes:
+        """Refuse the undecided commands of keys()[key] but for the first `spare`; serialised Verdicts."""
+    def decide(self, indices: list[int], code: int, retry_after_ms: int, detail: str) -> bytes:
+        """Decide commands by their numbers in the batch; serialised Verdicts."""
+    def settle_known(self, key: int, known: Committed, now_mono_ns: int) -> bytes:
+        """Answer as duplicates those commands of the key that `known` remembers; serialised Verdicts."""
+    def remember(self, known: Committed, until_mono_ns: int, now_mono_ns: int) -> None:
+        """Add what was delivered under keys that were dispatched with `once`."""
+    def claims(self, key: int) -> list[tuple[int, bytes, bytes]]:
+        """Of each undecided command of the key: its number, its id (16 bytes), BLAKE3 of its payload."""
+    def spent(self, key: int) -> int:
+        """How many commands of the key were delivered, may have been, or are still undecided."""
+    def duplicates(self, key: int) -> tuple[int, int]:
+        """How many commands the key has, and how many of them were delivered before."""
+    def dispatch(
+        self, approved: list[tuple[int, int, str, bool]], grants: bytes | None = None
+    ) -> list[tuple[int, int, bytes]]:
+        """(key, queue, topic, once) per approved key, each key at most once; returns `sends` as in Plan.
+
+        `grants` tells telemetry by what permit each goes: 1 unlimited, 3 arbitrated, 4 under a shadow limit.
+
+        Each send is a new part of the ledger; parts are numbered across calls.
+        """
+    def telemetry(self, settled_unix_ns: int) -> bytes:
+        """TelemetryBlock of the commands that were decided since the last call; empty when there are none."""
 
 class Sending:
     """An opened SendBatch: what the mailbox must store."""
 
     @staticmethod
-    def open(frame: bytes, max_batch_bytes: int = ..., max_batch_commands: int = ...) -> Sending: ...
+    def open(
+        frame: bytes, max_batch_bytes: int = ..., max_batch_commands: int = ..., secret: bytes = ...
+    ) -> Sending:
+        """`secret`, of 32 bytes, is what `keys` are fingerprinted under."""
     @property
     def ledger(self) -> Ledger:
         """One part per entry of `topics`."""
@@ -229,18 +372,146 @@ class Sending:
     @property
     def topics(self) -> list[tuple[str, int, bytes]]:
         """(topic, count, serialised Run messages as repeated field 5: exactly a Parcel's `run` fields)."""
+    @property
+    def keys(self) -> list[bytes]:
+        """Per entry of `topics`: 32 bytes for each command when `once` is set, for a ReplayWindow; else empty."""
+
+class ReplayWindow:
+    """Which keyed messages were stored, for as long as the replay window of their topic lasts.
+
+    Keys are columns of 32 bytes: fingerprints of the key, of the payload and of the tenant that it counts for.
+    Times are nanoseconds of one clock that does not step back. Refuses when full; never evicts.
+    """
+
+    def __init__(self, *, capacity: int, share_per_owner: int) -> None: ...
+    def sift(
+        self, batches: list[tuple[bytes, bytes]], now_ns: int, *, closed: bool = False
+    ) -> list[tuple[bytes, int, bytes, bytes, bytes]]:
+        """For each (keys, runs): a Verdict per message, how many are new, and keys and runs of those alone.
+
+        Nothing is remembered; the second of two with one key in this call is a duplicate. While `closed`, nothing
+        new is let in. Last, for every duplicate and conflict, 16 bytes as `<IiQ`: its number, and where the first
+        is: (-1, msg_id) when it was stored before, else (batch of this call, position among what is new in it).
+        ValueError when keys and runs do not match.
+        """
+    def remember(self, keys: bytes, batch_id: int, at_ns: int, window_ns: int) -> None:
+        """The batch whose messages have these keys is stored, since `at_ns`."""
+    def room_in_ms(self) -> int:
+        """Milliseconds until the oldest keys are forgotten, as of the last `sift`; 0 when there are none."""
+    def __len__(self) -> int: ...
+
+def replay_keys(secret: bytes, topic: str, scope: str, messages: list[tuple[bytes, bytes]]) -> bytes:
+    """Columns for (key, payload) pairs. Keys of two scopes (a source, or a tenant) never meet."""
+
+def telemetry_rows(block: bytes) -> int:
+    """Rows of a serialised TelemetryBlock. ValueError on bad bytes."""
+
+def read_journal_page(
+    page: bytes,
+) -> tuple[str, int, int, list[tuple[int, bytes]], list[tuple[int, int]]]:
+    """(instance, epoch, first_seq, [(events, block field with its tag)], [(ended epoch, last_seq)]).
+
+    Every block is one that `telemetry_columns` can read; ValueError otherwise.
+    """
+
+class Tombstones:
+    """Rights that were taken away lately."""
+
+    def __init__(self) -> None: ...
+    def add(self, source: str, target: str, name: str, *, version: int, revoked_unix_ns: int) -> None: ...
+    def forget(self, before_unix_ns: int) -> None:
+        """Drop those that were taken away earlier."""
+    def __len__(self) -> int: ...
+
+def telemetry_columns(
+    pages: list[tuple[int, bytes]], tombstones: Tombstones
+) -> tuple[
+    int,
+    dict[str, tuple[bytes, bytes | None, list[str] | None]],
+    list[tuple[int, int, str, bytes]],
+    list[tuple[str, str, str, int, int, int]],
+]:
+    """The archive's columns of (first seq, block fields) pages. ValueError on bad bytes.
+
+    Rows; per column (little-endian values, validity bits or None, dictionary or None), without values when all are
+    null; events that are no rows (seq, at_unix_ns, name, JSON); and commands that went by a right after it was taken
+    away: (source, target, name, revoked_unix_ns, settled_unix_ns, count). Times are in microseconds, ids 16 bytes,
+    other numbers 8 bytes, places in a dictionary 4.
+    """
 
 def slice_runs(runs: bytes, first: int, count: int) -> bytes:
     """`run` fields (field 5) for the commands `first .. first+count` of stored runs. Raises ValueError on bad bytes."""
 
-def open_parcels(
-    response: bytes,
-) -> tuple[int, list[tuple[int, int, int, str, str, str, str, str, str, bytes, str, int]]]:
+def seal_runs(runs: bytes, context: bytes) -> bytes:
+    """16 bytes per command of stored runs: where it stands, and a check of it, its head and `context`.
+
+    ValueError on bytes that are not stored runs.
+    """
+
+def salvage_runs(body: bytes, count: int, context: bytes) -> tuple[bytes, list[bool]]:
+    """What can be had of a damaged row, given as runs and seals: runs of `count` commands, and which were damaged.
+
+    Those are empty commands now, so that the numbers of the others stay what they were.
+    """
+
+Received = tuple[
+    int, int, int, str, str, str, str, str, str, bytes, str, int, str, tuple[tuple[str, str], ...], int
+]
+
+def open_parcels(response: bytes) -> tuple[int, list[Received]]:
     """What a serialised ReceiveResponse holds; ValueError on bad bytes.
 
     The boot epoch, and per message: msg_id, attempt, stored_unix_ns, source, id, timestamp, target, name,
-    content_type, payload, traceparent, admitted_unix_ns.
+    content_type, payload, traceparent, admitted_unix_ns; and idem_key, attributes and shard, which commands lack.
     """
+
+def open_posts(body: bytes) -> list[tuple[str, bool, list[tuple[str, str, bytes]]]]:
+    """Serialised `SendBatch.topic` fields, command by command; ValueError on bad bytes.
+
+    Per topic: its name, whether each (source, id) is to be stored once, and (source, id, letter) per command, in
+    the order of their numbers. A letter is a serialised Run with that command alone.
+    """
+
+def open_single(letter: bytes) -> tuple[str, str, str, str, str, str, bytes, str, int]:
+    """(source, id, timestamp, target, name, content_type, payload, traceparent, admitted_unix_ns) of a letter.
+
+    ValueError on bad bytes.
+    """
+
+def letter_topic(request: bytes) -> str:
+    """The topic of a serialised SendRequest; ValueError when it names none."""
+
+def open_letters(
+    request: bytes,
+    *,
+    topic: str,
+    source: str,
+    cert_serial: str,
+    scope: str,
+    now_unix_ns: int,
+    secret: bytes,
+    shards: int,
+) -> tuple[list[tuple[int, int, bytes, bytes, list[int]]], tuple[int, str, str] | None]:
+    """The messages of a serialised SendRequest as batches: (shard, delay_ms, runs, keys, numbers in the request).
+
+    Within a shard, batches stand in the order of their messages; `keys` is for a ReplayWindow and empty for
+    messages without. Or no batches, and why not: (number of the message or -1, reason, sentence).
+    """
+
+def shard_of(key: str, shards: int) -> int:
+    """The shard that a key belongs to; the same for ever."""
+
+def envelope(
+    *,
+    topic: str,
+    msg_id: int,
+    stored_unix_ns: int,
+    id: str,
+    idem_key: str,
+    attrs: list[tuple[str, str]],
+    payload: bytes,
+) -> tuple[str, str, str, str]:
+    """ts, payload_hash, corr_id and hash_chain of a message; hashes as `b3:` and 64 hex digits."""
 
 def sign_command(
     secret: bytes,
@@ -267,11 +538,11 @@ def sign_batch(
     content_type: str = "",
     max_batch_bytes: int = ...,
     max_batch_commands: int = ...,
-) -> tuple[bytes, list[tuple[int, bytes]]]:
+) -> tuple[bytes, list[tuple[int, Freight]]]:
     """Sign (target, name, payload) many at once under fresh ids and one timestamp.
 
-    Returns the ids as text, 36 bytes each without separators, and (count, serialised `Submission.command`
-    fields) for as many submissions as the limits ask for. Raises ValueError, naming the command and the field.
+    Returns the ids as text, 36 bytes each without separators, and (count, `Submission.command` fields) for as
+    many submissions as the limits ask for. Raises ValueError, naming the command and the field.
     """
 
 def hmac_sha256(secret: bytes, message: bytes) -> bytes: ...

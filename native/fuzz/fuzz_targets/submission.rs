@@ -49,7 +49,7 @@ fuzz_target!(|submission: &[u8]| {
     assert_eq!(first.refused.len(), codes.len() - open);
     assert!(first.frame_code == 0 || codes.is_empty());
 
-    let runs = first.runs.to_vec();
+    let runs = first.runs.to_vec(submission);
     let commands = forwarded(&runs);
     assert_eq!(commands.len(), first.accepted);
     for command in &commands {

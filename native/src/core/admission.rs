@@ -6,15 +6,20 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
+use std::hash::BuildHasher;
+
 use hashbrown::HashMap;
 
 use super::command::{self, Command};
+use super::docket::Docket;
+use super::flood::FloodGate;
+use super::frames::{self, Span};
 use super::keys::KeySet;
 use super::ledger::{Ledger, Part, Refusal};
 use super::nonces::{Claim, Nonce, NonceSet};
 use super::runs::{Caller, Passed, Runs};
 use super::submission::{Frame, Limits};
-use super::telemetry::{Row, TelemetryBlock, uuid_bytes};
+use super::telemetry::{BY_VERDICT, Detail, Row, SKEW_NEAR_LIMIT, SKEW_SAMPLE, TelemetryBlock, uuid_bytes};
 use super::timestamp;
 use super::verdict;
 use super::wire::Malformed;
@@ -33,25 +38,30 @@ impl Default for Standing {
 }
 
 /// What became of a batch at Shield.
-pub struct Judged<'a> {
+pub struct Judged {
     pub ledger: Ledger,
     pub budget_ms: u32,
     pub accepted: usize,
-    pub runs: Runs<'a>,
+    /// To be written with the frame that was judged.
+    pub runs: Runs,
     /// 0, or why the frame as a whole was refused.
     pub frame_code: u8,
-    /// One row per refused command.
-    pub refused: TelemetryBlock,
+    /// One row per refused command, and those about clock skew.
+    pub rows: TelemetryBlock,
 }
 
 pub struct Admission {
     audience: Box<str>,
     window_ns: i64,
+    /// From this skew on a producer is warned.
+    near_limit_ns: u64,
+    sampling: u64,
     limits: Limits,
     standings: RwLock<HashMap<Box<str>, Standing, foldhash::fast::RandomState>>,
     nonces: Mutex<NonceSet>,
     /// The latest time that was ever given; time that steps back is not followed.
     latest_unix_ns: AtomicI64,
+    floods: Mutex<FloodGate>,
     counts: [AtomicU64; COUNTED],
     accepted: AtomicU64,
     refused_frames: AtomicU64,
@@ -66,10 +76,13 @@ impl Admission {
         command::is_audience(audience.as_bytes()).then(|| Self {
             audience: audience.into(),
             window_ns: i64::from(window_ms) * 1_000_000,
+            near_limit_ns: u64::from(window_ms) * 800_000,
+            sampling: foldhash::fast::RandomState::default().hash_one(0u8) | 1,
             limits,
             standings: RwLock::default(),
             nonces: Mutex::new(nonces),
             latest_unix_ns: AtomicI64::new(i64::MIN),
+            floods: Mutex::default(),
             counts: [const { AtomicU64::new(0) }; COUNTED],
             accepted: AtomicU64::new(0),
             refused_frames: AtomicU64::new(0),
@@ -120,53 +133,80 @@ impl Admission {
     }
 
     /// Judges a serialised Submission.
-    pub fn judge<'a>(&self, submission: &'a [u8], caller: Caller<'_>, now_unix_ns: i64) -> Judged<'a> {
+    pub fn judge(&self, submission: &[u8], caller: Caller<'_>, now_unix_ns: i64) -> Judged {
         let mut frame = Frame::default();
         match frame.read(submission, &self.limits) {
             Ok(()) => self.judge_commands(&frame, caller, now_unix_ns),
-            Err(code) => self.refuse_frame(&frame, code),
+            Err(code) => self.refuse_frame(&frame, code, caller, now_unix_ns),
         }
     }
 
     /// Judges one serialised Command as a batch of its own.
-    pub fn judge_one<'a>(
-        &self,
-        command: &'a [u8],
-        caller: Caller<'_>,
-        now_unix_ns: i64,
-        budget_ms: u32,
-    ) -> Judged<'a> {
-        let frame = Frame { batch_seq: 0, budget_ms, commands: vec![command] };
+    pub fn judge_one(&self, command: &[u8], caller: Caller<'_>, now_unix_ns: i64, budget_ms: u32) -> Judged {
+        let frame = Frame { batch_seq: 0, budget_ms, bytes: command, commands: vec![command] };
         if command.len() > self.limits.max_batch_bytes {
-            return self.refuse_frame(&frame, verdict::OVERSIZED);
+            return self.refuse_frame(&frame, verdict::OVERSIZED, caller, now_unix_ns);
         }
         self.judge_commands(&frame, caller, now_unix_ns)
     }
 
-    fn refuse_frame<'a>(&self, frame: &Frame<'a>, code: u8) -> Judged<'a> {
+    fn refuse_frame(&self, frame: &Frame<'_>, code: u8, caller: Caller<'_>, now_unix_ns: i64) -> Judged {
         self.refused_frames.fetch_add(1, Ordering::Relaxed);
+        let mut rows = TelemetryBlock::new("shield", 1);
+        if self.floods().tell(caller.source, BY_VERDICT, code, now_unix_ns) {
+            let (lane, run) = (rows.lane(caller.source, "", ""), rows.add_run("", 0));
+            rows.push(Row { lane, run, verdict: code, ..Row::default() });
+        }
         Judged {
             ledger: Ledger::refused_frame(frame.batch_seq, code),
             budget_ms: frame.budget_ms,
             accepted: 0,
             runs: Runs::none(),
             frame_code: code,
-            refused: TelemetryBlock::new("shield", 0),
+            rows,
         }
     }
 
-    fn judge_commands<'a>(&self, frame: &Frame<'a>, caller: Caller<'_>, now_unix_ns: i64) -> Judged<'a> {
+    /// What was counted of floods in seconds that are over, as blocks: one per second, with their rows.
+    pub fn drain_floods(&self, now_unix_ns: i64) -> Vec<(usize, Vec<u8>)> {
+        let counted = self.floods().drain(now_unix_ns);
+        let seconds = counted.chunk_by(|left, right| left.second == right.second);
+        seconds
+            .map(|second| {
+                let mut block = TelemetryBlock::new("shield", second.len());
+                let run = block.add_run("", 0);
+                for entry in second {
+                    let lane = block.lane(&entry.source, "", "");
+                    let row = Row { lane, run, kind: entry.kind, verdict: entry.verdict, ..Row::default() };
+                    block.push_with(row, Detail { count: entry.count, ..Detail::default() });
+                }
+                let end = second.first().map_or(0, |entry| entry.second) * 1_000_000_000 + 999_999_999;
+                (second.len(), block.write(end))
+            })
+            .collect()
+    }
+
+    fn floods(&self) -> MutexGuard<'_, FloodGate> {
+        self.floods.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn judge_commands(&self, frame: &Frame<'_>, caller: Caller<'_>, now_unix_ns: i64) -> Judged {
         let now_unix_ns = self.latest_unix_ns.fetch_max(now_unix_ns, Ordering::AcqRel).max(now_unix_ns);
         let standing = self.standing(caller.source);
         let count = frame.commands.len();
-        let mut bench = Bench::new(frame, caller);
-        let mut passed: Vec<Passed<'a>> = Vec::with_capacity(count);
+        let mut bench = Bench::new(frame, caller, &self.floods, now_unix_ns);
+        let mut passed: Vec<Passed> = Vec::with_capacity(count);
         let mut nonces: Vec<Nonce> = Vec::with_capacity(count);
         let mut scratch = Vec::new();
+        let mut skewed: Vec<(usize, u8)> = Vec::new();
         for (index, bytes) in frame.commands.iter().enumerate() {
             match self.vouch(bytes, &standing, now_unix_ns, &mut scratch) {
                 Ok((key, nonce)) => {
-                    passed.push(Passed { bytes, index: index as u32, key: key as u32 });
+                    if let Some(kind) = self.skew_to_tell(&nonce, now_unix_ns) {
+                        skewed.push((index, kind));
+                    }
+                    let place = Span::within(frame.bytes, bytes);
+                    passed.push(Passed { place, index: index as u32, key: key as u32 });
                     nonces.push(nonce);
                 }
                 Err(Fault { code, skew_ms }) => {
@@ -187,6 +227,11 @@ impl Admission {
             self.claim(&mut passed, &nonces, &mut bench, now_unix_ns);
         }
         self.count(&bench.ledger, passed.len());
+        for (index, kind) in skewed {
+            if bench.ledger.code(index) == verdict::UNDECIDED {
+                bench.tell_skew(index, kind, now_unix_ns);
+            }
+        }
         for run in passed.chunk_by(|left, right| left.key == right.key) {
             if let Some(key) = run.first().and_then(|first| standing.keys.get(first.key as usize)) {
                 key.note_use(run.len() as u64);
@@ -200,7 +245,7 @@ impl Admission {
             runs: Runs::new(passed, &standing.keys, caller, now_unix_ns),
             frame_code: verdict::UNDECIDED,
             ledger: bench.ledger,
-            refused: bench.rows,
+            rows: bench.rows,
         }
     }
 
@@ -236,14 +281,19 @@ impl Admission {
         Ok((position, nonce))
     }
 
+    /// Whether the skew of a command, which its HMAC vouches for, is an event: near the limit, or one in a hundred.
+    #[inline]
+    fn skew_to_tell(&self, nonce: &Nonce, now_unix_ns: i64) -> Option<u8> {
+        let skew_ns = nonce.until_unix_ns().saturating_sub(self.window_ns).abs_diff(now_unix_ns);
+        if skew_ns >= self.near_limit_ns {
+            return Some(SKEW_NEAR_LIMIT);
+        }
+        // By a secret multiplier: a sender who knows its tags must not choose which are looked at.
+        (nonce.spread(self.sampling) < u64::MAX / 100).then_some(SKEW_SAMPLE)
+    }
+
     /// Lets every command through once; what was seen before leaves `passed`.
-    fn claim(
-        &self,
-        passed: &mut Vec<Passed<'_>>,
-        nonces: &[Nonce],
-        bench: &mut Bench<'_, '_>,
-        now_unix_ns: i64,
-    ) {
+    fn claim(&self, passed: &mut Vec<Passed>, nonces: &[Nonce], bench: &mut Bench<'_, '_>, now_unix_ns: i64) {
         let mut refused: Vec<(usize, u8)> = Vec::new();
         let room_in_ms = {
             let mut table = self.nonces();
@@ -305,6 +355,16 @@ impl Admission {
     }
 }
 
+/// Tells of admitted commands that were closed here, because the way to Fast was full or broke: nobody else does.
+///
+/// `runs` are the serialised runs of part 0. Off the warm path, so they are laid open only now.
+pub fn tell_closed(runs: &[u8], ledger: &Ledger, settled_unix_ns: i64) -> Vec<u8> {
+    let mut docket = Docket::open_batch(runs, &frames::Limits::UNBOUNDED, "shield");
+    docket.block.number(|position| ledger.index_in(0, position as usize));
+    docket.block.leave(|_| true);
+    docket.block.settle(settled_unix_ns, ledger)
+}
+
 /// Why a command was not let in.
 struct Fault {
     code: u8,
@@ -328,19 +388,33 @@ struct Bench<'a, 'f> {
     caller: Caller<'f>,
     ledger: Ledger,
     rows: TelemetryBlock,
+    runs: [Option<u32>; 2],
+    floods: &'f Mutex<FloodGate>,
+    now_unix_ns: i64,
     explained: u128,
 }
 
 impl<'a, 'f> Bench<'a, 'f> {
-    fn new(frame: &'f Frame<'a>, caller: Caller<'f>) -> Self {
-        let ledger = Ledger::new(frame.batch_seq, frame.commands.len());
-        Self { frame, caller, ledger, rows: TelemetryBlock::new("shield", 0), explained: 0 }
+    fn new(frame: &'f Frame<'a>, caller: Caller<'f>, floods: &'f Mutex<FloodGate>, now_unix_ns: i64) -> Self {
+        Self {
+            frame,
+            caller,
+            ledger: Ledger::new(frame.batch_seq, frame.commands.len()),
+            rows: TelemetryBlock::new("shield", 0),
+            runs: [None; 2],
+            floods,
+            now_unix_ns,
+            explained: 0,
+        }
     }
 
     /// Off the warm path, so it reads the command again instead of carrying every command's fields along.
     #[cold]
     fn refuse(&mut self, index: usize, code: u8) {
         self.ledger.refuse(index, code);
+        if !self.tells(BY_VERDICT, code) {
+            return;
+        }
         let bytes = self.frame.commands.get(index).copied().unwrap_or_default();
         let command = Command::parse(bytes).unwrap_or_default();
         let readable = |text: &'a [u8], good: bool| {
@@ -351,14 +425,46 @@ impl<'a, 'f> Bench<'a, 'f> {
         let row = Row {
             command_id: uuid_bytes(command.id).unwrap_or_default(),
             sent_unix_ns: timestamp::parse(command.timestamp).unwrap_or_default(),
-            source: self.rows.intern(self.caller.source),
-            target: self.rows.intern(target),
-            name: self.rows.intern(name),
+            lane: self.rows.lane(self.caller.source, target, name),
+            run: self.run(0),
             index: index as u32,
             verdict: code,
             ..Row::default()
         };
         self.rows.push(row);
+    }
+
+    /// Writes down how far a good command's clock is from ours.
+    #[cold]
+    fn tell_skew(&mut self, index: usize, kind: u8, received_unix_ns: i64) {
+        // Samples are few as they are; a source whose clock is off warns with every command.
+        if kind == SKEW_NEAR_LIMIT && !self.tells(kind, 0) {
+            return;
+        }
+        let bytes = self.frame.commands.get(index).copied().unwrap_or_default();
+        let command = Command::parse(bytes).unwrap_or_default();
+        let text = |bytes| std::str::from_utf8(bytes).unwrap_or_default();
+        let row = Row {
+            command_id: uuid_bytes(command.id).unwrap_or_default(),
+            sent_unix_ns: timestamp::parse(command.timestamp).unwrap_or_default(),
+            lane: self.rows.lane(self.caller.source, text(command.target), text(command.name)),
+            run: self.run(received_unix_ns),
+            index: index as u32,
+            kind,
+            ..Row::default()
+        };
+        self.rows.push(row);
+    }
+
+    fn tells(&self, kind: u8, verdict: u8) -> bool {
+        let mut floods = self.floods.lock().unwrap_or_else(PoisonError::into_inner);
+        floods.tell(self.caller.source, kind, verdict, self.now_unix_ns)
+    }
+
+    /// The block's run for refused commands, or that for admitted ones.
+    fn run(&mut self, admitted_unix_ns: i64) -> u32 {
+        let known = &mut self.runs[usize::from(admitted_unix_ns != 0)];
+        *known.get_or_insert_with(|| self.rows.add_run("", admitted_unix_ns))
     }
 
     /// Says more about the first command with this code; a thousand equal sentences would help nobody.

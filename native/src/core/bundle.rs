@@ -9,8 +9,9 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use super::frames::{RunHead, Span};
+use super::freight::Pieces;
 use super::ledger::{Ledger, Part};
-use super::wire::{bytes_field_len, put_bytes, put_varint, varint_len};
+use super::wire::{bytes_field_len, put_bytes, put_number, put_varint, varint_len};
 
 /// Commands chosen from a frame's runs, in order, on their way into new runs.
 #[derive(Debug, Default)]
@@ -54,23 +55,31 @@ impl Bundle {
         heads.get(stretch.run as usize).map_or(0, |run| run.head.len()) + stretch.bytes as usize
     }
 
-    /// Bytes that `write` appends; for fields numbered up to 15.
+    /// Bytes that `put` appends; for fields numbered up to 15.
     pub fn len(&self, heads: &[RunHead]) -> usize {
         self.runs.iter().map(|stretch| bytes_field_len(self.body_len(stretch, heads))).sum()
     }
 
     /// Appends the runs as `field`.
-    pub fn write(&self, out: &mut Vec<u8>, field: u32, frame: &[u8], heads: &[RunHead]) {
+    pub fn put(&self, out: &mut Pieces, field: u32, heads: &[RunHead]) {
         let ends = self.runs.iter().skip(1).map(|next| next.first_piece as usize);
         for (stretch, end) in self.runs.iter().zip(ends.chain([self.pieces.len()])) {
-            put_varint(out, u64::from(field) << 3 | 2);
-            put_varint(out, self.body_len(stretch, heads) as u64);
+            put_varint(out.own(), u64::from(field) << 3 | 2);
+            put_varint(out.own(), self.body_len(stretch, heads) as u64);
+            let mut pieces = self.pieces[stretch.first_piece as usize..end].iter().copied();
             if let Some(run) = heads.get(stretch.run as usize) {
-                out.extend_from_slice(run.head.of(frame));
+                // A run that goes on from its beginning is one stretch with its head.
+                match pieces.next() {
+                    Some(first) if first.start == run.head.end => {
+                        out.pass(Span { start: run.head.start, end: first.end });
+                    }
+                    first => {
+                        out.pass(run.head);
+                        first.into_iter().for_each(|first| out.pass(first));
+                    }
+                }
             }
-            for piece in &self.pieces[stretch.first_piece as usize..end] {
-                out.extend_from_slice(piece.of(frame));
-            }
+            pieces.for_each(|piece| out.pass(piece));
         }
     }
 }
@@ -106,24 +115,21 @@ impl<K: Clone + Eq + Hash> Bundles<K> {
 pub struct Destination {
     pub queue: u32,
     pub topic: Arc<str>,
+    /// Each id is stored once, later ones are answered as duplicates: `TopicRuns.once`.
+    pub once: bool,
 }
 
 /// What goes to one queue.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Send {
     pub queue: u32,
-    /// Serialised `SendBatch.topic` fields.
-    pub topics: Vec<u8>,
+    /// `SendBatch.topic` fields, of the frame that the bundles are of.
+    pub topics: Pieces,
     pub count: usize,
 }
 
 /// Writes bundles as one `Send` per queue, in order of first appearance, and adds each as a part to `ledger`.
-pub fn write_sends(
-    frame: &[u8],
-    heads: &[RunHead],
-    bundles: Vec<(Destination, Bundle)>,
-    ledger: &mut Ledger,
-) -> Vec<Send> {
+pub fn write_sends(heads: &[RunHead], bundles: Vec<(Destination, Bundle)>, ledger: &mut Ledger) -> Vec<Send> {
     let mut queues: Vec<(u32, Vec<(Destination, Bundle)>)> = Vec::new();
     for (destination, bundle) in bundles {
         if bundle.indices.is_empty() {
@@ -134,11 +140,10 @@ pub fn write_sends(
             None => queues.push((destination.queue, vec![(destination, bundle)])),
         }
     }
-    queues.into_iter().map(|(queue, topics)| write_send(frame, heads, queue, topics, ledger)).collect()
+    queues.into_iter().map(|(queue, topics)| write_send(heads, queue, topics, ledger)).collect()
 }
 
 fn write_send(
-    frame: &[u8],
     heads: &[RunHead],
     queue: u32,
     topics: Vec<(Destination, Bundle)>,
@@ -146,15 +151,19 @@ fn write_send(
 ) -> Send {
     let bodies: Vec<usize> = topics
         .iter()
-        .map(|(destination, bundle)| bytes_field_len(destination.topic.len()) + bundle.len(heads))
+        .map(|(destination, bundle)| {
+            bytes_field_len(destination.topic.len()) + bundle.len(heads) + 2 * usize::from(destination.once)
+        })
         .collect();
-    let mut out = Vec::with_capacity(bodies.iter().map(|body| bytes_field_len(*body)).sum());
+    let mut out = Pieces::default();
     let mut indices = Vec::new();
     for ((destination, bundle), body) in topics.into_iter().zip(bodies) {
-        put_varint(&mut out, 3 << 3 | 2);
-        put_varint(&mut out, body as u64);
-        put_bytes(&mut out, 1, destination.topic.as_bytes());
-        bundle.write(&mut out, 2, frame, heads);
+        let own = out.own();
+        put_varint(own, 3 << 3 | 2);
+        put_varint(own, body as u64);
+        put_bytes(own, 1, destination.topic.as_bytes());
+        bundle.put(&mut out, 2, heads);
+        put_number(out.own(), 3, u64::from(destination.once));
         if indices.is_empty() {
             indices = bundle.indices;
         } else {
@@ -167,15 +176,16 @@ fn write_send(
 }
 
 /// Writes bundles as `ArbitrationBatch.escalation` fields, one per reason.
-pub fn write_escalations(frame: &[u8], heads: &[RunHead], bundles: &[(u8, Bundle)]) -> Vec<u8> {
+pub fn write_escalations(heads: &[RunHead], bundles: &[(u8, Bundle)]) -> Pieces {
     let body = |(reason, bundle): &(u8, Bundle)| 1 + varint_len(u64::from(*reason)) + bundle.len(heads);
-    let mut out = Vec::with_capacity(bundles.iter().map(|entry| bytes_field_len(body(entry))).sum());
+    let mut out = Pieces::default();
     for entry in bundles {
-        put_varint(&mut out, 3 << 3 | 2);
-        put_varint(&mut out, body(entry) as u64);
-        put_varint(&mut out, 1 << 3);
-        put_varint(&mut out, u64::from(entry.0));
-        entry.1.write(&mut out, 2, frame, heads);
+        let own = out.own();
+        put_varint(own, 3 << 3 | 2);
+        put_varint(own, body(entry) as u64);
+        put_varint(own, 1 << 3);
+        put_varint(own, u64::from(entry.0));
+        entry.1.put(&mut out, 2, heads);
     }
     out
 }

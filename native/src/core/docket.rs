@@ -10,7 +10,7 @@ use hashbrown::HashTable;
 
 use super::frames::{Command, FrameRefused, Header, Limits, RunHead, Span, Walk, read_frame, read_run};
 use super::ledger::Ledger;
-use super::telemetry::{Row, TelemetryBlock, uuid_bytes};
+use super::telemetry::{Facts, Row, TelemetryBlock, uuid_bytes};
 use super::timestamp;
 use super::verdict::{MALFORMED, OVERSIZED};
 use super::wire::{Fields, Malformed};
@@ -36,8 +36,12 @@ pub struct Lane {
     /// Why it was escalated; 0 in a batch that was not.
     pub reason: u8,
     pub count: u32,
+    /// Number of the block's lane in which its facts are told.
+    pub told: u32,
+    /// Number of its first command.
+    pub first: u32,
     /// Dictionary entries of source, target and name.
-    places: [u32; 3],
+    pub places: [u32; 3],
 }
 
 impl Lane {
@@ -147,13 +151,14 @@ impl Docket {
         let (head, mut commands) = read_run(frame, run)?;
         let number = self.runs.len() as u32;
         self.runs.push(head);
+        let run = self.block.add_run(text(head.key_version.of(frame))?, head.admitted_unix_ns);
+        let mut unread = None;
         while let Some(Command { raw, body }) = commands.next()? {
             if self.items.len() >= limits.max_batch_commands {
                 return Err(FrameRefused(OVERSIZED));
             }
             let index = self.items.len() as u32;
-            let mut row =
-                Row { index, admitted_unix_ns: head.admitted_unix_ns, escalation: reason, ..Row::default() };
+            let mut row = Row { index, run, ..Row::default() };
             let lane = Essentials::read(frame, body)
                 .and_then(|essentials| {
                     row.command_id = uuid_bytes(essentials.id).unwrap_or_default();
@@ -163,10 +168,17 @@ impl Docket {
                 .unwrap_or(UNREADABLE);
             if let Some(lane) = self.lanes.get_mut(lane as usize) {
                 lane.count += 1;
-                [row.source, row.target, row.name] = lane.places;
+                row.lane = lane.told;
             } else {
                 self.unreadable += 1;
-                row.source = self.intern(head.source.of(frame))?;
+                row.lane = match unread {
+                    Some(lane) => lane,
+                    None => {
+                        let source = self.intern(head.source.of(frame))?;
+                        let facts = Facts { source, escalation: reason, ..Facts::default() };
+                        *unread.insert(self.block.add_lane(facts))
+                    }
+                };
             }
             self.block.push(row);
             self.items.push(Item { raw, run: number, lane });
@@ -200,9 +212,18 @@ impl Docket {
             return Err(Malformed);
         }
         let places = [self.intern(key.0)?, self.intern(key.1)?, self.intern(key.2)?];
+        let facts = Facts {
+            source: places[0],
+            target: places[1],
+            name: places[2],
+            escalation: reason,
+            ..Facts::default()
+        };
+        let told = self.block.add_lane(facts);
         let lane = self.lanes.len() as u32;
         let Essentials { target, name, .. } = *command;
-        self.lanes.push(Lane { source, target, name, reason, count: 0, places });
+        let first = self.items.len() as u32;
+        self.lanes.push(Lane { source, target, name, reason, count: 0, told, first, places });
         let (seed, lanes) = (&self.seed, &self.lanes);
         self.by_key.insert_unique(hash, lane, |lane| {
             let lane = &lanes[*lane as usize];
@@ -212,8 +233,12 @@ impl Docket {
     }
 
     fn intern(&mut self, text: &[u8]) -> Result<u32, Malformed> {
-        Ok(self.block.intern(std::str::from_utf8(text).map_err(|_| Malformed)?))
+        Ok(self.block.intern(self::text(text)?))
     }
+}
+
+fn text(bytes: &[u8]) -> Result<&str, Malformed> {
+    std::str::from_utf8(bytes).map_err(|_| Malformed)
 }
 
 /// What the mesh behind Shield needs to know of a command. Shield has checked the rest.

@@ -25,6 +25,8 @@ pub struct Limits {
 impl Limits {
     /// Between services, batches coalesce a little above what one producer may send.
     pub const MESH: Self = Self { max_batch_bytes: (1 << 20) + (64 << 10), max_batch_commands: 4000 };
+    /// For what this process wrote itself.
+    pub const UNBOUNDED: Self = Self { max_batch_bytes: usize::MAX, max_batch_commands: usize::MAX };
 }
 
 /// A stretch of a frame; unlike a slice it can be kept without the frame.
@@ -35,6 +37,13 @@ pub struct Span {
 }
 
 impl Span {
+    /// Where `part`, a stretch of `frame`, is in it; the frame's reader holds it under 4 GiB.
+    #[inline]
+    pub fn within(frame: &[u8], part: &[u8]) -> Self {
+        let start = (part.as_ptr() as usize).wrapping_sub(frame.as_ptr() as usize) as u32;
+        Self { start, end: start.wrapping_add(part.len() as u32) }
+    }
+
     #[inline]
     pub fn of<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
         frame.get(self.start as usize..self.end as usize).unwrap_or_default()
@@ -148,6 +157,7 @@ pub struct RunHead {
     /// Everything before the first command.
     pub head: Span,
     pub source: Span,
+    pub key_version: Span,
     pub admitted_unix_ns: i64,
 }
 
@@ -182,7 +192,11 @@ pub fn read_run(frame: &[u8], run: Span) -> Result<(RunHead, Commands<'_>), Malf
                 field.text()?;
                 head.source = body;
             }
-            2 | 3 => {
+            2 => {
+                field.text()?;
+                head.key_version = body;
+            }
+            3 => {
                 field.text()?;
             }
             4 => head.admitted_unix_ns = field.varint()? as i64,

@@ -65,6 +65,11 @@ impl Interner {
         self.entries.reserve(more);
     }
 
+    /// The text of a number that is held; empty for any other.
+    pub fn text(&self, at: u32) -> &str {
+        self.entries.get(at as usize).map_or("", |entry| &entry.text)
+    }
+
     /// Texts by number; those given up are empty.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().map(|entry| &*entry.text)

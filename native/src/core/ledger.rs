@@ -3,17 +3,37 @@
 //! It decides each command once. A reply never changes a decision, speaks of commands outside its part,
 //! or ends a batch in which something is still open, whatever numbers it carries.
 
-use super::verdict::{UNDECIDED, is_refusal};
-use super::wire::{Field, Fields, Malformed, bytes_field_len, put_bytes, put_number, put_varint, varint_len};
+use super::verdict::{FAIRNESS_VIOLATION, RATE_LIMIT_EXCEEDED, UNDECIDED, is_refusal};
+use super::wire::{
+    Field, Fields, Malformed, Value, bytes_field_len, put_bytes, put_number, put_varint, varint_len,
+};
 
 /// Details of one command's refusal, beyond its code.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Refusal {
     pub index: u32,
     pub reason: u8,
     pub retry_after_ms: u32,
     pub throttle_until_unix_ns: i64,
     pub detail: String,
+    pub shares: Shares,
+}
+
+/// What a source took of a route, and what others wanted of it; all 0 where fairness has nothing to say.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Shares {
+    pub source: f64,
+    pub competing: f64,
+    pub volume: u32,
+}
+
+/// What there is to say to every command that is refused for one reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Hint<'a> {
+    pub retry_after_ms: u32,
+    pub throttle_until_unix_ns: i64,
+    pub detail: &'a str,
+    pub shares: Shares,
 }
 
 impl Refusal {
@@ -29,6 +49,9 @@ impl Refusal {
                 3 => refusal.retry_after_ms = number(&field)?,
                 4 => refusal.throttle_until_unix_ns = field.varint()? as i64,
                 5 => refusal.detail = field.text()?.to_owned(),
+                6 => refusal.shares.source = share(&field)?,
+                7 => refusal.shares.competing = share(&field)?,
+                8 => refusal.shares.volume = number(&field)?,
                 _ => return Err(Malformed),
             }
         }
@@ -44,6 +67,9 @@ impl Refusal {
         if !self.detail.is_empty() {
             put_bytes(&mut out, 5, self.detail.as_bytes());
         }
+        put_share(&mut out, 6, self.shares.source);
+        put_share(&mut out, 7, self.shares.competing);
+        put_number(&mut out, 8, u64::from(self.shares.volume));
         out
     }
 }
@@ -62,8 +88,25 @@ fn number<T: TryFrom<u64>>(field: &Field<'_>) -> Result<T, Malformed> {
     T::try_from(field.varint()?).map_err(|_| Malformed)
 }
 
+/// A share is a number from 0 to 1; anything else, NaN included, is no share.
+fn share(field: &Field<'_>) -> Result<f64, Malformed> {
+    match field.value {
+        Value::Fixed64(bits) => {
+            Some(f64::from_bits(bits)).filter(|share| (0.0..=1.0).contains(share)).ok_or(Malformed)
+        }
+        _ => Err(Malformed),
+    }
+}
+
+fn put_share(out: &mut Vec<u8>, field: u32, share: f64) {
+    if share > 0.0 {
+        put_varint(out, u64::from(field) << 3 | 1);
+        out.extend_from_slice(&share.min(1.0).to_bits().to_le_bytes());
+    }
+}
+
 /// A parsed Verdicts message.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reply {
     pub batch_seq: u64,
     pub first: u32,
@@ -184,7 +227,14 @@ pub struct Ledger {
     explained: Vec<Refusal>,
     /// Nothing was let in: there are no commands to speak of, only this reason.
     frame_code: u8,
+    /// Per command, whether it was decided here and not by a hop; empty while none was.
+    here: Vec<bool>,
+    /// What was said about refused commands, each for itself and its like.
+    remarks: Vec<Refusal>,
 }
+
+/// A batch is refused for a handful of reasons; a hop that gives a thousand is not quoted.
+const MAX_REMARKS: usize = 64;
 
 impl Ledger {
     pub fn new(batch_seq: u64, count: usize) -> Self {
@@ -196,6 +246,8 @@ impl Ledger {
             refused: Vec::new(),
             explained: Vec::new(),
             frame_code: UNDECIDED,
+            here: Vec::new(),
+            remarks: Vec::new(),
         }
     }
 
@@ -219,6 +271,7 @@ impl Ledger {
 
     /// Adds what `opening` tells about a command that `refuse` decided; `reason` is filled in.
     pub fn explain(&mut self, refusal: Refusal) {
+        self.remark(refusal.clone());
         self.explained.push(refusal);
     }
 
@@ -245,6 +298,27 @@ impl Ledger {
 
     pub fn codes(&self) -> &[u8] {
         &self.codes
+    }
+
+    /// Whether the command was closed here, so that no other service tells what became of it.
+    #[inline]
+    pub fn closed_here(&self, index: usize) -> bool {
+        self.here.get(index).copied().unwrap_or(false)
+    }
+
+    /// Whether any command was closed here.
+    pub fn any_closed_here(&self) -> bool {
+        !self.here.is_empty()
+    }
+
+    /// What was said about refused commands; each holds for those that are like the one it names.
+    pub fn remarks(&self) -> &[Refusal] {
+        &self.remarks
+    }
+
+    /// The command that stands at a position of a part.
+    pub fn index_in(&self, part: usize, position: usize) -> Option<u32> {
+        self.parts.get(part)?.index(position)
     }
 
     /// The decision about one command; `UNDECIDED` for an index outside the batch.
@@ -293,6 +367,9 @@ impl Ledger {
                 Some(Refusal { index: part.index(position)?, ..refusal.clone() })
             })
             .collect();
+        for refusal in &refusals {
+            self.remark(refusal.clone());
+        }
         self.settle(&decided, refusals)
     }
 
@@ -302,7 +379,24 @@ impl Ledger {
         for index in 0..self.codes.len() {
             decide(&mut self.codes, &mut decided, Some(index as u32), code);
         }
-        self.settle_with_hint(&decided, code, retry_after_ms, detail)
+        self.settle_with_hint(&decided, code, &Hint { retry_after_ms, detail, ..Hint::default() })
+    }
+
+    /// Decides what is undecided as `codes` say, one per command of the batch; 0 says nothing. Each refusal among them
+    /// is explained once, for the first command that it is decided about.
+    pub fn decide_each(&mut self, codes: &[u8], explain: impl Fn(u8) -> Refusal) -> Vec<u8> {
+        let mut decided = Vec::with_capacity(self.open);
+        let mut refusals: Vec<Refusal> = Vec::new();
+        let mut explained = [false; 256];
+        for (index, code) in (0u32..).zip(codes) {
+            let before = decided.len();
+            decide(&mut self.codes, &mut decided, Some(index), *code);
+            if decided.len() > before && is_refusal(*code) && !explained[usize::from(*code)] {
+                explained[usize::from(*code)] = true;
+                refusals.push(Refusal { index, ..explain(*code) });
+            }
+        }
+        self.settle(&decided, refusals)
     }
 
     /// Decides what is undecided among positions `first .. first + count` of one part.
@@ -320,7 +414,7 @@ impl Ledger {
         for position in first..first.saturating_add(count).min(part.len()) {
             decide(&mut self.codes, &mut decided, part.index(position), code);
         }
-        self.settle_with_hint(&decided, code, retry_after_ms, detail)
+        self.settle_with_hint(&decided, code, &Hint { retry_after_ms, detail, ..Hint::default() })
     }
 
     /// Decides what is undecided among `indices`.
@@ -328,24 +422,51 @@ impl Ledger {
         &mut self,
         indices: impl Iterator<Item = u32>,
         code: u8,
-        retry_after_ms: u32,
-        detail: &str,
+        hint: &Hint<'_>,
     ) -> Vec<u8> {
         let mut decided = Vec::new();
         for index in indices {
             decide(&mut self.codes, &mut decided, Some(index), code);
         }
-        self.settle_with_hint(&decided, code, retry_after_ms, detail)
+        self.settle_with_hint(&decided, code, hint)
     }
 
-    fn settle_with_hint(&mut self, decided: &[u32], code: u8, retry_after_ms: u32, detail: &str) -> Vec<u8> {
-        let hint = decided.first().filter(|_| is_refusal(code)).map(|index| Refusal {
-            index: *index,
-            retry_after_ms,
-            detail: detail.to_owned(),
-            ..Refusal::default()
-        });
-        self.settle(decided, hint.into_iter().collect())
+    fn remark(&mut self, refusal: Refusal) {
+        if self.remarks.len() < MAX_REMARKS && (refusal.retry_after_ms != 0 || !refusal.detail.is_empty()) {
+            self.remarks.push(refusal);
+        }
+    }
+
+    fn settle_with_hint(&mut self, decided: &[u32], code: u8, hint: &Hint<'_>) -> Vec<u8> {
+        if !decided.is_empty() {
+            self.here.resize(self.codes.len(), false);
+            for index in decided {
+                self.here[*index as usize] = true;
+            }
+        }
+        let told = match code {
+            // A producer that is to wait must know it of each command: its batch may be cut apart on the way back.
+            RATE_LIMIT_EXCEEDED | FAIRNESS_VIOLATION => decided.len(),
+            _ if is_refusal(code) => 1,
+            _ => 0,
+        };
+        let refusals: Vec<Refusal> = decided
+            .iter()
+            .take(told)
+            .map(|index| Refusal {
+                index: *index,
+                reason: code,
+                retry_after_ms: hint.retry_after_ms,
+                throttle_until_unix_ns: hint.throttle_until_unix_ns,
+                detail: hint.detail.to_owned(),
+                shares: hint.shares,
+            })
+            .collect();
+        // The first speaks for all: a thousand that are told the same must not take the room of another lane.
+        if let Some(refusal) = refusals.first() {
+            self.remark(refusal.clone());
+        }
+        self.settle(decided, refusals)
     }
 
     fn settle(&mut self, decided: &[u32], refusals: Vec<Refusal>) -> Vec<u8> {
@@ -501,6 +622,21 @@ mod tests {
     }
 
     #[test]
+    fn each_command_is_decided_as_its_code_says() {
+        let mut ledger = Ledger::new(1, 6);
+        ledger.refuse(0, MALFORMED);
+        let explain = |code| Refusal { retry_after_ms: u32::from(code), ..Refusal::default() };
+        let answer =
+            read(&ledger.decide_each(&[DELIVERED, DUPLICATE, SATURATED, 0, SATURATED, CONFLICT, 9], explain));
+        assert_eq!((answer.first, answer.last), (1, false));
+        assert_eq!(answer.codes, [DUPLICATE, SATURATED, 0, SATURATED, CONFLICT]);
+        let told: Vec<_> =
+            answer.refusals.iter().map(|one| (one.index, one.reason, one.retry_after_ms)).collect();
+        assert_eq!(told, [(2, SATURATED, 70), (5, CONFLICT, 71)]);
+        assert!(read(&ledger.decide_each(&[DELIVERED; 6], explain)).last);
+    }
+
+    #[test]
     fn verdicts_survive_the_wire() {
         let refusal = Refusal {
             index: 3,
@@ -508,6 +644,7 @@ mod tests {
             retry_after_ms: 1,
             throttle_until_unix_ns: -5,
             detail: "d".into(),
+            shares: Shares { source: 0.91, competing: 0.12, volume: 60 },
         };
         let answer = read(&write_verdicts(9, 2, &[0, 70], std::slice::from_ref(&refusal), true));
         let expected = Reply {

@@ -12,17 +12,35 @@ pub mod timestamp;
 // Decisions about whole batches.
 pub mod arbitration;
 pub mod bundle;
+pub mod columns;
+pub mod counters;
+pub mod directory;
 pub mod dispatch;
 pub mod docket;
+pub mod duplicates;
+pub mod envelope;
+pub mod escalation;
+pub mod fairness;
+pub mod flood;
 #[allow(clippy::should_implement_trait)] // As in `wire`.
 pub mod frames;
+pub mod freight;
+pub mod grants;
 pub mod intern;
 pub mod ledger;
+pub mod letters;
+pub mod page;
 pub mod parcels;
+pub mod phases;
+pub mod plan;
+pub mod posts;
+pub mod replay;
+pub mod seals;
 pub mod sending;
 pub mod telemetry;
 #[cfg(test)]
 mod testing;
+pub mod unknown;
 pub mod verdict;
 
 // Snapshots of the directory.

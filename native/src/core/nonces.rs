@@ -43,6 +43,19 @@ impl Nonce {
         let fingerprint = u64::from_le_bytes(*tag.first_chunk::<8>()?).max(1);
         Some(Self { fingerprint, until_unix_ns })
     }
+
+    /// End of the window in which the command could be accepted again.
+    #[inline]
+    pub fn until_unix_ns(&self) -> i64 {
+        self.until_unix_ns
+    }
+
+    /// A number that is uniform over commands and that nobody foresees who does not know `multiplier`.
+    #[inline]
+    pub fn spread(&self, multiplier: u64) -> u64 {
+        let wide = u128::from(self.fingerprint) * u128::from(multiplier);
+        (wide >> 64) as u64 ^ wide as u64
+    }
 }
 
 /// A set of fingerprints: open addressing, linear probing, growing by half at four fifths. That is 10 to 15 bytes

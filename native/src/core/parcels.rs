@@ -9,7 +9,7 @@ use super::wire::{Fields, Malformed, Value};
 const MESSAGES_PER_BATCH: u64 = 1024;
 
 /// One message.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Received<'a> {
     pub msg_id: u64,
     pub attempt: u32,
@@ -23,6 +23,10 @@ pub struct Received<'a> {
     pub content_type: &'a str,
     pub payload: &'a [u8],
     pub traceparent: &'a str,
+    /// Of a letter; a command has none.
+    pub idem_key: &'a str,
+    pub attrs: Vec<(&'a str, &'a str)>,
+    pub shard: u32,
 }
 
 /// (boot epoch, messages) of a ReceiveResponse.
@@ -56,6 +60,7 @@ fn open_parcel<'a>(
     let mut walk = Walk::new(response, parcel);
     let (mut batch_id, mut number, mut last) = (0u64, 0u64, 0);
     let mut common = Received::default();
+    let first = messages.len();
     while let Some(placed) = walk.next()? {
         let field = &placed.field;
         if field.number < last || (field.number == last && field.number != 5) {
@@ -69,21 +74,36 @@ fn open_parcel<'a>(
             4 => common.stored_unix_ns = field.varint()? as i64,
             5 => {
                 field.bytes()?;
-                let (head, mut commands) = read_run(response, placed.body)?;
-                common.source = std::str::from_utf8(head.source.of(response)).map_err(|_| Malformed)?;
-                common.admitted_unix_ns = head.admitted_unix_ns;
-                while let Some(Command { body, .. }) = commands.next()? {
+                open_run(response, placed.body, common.clone(), &mut |message| {
                     if number >= MESSAGES_PER_BATCH {
                         return Err(Malformed);
                     }
                     let base = batch_id.checked_mul(MESSAGES_PER_BATCH).ok_or(Malformed)?;
-                    messages
-                        .push(open_command(body.of(response), Received { msg_id: base + number, ..common })?);
+                    messages.push(Received { msg_id: base + number, ..message });
                     number += 1;
-                }
+                    Ok(())
+                })?;
             }
+            6 => common.shard = u32::try_from(field.varint()?).map_err(|_| Malformed)?,
             _ => return Err(Malformed),
         }
+    }
+    messages[first..].iter_mut().for_each(|message| message.shard = common.shard);
+    Ok(())
+}
+
+/// Opens the commands of one run; what `common` says of all of them is told with each.
+pub fn open_run<'a>(
+    frame: &'a [u8],
+    run: Span,
+    common: Received<'a>,
+    take: &mut impl FnMut(Received<'a>) -> Result<(), Malformed>,
+) -> Result<(), Malformed> {
+    let (head, mut commands) = read_run(frame, run)?;
+    let source = std::str::from_utf8(head.source.of(frame)).map_err(|_| Malformed)?;
+    let common = Received { source, admitted_unix_ns: head.admitted_unix_ns, ..common };
+    while let Some(Command { body, .. }) = commands.next()? {
+        take(open_command(body.of(frame), common.clone())?)?;
     }
     Ok(())
 }
@@ -92,7 +112,7 @@ fn open_command<'a>(command: &'a [u8], mut message: Received<'a>) -> Result<Rece
     let mut fields = Fields::new(command);
     let mut seen = 0u16;
     while let Some(field) = fields.next()? {
-        if field.number > 11 || seen & (1 << field.number) != 0 {
+        if field.number > 14 || (seen & (1 << field.number) != 0 && field.number != 14) {
             return Err(Malformed);
         }
         seen |= 1 << field.number;
@@ -104,12 +124,25 @@ fn open_command<'a>(command: &'a [u8], mut message: Received<'a>) -> Result<Rece
             9 => message.content_type = field.text()?,
             10 => message.payload = field.bytes()?,
             11 => message.traceparent = field.text()?,
+            12 => return Err(Malformed),
+            13 => message.idem_key = field.text()?,
+            14 => message.attrs.push(open_attr(field.bytes()?)?),
             _ => {
                 field.bytes()?;
             }
         }
     }
     Ok(message)
+}
+
+fn open_attr(entry: &[u8]) -> Result<(&str, &str), Malformed> {
+    let mut fields = Fields::new(entry);
+    match (fields.next()?, fields.next()?, fields.next()?) {
+        (Some(name), Some(value), None) if (name.number, value.number) == (1, 2) => {
+            Ok((name.text()?, value.text()?))
+        }
+        _ => Err(Malformed),
+    }
 }
 
 #[cfg(test)]

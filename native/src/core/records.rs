@@ -8,7 +8,11 @@ use blake2::digest::consts::U8;
 use blake2::{Blake2b, Digest};
 use serde::Deserialize;
 
+use super::directory::EVERY_TEXT;
 use super::snapshot::{Kind, Table, Unreadable};
+
+/// The directory's DispatchMode.
+const COLD_ONLY: u8 = 2;
 
 /// Why records cannot become a snapshot; `record` counts within what was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +48,45 @@ struct Route<'a> {
     expected_drain_seconds: u32,
     #[serde(default)]
     expires_unix_ns: u64,
+    limit: Option<Limit>,
+    #[serde(default)]
+    fairness: Fairness,
+    /// 2 is cold-only.
+    #[serde(default)]
+    dispatch_mode: u8,
+}
+
+#[derive(Deserialize)]
+struct Limit {
+    #[serde(default)]
+    shadow: bool,
+}
+
+/// Absent fields have the defaults of the directory's Fairness.
+#[derive(Deserialize)]
+#[serde(default)]
+struct Fairness {
+    window_seconds: u32,
+    dominant_share: f64,
+    competing_share: f64,
+    competitors: u32,
+    minimum_volume: u32,
+    ban_seconds: u32,
+}
+
+impl Default for Fairness {
+    fn default() -> Self {
+        let fairness = super::fairness::Fairness::default();
+        let seconds = |ns: i64| (ns / 1_000_000_000) as u32;
+        Self {
+            window_seconds: seconds(fairness.window_ns),
+            dominant_share: fairness.dominant_share,
+            competing_share: fairness.competing_share,
+            competitors: fairness.competitors,
+            minimum_volume: fairness.minimum_volume,
+            ban_seconds: seconds(fairness.ban_ns),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -58,18 +101,29 @@ struct Suspension<'a> {
     source: &'a str,
 }
 
+#[derive(Deserialize)]
+struct Ban<'a> {
+    list: u8,
+    source: &'a str,
+    target: &'a str,
+    name: &'a str,
+    until_unix_ns: u64,
+}
+
 /// A snapshot that is being gathered.
 #[derive(Debug)]
 pub struct Tables {
     routes: Table,
     acl: Table,
     suspensions: Table,
+    bans: Table,
 }
 
 impl Default for Tables {
     fn default() -> Self {
-        let [routes, acl, suspensions] = [Kind::Routes, Kind::Acl, Kind::Suspensions].map(Table::new);
-        Self { routes, acl, suspensions }
+        let [routes, acl, suspensions, bans] =
+            [Kind::Routes, Kind::Acl, Kind::Suspensions, Kind::Bans].map(Table::new);
+        Self { routes, acl, suspensions, bans }
     }
 }
 
@@ -105,6 +159,18 @@ impl Tables {
                     let source = self.suspensions.string(suspension.source).map_err(bad)?;
                     self.suspensions.row(&[source]).map_err(bad)?;
                 }
+                "ban" => {
+                    let ban: Ban<'_> = json(value).ok_or(BadRecord::Value { record })?;
+                    let list = match ban.list {
+                        1 => "warm_ban",
+                        2 => "cold_only",
+                        3 => "frozen",
+                        _ => return Err(BadRecord::Value { record }),
+                    };
+                    let key = [ban.source, list, ban.target, ban.name];
+                    require(digest(kind, &key, version_text, value) == checksum, damaged)?;
+                    put_ban(&mut self.bans, &ban).map_err(bad)?;
+                }
                 _ => return Err(BadRecord::Kind),
             }
             record += 1;
@@ -112,12 +178,13 @@ impl Tables {
         Ok(record)
     }
 
-    /// Routes, ACL and suspensions as parts of one snapshot.
-    pub fn write(&self, version: u64, epoch: u64) -> Result<[Vec<u8>; 3], Unreadable> {
+    /// Routes, ACL, suspensions and bans as parts of one snapshot.
+    pub fn write(&self, version: u64, epoch: u64) -> Result<[Vec<u8>; 4], Unreadable> {
         Ok([
             self.routes.write(version, epoch)?,
             self.acl.write(version, epoch)?,
             self.suspensions.write(version, epoch)?,
+            self.bans.write(version, epoch)?,
         ])
     }
 }
@@ -127,7 +194,37 @@ fn put_route(table: &mut Table, route: &Route<'_>) -> Result<(), Unreadable> {
         [table.string(route.target)?, table.string(route.name)?, table.string(route.topic)?];
     let [kind, profile, dedupe] = [route.queue_kind, route.profile, route.dedupe_mode].map(u64::from);
     let drain = u64::from(route.expected_drain_seconds);
-    table.row(&[target, name, topic, kind, profile, dedupe, drain, route.expires_unix_ns])
+    let limited = match &route.limit {
+        None => 0,
+        Some(Limit { shadow: false }) => 0b001,
+        Some(Limit { shadow: true }) => 0b011,
+    };
+    let flags = limited | if route.dispatch_mode == COLD_ONLY { 0b100 } else { 0 };
+    let fairness = &route.fairness;
+    table.row(&[
+        target,
+        name,
+        topic,
+        kind,
+        profile,
+        dedupe,
+        drain,
+        route.expires_unix_ns,
+        flags,
+        u64::from(fairness.window_seconds),
+        fairness.dominant_share.to_bits(),
+        fairness.competing_share.to_bits(),
+        u64::from(fairness.competitors),
+        u64::from(fairness.minimum_volume),
+        u64::from(fairness.ban_seconds),
+    ])
+}
+
+fn put_ban(table: &mut Table, ban: &Ban<'_>) -> Result<(), Unreadable> {
+    let every = |text: &str| if text.is_empty() { EVERY_TEXT.to_owned() } else { text.to_owned() };
+    let [source, target, name] = [ban.source, ban.target, ban.name].map(every);
+    let key = [table.string(&source)?, table.string(&target)?, table.string(&name)?];
+    table.row(&[key[0], key[1], key[2], u64::from(ban.list), ban.until_unix_ns])
 }
 
 fn put_acl(table: &mut Table, acl: &Acl<'_>, version: u64) -> Result<(), Unreadable> {
@@ -206,7 +303,16 @@ mod tests {
         assert_eq!(tables.add("acl", line("acl", &["a/b", "bot", "say"], 9, acl).as_bytes()), Ok(1));
         let gone = line("suspension", &["a/c"], 1, r#"{"reason":"x y","source":"a/c"}"#);
         assert_eq!(tables.add("suspension", gone.as_bytes()), Ok(1));
-        let [routes, acl, suspensions] = tables.write(9, 1).unwrap();
+        let value =
+            r#"{"evidence":"","list":2,"name":"","reason":"","source":"a/d","target":"","until_unix_ns":0}"#;
+        let cold = line("ban", &["a/d", "cold_only", "", ""], 2, value);
+        assert_eq!(tables.add("ban", cold.as_bytes()), Ok(1));
+        let [routes, acl, suspensions, bans] = tables.write(9, 1).unwrap();
+        let part = Part::open(&bans, Kind::Bans).unwrap();
+        assert_eq!(
+            (part.text(part.id(0, 0)), part.text(part.id(2, 0)), part.number(3, 0)),
+            (Ok("a/d"), Ok("*"), 2)
+        );
         let part = Part::open(&routes, Kind::Routes).unwrap();
         assert_eq!((part.text(part.id(2, 0)), part.number(4, 0)), (Ok("a/bot"), 3));
         assert_eq!(Part::open(&acl, Kind::Acl).unwrap().number(3, 0), 9);

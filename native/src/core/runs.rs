@@ -2,6 +2,8 @@
 //!
 //! It must never put commands of two key versions into one run: the run says under which all were verified.
 
+use super::frames::Span;
+use super::freight::put;
 use super::keys::KeySet;
 use super::wire::{bytes_field_len, put_bytes, put_number, put_varint, varint_len};
 
@@ -13,8 +15,10 @@ pub struct Caller<'a> {
 }
 
 /// A command that its HMAC vouches for.
-pub(super) struct Passed<'a> {
-    pub bytes: &'a [u8],
+#[derive(Debug)]
+pub(super) struct Passed {
+    /// Where it is in its frame.
+    pub place: Span,
     /// Number of the command in its batch.
     pub index: u32,
     /// Position of its key in the key set.
@@ -26,24 +30,20 @@ const COMMAND: u32 = 5;
 
 /// Runs that are measured and not yet written, so that they can be written straight to where they are wanted: a
 /// second buffer of half a megabyte per batch costs more in fresh pages than its copying.
-pub struct Runs<'a> {
-    passed: Vec<Passed<'a>>,
+#[derive(Debug)]
+pub struct Runs {
+    passed: Vec<Passed>,
     /// Everything of a run but its commands, and how many those are.
     heads: Vec<(Vec<u8>, usize)>,
     len: usize,
 }
 
-impl<'a> Runs<'a> {
+impl Runs {
     pub(super) fn none() -> Self {
         Self { passed: Vec::new(), heads: Vec::new(), len: 0 }
     }
 
-    pub(super) fn new(
-        passed: Vec<Passed<'a>>,
-        keys: &KeySet,
-        caller: Caller<'_>,
-        admitted_unix_ns: i64,
-    ) -> Self {
+    pub(super) fn new(passed: Vec<Passed>, keys: &KeySet, caller: Caller<'_>, admitted_unix_ns: i64) -> Self {
         let mut heads = Vec::new();
         let mut len = 0;
         for run in passed.chunk_by(|left, right| left.key == right.key) {
@@ -57,7 +57,7 @@ impl<'a> Runs<'a> {
                 }
             }
             put_number(&mut body, 4, admitted_unix_ns as u64);
-            let commands: usize = run.iter().map(|passed| bytes_field_len(passed.bytes.len())).sum();
+            let commands: usize = run.iter().map(|passed| bytes_field_len(passed.place.len())).sum();
             let mut head = Vec::with_capacity(body.len() + 1 + varint_len(u64::MAX));
             put_varint(&mut head, u64::from(RUN) << 3 | 2);
             put_varint(&mut head, (body.len() + commands) as u64);
@@ -77,13 +77,13 @@ impl<'a> Runs<'a> {
         self.len == 0
     }
 
-    /// Fills `out`, which has room for exactly `len` bytes.
-    pub fn write(&self, mut out: &mut [u8]) {
+    /// Fills `out`, which has room for exactly `len` bytes; `frame` is what the commands came in.
+    pub fn write(&self, frame: &[u8], mut out: &mut [u8]) {
         let mut passed = self.passed.iter();
         for (head, count) in &self.heads {
             out = put(out, head);
             for command in passed.by_ref().take(*count) {
-                let length = command.bytes.len() as u64;
+                let length = command.place.len() as u64;
                 let mut start = [0; 11];
                 start[0] = (COMMAND << 3 | 2) as u8;
                 let used = 1 + varint_len(length);
@@ -92,27 +92,15 @@ impl<'a> Runs<'a> {
                     *byte = (length >> (7 * place)) as u8 & 0x7f | more;
                 }
                 out = put(out, &start[..used]);
-                out = put(out, command.bytes);
+                out = put(out, command.place.of(frame));
             }
         }
     }
 
-    pub fn to_vec(&self) -> Vec<u8> {
+    pub fn to_vec(&self, frame: &[u8]) -> Vec<u8> {
         let mut out = vec![0; self.len];
-        self.write(&mut out);
+        self.write(frame, &mut out);
         out
-    }
-}
-
-/// Copies `bytes` to the start of `out` and returns the rest of it.
-#[inline]
-fn put<'o>(out: &'o mut [u8], bytes: &[u8]) -> &'o mut [u8] {
-    match out.split_at_mut_checked(bytes.len()) {
-        Some((place, rest)) => {
-            place.copy_from_slice(bytes);
-            rest
-        }
-        None => &mut [],
     }
 }
 
@@ -131,9 +119,11 @@ mod tests {
         let lengths = [0usize, 1, 127, 128, 129, 16_383, 16_384, 16_385, (2 << 20) - 1, 2 << 20, 3 << 20];
         let commands: Vec<(u32, &[u8])> =
             lengths.iter().map(|length| (u32::from(length % 2 == 1), &body[..*length])).collect();
-        let passed = commands.iter().map(|(key, bytes)| Passed { bytes, index: 0, key: *key }).collect();
+        let place = |bytes: &[u8]| Span::within(&body, bytes);
+        let passed =
+            commands.iter().map(|(key, bytes)| Passed { place: place(bytes), index: 0, key: *key }).collect();
         let caller = Caller { source: "acme/billing", cert_serial: "0a" };
-        let written = Runs::new(passed, &keys, caller, 5).to_vec();
+        let written = Runs::new(passed, &keys, caller, 5).to_vec(&body);
 
         let mut found: Vec<(u32, &[u8])> = Vec::new();
         let mut batch = Fields::new(&written);

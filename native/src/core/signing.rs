@@ -12,7 +12,7 @@ use sha2::Sha256;
 use super::command::{self, Command};
 use super::submission::Limits;
 use super::timestamp;
-use super::wire::{bytes_field_len, put_bytes};
+use super::wire::{bytes_field_len, put_bytes, put_varint};
 
 pub const TAG_LEN: usize = 32;
 const BLOCK: usize = 64;
@@ -99,25 +99,52 @@ fn sign_into(
     let command = Command { timestamp, kind: command::TYPE, hmac: &[0; TAG_LEN], ..draft };
     command.check(max_payload_bytes)?;
     write_signed_text(&command, scratch);
-    let tag = key.tag(scratch);
-    for (number, field) in (1..).zip([
+    let hmac = &key.tag(scratch);
+    write_command(&Command { hmac, ..command }, out);
+    Ok(())
+}
+
+/// A command's fields by number; an empty one is left out.
+#[inline]
+fn fields<'a>(command: &Command<'a>) -> [&'a [u8]; 11] {
+    [
         command.id,
         command.timestamp,
         command.kind,
         command.key_version,
         command.audience,
-        &tag,
+        command.hmac,
         command.target,
         command.name,
         command.content_type,
         command.payload,
         command.traceparent,
-    ]) {
+    ]
+}
+
+#[inline]
+fn write_command(command: &Command<'_>, out: &mut Vec<u8>) {
+    for (number, field) in (1..).zip(fields(command)) {
         if !field.is_empty() {
             put_bytes(out, number, field);
         }
     }
-    Ok(())
+}
+
+/// Bytes that `write_command` appends.
+#[inline]
+fn command_len(command: &Command<'_>) -> usize {
+    let lengths = fields(command).map(<[u8]>::len);
+    lengths.iter().filter(|length| **length > 0).map(|length| bytes_field_len(*length)).sum()
+}
+
+/// What differs between commands that are signed together.
+#[derive(Clone, Copy)]
+pub struct Draft<'a> {
+    pub id: &'a [u8],
+    pub target: &'a [u8],
+    pub name: &'a [u8],
+    pub payload: &'a [u8],
 }
 
 /// Commands signed together, cut to the size of submissions.
@@ -127,30 +154,44 @@ pub struct Submissions {
 }
 
 impl Submissions {
-    /// Signs every draft at one time; the number of the first that Shield would refuse, with its code.
+    /// Signs every draft at one time; the number of the first that Shield would refuse, with its code. `shared` has
+    /// what all of them have in common.
     pub fn sign<'a>(
         key: &MacKey,
-        drafts: impl Iterator<Item = Command<'a>>,
+        shared: Command<'a>,
+        drafts: impl Iterator<Item = Draft<'a>>,
         sent_unix_ns: i64,
         limits: &Limits,
     ) -> Result<Self, (usize, u8)> {
         let timestamp = timestamp::format(sent_unix_ns);
+        let shared = Command { timestamp: &timestamp, kind: command::TYPE, hmac: &[0; TAG_LEN], ..shared };
         let mut chunks: Vec<(usize, Vec<u8>)> = Vec::new();
-        let (mut scratch, mut one) = (Vec::new(), Vec::new());
+        let mut scratch = Vec::new();
+        let mut checked: Option<Draft<'_>> = None;
         for (number, draft) in drafts.enumerate() {
-            one.clear();
-            sign_into(key, draft, &timestamp, limits.max_payload_bytes, &mut scratch, &mut one)
-                .map_err(|code| (number, code))?;
-            let length = bytes_field_len(one.len());
+            let Draft { id, target, name, payload } = draft;
+            let command = Command { id, target, name, payload, ..shared };
+            // A batch mostly says one thing many times; what was found well-formed is not looked at again.
+            let known = checked.is_some_and(|last| last.target == target && last.name == name);
+            if !known || payload.len() > limits.max_payload_bytes || !command::is_uuid(id) {
+                command.check(limits.max_payload_bytes).map_err(|code| (number, code))?;
+                checked = Some(draft);
+            }
+            write_signed_text(&command, &mut scratch);
+            let command = Command { hmac: &key.tag(&scratch), ..command };
+            let length = command_len(&command);
             let full = |(count, body): &(usize, Vec<u8>)| {
-                *count >= limits.max_batch_commands || body.len() + length > limits.max_batch_bytes
+                *count >= limits.max_batch_commands
+                    || body.len() + bytes_field_len(length) > limits.max_batch_bytes
             };
             if chunks.last().is_none_or(full) {
                 chunks.push((0, Vec::with_capacity(limits.max_batch_bytes.min(512 << 10))));
             }
             if let Some((count, body)) = chunks.last_mut() {
                 *count += 1;
-                put_bytes(body, SUBMISSION_COMMAND, &one);
+                put_varint(body, u64::from(SUBMISSION_COMMAND) << 3 | 2);
+                put_varint(body, length as u64);
+                write_command(&command, body);
             }
         }
         Ok(Self { chunks })

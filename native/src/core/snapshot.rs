@@ -16,7 +16,7 @@ use std::fmt;
 use super::intern::Interner;
 
 pub const MAGIC: [u8; 8] = *b"SNAVSNAP";
-pub const FORMAT: u16 = 1;
+pub const FORMAT: u16 = 2;
 const LZ4: u8 = 1;
 const HEADER: usize = 48;
 const MAX_ROWS: u32 = 1 << 24;
@@ -29,17 +29,23 @@ const MAX_EXPANSION: u64 = 255;
 /// What the rows of a part are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// target, name, topic, queue kind, profile, dedupe mode, drain seconds, end (unix ns; 0 lasts)
+    /// target, name, topic, queue kind, profile, dedupe mode, drain seconds, end (unix ns; 0 lasts),
+    /// flags (1 limited, 2 the limit only watches, 4 cold-only); of fairness: window seconds, dominant share and
+    /// competing share (bits of a double), competitors, minimum volume, ban seconds
     Routes,
     /// source, target, name, version
     Acl,
     /// source
     Suspensions,
+    /// source, target, name (`*` both for every route), list, end (unix ns; 0 lasts)
+    Bans,
 }
 
 impl Kind {
     fn from_wire(number: u8) -> Option<Self> {
-        [Self::Routes, Self::Acl, Self::Suspensions].into_iter().find(|kind| kind.number() == number)
+        [Self::Routes, Self::Acl, Self::Suspensions, Self::Bans]
+            .into_iter()
+            .find(|kind| kind.number() == number)
     }
 
     const fn number(self) -> u8 {
@@ -47,6 +53,7 @@ impl Kind {
             Self::Routes => 1,
             Self::Acl => 2,
             Self::Suspensions => 3,
+            Self::Bans => 4,
         }
     }
 
@@ -55,15 +62,17 @@ impl Kind {
             Self::Routes => "routes",
             Self::Acl => "acl",
             Self::Suspensions => "suspensions",
+            Self::Bans => "bans",
         }
     }
 
     /// Bytes of each column's numbers, in order.
     const fn widths(self) -> &'static [usize] {
         match self {
-            Self::Routes => &[4, 4, 4, 1, 1, 1, 4, 8],
+            Self::Routes => &[4, 4, 4, 1, 1, 1, 4, 8, 1, 4, 8, 8, 4, 4, 4],
             Self::Acl => &[4, 4, 4, 8],
             Self::Suspensions => &[4],
+            Self::Bans => &[4, 4, 4, 1, 8],
         }
     }
 

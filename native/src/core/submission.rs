@@ -19,6 +19,8 @@ pub struct Limits {
 pub(super) struct Frame<'a> {
     pub batch_seq: u64,
     pub budget_ms: u32,
+    /// What the commands are stretches of.
+    pub bytes: &'a [u8],
     pub commands: Vec<&'a [u8]>,
 }
 
@@ -39,6 +41,7 @@ impl<'a> Frame<'a> {
     }
 
     fn read_fields(&mut self, submission: &'a [u8], limits: &Limits) -> Result<(), u8> {
+        self.bytes = submission;
         let mut headed = false;
         let mut rest = submission;
         while !rest.is_empty() {

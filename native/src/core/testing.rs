@@ -1,6 +1,12 @@
 //! Frames for the unit tests of this crate.
 
+use std::sync::Arc;
+
+use super::directory::Route;
+use super::dispatch::{Dispatch, Rules};
+use super::frames::Limits;
 use super::ledger::write_header;
+use super::phases::Profile;
 use super::wire::{put_bytes, put_number};
 
 pub fn command(target: &str, name: &str) -> Vec<u8> {
@@ -56,4 +62,21 @@ pub fn mangled(frame: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
         damaged
     });
     cut.chain(set).chain(random.take(5000))
+}
+
+/// A Fast that may send for each (source, target, name) to the topic `acme/<name>`, from just now on.
+pub fn dispatch(allowed: &[(&str, &str, &str)]) -> Dispatch {
+    let dispatch = Dispatch::new(Limits::MESH, Rules::default());
+    for (source, target, name) in allowed {
+        let topic = Arc::from(format!("acme/{name}"));
+        dispatch.put_route(target, name, Route::new(0, topic, Profile::Low, false, Arc::default()));
+        dispatch.allow(source, target, name, 1);
+    }
+    dispatch.renewed(0);
+    dispatch
+}
+
+/// What a Fast that knows nothing escalates of a Batch: an ArbitrationBatch without its header.
+pub fn escalated(frame: &[u8]) -> Vec<u8> {
+    dispatch(&[]).plan(frame, 0).escalations.into_iter().flat_map(|escalation| escalation.body).collect()
 }

@@ -38,6 +38,13 @@ impl<'a> Field<'a> {
         }
     }
 
+    pub fn double(&self) -> Result<f64, Malformed> {
+        match self.value {
+            Value::Fixed64(bits) => Ok(f64::from_bits(bits)),
+            _ => Err(Malformed),
+        }
+    }
+
     pub fn text(&self) -> Result<&'a str, Malformed> {
         std::str::from_utf8(self.bytes()?).map_err(|_| Malformed)
     }

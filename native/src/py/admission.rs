@@ -7,14 +7,16 @@ use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyDict};
 
+use super::freight::Freight;
 use super::ledger::Ledger;
-use super::lock;
-use crate::core::admission::{Admission as CoreAdmission, Judged};
+use super::{lock, without_gil_if_large};
+use crate::core::admission::{Admission as CoreAdmission, Judged, tell_closed};
 use crate::core::command::Command;
+use crate::core::freight as core;
 use crate::core::keys::{BadKey, Key, KeySet, SHORTEST_SECRET};
 use crate::core::nonces::{Claim, Nonce, NonceSet as CoreNonceSet};
 use crate::core::runs::Caller;
-use crate::core::signing::{self, MacKey, Submissions};
+use crate::core::signing::{self, Draft, MacKey, Submissions};
 use crate::core::submission::Limits;
 use crate::core::telemetry::TelemetryBlock;
 use crate::core::{crypto, timestamp, verdict};
@@ -116,33 +118,41 @@ impl Admission {
     fn judge(
         &self,
         py: Python<'_>,
-        submission: &[u8],
+        submission: PyBackedBytes,
         source: &str,
         cert_serial: &str,
         now_unix_ns: i64,
     ) -> PyResult<Judgement> {
         let caller = Caller { source, cert_serial };
-        let judged = py.detach(|| self.inner.judge(submission, caller, now_unix_ns));
-        Judgement::wrap(py, judged)
+        let judged =
+            without_gil_if_large(py, submission.len(), || self.inner.judge(&submission, caller, now_unix_ns));
+        Judgement::wrap(py, judged, submission)
     }
 
     #[pyo3(signature = (command, *, source, cert_serial, now_unix_ns, budget_ms))]
     fn judge_one(
         &self,
         py: Python<'_>,
-        command: &[u8],
+        command: PyBackedBytes,
         source: &str,
         cert_serial: &str,
         now_unix_ns: i64,
         budget_ms: u32,
     ) -> PyResult<Judgement> {
         let caller = Caller { source, cert_serial };
-        let judged = py.detach(|| self.inner.judge_one(command, caller, now_unix_ns, budget_ms));
-        Judgement::wrap(py, judged)
+        let judged = without_gil_if_large(py, command.len(), || {
+            self.inner.judge_one(&command, caller, now_unix_ns, budget_ms)
+        });
+        Judgement::wrap(py, judged, command)
     }
 
     fn key_usage(&self, py: Python<'_>) -> Vec<(String, String, u64)> {
         py.detach(|| self.inner.drain_usage())
+    }
+
+    fn flood_telemetry<'py>(&self, py: Python<'py>, now_unix_ns: i64) -> Vec<(usize, Bound<'py, PyBytes>)> {
+        let blocks = py.detach(|| self.inner.drain_floods(now_unix_ns));
+        blocks.into_iter().map(|(rows, block)| (rows, PyBytes::new(py, &block))).collect()
     }
 
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -163,33 +173,52 @@ struct Judgement {
     #[pyo3(get)]
     accepted: usize,
     #[pyo3(get)]
-    runs: Py<PyBytes>,
+    freight: Py<Freight>,
     #[pyo3(get)]
     frame_code: u8,
-    refused: TelemetryBlock,
+    block: TelemetryBlock,
 }
 
 impl Judgement {
-    fn wrap(py: Python<'_>, judged: Judged<'_>) -> PyResult<Self> {
-        let runs = PyBytes::new_with(py, judged.runs.len(), |out| {
-            judged.runs.write(out);
-            Ok(())
-        })?;
+    fn wrap(py: Python<'_>, judged: Judged, frame: PyBackedBytes) -> PyResult<Self> {
         Ok(Self {
             ledger: Ledger::wrap(py, judged.ledger)?,
             budget_ms: judged.budget_ms,
             accepted: judged.accepted,
-            runs: runs.unbind(),
+            freight: Freight::wrap(py, core::Freight::Runs(judged.runs), frame)?,
             frame_code: judged.frame_code,
-            refused: judged.refused,
+            block: judged.rows,
         })
     }
 }
 
 #[pymethods]
 impl Judgement {
+    #[getter]
+    fn runs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        self.freight.get().to_bytes(py)
+    }
+
     fn telemetry<'py>(&self, py: Python<'py>, settled_unix_ns: i64) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.refused.write(settled_unix_ns))
+        PyBytes::new(py, &self.block.write(settled_unix_ns))
+    }
+
+    fn telemetry_closed<'py>(&self, py: Python<'py>, settled_unix_ns: i64) -> Bound<'py, PyBytes> {
+        let (freight, ledger) = (self.freight.get(), self.ledger.get());
+        let written = py.detach(|| {
+            let ledger = ledger.lock();
+            if !ledger.any_closed_here() {
+                return Vec::new();
+            }
+            tell_closed(&freight.to_vec(), &ledger, settled_unix_ns)
+        });
+        PyBytes::new(py, &written)
+    }
+
+    /// Rows that `telemetry` writes.
+    #[getter]
+    fn rows(&self) -> usize {
+        self.block.len()
     }
 }
 
@@ -227,7 +256,7 @@ fn sign_command<'py>(
 }
 
 /// (ids as text, 36 bytes each; (count, body) per submission)
-type Signed<'py> = (Bound<'py, PyBytes>, Vec<(usize, Bound<'py, PyBytes>)>);
+type Signed<'py> = (Bound<'py, PyBytes>, Vec<(usize, Py<Freight>)>);
 
 #[pyfunction]
 #[pyo3(signature = (secret, *, key_version, audience, timestamp_unix_ns, commands, content_type = "",
@@ -251,30 +280,30 @@ fn sign_batch<'py>(
     };
     let key = mac_key(secret)?;
     let signed = py.detach(|| {
-        let mut ids = Vec::with_capacity(commands.len() * 36);
-        for _ in &commands {
-            let id = crypto::uuid7().map_err(|error| PyOSError::new_err(error.to_string()))?;
-            ids.extend_from_slice(crypto::uuid_text(&id).as_bytes());
-        }
-        let drafts = commands.iter().zip(ids.chunks(36)).map(|((target, name, payload), id)| Command {
-            id,
+        let made = crypto::uuid7s(commands.len()).map_err(|error| PyOSError::new_err(error.to_string()))?;
+        let ids: Vec<u8> = made.iter().flat_map(crypto::uuid_characters).collect();
+        let shared = Command {
             key_version: key_version.as_bytes(),
             audience: audience.as_bytes(),
+            content_type: content_type.as_bytes(),
+            ..Command::default()
+        };
+        let drafts = commands.iter().zip(ids.chunks(36)).map(|((target, name, payload), id)| Draft {
+            id,
             target: target.as_bytes(),
             name: name.as_bytes(),
-            content_type: content_type.as_bytes(),
             payload,
-            ..Command::default()
         });
-        Submissions::sign(&key, drafts, timestamp_unix_ns, &limits)
+        Submissions::sign(&key, shared, drafts, timestamp_unix_ns, &limits)
             .map_err(|(number, code)| {
                 PyValueError::new_err(format!("command {number}: {}: {}", field(code), verdict::name(code)))
             })
             .map(|submissions| (ids, submissions))
     })?;
     let (ids, submissions) = signed;
-    let chunks = submissions.chunks.iter().map(|(count, body)| (*count, PyBytes::new(py, body))).collect();
-    Ok((PyBytes::new(py, &ids), chunks))
+    let tell = |(count, body)| Ok((count, Freight::own(py, body)?));
+    let chunks: PyResult<Vec<_>> = submissions.chunks.into_iter().map(tell).collect();
+    Ok((PyBytes::new(py, &ids), chunks?))
 }
 
 /// A key to sign with, or why its secret cannot be one.

@@ -1,19 +1,45 @@
 //! Arbitration for Python.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::dispatch::{ToldSend, told};
 use super::ledger::{Ledger, decided};
 use super::lock;
+use super::plan::ToldSend;
 use crate::core::arbitration as core;
+use crate::core::bundle::{Destination, Send};
+use crate::core::duplicates::Duplicates;
 use crate::core::frames::Limits;
+use crate::core::ledger::{Hint, Shares};
+use crate::core::telemetry::GRANT_UNLIMITED;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Committed>()?;
     module.add_class::<Arbitration>()
+}
+
+/// Index in the batch, id, BLAKE3 of the payload.
+type ToldClaim = (u32, Py<PyBytes>, Py<PyBytes>);
+
+/// Strict commands that are known to be delivered.
+#[pyclass(frozen, module = "snavio._native")]
+struct Committed {
+    inner: Mutex<Duplicates>,
+}
+
+#[pymethods]
+impl Committed {
+    #[new]
+    fn new(capacity: usize) -> Self {
+        Self { inner: Mutex::new(Duplicates::new(capacity)) }
+    }
+
+    fn __len__(&self) -> usize {
+        lock(&self.inner).len()
+    }
 }
 
 impl From<core::Misuse> for PyErr {
@@ -70,6 +96,24 @@ impl Arbitration {
         lock(&self.inner).keys().into_iter().map(own).collect()
     }
 
+    fn undecided(&self) -> Vec<u32> {
+        let inner = lock(&self.inner);
+        inner.undecided(&self.ledger.get().lock())
+    }
+
+    #[allow(clippy::too_many_arguments)] // The stub's signature.
+    #[pyo3(signature = (
+        key,
+        code,
+        retry_after_ms,
+        detail,
+        *,
+        spare = 0,
+        throttle_until_unix_ns = 0,
+        source_share = 0.0,
+        competing_share = 0.0,
+        dispatch_volume = 0,
+    ))]
     fn refuse<'py>(
         &self,
         py: Python<'py>,
@@ -77,26 +121,110 @@ impl Arbitration {
         code: u8,
         retry_after_ms: u32,
         detail: &str,
+        spare: usize,
+        throttle_until_unix_ns: i64,
+        source_share: f64,
+        competing_share: f64,
+        dispatch_volume: u32,
     ) -> PyResult<Bound<'py, PyBytes>> {
         decided(code)?;
+        let shares = Shares { source: source_share, competing: competing_share, volume: dispatch_volume };
+        let hint = Hint { retry_after_ms, throttle_until_unix_ns, detail, shares };
         let inner = lock(&self.inner);
-        let answer = inner.refuse(&mut self.ledger.get().lock(), key, code, retry_after_ms, detail)?;
+        let answer = inner.refuse(&mut self.ledger.get().lock(), key, spare, code, &hint)?;
         Ok(PyBytes::new(py, &answer))
     }
 
-    fn dispatch(&self, py: Python<'_>, approved: Vec<(usize, u32, String)>) -> PyResult<Vec<ToldSend>> {
+    fn decide<'py>(
+        &self,
+        py: Python<'py>,
+        indices: Vec<u32>,
+        code: u8,
+        retry_after_ms: u32,
+        detail: &str,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        decided(code)?;
+        let hint = Hint { retry_after_ms, detail, ..Hint::default() };
+        let inner = lock(&self.inner);
+        let answer = inner.decide(&mut self.ledger.get().lock(), &indices, code, &hint);
+        Ok(PyBytes::new(py, &answer))
+    }
+
+    fn settle_known<'py>(
+        &self,
+        py: Python<'py>,
+        key: usize,
+        known: &Committed,
+        now_mono_ns: i64,
+    ) -> PyResult<Bound<'py, PyBytes>> {
         let ledger = self.ledger.get();
+        let answer = py.detach(|| {
+            let inner = lock(&self.inner);
+            inner.settle_known(&mut ledger.lock(), key, &lock(&known.inner), now_mono_ns)
+        })?;
+        Ok(PyBytes::new(py, &answer))
+    }
+
+    fn remember(&self, py: Python<'_>, known: &Committed, until_mono_ns: i64, now_mono_ns: i64) {
+        let ledger = self.ledger.get();
+        py.detach(|| {
+            let inner = lock(&self.inner);
+            inner.remember(&ledger.lock(), &mut lock(&known.inner), until_mono_ns, now_mono_ns);
+        });
+    }
+
+    fn claims(&self, py: Python<'_>, key: usize) -> PyResult<Vec<ToldClaim>> {
+        let inner = lock(&self.inner);
+        let claims = inner.claims(&self.ledger.get().lock(), key)?;
+        let own = |claim: core::Claim| {
+            (claim.index, PyBytes::new(py, &claim.id).unbind(), PyBytes::new(py, &claim.payload).unbind())
+        };
+        Ok(claims.into_iter().map(own).collect())
+    }
+
+    fn spent(&self, key: usize) -> PyResult<usize> {
+        let inner = lock(&self.inner);
+        Ok(inner.spent(&self.ledger.get().lock(), key)?)
+    }
+
+    fn duplicates(&self, key: usize) -> PyResult<(usize, usize)> {
+        let inner = lock(&self.inner);
+        Ok(inner.duplicates(&self.ledger.get().lock(), key)?)
+    }
+
+    #[pyo3(signature = (approved, grants = None))]
+    fn dispatch(
+        &self,
+        py: Python<'_>,
+        approved: Vec<(usize, u32, String, bool)>,
+        grants: Option<Vec<u8>>,
+    ) -> PyResult<Vec<ToldSend>> {
+        let grants = grants.unwrap_or_default();
+        let ledger = self.ledger.get();
+        let approved: Vec<core::Approval> = approved
+            .into_iter()
+            .enumerate()
+            .map(|(at, (key, queue, topic, once))| {
+                let (topic, grant) = (Arc::from(topic), grants.get(at).copied().unwrap_or(GRANT_UNLIMITED));
+                core::Approval { key, destination: Destination { queue, topic, once }, grant }
+            })
+            .collect();
         let sends = py.detach(|| {
             let mut inner = lock(&self.inner);
-            inner.dispatch(&mut ledger.lock(), &approved)
+            let sends = inner.dispatch(&mut ledger.lock(), &approved)?;
+            let write = |send: Send| (send.queue, send.count, send.topics.to_vec(inner.frame()));
+            Ok::<_, core::Misuse>(sends.into_iter().map(write).collect::<Vec<_>>())
         })?;
-        Ok(sends.into_iter().map(|send| told(py, send)).collect())
+        let tell = |(queue, count, topics): (u32, usize, Vec<u8>)| {
+            (queue, count, PyBytes::new(py, &topics).unbind())
+        };
+        Ok(sends.into_iter().map(tell).collect())
     }
 
     fn telemetry<'py>(&self, py: Python<'py>, settled_unix_ns: i64) -> Bound<'py, PyBytes> {
         let ledger = self.ledger.get();
         let written = py.detach(|| {
-            let inner = lock(&self.inner);
+            let mut inner = lock(&self.inner);
             inner.telemetry(&ledger.lock(), settled_unix_ns)
         });
         PyBytes::new(py, &written)

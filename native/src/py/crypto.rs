@@ -5,11 +5,9 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict};
 
+use super::without_gil_if_large;
 use crate::core::canonical::{CanonicalError, canonicalise};
 use crate::core::crypto::{self, BadSeed};
-
-/// Above this the work outweighs giving up the GIL and queueing for it again.
-const DETACH_FROM_BYTES: usize = 4096;
 
 impl From<CanonicalError> for PyErr {
     fn from(error: CanonicalError) -> Self {
@@ -21,10 +19,6 @@ impl From<BadSeed> for PyErr {
     fn from(error: BadSeed) -> Self {
         PyValueError::new_err(error.to_string())
     }
-}
-
-fn without_gil_if_large<T: Send>(py: Python<'_>, bytes: usize, work: impl FnOnce() -> T + Send) -> T {
-    if bytes >= DETACH_FROM_BYTES { py.detach(work) } else { work() }
 }
 
 /// RFC 8785. Raises ValueError on duplicate keys, integers from 2^53, NaN, lone surrogates and bad JSON.

@@ -1,56 +1,125 @@
-//! Dispatch and Plan for Python.
+//! Dispatch for Python.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyDict;
 
 use super::ledger::Ledger;
-use crate::core::bundle::Send;
+use super::plan::Plan;
+use super::{lock, without_gil_if_large};
+use crate::core::directory::{BanList, Limited, Now, Route, Terms};
 use crate::core::dispatch as core;
+use crate::core::fairness::Fairness;
 use crate::core::frames::Limits;
-use crate::core::telemetry::TelemetryBlock;
+use crate::core::grants::Grant;
+use crate::core::phases::{Phases, Profile};
+use crate::core::unknown::Bounds;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Dispatch>()?;
-    module.add_class::<Plan>()
+    module.add_class::<Dispatch>()
 }
+
+const MS: i64 = 1_000_000;
+const SECOND: i64 = 1_000_000_000;
+
+/// (window seconds, dominant share, competing share, competitors, minimum volume, ban seconds)
+type ToldFairness = (u32, f64, f64, u32, u32, u32);
 
 #[pyclass(frozen, module = "snavio._native")]
 struct Dispatch {
     inner: core::Dispatch,
+    /// Terms that routes were last told with: most routes share theirs, and so they share the memory.
+    told: Mutex<Arc<Terms>>,
 }
 
 #[pymethods]
 impl Dispatch {
     #[new]
+    #[allow(clippy::too_many_arguments)] // Keywords in Python.
     #[pyo3(signature = (
         *,
         max_batch_bytes = Limits::MESH.max_batch_bytes,
         max_batch_commands = Limits::MESH.max_batch_commands,
         route_fresh_ms = 60_000,
         route_stale_ms = 180_000,
+        shorten_permille = 0,
+        cold_only = false,
+        duplicates = 65_536,
+        dedupe_ms = 300_000,
+        unknown_routes = 65_536,
+        unknown_routes_per_source = 1024,
+        unknown_ms = 2000,
+        counted_sources = 262_144,
     ))]
     fn new(
         max_batch_bytes: usize,
         max_batch_commands: usize,
         route_fresh_ms: u32,
         route_stale_ms: u32,
+        shorten_permille: u16,
+        cold_only: bool,
+        duplicates: usize,
+        dedupe_ms: u32,
+        unknown_routes: usize,
+        unknown_routes_per_source: usize,
+        unknown_ms: u32,
+        counted_sources: usize,
     ) -> PyResult<Self> {
         if route_fresh_ms > route_stale_ms {
             return Err(PyValueError::new_err("route_fresh_ms is longer than route_stale_ms"));
         }
+        if shorten_permille > 1000 {
+            return Err(PyValueError::new_err("shorten_permille is more than all of it"));
+        }
         let limits = Limits { max_batch_bytes, max_batch_commands };
-        let [fresh_ns, stale_ns] = [route_fresh_ms, route_stale_ms].map(|ms| i64::from(ms) * 1_000_000);
-        Ok(Self { inner: core::Dispatch::new(limits, core::RoutePhases { fresh_ns, stale_ns }) })
+        let [fresh_ns, stale_ns] = [route_fresh_ms, route_stale_ms].map(|ms| i64::from(ms) * MS);
+        let rules = core::Rules {
+            routes: Phases { fresh_ns, stale_ns },
+            shorten: shorten_permille,
+            cold_only,
+            duplicates,
+            dedupe_ns: i64::from(dedupe_ms) * MS,
+            unknown: Bounds {
+                routes: unknown_routes,
+                routes_per_source: unknown_routes_per_source,
+                life_ns: i64::from(unknown_ms) * MS,
+            },
+            counted_sources,
+        };
+        Ok(Self { inner: core::Dispatch::new(limits, rules), told: Mutex::default() })
     }
 
-    #[pyo3(signature = (target, name, *, queue, topic, profile, strict))]
-    fn put_route(&self, target: &str, name: &str, queue: u32, topic: &str, profile: u32, strict: bool) {
-        let profile = core::Profile::from_wire(profile);
-        let route = core::Route { queue, topic: Arc::from(topic), profile, strict };
+    #[allow(clippy::too_many_arguments)] // Keywords in Python.
+    #[pyo3(signature = (
+        target, name, *, queue, topic, profile, strict, cold_only = false, limited = false, shadow = false,
+        fairness = None
+    ))]
+    fn put_route(
+        &self,
+        target: &str,
+        name: &str,
+        queue: u32,
+        topic: &str,
+        profile: u32,
+        strict: bool,
+        cold_only: bool,
+        limited: bool,
+        shadow: bool,
+        fairness: Option<ToldFairness>,
+    ) -> PyResult<()> {
+        let limited = match (limited, shadow) {
+            (false, _) => Limited::No,
+            (true, true) => Limited::Watched,
+            (true, false) => Limited::Yes,
+        };
+        let fairness = fairness.map_or(Ok(Fairness::default()), read_fairness)?;
+        let terms = self.shared(Terms { cold_only, limited, fairness });
+        let route = Route::new(queue, Arc::from(topic), Profile::from_wire(profile), strict, terms);
         self.inner.put_route(target, name, route);
+        Ok(())
     }
 
     fn drop_route(&self, target: &str, name: &str) {
@@ -65,38 +134,103 @@ impl Dispatch {
         self.inner.deny(source, target, name);
     }
 
+    #[pyo3(signature = (ban_list, source, target, name, *, until_mono_ns))]
+    fn put_ban(
+        &self,
+        ban_list: u32,
+        source: &str,
+        target: &str,
+        name: &str,
+        until_mono_ns: i64,
+    ) -> PyResult<()> {
+        self.inner.ban(read_list(ban_list)?, source, read_route(target, name), until_mono_ns);
+        Ok(())
+    }
+
+    fn lift_ban(&self, ban_list: u32, source: &str, target: &str, name: &str) -> PyResult<()> {
+        self.inner.lift(read_list(ban_list)?, source, read_route(target, name));
+        Ok(())
+    }
+
+    fn set_cold_only(&self, cold_only: bool) {
+        self.inner.set_cold_only(cold_only);
+    }
+
     fn clear(&self, py: Python<'_>) {
         py.detach(|| self.inner.clear());
     }
 
-    #[pyo3(signature = (routes_part, acl_part, *, now_unix_ns = 0))]
+    #[pyo3(signature = (routes_part, acl_part, *, bans_part = None, now_unix_ns = 0, now_mono_ns = 0))]
     fn load_snapshot(
         &self,
         py: Python<'_>,
         routes_part: &[u8],
         acl_part: &[u8],
+        bans_part: Option<&[u8]>,
         now_unix_ns: u64,
+        now_mono_ns: i64,
     ) -> PyResult<u64> {
-        Ok(py.detach(|| self.inner.load_snapshot(routes_part, acl_part, now_unix_ns))?)
+        let now = Now { unix_ns: now_unix_ns, mono_ns: now_mono_ns };
+        Ok(py.detach(|| self.inner.load_snapshot(routes_part, acl_part, bans_part, now))?)
     }
 
     fn renewed(&self, read_mono_ns: i64) {
         self.inner.renewed(read_mono_ns);
     }
 
-    #[pyo3(signature = (batch, *, now_mono_ns))]
-    fn plan(&self, py: Python<'_>, batch: &[u8], now_mono_ns: i64) -> PyResult<Plan> {
-        let plan = py.detach(|| self.inner.plan(batch, now_mono_ns));
-        Ok(Plan {
-            ledger: Ledger::wrap(py, plan.ledger)?,
-            budget_ms: plan.budget_ms,
-            sends: plan.sends.into_iter().map(|send| told(py, send)).collect(),
-            escalated: plan.escalated,
-            escalations: PyBytes::new(py, &plan.escalations).unbind(),
-            frame_code: plan.frame_code,
-            stale_used: plan.stale_used,
-            block: plan.block,
+    fn age_ns(&self, now_mono_ns: i64) -> Option<i64> {
+        self.inner.age_ns(now_mono_ns)
+    }
+
+    #[pyo3(signature = (target, name, *, permits, interval, ends_mono_ns, now_mono_ns))]
+    fn grant(
+        &self,
+        target: &str,
+        name: &str,
+        permits: u64,
+        interval: u64,
+        ends_mono_ns: i64,
+        now_mono_ns: i64,
+    ) -> bool {
+        let grant = Grant { permits, ends_mono_ns, interval };
+        self.inner.grant(target, name, grant, now_mono_ns)
+    }
+
+    #[pyo3(signature = (*, now_mono_ns))]
+    fn needs(&self, py: Python<'_>, now_mono_ns: i64) -> Vec<(String, String, u64, u64, u64)> {
+        py.detach(|| {
+            let told = |(target, name, need): (Box<str>, Box<str>, crate::core::grants::Need)| {
+                (target.into_string(), name.into_string(), need.wanted, need.debt, need.left)
+            };
+            self.inner.needs(now_mono_ns).into_iter().map(told).collect()
         })
+    }
+
+    #[pyo3(signature = (*, now_mono_ns))]
+    fn give_up(&self, py: Python<'_>, now_mono_ns: i64) -> Vec<(String, String, u64, u64)> {
+        py.detach(|| {
+            let told = |(target, name, grant): (String, String, Grant)| {
+                (target, name, grant.interval, grant.permits)
+            };
+            self.inner.give_up(now_mono_ns).into_iter().map(told).collect()
+        })
+    }
+
+    #[pyo3(signature = (batch, *, now_mono_ns))]
+    fn plan(&self, py: Python<'_>, batch: PyBackedBytes, now_mono_ns: i64) -> PyResult<Plan> {
+        let plan = without_gil_if_large(py, batch.len(), || self.inner.plan(&batch, now_mono_ns));
+        Plan::wrap(py, plan, batch)
+    }
+
+    #[pyo3(signature = (plan, *, now_mono_ns))]
+    fn learn(&self, py: Python<'_>, plan: &Plan, now_mono_ns: i64) {
+        let ledger: &Ledger = plan.ledger.get();
+        py.detach(|| self.inner.learn(&plan.lessons, &ledger.lock(), now_mono_ns));
+    }
+
+    #[pyo3(signature = (*, now_mono_ns))]
+    fn sweep(&self, py: Python<'_>, now_mono_ns: i64) {
+        py.detach(|| self.inner.sweep(now_mono_ns));
     }
 
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -108,68 +242,34 @@ impl Dispatch {
     }
 }
 
-/// (queue, count, serialised `SendBatch.topic` fields).
-pub type ToldSend = (u32, usize, Py<PyBytes>);
-
-pub fn told(py: Python<'_>, send: Send) -> ToldSend {
-    (send.queue, send.count, PyBytes::new(py, &send.topics).unbind())
+impl Dispatch {
+    fn shared(&self, terms: Terms) -> Arc<Terms> {
+        let mut told = lock(&self.told);
+        if **told != terms {
+            *told = Arc::new(terms);
+        }
+        Arc::clone(&told)
+    }
 }
 
-#[pyclass(frozen, module = "snavio._native")]
-struct Plan {
-    ledger: Py<Ledger>,
-    budget_ms: u32,
-    sends: Vec<ToldSend>,
-    escalated: usize,
-    escalations: Py<PyBytes>,
-    frame_code: u8,
-    stale_used: bool,
-    block: TelemetryBlock,
+fn read_fairness(told: ToldFairness) -> PyResult<Fairness> {
+    let (window, dominant_share, competing_share, competitors, minimum_volume, ban) = told;
+    if ![dominant_share, competing_share].iter().all(|share| (0.0..=1.0).contains(share)) {
+        return Err(PyValueError::new_err("fairness: a share is from 0 to 1"));
+    }
+    let [window_ns, ban_ns] = [window, ban].map(|seconds| i64::from(seconds) * SECOND);
+    Ok(Fairness { window_ns, dominant_share, competing_share, competitors, minimum_volume, ban_ns })
 }
 
-#[pymethods]
-impl Plan {
-    #[getter]
-    fn ledger(&self, py: Python<'_>) -> Py<Ledger> {
-        self.ledger.clone_ref(py)
+fn read_list(list: u32) -> PyResult<BanList> {
+    match list {
+        1 => Ok(BanList::WarmBan),
+        2 => Ok(BanList::ColdOnly),
+        3 => Ok(BanList::Frozen),
+        _ => Err(PyValueError::new_err("list: must be 1 (warm ban), 2 (cold-only) or 3 (frozen)")),
     }
+}
 
-    #[getter]
-    fn budget_ms(&self) -> u32 {
-        self.budget_ms
-    }
-
-    #[getter]
-    fn sends(&self, py: Python<'_>) -> Vec<ToldSend> {
-        self.sends.iter().map(|(queue, count, topics)| (*queue, *count, topics.clone_ref(py))).collect()
-    }
-
-    #[getter]
-    fn escalated(&self) -> usize {
-        self.escalated
-    }
-
-    #[getter]
-    fn escalations(&self, py: Python<'_>) -> Py<PyBytes> {
-        self.escalations.clone_ref(py)
-    }
-
-    #[getter]
-    fn frame_code(&self) -> u8 {
-        self.frame_code
-    }
-
-    #[getter]
-    fn stale_used(&self) -> bool {
-        self.stale_used
-    }
-
-    fn telemetry<'py>(&self, py: Python<'py>, settled_unix_ns: i64) -> Bound<'py, PyBytes> {
-        let ledger = self.ledger.get();
-        let written = py.detach(|| {
-            let ledger = ledger.lock();
-            self.block.write_as(settled_unix_ns, |row| ledger.code(row.index as usize))
-        });
-        PyBytes::new(py, &written)
-    }
+fn read_route<'a>(target: &'a str, name: &'a str) -> Option<(&'a str, &'a str)> {
+    if target.is_empty() && name.is_empty() { None } else { Some((target, name)) }
 }

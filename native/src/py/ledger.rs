@@ -1,5 +1,6 @@
 //! Ledger, Reply and the headers of batches for Python.
 
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
 use pyo3::exceptions::PyValueError;
@@ -76,6 +77,23 @@ impl Ledger {
         Ok(PyBytes::new(py, &self.lock().close(code, retry_after_ms, detail)))
     }
 
+    fn decide_each<'py>(
+        &self,
+        py: Python<'py>,
+        codes: &[u8],
+        hints: HashMap<u8, (u32, String)>,
+    ) -> Bound<'py, PyBytes> {
+        let explain = |code: u8| match hints.get(&code) {
+            Some((retry_after_ms, detail)) => core::Refusal {
+                retry_after_ms: *retry_after_ms,
+                detail: detail.clone(),
+                ..core::Refusal::default()
+            },
+            None => core::Refusal::default(),
+        };
+        PyBytes::new(py, &self.lock().decide_each(codes, explain))
+    }
+
     #[allow(clippy::too_many_arguments)] // The stub's signature.
     fn close_part<'py>(
         &self,
@@ -139,8 +157,21 @@ impl Reply {
             .refusals
             .iter()
             .map(|refusal| {
-                let core::Refusal { index, reason, retry_after_ms, throttle_until_unix_ns, detail } = refusal;
+                let core::Refusal { index, reason, retry_after_ms, throttle_until_unix_ns, detail, .. } =
+                    refusal;
                 (*index, *reason, *retry_after_ms, *throttle_until_unix_ns, detail.as_str())
+            })
+            .collect()
+    }
+
+    fn shares(&self) -> Vec<(u32, f64, f64, u32)> {
+        self.inner
+            .refusals
+            .iter()
+            .filter(|refusal| refusal.shares != core::Shares::default())
+            .map(|refusal| {
+                let core::Shares { source, competing, volume } = refusal.shares;
+                (refusal.index, source, competing, volume)
             })
             .collect()
     }

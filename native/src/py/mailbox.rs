@@ -2,16 +2,20 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyString};
+use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
 use super::ledger::Ledger;
+use super::without_gil_if_large;
 use crate::core::frames::Limits;
-use crate::core::parcels::{self, Received};
+use crate::core::parcels;
+use crate::core::seals;
 use crate::core::sending as core;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Sending>()?;
     module.add_function(wrap_pyfunction!(slice_runs, module)?)?;
+    module.add_function(wrap_pyfunction!(seal_runs, module)?)?;
+    module.add_function(wrap_pyfunction!(salvage_runs, module)?)?;
     module.add_function(wrap_pyfunction!(open_parcels, module)?)
 }
 
@@ -21,6 +25,7 @@ struct Sending {
     budget_ms: u32,
     frame_code: u8,
     topics: Vec<(Py<PyString>, usize, Py<PyBytes>)>,
+    keys: Vec<Py<PyBytes>>,
 }
 
 #[pymethods]
@@ -30,24 +35,34 @@ impl Sending {
         frame,
         max_batch_bytes = Limits::MESH.max_batch_bytes,
         max_batch_commands = Limits::MESH.max_batch_commands,
+        secret = [0; 32],
     ))]
     fn open(
         py: Python<'_>,
         frame: &[u8],
         max_batch_bytes: usize,
         max_batch_commands: usize,
+        secret: [u8; 32],
     ) -> PyResult<Self> {
         let limits = Limits { max_batch_bytes, max_batch_commands };
-        let (inner, ledger) = py.detach(|| core::Sending::open(frame, &limits));
+        let (inner, ledger) =
+            without_gil_if_large(py, frame.len(), || core::Sending::open(frame, &limits, &secret));
+        let keys = inner.topics.iter().map(|entry| PyBytes::new(py, &entry.keys).unbind()).collect();
         let tell = |entry: core::TopicRuns| {
             let topic = PyString::new(py, &entry.topic).unbind();
-            (topic, entry.count, PyBytes::new(py, &entry.runs).unbind())
+            let runs = PyBytes::new_with(py, entry.runs.len(), |out| {
+                entry.runs.write(frame, out);
+                Ok(())
+            })?;
+            Ok((topic, entry.count, runs.unbind()))
         };
+        let topics: PyResult<Vec<_>> = inner.topics.into_iter().map(tell).collect();
         Ok(Self {
             ledger: Ledger::wrap(py, ledger)?,
             budget_ms: inner.header.budget_ms,
             frame_code: inner.frame_code,
-            topics: inner.topics.into_iter().map(tell).collect(),
+            topics: topics?,
+            keys,
         })
     }
 
@@ -73,6 +88,11 @@ impl Sending {
         };
         self.topics.iter().map(share).collect()
     }
+
+    #[getter]
+    fn keys(&self, py: Python<'_>) -> Vec<Py<PyBytes>> {
+        self.keys.iter().map(|keys| keys.clone_ref(py)).collect()
+    }
 }
 
 #[pyfunction]
@@ -89,29 +109,55 @@ fn slice_runs<'py>(
 }
 
 #[pyfunction]
+fn seal_runs<'py>(py: Python<'py>, runs: &[u8], context: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    let sealed = py.detach(|| seals::seal_runs(runs, context));
+    Ok(PyBytes::new(py, &sealed.map_err(|_| PyValueError::new_err("not stored runs"))?))
+}
+
+#[pyfunction]
+fn salvage_runs<'py>(
+    py: Python<'py>,
+    body: &[u8],
+    count: usize,
+    context: &[u8],
+) -> (Bound<'py, PyBytes>, Vec<bool>) {
+    let (runs, damaged) = py.detach(|| seals::salvage(body, count, context));
+    (PyBytes::new(py, &runs), damaged)
+}
+
+#[pyfunction]
 fn open_parcels<'py>(py: Python<'py>, response: &[u8]) -> PyResult<(u64, Bound<'py, PyList>)> {
     let opened = py.detach(|| parcels::open_parcels(response));
     let (boot_epoch, messages) = opened.map_err(|_| PyValueError::new_err("not a ReceiveResponse"))?;
-    let [mut sources, mut targets, mut names, mut types, mut traces] =
+    let [mut sources, mut targets, mut names, mut types, mut traces, mut keys] =
         std::array::from_fn(|_| Repeated::default());
     let told = PyList::empty(py);
+    let no_attrs = PyTuple::empty(py).into_any();
     for message in messages {
-        let Received { msg_id, attempt, stored_unix_ns, id, timestamp, payload, admitted_unix_ns, .. } =
-            message;
-        told.append((
-            msg_id,
-            attempt,
-            stored_unix_ns,
-            sources.tell(py, message.source),
-            id,
-            timestamp,
-            targets.tell(py, message.target),
-            names.tell(py, message.name),
-            types.tell(py, message.content_type),
-            PyBytes::new(py, payload),
-            traces.tell(py, message.traceparent),
-            admitted_unix_ns,
-        ))?;
+        let attrs = match message.attrs.as_slice() {
+            [] => no_attrs.clone(),
+            attrs => PyTuple::new(py, attrs)?.into_any(),
+        };
+        told.append(PyTuple::new(
+            py,
+            [
+                message.msg_id.into_pyobject(py)?.into_any(),
+                message.attempt.into_pyobject(py)?.into_any(),
+                message.stored_unix_ns.into_pyobject(py)?.into_any(),
+                sources.tell(py, message.source).into_any(),
+                PyString::new(py, message.id).into_any(),
+                PyString::new(py, message.timestamp).into_any(),
+                targets.tell(py, message.target).into_any(),
+                names.tell(py, message.name).into_any(),
+                types.tell(py, message.content_type).into_any(),
+                PyBytes::new(py, message.payload).into_any(),
+                traces.tell(py, message.traceparent).into_any(),
+                message.admitted_unix_ns.into_pyobject(py)?.into_any(),
+                keys.tell(py, message.idem_key).into_any(),
+                attrs,
+                message.shard.into_pyobject(py)?.into_any(),
+            ],
+        )?)?;
     }
     Ok((boot_epoch, told))
 }

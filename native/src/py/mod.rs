@@ -13,9 +13,15 @@ mod admission;
 
 mod arbitration;
 mod dispatch;
+mod freight;
 mod ledger;
+mod letters;
 mod mailbox;
+mod plan;
+mod posts;
+mod replay;
 mod snapshot;
+mod telemetry;
 
 mod crypto;
 
@@ -25,10 +31,16 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     admission::register(module)?;
 
     ledger::register(module)?;
+    freight::register(module)?;
+    letters::register(module)?;
     dispatch::register(module)?;
+    plan::register(module)?;
     arbitration::register(module)?;
     mailbox::register(module)?;
+    posts::register(module)?;
+    replay::register(module)?;
     snapshot::register(module)?;
+    telemetry::register(module)?;
 
     crypto::register(module)?;
 
@@ -39,6 +51,13 @@ impl From<Malformed> for PyErr {
     fn from(_: Malformed) -> Self {
         PyValueError::new_err("malformed message")
     }
+}
+
+/// Above this the work outweighs giving up the GIL and queueing for it again.
+const DETACH_FROM_BYTES: usize = 4096;
+
+fn without_gil_if_large<T: Send>(py: Python<'_>, bytes: usize, work: impl FnOnce() -> T + Send) -> T {
+    if bytes >= DETACH_FROM_BYTES { py.detach(work) } else { work() }
 }
 
 /// Takes a lock that a panic elsewhere cannot take away from us: `core` leaves no half-made state behind.

@@ -1,0 +1,423 @@
+//! Routes, rights and bans as last read from the authority.
+//!
+//! Holds what it was told and decides nothing. Strings are interned and counted, so that a directory whose
+//! entries come and go for years does not grow with its past.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+
+use super::fairness::{Fairness, Window};
+use super::grants::Purse;
+use super::intern::Interner;
+use super::phases::Profile;
+use super::snapshot;
+
+/// What a route's limit means here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Limited {
+    /// There is none, and no permit is needed.
+    #[default]
+    No,
+    /// It counts and refuses nothing.
+    Watched,
+    /// Without a permit nothing goes.
+    Yes,
+}
+
+/// On what conditions a route is used from memory; many routes share them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Terms {
+    /// Every command goes by Slow.
+    pub cold_only: bool,
+    pub limited: Limited,
+    pub fairness: Fairness,
+}
+
+/// Where commands of one name go.
+#[derive(Debug)]
+pub struct Route {
+    pub queue: u32,
+    pub topic: Arc<str>,
+    pub profile: Profile,
+    pub strict: bool,
+    pub terms: Arc<Terms>,
+    live: Mutex<Option<Box<Live>>>,
+}
+
+/// What traffic leaves behind on a route; made with its first command.
+#[derive(Debug)]
+pub struct Live {
+    pub purse: Purse,
+    pub window: Window,
+}
+
+impl Route {
+    pub fn new(queue: u32, topic: Arc<str>, profile: Profile, strict: bool, terms: Arc<Terms>) -> Self {
+        Self { queue, topic, profile, strict, terms, live: Mutex::new(None) }
+    }
+
+    pub fn live(&self) -> MutexGuard<'_, Option<Box<Live>>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn live_mut(&mut self) -> &mut Option<Box<Live>> {
+        self.live.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sources that its window counts.
+    fn counted(&mut self) -> usize {
+        self.live_mut().as_ref().map_or(0, |live| live.window.sources())
+    }
+}
+
+/// Why a source goes by Slow: the wire's BanList.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BanList {
+    WarmBan,
+    ColdOnly,
+    /// Nobody's commands go there; Slow refuses them. Of a target, or of one of its names.
+    Frozen,
+}
+
+/// In place of a target and a name: all of them.
+const EVERY: u32 = u32::MAX;
+/// How a snapshot spells that; no target is called so.
+pub const EVERY_TEXT: &str = "*";
+
+#[derive(Debug, Default)]
+pub struct Directory {
+    strings: Interner,
+    routes: HashMap<[u32; 2], Route, RandomState>,
+    acls: HashMap<[u32; 3], u64, RandomState>,
+    /// When each ends, monotonic.
+    warm_bans: HashMap<[u32; 3], i64, RandomState>,
+    cold_only: HashMap<[u32; 3], i64, RandomState>,
+    frozen: HashMap<[u32; 3], i64, RandomState>,
+    /// When the authority was read; None is as old as can be.
+    pub read_mono_ns: Option<i64>,
+}
+
+/// A route with its key.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'a> {
+    pub route: &'a Route,
+    key: [u32; 2],
+}
+
+/// A source's right to use a route.
+#[derive(Clone, Copy, Debug)]
+pub struct Right {
+    /// Version of the directory that gave it.
+    pub version: u64,
+    key: [u32; 3],
+}
+
+impl Directory {
+    #[inline]
+    pub fn route(&self, target: &str, name: &str) -> Option<Found<'_>> {
+        let key = [self.strings.find(target)?, self.strings.find(name)?];
+        Some(Found { route: self.routes.get(&key)?, key })
+    }
+
+    #[inline]
+    pub fn right(&self, source: &str, found: &Found<'_>) -> Option<Right> {
+        let key = [self.strings.find(source)?, found.key[0], found.key[1]];
+        Some(Right { version: *self.acls.get(&key)?, key })
+    }
+
+    #[inline]
+    pub fn is_cold_only(&self, right: &Right, now_mono_ns: i64) -> bool {
+        if self.cold_only.is_empty() {
+            return false;
+        }
+        let until = |key: [u32; 3]| self.cold_only.get(&key).is_some_and(|until| now_mono_ns < *until);
+        until(right.key) || until([right.key[0], EVERY, EVERY])
+    }
+
+    #[inline]
+    pub fn is_warm_banned(&self, right: &Right, now_mono_ns: i64) -> bool {
+        if self.warm_bans.is_empty() {
+            return false;
+        }
+        let until = |key: [u32; 3]| self.warm_bans.get(&key).is_some_and(|until| now_mono_ns < *until);
+        until(right.key) || until([right.key[0], EVERY, EVERY])
+    }
+
+    #[inline]
+    pub fn is_frozen(&self, right: &Right, now_mono_ns: i64) -> bool {
+        if self.frozen.is_empty() {
+            return false;
+        }
+        let until = |key: [u32; 3]| self.frozen.get(&key).is_some_and(|until| now_mono_ns < *until);
+        until([EVERY, right.key[1], right.key[2]]) || until([EVERY, right.key[1], EVERY])
+    }
+
+    pub fn age_ns(&self, now_mono_ns: i64) -> i64 {
+        self.read_mono_ns.map_or(i64::MAX, |read| now_mono_ns.saturating_sub(read).max(0))
+    }
+
+    pub fn routes(&self) -> usize {
+        self.routes.len()
+    }
+
+    pub fn acls(&self) -> usize {
+        self.acls.len()
+    }
+
+    pub fn bans(&self) -> usize {
+        self.warm_bans.len() + self.cold_only.len() + self.frozen.len()
+    }
+
+    /// Every route that traffic has touched, by its names.
+    pub fn touched(&self) -> impl Iterator<Item = (&str, &str, &Route)> {
+        self.routes.iter().filter(|(_, route)| route.live().is_some()).map(|(key, route)| {
+            let text = |at: u32| self.strings.text(at);
+            (text(key[0]), text(key[1]), route)
+        })
+    }
+
+    /// What traffic left behind stays; permits that were taken under the old terms are lost.
+    pub fn put_route(&mut self, target: &str, name: &str, mut route: Route) {
+        let key = [self.strings.hold(target), self.strings.hold(name)];
+        if let Some(old) = self.routes.get_mut(&key) {
+            let mut live = old.live_mut().take();
+            if let Some(live) = &mut live {
+                live.purse = Purse::default();
+            }
+            *route.live_mut() = live;
+        }
+        if self.routes.insert(key, route).is_some() {
+            self.release(&key);
+        }
+    }
+
+    /// Returns how many sources its window counted.
+    pub fn drop_route(&mut self, target: &str, name: &str) -> usize {
+        let (Some(target), Some(name)) = (self.strings.find(target), self.strings.find(name)) else {
+            return 0;
+        };
+        let key = [target, name];
+        let Some(mut route) = self.routes.remove(&key) else { return 0 };
+        self.release(&key);
+        route.counted()
+    }
+
+    pub fn allow(&mut self, source: &str, target: &str, name: &str, version: u64) {
+        let key = [source, target, name].map(|text| self.strings.hold(text));
+        if self.acls.insert(key, version).is_some() {
+            self.release(&key);
+        }
+    }
+
+    pub fn deny(&mut self, source: &str, target: &str, name: &str) {
+        if let [Some(source), Some(target), Some(name)] =
+            [source, target, name].map(|text| self.strings.find(text))
+            && self.acls.remove(&[source, target, name]).is_some()
+        {
+            self.release(&[source, target, name]);
+        }
+    }
+
+    /// `route` is None for all routes of the source; an empty source or name means all of them.
+    pub fn ban(&mut self, list: BanList, source: &str, route: Option<(&str, &str)>, until_mono_ns: i64) {
+        let (target, name) = route.unwrap_or_default();
+        let key =
+            [source, target, name].map(|text| if text.is_empty() { EVERY } else { self.strings.hold(text) });
+        if self.list(list).insert(key, until_mono_ns).is_some() {
+            self.release(&key);
+        }
+    }
+
+    pub fn lift(&mut self, list: BanList, source: &str, route: Option<(&str, &str)>) {
+        let (target, name) = route.unwrap_or_default();
+        let key = [source, target, name]
+            .map(|text| if text.is_empty() { Some(EVERY) } else { self.strings.find(text) });
+        if let [Some(source), Some(target), Some(name)] = key {
+            let key = [source, target, name];
+            if self.list(list).remove(&key).is_some() {
+                self.release(&key);
+            }
+        }
+    }
+
+    fn list(&mut self, list: BanList) -> &mut HashMap<[u32; 3], i64, RandomState> {
+        match list {
+            BanList::WarmBan => &mut self.warm_bans,
+            BanList::ColdOnly => &mut self.cold_only,
+            BanList::Frozen => &mut self.frozen,
+        }
+    }
+
+    pub(super) fn release(&mut self, key: &[u32]) {
+        for at in key.iter().filter(|at| **at != EVERY) {
+            self.strings.release(*at);
+        }
+    }
+
+    #[cfg(test)]
+    pub fn holds_no_strings(&self) -> bool {
+        self.strings.is_empty()
+    }
+}
+
+/// The parts of a snapshot that Fast reads.
+pub struct Parts<'a> {
+    pub routes: &'a snapshot::Part,
+    pub acl: &'a snapshot::Part,
+    pub bans: Option<&'a snapshot::Part>,
+}
+
+/// Now, on both clocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Now {
+    pub unix_ns: u64,
+    pub mono_ns: i64,
+}
+
+impl Directory {
+    /// The directory of a snapshot; never read from the authority until somebody says when.
+    pub fn of_snapshot(parts: &Parts<'_>, now: Now) -> Result<Self, snapshot::Unreadable> {
+        let of = |part: &snapshot::Part| (part.header.version, part.header.epoch);
+        if of(parts.routes) != of(parts.acl) || parts.bans.is_some_and(|bans| of(bans) != of(parts.acl)) {
+            return Err(snapshot::Unreadable::Mixed);
+        }
+        let mut directory = Self::default();
+        directory.load_routes(parts.routes, now.unix_ns)?;
+        directory.load_acl(parts.acl)?;
+        if let Some(bans) = parts.bans {
+            directory.load_bans(bans, now)?;
+        }
+        Ok(directory)
+    }
+
+    fn load_routes(&mut self, part: &snapshot::Part, now_unix_ns: u64) -> Result<(), snapshot::Unreadable> {
+        let held = self.hold_all(part)?;
+        let number =
+            |column, row| held.get(part.id(column, row) as usize).copied().ok_or(snapshot::Unreadable::Row);
+        // Routes of one target share its topic, and most routes share their terms.
+        let mut topics: Vec<Option<Arc<str>>> = vec![None; held.len()];
+        let mut terms: Vec<Arc<Terms>> = Vec::new();
+        self.routes.reserve(part.header.rows as usize);
+        for row in 0..part.header.rows {
+            let key = [number(0, row)?, number(1, row)?];
+            let topic = topics.get_mut(part.id(2, row) as usize).ok_or(snapshot::Unreadable::Row)?;
+            let topic = match topic {
+                Some(topic) => Arc::clone(topic),
+                None => Arc::clone(topic.insert(Arc::from(part.text(part.id(2, row))?))),
+            };
+            let (queue, strict) = match (part.number(3, row), part.number(5, row)) {
+                (kind @ 0..=3, dedupe @ 0..=2) => (kind.saturating_sub(1) as u32, dedupe == 2),
+                // Another kind of queue, or another promise: not to be guessed at.
+                _ => return Err(snapshot::Unreadable::Row),
+            };
+            let end = part.number(7, row);
+            if end != 0 && end <= now_unix_ns {
+                continue;
+            }
+            let said = terms_of(part, row)?;
+            let said = match terms.iter().rev().take(8).find(|known| ***known == said) {
+                Some(known) => Arc::clone(known),
+                None => {
+                    terms.push(Arc::new(said));
+                    Arc::clone(&terms[terms.len() - 1])
+                }
+            };
+            let route = Route::new(queue, topic, Profile::from_wire(part.id(4, row)), strict, said);
+            if self.routes.insert(key, route).is_some() {
+                return Err(snapshot::Unreadable::Duplicate);
+            }
+            key.iter().for_each(|at| self.strings.again(*at));
+        }
+        self.release(&held);
+        Ok(())
+    }
+
+    fn load_acl(&mut self, part: &snapshot::Part) -> Result<(), snapshot::Unreadable> {
+        let held = self.hold_all(part)?;
+        let number =
+            |column, row| held.get(part.id(column, row) as usize).copied().ok_or(snapshot::Unreadable::Row);
+        self.acls.reserve(part.header.rows as usize);
+        for row in 0..part.header.rows {
+            let key = [number(0, row)?, number(1, row)?, number(2, row)?];
+            if self.acls.insert(key, part.number(3, row)).is_some() {
+                return Err(snapshot::Unreadable::Duplicate);
+            }
+            key.iter().for_each(|at| self.strings.again(*at));
+        }
+        self.release(&held);
+        Ok(())
+    }
+
+    fn load_bans(&mut self, part: &snapshot::Part, now: Now) -> Result<(), snapshot::Unreadable> {
+        for row in 0..part.header.rows {
+            let [source, target, name] = [0, 1, 2].map(|column| part.text(part.id(column, row)));
+            let (source, target, name) = (source?, target?, name?);
+            let list = match part.number(3, row) {
+                1 => BanList::WarmBan,
+                2 => BanList::ColdOnly,
+                3 => BanList::Frozen,
+                _ => return Err(snapshot::Unreadable::Row),
+            };
+            let frozen = list == BanList::Frozen;
+            let (source, route) = match (source, target, name) {
+                (EVERY_TEXT, target, EVERY_TEXT) if frozen && target != EVERY_TEXT => {
+                    ("", Some((target, "")))
+                }
+                (EVERY_TEXT, target, name) if frozen && target != EVERY_TEXT => ("", Some((target, name))),
+                (source, EVERY_TEXT, EVERY_TEXT) if !frozen && source != EVERY_TEXT => (source, None),
+                (EVERY_TEXT, ..) | (_, EVERY_TEXT, _) | (_, _, EVERY_TEXT) => {
+                    return Err(snapshot::Unreadable::Row);
+                }
+                (source, target, name) if !frozen => (source, Some((target, name))),
+                _ => return Err(snapshot::Unreadable::Row),
+            };
+            let until = part.number(4, row);
+            let until_mono_ns = match until {
+                0 => i64::MAX,
+                _ if until <= now.unix_ns => continue,
+                _ => now.mono_ns.saturating_add((until - now.unix_ns).min(i64::MAX as u64) as i64),
+            };
+            self.ban(list, source, route, until_mono_ns);
+        }
+        Ok(())
+    }
+
+    /// Our number for each string of a part, each held once until the rows hold those they use.
+    fn hold_all(&mut self, part: &snapshot::Part) -> Result<Vec<u32>, snapshot::Unreadable> {
+        self.strings.reserve(part.strings());
+        (0..part.strings() as u32).map(|at| Ok(self.strings.hold(part.text(at)?))).collect()
+    }
+}
+
+/// The terms that a row of a routes part tells.
+fn terms_of(part: &snapshot::Part, row: u32) -> Result<Terms, snapshot::Unreadable> {
+    let flags = part.number(8, row);
+    let limited = match flags & 0b011 {
+        0 => Limited::No,
+        0b001 => Limited::Yes,
+        0b011 => Limited::Watched,
+        _ => return Err(snapshot::Unreadable::Row),
+    };
+    if flags > 0b111 {
+        return Err(snapshot::Unreadable::Row);
+    }
+    let seconds = |column| part.number(column, row) as i64 * 1_000_000_000;
+    let share = |column| {
+        let share = f64::from_bits(part.number(column, row));
+        if (0.0..=1.0).contains(&share) { Ok(share) } else { Err(snapshot::Unreadable::Row) }
+    };
+    Ok(Terms {
+        cold_only: flags & 0b100 != 0,
+        limited,
+        fairness: Fairness {
+            window_ns: seconds(9),
+            dominant_share: share(10)?,
+            competing_share: share(11)?,
+            competitors: part.id(12, row),
+            minimum_volume: part.id(13, row),
+            ban_ns: seconds(14),
+        },
+    })
+}

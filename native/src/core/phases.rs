@@ -1,0 +1,94 @@
+//! How old what was read from an authority may be when it is used: fresh, stale, or expired.
+//!
+//! Jitter only shortens: a longer life would stretch the time in which a revoked right is still used.
+
+pub const SECOND_NS: i64 = 1_000_000_000;
+
+/// How old an ACL entry may be: the wire's Profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    Critical,
+    Moderate,
+    Low,
+    Sync,
+}
+
+impl Profile {
+    /// A number that this version does not know is as strict as can be.
+    pub fn from_wire(number: u32) -> Self {
+        match number {
+            0 | 3 => Self::Low,
+            1 => Self::Critical,
+            2 => Self::Moderate,
+            _ => Self::Sync,
+        }
+    }
+
+    /// When an entry of this profile is stale, and when it has expired.
+    pub fn phases(self) -> Phases {
+        let seconds = |fresh, stale| Phases { fresh_ns: fresh * SECOND_NS, stale_ns: stale * SECOND_NS };
+        match self {
+            Self::Critical => seconds(2, 4),
+            Self::Moderate => seconds(10, 20),
+            Self::Low => seconds(30, 90),
+            Self::Sync => seconds(0, 0),
+        }
+    }
+}
+
+/// Where a cache stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Used as it is.
+    Fresh,
+    /// Used, and asked for again in the background.
+    Stale,
+    /// Not used.
+    Expired,
+}
+
+/// The ages, in nanoseconds, at which a phase ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phases {
+    pub fresh_ns: i64,
+    pub stale_ns: i64,
+}
+
+impl Phases {
+    /// The phase at an age. `shorten` takes so many thousandths off the fresh time, so that many instances do
+    /// not all ask again at the same moment; the stale limit is a promise and stays.
+    #[inline]
+    pub fn at(&self, age_ns: i64, shorten: u16) -> Phase {
+        if age_ns >= self.stale_ns {
+            return Phase::Expired;
+        }
+        let fresh_ns = self.fresh_ns - self.fresh_ns / 1000 * i64::from(shorten.min(1000));
+        if age_ns >= fresh_ns { Phase::Stale } else { Phase::Fresh }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn phases_end_where_they_say() {
+        let phases = Profile::Critical.phases();
+        let at = |age| phases.at(age, 0);
+        assert_eq!(
+            [at(0), at(2 * SECOND_NS - 1), at(2 * SECOND_NS)],
+            [Phase::Fresh, Phase::Fresh, Phase::Stale]
+        );
+        assert_eq!([at(4 * SECOND_NS - 1), at(4 * SECOND_NS)], [Phase::Stale, Phase::Expired]);
+        assert_eq!(Profile::Sync.phases().at(0, 0), Phase::Expired);
+    }
+
+    #[test]
+    fn jitter_only_shortens() {
+        let phases = Phases { fresh_ns: 10 * SECOND_NS, stale_ns: 20 * SECOND_NS };
+        assert_eq!(phases.at(9 * SECOND_NS, 100), Phase::Stale);
+        assert_eq!(phases.at(9 * SECOND_NS - 1, 100), Phase::Fresh);
+        assert_eq!(phases.at(20 * SECOND_NS - 1, 1000), Phase::Stale);
+        assert_eq!(phases.at(0, u16::MAX), Phase::Stale);
+    }
+}

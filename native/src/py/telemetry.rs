@@ -1,0 +1,103 @@
+//! Journal pages and the archive's columns for Python.
+
+use std::sync::Mutex;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+
+use super::lock;
+use crate::core::columns as core;
+use crate::core::page::Page;
+use crate::core::telemetry;
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Tombstones>()?;
+    module.add_function(wrap_pyfunction!(telemetry_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(read_journal_page, module)?)?;
+    module.add_function(wrap_pyfunction!(telemetry_columns, module)?)
+}
+
+#[pyfunction]
+fn telemetry_rows(block: &[u8]) -> PyResult<usize> {
+    Ok(telemetry::rows_of(block)?)
+}
+
+/// (events, the field as it stands in the page) per block.
+type Blocks<'py> = Vec<(usize, Bound<'py, PyBytes>)>;
+
+#[pyfunction]
+#[allow(clippy::type_complexity)] // The stub's signature.
+fn read_journal_page<'py>(
+    py: Python<'py>,
+    page: &[u8],
+) -> PyResult<(String, u64, u64, Blocks<'py>, Vec<(u64, u64)>)> {
+    let read =
+        py.detach(|| Page::read(page)).map_err(|_| PyValueError::new_err("not a page of a journal"))?;
+    let blocks = read.blocks.iter().map(|block| (block.events, PyBytes::new(py, block.raw))).collect();
+    Ok((read.instance.to_owned(), read.epoch, read.first_seq, blocks, read.ended))
+}
+
+#[pyclass(frozen, module = "snavio._native")]
+struct Tombstones {
+    inner: Mutex<core::Tombstones>,
+}
+
+#[pymethods]
+impl Tombstones {
+    #[new]
+    fn new() -> Self {
+        Self { inner: Mutex::default() }
+    }
+
+    #[pyo3(signature = (source, target, name, *, version, revoked_unix_ns))]
+    fn add(&self, source: &str, target: &str, name: &str, version: u64, revoked_unix_ns: i64) {
+        lock(&self.inner).add(source, target, name, version, revoked_unix_ns);
+    }
+
+    fn forget(&self, before_unix_ns: i64) {
+        lock(&self.inner).forget(before_unix_ns);
+    }
+
+    fn __len__(&self) -> usize {
+        lock(&self.inner).len()
+    }
+}
+
+#[pyfunction]
+#[allow(clippy::type_complexity)] // The stub's signature.
+fn telemetry_columns<'py>(
+    py: Python<'py>,
+    pages: Vec<(i64, Bound<'py, PyBytes>)>,
+    tombstones: &Tombstones,
+) -> PyResult<(usize, Bound<'py, PyDict>, Bound<'py, PyList>, Bound<'py, PyList>)> {
+    let bodies: Vec<(i64, &[u8])> = pages.iter().map(|(first, body)| (*first, body.as_bytes())).collect();
+    let (columns, buffers) = py.detach(|| {
+        let mut columns = core::Columns::default();
+        let tombstones = lock(&tombstones.inner);
+        for (first, body) in bodies {
+            columns.add(body, first, &tombstones)?;
+        }
+        let buffers: Vec<_> = columns.told().iter().map(|(_, column)| column.buffers()).collect();
+        Ok::<_, PyErr>((columns, buffers))
+    })?;
+    let told = PyDict::new(py);
+    for ((name, column), (values, bits)) in columns.told().iter().zip(buffers) {
+        let words = match column {
+            core::Column::Text(texts) => Some(PyList::new(py, &texts.dictionary)?),
+            _ => None,
+        };
+        let bits = bits.map(|bits| PyBytes::new(py, &bits));
+        told.set_item(name, (PyBytes::new(py, &values), bits, words))?;
+    }
+    let rare = PyList::empty(py);
+    for event in &columns.rare {
+        rare.append((event.seq, event.at_unix_ns, &event.name, PyBytes::new(py, &event.fields)))?;
+    }
+    let late = PyList::empty(py);
+    for found in &columns.late {
+        let times = (found.revoked_unix_ns, found.settled_unix_ns);
+        late.append((&found.source, &found.target, &found.name, times.0, times.1, found.count))?;
+    }
+    Ok((columns.len(), told, rare, late))
+}
