@@ -141,18 +141,24 @@ class Batch(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., header: _Optional[_Union[BatchHeader, _Mapping]] = ..., run: _Optional[_Iterable[_Union[Run, _Mapping]]] = ...) -> None: ...
 
 class Refusal(_message.Message):
-    __slots__ = ("index", "reason", "retry_after_ms", "throttle_until_unix_ns", "detail")
+    __slots__ = ("index", "reason", "retry_after_ms", "throttle_until_unix_ns", "detail", "source_share", "competing_share", "dispatch_volume")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
     THROTTLE_UNTIL_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_SHARE_FIELD_NUMBER: _ClassVar[int]
+    COMPETING_SHARE_FIELD_NUMBER: _ClassVar[int]
+    DISPATCH_VOLUME_FIELD_NUMBER: _ClassVar[int]
     index: int
     reason: Verdict
     retry_after_ms: int
     throttle_until_unix_ns: int
     detail: str
-    def __init__(self, index: _Optional[int] = ..., reason: _Optional[_Union[Verdict, str]] = ..., retry_after_ms: _Optional[int] = ..., throttle_until_unix_ns: _Optional[int] = ..., detail: _Optional[str] = ...) -> None: ...
+    source_share: float
+    competing_share: float
+    dispatch_volume: int
+    def __init__(self, index: _Optional[int] = ..., reason: _Optional[_Union[Verdict, str]] = ..., retry_after_ms: _Optional[int] = ..., throttle_until_unix_ns: _Optional[int] = ..., detail: _Optional[str] = ..., source_share: _Optional[float] = ..., competing_share: _Optional[float] = ..., dispatch_volume: _Optional[int] = ...) -> None: ...
 
 class Verdicts(_message.Message):
     __slots__ = ("hello", "batch_seq", "first", "codes", "refusal", "final")

@@ -21,6 +21,12 @@ class DedupeMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DEDUPE_MODE_NONE: _ClassVar[DedupeMode]
     DEDUPE_MODE_STRICT: _ClassVar[DedupeMode]
 
+class DispatchMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DISPATCH_MODE_UNSPECIFIED: _ClassVar[DispatchMode]
+    DISPATCH_MODE_ADAPTIVE: _ClassVar[DispatchMode]
+    DISPATCH_MODE_COLD_ONLY: _ClassVar[DispatchMode]
+
 class QueueKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     QUEUE_KIND_UNSPECIFIED: _ClassVar[QueueKind]
@@ -40,6 +46,22 @@ class BanList(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     BAN_LIST_UNSPECIFIED: _ClassVar[BanList]
     BAN_LIST_WARM_BAN: _ClassVar[BanList]
     BAN_LIST_COLD_ONLY: _ClassVar[BanList]
+    BAN_LIST_FROZEN: _ClassVar[BanList]
+
+class ProposalState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PROPOSAL_STATE_UNSPECIFIED: _ClassVar[ProposalState]
+    PROPOSAL_STATE_APPLIED: _ClassVar[ProposalState]
+    PROPOSAL_STATE_CONFIRMED: _ClassVar[ProposalState]
+    PROPOSAL_STATE_WITHDRAWN: _ClassVar[ProposalState]
+    PROPOSAL_STATE_LIFTED: _ClassVar[ProposalState]
+
+class ProposalDecision(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PROPOSAL_DECISION_UNSPECIFIED: _ClassVar[ProposalDecision]
+    PROPOSAL_DECISION_APPLIED: _ClassVar[ProposalDecision]
+    PROPOSAL_DECISION_ALREADY: _ClassVar[ProposalDecision]
+    PROPOSAL_DECISION_REFUSED: _ClassVar[ProposalDecision]
 
 class ChannelKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -64,6 +86,9 @@ PROFILE_SYNC: Profile
 DEDUPE_MODE_UNSPECIFIED: DedupeMode
 DEDUPE_MODE_NONE: DedupeMode
 DEDUPE_MODE_STRICT: DedupeMode
+DISPATCH_MODE_UNSPECIFIED: DispatchMode
+DISPATCH_MODE_ADAPTIVE: DispatchMode
+DISPATCH_MODE_COLD_ONLY: DispatchMode
 QUEUE_KIND_UNSPECIFIED: QueueKind
 QUEUE_KIND_MAILBOX: QueueKind
 QUEUE_KIND_REDIS: QueueKind
@@ -75,6 +100,16 @@ REQUEST_STATE_DECLINED: RequestState
 BAN_LIST_UNSPECIFIED: BanList
 BAN_LIST_WARM_BAN: BanList
 BAN_LIST_COLD_ONLY: BanList
+BAN_LIST_FROZEN: BanList
+PROPOSAL_STATE_UNSPECIFIED: ProposalState
+PROPOSAL_STATE_APPLIED: ProposalState
+PROPOSAL_STATE_CONFIRMED: ProposalState
+PROPOSAL_STATE_WITHDRAWN: ProposalState
+PROPOSAL_STATE_LIFTED: ProposalState
+PROPOSAL_DECISION_UNSPECIFIED: ProposalDecision
+PROPOSAL_DECISION_APPLIED: ProposalDecision
+PROPOSAL_DECISION_ALREADY: ProposalDecision
+PROPOSAL_DECISION_REFUSED: ProposalDecision
 CHANNEL_KIND_UNSPECIFIED: ChannelKind
 CHANNEL_KIND_DASHBOARD: ChannelKind
 CHANNEL_KIND_EMAIL: ChannelKind
@@ -149,7 +184,7 @@ class Fairness(_message.Message):
     def __init__(self, window_seconds: _Optional[int] = ..., dominant_share: _Optional[float] = ..., competing_share: _Optional[float] = ..., competitors: _Optional[int] = ..., minimum_volume: _Optional[int] = ..., ban_seconds: _Optional[int] = ...) -> None: ...
 
 class Route(_message.Message):
-    __slots__ = ("target", "name", "queue_kind", "topic", "profile", "dedupe_mode", "expected_drain_seconds", "dlq", "limit", "fairness", "ttl_seconds", "expires_unix_ns")
+    __slots__ = ("target", "name", "queue_kind", "topic", "profile", "dedupe_mode", "expected_drain_seconds", "dlq", "limit", "fairness", "ttl_seconds", "expires_unix_ns", "dispatch_mode")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     QUEUE_KIND_FIELD_NUMBER: _ClassVar[int]
@@ -162,6 +197,7 @@ class Route(_message.Message):
     FAIRNESS_FIELD_NUMBER: _ClassVar[int]
     TTL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    DISPATCH_MODE_FIELD_NUMBER: _ClassVar[int]
     target: str
     name: str
     queue_kind: QueueKind
@@ -174,7 +210,8 @@ class Route(_message.Message):
     fairness: Fairness
     ttl_seconds: int
     expires_unix_ns: int
-    def __init__(self, target: _Optional[str] = ..., name: _Optional[str] = ..., queue_kind: _Optional[_Union[QueueKind, str]] = ..., topic: _Optional[str] = ..., profile: _Optional[_Union[Profile, str]] = ..., dedupe_mode: _Optional[_Union[DedupeMode, str]] = ..., expected_drain_seconds: _Optional[int] = ..., dlq: _Optional[str] = ..., limit: _Optional[_Union[Limit, _Mapping]] = ..., fairness: _Optional[_Union[Fairness, _Mapping]] = ..., ttl_seconds: _Optional[int] = ..., expires_unix_ns: _Optional[int] = ...) -> None: ...
+    dispatch_mode: DispatchMode
+    def __init__(self, target: _Optional[str] = ..., name: _Optional[str] = ..., queue_kind: _Optional[_Union[QueueKind, str]] = ..., topic: _Optional[str] = ..., profile: _Optional[_Union[Profile, str]] = ..., dedupe_mode: _Optional[_Union[DedupeMode, str]] = ..., expected_drain_seconds: _Optional[int] = ..., dlq: _Optional[str] = ..., limit: _Optional[_Union[Limit, _Mapping]] = ..., fairness: _Optional[_Union[Fairness, _Mapping]] = ..., ttl_seconds: _Optional[int] = ..., expires_unix_ns: _Optional[int] = ..., dispatch_mode: _Optional[_Union[DispatchMode, str]] = ...) -> None: ...
 
 class AclEntry(_message.Message):
     __slots__ = ("source", "target", "name")
@@ -262,8 +299,48 @@ class Suspension(_message.Message):
     evidence: str
     def __init__(self, source: _Optional[str] = ..., reason: _Optional[str] = ..., until_unix_ns: _Optional[int] = ..., evidence: _Optional[str] = ...) -> None: ...
 
+class BanProposal(_message.Message):
+    __slots__ = ("proposal_id", "policy_version", "kind", "source", "affected_target", "total_violations", "window_start_unix_ns", "window_end_unix_ns", "ban_applied_until_unix_ns", "evidence", "provisional", "state", "cover", "decided_unix_ns", "concluded_unix_ns", "opens_window", "announced_unix_ns", "expires_unix_ns")
+    PROPOSAL_ID_FIELD_NUMBER: _ClassVar[int]
+    POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    AFFECTED_TARGET_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_VIOLATIONS_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_START_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_END_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    BAN_APPLIED_UNTIL_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    EVIDENCE_FIELD_NUMBER: _ClassVar[int]
+    PROVISIONAL_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    COVER_FIELD_NUMBER: _ClassVar[int]
+    DECIDED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    CONCLUDED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    OPENS_WINDOW_FIELD_NUMBER: _ClassVar[int]
+    ANNOUNCED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    proposal_id: str
+    policy_version: str
+    kind: str
+    source: str
+    affected_target: _containers.RepeatedScalarFieldContainer[str]
+    total_violations: int
+    window_start_unix_ns: int
+    window_end_unix_ns: int
+    ban_applied_until_unix_ns: int
+    evidence: str
+    provisional: bool
+    state: ProposalState
+    cover: _containers.RepeatedScalarFieldContainer[str]
+    decided_unix_ns: int
+    concluded_unix_ns: int
+    opens_window: bool
+    announced_unix_ns: int
+    expires_unix_ns: int
+    def __init__(self, proposal_id: _Optional[str] = ..., policy_version: _Optional[str] = ..., kind: _Optional[str] = ..., source: _Optional[str] = ..., affected_target: _Optional[_Iterable[str]] = ..., total_violations: _Optional[int] = ..., window_start_unix_ns: _Optional[int] = ..., window_end_unix_ns: _Optional[int] = ..., ban_applied_until_unix_ns: _Optional[int] = ..., evidence: _Optional[str] = ..., provisional: _Optional[bool] = ..., state: _Optional[_Union[ProposalState, str]] = ..., cover: _Optional[_Iterable[str]] = ..., decided_unix_ns: _Optional[int] = ..., concluded_unix_ns: _Optional[int] = ..., opens_window: _Optional[bool] = ..., announced_unix_ns: _Optional[int] = ..., expires_unix_ns: _Optional[int] = ...) -> None: ...
+
 class Entry(_message.Message):
-    __slots__ = ("tenant", "principal", "service", "target", "route", "acl", "access_request", "source_quota", "alert_channel", "ban", "suspension")
+    __slots__ = ("tenant", "principal", "service", "target", "route", "acl", "access_request", "source_quota", "alert_channel", "ban", "suspension", "ban_proposal")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     SERVICE_FIELD_NUMBER: _ClassVar[int]
@@ -275,6 +352,7 @@ class Entry(_message.Message):
     ALERT_CHANNEL_FIELD_NUMBER: _ClassVar[int]
     BAN_FIELD_NUMBER: _ClassVar[int]
     SUSPENSION_FIELD_NUMBER: _ClassVar[int]
+    BAN_PROPOSAL_FIELD_NUMBER: _ClassVar[int]
     tenant: Tenant
     principal: Principal
     service: Service
@@ -286,7 +364,8 @@ class Entry(_message.Message):
     alert_channel: AlertChannel
     ban: Ban
     suspension: Suspension
-    def __init__(self, tenant: _Optional[_Union[Tenant, _Mapping]] = ..., principal: _Optional[_Union[Principal, _Mapping]] = ..., service: _Optional[_Union[Service, _Mapping]] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., route: _Optional[_Union[Route, _Mapping]] = ..., acl: _Optional[_Union[AclEntry, _Mapping]] = ..., access_request: _Optional[_Union[AccessRequest, _Mapping]] = ..., source_quota: _Optional[_Union[SourceQuota, _Mapping]] = ..., alert_channel: _Optional[_Union[AlertChannel, _Mapping]] = ..., ban: _Optional[_Union[Ban, _Mapping]] = ..., suspension: _Optional[_Union[Suspension, _Mapping]] = ...) -> None: ...
+    ban_proposal: BanProposal
+    def __init__(self, tenant: _Optional[_Union[Tenant, _Mapping]] = ..., principal: _Optional[_Union[Principal, _Mapping]] = ..., service: _Optional[_Union[Service, _Mapping]] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., route: _Optional[_Union[Route, _Mapping]] = ..., acl: _Optional[_Union[AclEntry, _Mapping]] = ..., access_request: _Optional[_Union[AccessRequest, _Mapping]] = ..., source_quota: _Optional[_Union[SourceQuota, _Mapping]] = ..., alert_channel: _Optional[_Union[AlertChannel, _Mapping]] = ..., ban: _Optional[_Union[Ban, _Mapping]] = ..., suspension: _Optional[_Union[Suspension, _Mapping]] = ..., ban_proposal: _Optional[_Union[BanProposal, _Mapping]] = ...) -> None: ...
 
 class WriteOptions(_message.Message):
     __slots__ = ("reason", "expected_version")
@@ -297,7 +376,7 @@ class WriteOptions(_message.Message):
     def __init__(self, reason: _Optional[str] = ..., expected_version: _Optional[int] = ...) -> None: ...
 
 class Change(_message.Message):
-    __slots__ = ("version", "at_unix_ns", "actor", "deleted", "tenant", "service", "target", "route", "acl", "suspension", "principal", "access_request", "source_quota", "alert_channel", "ban", "reason", "before")
+    __slots__ = ("version", "at_unix_ns", "actor", "deleted", "tenant", "service", "target", "route", "acl", "suspension", "principal", "access_request", "source_quota", "alert_channel", "ban", "ban_proposal", "reason", "before")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     AT_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     ACTOR_FIELD_NUMBER: _ClassVar[int]
@@ -313,6 +392,7 @@ class Change(_message.Message):
     SOURCE_QUOTA_FIELD_NUMBER: _ClassVar[int]
     ALERT_CHANNEL_FIELD_NUMBER: _ClassVar[int]
     BAN_FIELD_NUMBER: _ClassVar[int]
+    BAN_PROPOSAL_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     BEFORE_FIELD_NUMBER: _ClassVar[int]
     version: int
@@ -330,9 +410,10 @@ class Change(_message.Message):
     source_quota: SourceQuota
     alert_channel: AlertChannel
     ban: Ban
+    ban_proposal: BanProposal
     reason: str
     before: Entry
-    def __init__(self, version: _Optional[int] = ..., at_unix_ns: _Optional[int] = ..., actor: _Optional[str] = ..., deleted: _Optional[bool] = ..., tenant: _Optional[_Union[Tenant, _Mapping]] = ..., service: _Optional[_Union[Service, _Mapping]] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., route: _Optional[_Union[Route, _Mapping]] = ..., acl: _Optional[_Union[AclEntry, _Mapping]] = ..., suspension: _Optional[_Union[Suspension, _Mapping]] = ..., principal: _Optional[_Union[Principal, _Mapping]] = ..., access_request: _Optional[_Union[AccessRequest, _Mapping]] = ..., source_quota: _Optional[_Union[SourceQuota, _Mapping]] = ..., alert_channel: _Optional[_Union[AlertChannel, _Mapping]] = ..., ban: _Optional[_Union[Ban, _Mapping]] = ..., reason: _Optional[str] = ..., before: _Optional[_Union[Entry, _Mapping]] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., at_unix_ns: _Optional[int] = ..., actor: _Optional[str] = ..., deleted: _Optional[bool] = ..., tenant: _Optional[_Union[Tenant, _Mapping]] = ..., service: _Optional[_Union[Service, _Mapping]] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., route: _Optional[_Union[Route, _Mapping]] = ..., acl: _Optional[_Union[AclEntry, _Mapping]] = ..., suspension: _Optional[_Union[Suspension, _Mapping]] = ..., principal: _Optional[_Union[Principal, _Mapping]] = ..., access_request: _Optional[_Union[AccessRequest, _Mapping]] = ..., source_quota: _Optional[_Union[SourceQuota, _Mapping]] = ..., alert_channel: _Optional[_Union[AlertChannel, _Mapping]] = ..., ban: _Optional[_Union[Ban, _Mapping]] = ..., ban_proposal: _Optional[_Union[BanProposal, _Mapping]] = ..., reason: _Optional[str] = ..., before: _Optional[_Union[Entry, _Mapping]] = ...) -> None: ...
 
 class CreateTenantRequest(_message.Message):
     __slots__ = ("tenant", "principal", "options")
@@ -463,14 +544,20 @@ class ResolveRequest(_message.Message):
     def __init__(self, key: _Optional[_Iterable[_Union[ResolveKey, _Mapping]]] = ...) -> None: ...
 
 class Resolution(_message.Message):
-    __slots__ = ("route", "allowed", "suspended")
+    __slots__ = ("route", "allowed", "suspended", "warm_banned", "source_quota", "frozen")
     ROUTE_FIELD_NUMBER: _ClassVar[int]
     ALLOWED_FIELD_NUMBER: _ClassVar[int]
     SUSPENDED_FIELD_NUMBER: _ClassVar[int]
+    WARM_BANNED_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_QUOTA_FIELD_NUMBER: _ClassVar[int]
+    FROZEN_FIELD_NUMBER: _ClassVar[int]
     route: Route
     allowed: bool
     suspended: bool
-    def __init__(self, route: _Optional[_Union[Route, _Mapping]] = ..., allowed: _Optional[bool] = ..., suspended: _Optional[bool] = ...) -> None: ...
+    warm_banned: bool
+    source_quota: SourceQuota
+    frozen: bool
+    def __init__(self, route: _Optional[_Union[Route, _Mapping]] = ..., allowed: _Optional[bool] = ..., suspended: _Optional[bool] = ..., warm_banned: _Optional[bool] = ..., source_quota: _Optional[_Union[SourceQuota, _Mapping]] = ..., frozen: _Optional[bool] = ...) -> None: ...
 
 class ResolveResponse(_message.Message):
     __slots__ = ("version", "resolution")
@@ -481,16 +568,18 @@ class ResolveResponse(_message.Message):
     def __init__(self, version: _Optional[int] = ..., resolution: _Optional[_Iterable[_Union[Resolution, _Mapping]]] = ...) -> None: ...
 
 class DumpRequest(_message.Message):
-    __slots__ = ("version", "page_token", "limit", "directory_epoch")
+    __slots__ = ("version", "page_token", "limit", "directory_epoch", "kind")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
     version: int
     page_token: str
     limit: int
     directory_epoch: int
-    def __init__(self, version: _Optional[int] = ..., page_token: _Optional[str] = ..., limit: _Optional[int] = ..., directory_epoch: _Optional[int] = ...) -> None: ...
+    kind: str
+    def __init__(self, version: _Optional[int] = ..., page_token: _Optional[str] = ..., limit: _Optional[int] = ..., directory_epoch: _Optional[int] = ..., kind: _Optional[str] = ...) -> None: ...
 
 class DumpResponse(_message.Message):
     __slots__ = ("version", "directory_epoch", "entry", "next_page_token")
@@ -537,16 +626,28 @@ class Difference(_message.Message):
     def __init__(self, before: _Optional[_Union[Entry, _Mapping]] = ..., after: _Optional[_Union[Entry, _Mapping]] = ..., version: _Optional[int] = ...) -> None: ...
 
 class ApplyResponse(_message.Message):
-    __slots__ = ("version", "changed", "difference", "check")
+    __slots__ = ("version", "changed", "difference", "check", "enrolment")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CHANGED_FIELD_NUMBER: _ClassVar[int]
     DIFFERENCE_FIELD_NUMBER: _ClassVar[int]
     CHECK_FIELD_NUMBER: _ClassVar[int]
+    ENROLMENT_FIELD_NUMBER: _ClassVar[int]
     version: int
     changed: bool
     difference: _containers.RepeatedCompositeFieldContainer[Difference]
     check: _containers.RepeatedCompositeFieldContainer[CheckResponse]
-    def __init__(self, version: _Optional[int] = ..., changed: _Optional[bool] = ..., difference: _Optional[_Iterable[_Union[Difference, _Mapping]]] = ..., check: _Optional[_Iterable[_Union[CheckResponse, _Mapping]]] = ...) -> None: ...
+    enrolment: _containers.RepeatedCompositeFieldContainer[TenantEnrolment]
+    def __init__(self, version: _Optional[int] = ..., changed: _Optional[bool] = ..., difference: _Optional[_Iterable[_Union[Difference, _Mapping]]] = ..., check: _Optional[_Iterable[_Union[CheckResponse, _Mapping]]] = ..., enrolment: _Optional[_Iterable[_Union[TenantEnrolment, _Mapping]]] = ...) -> None: ...
+
+class TenantEnrolment(_message.Message):
+    __slots__ = ("tenant", "token", "expires_unix_ns")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    token: str
+    expires_unix_ns: int
+    def __init__(self, tenant: _Optional[str] = ..., token: _Optional[str] = ..., expires_unix_ns: _Optional[int] = ...) -> None: ...
 
 class CheckRequest(_message.Message):
     __slots__ = ("source", "target", "name")
@@ -739,3 +840,145 @@ class SetBanRequest(_message.Message):
     lifted: bool
     options: WriteOptions
     def __init__(self, ban: _Optional[_Union[Ban, _Mapping]] = ..., lifted: _Optional[bool] = ..., options: _Optional[_Union[WriteOptions, _Mapping]] = ...) -> None: ...
+
+class ProposeBansRequest(_message.Message):
+    __slots__ = ("proposal",)
+    PROPOSAL_FIELD_NUMBER: _ClassVar[int]
+    proposal: _containers.RepeatedCompositeFieldContainer[BanProposal]
+    def __init__(self, proposal: _Optional[_Iterable[_Union[BanProposal, _Mapping]]] = ...) -> None: ...
+
+class ProposalOutcome(_message.Message):
+    __slots__ = ("proposal_id", "decision", "reason", "detail", "cover", "until_unix_ns", "state", "retry_after_ms")
+    PROPOSAL_ID_FIELD_NUMBER: _ClassVar[int]
+    DECISION_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    COVER_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    proposal_id: str
+    decision: ProposalDecision
+    reason: str
+    detail: str
+    cover: _containers.RepeatedScalarFieldContainer[str]
+    until_unix_ns: int
+    state: ProposalState
+    retry_after_ms: int
+    def __init__(self, proposal_id: _Optional[str] = ..., decision: _Optional[_Union[ProposalDecision, str]] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., cover: _Optional[_Iterable[str]] = ..., until_unix_ns: _Optional[int] = ..., state: _Optional[_Union[ProposalState, str]] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
+
+class ProposeBansResponse(_message.Message):
+    __slots__ = ("version", "outcome")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    outcome: _containers.RepeatedCompositeFieldContainer[ProposalOutcome]
+    def __init__(self, version: _Optional[int] = ..., outcome: _Optional[_Iterable[_Union[ProposalOutcome, _Mapping]]] = ...) -> None: ...
+
+class ConcludeAuditRequest(_message.Message):
+    __slots__ = ("from_unix_ns", "to_unix_ns", "policy_version", "kind", "proposal_id", "as_of_version")
+    FROM_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    TO_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PROPOSAL_ID_FIELD_NUMBER: _ClassVar[int]
+    AS_OF_VERSION_FIELD_NUMBER: _ClassVar[int]
+    from_unix_ns: int
+    to_unix_ns: int
+    policy_version: str
+    kind: _containers.RepeatedScalarFieldContainer[str]
+    proposal_id: _containers.RepeatedScalarFieldContainer[str]
+    as_of_version: int
+    def __init__(self, from_unix_ns: _Optional[int] = ..., to_unix_ns: _Optional[int] = ..., policy_version: _Optional[str] = ..., kind: _Optional[_Iterable[str]] = ..., proposal_id: _Optional[_Iterable[str]] = ..., as_of_version: _Optional[int] = ...) -> None: ...
+
+class ConcludeAuditResponse(_message.Message):
+    __slots__ = ("version", "confirmed", "withdrawn", "unknown", "left")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CONFIRMED_FIELD_NUMBER: _ClassVar[int]
+    WITHDRAWN_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    confirmed: _containers.RepeatedScalarFieldContainer[str]
+    withdrawn: _containers.RepeatedScalarFieldContainer[str]
+    unknown: _containers.RepeatedScalarFieldContainer[str]
+    left: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, version: _Optional[int] = ..., confirmed: _Optional[_Iterable[str]] = ..., withdrawn: _Optional[_Iterable[str]] = ..., unknown: _Optional[_Iterable[str]] = ..., left: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ListBansRequest(_message.Message):
+    __slots__ = ("source",)
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    def __init__(self, source: _Optional[str] = ...) -> None: ...
+
+class StandingBan(_message.Message):
+    __slots__ = ("ban", "version")
+    BAN_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ban: Ban
+    version: int
+    def __init__(self, ban: _Optional[_Union[Ban, _Mapping]] = ..., version: _Optional[int] = ...) -> None: ...
+
+class ListBansResponse(_message.Message):
+    __slots__ = ("version", "ban", "more")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    BAN_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    ban: _containers.RepeatedCompositeFieldContainer[StandingBan]
+    more: bool
+    def __init__(self, version: _Optional[int] = ..., ban: _Optional[_Iterable[_Union[StandingBan, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class ExplainBanRequest(_message.Message):
+    __slots__ = ("source",)
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    def __init__(self, source: _Optional[str] = ...) -> None: ...
+
+class RefusedProposal(_message.Message):
+    __slots__ = ("proposal", "reason", "detail", "at_unix_ns")
+    PROPOSAL_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    AT_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    proposal: BanProposal
+    reason: str
+    detail: str
+    at_unix_ns: int
+    def __init__(self, proposal: _Optional[_Union[BanProposal, _Mapping]] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., at_unix_ns: _Optional[int] = ...) -> None: ...
+
+class ExplainBanResponse(_message.Message):
+    __slots__ = ("version", "ban", "proposal", "refused", "allowlisted")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    BAN_FIELD_NUMBER: _ClassVar[int]
+    PROPOSAL_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    ALLOWLISTED_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    ban: _containers.RepeatedCompositeFieldContainer[StandingBan]
+    proposal: _containers.RepeatedCompositeFieldContainer[BanProposal]
+    refused: _containers.RepeatedCompositeFieldContainer[RefusedProposal]
+    allowlisted: bool
+    def __init__(self, version: _Optional[int] = ..., ban: _Optional[_Iterable[_Union[StandingBan, _Mapping]]] = ..., proposal: _Optional[_Iterable[_Union[BanProposal, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[RefusedProposal, _Mapping]]] = ..., allowlisted: _Optional[bool] = ...) -> None: ...
+
+class LiftBanRequest(_message.Message):
+    __slots__ = ("source", "target", "name", "list", "reason")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LIST_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    target: str
+    name: str
+    list: BanList
+    reason: str
+    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., list: _Optional[_Union[BanList, str]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class LiftBanResponse(_message.Message):
+    __slots__ = ("version", "lifted")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    LIFTED_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    lifted: _containers.RepeatedCompositeFieldContainer[Ban]
+    def __init__(self, version: _Optional[int] = ..., lifted: _Optional[_Iterable[_Union[Ban, _Mapping]]] = ...) -> None: ...

@@ -445,3 +445,209 @@ class EventsResponse(_message.Message):
     missed: int
     more: bool
     def __init__(self, epoch: _Optional[int] = ..., event: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., missed: _Optional[int] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class SnapshotKeyRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SnapshotKeyResponse(_message.Message):
+    __slots__ = ("key", "platform")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    PLATFORM_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    platform: PublicKeys
+    def __init__(self, key: _Optional[bytes] = ..., platform: _Optional[_Union[PublicKeys, _Mapping]] = ...) -> None: ...
+
+class IssueCapabilityRequest(_message.Message):
+    __slots__ = ("realm", "operation", "holder", "ttl_seconds", "quota_messages", "quota_interval_ms")
+    REALM_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    TTL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    QUOTA_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    QUOTA_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    realm: str
+    operation: _containers.RepeatedScalarFieldContainer[str]
+    holder: str
+    ttl_seconds: int
+    quota_messages: int
+    quota_interval_ms: int
+    def __init__(self, realm: _Optional[str] = ..., operation: _Optional[_Iterable[str]] = ..., holder: _Optional[str] = ..., ttl_seconds: _Optional[int] = ..., quota_messages: _Optional[int] = ..., quota_interval_ms: _Optional[int] = ...) -> None: ...
+
+class IssueCapabilityResponse(_message.Message):
+    __slots__ = ("capability", "id", "ttl_seconds", "expires_unix_ns")
+    CAPABILITY_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    TTL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    capability: str
+    id: str
+    ttl_seconds: int
+    expires_unix_ns: int
+    def __init__(self, capability: _Optional[str] = ..., id: _Optional[str] = ..., ttl_seconds: _Optional[int] = ..., expires_unix_ns: _Optional[int] = ...) -> None: ...
+
+class RootVersion(_message.Message):
+    __slots__ = ("realm", "version")
+    REALM_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    realm: str
+    version: int
+    def __init__(self, realm: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+
+class RevokeCapabilityRequest(_message.Message):
+    __slots__ = ("id", "holder", "root", "reason", "bar", "restore")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    ROOT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    BAR_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    holder: str
+    root: RootVersion
+    reason: str
+    bar: bool
+    restore: bool
+    def __init__(self, id: _Optional[str] = ..., holder: _Optional[str] = ..., root: _Optional[_Union[RootVersion, _Mapping]] = ..., reason: _Optional[str] = ..., bar: _Optional[bool] = ..., restore: _Optional[bool] = ...) -> None: ...
+
+class RevokeCapabilityResponse(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
+
+class ListCapabilitiesRequest(_message.Message):
+    __slots__ = ("realm", "holder", "after_id", "limit")
+    REALM_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    AFTER_ID_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    realm: str
+    holder: str
+    after_id: str
+    limit: int
+    def __init__(self, realm: _Optional[str] = ..., holder: _Optional[str] = ..., after_id: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class CapabilityRecord(_message.Message):
+    __slots__ = ("id", "realm", "operation", "holder", "issued_to", "root_version", "issued_unix_ns", "expires_unix_ns", "revoked")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    REALM_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    ISSUED_TO_FIELD_NUMBER: _ClassVar[int]
+    ROOT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    ISSUED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    REVOKED_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    realm: str
+    operation: _containers.RepeatedScalarFieldContainer[str]
+    holder: str
+    issued_to: str
+    root_version: int
+    issued_unix_ns: int
+    expires_unix_ns: int
+    revoked: bool
+    def __init__(self, id: _Optional[str] = ..., realm: _Optional[str] = ..., operation: _Optional[_Iterable[str]] = ..., holder: _Optional[str] = ..., issued_to: _Optional[str] = ..., root_version: _Optional[int] = ..., issued_unix_ns: _Optional[int] = ..., expires_unix_ns: _Optional[int] = ..., revoked: _Optional[bool] = ...) -> None: ...
+
+class ListCapabilitiesResponse(_message.Message):
+    __slots__ = ("capability", "more")
+    CAPABILITY_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    capability: _containers.RepeatedCompositeFieldContainer[CapabilityRecord]
+    more: bool
+    def __init__(self, capability: _Optional[_Iterable[_Union[CapabilityRecord, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class RotateCapabilityRootRequest(_message.Message):
+    __slots__ = ("realm",)
+    REALM_FIELD_NUMBER: _ClassVar[int]
+    realm: str
+    def __init__(self, realm: _Optional[str] = ...) -> None: ...
+
+class RotateCapabilityRootResponse(_message.Message):
+    __slots__ = ("version", "overlap_until_unix_ns")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    OVERLAP_UNTIL_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    overlap_until_unix_ns: int
+    def __init__(self, version: _Optional[int] = ..., overlap_until_unix_ns: _Optional[int] = ...) -> None: ...
+
+class MailboxRootsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class MailboxRoot(_message.Message):
+    __slots__ = ("root", "secret", "ends_unix_ns")
+    ROOT_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
+    ENDS_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    root: str
+    secret: bytes
+    ends_unix_ns: int
+    def __init__(self, root: _Optional[str] = ..., secret: _Optional[bytes] = ..., ends_unix_ns: _Optional[int] = ...) -> None: ...
+
+class MailboxRootsResponse(_message.Message):
+    __slots__ = ("root", "max_ttl_seconds")
+    ROOT_FIELD_NUMBER: _ClassVar[int]
+    MAX_TTL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    root: _containers.RepeatedCompositeFieldContainer[MailboxRoot]
+    max_ttl_seconds: int
+    def __init__(self, root: _Optional[_Iterable[_Union[MailboxRoot, _Mapping]]] = ..., max_ttl_seconds: _Optional[int] = ...) -> None: ...
+
+class CapabilityRevocationsRequest(_message.Message):
+    __slots__ = ("since_version", "epoch")
+    SINCE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    since_version: int
+    epoch: int
+    def __init__(self, since_version: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class RevokedCapability(_message.Message):
+    __slots__ = ("id", "forget_unix_ns")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    FORGET_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    forget_unix_ns: int
+    def __init__(self, id: _Optional[str] = ..., forget_unix_ns: _Optional[int] = ...) -> None: ...
+
+class RevokedHolder(_message.Message):
+    __slots__ = ("holder", "issued_until_unix_ms", "forget_unix_ns")
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    ISSUED_UNTIL_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
+    FORGET_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    holder: str
+    issued_until_unix_ms: int
+    forget_unix_ns: int
+    def __init__(self, holder: _Optional[str] = ..., issued_until_unix_ms: _Optional[int] = ..., forget_unix_ns: _Optional[int] = ...) -> None: ...
+
+class RootLine(_message.Message):
+    __slots__ = ("realm", "version", "minimum", "old_version", "old_ends_unix_ns")
+    REALM_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    MINIMUM_FIELD_NUMBER: _ClassVar[int]
+    OLD_VERSION_FIELD_NUMBER: _ClassVar[int]
+    OLD_ENDS_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    realm: str
+    version: int
+    minimum: int
+    old_version: _containers.RepeatedScalarFieldContainer[int]
+    old_ends_unix_ns: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, realm: _Optional[str] = ..., version: _Optional[int] = ..., minimum: _Optional[int] = ..., old_version: _Optional[_Iterable[int]] = ..., old_ends_unix_ns: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class CapabilityRevocationsResponse(_message.Message):
+    __slots__ = ("version", "epoch", "capability", "holder", "line", "root", "more")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CAPABILITY_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    LINE_FIELD_NUMBER: _ClassVar[int]
+    ROOT_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    epoch: int
+    capability: _containers.RepeatedCompositeFieldContainer[RevokedCapability]
+    holder: _containers.RepeatedCompositeFieldContainer[RevokedHolder]
+    line: _containers.RepeatedCompositeFieldContainer[RootLine]
+    root: _containers.RepeatedScalarFieldContainer[str]
+    more: bool
+    def __init__(self, version: _Optional[int] = ..., epoch: _Optional[int] = ..., capability: _Optional[_Iterable[_Union[RevokedCapability, _Mapping]]] = ..., holder: _Optional[_Iterable[_Union[RevokedHolder, _Mapping]]] = ..., line: _Optional[_Iterable[_Union[RootLine, _Mapping]]] = ..., root: _Optional[_Iterable[str]] = ..., more: _Optional[bool] = ...) -> None: ...

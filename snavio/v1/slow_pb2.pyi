@@ -19,6 +19,16 @@ class EscalationReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ESCALATION_REASON_WARM_BANNED: _ClassVar[EscalationReason]
     ESCALATION_REASON_COLD_ONLY: _ClassVar[EscalationReason]
     ESCALATION_REASON_SYNC: _ClassVar[EscalationReason]
+
+class GrantState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    GRANT_STATE_UNSPECIFIED: _ClassVar[GrantState]
+    GRANT_STATE_ISSUED: _ClassVar[GrantState]
+    GRANT_STATE_UNLIMITED: _ClassVar[GrantState]
+    GRANT_STATE_DECIDED_BY_SLOW: _ClassVar[GrantState]
+    GRANT_STATE_EXHAUSTED: _ClassVar[GrantState]
+    GRANT_STATE_NO_LEASE: _ClassVar[GrantState]
+    GRANT_STATE_NO_ROUTE: _ClassVar[GrantState]
 ESCALATION_REASON_UNSPECIFIED: EscalationReason
 ESCALATION_REASON_CACHE_MISS: EscalationReason
 ESCALATION_REASON_ACL_EXPIRED: EscalationReason
@@ -28,6 +38,13 @@ ESCALATION_REASON_TOKEN_REQUIRED: EscalationReason
 ESCALATION_REASON_WARM_BANNED: EscalationReason
 ESCALATION_REASON_COLD_ONLY: EscalationReason
 ESCALATION_REASON_SYNC: EscalationReason
+GRANT_STATE_UNSPECIFIED: GrantState
+GRANT_STATE_ISSUED: GrantState
+GRANT_STATE_UNLIMITED: GrantState
+GRANT_STATE_DECIDED_BY_SLOW: GrantState
+GRANT_STATE_EXHAUSTED: GrantState
+GRANT_STATE_NO_LEASE: GrantState
+GRANT_STATE_NO_ROUTE: GrantState
 
 class Escalation(_message.Message):
     __slots__ = ("reason", "run")
@@ -46,3 +63,97 @@ class ArbitrationBatch(_message.Message):
     header: _batch_pb2.BatchHeader
     escalation: _containers.RepeatedCompositeFieldContainer[Escalation]
     def __init__(self, hello: _Optional[_Union[_batch_pb2.Hello, _Mapping]] = ..., header: _Optional[_Union[_batch_pb2.BatchHeader, _Mapping]] = ..., escalation: _Optional[_Iterable[_Union[Escalation, _Mapping]]] = ...) -> None: ...
+
+class GrantWish(_message.Message):
+    __slots__ = ("target", "name", "permits")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PERMITS_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    name: str
+    permits: int
+    def __init__(self, target: _Optional[str] = ..., name: _Optional[str] = ..., permits: _Optional[int] = ...) -> None: ...
+
+class GrantsRequest(_message.Message):
+    __slots__ = ("instance", "wish")
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    WISH_FIELD_NUMBER: _ClassVar[int]
+    instance: str
+    wish: _containers.RepeatedCompositeFieldContainer[GrantWish]
+    def __init__(self, instance: _Optional[str] = ..., wish: _Optional[_Iterable[_Union[GrantWish, _Mapping]]] = ...) -> None: ...
+
+class Grant(_message.Message):
+    __slots__ = ("state", "permits", "life_ms", "interval", "interval_end_unix_ns", "retry_after_ms", "shadow")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    PERMITS_FIELD_NUMBER: _ClassVar[int]
+    LIFE_MS_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_END_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_FIELD_NUMBER: _ClassVar[int]
+    state: GrantState
+    permits: int
+    life_ms: int
+    interval: int
+    interval_end_unix_ns: int
+    retry_after_ms: int
+    shadow: bool
+    def __init__(self, state: _Optional[_Union[GrantState, str]] = ..., permits: _Optional[int] = ..., life_ms: _Optional[int] = ..., interval: _Optional[int] = ..., interval_end_unix_ns: _Optional[int] = ..., retry_after_ms: _Optional[int] = ..., shadow: _Optional[bool] = ...) -> None: ...
+
+class GrantsResponse(_message.Message):
+    __slots__ = ("grant",)
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    grant: _containers.RepeatedCompositeFieldContainer[Grant]
+    def __init__(self, grant: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ...) -> None: ...
+
+class PermitReturn(_message.Message):
+    __slots__ = ("target", "name", "interval", "permits")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_FIELD_NUMBER: _ClassVar[int]
+    PERMITS_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    name: str
+    interval: int
+    permits: int
+    def __init__(self, target: _Optional[str] = ..., name: _Optional[str] = ..., interval: _Optional[int] = ..., permits: _Optional[int] = ...) -> None: ...
+
+class ReturnPermitsRequest(_message.Message):
+    __slots__ = ("permit",)
+    PERMIT_FIELD_NUMBER: _ClassVar[int]
+    permit: _containers.RepeatedCompositeFieldContainer[PermitReturn]
+    def __init__(self, permit: _Optional[_Iterable[_Union[PermitReturn, _Mapping]]] = ...) -> None: ...
+
+class ReturnPermitsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class BanReport(_message.Message):
+    __slots__ = ("source", "target", "name", "source_share", "competing_share", "dispatch_volume")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_SHARE_FIELD_NUMBER: _ClassVar[int]
+    COMPETING_SHARE_FIELD_NUMBER: _ClassVar[int]
+    DISPATCH_VOLUME_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    target: str
+    name: str
+    source_share: float
+    competing_share: float
+    dispatch_volume: int
+    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., source_share: _Optional[float] = ..., competing_share: _Optional[float] = ..., dispatch_volume: _Optional[int] = ...) -> None: ...
+
+class ReportBansRequest(_message.Message):
+    __slots__ = ("instance", "ban")
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    BAN_FIELD_NUMBER: _ClassVar[int]
+    instance: str
+    ban: _containers.RepeatedCompositeFieldContainer[BanReport]
+    def __init__(self, instance: _Optional[str] = ..., ban: _Optional[_Iterable[_Union[BanReport, _Mapping]]] = ...) -> None: ...
+
+class ReportBansResponse(_message.Message):
+    __slots__ = ("escalated",)
+    ESCALATED_FIELD_NUMBER: _ClassVar[int]
+    escalated: int
+    def __init__(self, escalated: _Optional[int] = ...) -> None: ...

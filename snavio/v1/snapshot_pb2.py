@@ -22,9 +22,10 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from snavio.v1 import signer_pb2 as snavio_dot_v1_dot_signer__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18snavio/v1/snapshot.proto\x12\tsnavio.v1\"\xea\x02\n\x10SnapshotManifest\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\r\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x12\n\nversion_id\x18\x04 \x01(\t\x12\x17\n\x0f\x64irectory_epoch\x18\x05 \x01(\t\x12\x14\n\x0cgenerated_at\x18\x06 \x01(\t\x12\x12\n\nexpires_at\x18\x07 \x01(\t\x12>\n\nttl_policy\x18\x08 \x03(\x0b\x32*.snavio.v1.SnapshotManifest.TtlPolicyEntry\x12&\n\x05parts\x18\t \x03(\x0b\x32\x17.snavio.v1.SnapshotPart\x12\x0e\n\x06key_id\x18\n \x01(\t\x12\x11\n\tsignature\x18\x0b \x01(\t\x1aH\n\x0eTtlPolicyEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12%\n\x05value\x18\x02 \x01(\x0b\x32\x16.snavio.v1.SnapshotTtl:\x02\x38\x01\"T\n\x0bSnapshotTtl\x12\x15\n\rfresh_seconds\x18\x01 \x01(\r\x12\x15\n\rstale_seconds\x18\x02 \x01(\r\x12\x17\n\x0f\x63\x65iling_seconds\x18\x03 \x01(\r\"V\n\x0cSnapshotPart\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0c\n\x04size\x18\x03 \x01(\x04\x12\x0c\n\x04rows\x18\x04 \x01(\r\x12\x0e\n\x06\x62lake3\x18\x05 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18snavio/v1/snapshot.proto\x12\tsnavio.v1\x1a\x16snavio/v1/signer.proto\"\xea\x02\n\x10SnapshotManifest\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x0e\n\x06\x66ormat\x18\x02 \x01(\r\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x12\n\nversion_id\x18\x04 \x01(\t\x12\x17\n\x0f\x64irectory_epoch\x18\x05 \x01(\t\x12\x14\n\x0cgenerated_at\x18\x06 \x01(\t\x12\x12\n\nexpires_at\x18\x07 \x01(\t\x12>\n\nttl_policy\x18\x08 \x03(\x0b\x32*.snavio.v1.SnapshotManifest.TtlPolicyEntry\x12&\n\x05parts\x18\t \x03(\x0b\x32\x17.snavio.v1.SnapshotPart\x12\x0e\n\x06key_id\x18\n \x01(\t\x12\x11\n\tsignature\x18\x0b \x01(\t\x1aH\n\x0eTtlPolicyEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12%\n\x05value\x18\x02 \x01(\x0b\x32\x16.snavio.v1.SnapshotTtl:\x02\x38\x01\"T\n\x0bSnapshotTtl\x12\x15\n\rfresh_seconds\x18\x01 \x01(\r\x12\x15\n\rstale_seconds\x18\x02 \x01(\r\x12\x17\n\x0f\x63\x65iling_seconds\x18\x03 \x01(\r\"V\n\x0cSnapshotPart\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0c\n\x04size\x18\x03 \x01(\x04\x12\x0c\n\x04rows\x18\x04 \x01(\r\x12\x0e\n\x06\x62lake3\x18\x05 \x01(\t\"G\n\nSealedKeys\x12!\n\x06keyset\x18\x01 \x03(\x0b\x32\x11.snavio.v1.Keyset\x12\x16\n\x0erevoked_serial\x18\x02 \x03(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,12 +34,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SNAPSHOTMANIFEST_TTLPOLICYENTRY']._loaded_options = None
   _globals['_SNAPSHOTMANIFEST_TTLPOLICYENTRY']._serialized_options = b'8\001'
-  _globals['_SNAPSHOTMANIFEST']._serialized_start=40
-  _globals['_SNAPSHOTMANIFEST']._serialized_end=402
-  _globals['_SNAPSHOTMANIFEST_TTLPOLICYENTRY']._serialized_start=330
-  _globals['_SNAPSHOTMANIFEST_TTLPOLICYENTRY']._serialized_end=402
-  _globals['_SNAPSHOTTTL']._serialized_start=404
-  _globals['_SNAPSHOTTTL']._serialized_end=488
-  _globals['_SNAPSHOTPART']._serialized_start=490
-  _globals['_SNAPSHOTPART']._serialized_end=576
+  _globals['_SNAPSHOTMANIFEST']._serialized_start=64
+  _globals['_SNAPSHOTMANIFEST']._serialized_end=426
+  _globals['_SNAPSHOTMANIFEST_TTLPOLICYENTRY']._serialized_start=354
+  _globals['_SNAPSHOTMANIFEST_TTLPOLICYENTRY']._serialized_end=426
+  _globals['_SNAPSHOTTTL']._serialized_start=428
+  _globals['_SNAPSHOTTTL']._serialized_end=512
+  _globals['_SNAPSHOTPART']._serialized_start=514
+  _globals['_SNAPSHOTPART']._serialized_end=600
+  _globals['_SEALEDKEYS']._serialized_start=602
+  _globals['_SEALEDKEYS']._serialized_end=673
 # @@protoc_insertion_point(module_scope)

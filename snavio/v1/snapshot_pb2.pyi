@@ -1,3 +1,4 @@
+from snavio.v1 import signer_pb2 as _signer_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -62,3 +63,11 @@ class SnapshotPart(_message.Message):
     rows: int
     blake3: str
     def __init__(self, name: _Optional[str] = ..., path: _Optional[str] = ..., size: _Optional[int] = ..., rows: _Optional[int] = ..., blake3: _Optional[str] = ...) -> None: ...
+
+class SealedKeys(_message.Message):
+    __slots__ = ("keyset", "revoked_serial")
+    KEYSET_FIELD_NUMBER: _ClassVar[int]
+    REVOKED_SERIAL_FIELD_NUMBER: _ClassVar[int]
+    keyset: _containers.RepeatedCompositeFieldContainer[_signer_pb2.Keyset]
+    revoked_serial: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, keyset: _Optional[_Iterable[_Union[_signer_pb2.Keyset, _Mapping]]] = ..., revoked_serial: _Optional[_Iterable[str]] = ...) -> None: ...
