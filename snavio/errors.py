@@ -2,6 +2,7 @@
 
     SnavioError
     ├── BadRequest            the caller's mistake; says which field and rule
+    │   └── FrameTooLarge     larger than both ends agreed on
     ├── Unauthenticated       no identity, or one that is not valid any more
     ├── NotAllowed            authenticated, but without the right
     ├── NotFound              names something that does not exist
@@ -11,14 +12,38 @@
     ├── IntegrityError        stored bytes are not what was written
     └── StateError            a state folder or store that this program cannot use
 
-Expected outcomes of a command are values (`Verdict`), not exceptions.
+Expected outcomes of a command are values (`Verdict`), not exceptions. Each has a `code` of document 002's taxonomy,
+which never changes and travels with the error.
 """
+
+from enum import Enum
+
+
+class Code(Enum):
+    """The taxonomy: a stable word, and the HTTP status that stands for it at the edge."""
+
+    E_SCHEMA = 400
+    E_CAP_AUTH = 401
+    E_CAP_SCOPE = 403
+    E_NOT_FOUND = 404
+    E_DUPLICATE = 409
+    E_FRAME_TOO_LARGE = 413
+    E_INTEGRITY = 422
+    E_SATURATED = 429
+    E_INTERNAL = 500
+    E_UNAVAILABLE = 503
+
+    @property
+    def http_status(self) -> int:
+        """Such as 429."""
+        return self.value
 
 
 class SnavioError(Exception):
     """The root. `reason` is stable and short; the message is one sentence for people, without secrets."""
 
     reason = "internal"
+    code = Code.E_INTERNAL
 
     def __init__(self, message: str, *, reason: str | None = None) -> None:
         super().__init__(message)
@@ -30,36 +55,54 @@ class BadRequest(SnavioError):
     """The caller's mistake."""
 
     reason = "bad-request"
+    code = Code.E_SCHEMA
+
+
+class FrameTooLarge(BadRequest):
+    """A message, or a batch of them, beyond the size that both ends agreed on."""
+
+    reason = "oversized"
+    code = Code.E_FRAME_TOO_LARGE
 
 
 class Unauthenticated(SnavioError):
     """No identity, or one that is not valid any more."""
 
     reason = "unauthenticated"
+    code = Code.E_CAP_AUTH
+
+    def __init__(self, message: str, *, reason: str | None = None, signer: str = "") -> None:
+        super().__init__(message, reason=reason)
+        self.signer = signer
+        """Where the caller can get what it lacks; empty if nobody said."""
 
 
 class NotAllowed(SnavioError):
     """Authenticated, but without the right."""
 
     reason = "not-allowed"
+    code = Code.E_CAP_SCOPE
 
 
 class NotFound(SnavioError):
     """Names something that does not exist."""
 
     reason = "not-found"
+    code = Code.E_NOT_FOUND
 
 
 class Conflict(SnavioError):
     """Contradicts what is stored."""
 
     reason = "conflict"
+    code = Code.E_DUPLICATE
 
 
 class Saturated(SnavioError):
     """A bound is reached."""
 
     reason = "saturated"
+    code = Code.E_SATURATED
 
     def __init__(self, message: str, *, retry_after_ms: int, reason: str | None = None) -> None:
         super().__init__(message, reason=reason)
@@ -70,12 +113,14 @@ class Unavailable(SnavioError):
     """Something we depend on is away."""
 
     reason = "unavailable"
+    code = Code.E_UNAVAILABLE
 
 
 class IntegrityError(SnavioError):
     """Stored bytes are not what was written."""
 
     reason = "integrity"
+    code = Code.E_INTEGRITY
 
 
 class StateError(SnavioError):

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
+from snavio.domain.directory.route import QueueKind
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
 
 # In the order of the manual: what all share, then a command's way, then those who answer questions about it.
-SERVICES = ("shield", "fast", "slow", "mailbox", "registry", "signer")
+SERVICES = ("shield", "fast", "slow", "mailbox", "registry", "signer", "relay")
 SECTIONS = ("mesh", *SERVICES)
 
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
@@ -90,6 +91,12 @@ TrustDomain = Annotated[
     Form("domain name", 'a domain name in lower case, such as "snavio.local"'),
 ]
 
+Region = Annotated[
+    str,
+    Field(pattern=r"^[a-z]{2}(?:-[a-z]+)+-[0-9]$"),
+    Form("AWS region", 'an AWS region such as "eu-central-1"'),
+]
+
 
 class MeshSettings(Section):
     """What every process of one installation agrees on.
@@ -113,6 +120,9 @@ class MeshSettings(Section):
     )
     registry: Address = Field(default="127.0.0.1:7405", description="Registry, where operators work.")
     mailbox: Address = Field(default="127.0.0.1:7406", description="The mailbox, where consumers receive.")
+    relay: Address = Field(
+        default="127.0.0.1:7407", description="Relay, which every service sends its telemetry to."
+    )
     public_bind: bool = Field(
         default=False, description="The second word for a service that other machines can reach."
     )
@@ -128,12 +138,85 @@ class MeshSettings(Section):
         le=60_000,
         description="Pause between pulls of changed routes, keys and revocations. A change is noticed this late.",
     )
-
+    denylist_stale_s: float = Field(
+        default=3600.0,
+        ge=60,
+        le=2_592_000,
+        description="How old the list of revoked certificates may get while Signer is away; then nobody is let in from "
+        "outside the mesh. The life of a service's certificate is a good value: none outlives it without Signer.",
+    )
+    explain_max_mb: int = Field(
+        default=16,
+        ge=0,
+        le=4096,
+        description="Memory of Shield, Fast and Slow for the last commands, which `snavio explain` looks up; a command "
+        "takes about 30 bytes in large batches and 300 alone. 0 keeps none.",
+    )
     snapshot_dir: Path | None = Field(
         default=None,
         description="Folder of Registry's snapshots, which Fast and Shield start from; snapshots in state_dir if "
         "not set.",
     )
+
+    archive_dir: Path | None = Field(
+        default=None,
+        description="Folder of the telemetry archive, which Relay writes and Spark reads; archive in state_dir if "
+        "not set.",
+    )
+    telemetry: bool = Field(
+        default=True,
+        description="Tell Relay what became of commands. Without it there is no archive, and nobody is found out.",
+    )
+    journal_max_bytes: int = Field(
+        default=32 << 20,
+        ge=1 << 20,
+        le=1 << 30,
+        description="Telemetry that each service holds while Relay is away; beyond it the oldest is lost and counted.",
+    )
+
+    redis_url: SecretStr | None = Field(
+        default=None,
+        description="Redis for routes whose queue is a Redis stream, such as redis://queues.internal:6379/0; it may "
+        "hold a password. Such routes are refused while it is not set.",
+    )
+    redis_fsync: bool = Field(
+        default=True,
+        description="Answer a command only when Redis has it on disk; false leaves that to Redis, which may lose "
+        "what it acknowledged.",
+    )
+    redis_stream_length: int = Field(
+        default=1_000_000,
+        ge=1,
+        le=1_000_000_000,
+        description="Entries of one stream; beyond it, senders are refused as saturated.",
+    )
+    sqs_region: Region | None = Field(
+        default=None,
+        description="AWS region of routes whose queue is an SQS queue. Such routes are refused while it is not set.",
+    )
+    aws_endpoint_url: str | None = Field(
+        default=None, description="Where AWS answers; AWS's own addresses if not set."
+    )
+
+    @field_validator("redis_url")
+    @classmethod
+    def _is_a_redis_url(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None and not url.get_secret_value().startswith(("redis://", "rediss://", "unix://")):
+            raise contradiction("redis_url", "redis_url must begin with redis://, rediss:// or unix://.")
+        return url
+
+    def queue_kinds(self) -> frozenset[QueueKind]:
+        """The kinds of target queue that routes may name."""
+        kinds = {QueueKind.MAILBOX}
+        if self.redis_url is not None:
+            kinds.add(QueueKind.REDIS)
+        if self.sqs_region is not None:
+            kinds.add(QueueKind.SQS)
+        return frozenset(kinds)
+
+    def archive(self) -> Path:
+        """Where Relay writes telemetry."""
+        return self.archive_dir or self.state_dir / "archive"
 
     def snapshots(self) -> Path:
         """Where Registry writes snapshots and others read them."""

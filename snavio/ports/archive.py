@@ -50,7 +50,7 @@ class Archive(Protocol):
 
 
 class Watermark(Protocol):
-    """A few bytes that a reader keeps over restarts: the newest that it has accepted."""
+    """Bytes that one process keeps over restarts, such as the newest snapshot that it has accepted."""
 
     def read(self) -> bytes | None:
         """What was kept last; None before the first time. Unavailable when it cannot be read."""

@@ -49,8 +49,8 @@ class Changelog(Protocol):
         """Changes of a kind with `after` < version ≤ `upto`, in order."""
         ...
 
-    async def dump(self, *, version: int, after: str, limit: int) -> Dump:
-        """A page of everything that held at `version`, which may be the past; 0 means now.
+    async def dump(self, *, version: int, after: str, limit: int, kind: type[Value] | None = None) -> Dump:
+        """A page of everything, or of one kind, that held at `version`, which may be the past; 0 means now.
 
         The same version gives the same pages whatever is written meanwhile. NotFound for a version to come.
         """

@@ -61,6 +61,11 @@ class Directory(Changelog, Protocol):
         """
         ...
 
+    @property
+    def standing(self) -> tuple[int, int]:
+        """Epoch and version of what is durable, from memory: for readers who have it all already."""
+        ...
+
     async def survey(self, take: Callable[[Survey], T]) -> T:
         """What `take` makes of the directory at one moment, on a thread of its own: reads and writes go on.
 

@@ -54,6 +54,24 @@ class RevocationPage:
     revocations: tuple[Revocation, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SnapshotKey:
+    """The key that seals snapshots of key sets."""
+
+    key: bytes = field(repr=False)
+    made_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeySurvey:
+    """All that Shield asks Signer for, as of one version."""
+
+    store_epoch: int
+    version: int
+    keysets: tuple[Keyset, ...] = field(repr=False)
+    revoked_serials: tuple[str, ...]
+
+
 class KeyStore(Protocol):
     """See the module. Reads see whole writes. After Unavailable a write's outcome is unknown."""
 
@@ -99,6 +117,14 @@ class KeyStore(Protocol):
 
     async def revocations_since(self, version: int, *, now_ns: int, limit: int) -> RevocationPage:
         """The denylist after `version`; all of it for a reader who is ahead of the store."""
+        ...
+
+    async def survey(self, *, now_ns: int) -> KeySurvey:
+        """Every key set and the denylist, from one moment."""
+        ...
+
+    async def snapshot_key(self, decide: Callable[[SnapshotKey | None], SnapshotKey]) -> SnapshotKey:
+        """Replace the key that seals snapshots by what `decide` makes of it, as `update_keyset` does."""
         ...
 
     async def polls(self) -> dict[str, int]:

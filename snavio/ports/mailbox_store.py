@@ -11,19 +11,45 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from snavio.domain.message import Ending, History, State
+from snavio.errors import IntegrityError
+
 MAX_ROW_MESSAGES = 1000
 """Messages in one stored batch; below 1024, the stride of message ids."""
 RECALL_SLOTS = 64
 """How many of a peer's last sends are recognised when they come again."""
 
 
+KEY_BYTES = 32
+"""Of `Keys.columns`, for one message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What makes each message of a batch the same as an earlier one, for `window_ms` after that was stored.
+
+    `columns` has KEY_BYTES for each: see ReplayWindow.
+    """
+
+    columns: bytes
+    window_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class NewBatch:
-    """Up to MAX_ROW_MESSAGES messages of one topic; `runs` is never looked into."""
+    """Up to MAX_ROW_MESSAGES messages of one topic; `runs` is looked into only to leave duplicates out."""
 
     topic: str
     count: int
     runs: bytes
+    keys: Keys | None = None
+    """Without them every message is stored, however often it comes."""
+    first: int = 0
+    """Number of its first command in the send; for the codes of a batch with keys."""
+    shard: int = 0
+    """Of its topic; the messages of a batch share one."""
+    not_before_unix_ns: int = 0
+    """Not to be delivered earlier; 0 at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +65,21 @@ class Origin:
 class Send:
     """Batches that came together. `codes` is the outcome to recall, a byte per command; empty if all are in."""
 
-    origin: Origin
+    origin: Origin | None
+    """None for a send that is not recognised as a whole when it comes again."""
     codes: bytes
     batches: tuple[NewBatch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recognised:
+    """A send without its duplicates."""
+
+    send: Send
+    retry_after_ms: int = 0
+    """Hint for what is SATURATED."""
+    findings: tuple[tuple[NewBatch, bytes, bytes], ...] = ()
+    """(as it came, its codes, where the first ones are) of every batch with keys; see ReplayWindow.sift."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +90,23 @@ class Retry:
     end: int
     attempt: int
     not_before_unix_ns: int = 0
+    history: History = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Messages `first .. end` of a batch are settled, and not by an acknowledgement."""
+
+    first: int
+    end: int
+    ending: Ending
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The whole state of one batch. Bit i of `settled`: message i is done. `retries` are in order of `first`.
+    """The whole state of one batch. Bit i of `settled`: message i is not to be delivered (any more).
 
-    A batch of which every message is settled is removed.
+    `retries` and `ends` are in order of `first`. Settled messages without an end were acknowledged.
     """
 
     topic: str
@@ -66,11 +114,37 @@ class Progress:
     count: int
     settled: int
     retries: tuple[Retry, ...] = ()
+    ends: tuple[Ended, ...] = ()
+    retain: bool = False
+    """Keep the batch when all of it was acknowledged, until a later progress says `forget`."""
+    age_ns: int = 0
+    """The store's age when the last of its messages was settled; 0 before."""
+    forget: bool = False
+    """Remove the batch, whatever is in it."""
 
     @property
     def complete(self) -> bool:
         """Nothing is left to deliver."""
         return self.settled == (1 << self.count) - 1
+
+    def counted(self, state: State) -> int:
+        """How many messages ended in this state."""
+        return sum(one.end - one.first for one in self.ends if one.ending.state is state)
+
+    @property
+    def delivered(self) -> int:
+        """How many messages were acknowledged."""
+        return self.settled.bit_count() - sum(one.end - one.first for one in self.ends)
+
+    @property
+    def gone(self) -> bool:
+        """The batch is to be removed: nothing is left to deliver, nothing is dead or canceled, nothing is retained."""
+        if self.forget:
+            return True
+        kept = (self.retain and self.delivered) or any(
+            one.ending.state is not State.PURGED for one in self.ends
+        )
+        return self.complete and not kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +157,78 @@ class BatchRecord:
     stored_unix_ns: int
     settled: int = 0
     retries: tuple[Retry, ...] = ()
+    ends: tuple[Ended, ...] = ()
+    age_ns: int = 0
+    shard: int = 0
+
+    @classmethod
+    def fresh(cls, batch_id: int, batch: NewBatch, stored_unix_ns: int) -> BatchRecord:
+        """Of a batch that was just stored."""
+        retries = (Retry(0, batch.count, 1, batch.not_before_unix_ns),) if batch.not_before_unix_ns else ()
+        size = len(batch.runs)
+        return cls(batch_id, batch.count, size, stored_unix_ns, retries=retries, shard=batch.shard)
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """A batch that is kept although nothing of it is ready, leased, dead or canceled."""
+
+    batch_id: int
+    count: int
+    delivered: int
+    age_ns: int
+    """The store's age when it ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """What a topic holds: unsettled messages, its highest batch, and when its oldest batch was stored."""
+    """What a topic holds: its messages by state, its highest batch, and its oldest one with unsettled messages."""
 
     topic: str
     messages: int
     last_batch_id: int
     oldest_unix_ns: int
+    first_batch_id: int = 0
+    """The oldest with unsettled messages; 0 when there is none."""
+    delivered: int = 0
+    dead: int = 0
+    canceled: int = 0
+    shards: tuple[tuple[int, int], ...] = ()
+    """(shard, unsettled messages), of shards that have some."""
+
+    def with_more(self, other: TopicRecord) -> TopicRecord:
+        """Of both; `other` is of the same topic and of other shards."""
+        return TopicRecord(
+            self.topic,
+            self.messages + other.messages,
+            max(self.last_batch_id, other.last_batch_id),
+            min(filter(None, (self.oldest_unix_ns, other.oldest_unix_ns)), default=0),
+            min(filter(None, (self.first_batch_id, other.first_batch_id)), default=0),
+            self.delivered + other.delivered,
+            self.dead + other.dead,
+            self.canceled + other.canceled,
+            self.shards + other.shards,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Milestone:
+    """Batches up to `batch_id` were stored when the store's age was at most `age_ns`."""
+
+    age_ns: int
+    batch_id: int
+
+
+class Damaged(IntegrityError):
+    """Some messages of a batch are not what was stored; the others are.
+
+    `runs` can be delivered from, but for the messages whose bits are set in `damaged`: they are empty commands.
+    """
+
+    def __init__(self, message: str, *, runs: bytes, damaged: int) -> None:
+        super().__init__(message)
+        self.runs = runs
+        self.damaged = damaged
 
 
 class Recall(Enum):
@@ -111,13 +247,29 @@ class MailboxStore(Protocol):
         """A boot epoch larger than every earlier one of this store; durable. Called once, at the start."""
         ...
 
+    @property
+    def replay_secret(self) -> bytes:
+        """What the columns of Keys are fingerprinted under; stays the same for as long as the store exists."""
+        ...
+
+    def recognise(self, sends: Sequence[Send], *, now_unix_ns: int) -> list[Recognised]:
+        """What of these sends is new: batches with keys are cut down to that, and codes say what became of the rest.
+
+        DUPLICATE, CONFLICT for another payload, or SATURATED when the keys take up all their room; codes are
+        then complete. Of two messages with one key in one call, the second is the duplicate. Remembers nothing
+        itself: call it on the committing thread, and `commit` with what it returned right after it.
+        """
+        ...
+
     def commit(
         self, sends: Sequence[Send], progress: Sequence[Progress], *, now_unix_ns: int
     ) -> list[tuple[int, ...]]:
         """Store all of it or nothing; durable when this returns. The ids of each send's batches, in order.
 
         Ids grow in the order given and are never used twice, not even after the batch is gone. Of several
-        `progress` for one batch the last one holds; one for a batch that is gone does nothing.
+        `progress` for one batch the last one holds; one for a batch that is gone does nothing. A batch whose
+        progress is `gone` is removed. Keys are durable with their batch and outlive it: nothing but the end of
+        their window, counted while the store is open, makes them forgotten.
         Saturated when there is no space: nothing was stored. Unavailable when the disk failed: readers see
         nothing of it, but a crash may still bring it to light. Reads go on in both cases.
         """
@@ -128,15 +280,55 @@ class MailboxStore(Protocol):
         ...
 
     def read(self, topic: str, batch_id: int) -> bytes:
-        """The batch's runs. NotFound when it is gone; IntegrityError when they are not what was stored."""
+        """The batch's runs. NotFound when it is gone; Damaged, or another IntegrityError, when damaged."""
         ...
 
     def pending(self, topic: str, *, after: int, limit: int) -> list[BatchRecord]:
         """The first `limit` unsettled batches of a topic with ids above `after`, in order of id."""
         ...
 
+    def records(
+        self, topic: str, *, after: int, limit: int, holding: State | None = None
+    ) -> list[BatchRecord]:
+        """The first `limit` batches with ids above `after`, settled or not, in order of id.
+
+        With `holding`, only those with a message in that state; READY and INFLIGHT both mean unsettled.
+        """
+        ...
+
+    def record(self, topic: str, batch_id: int) -> BatchRecord | None:
+        """One batch; None when it is gone."""
+        ...
+
+    def retained(self, topic: str, *, limit: int) -> list[Retained]:
+        """The `limit` batches that ended longest ago, of those with acknowledged messages alone."""
+        ...
+
+    def hollow(self, topic: str, batch_id: int, *, keep: int) -> int | None:
+        """Let go of the bytes of all messages of a batch whose bits in `keep` are not set; its size now.
+
+        The others keep their numbers. None when it is gone, or something else was done to it meanwhile, or there
+        is no room to write it anew. IntegrityError when it is damaged. Durable. Any thread.
+        """
+        ...
+
+    def age(self) -> tuple[int, list[Milestone]]:
+        """How long this store has been open in all its lives, as last noted, and its milestones, oldest first."""
+        ...
+
+    def note_age(self, age_ns: int, *, milestone: bool, forget_before_ns: int = 0) -> Milestone | None:
+        """Keep the age, and with `milestone` a new one; milestones of a lesser age than told are dropped.
+
+        Durable. Any thread.
+        """
+        ...
+
     def topics(self) -> list[TopicRecord]:
         """Every topic that ever held a batch. Costs a pass over all records: for the start."""
+        ...
+
+    def gauges(self) -> dict[str, float]:
+        """`replay_keys`, `replay_keys_capacity` and `store_bytes`. Does not block."""
         ...
 
     def checkpoint(self) -> bool:

@@ -6,9 +6,10 @@ it command by command. The queue never blocks its caller and never answers a com
 
 from __future__ import annotations
 
+import asyncio
 from typing import Protocol
 
-from snavio.native import Reply
+from snavio.native import Freight, Reply
 
 
 class Consignment(Protocol):
@@ -17,6 +18,11 @@ class Consignment(Protocol):
     @property
     def body(self) -> bytes:
         """Serialised repeated fields of the hop's batch message; concatenates with others'."""
+        ...
+
+    @property
+    def freight(self) -> bytes | Freight:
+        """The same, perhaps not yet written: for who writes it into a frame of their own."""
         ...
 
     @property
@@ -43,7 +49,23 @@ class Consignment(Protocol):
 
 
 class TargetQueue(Protocol):
-    """A place that stores commands durably before it answers DELIVERED."""
+    """A place that stores commands durably before it answers DELIVERED.
+
+    What it promises beyond that is told by `snavio.domain.queue_traits`.
+    """
+
+    @property
+    def connected(self) -> asyncio.Event:
+        """Set while the queue was reached at last."""
+        ...
+
+    async def start(self) -> None:
+        """Begin to connect; never waits for a queue that is away."""
+        ...
+
+    async def close(self) -> None:
+        """Answer what is under way and let go. Bounded in time."""
+        ...
 
     def put(self, consignment: Consignment) -> None:
         """Send it on; returns at once. Raises Saturated when too much is waiting already."""

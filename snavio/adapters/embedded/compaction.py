@@ -59,10 +59,12 @@ class Compaction:
         dead: list[Place] = []
         with self._database.transaction(undone=lambda: self._log.release(moved)) as writer:
             for (key, old), new in zip(rows, moved, strict=True):
-                # A batch that was settled since it was read has no row, and its copy is dead at birth.
+                # A batch that was settled since it was read has no row, one that was made smaller is
+                # elsewhere: the copy of either is dead at birth.
                 held = writer.execute(
-                    "UPDATE batches SET segment = ?, offset = ? WHERE topic_id = ? AND id = ? RETURNING id",
-                    (new.segment, new.offset, *key),
+                    "UPDATE batches SET segment = ?, offset = ? "
+                    "WHERE topic_id = ? AND id = ? AND segment = ? AND offset = ? RETURNING id",
+                    (new.segment, new.offset, *key, old.segment, old.offset),
                 ).fetchall()
                 dead.append(old if held else new)
         self._log.release(dead)

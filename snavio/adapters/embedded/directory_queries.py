@@ -131,7 +131,7 @@ def lines_after(connection: Any, since: int, limit: int) -> tuple[Change, ...]:
 
 
 def dump(
-    connection: Any, *, version: int, newest: int, after: str, limit: int
+    connection: Any, *, version: int, newest: int, after: str, limit: int, kind: type[Value] | None = None
 ) -> tuple[tuple[Change, ...], str]:
     """A page of what held at `version`, and where the next one begins.
 
@@ -139,16 +139,18 @@ def dump(
     """
     if version > newest:
         raise NotFound(f"There is no version {version} yet.", reason="unknown-version")
-    kind, _, key = after.partition("\n")
-    if after and not key:
+    at_kind, _, at_key = after.partition("\n")
+    if after and (not at_key or (kind is not None and at_kind != kind.kind)):
         raise BadRequest("page_token: must be one that an earlier page gave.", reason="bad-field")
+    # Two ways to say it: for one kind, the pair's order would let SQLite begin at the kind and not at the key.
+    beyond = "(kind, key) > (?, ?)" if kind is None else "kind = ? AND key > ?"
     # Places are counted before tombstones are left out, so a page may be short; its end still moves on.
     rows = connection.execute(
         f"SELECT place_kind, place_key, {LOG_COLUMNS} FROM ("  # noqa: S608
         " SELECT kind AS place_kind, key AS place_key, max(version) AS newest FROM changelog"
-        " WHERE (kind, key) > (?, ?) AND version <= ? GROUP BY kind, key ORDER BY kind, key LIMIT ?)"
+        f" WHERE {beyond} AND version <= ? GROUP BY kind, key ORDER BY kind, key LIMIT ?)"
         " JOIN changelog ON version = newest ORDER BY place_kind, place_key",
-        (kind, key, version, limit),
+        (at_kind if kind is None else kind.kind, at_key, version, limit),
     ).fetchall()
     entries = tuple(change_of(row[2:]) for row in rows if not row[9])
     return entries, f"{rows[-1][0]}\n{rows[-1][1]}" if len(rows) == limit else ""

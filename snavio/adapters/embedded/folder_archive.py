@@ -21,7 +21,7 @@ from snavio.errors import BadRequest, Conflict, NotFound, Saturated, Unavailable
 from snavio.ports.archive import Stored
 from snavio.worker import Worker
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}(?:/[a-z0-9][a-z0-9._-]{0,127}){0,7}")
+_NAME = re.compile(r"[a-z0-9][a-z0-9._=-]{0,127}(?:/[a-z0-9_][a-z0-9._=-]{0,127}){0,7}")
 _UNFINISHED = re.compile(r"\..*\.[0-9a-f]{16}\.new")
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 TIMEOUT_S = 60.0
@@ -128,14 +128,15 @@ class FolderArchive:
 
 
 class FileWatermark:
-    """A `Watermark` in a file."""
+    """A `Watermark` in a file; one that is longer than `max_bytes` is none of ours."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, max_bytes: int = 4096) -> None:
         self._path = path
+        self._max_bytes = max_bytes
 
     def read(self) -> bytes | None:
         try:
-            return _read(self._path, 4096)
+            return _read(self._path, self._max_bytes)
         except NotFound:
             return None
         except Saturated:

@@ -16,7 +16,7 @@ from snavio.domain.enrolment import Enrolment, Enrolments
 from snavio.domain.keyset import Keyset, KeyVersion
 from snavio.domain.signing_scope import Rotation, Scope, ScopeKey
 from snavio.errors import SnavioError, StateError
-from snavio.ports.keystore import Authority, Revocation
+from snavio.ports.keystore import Authority, Revocation, SnapshotKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,7 @@ class Contents:
     """Who is at work: name → when it was claimed, and until when."""
     enrolments: Enrolments = field(default_factory=Enrolments)
     delegations: dict[str, Delegation] = field(default_factory=dict, repr=False)
+    snapshot_key: SnapshotKey | None = None
 
 
 def encode(contents: Contents) -> bytes:
@@ -82,6 +83,11 @@ def encode(contents: Contents) -> bytes:
                 ],
             },
             "delegations": [asdict(delegation) for delegation in contents.delegations.values()],
+            "snapshot_key": contents.snapshot_key
+            and {
+                "key": b64encode(contents.snapshot_key.key).decode(),
+                "made_ns": contents.snapshot_key.made_ns,
+            },
         },
         option=orjson.OPT_SORT_KEYS,
     )
@@ -119,6 +125,7 @@ def decode(document: bytes, *, name: str) -> Contents:
                 entry["source"]: Delegation(**{**entry, "principals": tuple(entry["principals"])})
                 for entry in parsed.get("delegations", ())
             },
+            snapshot_key=_decode_snapshot_key(parsed.get("snapshot_key")),
         )
     # `from None`: the parser's own message quotes the document, and the document is secrets.
     except (KeyError, TypeError, ValueError, SnavioError):
@@ -141,6 +148,12 @@ def _decode_enrolments(entry: dict[str, Any]) -> Enrolments:
         entry["latest_ns"],
         tuple(Enrolment(**{**each, "digest": bytes.fromhex(each["digest"])}) for each in entry["open"]),
     )
+
+
+def _decode_snapshot_key(entry: dict[str, Any] | None) -> SnapshotKey | None:
+    if entry is None:
+        return None
+    return SnapshotKey(b64decode(entry["key"], validate=True), entry["made_ns"])
 
 
 def _decode_key(entry: dict[str, Any]) -> KeyVersion:

@@ -13,7 +13,7 @@ from typing import Any
 
 import apsw
 
-from snavio.adapters.embedded.mailbox_rows import APPLICATION_ID, CREATE, SCHEMA_VERSION
+from snavio.adapters.embedded.mailbox_rows import APPLICATION_ID, CREATE, MIGRATIONS, SCHEMA_VERSION
 from snavio.adapters.embedded.sqlite import open_store, store_errors
 from snavio.errors import Saturated
 
@@ -49,6 +49,7 @@ class MailboxDatabase:
             application_id=APPLICATION_ID,
             schema_version=SCHEMA_VERSION,
             create=CREATE,
+            migrations=MIGRATIONS,
             page_size=PAGE_SIZE,
         )
         self._connections.append(connection)

@@ -5,13 +5,42 @@ Never lets a damaged state hide a message: without a state that checks, it is de
 
 from __future__ import annotations
 
+import json
 import struct
 import zlib
+from typing import Any
 
-from snavio.ports.mailbox_store import BatchRecord, Progress, Retry
+from snavio.adapters.embedded.sqlite import Migrations
+from snavio.domain.message import Attempt, AttemptOutcome, Ending, History, State
+from snavio.ports.mailbox_store import BatchRecord, Ended, Progress, Retry
 
 APPLICATION_ID = 0x534E4D42
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 5
+
+# What came with schema 3. The indexes hold ended batches only, so that a batch on its way costs nothing here.
+LIFE_TABLES = (
+    "CREATE INDEX batches_delivered ON batches (topic_id, age_ns, id) "
+    "WHERE unsettled = 0 AND dead = 0 AND canceled = 0",
+    "CREATE INDEX batches_dead ON batches (topic_id, id) WHERE dead > 0",
+    "CREATE INDEX batches_canceled ON batches (topic_id, id) WHERE canceled > 0",
+    "CREATE TABLE age (id INTEGER PRIMARY KEY CHECK (id = 1), age_ns INTEGER NOT NULL) STRICT",
+    "INSERT INTO age VALUES (1, 0)",
+    "CREATE TABLE milestones (age_ns INTEGER PRIMARY KEY, batch_id INTEGER NOT NULL) STRICT",
+)
+
+# What came with schema 4: the keys of batches that were stored once only. They outlive their batches.
+REPLAY_TABLES = (
+    "CREATE TABLE replay (id INTEGER PRIMARY KEY CHECK (id = 1), secret BLOB NOT NULL) STRICT",
+    "INSERT INTO replay VALUES (1, randomblob(32))",
+    """CREATE TABLE replay_keys (
+        batch_id INTEGER PRIMARY KEY, at_ns INTEGER NOT NULL, until_ns INTEGER NOT NULL,
+        keys BLOB NOT NULL, digest BLOB NOT NULL
+    ) STRICT""",
+    "CREATE INDEX replay_keys_ending ON replay_keys (until_ns)",
+)
+
+# What came with schema 5: small batches stand here and not in a segment, which costs one sync instead of two.
+BODY_TABLES = ("CREATE TABLE bodies (batch_id INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT",)
 
 # Batches stand in order of topic, so that a window of a topic is one short read. The index is for compaction:
 # without it, moving what is left of a segment would cost a pass over the whole backlog.
@@ -26,9 +55,16 @@ CREATE = (
         topic_id INTEGER NOT NULL, id INTEGER NOT NULL, count INTEGER NOT NULL, unsettled INTEGER NOT NULL,
         segment INTEGER NOT NULL, offset INTEGER NOT NULL, size INTEGER NOT NULL,
         stored_unix_ns INTEGER NOT NULL, settled BLOB NOT NULL, retries BLOB NOT NULL,
-        state_check INTEGER NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (topic_id, id)
+        state_check INTEGER NOT NULL, digest BLOB NOT NULL,
+        delivered INTEGER NOT NULL DEFAULT 0, dead INTEGER NOT NULL DEFAULT 0,
+        canceled INTEGER NOT NULL DEFAULT 0, age_ns INTEGER NOT NULL DEFAULT 0,
+        notes BLOB NOT NULL DEFAULT x'', sealed INTEGER NOT NULL DEFAULT 0, shard INTEGER NOT NULL DEFAULT 0,
+        PRIMARY KEY (topic_id, id)
     ) STRICT, WITHOUT ROWID""",
     "CREATE INDEX batches_of_segment ON batches (segment)",
+    *LIFE_TABLES,
+    *REPLAY_TABLES,
+    *BODY_TABLES,
     """CREATE TABLE peers (
         peer TEXT NOT NULL, slot INTEGER NOT NULL, epoch INTEGER NOT NULL, seq INTEGER NOT NULL,
         codes BLOB NOT NULL, stored_unix_ns INTEGER NOT NULL, PRIMARY KEY (peer, slot)
@@ -36,31 +72,125 @@ CREATE = (
 )
 UNTOUCHED = zlib.crc32(b"")
 """The check of a batch's state when nothing has happened to it."""
+STATE_COLUMNS = "unsettled, settled, retries, state_check, delivered, dead, canceled, age_ns, notes"
+RECORD_COLUMNS = "id, count, size, stored_unix_ns, settled, retries, state_check, age_ns, notes, shard"
 _RETRY = struct.Struct("<HHIq")
 
-RecordRow = tuple[int, int, int, int, bytes, bytes, int]
+RecordRow = tuple[int, int, int, int, bytes, bytes, int, int, bytes, int]
 
 
-def encode_state(state: Progress) -> tuple[int, bytes, bytes, int]:
-    """Columns unsettled, settled, retries and state_check."""
+def _bring_2_to_3(connection: Any) -> None:
+    for column in ("delivered", "dead", "canceled", "age_ns"):
+        connection.execute(f"ALTER TABLE batches ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
+    connection.execute("ALTER TABLE batches ADD COLUMN notes BLOB NOT NULL DEFAULT x''")
+    connection.execute("UPDATE batches SET delivered = count - unsettled WHERE unsettled < count")
+    for statement in LIFE_TABLES:
+        connection.execute(statement)
+
+
+def _bring_3_to_4(connection: Any) -> None:
+    for statement in REPLAY_TABLES:
+        connection.execute(statement)
+
+
+def _bring_4_to_5(connection: Any) -> None:
+    for column in ("sealed", "shard"):
+        connection.execute(f"ALTER TABLE batches ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
+    for statement in BODY_TABLES:
+        connection.execute(statement)
+
+
+MIGRATIONS: Migrations = {2: _bring_2_to_3, 3: _bring_3_to_4, 4: _bring_4_to_5}
+
+
+def encode_state(state: Progress) -> tuple[int, bytes, bytes, int, int, int, int, int, bytes]:
+    """The values of STATE_COLUMNS."""
     settled = state.settled.to_bytes((state.count + 7) // 8, "little")
     retries = b"".join(
         _RETRY.pack(retry.first, retry.end, retry.attempt, retry.not_before_unix_ns)
         for retry in state.retries
     )
-    return state.count - state.settled.bit_count(), settled, retries, zlib.crc32(settled + retries)
+    notes = _encode_notes(state)
+    return (
+        state.count - state.settled.bit_count(),
+        settled,
+        retries,
+        zlib.crc32(settled + retries + notes),
+        state.delivered,
+        state.counted(State.DEAD),
+        state.counted(State.CANCELED),
+        state.age_ns,
+        notes,
+    )
+
+
+def encode_delay(count: int, not_before_unix_ns: int) -> tuple[bytes, int]:
+    """Columns retries and state_check of a batch that is not to be delivered at once."""
+    retries = _RETRY.pack(0, count, 1, not_before_unix_ns) if not_before_unix_ns else b""
+    return retries, zlib.crc32(retries)
 
 
 def decode_record(row: RecordRow) -> BatchRecord:
-    """From id, count, size, stored_unix_ns, settled, retries and state_check."""
-    batch_id, count, size, stored_unix_ns, settled, retries, state_check = row
-    if zlib.crc32(settled + retries) != state_check:
-        return BatchRecord(batch_id, count, size, stored_unix_ns)
+    """From the values of RECORD_COLUMNS."""
+    batch_id, count, size, stored_unix_ns, settled, retries, state_check, age_ns, notes, shard = row
+    if zlib.crc32(settled + retries + notes) != state_check:
+        return BatchRecord(batch_id, count, size, stored_unix_ns, shard=shard)
+    ends, histories = _decode_notes(notes)
     return BatchRecord(
         batch_id,
         count,
         size,
         stored_unix_ns,
         int.from_bytes(settled, "little"),
-        tuple(Retry(*fields) for fields in _RETRY.iter_unpack(retries)),
+        tuple(
+            Retry(first, end, attempt, not_before, histories.get(first, ()))
+            for first, end, attempt, not_before in _RETRY.iter_unpack(retries)
+        ),
+        ends,
+        age_ns,
+        shard,
     )
+
+
+def _encode_notes(state: Progress) -> bytes:
+    """Ends and histories. Seldom, and for people: text, so that a person with the file at hand can read them."""
+    ends = [
+        [one.first, one.end, *_encode_ending(one.ending), _encode_history(one.ending.history)]
+        for one in state.ends
+    ]
+    histories = [[one.first, _encode_history(one.history)] for one in state.retries if one.history]
+    if not ends and not histories:
+        return b""
+    return json.dumps([ends, histories], separators=(",", ":")).encode()
+
+
+def _encode_ending(ending: Ending) -> list[Any]:
+    return [
+        int(ending.state),
+        ending.attempt,
+        ending.reason,
+        ending.last_error,
+        ending.at_unix_ns,
+        ending.age_ns,
+    ]
+
+
+def _encode_history(history: History) -> list[list[Any]]:
+    return [[one.attempt, one.at_unix_ns, int(one.outcome), one.reason] for one in history]
+
+
+def _decode_notes(notes: bytes) -> tuple[tuple[Ended, ...], dict[int, History]]:
+    if not notes:
+        return (), {}
+    ends, histories = json.loads(notes)
+    return tuple(_decode_end(one) for one in ends), {first: _decode_history(one) for first, one in histories}
+
+
+def _decode_end(one: list[Any]) -> Ended:
+    first, end, state, attempt, reason, last_error, at_unix_ns, age_ns, history = one
+    ending = Ending(State(state), attempt, reason, last_error, at_unix_ns, age_ns, _decode_history(history))
+    return Ended(first, end, ending)
+
+
+def _decode_history(history: list[list[Any]]) -> History:
+    return tuple(Attempt(attempt, at, AttemptOutcome(outcome), why) for attempt, at, outcome, why in history)

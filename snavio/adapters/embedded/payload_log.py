@@ -96,11 +96,9 @@ class PayloadLog:
         """
         growth = sum(map(len, payloads))
         with self._appending:
-            if room is not None and self._size + growth > room:
-                raise Saturated(f"{self._folder} holds all it may.", retry_after_ms=FULL_RETRY_MS)
+            if room is not None:
+                self.require_room(growth, room)
             try:
-                if room is not None and self._disk.free_bytes(self._folder) < growth + RESERVE_BYTES:
-                    raise OSError(errno.ENOSPC, "the reserve is kept")
                 segment = self._segment_for(growth)
                 self._write(segment, payloads)
             except OSError as error:
@@ -114,6 +112,16 @@ class PayloadLog:
                 segment.live += growth
                 self._size += growth
         return places
+
+    def require_room(self, growth: int, room: int) -> None:
+        """Saturated when that much more would be over `room`, or would use up the disk's last reserve."""
+        if self._size + growth > room:
+            raise Saturated(f"{self._folder} holds all it may.", retry_after_ms=FULL_RETRY_MS)
+        try:
+            if self._disk.free_bytes(self._folder) < growth + RESERVE_BYTES:
+                raise OSError(errno.ENOSPC, "the reserve is kept")
+        except OSError as error:
+            raise self._failure(error) from error
 
     def _segment_for(self, growth: int) -> _Segment:
         current = self._current

@@ -22,7 +22,14 @@ from snavio.domain.enrolment import Enrolments
 from snavio.domain.keyset import Keyset
 from snavio.domain.signing_scope import Scope
 from snavio.errors import Conflict, Saturated, StateError, Unavailable
-from snavio.ports.keystore import Authority, KeysetPage, Revocation, RevocationPage
+from snavio.ports.keystore import (
+    Authority,
+    KeysetPage,
+    KeySurvey,
+    Revocation,
+    RevocationPage,
+    SnapshotKey,
+)
 from snavio.worker import Worker
 
 MAGIC = b"SNAVIOKS"
@@ -173,6 +180,30 @@ class SealedKeyStore:
             )
 
         return await self._read(page)
+
+    async def survey(self, *, now_ns: int) -> KeySurvey:
+        def take(contents: Contents) -> KeySurvey:
+            return KeySurvey(
+                contents.store_epoch,
+                contents.version,
+                tuple(keyset for _, keyset in contents.keysets.values()),
+                tuple(
+                    revocation.serial
+                    for _, revocation in contents.revocations.values()
+                    if revocation.forget_at_ns > now_ns
+                ),
+            )
+
+        return await self._read(take)
+
+    async def snapshot_key(self, decide: Callable[[SnapshotKey | None], SnapshotKey]) -> SnapshotKey:
+        def change(contents: Contents) -> tuple[Contents, SnapshotKey]:
+            after = decide(contents.snapshot_key)
+            if after == contents.snapshot_key:
+                return contents, after
+            return replace(contents, version=contents.version + 1, snapshot_key=after), after
+
+        return await self._write(change)
 
     async def polls(self) -> dict[str, int]:
         return await self._read(lambda contents: dict(contents.polls))

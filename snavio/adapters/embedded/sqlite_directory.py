@@ -89,6 +89,10 @@ class SqliteDirectory:
             return ChangePage(epoch, since, (), more=False)
         return await self._transaction("DEFERRED", lambda: self._changes(since, epoch=epoch, limit=limit))
 
+    @property
+    def standing(self) -> tuple[int, int]:
+        return self._standing
+
     async def survey(self, take: Callable[[Survey], T]) -> T:
         return await self._surveyor.run(lambda: survey(self._path, take))
 
@@ -113,11 +117,11 @@ class SqliteDirectory:
     async def between(self, kind: type[Value], *, after: int, upto: int, limit: int) -> tuple[Change, ...]:
         return await self._reading(lambda at: queries.between(at, kind, after=after, upto=upto, limit=limit))
 
-    async def dump(self, *, version: int, after: str, limit: int) -> Dump:
+    async def dump(self, *, version: int, after: str, limit: int, kind: type[Value] | None = None) -> Dump:
         def page(at: Any) -> Dump:
             newest = queries.newest_version(at)
             asked = version or newest
-            entries, end = queries.dump(at, version=asked, newest=newest, after=after, limit=limit)
+            entries, end = queries.dump(at, version=asked, newest=newest, after=after, limit=limit, kind=kind)
             return Dump(self._own_epoch(), asked, entries, end)
 
         return await self._reading(page)

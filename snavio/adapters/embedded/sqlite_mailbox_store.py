@@ -10,20 +10,35 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from snavio.adapters.embedded.batch_bodies import INLINE_BYTES, BatchBodies, Body, Row
 from snavio.adapters.embedded.compaction import Compaction
 from snavio.adapters.embedded.disk import Disk, SystemDisk
 from snavio.adapters.embedded.mailbox_database import MailboxDatabase
-from snavio.adapters.embedded.mailbox_rows import UNTOUCHED, decode_record, encode_state
+from snavio.adapters.embedded.mailbox_rows import (
+    RECORD_COLUMNS,
+    STATE_COLUMNS,
+    decode_record,
+    encode_delay,
+    encode_state,
+)
 from snavio.adapters.embedded.payload_log import SEGMENT_BYTES, PayloadLog, Place, SegmentGone
+from snavio.adapters.embedded.replay_keys import ReplayKeys
 from snavio.adapters.embedded.sqlite import StoreLock
+from snavio.adapters.hollowing import hollow
+from snavio.adapters.memory.recognition import CAPACITY
 from snavio.adapters.memory.recollection import Recollection
+from snavio.domain.message import State
 from snavio.errors import IntegrityError, NotFound, Saturated
 from snavio.ports.mailbox_store import (
     RECALL_SLOTS,
     BatchRecord,
+    Milestone,
+    NewBatch,
     Origin,
     Progress,
     Recall,
+    Recognised,
+    Retained,
     Send,
     TopicRecord,
 )
@@ -31,6 +46,17 @@ from snavio.ports.mailbox_store import (
 SPARSE = 1 / 8
 CRAMPED_SPARSE = 1 / 2
 """When there is no room, copying half a segment to free the other half is worth it."""
+_KEEP_STATE = (
+    f"UPDATE batches SET ({STATE_COLUMNS}) = (?, ?, ?, ?, ?, ?, ?, ?, ?) WHERE topic_id = ? AND id = ?"  # noqa: S608
+)
+_HOLDING = {
+    None: "1",
+    State.READY: "unsettled > 0",
+    State.INFLIGHT: "unsettled > 0",
+    State.DELIVERED: "delivered > 0",
+    State.DEAD: "dead > 0",
+    State.CANCELED: "canceled > 0",
+}
 
 
 class SqliteMailboxStore:
@@ -47,6 +73,8 @@ class SqliteMailboxStore:
         max_bytes: int = 64 << 30,
         segment_bytes: int = SEGMENT_BYTES,
         disk: Disk | None = None,
+        max_keys: int = CAPACITY,
+        inline_bytes: int = INLINE_BYTES,
     ) -> None:
         self._digest = digest
         self._max_bytes = max_bytes
@@ -62,11 +90,17 @@ class SqliteMailboxStore:
             raise
         try:
             self._load()
-            live = dict(self._database.rows("SELECT segment, sum(size) FROM batches GROUP BY segment"))
+            self._keys = ReplayKeys(self._database, digest=digest, capacity=max_keys)
+            live = dict(
+                self._database.rows(
+                    "SELECT segment, sum(size) FROM batches WHERE segment > 0 GROUP BY segment"
+                )
+            )
             self._database_bytes = self._database.used_bytes()
             self._log = PayloadLog(
                 path.parent, disk=disk or SystemDisk(), live=live, segment_bytes=segment_bytes
             )
+            self._bodies = BatchBodies(self._log, self._database, digest=digest, inline_bytes=inline_bytes)
         except BaseException:
             self._database.close()
             self._lock.release()
@@ -90,47 +124,47 @@ class SqliteMailboxStore:
             epoch: int = writer.execute(advance, (now_unix_ns,)).fetchall()[0][0]
         return epoch
 
+    @property
+    def replay_secret(self) -> bytes:
+        return self._keys.known.secret
+
+    def recognise(self, sends: Sequence[Send], *, now_unix_ns: int) -> list[Recognised]:
+        return self._keys.known.recognise(sends, now_unix_ns=now_unix_ns)
+
     def commit(
         self, sends: Sequence[Send], progress: Sequence[Progress], *, now_unix_ns: int
     ) -> list[tuple[int, ...]]:
         last = {(state.topic, state.batch_id): state for state in progress}
+        batches = [batch for send in sends for batch in send.batches]
         try:
-            places, digests = self._store_payloads(sends)
-            ids, dead = self._store_rows(sends, last.values(), places, digests, now_unix_ns)
+            room = self._max_bytes - self._database_bytes
+            bodies = self._bodies.write(batches, now_unix_ns=now_unix_ns, room=room)
+            ids, dead = self._store_rows(sends, last.values(), bodies, now_unix_ns)
         except Saturated:
             self._cramped = True
             raise
         self._log.release(dead)
-        if places:
+        self._keys.known.remember(sends, ids, now_unix_ns=now_unix_ns)
+        if bodies:
             self._cramped = False
         for send in sends:
-            self._sent.remember(send.origin, send.codes)
+            if send.origin is not None:
+                self._sent.remember(send.origin, send.codes)
         self._sent.forget(self._sent.surplus())
         return ids
 
-    def _store_payloads(self, sends: Sequence[Send]) -> tuple[list[Place], list[bytes]]:
-        payloads = [batch.runs for send in sends for batch in send.batches]
-        if not payloads:
-            return [], []
-        digests = [self._digest(payload) for payload in payloads]
-        return self._log.append(payloads, room=self._max_bytes - self._database_bytes), digests
-
     def _store_rows(
-        self,
-        sends: Sequence[Send],
-        states: Iterable[Progress],
-        places: list[Place],
-        digests: list[bytes],
-        now_unix_ns: int,
+        self, sends: Sequence[Send], states: Iterable[Progress], bodies: list[Body], now_unix_ns: int
     ) -> tuple[list[tuple[int, ...]], list[Place]]:
         """The ids of each send's batches, and the places of batches that are gone."""
         known, before = len(self._topic_ids), self._last_id
-        stored = zip(places, digests, strict=True)
+        stored = iter(bodies)
         try:
-            with self._database.transaction(undone=lambda: self._log.release(places)) as writer:
+            with self._database.transaction(undone=lambda: self._bodies.release(bodies)) as writer:
                 ids = [self._append(writer, send, stored, now_unix_ns) for send in sends]
-                if places:
+                if bodies:
                     writer.execute("UPDATE counters SET last_batch_id = ?", (self._last_id,))
+                self._keys.store(writer, sends, ids, now_unix_ns=now_unix_ns)
                 dead = self._settle(writer, states)
         except BaseException:
             # Ids of topics that were rolled back would be given to other topics.
@@ -140,29 +174,34 @@ class SqliteMailboxStore:
             raise
         return ids, dead
 
-    def _append(
-        self, writer: Any, send: Send, stored: Iterator[tuple[Place, bytes]], now_unix_ns: int
-    ) -> tuple[int, ...]:
+    def _append(self, writer: Any, send: Send, stored: Iterator[Body], now_unix_ns: int) -> tuple[int, ...]:
         ids = []
         for batch in send.batches:
-            place, digest = next(stored)
+            body = next(stored)
             self._last_id += 1
             writer.execute(
-                "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?, x'', x'', ?, ?)",
+                "INSERT INTO batches (topic_id, id, count, unsettled, segment, offset, size, stored_unix_ns, "
+                "settled, retries, state_check, digest, sealed, shard) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, x'', ?, ?, ?, ?, ?)",
                 (
                     self._topic_id(writer, batch.topic),
                     self._last_id,
                     batch.count,
                     batch.count,
-                    place.segment,
-                    place.offset,
-                    place.length,
+                    body.place.segment,
+                    body.place.offset,
+                    body.place.length,
                     now_unix_ns,
-                    UNTOUCHED,
-                    self._seal(batch.topic, self._last_id, batch.count, digest),
+                    *encode_delay(batch.count, batch.not_before_unix_ns),
+                    self._bodies.seal(batch, self._last_id, now_unix_ns, body),
+                    body.sealed,
+                    batch.shard,
                 ),
             )
+            self._bodies.store(writer, self._last_id, body)
             ids.append(self._last_id)
+        if send.origin is None:
+            return tuple(ids)
         peer, epoch, seq = send.origin.peer, send.origin.epoch, send.origin.seq
         writer.execute(
             "INSERT OR REPLACE INTO peers VALUES (?, ?, ?, ?, ?, ?)",
@@ -180,15 +219,13 @@ class SqliteMailboxStore:
             if topic_id is None:
                 continue
             key = (topic_id, state.batch_id)
-            if state.complete:
+            if state.gone:
                 delete = "DELETE FROM batches WHERE topic_id = ? AND id = ? RETURNING segment, offset, size"
-                dead.extend(Place(*row) for row in writer.execute(delete, key).fetchall())
+                for row in writer.execute(delete, key).fetchall():
+                    dead.append(Place(*row))
+                    self._bodies.remove(writer, state.batch_id, dead[-1])
                 continue
-            writer.execute(
-                "UPDATE batches SET unsettled = ?, settled = ?, retries = ?, state_check = ? "
-                "WHERE topic_id = ? AND id = ?",
-                (*encode_state(state), *key),
-            )
+            writer.execute(_KEEP_STATE, (*encode_state(state), *key))
         return dead
 
     def _topic_id(self, writer: Any, name: str) -> int:
@@ -197,10 +234,6 @@ class SqliteMailboxStore:
             writer.execute("INSERT INTO topics (name) VALUES (?)", (name,))
             topic_id = self._topic_ids[name] = writer.last_insert_rowid()
         return topic_id
-
-    def _seal(self, topic: str, batch_id: int, count: int, digest: bytes) -> bytes:
-        """Over bytes, count and id, so that no row passes for another."""
-        return self._digest(f"{topic}\n{batch_id}\n{count}\n".encode() + digest)
 
     # -- reading ---------------------------------------------------------------------------------------
 
@@ -218,33 +251,116 @@ class SqliteMailboxStore:
             raise IntegrityError(f"The segment that batch {batch_id} of {topic} is in is missing.") from None
 
     def _read(self, topic: str, batch_id: int) -> bytes:
+        row = self._row(topic, batch_id)
+        if row is None:
+            raise NotFound(f"Batch {batch_id} of {topic} is gone.")
+        return self._bodies.read(row)
+
+    def _row(self, topic: str, batch_id: int) -> Row | None:
         found = self._database.rows(
-            "SELECT count, digest, segment, offset, size FROM batches WHERE topic_id = ? AND id = ?",
+            "SELECT count, stored_unix_ns, shard, sealed, digest, segment, offset, size FROM batches "
+            "WHERE topic_id = ? AND id = ?",
             (self._topic_ids.get(topic), batch_id),
         )
         if not found:
-            raise NotFound(f"Batch {batch_id} of {topic} is gone.")
-        ((count, digest, *place),) = found
-        runs = self._log.read(Place(*place))
-        if self._seal(topic, batch_id, count, self._digest(runs)) != digest:
-            raise IntegrityError(f"Batch {batch_id} of {topic} is not what was stored.")
-        return runs
+            return None
+        ((count, stored_unix_ns, shard, sealed, digest, *place),) = found
+        return Row(topic, batch_id, count, stored_unix_ns, shard, bool(sealed), digest, Place(*place))
+
+    def hollow(self, topic: str, batch_id: int, *, keep: int) -> int | None:
+        topic_id = self._topic_ids.get(topic)
+        row = self._row(topic, batch_id)
+        if row is None:
+            return None
+        try:
+            runs = hollow(self._bodies.read(row), keep)
+            batch = NewBatch(topic, row.count, runs, shard=row.shard)
+            room = self._max_bytes - self._database_bytes
+            (body,) = self._bodies.write([batch], now_unix_ns=row.stored_unix_ns, room=room)
+        except (SegmentGone, Saturated):
+            return None
+        digest = self._bodies.seal(batch, batch_id, row.stored_unix_ns, body)
+        new, old = body.place, row.place
+        with self._database.transaction(undone=lambda: self._bodies.release([body])) as writer:
+            # Only if it is where it was: it may have been moved, and what was read may be gone.
+            held = writer.execute(
+                "UPDATE batches SET segment = ?, offset = ?, size = ?, sealed = ?, digest = ? "
+                "WHERE topic_id = ? AND id = ? AND segment = ? AND offset = ? AND size = ? RETURNING id",
+                (
+                    *(new.segment, new.offset, new.length, body.sealed, digest),
+                    *(topic_id, batch_id, old.segment, old.offset, old.length),
+                ),
+            ).fetchall()
+            if held:
+                self._bodies.remove(writer, batch_id, old)
+                self._bodies.store(writer, batch_id, body)
+        self._log.release([old if held else new])
+        return new.length if held else None
 
     def pending(self, topic: str, *, after: int, limit: int) -> list[BatchRecord]:
+        return self._records("topic_id = ? AND id > ? AND unsettled > 0 ORDER BY id", topic, after, limit)
+
+    def records(
+        self, topic: str, *, after: int, limit: int, holding: State | None = None
+    ) -> list[BatchRecord]:
+        where = f"topic_id = ? AND id > ? AND {_HOLDING[holding]} ORDER BY id"
+        return self._records(where, topic, after, limit)
+
+    def record(self, topic: str, batch_id: int) -> BatchRecord | None:
+        found = self._records("topic_id = ? AND id = ?", topic, batch_id, 1)
+        return found[0] if found else None
+
+    def retained(self, topic: str, *, limit: int) -> list[Retained]:
+        found = self._database.rows(
+            "SELECT id, count, delivered, age_ns FROM batches INDEXED BY batches_delivered "
+            "WHERE topic_id = ? AND unsettled = 0 AND dead = 0 AND canceled = 0 ORDER BY age_ns, id LIMIT ?",
+            (self._topic_ids.get(topic), limit),
+        )
+        return [Retained(*row) for row in found]
+
+    def _records(self, where: str, topic: str, number: int, limit: int) -> list[BatchRecord]:
+        # `where` is one of this file's own words, never a caller's.
         rows = self._database.rows(
-            "SELECT id, count, size, stored_unix_ns, settled, retries, state_check FROM batches "
-            "WHERE topic_id = ? AND id > ? ORDER BY id LIMIT ?",
-            (self._topic_ids.get(topic), after, limit),
+            f"SELECT {RECORD_COLUMNS} FROM batches WHERE {where} LIMIT ?",  # noqa: S608
+            (self._topic_ids.get(topic), number, limit),
         )
         return [decode_record(row) for row in rows]
+
+    # -- age -------------------------------------------------------------------------------------------
+
+    def age(self) -> tuple[int, list[Milestone]]:
+        ((age_ns,),) = self._database.rows("SELECT age_ns FROM age")
+        milestones = self._database.rows("SELECT age_ns, batch_id FROM milestones ORDER BY age_ns")
+        return age_ns, [Milestone(*row) for row in milestones]
+
+    def note_age(self, age_ns: int, *, milestone: bool, forget_before_ns: int = 0) -> Milestone | None:
+        with self._database.transaction(undone=lambda: None) as writer:
+            writer.execute("UPDATE age SET age_ns = max(age_ns, ?)", (age_ns,))
+            writer.execute("DELETE FROM milestones WHERE age_ns < ?", (forget_before_ns,))
+            if not milestone:
+                return None
+            ((last_id,),) = writer.execute("SELECT last_batch_id FROM counters").fetchall()
+            writer.execute("INSERT OR REPLACE INTO milestones VALUES (?, ?)", (age_ns, last_id))
+        return Milestone(age_ns, last_id)
 
     def topics(self) -> list[TopicRecord]:
         rows = self._database.rows(
             "SELECT name, coalesce(sum(unsettled), 0), coalesce(max(batches.id), 0), "
-            "coalesce(min(stored_unix_ns), 0) "
-            "FROM topics LEFT JOIN batches ON topic_id = topics.id GROUP BY topics.id"
+            "coalesce(min(CASE WHEN unsettled > 0 THEN stored_unix_ns END), 0), "
+            "coalesce(min(CASE WHEN unsettled > 0 THEN batches.id END), 0), "
+            "coalesce(sum(delivered), 0), coalesce(sum(dead), 0), coalesce(sum(canceled), 0), "
+            "coalesce(shard, 0) "
+            "FROM topics LEFT JOIN batches ON topic_id = topics.id GROUP BY topics.id, shard"
         )
-        return [TopicRecord(*row) for row in rows]
+        found: dict[str, TopicRecord] = {}
+        for name, unsettled, last, oldest, first, delivered, dead, canceled, shard in rows:
+            shards = ((shard, unsettled),) if unsettled else ()
+            one = TopicRecord(name, unsettled, last, oldest, first, delivered, dead, canceled, shards)
+            found[name] = one if name not in found else found[name].with_more(one)
+        return list(found.values())
+
+    def gauges(self) -> dict[str, float]:
+        return {**self._keys.known.gauges(), "store_bytes": self._log.size + self._database_bytes}
 
     # -- housekeeping ----------------------------------------------------------------------------------
 
@@ -255,7 +371,7 @@ class SqliteMailboxStore:
             self._database.copy_log(at_once=self._cramped)
         finally:
             more = self._reclaim()
-        return more
+        return self._keys.forget_ended() or more
 
     def _reclaim(self) -> bool:
         self._database_bytes = self._database.used_bytes()

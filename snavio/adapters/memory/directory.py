@@ -92,6 +92,10 @@ class MemoryDirectory:
         more = start + len(page) < len(self._log)
         return ChangePage(self._epoch, page[-1].version if more else len(self._log), page, more)
 
+    @property
+    def standing(self) -> tuple[int, int]:
+        return self._epoch, len(self._log)
+
     async def survey(self, take: Callable[[Survey], T]) -> T:
         # Copied first: the thread must not see what is written meanwhile.
         moment = _MemorySurvey(len(self._log), self._epoch, tuple(self._state.values()))
@@ -123,11 +127,15 @@ class MemoryDirectory:
     async def between(self, kind: type[Value], *, after: int, upto: int, limit: int) -> tuple[Change, ...]:
         return tuple([c for c in self._log[after:upto] if type(c.value) is kind][:limit])
 
-    async def dump(self, *, version: int, after: str, limit: int) -> Dump:
+    async def dump(self, *, version: int, after: str, limit: int, kind: type[Value] | None = None) -> Dump:
         if version > len(self._log):
             raise NotFound(f"There is no version {version} yet.", reason="unknown-version")
         version = version or len(self._log)
-        rest = [change for change in _standing(self._log[:version]) if _place(change) > after]
+        rest = [
+            change
+            for change in _standing(self._log[:version])
+            if _place(change) > after and kind in (None, type(change.value))
+        ]
         end = _place(rest[limit - 1]) if len(rest) > limit else ""
         return Dump(self._epoch, version, tuple(rest[:limit]), end)
 

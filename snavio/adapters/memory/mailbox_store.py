@@ -5,13 +5,27 @@ Never touches the file system; "durable" here means "until this process ends".
 
 from __future__ import annotations
 
+import secrets
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from snavio.adapters.hollowing import hollow
+from snavio.adapters.memory.recognition import CAPACITY, Recognition
 from snavio.adapters.memory.recollection import Recollection
+from snavio.domain.message import State
 from snavio.errors import NotFound, Saturated
-from snavio.ports.mailbox_store import BatchRecord, Origin, Progress, Recall, Send, TopicRecord
+from snavio.ports.mailbox_store import (
+    BatchRecord,
+    Milestone,
+    Origin,
+    Progress,
+    Recall,
+    Recognised,
+    Retained,
+    Send,
+    TopicRecord,
+)
 
 FULL_RETRY_MS = 1000
 
@@ -19,21 +33,35 @@ FULL_RETRY_MS = 1000
 @dataclass(slots=True)
 class _Row:
     record: BatchRecord
-    runs: bytes
+    runs: bytearray
+    """Its own copy, so that it can be wiped when it is settled; what Python copied from it cannot be."""
+
+    def wipe(self) -> None:
+        self.runs[:] = bytes(len(self.runs))
 
 
 class MemoryMailboxStore:
     """See MailboxStore. Every method is a few dictionary operations under the interpreter's lock."""
 
-    def __init__(self, *, max_bytes: int = 1 << 30) -> None:
+    def __init__(self, *, max_bytes: int = 1 << 30, max_keys: int = CAPACITY) -> None:
         self._max_bytes = max_bytes
         self._size = 0
         self._last_id = 0
         self._topics: dict[str, dict[int, _Row]] = {}
         self._sent = Recollection()
+        self._known = Recognition(secret=secrets.token_bytes(32), capacity=max_keys)
+        self._age_ns = 0
+        self._milestones: list[Milestone] = []
 
     def begin_epoch(self, now_unix_ns: int) -> int:
         return now_unix_ns
+
+    @property
+    def replay_secret(self) -> bytes:
+        return self._known.secret
+
+    def recognise(self, sends: Sequence[Send], *, now_unix_ns: int) -> list[Recognised]:
+        return self._known.recognise(sends, now_unix_ns=now_unix_ns)
 
     def commit(
         self, sends: Sequence[Send], progress: Sequence[Progress], *, now_unix_ns: int
@@ -42,6 +70,7 @@ class MemoryMailboxStore:
         if growth and self._size + growth > self._max_bytes:
             raise Saturated("The memory set aside for messages is used up.", retry_after_ms=FULL_RETRY_MS)
         ids = [tuple(self._append(send, now_unix_ns)) for send in sends]
+        self._known.remember(sends, ids, now_unix_ns=now_unix_ns)
         for state in progress:
             self._settle(state)
         return ids
@@ -50,13 +79,14 @@ class MemoryMailboxStore:
         ids: list[int] = []
         for batch in send.batches:
             self._last_id += 1
-            record = BatchRecord(self._last_id, batch.count, len(batch.runs), now_unix_ns)
+            record = BatchRecord.fresh(self._last_id, batch, now_unix_ns)
             # Rows of a topic are in order of id because ids only grow.
-            self._topics.setdefault(batch.topic, {})[self._last_id] = _Row(record, batch.runs)
+            self._topics.setdefault(batch.topic, {})[self._last_id] = _Row(record, bytearray(batch.runs))
             self._size += len(batch.runs)
             ids.append(self._last_id)
-        self._sent.remember(send.origin, send.codes)
-        self._sent.forget(self._sent.surplus())
+        if send.origin is not None:
+            self._sent.remember(send.origin, send.codes)
+            self._sent.forget(self._sent.surplus())
         return ids
 
     def _settle(self, state: Progress) -> None:
@@ -64,11 +94,18 @@ class MemoryMailboxStore:
         row = rows.get(state.batch_id)
         if row is None:
             return
-        if state.complete:
+        if state.gone:
             del rows[state.batch_id]
             self._size -= len(row.runs)
+            row.wipe()
         else:
-            row.record = replace(row.record, settled=state.settled, retries=state.retries)
+            row.record = replace(
+                row.record,
+                settled=state.settled,
+                retries=state.retries,
+                ends=state.ends,
+                age_ns=state.age_ns,
+            )
 
     def recall(self, origin: Origin) -> bytes | Recall:
         return self._sent.recall(origin)
@@ -77,28 +114,104 @@ class MemoryMailboxStore:
         row = self._topics.get(topic, {}).get(batch_id)
         if row is None:
             raise NotFound(f"Batch {batch_id} of {topic} is gone.")
-        return row.runs
+        return bytes(row.runs)
+
+    def hollow(self, topic: str, batch_id: int, *, keep: int) -> int | None:
+        row = self._topics.get(topic, {}).get(batch_id)
+        if row is None:
+            return None
+        smaller = bytearray(hollow(bytes(row.runs), keep))
+        self._size += len(smaller) - len(row.runs)
+        row.wipe()
+        row.runs, row.record = smaller, replace(row.record, size=len(smaller))
+        return len(smaller)
 
     def pending(self, topic: str, *, after: int, limit: int) -> list[BatchRecord]:
+        return self.records(topic, after=after, limit=limit, holding=State.READY)
+
+    def records(
+        self, topic: str, *, after: int, limit: int, holding: State | None = None
+    ) -> list[BatchRecord]:
         rows = self._topics.get(topic, {})
         ids = list(rows)
-        start = bisect_right(ids, after)
-        return [rows[batch_id].record for batch_id in ids[start : start + limit]]
+        found: list[BatchRecord] = []
+        for batch_id in ids[bisect_right(ids, after) :]:
+            row = rows.get(batch_id)
+            if row is not None and (holding is None or _holds(row.record, holding)):
+                found.append(row.record)
+                if len(found) == limit:
+                    break
+        return found
+
+    def record(self, topic: str, batch_id: int) -> BatchRecord | None:
+        row = self._topics.get(topic, {}).get(batch_id)
+        return None if row is None else row.record
+
+    def retained(self, topic: str, *, limit: int) -> list[Retained]:
+        done = [
+            Retained(one.batch_id, one.count, _held(one, State.DELIVERED), one.age_ns)
+            for one in (row.record for row in list(self._topics.get(topic, {}).values()))
+            if not any(_holds(one, state) for state in (State.READY, State.DEAD, State.CANCELED))
+        ]
+        return sorted(done, key=lambda one: (one.age_ns, one.batch_id))[:limit]
+
+    def age(self) -> tuple[int, list[Milestone]]:
+        return self._age_ns, list(self._milestones)
+
+    def note_age(self, age_ns: int, *, milestone: bool, forget_before_ns: int = 0) -> Milestone | None:
+        self._age_ns = max(self._age_ns, age_ns)
+        self._milestones = [one for one in self._milestones if one.age_ns >= forget_before_ns]
+        if not milestone:
+            return None
+        self._milestones.append(Milestone(age_ns, self._last_id))
+        return self._milestones[-1]
 
     def topics(self) -> list[TopicRecord]:
         return [
-            TopicRecord(
-                topic,
-                sum(row.record.count - row.record.settled.bit_count() for row in rows.values()),
-                max(rows, default=0),
-                min((row.record.stored_unix_ns for row in rows.values()), default=0),
-            )
+            _topic_record(topic, [row.record for row in rows.values()])
             for topic, rows in self._topics.items()
         ]
+
+    def gauges(self) -> dict[str, float]:
+        return {**self._known.gauges(), "store_bytes": self._size}
 
     def checkpoint(self) -> bool:
         return False
 
     def close(self) -> None:
         """Forget everything."""
+        for rows in self._topics.values():
+            for row in rows.values():
+                row.wipe()
         self._topics.clear()
+
+
+def _held(record: BatchRecord, state: State) -> int:
+    """How many messages of a batch are in `state`."""
+    if state in (State.READY, State.INFLIGHT):
+        return record.count - record.settled.bit_count()
+    if state is State.DELIVERED:
+        return record.settled.bit_count() - sum(one.end - one.first for one in record.ends)
+    return sum(one.end - one.first for one in record.ends if one.ending.state is state)
+
+
+def _holds(record: BatchRecord, state: State) -> bool:
+    return _held(record, state) > 0
+
+
+def _topic_record(topic: str, records: list[BatchRecord]) -> TopicRecord:
+    unsettled = [record for record in records if _holds(record, State.READY)]
+    return TopicRecord(
+        topic,
+        sum(_held(record, State.READY) for record in unsettled),
+        max((record.batch_id for record in records), default=0),
+        min((record.stored_unix_ns for record in unsettled), default=0),
+        min((record.batch_id for record in unsettled), default=0),
+        delivered=sum(_held(record, State.DELIVERED) for record in records),
+        dead=sum(_held(record, State.DEAD) for record in records),
+        canceled=sum(_held(record, State.CANCELED) for record in records),
+        shards=tuple(
+            (shard, sum(_held(record, State.READY) for record in unsettled if record.shard == shard))
+            for shard in sorted({record.shard for record in unsettled})
+        ),
+    )

@@ -9,10 +9,12 @@ from snavio.domain.directory.changes import Change, Draft, View
 from snavio.domain.directory.kinds import KINDS, V, Value, expiry_of, is_over, revive, shape_of
 from snavio.domain.directory.lists import Ban, BanList, Suspension
 from snavio.domain.directory.overlay import Difference, Overlay
+from snavio.domain.directory.proposal import BanProposal, ProposalState
 from snavio.domain.directory.quota import SourceQuota
 from snavio.domain.directory.route import (
     DEFAULT_DRAIN_SECONDS,
     DedupeMode,
+    DispatchMode,
     Fairness,
     Limit,
     Profile,
@@ -36,16 +38,19 @@ __all__ = [
     "AlertChannel",
     "Ban",
     "BanList",
+    "BanProposal",
     "Change",
     "ChannelKind",
     "DedupeMode",
     "Difference",
+    "DispatchMode",
     "Draft",
     "Fairness",
     "Limit",
     "Overlay",
     "Principal",
     "Profile",
+    "ProposalState",
     "QueueKind",
     "RequestState",
     "Route",

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias, TypeVar, get_args, get_origin, get_typ
 from snavio.domain.directory.access import AccessRequest, AclEntry
 from snavio.domain.directory.alerts import AlertChannel
 from snavio.domain.directory.lists import Ban, Suspension
+from snavio.domain.directory.proposal import BanProposal
 from snavio.domain.directory.quota import SourceQuota
 from snavio.domain.directory.route import Route
 from snavio.domain.directory.tenancy import Principal, Service, Target, Tenant
@@ -31,6 +32,7 @@ Value: TypeAlias = (
     | AlertChannel
     | Ban
     | Suspension
+    | BanProposal
 )
 V = TypeVar("V", bound=Value)
 KINDS: Final[Mapping[str, type[Value]]] = {kind.kind: kind for kind in get_args(Value)}
@@ -39,7 +41,7 @@ KINDS: Final[Mapping[str, type[Value]]] = {kind.kind: kind for kind in get_args(
 def expiry_of(value: Value) -> int:
     """When an entry ends by itself; 0 for one that lasts."""
     match value:
-        case Route() | AccessRequest():
+        case Route() | AccessRequest() | BanProposal():
             return value.expires_unix_ns
         case Ban() | Suspension():
             return value.until_unix_ns

@@ -1,6 +1,7 @@
-"""The two lists of sources in bad standing: those kept off the warm path, and those kept out.
+"""The lists of sources in bad standing, kept off the warm path or kept out, and of what is frozen for everybody.
 
-Never mixed: a ban costs a source the fast way and no command, a suspension costs it every command.
+Never mixed: a ban costs a source the fast way and no command, a suspension costs it every command, and what is
+frozen takes nobody's.
 """
 
 from __future__ import annotations
@@ -24,11 +25,15 @@ class BanList(IntEnum):
 
     WARM_BAN = 1
     COLD_ONLY = 2
+    FROZEN = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Ban:
-    """A source that is decided by Slow alone, for one route or, when `cold_only`, for all of them."""
+    """A source that is decided by Slow alone, for one route or for all of them.
+
+    On the list `frozen` it is a target, or one of its commands, that Slow refuses whoever sends; it has no source.
+    """
 
     kind: ClassVar[str] = "ban"
     list: BanList
@@ -36,18 +41,23 @@ class Ban:
     target: str = ""
     name: str = ""
     until_unix_ns: int = 0
-    """When it ends by itself; 0, which only `cold_only` may have, lasts until it is lifted."""
+    """When it ends by itself; 0, which no `warm_ban` may have, lasts until it is lifted."""
     reason: str = ""
     evidence: str = ""
     """What it was decided by; for operators."""
 
     def __post_init__(self) -> None:
-        split_source(self.source, "ban.source")
-        one_route = bool(self.target or self.name)
-        if one_route or self.list is BanList.WARM_BAN:
+        if self.list is BanList.FROZEN:
+            require(not self.source, "ban.source", "empty: what is frozen is frozen for everybody")
             require_target(self.target, "ban.target")
-            require_command(self.name, "ban.name")
-        lasting = self.list is BanList.COLD_ONLY
+            if self.name:
+                require_command(self.name, "ban.name")
+        else:
+            split_source(self.source, "ban.source")
+            if self.target or self.name:
+                require_target(self.target, "ban.target")
+                require_command(self.name, "ban.name")
+        lasting = self.list is not BanList.WARM_BAN
         require(
             self.until_unix_ns > 0 or (lasting and self.until_unix_ns == 0),
             "ban.until_unix_ns",

@@ -35,6 +35,14 @@ class DedupeMode(IntEnum):
     STRICT = 2
 
 
+class DispatchMode(IntEnum):
+    """Whether Fast may dispatch from memory; same numbers as the wire's."""
+
+    ADAPTIVE = 1
+    COLD_ONLY = 2
+    """Every command goes by Slow."""
+
+
 class QueueKind(IntEnum):
     """What stands behind a route; same numbers as the wire's."""
 
@@ -108,17 +116,13 @@ class Route:
     """Life of an ephemeral route, counted from its last write; 0 lasts."""
     expires_unix_ns: int = 0
     """Set by `beginning`, never taken from a request; 0 lasts."""
+    dispatch_mode: DispatchMode = DispatchMode.ADAPTIVE
 
     def __post_init__(self) -> None:
         require_target(self.target, "route.target")
         require_command(self.name, "route.name")
         require_number(self.expected_drain_seconds, "route.expected_drain_seconds", 1, MAX_DRAIN_SECONDS)
         require_number(self.ttl_seconds, "route.ttl_seconds", 0, 365 * DAY_SECONDS)
-        if self.dedupe_mode is DedupeMode.STRICT:
-            # Refused rather than kept: a route that says "once" and delivers twice is a broken promise.
-            raise BadRequest(
-                "route.dedupe_mode: strict delivery is not available yet.", reason="strict-not-available"
-            )
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -139,10 +143,12 @@ class Route:
         end = now_unix_ns + self.ttl_seconds * 1_000_000_000 if self.ttl_seconds else 0
         return replace(self, expires_unix_ns=end)
 
-    def require_available(self) -> None:
-        """Refuses kinds of queue that have a place in the model and no adapter yet."""
-        if self.queue_kind is not QueueKind.MAILBOX:
+    def require_available(self, kinds: frozenset[QueueKind]) -> None:
+        """Refuses a kind of queue that this installation has not set up: its commands could go nowhere."""
+        if self.queue_kind not in kinds:
+            available = ", ".join(sorted(kind.name.lower() for kind in kinds))
             raise BadRequest(
-                f"route.queue_kind: {self.queue_kind.name.lower()} queues are not available yet; use mailbox.",
+                f"route.queue_kind: this installation has no {self.queue_kind.name.lower()} queues "
+                f"(available: {available}).",
                 reason="queue-kind-not-available",
             )

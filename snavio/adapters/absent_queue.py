@@ -1,0 +1,28 @@
+"""Stands for a kind of target queue that this installation has not set up: nothing is ever delivered to it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from snavio.ports.queue import Consignment
+
+
+class AbsentQueue:
+    """See `snavio.ports.queue.TargetQueue`."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self.connected = asyncio.Event()
+
+    async def start(self) -> None:
+        """Nothing to start."""
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    def put(self, consignment: Consignment) -> None:
+        """Definitely not delivered."""
+        consignment.lost(written=False, cause=f"This installation has no {self._kind} queues.")
+
+    async def room(self) -> None:
+        """There is always room to refuse."""

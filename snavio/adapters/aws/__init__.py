@@ -1,0 +1,1 @@
+"""Ports on AWS; imported only where the configuration asks for them."""

@@ -1,0 +1,213 @@
+"""Puts commands into SQS standard queues, one message each.
+
+Never sends to a queue that has not proved whose it is and that it is fit: encrypted, with a dead-letter queue,
+and no FIFO queue. Its name is derived from the topic; its tag names the topic in full.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aioboto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError, ConnectionClosedError, ReadTimeoutError
+
+from snavio.clock import Clock
+from snavio.domain.directory.route import QueueKind
+from snavio.domain.queue_address import queue_name
+from snavio.domain.queue_traits import TRAITS
+from snavio.domain.verdict import Verdict
+from snavio.ports.carrier import Delivery, Letter, NotCarried
+
+OWNER_TAG: Final = "snavio-topic"
+PER_CALL: Final = 10
+CALL_BYTES: Final = 262_144
+ENVELOPE_BYTES: Final = 256
+CALLS_AT_ONCE: Final = 8
+PROOF_SECONDS: Final = 300
+DOUBT_SECONDS: Final = 10
+MAX_PROOFS: Final = 10_000
+CONNECT_SECONDS: Final = 2
+READ_SECONDS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Proof:
+    """What was found out about a topic's queue; `flaw` says why it may not be used."""
+
+    url: str
+    flaw: str
+    until_mono_ns: int
+
+
+class SqsCarrier:
+    """See `snavio.ports.carrier.Carrier`."""
+
+    def __init__(self, *, region: str, clock: Clock, endpoint_url: str | None = None) -> None:
+        self._region = region
+        self._endpoint_url = endpoint_url
+        self._clock = clock
+        self._proofs: dict[str, _Proof] = {}
+        self._calls = asyncio.Semaphore(CALLS_AT_ONCE)
+        self._opening = asyncio.Lock()
+        self._stack = AsyncExitStack()
+        self._client: Any = None
+
+    async def carry(self, topic: str, letters: Sequence[Letter], *, token: str, timeout_s: float) -> Delivery:
+        """Store the letters, ten to a call; calls do not wait for each other."""
+        del token  # a standard queue does not recognise what it had before
+        try:
+            async with asyncio.timeout(timeout_s):
+                proof = await self._proof(topic)
+                if proof.flaw:
+                    return Delivery((Verdict.DELIVERY_FAILURE,) * len(letters), 0, proof.flaw)
+                calls = _calls(letters)
+                outcomes = await asyncio.gather(*(self._send(proof.url, letters, call) for call in calls))
+        except TimeoutError:
+            raise NotCarried("SQS did not answer in time.", perhaps=True) from None
+        verdicts = [Verdict.UNDECIDED] * len(letters)
+        detail = ""
+        for outcome, said in outcomes:
+            for index, verdict in outcome.items():
+                verdicts[index] = verdict
+            detail = detail or said
+        limit = TRAITS[QueueKind.SQS].max_letter_bytes
+        for index, letter in enumerate(letters):
+            if len(letter.run) > limit:
+                verdicts[index] = Verdict.DELIVERY_FAILURE
+                detail = f"SQS takes at most {limit} bytes of a command with its envelope."
+        return Delivery(tuple(verdicts), 0, detail)
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        async with self._opening:
+            self._client = None
+            await self._stack.aclose()
+
+    # -- whose queue it is -----------------------------------------------------------------------------
+
+    async def _proof(self, topic: str) -> _Proof:
+        now = self._clock.mono_ns()
+        known = self._proofs.get(topic)
+        if known is not None and now < known.until_mono_ns:
+            return known
+        try:
+            found = await self._examine(topic)
+        except (BotoCoreError, OSError):
+            raise NotCarried("SQS cannot be reached.", perhaps=False) from None
+        if topic not in self._proofs and len(self._proofs) >= MAX_PROOFS:
+            self._proofs.pop(next(iter(self._proofs)))  # proved again when it is next used
+        self._proofs[topic] = found
+        return found
+
+    async def _examine(self, topic: str) -> _Proof:
+        client = await self._open()
+        url, flaw = "", ""
+        try:
+            url = (await client.get_queue_url(QueueName=queue_name(topic)))["QueueUrl"]
+            asked = await client.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])
+            tags = (await client.list_queue_tags(QueueUrl=url)).get("Tags", {})
+            flaw = unfit(topic, asked.get("Attributes", {}), tags)
+        except ClientError as error:
+            code = error.response.get("Error", {}).get("Code", "")
+            if "NonExistentQueue" not in code and "QueueDoesNotExist" not in code:
+                raise NotCarried("SQS refused to tell about the queue.", perhaps=False) from None
+            flaw = f"There is no queue {queue_name(topic)}."
+        seconds = DOUBT_SECONDS if flaw else PROOF_SECONDS
+        return _Proof(url, flaw, self._clock.mono_ns() + seconds * 1_000_000_000)
+
+    # -- sending ---------------------------------------------------------------------------------------
+
+    async def _send(
+        self, url: str, letters: Sequence[Letter], call: Sequence[int]
+    ) -> tuple[dict[int, Verdict], str]:
+        """Verdicts by number. Left out: what was definitely not stored and may be tried again."""
+        entries = [_entry(index, letters[index]) for index in call]
+        try:
+            async with self._calls:
+                client = await self._open()
+                answer = await client.send_message_batch(QueueUrl=url, Entries=entries)
+        except (ReadTimeoutError, ConnectionClosedError):
+            # Each call ends for itself: the others' messages are known to be stored.
+            return dict.fromkeys(call, Verdict.OUTCOME_UNKNOWN), "SQS did not answer."
+        except (BotoCoreError, OSError):
+            return {}, "SQS cannot be reached."
+        except ClientError as error:
+            code = error.response.get("Error", {}).get("Code", "")
+            return {}, f"SQS refused: {re.sub(r'[^A-Za-z0-9.]', '', code)[:64]}."
+        told = {int(entry["Id"]): Verdict.DELIVERED for entry in answer.get("Successful", [])}
+        detail = ""
+        for entry in answer.get("Failed", []):
+            detail = "SQS refused a message."
+            if entry.get("SenderFault"):
+                told[int(entry["Id"])] = Verdict.DELIVERY_FAILURE
+        return told, detail
+
+    async def _open(self) -> Any:
+        async with self._opening:
+            if self._client is None:
+                session = aioboto3.Session(region_name=self._region)
+                # The courier is the one that tries again, within the command's budget.
+                config = Config(
+                    connect_timeout=CONNECT_SECONDS,
+                    read_timeout=READ_SECONDS,
+                    retries={"max_attempts": 0},
+                    max_pool_connections=CALLS_AT_ONCE + 2,
+                )
+                self._client = await self._stack.enter_async_context(
+                    session.client("sqs", endpoint_url=self._endpoint_url, config=config)
+                )
+            return self._client
+
+
+def unfit(topic: str, attributes: dict[str, str], tags: dict[str, str]) -> str:
+    """Why a queue may not be used for a topic; empty when it may."""
+    if tags.get(OWNER_TAG) != topic:
+        # Without it anybody who may create queues could catch another tenant's commands.
+        return f"The queue does not say whose it is: tag it {OWNER_TAG} with the topic's name."
+    if attributes.get("FifoQueue") == "true":
+        return "The queue is a FIFO queue: use a standard one."
+    try:
+        redrive = json.loads(attributes.get("RedrivePolicy") or "{}")
+    except ValueError:
+        redrive = {}
+    if not redrive.get("deadLetterTargetArn"):
+        return "The queue has no dead-letter queue: give it a redrive policy."
+    if attributes.get("SqsManagedSseEnabled") != "true" and not attributes.get("KmsMasterKeyId"):
+        return "The queue is not encrypted: turn on server-side encryption."
+    return ""
+
+
+def _entry(index: int, letter: Letter) -> dict[str, Any]:
+    text = {"DataType": "String"}
+    return {
+        "Id": str(index),
+        "MessageBody": base64.b64encode(letter.run).decode(),
+        "MessageAttributes": {
+            "source": {**text, "StringValue": letter.source},
+            "command_id": {**text, "StringValue": letter.command_id},
+        },
+    }
+
+
+def _calls(letters: Sequence[Letter]) -> list[list[int]]:
+    """Numbers of the letters, call by call, within SQS's bounds; what is too long for any call is left out."""
+    calls: list[list[int]] = [[]]
+    size = 0
+    for index, letter in enumerate(letters):
+        length = (len(letter.run) + 2) // 3 * 4 + ENVELOPE_BYTES + len(letter.source)
+        if len(letter.run) > TRAITS[QueueKind.SQS].max_letter_bytes:
+            continue
+        if len(calls[-1]) == PER_CALL or size + length > CALL_BYTES:
+            calls.append([])
+            size = 0
+        calls[-1].append(index)
+        size += length
+    return [call for call in calls if call]

@@ -1,0 +1,102 @@
+"""How the records of a coordination store are written down, and what one batch makes of one record.
+
+Shared by the adapters that think in Python. Never reads a record that it cannot read in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import orjson
+
+from snavio.domain import quota
+from snavio.domain.quota import Permits, Usage
+from snavio.errors import IntegrityError
+from snavio.ports.coordination import Ask, Return
+
+MOST_BANS: Final = 100
+"""Times kept per banned triple: more than any threshold."""
+
+Step = Callable[[Usage, int, int], tuple[Usage, Permits | None]]
+"""(usage, now_ms, born_ms) to what it is afterwards and what is answered."""
+
+
+def usage_text(usage: Usage) -> str:
+    """A record of the `usage` kind."""
+    return orjson.dumps(
+        [
+            usage.interval_ms,
+            usage.interval,
+            usage.used,
+            usage.granted,
+            usage.cooldown_until_ms,
+            usage.slots,
+            usage.lease_slot,
+            usage.holders,
+            usage.born_ms,
+        ]
+    ).decode()
+
+
+def read_usage(text: str) -> Usage:
+    """The value of a record; IntegrityError when it is none."""
+    try:
+        interval_ms, interval, used, granted, cooldown, slots, lease_slot, holders, born_ms = orjson.loads(
+            text
+        )
+        return Usage(
+            interval_ms,
+            interval,
+            used,
+            granted,
+            cooldown,
+            tuple((slot, count) for slot, count in slots),
+            lease_slot,
+            tuple(holders),
+            born_ms,
+        )
+    except (ValueError, TypeError) as error:
+        raise IntegrityError("A record of the coordination store is damaged.") from error
+
+
+def over_ms(usage: Usage) -> int:
+    """When a record says nothing any more that an absent one would not."""
+    return max((usage.interval + 2) * usage.interval_ms, usage.cooldown_until_ms)
+
+
+def taking(ask: Ask) -> Step:
+    """`take` of one ask."""
+    return lambda usage, now_ms, born_ms: quota.take(usage, ask.rule, now_ms, ask.want, born_ms=born_ms)
+
+
+def granting(ask: Ask, *, instance: str, leases: int) -> Step:
+    """`grant` of one wish."""
+
+    def step(usage: Usage, now_ms: int, born_ms: int) -> tuple[Usage, Permits | None]:
+        return quota.grant(
+            usage, ask.rule, now_ms, ask.want, born_ms=born_ms, instance=instance, leases=leases
+        )
+
+    return step
+
+
+def returning(back: Return) -> Step:
+    """`give_back` of one return."""
+
+    def step(usage: Usage, _now_ms: int, _born_ms: int) -> tuple[Usage, Permits | None]:
+        after = quota.give_back(usage, back.interval_ms, back.interval, back.count, granted=back.granted)
+        return after, None
+
+    return step
+
+
+def counted(times: Sequence[int], now_ms: int, within_ms: int) -> list[int]:
+    """Times of bans with one more, without those that are too long ago. A time from the future is no time."""
+    recent = [time for time in times if now_ms - within_ms < time <= now_ms]
+    return [*recent, now_ms][-MOST_BANS:]
+
+
+def key_text(key: Sequence[str]) -> str:
+    """One text per key; no part can hold the separator."""
+    return "\n".join(key)

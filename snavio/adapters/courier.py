@@ -1,0 +1,217 @@
+"""A target queue made of a carrier: takes consignments, tries again within their budget, answers each command.
+
+Never answers DELIVERED before the carrier said so, never tries again what may not be repeated, and never holds
+more than its bounds; beyond them it refuses as saturated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from itertools import count
+
+import structlog
+
+from snavio.clock import Clock
+from snavio.domain.verdict import Verdict
+from snavio.errors import Saturated
+from snavio.native import open_posts, read_verdicts
+from snavio.ports.carrier import Carrier, Delivery, Letter, NotCarried
+from snavio.ports.queue import Consignment
+from snavio.v1.batch_pb2 import Refusal, Verdicts
+from snavio.v1.batch_pb2 import Verdict as WireVerdict
+
+MAX_WAITING = 64
+MAX_WAITING_BYTES = 64 << 20
+FIRST_PAUSE_S = 0.02
+LONGEST_PAUSE_S = 1.0
+FULL_RETRY_MS = 100
+CLOSE_SECONDS = 5.0
+
+
+class Courier:
+    """See `snavio.ports.queue.TargetQueue`. Lives on one event loop."""
+
+    def __init__(
+        self,
+        carrier: Carrier,
+        *,
+        clock: Clock,
+        instance: str,
+        epoch: int,
+        recognises_resends: bool,
+        max_waiting: int = MAX_WAITING,
+        max_waiting_bytes: int = MAX_WAITING_BYTES,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._carrier = carrier
+        self._clock = clock
+        self._name = f"{instance}:{epoch}"
+        self._recognises_resends = recognises_resends
+        self._max_waiting = max_waiting
+        self._max_waiting_bytes = max_waiting_bytes
+        self._jitter = jitter
+        self._numbers = count(1)
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._waiting_bytes = 0
+        self._freed = asyncio.Event()
+        self._freed.set()
+        self._log = structlog.get_logger()
+        self.connected = asyncio.Event()
+        """Set while the last attempt reached the queue."""
+
+    async def start(self) -> None:
+        """Nothing to open: connections are made when they are needed, and made again after a restart."""
+
+    async def close(self) -> None:
+        """Wait for what is under way, for a while, then end it and let go of the queue."""
+        if self._under_way:
+            _, late = await asyncio.wait(self._under_way, timeout=CLOSE_SECONDS)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late, timeout=CLOSE_SECONDS)
+        await self._carrier.close()
+
+    def put(self, consignment: Consignment) -> None:
+        """Send it on; returns at once. Raises Saturated when too much is waiting already."""
+        size = len(consignment.freight)
+        if self._full(size):
+            raise Saturated("Too many commands wait for this queue.", retry_after_ms=FULL_RETRY_MS)
+        self._waiting_bytes += size
+        task = asyncio.create_task(self._deliver(consignment), name="courier")
+        self._under_way.add(task)
+        task.add_done_callback(lambda done: self._done(done, consignment, size))
+        if self._full(0):
+            self._freed.clear()
+
+    async def room(self) -> None:
+        """Wait until `put` will not refuse."""
+        await self._freed.wait()
+
+    def _full(self, size: int) -> bool:
+        return len(self._under_way) >= self._max_waiting or (
+            self._waiting_bytes + size > self._max_waiting_bytes and self._waiting_bytes > 0
+        )
+
+    def _done(self, task: asyncio.Task[None], consignment: Consignment, size: int) -> None:
+        self._under_way.discard(task)
+        self._waiting_bytes -= size
+        if not self._full(0):
+            self._freed.set()
+        if task.cancelled() or task.exception() is not None:
+            # Some of it may be stored. Said here, because a task that is cancelled before its first step never
+            # gets to say anything.
+            consignment.lost(written=True, cause="The delivery was broken off.")
+        if not task.cancelled() and task.exception() is not None:
+            self._log.error("a delivery failed", error=type(task.exception()).__name__)
+
+    async def _deliver(self, consignment: Consignment) -> None:
+        try:
+            posts = open_posts(consignment.body)
+        except ValueError:
+            consignment.lost(written=False, cause="The consignment cannot be read.")
+            return
+        number = next(self._numbers)
+        first = 0
+        errands: list[_Errand] = []
+        for at, (topic, once, letters) in enumerate(posts):
+            # At least once allows an attempt of unknown end to be made again; "once" does not, unless the
+            # queue would recognise it.
+            repeatable = self._recognises_resends or not once
+            token = f"{self._name}:{number}:{at}"
+            errands.append(_Errand(topic, [Letter(*letter) for letter in letters], first, token, repeatable))
+            first += len(letters)
+        # Topics do not wait for each other: a queue that is away would hold up the others' answers.
+        async with asyncio.TaskGroup() as group:
+            for errand in errands:
+                group.create_task(self._run(errand, consignment))
+
+    async def _run(self, errand: _Errand, consignment: Consignment) -> None:
+        pause = FIRST_PAUSE_S
+        while errand.open:
+            left_s = (consignment.deadline_mono_ns - self._clock.mono_ns()) / 1e9
+            if left_s <= 0:
+                errand.give_up(consignment)
+                return
+            tried = list(errand.open)
+            try:
+                delivery = await self._carrier.carry(
+                    errand.topic,
+                    [errand.letters[index] for index in tried],
+                    token=errand.token,
+                    timeout_s=left_s,
+                )
+            except NotCarried as failure:
+                self.connected.clear()
+                errand.cause = failure.cause
+                if failure.perhaps:
+                    errand.perhaps.update(tried)
+                    if not errand.repeatable:
+                        errand.give_up(consignment)
+                        return
+            else:
+                self.connected.set()
+                errand.settle(tried, delivery, consignment)
+            if errand.open:
+                left_s = (consignment.deadline_mono_ns - self._clock.mono_ns()) / 1e9
+                # Full jitter: many dispatchers that lost the same queue must not come back in step.
+                await asyncio.sleep(min(pause * self._jitter(), max(left_s, 0.0)))
+                pause = min(pause * 2, LONGEST_PAUSE_S)
+
+
+class _Errand:
+    """The letters of one consignment for one topic."""
+
+    def __init__(
+        self, topic: str, letters: Sequence[Letter], first: int, token: str, repeatable: bool
+    ) -> None:
+        self.topic = topic
+        self.repeatable = repeatable
+        self.letters = letters
+        self.first = first
+        self.token = token
+        self.open = list(range(len(letters)))
+        self.perhaps: set[int] = set()
+        self.cause = "The budget ran out."
+
+    def settle(self, tried: Sequence[int], delivery: Delivery, consignment: Consignment) -> None:
+        """Answer what was decided; the rest stays open."""
+        codes = bytearray(len(self.letters))
+        refusals = []
+        for index, verdict in zip(tried, delivery.verdicts, strict=True):
+            if verdict is Verdict.OUTCOME_UNKNOWN and self.repeatable:
+                self.perhaps.add(index)
+                continue
+            codes[index] = verdict
+            if verdict is not Verdict.UNDECIDED and not verdict.delivered:
+                refusals.append(
+                    Refusal(
+                        index=self.first + index,
+                        reason=WireVerdict.ValueType(verdict),
+                        retry_after_ms=delivery.retry_after_ms,
+                        detail=delivery.detail,
+                    )
+                )
+        self.open = [index for index in self.open if not codes[index]]
+        self.cause = delivery.detail or self.cause
+        self._answer(bytes(codes), refusals, consignment)
+
+    def give_up(self, consignment: Consignment) -> None:
+        """Nothing more will be tried: what was never sent is known not to be delivered."""
+        codes = bytearray(len(self.letters))
+        refusals = []
+        for index in self.open:
+            verdict = Verdict.OUTCOME_UNKNOWN if index in self.perhaps else Verdict.DELIVERY_FAILURE
+            codes[index] = verdict
+            refusals.append(
+                Refusal(index=self.first + index, reason=WireVerdict.ValueType(verdict), detail=self.cause)
+            )
+        self.open = []
+        self._answer(bytes(codes), refusals, consignment)
+
+    def _answer(self, codes: bytes, refusals: list[Refusal], consignment: Consignment) -> None:
+        if any(codes):
+            reply = Verdicts(first=self.first, codes=codes, refusal=refusals)
+            consignment.settle(0, read_verdicts(reply.SerializeToString()))

@@ -1,0 +1,1 @@
+"""Ports on Redis; imported only where the configuration names a server."""

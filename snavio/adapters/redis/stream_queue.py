@@ -1,0 +1,181 @@
+"""Puts commands into Redis streams, one entry each.
+
+Never takes a key from outside: it is derived from the topic. Never answers before Redis has the entries on disk,
+unless the operator said that Redis's own setting is enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from redis.asyncio import BlockingConnectionPool
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError, RedisError, ResponseError
+
+from snavio.domain.queue_address import stream_key
+from snavio.domain.verdict import Verdict
+from snavio.errors import StateError
+from snavio.ports.carrier import Delivery, Letter, NotCarried
+
+FIELD: Final = b"run"
+"""The one field of an entry: a serialised Run with a single command."""
+MARK_SECONDS: Final = 60
+FULL_RETRY_MS: Final = 1000
+
+# All or nothing of it runs, and a delivery that was made before is told and not made again: the answer to the
+# first one may have been lost with the connection. Entries that do not fit are left out from the end.
+SCRIPT: Final = """
+local known = redis.call('GET', KEYS[2])
+if known then return tonumber(known) end
+local room = tonumber(ARGV[1]) - redis.call('XLEN', KEYS[1])
+local stored = math.max(0, math.min(room, #ARGV - 2))
+for i = 1, stored do redis.call('XADD', KEYS[1], '*', 'run', ARGV[i + 2]) end
+redis.call('SET', KEYS[2], stored, 'EX', ARGV[2])
+return stored
+"""
+
+
+class RedisStreamCarrier:
+    """See `snavio.ports.carrier.Carrier`."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        max_stream_length: int,
+        require_fsync: bool = True,
+        connections: int = 16,
+        connect_s: float = 1.0,
+    ) -> None:
+        # Our own courier is the one that tries again; a second layer below it would outlive the budget.
+        self._pool: Any = BlockingConnectionPool.from_url(
+            url,
+            max_connections=connections,
+            timeout=connect_s,
+            socket_connect_timeout=connect_s,
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+        )
+        self._max_stream_length = max_stream_length
+        self._require_fsync = require_fsync
+        self._waits_for_fsync: bool | None = None
+        self._script_id = ""
+
+    async def carry(self, topic: str, letters: Sequence[Letter], *, token: str, timeout_s: float) -> Delivery:
+        """Store the letters in order; what does not fit is refused as saturated."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                connection = await self._connect()
+                try:
+                    stored = await self._store(connection, topic, letters, token, timeout_s)
+                except BaseException:
+                    # Its next answer would be this one's.
+                    await connection.disconnect()
+                    raise
+                finally:
+                    await self._pool.release(connection)
+        except NotCarried:
+            raise
+        except ResponseError as error:
+            return _refused(error, len(letters))
+        except (RedisError, OSError, TimeoutError, asyncio.IncompleteReadError):
+            self._waits_for_fsync = None  # it may come back as another server
+            raise NotCarried("Redis did not answer.", perhaps=True) from None
+        verdicts = [Verdict.DELIVERED] * stored + [Verdict.SATURATED] * (len(letters) - stored)
+        full = stored < len(letters)
+        return Delivery(tuple(verdicts), FULL_RETRY_MS if full else 0, "The stream is full." if full else "")
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self._pool.disconnect()
+
+    async def _connect(self) -> Any:
+        try:
+            connection = await self._pool.get_connection()
+        except (RedisError, OSError, TimeoutError):
+            self._waits_for_fsync = None
+            raise NotCarried("Redis cannot be reached.", perhaps=False) from None
+        try:
+            if self._waits_for_fsync is None:
+                self._waits_for_fsync = await self._examine(connection)
+        except StateError as unfit:
+            await self._pool.release(connection)
+            raise NotCarried(str(unfit), perhaps=False) from None
+        except (RedisError, OSError, asyncio.IncompleteReadError):
+            await connection.disconnect()
+            await self._pool.release(connection)
+            raise NotCarried("Redis cannot be examined.", perhaps=False) from None
+        except BaseException:
+            await connection.disconnect()
+            await self._pool.release(connection)
+            raise
+        return connection
+
+    async def _examine(self, connection: Any) -> bool:
+        """Whether to wait for the disk after each delivery; StateError when the server would lose commands."""
+        settings = {}
+        for name in ("appendonly", "appendfsync", "maxmemory-policy"):
+            told = await _ask(connection, "CONFIG", "GET", name)
+            settings[name] = told[1].decode() if len(told) == 2 else ""
+        if settings["maxmemory-policy"].startswith("allkeys"):
+            raise StateError("Redis may evict streams: set maxmemory-policy to noeviction.", reason="evicts")
+        if not self._require_fsync:
+            return False
+        if settings["appendonly"] != "yes":
+            raise StateError(
+                "Redis keeps nothing on disk: set appendonly yes, or redis_fsync = false in [mesh].",
+                reason="not-durable",
+            )
+        if settings["appendfsync"] == "always":
+            return False
+        commands = await _ask(connection, "COMMAND", "INFO", "WAITAOF")
+        if commands and commands[0]:
+            return True
+        raise StateError(
+            "Redis answers before its fsync: set appendfsync always, or redis_fsync = false in [mesh].",
+            reason="not-durable",
+        )
+
+    async def _store(
+        self, connection: Any, topic: str, letters: Sequence[Letter], token: str, timeout_s: float
+    ) -> int:
+        key = stream_key(topic)
+        arguments = (
+            2,
+            key,
+            f"{key}:sent:{token}",
+            self._max_stream_length,
+            MARK_SECONDS,
+            *(letter.run for letter in letters),
+        )
+        if not self._script_id:
+            self._script_id = (await _ask(connection, "SCRIPT", "LOAD", SCRIPT)).decode()
+        try:
+            stored = await _ask(connection, "EVALSHA", self._script_id, *arguments)
+        except NoScriptError:
+            # A server that restarted has forgotten it.
+            stored = await _ask(connection, "EVAL", SCRIPT, *arguments)
+        if self._waits_for_fsync:
+            synced = await _ask(connection, "WAITAOF", 1, 0, max(1, round(timeout_s * 1000)))
+            if not synced[0]:
+                raise TimeoutError
+        return min(int(stored), len(letters))
+
+
+async def _ask(connection: Any, *command: Any) -> Any:
+    await connection.send_command(*command)
+    return await connection.read_response()
+
+
+def _refused(error: ResponseError, letters: int) -> Delivery:
+    """The server answered, so nothing was stored."""
+    told = str(error)
+    if "OOM" in told or "maxmemory" in told:
+        return Delivery((Verdict.SATURATED,) * letters, FULL_RETRY_MS, "Redis is out of memory.")
+    if "WRONGTYPE" in told:
+        return Delivery((Verdict.DELIVERY_FAILURE,) * letters, 0, "The key of this queue is no stream.")
+    # Loading, read-only for a failover, out of disk: it may pass within the budget.
+    return Delivery((Verdict.UNDECIDED,) * letters, 0, "Redis refused for now.")

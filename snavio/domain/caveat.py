@@ -1,0 +1,233 @@
+"""What a capability allows: caveats, each of which only narrows, and the answer to one question about them.
+
+Pure. Never takes a caveat that it does not know for one that holds: what is not understood is refused.
+
+    topic=acme/billing,acme/audit-*     one of these topics; a `*` at the end stands for any rest
+    op=recv,ack,nack,extend             one of these operations
+    holder=spiffe://…  or  tenant:acme  in the hands of this identity, or of anybody of this tenant
+    expires=1790000000000               before this time, milliseconds since the epoch
+    quota=10000/60000                   at most so many messages in so many milliseconds
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import Final
+
+from snavio.domain.identity import Identity, valid_name
+from snavio.errors import BadRequest
+
+MAX_CAVEAT_BYTES: Final = 512
+MAX_TOPICS: Final = 16
+MAX_QUOTA_MESSAGES: Final = 10**12
+MIN_QUOTA_INTERVAL_MS: Final = 1000
+MAX_QUOTA_INTERVAL_MS: Final = 7 * 86_400_000
+MAX_TIME_MS: Final = 1 << 53
+
+_PATTERN = re.compile(r"\*|[a-z0-9][A-Za-z0-9._:$@+/-]{0,254}\*?")
+# One spelling per number: "+5", "05" and Arabic digits would be other bytes for the same caveat.
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,15}")
+_SPIFFE = re.compile(r"spiffe://[a-z0-9./-]{1,400}")
+
+
+class Operation(StrEnum):
+    """What one may do to a topic."""
+
+    SEND = "send"
+    RECV = "recv"
+    ACK = "ack"
+    NACK = "nack"
+    EXTEND = "extend"
+    STATS = "stats"
+    PEEK = "peek"
+    LIST = "list"
+    MANAGE = "manage"
+
+
+# They end a lease that was given, and give nothing new.
+SETTLING: Final = frozenset({Operation.ACK, Operation.NACK})
+CONSUMING: Final = frozenset({Operation.RECV, Operation.EXTEND, Operation.STATS, *SETTLING})
+
+
+class Denial(Enum):
+    """Why a capability does not help: stable reason, code of document 002, one sentence."""
+
+    REQUIRED = ("cap-required", "E_CAP_AUTH", "This needs a capability.")
+    MALFORMED = ("cap-malformed", "E_CAP_AUTH", "The capability cannot be read.")
+    UNKNOWN_CAVEAT = (
+        "cap-unknown-caveat",
+        "E_CAP_AUTH",
+        "The capability has a caveat that is not known here.",
+    )
+    UNKNOWN_ROOT = (
+        "cap-unknown-root",
+        "E_CAP_AUTH",
+        "The capability was made under a root key that is not known here.",
+    )
+    FORGED = ("cap-forged", "E_CAP_AUTH", "The capability was not made by this mesh, or was changed.")
+    EXPIRED = ("cap-expired", "E_CAP_AUTH", "The capability has expired.")
+    REVOKED = ("cap-revoked", "E_CAP_AUTH", "The capability was revoked.")
+    HOLDER = ("cap-holder", "E_CAP_AUTH", "The capability was made for somebody else.")
+    TOPIC = ("cap-topic", "E_CAP_SCOPE", "The capability is not for this topic.")
+    OPERATION = ("cap-operation", "E_CAP_SCOPE", "The capability is not for this operation.")
+
+    def __init__(self, reason: str, code: str, sentence: str) -> None:
+        self.reason = reason
+        self.code = code
+        self.sentence = sentence
+
+
+class UnknownCaveat(BadRequest):
+    """A caveat of a kind that this program does not know."""
+
+    reason = "cap-unknown-caveat"
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """So many messages in each interval."""
+
+    messages: int
+    interval_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Caveat:
+    """One caveat, valid once built. Exactly one of the fields is set."""
+
+    topics: tuple[str, ...] = ()
+    operations: frozenset[Operation] = frozenset()
+    holder: str = ""
+    expires_ms: int = 0
+    quota: Quota | None = None
+
+    def __post_init__(self) -> None:
+        given = (self.topics, self.operations, self.holder, self.expires_ms, self.quota)
+        _require(sum(map(bool, given)) == 1, "a caveat says exactly one thing")
+        if self.topics:
+            _require(len(self.topics) <= MAX_TOPICS, f"at most {MAX_TOPICS} topics in one caveat")
+            for topic in self.topics:
+                require_pattern(topic)
+        if self.holder:
+            _require(_is_holder(self.holder), "the holder is `spiffe://…` or `tenant:<name>`")
+        _require(self.expires_ms < MAX_TIME_MS, "the time is too late")
+        if self.quota is not None:
+            _require(
+                0 < self.quota.messages <= MAX_QUOTA_MESSAGES
+                and MIN_QUOTA_INTERVAL_MS <= self.quota.interval_ms <= MAX_QUOTA_INTERVAL_MS,
+                f"a quota has at least 1 message and {MIN_QUOTA_INTERVAL_MS} to {MAX_QUOTA_INTERVAL_MS} ms",
+            )
+        _require(len(self.text()) <= MAX_CAVEAT_BYTES, f"a caveat has at most {MAX_CAVEAT_BYTES} bytes")
+
+    def text(self) -> str:
+        """The caveat as it is authenticated; the only spelling that `parse` takes."""
+        if self.topics:
+            return f"topic={','.join(self.topics)}"
+        if self.operations:
+            return f"op={','.join(each for each in Operation if each in self.operations)}"
+        if self.holder:
+            return f"holder={self.holder}"
+        if self.quota is not None:
+            return f"quota={self.quota.messages}/{self.quota.interval_ms}"
+        return f"expires={self.expires_ms}"
+
+
+def parse(text: str) -> Caveat:
+    """The caveat behind its text; UnknownCaveat or BadRequest unless it is exactly as `Caveat.text` writes it."""
+    name, equals, value = text.partition("=")
+    match name:
+        case "topic":
+            caveat = Caveat(topics=tuple(value.split(",")))
+        case "op":
+            words = value.split(",")
+            _require(set(words) <= set(Operation), "no such operation")
+            caveat = Caveat(operations=frozenset(map(Operation, words)))
+        case "holder":
+            caveat = Caveat(holder=value)
+        case "expires":
+            caveat = Caveat(expires_ms=_number(value))
+        case "quota":
+            messages, _, interval = value.partition("/")
+            caveat = Caveat(quota=Quota(_number(messages), _number(interval)))
+        case _:
+            raise UnknownCaveat("The capability has a caveat that is not known here.")
+    _require(bool(equals) and caveat.text() == text, "a caveat has one spelling only")
+    return caveat
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What the realm and all caveats together leave: every one of them must agree."""
+
+    topics: tuple[tuple[str, ...], ...]
+    operations: frozenset[Operation]
+    holders: tuple[str, ...]
+    expires_ms: int
+    """0 if nothing ends it; such a capability is refused."""
+
+    @classmethod
+    def of(cls, realm: str, caveats: Iterable[Caveat]) -> Bounds:
+        """The intersection."""
+        topics: list[tuple[str, ...]] = [(realm,)]
+        holders, ends = [], []
+        operations = frozenset(Operation)
+        for caveat in caveats:
+            if caveat.topics:
+                topics.append(caveat.topics)
+            elif caveat.operations:
+                operations &= caveat.operations
+            elif caveat.holder:
+                holders.append(caveat.holder)
+            elif caveat.expires_ms:
+                ends.append(caveat.expires_ms)
+        return cls(tuple(topics), operations, tuple(holders), min(ends, default=0))
+
+    def held_by(self, identity: Identity) -> bool:
+        """Whether `identity` is whom every holder caveat names. Without one, nobody is."""
+        return bool(self.holders) and all(holds(holder, identity) for holder in self.holders)
+
+    def denial(self, operation: Operation, topic: str) -> Denial | None:
+        """What speaks against this operation on this topic."""
+        if operation not in self.operations:
+            return Denial.OPERATION
+        if not all(any(covers(pattern, topic) for pattern in some) for some in self.topics):
+            return Denial.TOPIC
+        return None
+
+
+def covers(pattern: str, topic: str) -> bool:
+    """Whether `topic` is the pattern, or begins with what stands before its `*`; a wider pattern covers a narrower."""
+    return topic.startswith(pattern[:-1]) if pattern.endswith("*") else topic == pattern
+
+
+def holds(holder: str, identity: Identity) -> bool:
+    """Whether `identity` is the holder, or of the tenant that the holder names."""
+    kind, _, tenant = holder.partition(":")
+    if kind == "tenant":
+        return identity.tenant != "" and identity.tenant == tenant
+    return identity.spiffe_id == holder
+
+
+def require_pattern(pattern: str) -> None:
+    """BadRequest unless it can be a topic, or the beginning of one with a `*`."""
+    _require(
+        _PATTERN.fullmatch(pattern) is not None, "a topic is `<tenant>/<target>`, with `*` at its end at most"
+    )
+
+
+def _is_holder(holder: str) -> bool:
+    kind, _, rest = holder.partition(":")
+    return valid_name(rest) if kind == "tenant" else _SPIFFE.fullmatch(holder) is not None
+
+
+def _number(text: str) -> int:
+    _require(_NUMBER.fullmatch(text) is not None, "a number has one spelling only")
+    return int(text)
+
+
+def _require(holds: bool, rule: str) -> None:
+    if not holds:
+        raise BadRequest(f"Capability: {rule}.", reason=Denial.MALFORMED.reason)

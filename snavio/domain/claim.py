@@ -1,0 +1,91 @@
+"""The rule of a strict delivery that needs a claim: one id of one source is dispatched by one owner at a time.
+
+Pure, as `quota` is. Never lets a claim end because somebody did not answer: only its owner releases it, and only a
+dead owner's lease lets another take it over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What is remembered of one (source, id)."""
+
+    payload: bytes
+    """BLAKE3 of the payload of whoever came first."""
+    owner: str
+    committed: bool
+    lease_until_ms: int
+    expires_ms: int
+
+
+class Claimed(IntEnum):
+    """What became of an attempt to claim."""
+
+    NEW = 1
+    """The asker owns it and may dispatch."""
+    TAKEN_OVER = 2
+    """As NEW, but its last owner died with it: what that one dispatched may arrive beside ours."""
+    DUPLICATE = 3
+    """It was delivered."""
+    CONFLICT = 4
+    """The id belongs to another payload."""
+    PENDING = 5
+    """Somebody is at it."""
+    UNKNOWN = 6
+    """The store is younger than the dedupe time: it may have been delivered before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """For how long."""
+
+    lease_ms: int
+    keep_ms: int
+
+
+def claim(
+    found: Claim | None, *, payload: bytes, owner: str, now_ms: int, terms: Terms, born_ms: int
+) -> tuple[Claim | None, Claimed, int]:
+    """What is remembered afterwards, what the asker may do, and when asking again is of use."""
+    # Stores expire lazily: what is there may be over.
+    if found is None or found.expires_ms <= now_ms:
+        forgotten_ms = born_ms + terms.keep_ms if born_ms else 0
+        if now_ms < forgotten_ms:
+            return None, Claimed.UNKNOWN, forgotten_ms - now_ms
+        return _owned(payload, owner, now_ms, terms), Claimed.NEW, 0
+    if found.payload != payload:
+        return found, Claimed.CONFLICT, 0
+    if found.committed:
+        return found, Claimed.DUPLICATE, 0
+    if now_ms < found.lease_until_ms:
+        # A lease from the future is no longer than a lease: a clock that was set back must not bar an id for hours.
+        left_ms = min(found.lease_until_ms - now_ms, terms.lease_ms)
+        kept = replace(found, lease_until_ms=now_ms + left_ms)
+        return kept, Claimed.PENDING, left_ms
+    return _owned(payload, owner, now_ms, terms), Claimed.TAKEN_OVER, 0
+
+
+def commit(found: Claim | None, *, owner: str, now_ms: int, terms: Terms) -> Claim | None:
+    """Delivered. An owner that was taken over changes nothing: its successor commits."""
+    if found is None or found.owner != owner:
+        return found
+    return replace(found, committed=True, expires_ms=now_ms + terms.keep_ms)
+
+
+def release(found: Claim | None, *, owner: str) -> Claim | None:
+    """Definitely not delivered: the id is free again, unless it was committed or taken over."""
+    return None if found is not None and found.owner == owner and not found.committed else found
+
+
+def _owned(payload: bytes, owner: str, now_ms: int, terms: Terms) -> Claim:
+    return Claim(
+        payload=payload,
+        owner=owner,
+        committed=False,
+        lease_until_ms=now_ms + terms.lease_ms,
+        expires_ms=now_ms + terms.keep_ms,
+    )

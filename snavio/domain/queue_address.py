@@ -1,0 +1,33 @@
+"""Where the queue of a topic lies, kind by kind.
+
+Never free text: an address that a tenant could choose would be a way into another tenant's queue.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from snavio.domain.directory.route import QueueKind
+
+
+def stream_key(topic: str) -> str:
+    """The Redis stream of a topic. Braces keep a topic's keys in one slot of a cluster."""
+    return f"snavio:queue:{{{topic}}}"
+
+
+def queue_name(topic: str) -> str:
+    """The SQS queue of a topic. A digest stands at the end: `a-b/c` and `a/b-c` must not share a queue."""
+    readable = re.sub(r"[^A-Za-z0-9_-]", "-", topic)[:56]
+    return f"snavio-{readable}-{hashlib.sha256(topic.encode()).hexdigest()[:16]}"
+
+
+def address(kind: QueueKind, topic: str) -> str:
+    """As a person would look it up."""
+    match kind:
+        case QueueKind.MAILBOX:
+            return topic
+        case QueueKind.REDIS:
+            return stream_key(topic)
+        case QueueKind.SQS:
+            return queue_name(topic)

@@ -1,0 +1,244 @@
+"""The rule of a limit: how many commands of a route may pass now, given what passed before.
+
+Pure: state, limit and time in, permits and new state out. Never lets more than `max` permits out of one aligned
+interval, whoever asks, in whatever order and with whatever clock; when time runs backwards or nobody knows what the
+current interval has already cost, it waits for the next one. `redis/coordination.lua` says the same in Lua, and a
+test holds the two together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Final
+
+GRANT_PARTS: Final = 20
+"""A grant is at most one part of so many of the limit: an instance that dies takes little with it."""
+SMALLEST_GRANT: Final = 5
+"""Below this a grant saves too little: such limits are decided by Slow, command by command."""
+LOW_PARTS: Final = 10
+"""The last part of so many is not granted: what one instance hoards, another would refuse."""
+SLOT_MS: Final = 100
+SLOTS_PER_WINDOW: Final = 11
+"""Slots that any one second can touch, so their sum bounds every second, not only the aligned ones."""
+BURST_LIFE_MS: Final = 300
+"""Life of a grant whose route has a burst: permits count against every second in which they may be used."""
+LONGEST_LIFE_MS: Final = 30_000
+SMALL_RETRY_MS: Final = 10_000
+LEASE_MS: Final = 1000
+DRIFT_PARTS: Final = 500
+"""Two clocks may run apart by one part of so many; a life is shorter by that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A limit as the store needs it."""
+
+    max: int
+    interval_ms: int
+    burst: int = 0
+    cooldown_ms: int = 0
+    shadow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one key has cost so far."""
+
+    interval_ms: int = 0
+    interval: int = -1
+    """Number of the aligned interval that `used` speaks of."""
+    used: int = 0
+    granted: int = 0
+    """Of `used`, permits that were issued ahead and could come back."""
+    cooldown_until_ms: int = 0
+    slots: tuple[tuple[int, int], ...] = ()
+    """Last slot in which permits may be used, and how many; for bursts. Ascending."""
+    lease_slot: int = -1
+    holders: tuple[str, ...] = ()
+    """Instances that prefetched in `lease_slot`."""
+    born_ms: int = 0
+    """The store's birth, as it was known when `used` was written."""
+
+
+class State(IntEnum):
+    """Why an answer is what it is; same numbers as the wire's GrantState."""
+
+    ISSUED = 1
+    DECIDED_BY_SLOW = 3
+    EXHAUSTED = 4
+    NO_LEASE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Permits:
+    """What somebody may do."""
+
+    count: int
+    state: State
+    interval: int
+    """To be named when permits come back."""
+    interval_end_ms: int
+    """On the store's clock."""
+    life_ms: int
+    """From when the question was asked, on the asker's monotonic clock; 0 with no permits."""
+    retry_after_ms: int
+    used: int
+    """Permits of the interval that are gone, these included."""
+    over: int = 0
+    """How many of `count` a shadow limit would have refused."""
+    free_ms: int = 0
+    """When more will likely be had, on the store's clock; 0 says nothing."""
+
+
+def settle(usage: Usage, rule: Rule, now_ms: int, *, born_ms: int) -> Usage:
+    """`usage` carried into the interval of `now_ms`.
+
+    `born_ms` is when the store began to remember: an interval that had begun before is taken for used up, because
+    what it cost is not known. So is one that time came back to.
+    """
+    interval = now_ms // rule.interval_ms
+    moved_back = False
+    forgotten = born_ms > 0 and interval * rule.interval_ms <= born_ms
+    if usage.interval_ms == rule.interval_ms:
+        if usage.interval == interval:
+            if usage.born_ms == born_ms:
+                return usage
+            # It turned out that the store had forgotten something after this was written.
+            used = max(usage.used, rule.max) if forgotten else usage.used
+            return replace(usage, used=used, born_ms=born_ms)
+        moved_back = usage.interval > interval
+    elif usage.interval >= 0 and (usage.interval + 1) * usage.interval_ms > interval * rule.interval_ms:
+        # The limit has another interval now: what the old one cost still counts where the two overlap.
+        used = max(usage.used, rule.max) if forgotten else usage.used
+        return replace(
+            usage, interval_ms=rule.interval_ms, interval=interval, used=used, granted=0, born_ms=born_ms
+        )
+    unknown = moved_back or forgotten
+    slots = () if moved_back else usage.slots
+    cooldown = 0 if moved_back else usage.cooldown_until_ms
+    return replace(
+        usage,
+        interval_ms=rule.interval_ms,
+        interval=interval,
+        used=rule.max if unknown else 0,
+        granted=0,
+        cooldown_until_ms=cooldown,
+        slots=slots,
+        lease_slot=-1 if moved_back else usage.lease_slot,
+        holders=() if moved_back else usage.holders,
+        born_ms=born_ms,
+    )
+
+
+def take(usage: Usage, rule: Rule, now_ms: int, want: int, *, born_ms: int) -> tuple[Usage, Permits]:
+    """As many of `want` permits as there are, to be used at once."""
+    usage = settle(usage, rule, now_ms, born_ms=born_ms)
+    room = _room(usage, rule, now_ms)
+    count = want if rule.shadow else min(want, room)
+    usage = _debit(usage, rule, now_ms, count, last_use_ms=now_ms)
+    state = State.ISSUED if count else State.EXHAUSTED
+    permits = _permits(usage, rule, now_ms, count, state, refused=count < want)
+    if rule.shadow:
+        permits = replace(permits, over=max(0, want - room))
+    return usage, permits
+
+
+def grant(
+    usage: Usage, rule: Rule, now_ms: int, want: int, *, born_ms: int, instance: str, leases: int
+) -> tuple[Usage, Permits]:
+    """Permits for later in this interval, if the limit is large, much of it is left and few ask in this second."""
+    usage = settle(usage, rule, now_ms, born_ms=born_ms)
+    most, room = rule.max // GRANT_PARTS, _room(usage, rule, now_ms)
+    refuse = _permits(usage, rule, now_ms, 0, State.EXHAUSTED, refused=True)
+    if rule.shadow:
+        # It refuses nobody, so it must not send anybody the long way either.
+        most, room = max(most, SMALLEST_GRANT), want
+    elif most < SMALLEST_GRANT:
+        return usage, replace(refuse, state=State.DECIDED_BY_SLOW, retry_after_ms=SMALL_RETRY_MS)
+    elif room <= 0:
+        return usage, refuse
+    elif rule.max - usage.used <= rule.max // LOW_PARTS or room < SMALLEST_GRANT:
+        return usage, replace(refuse, state=State.DECIDED_BY_SLOW)
+    slot = now_ms // LEASE_MS
+    holders = usage.holders if usage.lease_slot == slot else ()
+    if instance not in holders:
+        if len(holders) >= leases:
+            wait_ms = (slot + 1) * LEASE_MS - now_ms
+            return usage, replace(refuse, state=State.NO_LEASE, retry_after_ms=wait_ms)
+        holders = (*holders, instance)
+    usage = replace(usage, lease_slot=slot, holders=holders)
+    end_ms = (usage.interval + 1) * rule.interval_ms
+    last_use_ms = min(end_ms, now_ms + (BURST_LIFE_MS if rule.burst else LONGEST_LIFE_MS))
+    count = min(want, most, room)
+    over = max(0, count - max(0, rule.max - usage.used)) if rule.shadow else 0
+    usage = _debit(usage, rule, now_ms, count, last_use_ms=last_use_ms)
+    usage = replace(usage, granted=usage.granted + count)
+    permits = _permits(usage, rule, now_ms, count, State.ISSUED, refused=False)
+    return usage, replace(permits, life_ms=_life(last_use_ms - now_ms), over=over)
+
+
+def give_back(usage: Usage, rule_interval_ms: int, interval: int, count: int, *, granted: bool) -> Usage:
+    """`usage` without permits that nobody used, if they are of the interval that runs; never below nothing."""
+    if usage.interval != interval or usage.interval_ms != rule_interval_ms:
+        return usage
+    count = min(count, usage.granted if granted else usage.used - usage.granted)
+    if count <= 0:
+        return usage
+    return replace(
+        usage, used=usage.used - count, granted=usage.granted - count if granted else usage.granted
+    )
+
+
+def _room(usage: Usage, rule: Rule, now_ms: int) -> int:
+    if now_ms < usage.cooldown_until_ms and not rule.shadow:
+        return 0
+    room = rule.max - usage.used
+    if rule.burst:
+        oldest = now_ms // SLOT_MS - SLOTS_PER_WINDOW + 1
+        room = min(room, rule.burst - sum(count for slot, count in usage.slots if slot >= oldest))
+    return max(0, room)
+
+
+def _debit(usage: Usage, rule: Rule, now_ms: int, count: int, *, last_use_ms: int) -> Usage:
+    if count <= 0:
+        return usage
+    used = usage.used + count
+    cooldown = usage.cooldown_until_ms
+    if rule.cooldown_ms and used >= rule.max and usage.used < rule.max:
+        cooldown = now_ms + rule.cooldown_ms
+    slots = usage.slots
+    if rule.burst:
+        oldest, last = now_ms // SLOT_MS - SLOTS_PER_WINDOW + 1, last_use_ms // SLOT_MS
+        kept = {slot: number for slot, number in slots if slot >= oldest}
+        kept[last] = kept.get(last, 0) + count
+        slots = tuple(sorted(kept.items()))
+    return replace(usage, used=used, cooldown_until_ms=cooldown, slots=slots)
+
+
+def _permits(usage: Usage, rule: Rule, now_ms: int, count: int, state: State, *, refused: bool) -> Permits:
+    end_ms = (usage.interval + 1) * rule.interval_ms
+    retry_after_ms = free_ms = 0
+    if refused:
+        free_ms = end_ms if usage.used >= rule.max else now_ms
+        if rule.burst and usage.used < rule.max and usage.slots:
+            # The interval has room, this second has not: when the oldest slot has left the window.
+            free_ms = min(end_ms, (usage.slots[0][0] + SLOTS_PER_WINDOW) * SLOT_MS)
+        free_ms = max(free_ms, usage.cooldown_until_ms)
+        retry_after_ms = max(1, free_ms - now_ms)
+    return Permits(
+        count=count,
+        state=state,
+        interval=usage.interval,
+        interval_end_ms=end_ms,
+        life_ms=_life(end_ms - now_ms) if count else 0,
+        retry_after_ms=retry_after_ms,
+        used=usage.used,
+        free_ms=free_ms,
+    )
+
+
+def _life(left_ms: int) -> int:
+    """How long something may live on another's clock so that it is over when `left_ms` have passed on ours."""
+    # One millisecond less for the part of one that `now` was cut off by.
+    return max(0, left_ms - 1 - left_ms // DRIFT_PARTS)

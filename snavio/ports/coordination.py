@@ -1,0 +1,103 @@
+"""What all instances of Slow must agree on: how much of each limit is used, which strict ids are claimed, and how
+often a source was banned.
+
+Time is the store's, never a caller's, so that instances with different clocks count the same intervals. Every call
+carries a batch; each entry of it is atomic on its own and entries are decided in order, the batch as a whole is not
+atomic. Unavailable when the store cannot be asked or does not answer in time: the outcome is then unknown, and the
+safe reading of each method says what may have been lost. Nothing here retries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from snavio.domain.claim import Claimed
+from snavio.domain.quota import Permits, Rule
+
+MAX_BATCH = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Permits wanted. `key` is (target, name), or (source, target, name) for a source's own quota."""
+
+    key: tuple[str, ...]
+    rule: Rule
+    want: int
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """Permits that were not used."""
+
+    key: tuple[str, ...]
+    interval_ms: int
+    interval: int
+    count: int
+    granted: bool = False
+    """They came from `grant`; otherwise from `take`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimAsk:
+    """A strict command that somebody wants to dispatch."""
+
+    source: str
+    command_id: bytes
+    payload: bytes
+    """BLAKE3 of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimAnswer:
+    """What became of it."""
+
+    claimed: Claimed
+    retry_after_ms: int = 0
+
+
+class Coordination(Protocol):
+    """See the module."""
+
+    async def take(self, asks: Sequence[Ask]) -> list[Permits]:
+        """Debit as many permits as there are, to be used at once. Not idempotent: permits of a call whose answer
+        was lost are gone, and never used twice."""
+        ...
+
+    async def grant(self, wishes: Sequence[Ask], *, instance: str, leases: int) -> list[Permits]:
+        """Debit permits for later in the running interval; at most `leases` instances per key and second. Not
+        idempotent, as `take`."""
+        ...
+
+    async def give_back(self, returns: Sequence[Return]) -> None:
+        """Take permits back if their interval still runs; otherwise nothing. Not idempotent: whoever does not know
+        whether it happened must not repeat it."""
+        ...
+
+    async def claim(self, asks: Sequence[ClaimAsk], *, owner: str) -> list[ClaimAnswer]:
+        """Claim ids for `owner`, which must be unique to the attempt. Saturated, with nothing claimed, when the
+        table or a source's share of it is full of living claims. A claim whose answer was lost is taken over after
+        its lease."""
+        ...
+
+    async def commit(self, asks: Sequence[ClaimAsk], *, owner: str) -> None:
+        """They were delivered. Idempotent."""
+        ...
+
+    async def release(self, asks: Sequence[ClaimAsk], *, owner: str) -> None:
+        """They were definitely not delivered. Idempotent."""
+        ...
+
+    async def count_bans(self, keys: Sequence[tuple[str, str, str]], *, within_ms: int) -> list[int]:
+        """Note one ban of each (source, target, name) and tell how many there were in the last `within_ms`."""
+        ...
+
+    async def forget_bans(self, keys: Sequence[tuple[str, str, str]]) -> None:
+        """They have become bans in the directory: count from nothing. Idempotent."""
+        ...
+
+    async def close(self) -> None:
+        """Release the store."""
+        ...
