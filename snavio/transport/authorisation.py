@@ -53,27 +53,38 @@ TABLE: Final[Mapping[str, tuple[Rule, ...]]] = MappingProxyType(
         # The way of a command. Each hop takes from the one before it only, so nobody goes around Shield.
         "/snavio.v1.Fast/Dispatch": (mesh("shield"),),
         "/snavio.v1.Slow/Arbitrate": (mesh("fast"),),
+        "/snavio.v1.Slow/Grants": (mesh("fast"),),
+        "/snavio.v1.Slow/ReturnPermits": (mesh("fast"),),
+        "/snavio.v1.Slow/ReportBans": (mesh("fast"),),
         "/snavio.v1.Mailbox/SendStream": (mesh("fast", "slow"),),
+        # Tenants send to topics of their own; that no route's topic is among them is the servicer's to check.
+        "/snavio.v1.Mailbox/Send": (SERVICE, ANY_MESH),
         # Consumers; the servicer checks that the caller's tenant owns the topic.
         "/snavio.v1.Mailbox/Receive": (SERVICE,),
         "/snavio.v1.Mailbox/Ack": (SERVICE,),
         "/snavio.v1.Mailbox/Nack": (SERVICE,),
         "/snavio.v1.Mailbox/Extend": (SERVICE,),
-        "/snavio.v1.Mailbox/Stats": (SERVICE, OPERATOR),
-        # Mesh and tenant services renew their own certificate and no other; the servicer checks.
-        "/snavio.v1.Signer/IssueCertificate": (OPERATOR, ANY_MESH, SERVICE),
+        "/snavio.v1.Mailbox/RecvStream": (SERVICE,),
+        # A tenant's own topics or, for operators, all; the servicer checks.
+        "/snavio.v1.Mailbox/Stats": (SERVICE, PRINCIPAL, OPERATOR),
+        "/snavio.v1.Mailbox/Peek": (SERVICE, PRINCIPAL, OPERATOR),
+        "/snavio.v1.Mailbox/List": (SERVICE, PRINCIPAL, OPERATOR),
+        "/snavio.v1.Mailbox/Change": (PRINCIPAL, OPERATOR),
+        # Mesh and tenant services and principals renew their own certificate and no other; the servicer checks.
+        "/snavio.v1.Signer/IssueCertificate": (OPERATOR, ANY_MESH, SERVICE, PRINCIPAL),
         "/snavio.v1.Signer/RevokeCertificate": (OPERATOR,),
         "/snavio.v1.Signer/Denylist": (ANY_MESH,),
         "/snavio.v1.Signer/CreateKeyset": (mesh("registry"), OPERATOR),
         "/snavio.v1.Signer/RotateKeyset": (OPERATOR,),
         "/snavio.v1.Signer/RevokeKey": (OPERATOR,),
-        # The two that answer with secrets.
+        # Those that answer with secrets.
+        "/snavio.v1.Signer/SnapshotKey": (mesh("shield"),),
         "/snavio.v1.Signer/KeysetChanges": (mesh("shield"),),
         "/snavio.v1.Signer/TenantConfig": (SERVICE,),
         "/snavio.v1.Signer/SetMinimumKey": (OPERATOR,),
         "/snavio.v1.Signer/DescribeKeysets": (OPERATOR, mesh("registry")),
         "/snavio.v1.Signer/ReportKeyUsage": (mesh("shield"),),
-        "/snavio.v1.Signer/ProvisionScope": (mesh("registry"), OPERATOR),
+        "/snavio.v1.Signer/ProvisionScope": (mesh("registry", "relay"), OPERATOR),
         "/snavio.v1.Signer/RotateScope": (OPERATOR,),
         # Registry signs for the platform only; the servicer checks.
         "/snavio.v1.Signer/Sign": (mesh("relay", "registry"),),
@@ -85,9 +96,18 @@ TABLE: Final[Mapping[str, tuple[Rule, ...]]] = MappingProxyType(
         "/snavio.v1.Signer/CreateEnrolment": (mesh("registry"), OPERATOR),
         "/snavio.v1.Signer/SetServicePrincipals": (mesh("registry"),),
         "/snavio.v1.Signer/AssumeService": (PRINCIPAL, SERVICE),
-        "/snavio.v1.Signer/RevokeIdentity": (OPERATOR,),
+        # Registry for principals that a tenant removed; the servicer checks.
+        "/snavio.v1.Signer/RevokeIdentity": (OPERATOR, mesh("registry")),
         "/snavio.v1.Signer/RestoreIdentity": (OPERATOR,),
         "/snavio.v1.Signer/ListCertificates": (OPERATOR,),
+        # Capabilities: who may have which, and whose he may end or list, the servicer checks.
+        "/snavio.v1.Signer/IssueCapability": (OPERATOR, PRINCIPAL, SERVICE, mesh("fast", "slow", "relay")),
+        "/snavio.v1.Signer/RevokeCapability": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Signer/ListCapabilities": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Signer/RotateCapabilityRoot": (OPERATOR, PRINCIPAL),
+        # Whoever has the roots can make any capability.
+        "/snavio.v1.Signer/MailboxRoots": (mesh("mailbox"),),
+        "/snavio.v1.Signer/CapabilityRevocations": (mesh("mailbox"),),
         # Served apart from the mesh, to callers without a certificate; the token is the right.
         "/snavio.v1.Enrolment/Enroll": (ANYBODY,),
         # The directory; principals write what their tenant owns, the servicer checks.
@@ -100,8 +120,9 @@ TABLE: Final[Mapping[str, tuple[Rule, ...]]] = MappingProxyType(
         "/snavio.v1.Registry/GrantAccess": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Registry/RevokeAccess": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Registry/Changes": (ANY_MESH,),
-        "/snavio.v1.Registry/Resolve": (mesh("slow"),),
-        "/snavio.v1.Registry/Dump": (ANY_MESH,),
+        # Shield and Fast ask who owns a target, to tell its owner what became of a command.
+        "/snavio.v1.Registry/Resolve": (mesh("slow", "fast", "shield"),),
+        "/snavio.v1.Registry/Dump": (ANY_MESH, JOB),
         "/snavio.v1.Registry/Apply": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Registry/Check": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Registry/History": (OPERATOR, PRINCIPAL),
@@ -112,10 +133,19 @@ TABLE: Final[Mapping[str, tuple[Rule, ...]]] = MappingProxyType(
         "/snavio.v1.Registry/AnswerAccess": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Registry/ListAccessRequests": (OPERATOR, PRINCIPAL),
         # Whoever sees the traffic of all sources: nobody bans a rival.
-        "/snavio.v1.Registry/SetBan": (OPERATOR, mesh("slow"), JOB),
+        "/snavio.v1.Registry/SetBan": (OPERATOR, mesh("slow")),
+        # Jobs propose and never write: Registry's allowlist and cap stand between them and a source.
+        "/snavio.v1.Registry/ProposeBans": (JOB, mesh("slow")),
+        "/snavio.v1.Registry/ConcludeAudit": (JOB,),
+        # Tenants see their own sources'; the servicer checks.
+        "/snavio.v1.Registry/ListBans": (OPERATOR, PRINCIPAL, JOB),
+        "/snavio.v1.Registry/ExplainBan": (OPERATOR, PRINCIPAL, JOB),
+        "/snavio.v1.Registry/LiftBan": (OPERATOR,),
         "/snavio.v1.Relay/Append": (ANY_MESH,),
         # What a server tells about itself; its numbers are for operators, that it lives is for anybody.
         "/snavio.v1.Introspection/Status": (OPERATOR, ANY_MESH),
+        # Whose command it is, the servicer checks.
+        "/snavio.v1.Explain/Explain": (OPERATOR, PRINCIPAL, SERVICE),
         "/grpc.health.v1.Health/Check": (ANYBODY,),
         "/grpc.health.v1.Health/List": (ANYBODY,),
         "/grpc.health.v1.Health/Watch": (ANYBODY,),

@@ -7,6 +7,7 @@ the handler says that it will answer for that itself.
 from __future__ import annotations
 
 import asyncio
+from functools import cached_property
 from typing import Any, Final
 
 import grpc
@@ -16,6 +17,7 @@ from snavio.errors import Unavailable
 from snavio.transport.gate import Gate
 from snavio.transport.peer import Peer
 
+CAPABILITY_KEY: Final = "snavio-capability"
 # A peer that does not read its answers holds them in our memory; after this long, or at most twice as long,
 # it loses the stream.
 WRITE_LIMIT_S: Final = 15.0
@@ -42,13 +44,27 @@ class Call:
         # The monotonic clock when the call came in; budgets count from here.
         self.received_mono_ns = received_mono_ns
         self._gate = gate
-        self._reading: asyncio.Timeout | None = None
+        self._reader: asyncio.Task[object] | None = None
+        self._cut_short = False
         self._read_cancelled = False
         self._turn = asyncio.Lock()
-        self._writing: asyncio.Timeout | None = None
+        self._writer: asyncio.Task[object] | None = None
+        self._writes = 0
+        self._given_up: asyncio.Task[object] | None = None
         self._write_limit_s = write_limit_s
         self._watchdog: asyncio.TimerHandle | None = None
         self._stuck = False
+
+    @cached_property
+    def capability(self) -> str | None:
+        """The capability that the caller presents, as it came; None without one, empty when there are several.
+
+        Read once: a stream presents it when it opens.
+        """
+        found = [value for key, value in self.context.invocation_metadata() or () if key == CAPABILITY_KEY]
+        if not found:
+            return None
+        return found[0] if len(found) == 1 and isinstance(found[0], str) else ""
 
     def remaining_s(self) -> float | None:
         """Seconds until the caller's deadline; None if it has set none."""
@@ -64,8 +80,9 @@ class Call:
         if self.draining.is_set():
             return
         self.draining.set()
-        if self._reading is not None:
-            self._reading.reschedule(asyncio.get_running_loop().time())
+        if self._reader is not None:
+            self._cut_short = True
+            self._reader.cancel()
 
     async def read(self, *, gated: bool = True) -> bytes | None:
         """The next message of a stream, or None when the peer has sent its last or the stream is to end.
@@ -80,21 +97,22 @@ class Call:
         """
         if self.draining.is_set():
             return None
-        if self._reading is not None or self._read_cancelled:
+        if self._reader is not None or self._read_cancelled:
             raise RuntimeError("another read is waiting, or was cancelled")
-        # Without a limit until `drain` sets one. A task per read to wait for either would cost as much as
-        # everything else that Python does for a small batch.
-        self._reading = asyncio.timeout(None)
+        # Cancelled by `drain`, as asyncio.timeout would: a timeout per read, let alone a task to wait for either,
+        # costs as much as everything else that Python does for a small batch.
+        self._reader = reader = asyncio.current_task()
+        assert reader is not None
+        cancels = reader.cancelling()
         try:
-            async with self._reading:
-                message = await self.context.read()
-        except TimeoutError:
-            return None
+            message = await self.context.read()
         except asyncio.CancelledError:
+            if self._cut_short and reader.uncancel() <= cancels:
+                return None
             self._read_cancelled = True
             raise
         finally:
-            self._reading = None
+            self._reader = None
         if message is grpc.aio.EOF:
             return None
         if gated:
@@ -104,40 +122,49 @@ class Call:
 
     async def write(self, message: bytes) -> None:
         """Send one message of a stream; several tasks may. Unavailable when the peer is gone or stuck."""
-        async with self._turn:
+        await self._turn.acquire()
+        try:
             if self._stuck:
                 raise _stuck()
             if self._watchdog is None:
-                self._watch(None)
-            self._writing = asyncio.timeout(None)
+                self._watch(0)
+            self._writer = writer = asyncio.current_task()
+            assert writer is not None
+            self._writes += 1
+            cancels = writer.cancelling()
             try:
-                async with self._writing:
-                    await self.context.write(message)
-            except TimeoutError:
-                self._stuck = True
-                raise _stuck() from None
+                await self.context.write(message)
+            except asyncio.CancelledError:
+                if self._given_up is writer and writer.uncancel() <= cancels:
+                    self._stuck = True
+                    raise _stuck() from None
+                raise
             except grpc.aio.AbortError:
                 raise
             except grpc.aio.BaseError:
                 raise Unavailable("The peer is gone.", reason="peer-gone") from None
             finally:
-                self._writing = None
+                self._writer = None
+        finally:
+            self._turn.release()
 
     def end(self) -> None:
         """Let go of timers; the server calls it when the handler has returned."""
         if self._watchdog is not None:
             self._watchdog.cancel()
 
-    def _watch(self, waiting: asyncio.Timeout | None) -> None:
-        """Look at the writes now and then, and end one that was `waiting` at the last look and still is.
+    def _watch(self, seen: int) -> None:
+        """Look at the writes now and then, and end one that was `seen` under way at the last look and still is.
 
         One timer for many writes: one each would cost more than the guard and the gate together.
         """
         loop = asyncio.get_running_loop()
-        if waiting is not None and waiting is self._writing:
-            waiting.reschedule(loop.time())
+        if self._writer is not None and seen == self._writes:
+            self._given_up = self._writer
+            self._writer.cancel()
         else:
-            self._watchdog = loop.call_later(self._write_limit_s, self._watch, self._writing)
+            under_way = self._writes if self._writer is not None else 0
+            self._watchdog = loop.call_later(self._write_limit_s, self._watch, under_way)
 
 
 def _stuck() -> Unavailable:

@@ -1,12 +1,13 @@
 """One peer of ours: a channel that proves who we are, checks who answers, and follows renewals.
 
-Never talks to a server whose certificate does not name the service we mean, and never retries: only the
-SDK knows whether a command may be sent again.
+Never talks to a server whose certificate does not name the service we mean, and never retries what
+may have been done: only the SDK knows whether a command may be sent again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -15,8 +16,10 @@ from google.protobuf.message import DecodeError
 
 from snavio.clock import Clock, SystemClock
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, Kind
-from snavio.errors import IntegrityError, Unavailable
+from snavio.errors import IntegrityError, SnavioError, Unauthenticated, Unavailable
 from snavio.pki import server_name
+from snavio.transport.bearer import Bearer
+from snavio.transport.call import CAPABILITY_KEY
 from snavio.transport.credentials import Bundle, CertificateFiles, CertificateWatch, channel_credentials
 from snavio.transport.limits import COMMON_OPTIONS, Options
 from snavio.transport.methods import Message
@@ -41,12 +44,14 @@ class MeshChannel:
         trust_domain: str = DEFAULT_TRUST_DOMAIN,
         clock: Clock | None = None,
         retire_grace_s: float = _RETIRE_GRACE_S,
+        bearer: Bearer | None = None,
     ) -> None:
         self.address = address
         self.service = service
         self._files = files
         self._clock = clock or SystemClock()
         self._retire_grace_s = retire_grace_s
+        self._bearer = bearer
         name = server_name(Identity(trust_domain, Kind.MESH, service))
         assert name is not None
         self._options = _options(name)
@@ -57,6 +62,7 @@ class MeshChannel:
         self._looked_mono_ns = 0
         self._retiring: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._streamed_with: str | None = None
 
     async def call(
         self, method: str, request: Message, response_type: type[Response], *, timeout_s: float
@@ -70,12 +76,32 @@ class MeshChannel:
 
     async def call_raw(self, method: str, request: bytes, *, timeout_s: float) -> bytes:
         """The same with both messages as they are on the wire."""
+        bearer = self._bearer
+        presented = None if bearer is None else bearer.present()
+        try:
+            return await self._unary_call(method, request, presented, timeout_s)
+        except Unauthenticated as error:
+            # A call that was refused for its capability has done nothing, so it may be made again with another.
+            if bearer is None or not bearer.helps(error):
+                raise
+            await bearer.replace(error, presented)
+        try:
+            return await self._unary_call(method, request, bearer.present(), timeout_s)
+        except Unauthenticated as error:
+            if not bearer.helps(error):
+                raise
+            # The mailbox has not heard of what Signer has just made; that passes.
+            raise Unavailable(str(error), reason=error.reason) from None
+
+    async def _unary_call(
+        self, method: str, request: bytes, presented: str | None, timeout_s: float
+    ) -> bytes:
         channel = self._current()
         unary = self._unary.get(method)
         if unary is None:
             unary = self._unary[method] = channel.unary_unary(method)
         try:
-            answer: bytes = await unary(request, timeout=timeout_s)
+            answer: bytes = await unary(request, timeout=timeout_s, metadata=_metadata(presented))
         except grpc.aio.AioRpcError as error:
             raise error_of(error) from None
         return answer
@@ -86,12 +112,23 @@ class MeshChannel:
         Its errors are gRPC's; `status.error_of` reads them. Whoever keeps one open compares `generation`
         now and then: after a renewal the server refuses the old certificate once it has expired.
         """
-        return self._current().stream_stream(method)()
+        self._streamed_with = None if self._bearer is None else self._bearer.present()
+        return self._current().stream_stream(method)(metadata=_metadata(self._streamed_with))
+
+    async def heed(self, rpc_error: Any) -> None:
+        """Learn from the end of a stream: if it was the capability, have another before the next one is opened."""
+        if self._bearer is None:
+            return
+        error = error_of(rpc_error)
+        if isinstance(error, Unauthenticated) and self._bearer.helps(error):
+            # What does not succeed now is tried again after the next refusal.
+            with contextlib.suppress(SnavioError):
+                await self._bearer.replace(error, self._streamed_with)
 
     def generation(self) -> int:
-        """Grows with every renewal of the certificate that this channel has followed."""
+        """Grows with every renewal of the certificate, and of the capability, that this channel has followed."""
         self._current()
-        return self._generation
+        return self._generation + (0 if self._bearer is None else self._bearer.generation())
 
     async def close(self) -> None:
         """Cancel what is under way and let go of every connection."""
@@ -141,6 +178,10 @@ class MeshChannel:
         finally:
             # Cancelled while waiting: the connection must still not outlive us.
             await channel.close()
+
+
+def _metadata(presented: str | None) -> tuple[tuple[str, str], ...] | None:
+    return None if presented is None else ((CAPABILITY_KEY, presented),)
 
 
 def _options(name: str) -> Options:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from snavio.domain.verdict import Verdict
-from snavio.native import Ledger, Reply
+from snavio.native import Freight, Ledger, Reply
 
 RETRY_AFTER_MS = 250
 
@@ -16,7 +16,7 @@ RETRY_AFTER_MS = 250
 class LedgerConsignment:
     """See `snavio.ports.queue.Consignment`. `answer` gets serialised Verdicts for the batch's sender."""
 
-    __slots__ = ("_answer", "_ledger", "_part", "body", "count", "deadline_mono_ns")
+    __slots__ = ("_answer", "_ledger", "_part", "count", "deadline_mono_ns", "freight")
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class LedgerConsignment:
         part: int,
         *,
         count: int,
-        body: bytes,
+        body: bytes | Freight,
         deadline_mono_ns: int,
         answer: Callable[[bytes], None],
     ) -> None:
@@ -32,8 +32,13 @@ class LedgerConsignment:
         self._part = part
         self._answer = answer
         self.count = count
-        self.body = body
+        self.freight = body
         self.deadline_mono_ns = deadline_mono_ns
+
+    @property
+    def body(self) -> bytes:
+        """The freight, written."""
+        return bytes(self.freight)
 
     def settle(self, offset: int, reply: Reply) -> None:
         """Pass the hop's answer on, in the batch's own numbering."""

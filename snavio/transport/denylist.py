@@ -1,46 +1,88 @@
-"""Feeds the gate with the serials that Signer has revoked.
+"""Feeds the gate with the serials that Signer has revoked, and tells it how old that news is.
 
 Never forgets a serial whose certificate could still be used.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 from snavio.clock import Clock
-from snavio.errors import Saturated
+from snavio.errors import Saturated, Unavailable
 from snavio.transport.channel import MeshChannel
 from snavio.transport.gate import Gate
 from snavio.transport.pull import Pull
 from snavio.v1.signer_pb2 import DenylistRequest, DenylistResponse
 
-CALL_SECONDS = 2.0
-PATIENCE = 5
-LONGEST_SECONDS = 10.0
+CALL_SECONDS: Final = 2.0
+PATIENCE: Final = 5
+LONGEST_SECONDS: Final = 10.0
+STALE_SECONDS: Final = 3600.0
 
 
-def denylist_pull(signer: MeshChannel, gate: Gate, *, clock: Clock, interval_s: float) -> Pull:
-    """A pull that keeps `gate` up to date."""
-    version = 0
+class Denylist:
+    """Keeps `gate` up to date."""
 
-    async def ask(since: int) -> DenylistResponse:
-        return await signer.call(
+    def __init__(self, signer: MeshChannel, gate: Gate, *, clock: Clock, interval_s: float) -> None:
+        self._signer = signer
+        self._gate = gate
+        self._clock = clock
+        self._version = 0
+        # Five services ask. A revocation is to be felt within 30 s, however slowly routes are pulled, so they need not
+        # ask as often as for those; an idle mesh spends most of its CPU on asking.
+        self.interval_s: Final = min(PATIENCE * interval_s, LONGEST_SECONDS)
+        self._pull = Pull("denylist", self._refresh, clock=clock, interval_s=self.interval_s)
+
+    async def start(self, *, within_s: float) -> None:
+        """Read it once within `within_s`, or raise Unavailable; then keep reading."""
+        await self._pull.start(within_s=within_s)
+
+    async def start_with(
+        self, serials: Sequence[str], *, version: int, read_mono_ns: int, within_s: float
+    ) -> None:
+        """Go on from a list that Signer made at that time; wait for a newer one no longer than `within_s`."""
+        self._gate.revoke(serials)
+        self._version = version
+        self._gate.heard(read_mono_ns)
+        try:
+            await self._pull.start(within_s=within_s)
+        except Unavailable:
+            self._pull.begin(read_mono_ns=read_mono_ns)
+
+    async def stop(self) -> None:
+        """End the pull."""
+        await self._pull.stop()
+
+    def gauges(self) -> dict[str, float]:
+        """How old the list is, in seconds."""
+        age_ns = self._pull.age_ns()
+        return {} if age_ns is None else {"age_s": age_ns / 1e9}
+
+    async def _refresh(self) -> None:
+        asked = self._clock.mono_ns()
+        answer = await self._ask(self._version)
+        try:
+            self._gate.revoke(answer.serial)
+        except Saturated:
+            # The gate has kept serials of certificates that have expired since; the whole list has not.
+            answer = await self._ask(0)
+            self._gate.replace(answer.serial)
+        self._version = answer.version
+        self._gate.heard(asked)
+
+    async def _ask(self, since: int) -> DenylistResponse:
+        return await self._signer.call(
             "/snavio.v1.Signer/Denylist",
             DenylistRequest(since_version=since),
             DenylistResponse,
             timeout_s=CALL_SECONDS,
         )
 
-    async def refresh() -> None:
-        nonlocal version
-        answer = await ask(version)
-        try:
-            gate.revoke(answer.serial)
-        except Saturated:
-            # The gate has kept serials of certificates that have expired since; the whole list has not.
-            answer = await ask(0)
-            gate.replace(answer.serial)
-        version = answer.version
 
-    # Five services ask. A revocation is to be felt within 30 s, so they need not ask as often as for routes;
-    # an idle mesh spends most of its CPU on asking.
-    seldom_s = max(interval_s, min(PATIENCE * interval_s, LONGEST_SECONDS))
-    return Pull("denylist", refresh, clock=clock, interval_s=seldom_s)
+def denylist_pull(
+    signer: MeshChannel, gate: Gate, *, clock: Clock, interval_s: float, stale_s: float = STALE_SECONDS
+) -> Denylist:
+    """What keeps `gate` up to date; without news for `stale_s` the gate lets nobody in from outside the mesh."""
+    gate.expect_news(within_s=stale_s)
+    return Denylist(signer, gate, clock=clock, interval_s=interval_s)

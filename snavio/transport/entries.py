@@ -14,6 +14,7 @@ from snavio.domain.directory import (
     KINDS,
     AccessRequest,
     AclEntry,
+    BanProposal,
     Change,
     Difference,
     Route,
@@ -29,9 +30,25 @@ from snavio.v1 import registry_pb2 as wire
 DERIVED: Final[Mapping[type[Any], frozenset[str]]] = {
     Route: frozenset({"topic", "expires_unix_ns"}),
     AccessRequest: frozenset({"state", "requested_by", "answer", "expires_unix_ns"}),
+    BanProposal: frozenset(
+        {
+            "state",
+            "covers",
+            "decided_unix_ns",
+            "concluded_unix_ns",
+            "opens_window",
+            "announced_unix_ns",
+            "expires_unix_ns",
+        }
+    ),
 }
 # Repeated fields are in the singular on the wire.
-SPELLED: Final[Mapping[tuple[type[Any], str], str]] = {(Service, "principals"): "principal"}
+SPELLED: Final[Mapping[tuple[type[Any], str], str]] = {
+    (Service, "principals"): "principal",
+    (BanProposal, "abuse"): "kind",
+    (BanProposal, "affected_targets"): "affected_target",
+    (BanProposal, "covers"): "cover",
+}
 
 
 def value_from_wire(kind: type[V], message: Any) -> V:

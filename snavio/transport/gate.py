@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from snavio.clock import Clock
+from snavio.domain.identity import Kind
 from snavio.domain.verdict import Verdict
-from snavio.errors import BadRequest, Saturated, Unauthenticated
+from snavio.errors import BadRequest, Saturated, Unauthenticated, Unavailable
 from snavio.transport.peer import Peer
 
 MAX_REVOKED_SERIALS: Final = 1_000_000
@@ -34,13 +35,36 @@ class Gate:
         self._clock = clock
         self._max_revoked = max_revoked
         self._revoked: set[str] = set()
+        self._news_within_ns: int | None = None
+        self._heard_mono_ns: int | None = None
+
+    def expect_news(self, *, within_s: float) -> None:
+        """Let nobody in from outside the mesh when the denylist was not heard of for so long.
+
+        Services of the mesh go on with each other: without them nothing that is under way could be finished.
+        """
+        self._news_within_ns = round(within_s * 1e9)
+
+    def heard(self, mono_ns: int) -> None:
+        """The denylist is complete as of that time."""
+        heard = self._heard_mono_ns
+        self._heard_mono_ns = mono_ns if heard is None else max(heard, mono_ns)
+
+    def _fresh(self) -> bool:
+        bound, heard = self._news_within_ns, self._heard_mono_ns
+        return bound is None or (heard is not None and self._clock.mono_ns() - heard < bound)
 
     def check(self, peer: Peer) -> Verdict:
-        """UNDECIDED when nothing speaks against the certificate, otherwise why it is refused."""
+        """UNDECIDED when nothing speaks against the certificate, otherwise why it is refused.
+
+        SATURATED, which may be tried again, when nobody can say whether it was revoked.
+        """
         if peer.cert_serial in self._revoked:
             return Verdict.CERTIFICATE_REVOKED
         if self._clock.unix_ns() >= peer.not_after_unix_ns:
             return Verdict.CERTIFICATE_EXPIRED
+        if peer.identity.kind is not Kind.MESH and not self._fresh():
+            return Verdict.SATURATED
         return Verdict.UNDECIDED
 
     def revoked(self, serial: str) -> bool:
@@ -48,8 +72,14 @@ class Gate:
         return serial in self._revoked
 
     def require(self, peer: Peer) -> None:
-        """Raise Unauthenticated, with the verdict's reason, unless `check` finds nothing."""
+        """Raise Unauthenticated, with the verdict's reason, unless `check` finds nothing; Unavailable
+        `revocations-unknown` when it cannot say."""
         verdict = self.check(peer)
+        if verdict is Verdict.SATURATED:
+            raise Unavailable(
+                "Which certificates were revoked cannot be known; Signer is away for too long.",
+                reason="revocations-unknown",
+            )
         if verdict is not Verdict.UNDECIDED:
             raise Unauthenticated(_SENTENCES[verdict], reason=verdict.reason)
 

@@ -32,6 +32,7 @@ class Health:
 
     def __init__(self, services: tuple[str, ...]) -> None:
         self._services = frozenset(("", *services))
+        self._parts: dict[str, bool] = {}
         self._serving = True
         self._closed = False
         self._changed = asyncio.Event()
@@ -48,6 +49,12 @@ class Health:
             self._serving = serving
             self._wake()
 
+    def set_part(self, name: str, serving: bool) -> None:
+        """Say whether one part serves, under a name of its own; the rest is not touched by it."""
+        if self._parts.get(name) != serving:
+            self._parts[name] = serving
+            self._wake()
+
     def close(self) -> None:
         """NOT_SERVING, for good."""
         self.set_serving(False)
@@ -59,9 +66,10 @@ class Health:
         self._changed = asyncio.Event()
 
     def _status(self, service: str) -> Any:
-        if service not in self._services:
+        if service not in self._services and service not in self._parts:
             return _Status.SERVICE_UNKNOWN
-        return _Status.SERVING if self._serving else _Status.NOT_SERVING
+        serving = self._serving and self._parts.get(service, True)
+        return _Status.SERVING if serving else _Status.NOT_SERVING
 
     async def _check(self, request: Any, _call: Call) -> Any:
         status = self._status(request.service)
@@ -71,7 +79,9 @@ class Health:
 
     async def _list(self, _request: Any, _call: Call) -> Any:
         return health_pb2.HealthListResponse(
-            statuses={service: _Status(status=self._status(service)) for service in self._services}
+            statuses={
+                service: _Status(status=self._status(service)) for service in (*self._services, *self._parts)
+            }
         )
 
     async def _watch(self, call: Call) -> None:

@@ -23,6 +23,14 @@ class Message(Protocol):
         """The bytes for the wire."""
         ...
 
+    def DiscardUnknownFields(self) -> None:  # noqa: N802
+        """Drop what this program does not know, at any depth."""
+        ...
+
+    def ByteSize(self) -> int:  # noqa: N802
+        """Of the bytes for the wire."""
+        ...
+
     @classmethod
     def FromString(cls, s: bytes, /) -> Self:  # noqa: N802
         """The message behind bytes from the wire."""
@@ -45,6 +53,17 @@ class Method:
     stream: StreamHandler | None = None
 
 
+def read_strictly(request_type: type[Request], request: bytes) -> Request:
+    """The message, without a field that is unknown here: BadRequest for one that has some. DecodeError as ever."""
+    message = request_type.FromString(request)
+    message.DiscardUnknownFields()
+    known = message.ByteSize()
+    # Most are written as we would write them, and then nothing was dropped.
+    if known != len(request) and request_type.FromString(request).ByteSize() != known:
+        raise BadRequest("The request has a field that is not known here.", reason="unknown-field")
+    return message
+
+
 class Methods:
     """Collects handlers. Methods look like `/snavio.v1.Signer/TenantConfig`."""
 
@@ -56,12 +75,17 @@ class Methods:
         method: str,
         handler: Callable[[Request, Call], Awaitable[Response]],
         request_type: type[Request],
+        *,
+        strict: bool = False,
     ) -> None:
-        """Serve a method with one request and one response; unreadable requests are BadRequest."""
+        """Serve a method with one request and one response; unreadable requests are BadRequest.
+
+        With `strict`, so are those with a field that this program does not know.
+        """
 
         async def on_bytes(request: bytes, call: Call) -> bytes:
             try:
-                message = request_type.FromString(request)
+                message = read_strictly(request_type, request) if strict else request_type.FromString(request)
             except DecodeError:
                 raise BadRequest(f"The request of {method} cannot be read.", reason="malformed") from None
             return (await handler(message, call)).SerializeToString()

@@ -29,7 +29,7 @@ class Pull:
         self._name = name
         self._refresh = refresh
         self._clock = clock
-        self._interval_s = interval_s
+        self.interval_s = interval_s
         self._nudged = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._read_mono_ns: int | None = None
@@ -56,8 +56,13 @@ class Pull:
             raise Unavailable(f"{self._name} could not be read within {within_s:.0f} s.") from None
         self._task = asyncio.create_task(self._run(), name=f"pull {self._name}")
 
-    def begin(self) -> None:
-        """Go on in the background at once, for whoever has something to begin with and need not wait."""
+    def begin(self, *, read_mono_ns: int | None = None) -> None:
+        """Go on in the background at once, for whoever has something to begin with and need not wait.
+
+        `read_mono_ns` is when that was read from the authority; its age counts from there.
+        """
+        if self._read_mono_ns is None:
+            self._read_mono_ns = read_mono_ns
         self._nudged.set()
         self._task = asyncio.create_task(self._run(), name=f"pull {self._name}")
 
@@ -74,7 +79,7 @@ class Pull:
 
     async def _run(self) -> None:
         while True:
-            pause = self._interval_s * random.uniform(0.8, 1.0)  # noqa: S311 spreads load, hides nothing
+            pause = self.interval_s * random.uniform(0.8, 1.0)  # noqa: S311 spreads load, hides nothing
             # Nudges come from strangers' commands: between two pulls there is always some quiet.
             quiet = min(pause, NUDGE_QUIET_SECONDS)
             await asyncio.sleep(quiet)

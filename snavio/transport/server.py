@@ -107,6 +107,10 @@ class MeshServer:
         """What health answers for this server and all of its services. Ignored once draining."""
         self._health.set_serving(serving)
 
+    def set_part(self, name: str, serving: bool) -> None:
+        """What health answers for one part of this server, such as writes that are refused while reads go on."""
+        self._health.set_part(name, serving)
+
     async def drain(self, grace_s: float) -> None:
         """End in order: health says NOT_SERVING, streams are told, new calls are refused, the rest finishes.
 

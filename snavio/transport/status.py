@@ -9,10 +9,14 @@ import re
 from typing import Any, Final
 
 import grpc
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
 
 from snavio.errors import (
     BadRequest,
+    Code,
     Conflict,
+    FrameTooLarge,
     IntegrityError,
     NotAllowed,
     NotFound,
@@ -23,7 +27,10 @@ from snavio.errors import (
 )
 
 REASON_KEY: Final = "snavio-reason"
+CODE_KEY: Final = "snavio-code"
+DETAILS_KEY: Final = "grpc-status-details-bin"
 RETRY_AFTER_KEY: Final = "snavio-retry-after-ms"
+SIGNER_KEY: Final = "snavio-signer"
 
 DEADLINE_EXCEEDED: Final = "deadline-exceeded"
 OVERSIZED: Final = "oversized"
@@ -34,6 +41,7 @@ _DEFAULT_RETRY_AFTER_MS: Final = 1000
 _MAX_RETRY_AFTER_MS: Final = 86_400_000
 _REASON: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _MAX_DETAIL_CHARACTERS: Final = 512
+_ADDRESS: Final = re.compile(r"[A-Za-z0-9.:\[\]-]{1,300}:[0-9]{1,5}")
 
 # Reasons that have a status of their own, whatever the class of the error.
 _CODE_BY_REASON: Final = {DEADLINE_EXCEEDED: grpc.StatusCode.DEADLINE_EXCEEDED}
@@ -76,9 +84,18 @@ async def abort(context: Any, error: SnavioError) -> None:
     if code is grpc.StatusCode.INTERNAL:
         await abort_internal(context)
     reason = error.reason if _REASON.fullmatch(error.reason) else type(error).reason
-    metadata: tuple[tuple[str, str], ...] = ((REASON_KEY, reason),)
+    metadata: tuple[tuple[str, str | bytes], ...] = (
+        (REASON_KEY, reason),
+        (CODE_KEY, taxonomy_of(error).name),
+    )
     if isinstance(error, Saturated):
-        metadata += ((RETRY_AFTER_KEY, str(max(0, min(error.retry_after_ms, _MAX_RETRY_AFTER_MS)))),)
+        retry_after_ms = max(0, min(error.retry_after_ms, _MAX_RETRY_AFTER_MS))
+        metadata += (
+            (RETRY_AFTER_KEY, str(retry_after_ms)),
+            (DETAILS_KEY, _retry_info(error, retry_after_ms)),
+        )
+    if isinstance(error, Unauthenticated) and error.signer:
+        metadata += ((SIGNER_KEY, error.signer),)
     await context.abort(code, str(error)[:_MAX_DETAIL_CHARACTERS], metadata)
 
 
@@ -101,6 +118,24 @@ def code_of(error: SnavioError) -> Any:
     return grpc.StatusCode.INTERNAL
 
 
+def taxonomy_of(error: SnavioError) -> Code:
+    """The error's place in document 002's taxonomy."""
+    # Known by its reason where whoever raised it did not say it by its class.
+    return Code.E_FRAME_TOO_LARGE if error.reason == OVERSIZED else error.code
+
+
+def _retry_info(error: Saturated, retry_after_ms: int) -> bytes:
+    """The hint where clients of any language look for it: google.rpc.RetryInfo in the error details."""
+    hint = RetryInfo()
+    hint.retry_delay.FromMilliseconds(retry_after_ms)
+    status = Status(
+        code=grpc.StatusCode.RESOURCE_EXHAUSTED.value[0], message=str(error)[:_MAX_DETAIL_CHARACTERS]
+    )
+    status.details.add().Pack(hint)
+    serialised: bytes = status.SerializeToString()
+    return serialised
+
+
 def error_of(rpc_error: Any) -> SnavioError:
     """The SnavioError that the other end raised, or the one that gRPC's own failure amounts to."""
     code = rpc_error.code()
@@ -113,9 +148,14 @@ def error_of(rpc_error: Any) -> SnavioError:
         # gRPC has one status for a message over the limit and for too many calls. Only the second may be
         # tried again, and only the words tell them apart; a test holds them.
         if reason is None and "larger than max" in message:
-            return BadRequest("The message is larger than the mesh allows.", reason=OVERSIZED)
+            return FrameTooLarge("The message is larger than the mesh allows.")
         return Saturated(message, retry_after_ms=_retry_after_ms(metadata), reason=reason)
+    if code is grpc.StatusCode.UNAUTHENTICATED:
+        signer = _text(metadata.get(SIGNER_KEY)) or ""
+        return Unauthenticated(message, reason=reason, signer=signer if _ADDRESS.fullmatch(signer) else "")
     kind = _CLASS_BY_CODE.get(code, SnavioError)
+    if reason == OVERSIZED and kind is BadRequest:
+        kind = FrameTooLarge
     return kind(message, reason=reason or _REASON_BY_CODE.get(code))
 
 

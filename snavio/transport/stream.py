@@ -15,6 +15,7 @@ from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest, Unauthenticated
 from snavio.transport.gate import Gate
+from snavio.transport.outbox import Outbox
 from snavio.transport.server import Call
 from snavio.v1.batch_pb2 import Batch, Hello, Limits, Verdicts
 
@@ -36,16 +37,20 @@ class BatchStream:
         self._window = window
         self._open = 0
         self._turn = asyncio.Event()
-        self._replies: asyncio.Queue[bytes] = asyncio.Queue()
+        self._replies: Outbox[bytes] = Outbox()
         self._writer: asyncio.Task[None] | None = None
 
-    async def greet(self, answer: Hello) -> Hello:
-        """Exchange Hellos; BadRequest when the peer speaks another version or no Hello at all."""
+    async def greet(self, answer: Hello, *, require: Callable[[], object] = lambda: None) -> Hello:
+        """Exchange Hellos; BadRequest when the peer speaks another version or no Hello at all.
+
+        What `require` raises ends the stream instead of the answer.
+        """
         async with asyncio.timeout(HELLO_SECONDS):
             frame = await self._call.read()
         if frame is None:
             raise BadRequest("The stream ended before its Hello.", reason="no-hello")
         hello = read_hello(frame)
+        require()
         await self._call.write(Verdicts(hello=answer).SerializeToString())
         self._writer = asyncio.create_task(self._write())
         return hello
@@ -87,7 +92,7 @@ class BatchStream:
     def reply(self, frame: bytes, final: bool) -> None:
         """Send an answer; `final` frees the batch's place. An empty frame only does that."""
         if frame:
-            self._replies.put_nowait(frame)
+            self._replies.put(frame)
         if final:
             self._open -= 1
             self._turn.set()
@@ -105,7 +110,9 @@ class BatchStream:
                     await asyncio.wait({waiting, writer}, return_when=asyncio.FIRST_COMPLETED)
                     waiting.cancel()
                 if not writer.done():
-                    await self._replies.join()
+                    written = asyncio.ensure_future(self._replies.emptied())
+                    await asyncio.wait({written, writer}, return_when=asyncio.FIRST_COMPLETED)
+                    written.cancel()
         except TimeoutError:
             pass
         finally:
@@ -114,10 +121,12 @@ class BatchStream:
                 await writer
 
     async def _write(self) -> None:
+        replies, write = self._replies.items, self._call.write
         while True:
-            frame = await self._replies.get()
-            await self._call.write(frame)
-            self._replies.task_done()
+            await self._replies.filled()
+            while replies:
+                await write(replies[0])
+                replies.popleft()
 
 
 def read_hello(frame: bytes) -> Hello:

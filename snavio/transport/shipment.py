@@ -1,0 +1,130 @@
+"""What a link has to send: consignments that wait for a batch, and batches that wait for their answers.
+
+Never forgets a consignment: each is settled, or told that it was lost and whether it may have arrived.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from snavio.ports.queue import Consignment
+from snavio.transport.waiting import Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLimits:
+    """How much a link holds and how long it lingers."""
+
+    window: int = 16
+    """Batches that wait for their final verdicts."""
+    eager: int = 1
+    """While fewer batches than this wait for their first answer, what waits goes at once: a lone command is not
+    delayed. The others gather meanwhile: a hop pays as much for a frame as for some three hundred commands in it."""
+    linger_s: float = 0.0015
+    """How long a batch that is not full gathers behind `eager` others that nothing was heard of."""
+    max_batch_bytes: int = 1 << 20
+    max_batch_commands: int = 4000
+    """Above one producer's thousand: behind others, two full batches share a frame, and the next hops do the work of a
+    frame once for both."""
+    max_waiting_bytes: int = 64 << 20
+    max_age_s: float = 900.0
+    """A stream is opened anew after this long, so that renewed certificates come into use."""
+
+
+@dataclass(slots=True)
+class Shipment:
+    """One batch under way: who is in it, and where each starts."""
+
+    seq: int
+    consignments: list[tuple[int, Consignment]]
+    deadline_mono_ns: int
+    """The first of its consignments'; the budget on the wire is the last one's."""
+    frame: bytes | None
+    written: bool = False
+    heard_of: bool = False
+    """Some of it was answered: what is still open waits for something else than the way."""
+
+    def lose(self, cause: str) -> None:
+        """No (further) answer will come."""
+        for _, consignment in self.consignments:
+            consignment.lost(written=self.written, cause=cause)
+
+    def lose_late(self, now_mono_ns: int) -> bool:
+        """Tell those whose budget has ended; whether somebody more patient is left in the batch."""
+        late = [entry[1] for entry in self.consignments if entry[1].deadline_mono_ns <= now_mono_ns]
+        self.consignments = [entry for entry in self.consignments if entry[1].deadline_mono_ns > now_mono_ns]
+        if self.consignments:
+            self.deadline_mono_ns = min(entry[1].deadline_mono_ns for entry in self.consignments)
+        for consignment in late:
+            consignment.lost(written=self.written, cause="the budget ran out")
+        return bool(self.consignments)
+
+
+class WaitingRoom:
+    """Consignments that no batch has taken yet; their line holds the bound and says who is next."""
+
+    __slots__ = ("_has_room", "_limits", "_line", "crowded")
+
+    def __init__(self, limits: LinkLimits, line: Waiting) -> None:
+        self._limits = limits
+        self._line = line
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self.crowded = False
+        """More than half of the room is taken."""
+
+    def __bool__(self) -> bool:
+        return bool(self._line)
+
+    def enter(self, consignment: Consignment) -> None:
+        """Take it in; Saturated when there is no room."""
+        line = self._line
+        line.put(consignment)
+        if line.size > line.max_bytes // 2:
+            self.crowded = True
+            self._has_room.clear()
+
+    @property
+    def full_batch(self) -> bool:
+        """Whether what waits fills a batch."""
+        limits, line = self._limits, self._line
+        return line.commands >= limits.max_batch_commands or line.size >= limits.max_batch_bytes
+
+    def next_batch(self) -> list[Consignment]:
+        """Let those go who fit into one batch; at least one."""
+        limits, line = self._limits, self._line
+        first = line.take()
+        taken, size, commands = [first], len(first.freight), first.count
+        while line:
+            head = line.head()
+            size += len(head.freight)
+            commands += head.count
+            if size > limits.max_batch_bytes or commands > limits.max_batch_commands:
+                break
+            taken.append(line.take())
+        self._note_room()
+        return taken
+
+    def lose_late(self, now_mono_ns: int) -> None:
+        """Tell those whose budget has ended; nothing of them was written."""
+        late = self._line.overdue(now_mono_ns)
+        self._note_room()
+        for consignment in late:
+            consignment.lost(written=False, cause="the budget ran out")
+
+    def lose_all(self, cause: str) -> None:
+        """The same for everybody."""
+        while self._line:
+            self._line.take().lost(written=False, cause=cause)
+        self._note_room()
+
+    def _note_room(self) -> None:
+        if self.crowded and self._line.size <= self._line.max_bytes // 2:
+            self.crowded = False
+            self._has_room.set()
+
+    async def room(self) -> None:
+        """Wait until less than half of it is taken."""
+        if self.crowded:
+            await self._has_room.wait()
