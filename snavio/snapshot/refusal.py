@@ -37,6 +37,10 @@ class Refusal(StrEnum):
     """Of another hash than the manifest says."""
     PART_UNREADABLE = "part-unreadable"
     """Verified, and still not what this program can read."""
+    CANNOT_OPEN = "cannot-open"
+    """Sealed, and this reader has not the key."""
+    TOO_OLD = "too-old"
+    """Good, and still older than what its reader may begin with."""
 
 
 class SnapshotRefused(Exception):

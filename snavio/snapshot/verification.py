@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from snavio.native import Dispatch, blake3_hex, ed25519_verify, snapshot_header, snapshot_suspensions
 from snavio.snapshot.manifest import Manifest, ManifestPart, Unverified
 from snavio.snapshot.refusal import Refusal, SnapshotRefused
+from snavio.snapshot.sealed import read_header
 
-ROUTES, ACL, SUSPENSIONS = "routes", "acl", "suspensions"
+ROUTES, ACL, SUSPENSIONS, BANS, KEYSETS = "routes", "acl", "suspensions", "bans", "hmac"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +76,16 @@ def verify_part(part: ManifestPart, contents: bytes, *, of: Manifest) -> None:
     if blake3_hex(contents) != part.blake3:
         raise SnapshotRefused(Refusal.PART_TAMPERED, f"The part {part.name} is not the one that was signed.")
     try:
-        says = snapshot_header(contents)
+        says = _sealed_header(contents) if part.name == KEYSETS else snapshot_header(contents)
     except ValueError as error:
         raise SnapshotRefused(Refusal.PART_UNREADABLE, f"{part.name}: {error}.") from error
     if says != (part.name, of.version, of.epoch, part.rows):
         raise SnapshotRefused(Refusal.PART_UNREADABLE, f"The part {part.name} says it is another.")
+
+
+def _sealed_header(contents: bytes) -> tuple[str, int, int, int]:
+    header = read_header(contents)
+    return KEYSETS, header.version, header.epoch, header.rows
 
 
 def examine(snapshot: Snapshot) -> None:
@@ -87,7 +93,7 @@ def examine(snapshot: Snapshot) -> None:
     parts = snapshot.parts
     try:
         if ROUTES in parts and ACL in parts:
-            Dispatch().load_snapshot(parts[ROUTES], parts[ACL])
+            Dispatch().load_snapshot(parts[ROUTES], parts[ACL], bans_part=parts.get(BANS))
         if SUSPENSIONS in parts:
             snapshot_suspensions(parts[SUSPENSIONS])
     except ValueError as error:

@@ -7,11 +7,14 @@ no others.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import ClassVar, Protocol
 
 from snavio.native import format_timestamp
+from snavio.telemetry import schema
+
+Value = str | int | float | None | tuple[str, ...]
 
 
 class Event(Protocol):
@@ -19,7 +22,7 @@ class Event(Protocol):
 
     name: ClassVar[str]
 
-    def fields(self) -> Mapping[str, str | None]:
+    def fields(self) -> Mapping[str, Value]:
         """By their names in the catalogue."""
         ...
 
@@ -33,7 +36,7 @@ class _Secret:
     time_of_last_config_poll: str | None
     """RFC 3339; None if the source has never polled."""
 
-    def fields(self) -> Mapping[str, str | None]:
+    def fields(self) -> Mapping[str, Value]:
         return asdict(self)
 
 
@@ -71,13 +74,128 @@ class SigningKeyRotated:
     closes_at: str
     """When the old key verifies nothing any more."""
 
-    def fields(self) -> Mapping[str, str | None]:
+    def fields(self) -> Mapping[str, Value]:
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class AbuseDetected:
+    """The auditor banned a source; once per ban window."""
+
+    name: ClassVar[str] = schema.ABUSE_DETECTED
+
+    source: str
+    affected_targets: tuple[str, ...]
+    total_violations: int
+    ban_applied_until: str
+    """RFC 3339."""
+
+    def fields(self) -> Mapping[str, Value]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutedAfterRevocation:
+    """Commands went by an ACL entry that had been revoked; `count` of them were settled together."""
+
+    name: ClassVar[str] = schema.EXECUTED_AFTER_REVOCATION
+
+    source: str
+    target: str
+    command_name: str
+    stale_duration_seconds: float
+    acl_revocation_timestamp: str
+    """RFC 3339."""
+    count: int = 1
+
+    def fields(self) -> Mapping[str, Value]:
+        told = asdict(self)
+        told["command.name"] = told.pop("command_name")
+        return told
+
+
+@dataclass(frozen=True, slots=True)
+class JournalGap:
+    """Events of a process that never reached Relay; None when nobody knows how many."""
+
+    name: ClassVar[str] = schema.JOURNAL_GAP
+
+    dropped_events: int | None
+    reason: str
+    """`crash`, `overflow`, `damaged` or `unknown`."""
+    detail: str
+
+    def fields(self) -> Mapping[str, Value]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRefreshed:
+    """A cache was read again from its authority."""
+
+    name: ClassVar[str] = schema.CACHE_REFRESHED
+
+    cache_type: str
+    """`ACL`, `Routing` or `HMAC`."""
+    age_seconds: float
+    """How old it had become."""
+    fresh_ttl: float
+    stale_ttl: float
+    reason: str
+    """`due`, `recovered` after entries had gone stale, or `epoch-changed`."""
+    detail: str = ""
+
+    def fields(self) -> Mapping[str, Value]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotWritten:
+    """Registry wrote a snapshot."""
+
+    name: ClassVar[str] = schema.SNAPSHOT_WRITTEN
+
+    detail: str
+
+    def fields(self) -> Mapping[str, Value]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotLoadFailed:
+    """A reader did not believe a snapshot."""
+
+    name: ClassVar[str] = schema.SNAPSHOT_LOAD_FAILED
+
+    reason: str
+    detail: str
+
+    def fields(self) -> Mapping[str, Value]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTooLarge:
+    """A snapshot was not published because of its size; the one before stays."""
+
+    name: ClassVar[str] = schema.SNAPSHOT_TOO_LARGE
+
+    size_bytes: int
+    max_bytes: int
+    version: int
+    """Of the directory that no longer fits."""
+
+    def fields(self) -> Mapping[str, Value]:
+        return {"detail": f"version {self.version}: {self.size_bytes} bytes, at most {self.max_bytes}"}
 
 
 def moment(unix_ns: int | None) -> str | None:
     """A time as events carry it."""
     return None if unix_ns is None else format_timestamp(unix_ns)
+
+
+Onward = Callable[[Event, int], None]
+"""Takes an event and its time to the archive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +210,20 @@ class Recorded:
 class EventJournal:
     """The last events of one process; `epoch` tells its numbers from those of an earlier life."""
 
-    def __init__(self, *, epoch: int, max_events: int = 4096) -> None:
+    def __init__(self, *, epoch: int, max_events: int = 4096, onward: Onward | None = None) -> None:
         self.epoch = epoch
+        self._onward = onward
         self._kept: deque[Recorded] = deque(maxlen=max_events)
         self._last_seq = 0
         self._counts: dict[str, int] = {}
 
     def record(self, event: Event, *, at_unix_ns: int) -> None:
-        """Add an event; the oldest makes room when there is none."""
+        """Add an event; the oldest makes room when there is none. It also goes `onward`, durable from then on."""
         self._last_seq += 1
         self._kept.append(Recorded(self._last_seq, at_unix_ns, event))
         self._counts[event.name] = self._counts.get(event.name, 0) + 1
+        if self._onward is not None:
+            self._onward(event, at_unix_ns)
 
     def after(self, seq: int, *, limit: int) -> list[Recorded]:
         """Events numbered above `seq`, oldest first."""

@@ -1,0 +1,149 @@
+"""Composes Relay.
+
+Never takes a page before the outbox is open and what was received before is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from services.relay.compaction import Compaction
+from services.relay.exporting import Exporter
+from services.relay.intake import Intake
+from services.relay.own import OwnEvents
+from services.relay.revocations import Revocations
+from services.relay.servicer import RelayServicer
+from services.relay.settings import RelaySettings
+from services.relay.waiting import Waiting
+from snavio.clock import Clock
+from snavio.config import MeshSettings
+from snavio.native import Tombstones
+from snavio.ports.outbox import Outbox
+from snavio.snapshot.platform_keys import PlatformKeys
+from snavio.telemetry.signing import ManifestSigner
+from snavio.transport.channel import MeshChannel
+from snavio.transport.credentials import CertificateFiles
+from snavio.transport.denylist import denylist_pull
+from snavio.transport.gate import Gate
+from snavio.transport.introspection import Introspection
+from snavio.transport.renewal import mesh_renewal
+from snavio.transport.server import MeshServer
+from snavio.wiring import open_archive, open_outbox
+
+DRAIN_SECONDS = 5.0
+
+
+class RelayApp:
+    """Relay, ready to start."""
+
+    def __init__(self, mesh: MeshSettings, settings: RelaySettings, clock: Clock) -> None:
+        self._mesh = mesh
+        self._settings = settings
+        self._clock = clock
+        files = self._files = CertificateFiles.in_folder(mesh.certificates("relay"))
+        self._channels = {
+            name: MeshChannel(address, files=files, service=name, trust_domain=mesh.trust_domain)
+            for name, address in (("signer", mesh.signer), ("registry", mesh.registry))
+        }
+        self._gate = Gate(clock=clock)
+        self._denylist = denylist_pull(
+            self._channels["signer"], self._gate, clock=clock, interval_s=mesh.pull_interval_ms / 1000
+        )
+        self._renewal = mesh_renewal(mesh.certificates("relay"), self._channels["signer"], clock=clock)
+        self._archive = open_archive(mesh.archive())
+        self._outbox: Outbox | None = None
+        self._intake: Intake | None = None
+        self._exporter: Exporter | None = None
+        self._revocations: Revocations | None = None
+        self._compaction: Compaction | None = None
+        self._server: MeshServer | None = None
+
+    async def start(self) -> int:
+        """Open the outbox, take up what was left, serve; the port."""
+        mesh, settings, clock = self._mesh, self._settings, self._clock
+        await self._denylist.start(within_s=settings.start_within_s)
+        outbox = self._outbox = await open_outbox(
+            settings.outbox_path(mesh), max_bytes=settings.outbox_max_bytes
+        )
+        waiting, tombstones, turn = Waiting(), Tombstones(), asyncio.Lock()
+        waiting.load(await outbox.pages())
+        own = OwnEvents(instance=settings.instance, epoch=clock.unix_ns(), clock=clock)
+        platform = PlatformKeys(self._channels["signer"])
+        signer = ManifestSigner(sign=platform.sign, keys=platform.verifying)
+        intake = self._intake = Intake(outbox=outbox, waiting=waiting, own=own, clock=clock)
+        revocations = self._revocations = Revocations(
+            registry=self._channels["registry"],
+            outbox=outbox,
+            archive=self._archive,
+            waiting=waiting,
+            own=own,
+            tombstones=tombstones,
+            turn=turn,
+            clock=clock,
+            interval_s=mesh.pull_interval_ms / 1000,
+            patience_s=settings.revocations_wait_s,
+        )
+        exporter = self._exporter = Exporter(
+            outbox=outbox,
+            archive=self._archive,
+            waiting=waiting,
+            own=own,
+            signer=signer,
+            tombstones=tombstones,
+            turn=turn,
+            clock=clock,
+            rhythm=settings.rhythm(),
+            revocations_known_unix_ns=revocations.known_unix_ns,
+        )
+        self._compaction = Compaction(
+            outbox=outbox,
+            archive=self._archive,
+            signer=signer,
+            keys=platform.verifying,
+            turn=turn,
+            clock=clock,
+            after_s=settings.compact_after_s,
+        )
+        introspection = Introspection("relay", instance=settings.instance, clock=clock)
+        introspection.counts(intake.counters, prefix="intake.")
+        introspection.counts(exporter.counters, prefix="export.")
+        introspection.counts(self._compaction.counters, prefix="compaction.")
+        introspection.gauges(waiting.gauges, prefix="outbox.")
+        introspection.gauges(self._renewal.gauges, prefix="certificate.")
+        methods = RelayServicer(intake=intake).methods()
+        introspection.register(methods)
+        await intake.start()
+        await revocations.start()
+        await exporter.start()
+        if settings.compact:
+            self._compaction.start()
+        self._renewal.start()
+        self._server = MeshServer(
+            listen=mesh.relay,
+            files=self._files,
+            methods=methods,
+            gate=self._gate,
+            clock=clock,
+            trust_domain=mesh.trust_domain,
+        )
+        return await self._server.start()
+
+    async def drain(self) -> None:
+        """Store what was taken, then release everything; what is not archived is archived by the next life."""
+        if self._server is not None:
+            await self._server.drain(DRAIN_SECONDS)
+        for part in (self._intake, self._exporter, self._compaction, self._revocations):
+            if part is not None:
+                await part.stop()
+        await self._denylist.stop()
+        await self._renewal.stop()
+        await self._archive.close()
+        if self._outbox is not None:
+            await self._outbox.close()
+        for channel in self._channels.values():
+            await channel.close()
+
+
+def build(mesh: MeshSettings, settings: RelaySettings, clock: Clock) -> RelayApp:
+    """The composition root."""
+    return RelayApp(mesh, settings, clock)

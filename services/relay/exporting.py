@@ -1,0 +1,207 @@
+"""Archives what waits: plans an export durably, writes its files and then its signed manifest, and only then forgets.
+
+Never writes a file under a name or into a folder that an earlier attempt at the same export did not use, so that a
+retry after a crash leaves each event in the archive once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import structlog
+
+from services.relay.due import Portion, Rhythm, due, portions
+from services.relay.own import SERVICE, OwnEvents
+from services.relay.waiting import Waiting
+from snavio.clock import Clock
+from snavio.errors import IntegrityError, SnavioError
+from snavio.native import Tombstones, format_timestamp
+from snavio.ports.archive import Archive
+from snavio.ports.outbox import Outbox, PageInfo, PlannedExport
+from snavio.telemetry.events import Event, ExecutedAfterRevocation, JournalGap
+from snavio.telemetry.manifest import FileEntry, TelemetryManifest, folder_of
+from snavio.telemetry.parquet import Late, encode_pages
+from snavio.telemetry.signing import ManifestSigner
+
+TICK_SECONDS: Final = 0.25
+LONGEST_PAUSE_S: Final = 10.0
+
+
+class Exporter:
+    """Lives on one event loop; one export at a time."""
+
+    def __init__(
+        self,
+        *,
+        outbox: Outbox,
+        archive: Archive,
+        waiting: Waiting,
+        own: OwnEvents,
+        signer: ManifestSigner,
+        tombstones: Tombstones,
+        turn: asyncio.Lock,
+        clock: Clock,
+        rhythm: Rhythm,
+        revocations_known_unix_ns: Callable[[], int],
+    ) -> None:
+        self._outbox = outbox
+        self._archive = archive
+        self._waiting = waiting
+        self._own = own
+        self._signer = signer
+        self._tombstones = tombstones
+        self._turn = turn
+        self._clock = clock
+        self._rhythm = rhythm
+        self._known_unix_ns = revocations_known_unix_ns
+        self._planned: list[PlannedExport] = []
+        self._task: asyncio.Task[None] | None = None
+        self._counts = {"exports": 0, "files": 0, "events": 0, "bytes": 0, "failed": 0, "after_revocation": 0}
+        self._log = structlog.get_logger()
+
+    async def start(self) -> None:
+        """Take up what an earlier life began, then export until `stop`."""
+        self.resume(await self._outbox.planned())
+        self._task = asyncio.create_task(self._run(), name="exports")
+
+    def resume(self, planned: Sequence[PlannedExport]) -> None:
+        """Exports that an earlier life planned come before any other."""
+        self._planned = list(planned)
+        for export in self._planned:
+            self._waiting.plan(export.pages)
+
+    async def stop(self) -> None:
+        """End; an export under way is taken up at the next start."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def counters(self) -> dict[str, int]:
+        """What was archived."""
+        return dict(self._counts)
+
+    async def export_once(self, *, flush: bool = False) -> int:
+        """Finish what was planned, then archive what is due; how many events. Raises what keeps it from that."""
+        done = 0
+        while self._planned:
+            done += await self._execute(self._planned[0])
+            self._planned.pop(0)
+        now = self._clock.unix_ns()
+        pages = due(
+            self._waiting.unplanned(),
+            self._rhythm,
+            now_unix_ns=now,
+            stored_before_unix_ns=self._known_unix_ns(),
+            flush=flush,
+        )
+        if pages:
+            ids = [page.page_id for page in pages]
+            export = await self._outbox.plan(now, folder_of(now), ids)
+            self._waiting.plan(ids)
+            self._planned.append(export)
+            done += await self._execute(export)
+            self._planned.remove(export)
+        return done
+
+    async def _run(self) -> None:
+        pause = TICK_SECONDS
+        while True:
+            try:
+                await self.export_once()
+                pause = TICK_SECONDS
+            except SnavioError as error:
+                self._counts["failed"] += 1
+                self._log.warning("export failed", reason=error.reason, message=str(error))
+                pause = min(LONGEST_PAUSE_S, pause * 2)
+            except Exception:
+                # Whatever it is, the next attempt does the same again; it must not end the exports.
+                self._counts["failed"] += 1
+                self._log.exception("export failed")
+                pause = min(LONGEST_PAUSE_S, pause * 2)
+            await asyncio.sleep(pause)
+
+    async def _execute(self, export: PlannedExport) -> int:
+        # Not while revocations are taken in: those look at what is archived, we look at those that are known.
+        async with self._turn:
+            files: list[FileEntry] = []
+            events: list[Event] = []
+            for portion in portions(self._waiting.of(export.pages)):
+                sound, damaged = await self._bodies(portion)
+                events += damaged
+                for part in portions(sound):
+                    entry, late = await self._write(export, part, sound)
+                    files.append(entry)
+                    events += [_after_revocation(found) for found in late]
+            if files:
+                manifest = TelemetryManifest(export.number, export.exported_unix_ns, tuple(files))
+                signed = await self._signer.signed(manifest)
+                await self._archive.put(f"{export.folder}/{signed.file_name}", signed.encoded())
+            newest = max((file.max_at_unix_ns for file in files), default=0)
+            async with self._own.stored_with(events) as (pages, lives):
+                ids = await self._outbox.finish(
+                    export.number, newest_unix_ns=newest, pages=pages, lives=lives
+                )
+                self._waiting.add(ids, pages, [SERVICE] * len(ids))
+            self._waiting.done(export.pages)
+        archived = sum(file.stretch.rows for file in files)
+        self._counts["exports"] += 1
+        self._counts["files"] += len(files)
+        self._counts["events"] += archived
+        self._counts["bytes"] += sum(file.size for file in files)
+        self._counts["after_revocation"] += sum(
+            event.count for event in events if isinstance(event, ExecutedAfterRevocation)
+        )
+        return archived
+
+    async def _bodies(self, portion: Portion) -> tuple[dict[PageInfo, bytes], list[JournalGap]]:
+        """The portion's pages with their bytes; pages that the disk has damaged are missed, not waited for."""
+        pages = portion.pages
+        try:
+            bodies = await self._outbox.bodies([page.page_id for page in pages])
+            return dict(zip(pages, bodies, strict=True)), []
+        except IntegrityError:
+            sound, gaps = {}, []
+            for page in pages:
+                try:
+                    (sound[page],) = await self._outbox.bodies([page.page_id])
+                except IntegrityError:
+                    span = f"{page.instance} epoch {page.epoch}: {page.first_seq} to {page.last_seq}"
+                    gaps.append(JournalGap(page.events, "damaged", span))
+                    self._log.error("a page of the outbox is damaged", of=span)
+            return sound, gaps
+
+    async def _write(
+        self, export: PlannedExport, part: Portion, bodies: dict[PageInfo, bytes]
+    ) -> tuple[FileEntry, Sequence[Late]]:
+        stretch = part.stretch
+        encoded, late = await asyncio.to_thread(
+            encode_pages,
+            [(page.first_seq, bodies[page]) for page in part.pages],
+            instance=stretch.instance,
+            epoch=stretch.epoch,
+            service=part.service,
+            tombstones=self._tombstones,
+        )
+        if encoded.rows != stretch.rows:
+            raise IntegrityError(f"{stretch.file_name} has {encoded.rows} rows instead of {stretch.rows}.")
+        digest = await asyncio.to_thread(lambda: hashlib.sha256(encoded.contents).hexdigest())
+        await self._archive.put(f"{export.folder}/{stretch.file_name}", encoded.contents)
+        entry = FileEntry(
+            stretch, encoded.min_at_unix_ns, encoded.max_at_unix_ns, len(encoded.contents), digest
+        )
+        return entry, late
+
+
+def _after_revocation(found: Late) -> ExecutedAfterRevocation:
+    source, target, name, revoked_unix_ns, settled_unix_ns, count = found
+    return ExecutedAfterRevocation(
+        source=source,
+        target=target,
+        command_name=name,
+        stale_duration_seconds=round((settled_unix_ns - revoked_unix_ns) / 1e9, 6),
+        acl_revocation_timestamp=format_timestamp(revoked_unix_ns),
+        count=count,
+    )

@@ -1,0 +1,190 @@
+"""Follows which rights were taken away, and finds commands that went by such a right afterwards.
+
+Never looks at a command on its way: it joins what Registry says with what the archive gets. A right whose end becomes
+known late is looked up in what was archived meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from services.relay.own import SERVICE, OwnEvents
+from services.relay.present import present_files
+from services.relay.waiting import Waiting
+from snavio.clock import Clock
+from snavio.errors import SnavioError
+from snavio.native import Tombstones, format_timestamp
+from snavio.ports.archive import Archive
+from snavio.ports.outbox import Cursor, Grave, Outbox
+from snavio.telemetry.events import Event, ExecutedAfterRevocation
+from snavio.telemetry.parquet import read
+from snavio.telemetry.schema import DELIVERED
+from snavio.transport.channel import MeshChannel
+from snavio.transport.pull import Pull
+from snavio.v1.registry_pb2 import ChangesRequest, ChangesResponse, DumpRequest, DumpResponse
+
+CALL_SECONDS: Final = 2.0
+# Events are archived minutes after they happen, at the worst.
+REMEMBERED_NS: Final = 24 * 3600 * 1_000_000_000
+HOUR_NS: Final = 3600 * 1_000_000_000
+MAX_FILE_BYTES: Final = 512 << 20
+
+
+class Revocations:
+    """Pulls the directory's changes into `tombstones`."""
+
+    def __init__(
+        self,
+        *,
+        registry: MeshChannel,
+        outbox: Outbox,
+        archive: Archive,
+        waiting: Waiting,
+        own: OwnEvents,
+        tombstones: Tombstones,
+        turn: asyncio.Lock,
+        clock: Clock,
+        interval_s: float,
+        patience_s: float,
+    ) -> None:
+        self._registry = registry
+        self._outbox = outbox
+        self._archive = archive
+        self._waiting = waiting
+        self._own = own
+        self._tombstones = tombstones
+        self._turn = turn
+        self._clock = clock
+        self._patience_ns = round(patience_s * 1e9)
+        self._cursor = Cursor()
+        self._known_unix_ns = 0
+        self._pull = Pull("revocations", self._refresh, clock=clock, interval_s=interval_s)
+        self._log = structlog.get_logger()
+
+    async def start(self) -> None:
+        """Remember what was known, then follow; Registry may be away."""
+        self._cursor = await self._outbox.cursor()
+        for grave in await self._outbox.graves():
+            self._bury(grave)
+        self._pull.begin()
+
+    async def stop(self) -> None:
+        """End."""
+        await self._pull.stop()
+
+    def known_unix_ns(self) -> int:
+        """Events before this may be archived: which rights ended before them is known, or was waited for."""
+        return max(self._known_unix_ns, self._clock.unix_ns() - self._patience_ns)
+
+    async def _refresh(self) -> None:
+        if self._cursor == Cursor():
+            await self._begin()
+        while True:
+            asked = self._clock.unix_ns()
+            answer = await self._registry.call(
+                "/snavio.v1.Registry/Changes",
+                ChangesRequest(since_version=self._cursor.version, directory_epoch=self._cursor.epoch),
+                ChangesResponse,
+                timeout_s=CALL_SECONDS,
+            )
+            graves = [
+                Grave(
+                    change.acl.source, change.acl.target, change.acl.name, change.version, change.at_unix_ns
+                )
+                for change in answer.change
+                if change.WhichOneof("value") == "acl" and change.deleted
+            ]
+            cursor = Cursor(answer.directory_epoch, answer.version)
+            if graves or cursor != self._cursor:
+                async with self._turn:
+                    await self._take(graves, cursor)
+            if not answer.more:
+                self._known_unix_ns = asked
+                return
+
+    async def _begin(self) -> None:
+        """Start from the directory as it is: nothing was archived before this Relay was there."""
+        answer = await self._registry.call(
+            "/snavio.v1.Registry/Dump", DumpRequest(limit=1), DumpResponse, timeout_s=CALL_SECONDS
+        )
+        self._cursor = Cursor(answer.directory_epoch, answer.version)
+
+    async def _take(self, graves: list[Grave], cursor: Cursor) -> None:
+        forget = self._clock.unix_ns() - REMEMBERED_NS
+        archived_until = await self._outbox.exported_until_unix_ns()
+        late: list[Event] = []
+        for grave in graves:
+            if grave.revoked_unix_ns < archived_until:
+                late += await self._look_up(grave, archived_until)
+        async with self._own.stored_with(late) as (pages, lives):
+            ids = await self._outbox.bury(
+                graves, cursor, forget_before_unix_ns=forget, pages=pages, lives=lives
+            )
+            self._waiting.add(ids, pages, [SERVICE] * len(ids))
+        for grave in graves:
+            self._bury(grave)
+        self._tombstones.forget(forget)
+        self._cursor = cursor
+
+    def _bury(self, grave: Grave) -> None:
+        self._tombstones.add(
+            grave.source,
+            grave.target,
+            grave.name,
+            version=grave.version,
+            revoked_unix_ns=grave.revoked_unix_ns,
+        )
+
+    async def _look_up(self, grave: Grave, archived_until_unix_ns: int) -> list[ExecutedAfterRevocation]:
+        """Commands in the archive that went by the right after its end."""
+        found: list[ExecutedAfterRevocation] = []
+        # An export may be hours later than its events, when Signer was away.
+        hour_ns = grave.revoked_unix_ns - grave.revoked_unix_ns % HOUR_NS
+        end_ns = max(archived_until_unix_ns, self._clock.unix_ns())
+        while hour_ns <= end_ns:
+            for path, entry in (await present_files(self._archive, hour_ns)).items():
+                if entry.max_at_unix_ns < grave.revoked_unix_ns:
+                    continue
+                try:
+                    contents = await self._archive.get(path, max_bytes=MAX_FILE_BYTES)
+                    found += await asyncio.to_thread(_executed, contents, grave)
+                except (SnavioError, ValueError) as error:
+                    # A damaged file is for `archive verify` to report; the others still tell what they know.
+                    self._log.warning("a file of the archive cannot be read", name=path, message=str(error))
+            hour_ns += HOUR_NS
+        return found
+
+
+def _executed(contents: bytes, grave: Grave) -> list[ExecutedAfterRevocation]:
+    import pyarrow.compute as pc
+
+    table = read(contents)
+    fits = (
+        (pc.field("event") == DELIVERED)
+        & (pc.field("source") == grave.source)
+        & (pc.field("target") == grave.target)
+        & (pc.field("command_name") == grave.name)
+        & (pc.field("acl_version") < grave.version)
+    )
+    plain = table.select(["event", "source", "target", "command_name", "acl_version", "at"])
+    for column in ("event", "source", "target", "command_name"):
+        index = plain.column_names.index(column)
+        plain = plain.set_column(index, column, plain[column].cast("string"))
+    counted = plain.filter(fits).group_by("at").aggregate([([], "count_all")]).to_pylist()
+    revoked_us = grave.revoked_unix_ns // 1000
+    moments = [(round(row["at"].timestamp() * 1e6), row["count_all"]) for row in counted]
+    return [
+        ExecutedAfterRevocation(
+            source=grave.source,
+            target=grave.target,
+            command_name=grave.name,
+            stale_duration_seconds=(at_us - revoked_us) / 1e6,
+            acl_revocation_timestamp=format_timestamp(grave.revoked_unix_ns),
+            count=count,
+        )
+        for at_us, count in sorted(moments)
+        if at_us > revoked_us
+    ]

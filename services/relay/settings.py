@@ -1,0 +1,63 @@
+"""What an operator may set for Relay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from services.relay.due import Rhythm
+from snavio.config import InstanceName, MeshSettings, Section
+
+
+class RelaySettings(Section):
+    """Relay collects telemetry and archives it as Parquet: how much it holds, and how often it writes."""
+
+    instance: InstanceName = Field(
+        default="relay-0", description="Name of this process; there is one Relay per installation."
+    )
+    outbox_max_bytes: int = Field(
+        default=4 << 30,
+        ge=4 << 20,
+        le=1 << 40,
+        description="Telemetry that waits to be archived; beyond it services hold theirs back, each within its bound.",
+    )
+    export_events: int = Field(
+        default=10_000, ge=1, le=1_000_000, description="Events of one process that are worth a file at once."
+    )
+    export_after_s: float = Field(
+        default=30.0, gt=0, le=3600, description="Longest wait of events for their file, from a thousand on."
+    )
+    export_few_after_s: float = Field(
+        default=60.0,
+        gt=0,
+        le=3600,
+        description="Longest wait of fewer events: small files cost readers most.",
+    )
+    revocations_wait_s: float = Field(
+        default=30.0,
+        ge=0,
+        le=3600,
+        description="How long events wait for Registry to say which rights were taken away before them.",
+    )
+    compact: bool = Field(
+        default=True, description="Rewrite the files of each hour that is over into few large ones."
+    )
+    compact_after_s: float = Field(
+        default=300.0, ge=0, le=86_400, description="From the end of an hour to its compaction."
+    )
+    start_within_s: float = Field(
+        default=30.0, gt=0, le=600, description="Give up when Signer is away this long at start."
+    )
+
+    def rhythm(self) -> Rhythm:
+        """When events are due."""
+        return Rhythm(
+            events=self.export_events,
+            after_ns=round(self.export_after_s * 1e9),
+            few_after_ns=round(self.export_few_after_s * 1e9),
+        )
+
+    def outbox_path(self, mesh: MeshSettings) -> Path:
+        """The outbox's file."""
+        return mesh.state_dir / "relay" / "outbox.db"

@@ -1,0 +1,204 @@
+"""Which files of an archive can be believed; everything else is quarantined with a reason.
+
+Nobody is banned on the word of a file that Relay has not signed. Never fails because of what it finds, never leaves
+out a file without saying so, and never changes the archive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from snavio.audit.entries import IndexEntry
+from snavio.snapshot.verification import VerifyingKey
+from snavio.telemetry.inspection import Finding, Hour, check_file, hours
+from snavio.telemetry.manifest import FileEntry, TelemetryManifest, folder_of, present
+from snavio.telemetry.schema import COLUMNS
+from snavio.telemetry.signing import verified
+
+HOUR_NS: Final = 3_600_000_000_000
+SETTLING_NS: Final = 60_000_000_000
+"""A file younger than this may still be on its way: Relay writes it before the manifest that lists it."""
+LOOKS: Final = 3
+"""Compaction takes files away after its manifest is there, so a file that is missing is looked for again."""
+
+Pin = Callable[[str, Path], Path]
+"""Keeps a file from going away while it is read: (folder, path) to the path to read; OSError when it is gone."""
+
+
+@dataclass(slots=True)
+class Belief:
+    """What can be read, and what cannot and why."""
+
+    entries: list[IndexEntry] = field(default_factory=list)
+    quarantined: list[Finding] = field(default_factory=list)
+    on_their_way: int = 0
+    """Files that no manifest lists yet, and that are too young to be called forgotten."""
+
+    @property
+    def events(self) -> int:
+        """Events that can be read, before files that overlap are told apart."""
+        return sum(entry.stretch.rows for entry in self.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Event times of interest, nanoseconds since the epoch; None is open."""
+
+    since_unix_ns: int | None = None
+    until_unix_ns: int | None = None
+
+    def touches(self, file: FileEntry) -> bool:
+        """Whether the file may hold events of it."""
+        early = self.until_unix_ns is None or file.min_at_unix_ns < self.until_unix_ns
+        return early and (self.since_unix_ns is None or file.max_at_unix_ns >= self.since_unix_ns)
+
+    @property
+    def folder(self) -> str:
+        """The first folder that may hold them: an hour before, for a Relay whose clock is behind."""
+        return "" if self.since_unix_ns is None else folder_of(max(self.since_unix_ns - HOUR_NS, 0))
+
+
+def believe(
+    archive: Path,
+    keys: Sequence[VerifyingKey],
+    *,
+    now_unix_ns: int,
+    pin: Pin,
+    wanted: Range = Range(),  # noqa: B008
+) -> Belief:
+    """Everything in the archive that touches the range."""
+    belief = Belief()
+    for hour in hours(archive, since=wanted.folder):
+        believe_hour(archive, hour, keys, belief, now_unix_ns=now_unix_ns, pin=pin, wanted=wanted.touches)
+    return belief
+
+
+def believe_hour(
+    archive: Path,
+    hour: Hour,
+    keys: Sequence[VerifyingKey],
+    belief: Belief,
+    *,
+    now_unix_ns: int,
+    pin: Pin,
+    wanted: Callable[[FileEntry], bool],
+) -> None:
+    """Add what one hour holds to `belief`."""
+    for look in range(LOOKS):
+        good, findings = _signed(hour, keys)
+        entries: list[IndexEntry] = []
+        gone = False
+        for file in filter(wanted, present(good)):
+            judged = _judge(archive, hour.folder, file, pin)
+            if isinstance(judged, IndexEntry):
+                entries.append(judged)
+            else:
+                gone = gone or judged.problem == "missing"
+                findings.append(judged)
+        again = next(hours_of(archive, hour.folder), None) if gone else None
+        if again is None or look == LOOKS - 1:
+            break
+        hour = again
+    belief.entries += entries
+    belief.quarantined += findings
+    _strays(archive, hour.folder, good, belief, now_unix_ns)
+
+
+def hours_of(archive: Path, folder: str) -> Iterator[Hour]:
+    """One hour, read again."""
+    return (hour for hour in hours(archive, since=folder) if hour.folder == folder)
+
+
+def _signed(hour: Hour, keys: Sequence[VerifyingKey]) -> tuple[list[TelemetryManifest], list[Finding]]:
+    good, findings = [], list(hour.findings)
+    for manifest, signed in hour.manifests:
+        name = f"{hour.folder}/{manifest.file_name}"
+        if verified(manifest, signed, keys):
+            good.append(manifest)
+        elif any(key.key_id == manifest.key_id for key in keys):
+            findings.append(Finding(name, "bad-signature", "The signature does not fit."))
+        else:
+            findings.append(Finding(name, "unknown-key", f"Nobody knows the key {manifest.key_id}."))
+    return good, findings
+
+
+def _judge(archive: Path, folder: str, file: FileEntry, pin: Pin) -> IndexEntry | Finding:
+    name = f"{folder}/{file.name}"
+    try:
+        # First held, then checked: what is read later is what was checked.
+        path = pin(folder, archive / folder / file.name)
+    except FileNotFoundError:
+        return Finding(name, "missing", "A manifest lists it and it is not there.")
+    except OSError as error:
+        return Finding(name, "unreadable", f"{type(error).__name__}: it cannot be read.")
+    problem = check_file(path, file) or check_columns(path)
+    return IndexEntry.of(path, file) if problem is None else Finding(name, *problem)
+
+
+def check_columns(path: Path) -> tuple[str, str] | None:
+    """(problem, sentence) of a file whose columns Spark could not read, or would read as something else.
+
+    A column that is not required may be missing, and one that we do not know may be there: archives outlive programs.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        schema = pq.read_schema(path)
+    except (OSError, pa.ArrowException) as error:
+        return "unreadable", f"{type(error).__name__}: its columns cannot be read."
+    # An integer of another width, or a time without a zone, would read as another value or fail in mid-job.
+    kinds = {
+        "text": (pa.string(),),
+        "int32": (pa.int32(),),
+        "int64": (pa.int64(),),
+        "float64": (pa.float64(),),
+        "bool": (pa.bool_(),),
+        "time": (pa.timestamp("us", tz="UTC"),),
+        "id": (pa.binary(16), pa.binary()),
+    }
+    for column in COLUMNS:
+        at = schema.get_field_index(column.name)
+        if at < 0:
+            if column.required:
+                return "missing-column", f"It has no column {column.name}."
+            continue
+        kind = schema.field(at).type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if column.kind == "texts":
+            fits = pa.types.is_list(kind) and kind.value_type == pa.string()
+        else:
+            fits = kind in kinds[column.kind]
+        if not fits:
+            return "wrong-type", f"Its column {column.name} is {kind} instead of {column.kind}."
+    return None
+
+
+def _strays(
+    archive: Path, folder: str, good: Sequence[TelemetryManifest], belief: Belief, now_unix_ns: int
+) -> None:
+    """Files of the hour that no good manifest speaks of."""
+    listed = {file.name for manifest in good for file in manifest.files}
+    listed |= {name for manifest in good for name in manifest.replaces}
+    for path in sorted((archive / folder).iterdir()):
+        unfinished = path.name.startswith(".")
+        if not unfinished and (path.suffix != ".parquet" or path.name in listed):
+            continue
+        try:
+            age_ns = now_unix_ns - path.stat().st_mtime_ns
+        except OSError:
+            continue  # It was on its way, and has arrived.
+        if age_ns < SETTLING_NS:
+            belief.on_their_way += 1
+        elif unfinished:
+            belief.quarantined.append(
+                Finding(f"{folder}/{path.name}", "half-written", "A file that was not finished.")
+            )
+        else:
+            belief.quarantined.append(
+                Finding(f"{folder}/{path.name}", "unsigned", "No manifest with a good signature lists it.")
+            )

@@ -1,0 +1,154 @@
+"""Follows an archive as it grows: every new verified event comes into the index once, in numbered files.
+
+The index itself is the memory: killed anywhere, the next start reads what is there and goes on. Never writes an event
+twice, also not when compaction, a repeated export or a second archive of the same hour brings it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from snavio.audit.belief import HOUR_NS, Belief, believe_hour
+from snavio.audit.entries import Coverage, IndexEntry, write_index, write_whole
+from snavio.audit.pinning import Pins
+from snavio.audit.quarantine import write_report
+from snavio.clock import Clock
+from snavio.snapshot.verification import VerifyingKey
+from snavio.telemetry.inspection import Finding, hours
+from snavio.telemetry.manifest import FileEntry, Stretch, folder_of
+
+HORIZON_HOURS: Final = 3
+"""Folders that are looked at: exports go to the present hour, and older ones change by compaction only."""
+KEEP_NS: Final = 24 * HOUR_NS
+"""Index files and pins live as long; a watcher that was away longer has nothing to propose on them."""
+SUMMARY: Final = "covered.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one look brought."""
+
+    files: int
+    events: int
+    quarantined: Sequence[Finding]
+    number: int
+    """Of the index file; 0 when there was nothing new."""
+
+
+class Follower:
+    """See the module. `folder` has `index/`, `files/` and the report; one follower at a time."""
+
+    def __init__(self, archive: Path, folder: Path, *, clock: Clock) -> None:
+        self._archive = archive
+        self._index = folder / "index"
+        self._folder = folder
+        self._report = folder / "quarantine.json"
+        self._pins = Pins(folder / "files")
+        self._clock = clock
+        self._coverage = Coverage()
+        self._number = 0
+        self._seen: set[str] = set()
+        self._load()
+
+    @property
+    def index(self) -> Path:
+        """The folder that the streaming job reads."""
+        return self._index
+
+    def step(self, keys: Sequence[VerifyingKey]) -> Step:
+        """Look once."""
+        now = self._clock.unix_ns()
+        belief = Belief()
+        looked: set[str] = set()
+        for hour in hours(self._archive, since=folder_of(now - HORIZON_HOURS * HOUR_NS)):
+
+            def wanted(file: FileEntry, folder: str = hour.folder) -> bool:
+                looked.add(f"{folder}/{file.name}")
+                return f"{folder}/{file.name}" not in self._seen
+
+            believe_hour(
+                self._archive, hour, keys, belief, now_unix_ns=now, pin=self._pins.pin, wanted=wanted
+            )
+        self._seen &= looked
+        parts = self._parts(belief.entries)
+        if parts:
+            write_index(parts, self._index / f"{self._number + 1:08d}.jsonl")
+            self._number += 1
+            for part in parts:
+                self._coverage.add(part.stretch)
+        bad = {finding.path for finding in belief.quarantined}
+        self._seen |= looked - bad
+        write_report(belief, self._report, now_unix_ns=now)
+        self._forget(now)
+        return Step(
+            len({part.path for part in parts}),
+            sum(part.stretch.rows for part in parts),
+            tuple(belief.quarantined),
+            self._number if parts else 0,
+        )
+
+    def _parts(self, entries: Sequence[IndexEntry]) -> list[IndexEntry]:
+        """What the index lacks of these files; files of one look may overlap, too."""
+        parts = []
+        coming = Coverage({life: list(ranges) for life, ranges in self._coverage.lives.items()})
+        for entry in entries:
+            whole = entry.stretch
+            for first, last in coming.missing(whole):
+                stretch = Stretch(whole.instance, whole.epoch, first, last)
+                parts.append(
+                    IndexEntry(
+                        entry.path,
+                        stretch,
+                        entry.min_at_unix_ns,
+                        entry.max_at_unix_ns,
+                        part=stretch != whole,
+                    )
+                )
+            coming.add(whole)
+        return parts
+
+    # -- memory ------------------------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        self._index.mkdir(parents=True, exist_ok=True)
+        summary = self._folder / SUMMARY
+        if summary.is_file():
+            found: dict[str, Any] = orjson.loads(summary.read_bytes())
+            self._number = int(found["through"])
+            for instance, epoch, first, last in found["covered"]:
+                self._coverage.add(Stretch(instance, epoch, first, last))
+        for path in sorted(self._index.glob("*.jsonl")):
+            for line in path.read_bytes().splitlines():
+                entry = orjson.loads(line)
+                self._coverage.add(
+                    Stretch(entry["instance"], entry["epoch"], entry["first_seq"], entry["last_seq"])
+                )
+            self._number = max(self._number, int(path.stem))
+
+    def _forget(self, now: int) -> None:
+        """Fold index files that are a day old into a summary, and let go of the files that they named."""
+        old = [
+            path for path in sorted(self._index.glob("*.jsonl")) if now - path.stat().st_mtime_ns > KEEP_NS
+        ]
+        if not old:
+            return
+        covered = [
+            (instance, epoch, first, last)
+            for (instance, epoch), ranges in self._coverage.lives.items()
+            for first, last in ranges
+        ]
+        # The summary first: a kill in between leaves both, and covering twice is covering once.
+        write_whole(self._folder / SUMMARY, orjson.dumps({"through": self._number, "covered": covered}))
+        for path in old:
+            path.unlink(missing_ok=True)
+        kept = {
+            Path(orjson.loads(line)["path"]).name
+            for path in self._index.glob("*.jsonl")
+            for line in path.read_bytes().splitlines()
+        }
+        self._pins.release(keep=kept)

@@ -1,0 +1,43 @@
+"""The identity of the auditing jobs: `job/spark`, with a certificate of its own beside the operator's.
+
+Never lets a job act as the operator: what it may say to Registry is in the table of rights.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+
+from snavio.clock import Clock
+from snavio.config import MeshSettings
+from snavio.domain.identity import Identity, Kind
+from snavio.pki import CERTIFICATE_FILE, not_after_unix_ns
+from snavio.sdk.bans import JOB_FOLDER
+from snavio.sdk.operator import Operator
+
+NAME: Final = "spark"
+SOON_NS: Final = 30 * 60_000_000_000
+
+
+async def job_certificates(mesh: MeshSettings, *, operator_certificates: Path, clock: Clock) -> Path:
+    """The folder with the job's certificate, made by the operator where it is missing or ends soon."""
+    folder = mesh.certificates(JOB_FOLDER)
+    if _ends(folder) < clock.unix_ns() + SOON_NS:
+        async with Operator(
+            signer_address=mesh.signer,
+            registry_address=mesh.registry,
+            certificates=operator_certificates,
+            trust_domain=mesh.trust_domain,
+        ) as operator:
+            await operator.certify(Identity(mesh.trust_domain, Kind.JOB, NAME), folder)
+    return folder
+
+
+def _ends(folder: Path) -> int:
+    try:
+        leaf = x509.load_pem_x509_certificate((folder / CERTIFICATE_FILE).read_bytes())
+    except (OSError, ValueError):
+        return 0
+    return not_after_unix_ns(leaf)

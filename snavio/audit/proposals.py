@@ -1,0 +1,107 @@
+"""Proposals as Spark wrote them: read strictly, since somebody is banned on their word.
+
+Never guesses at a line that is not whole: it is counted and left out, and the rest is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, Self
+
+import orjson
+
+MAX_FILE_BYTES: Final = 64 << 20
+MAX_TARGETS: Final = 100
+"""That Registry takes in one proposal; a source that harms more of them is banned from all its routes."""
+_ID: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_SOURCE: Final = re.compile(r"[a-z0-9-]{1,63}/[a-z0-9-]{1,63}", re.ASCII)
+_WORD: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """One ban that is asked for, with why."""
+
+    proposal_id: str
+    policy_version: str
+    kind: str
+    source: str
+    affected_targets: tuple[str, ...]
+    total_violations: int
+    window_start_unix_ns: int
+    window_end_unix_ns: int
+    ban_until_unix_ns: int
+    evidence: str
+
+    @classmethod
+    def read(cls, found: Any) -> Self:
+        """From a line's values; ValueError says which field is not in its form."""
+        targets = found["affected_targets"] or []
+        if not all(isinstance(target, str) for target in targets):
+            raise ValueError("affected_targets are no texts")
+        violations = found["total_violations"]
+        if type(violations) is not int or violations < 0:
+            raise ValueError("total_violations is no number")
+        evidence = found["evidence"] or "{}"
+        if not isinstance(orjson.loads(evidence), dict):
+            raise ValueError("evidence is no object")
+        return cls(
+            _text(found, "proposal_id", _ID),
+            _text(found, "policy_version", _WORD),
+            _text(found, "kind", _WORD),
+            _text(found, "source", _SOURCE),
+            tuple(targets) if len(targets) <= MAX_TARGETS else (),
+            violations,
+            _unix_ns(found["window_start"]),
+            _unix_ns(found["window_end"]),
+            _unix_ns(found["ban_applied_until"]),
+            evidence,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """What a file holds."""
+
+    proposals: tuple[Proposal, ...]
+    unreadable: int
+
+
+def read_lines(lines: Iterable[bytes]) -> Lines:
+    """JSON lines as proposals."""
+    found, unreadable = [], 0
+    for line in lines:
+        if line.strip():
+            try:
+                found.append(Proposal.read(orjson.loads(line)))
+            except (ValueError, KeyError, TypeError):
+                unreadable += 1
+    return Lines(tuple(found), unreadable)
+
+
+def read_proposals(path: Path) -> Lines:
+    """A file of them; a file that is not there holds none."""
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            return Lines((), 1)
+        return read_lines(path.read_bytes().splitlines())
+    except FileNotFoundError:
+        return Lines((), 0)
+
+
+def _text(found: Any, field: str, form: re.Pattern[str]) -> str:
+    value = found[field]
+    if not isinstance(value, str) or form.fullmatch(value) is None:
+        raise ValueError(f"{field} is not in its form")
+    return value
+
+
+def _unix_ns(text: str) -> int:
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError("a time has no zone")
+    return round(time.timestamp() * 1e6) * 1000

@@ -1,0 +1,236 @@
+"""Runs a job from the archive to its result: belief, index, Spark, and what Registry is told of it.
+
+Never lets Spark read what was not verified, and never keeps a proposal to itself because Registry is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+
+from snavio.audit.auditing import Audited, audit
+from snavio.audit.belief import Belief, Range, believe
+from snavio.audit.desk import RegistryDesk
+from snavio.audit.entries import moment, write_index
+from snavio.audit.following import Follower, Step
+from snavio.audit.identity import job_certificates
+from snavio.audit.jobs import Job, Place, Told, command
+from snavio.audit.pinning import Pins
+from snavio.audit.proposals import read_proposals
+from snavio.audit.proposing import Answer, Proposer, alone
+from snavio.audit.quarantine import write_report
+from snavio.audit.routes import read_routes, write_routes
+from snavio.clock import Clock
+from snavio.config import MeshSettings
+from snavio.errors import Unavailable
+from snavio.sdk.bans import BanDesk
+from snavio.snapshot.platform_keys import PlatformKeys
+from snavio.transport.channel import MeshChannel
+from snavio.transport.credentials import CertificateFiles
+
+LOOK_SECONDS: Final = 2.0
+ROUTES_SECONDS: Final = 60.0
+PERIOD_MINUTES: Final = 10
+ATTEMPTS: Final = 5
+PAUSE_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The mesh, as the jobs reach it."""
+
+    keys: PlatformKeys
+    registry: MeshChannel
+    desk: RegistryDesk
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, mesh: MeshSettings, *, operator_certificates: Path, clock: Clock
+    ) -> AsyncIterator[Self]:
+        """Connections under the job's identity."""
+        folder = await job_certificates(mesh, operator_certificates=operator_certificates, clock=clock)
+        files = CertificateFiles.in_folder(folder)
+        async with AsyncExitStack() as stack:
+            channels = {}
+            for service in ("signer", "registry"):
+                channels[service] = MeshChannel(
+                    getattr(mesh, service), files=files, service=service, trust_domain=mesh.trust_domain
+                )
+                stack.push_async_callback(channels[service].close)
+            client = await stack.enter_async_context(
+                BanDesk(mesh.registry, certificates=folder, trust_domain=mesh.trust_domain)
+            )
+            yield cls(PlatformKeys(channels["signer"]), channels["registry"], RegistryDesk(client))
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What was asked for."""
+
+    job: str
+    out: Path
+    wanted: Range = field(default_factory=Range)
+    place: Place = field(default_factory=Place)
+    options: tuple[str, ...] = ()
+    propose: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of it."""
+
+    belief: Belief
+    report: Path
+    """What was left out of the archive."""
+    told: dict[str, Any]
+    audited: Audited | None = None
+
+
+async def run_batch(order: Order, *, archive: Path, access: Access, clock: Clock, told: Told) -> Result:
+    """One run over a range. Conflict when another works in the same folder; Unavailable tells who is away."""
+    with alone(order.out):
+        pins = Pins(order.out / "files")
+        pins.release()
+        told({"step": "verifying"})
+        # Before anything is read: what is proposed while we read is the next audit's to judge.
+        began = await access.desk.version() if order.propose else 0
+        keys = await access.keys.verifying()
+        now = clock.unix_ns()
+        belief = await asyncio.to_thread(
+            believe, archive, keys, now_unix_ns=now, pin=pins.pin, wanted=order.wanted
+        )
+        report = order.out / "quarantine.json"
+        write_report(belief, report, now_unix_ns=now)
+        write_index(belief.entries, order.out / "index.jsonl")
+        write_routes(await read_routes(access.registry), order.out / "routes.jsonl")
+        told({"step": "starting", "files": len(belief.entries), "events": belief.events})
+        options = [
+            *("--index", str(order.out / "index.jsonl"), "--routes", str(order.out / "routes.jsonl")),
+            *("--out", str(order.out), *_times(order.wanted), *order.options),
+        ]
+        try:
+            line, environment = command(order.job, options, order.place, work=order.out)
+            last = await Job(line, environment, log=order.out / "spark.log").run(told)
+        finally:
+            pins.release()
+        audited = None
+        if order.job == "abuse" and order.propose:
+            told({"step": "proposing"})
+            audited = await _audit(order, belief, last, access=access, clock=clock, began=began)
+        return Result(belief, report, last, audited)
+
+
+async def _audit(
+    order: Order, belief: Belief, last: dict[str, Any], *, access: Access, clock: Clock, began: int
+) -> Audited:
+    found = read_proposals(order.out / "proposals.jsonl").proposals
+    for attempt in range(ATTEMPTS):
+        try:
+            return await audit(
+                found,
+                desk=access.desk,
+                clock=clock,
+                policy_version=str(last.get("policy_version", "1")),
+                since_unix_ns=order.wanted.since_unix_ns,
+                until_unix_ns=order.wanted.until_unix_ns,
+                quarantined=len(belief.quarantined),
+                began_at_version=began,
+                period_minutes=PERIOD_MINUTES,
+            )
+        except Unavailable:
+            if attempt == ATTEMPTS - 1:
+                raise
+            await asyncio.sleep(PAUSE_S * 2**attempt)
+    raise AssertionError("unreachable")
+
+
+Seen = Callable[[Step], None]
+Answered = Callable[[Sequence[tuple[Any, Answer]]], None]
+
+
+async def watch(
+    order: Order,
+    *,
+    archive: Path,
+    access: Access,
+    clock: Clock,
+    told: Told,
+    seen: Seen,
+    answered: Answered,
+    once: bool = False,
+) -> Proposer:
+    """Follow the archive until cancelled, or take what is there once; returns the proposer with its counts."""
+    with alone(order.out):
+        follower = Follower(archive, order.out, clock=clock)
+        routes = order.out / "routes.jsonl"
+        write_routes(await read_routes(access.registry), routes)
+        proposer = Proposer(
+            order.out / "proposals", answers=order.out / "answers.json", desk=access.desk, clock=clock
+        )
+        stop = asyncio.Event()
+        seen(await asyncio.to_thread(follower.step, await access.keys.verifying()))
+        options = ["--index", str(follower.index), "--out", str(order.out), "--routes", str(routes)]
+        options += ["--once"] if once else []
+        line, environment = command("watch", [*options, *order.options], order.place, work=order.out)
+        job = Job(line, environment, log=order.out / "spark.log")
+        if once:
+            await job.run(told)
+            await proposer.step()
+            answered(proposer.answered)
+            return proposer
+        async with asyncio.TaskGroup() as group:
+            helpers = [
+                group.create_task(_follow(follower, access, seen)),
+                group.create_task(_refresh(access, routes)),
+                group.create_task(_tell(proposer, answered)),
+                group.create_task(proposer.run(stop)),
+            ]
+            try:
+                await job.run(told)
+            finally:
+                for helper in helpers:
+                    helper.cancel()
+        return proposer
+
+
+async def _follow(follower: Follower, access: Access, seen: Seen) -> None:
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        try:
+            keys = await access.keys.verifying()
+        except Unavailable:
+            continue  # Nothing is believed without keys; what came meanwhile is seen at the next look.
+        seen(await asyncio.to_thread(follower.step, keys))
+
+
+async def _refresh(access: Access, routes: Path) -> None:
+    while True:
+        await asyncio.sleep(ROUTES_SECONDS)
+        try:
+            write_routes(await read_routes(access.registry), routes)
+        except Unavailable:
+            continue  # The parameters of a minute ago do.
+
+
+async def _tell(proposer: Proposer, answered: Answered) -> None:
+    before = 0
+    while True:
+        await asyncio.sleep(0.5)
+        now = proposer.counts["applied"] + proposer.counts["refused"]
+        if now > before:
+            answered(proposer.answered[-(now - before) :])
+            before = now
+
+
+def _times(wanted: Range) -> list[str]:
+    options = []
+    if wanted.since_unix_ns is not None:
+        options += ["--since", moment(wanted.since_unix_ns)]
+    if wanted.until_unix_ns is not None:
+        options += ["--until", moment(wanted.until_unix_ns)]
+    return options

@@ -1,0 +1,146 @@
+"""Looks at an archive in a folder: what is in it, and what of it can be believed.
+
+Never fails because of what it finds, never changes anything, and takes no file for good that no good manifest lists.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from snavio.snapshot.verification import VerifyingKey
+from snavio.telemetry.manifest import (
+    MAX_MANIFEST_BYTES,
+    BadManifest,
+    FileEntry,
+    Stretch,
+    TelemetryManifest,
+    present,
+    read_manifest,
+)
+from snavio.telemetry.signing import verified
+
+_HOUR: Final = re.compile(r"telemetry/date=\d{4}-\d{2}-\d{2}/hour=\d{2}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it should be; `problem` is a stable name."""
+
+    path: str
+    problem: str
+    detail: str
+
+
+@dataclass(slots=True)
+class Hour:
+    """One folder of an archive, as far as its manifests tell."""
+
+    folder: str
+    manifests: list[tuple[TelemetryManifest, bytes]] = field(default_factory=list)
+    """Each with the bytes that its signature must be over."""
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def files(self) -> list[FileEntry]:
+        """The files that count, whether they can be believed or not."""
+        return present(manifest for manifest, _ in self.manifests)
+
+
+def hours(archive: Path, *, since: str = "") -> Iterator[Hour]:
+    """Every hour, oldest first; only those from the folder `since` on, where one is named."""
+    for path in sorted((archive / "telemetry").glob("date=*/hour=*")):
+        folder = path.relative_to(archive).as_posix()
+        if _HOUR.fullmatch(folder) and folder >= since and path.is_dir():
+            yield _read(archive, folder)
+
+
+def _read(archive: Path, folder: str) -> Hour:
+    hour = Hour(folder)
+    for path in sorted((archive / folder).glob("_manifest-*.json")):
+        name = f"{folder}/{path.name}"
+        try:
+            if path.stat().st_size > MAX_MANIFEST_BYTES:
+                raise BadManifest("it is too large")
+            manifest, signed = read_manifest(path.read_bytes())
+            if manifest.file_name != path.name:
+                raise BadManifest("it says that it is another")
+            hour.manifests.append((manifest, signed))
+        except (BadManifest, OSError) as error:
+            hour.findings.append(Finding(name, "bad-manifest", f"{error}."))
+    return hour
+
+
+def check(archive: Path, hour: Hour, keys: Sequence[VerifyingKey]) -> list[Finding]:
+    """What is wrong with an hour; empty when all of it is good."""
+    found = list(hour.findings)
+    good: list[TelemetryManifest] = []
+    for manifest, signed in hour.manifests:
+        if verified(manifest, signed, keys):
+            good.append(manifest)
+        else:
+            known = any(key.key_id == manifest.key_id for key in keys)
+            found.append(
+                Finding(
+                    f"{hour.folder}/{manifest.file_name}",
+                    "bad-signature" if known else "unknown-key",
+                    "The signature does not fit." if known else f"Nobody knows the key {manifest.key_id}.",
+                )
+            )
+    listed = {file.name: file for file in present(good)}
+    replaced = {name for manifest in good for name in manifest.replaces}
+    for name, file in listed.items():
+        problem = check_file(archive / hour.folder / name, file)
+        if problem is not None:
+            found.append(Finding(f"{hour.folder}/{name}", *problem))
+    for path in sorted((archive / hour.folder).iterdir()):
+        name = f"{hour.folder}/{path.name}"
+        if path.name.startswith("."):
+            found.append(
+                Finding(name, "half-written", "A file that was not finished; no reader looks at it.")
+            )
+        elif path.suffix == ".parquet" and path.name in replaced and path.name not in listed:
+            found.append(Finding(name, "left-over", "Replaced by others; the next compaction takes it away."))
+        elif path.suffix == ".parquet" and path.name not in listed:
+            found.append(Finding(name, "unsigned", "No manifest with a good signature lists it."))
+    return found
+
+
+def check_file(path: Path, file: FileEntry) -> tuple[str, str] | None:
+    """(problem, sentence) of a file that is not the one that was signed; None when it is."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        if path.stat().st_size != file.size:
+            return "truncated", f"It has {path.stat().st_size} bytes instead of {file.size}."
+        with path.open("rb") as contents:
+            if hashlib.file_digest(contents, "sha256").hexdigest() != file.sha256:
+                return "tampered", "It is not the file that was signed."
+        rows = pq.read_metadata(path).num_rows
+    except FileNotFoundError:
+        return "missing", "A manifest lists it and it is not there."
+    except (OSError, pa.ArrowException) as error:
+        return "unreadable", f"{type(error).__name__}: it cannot be read."
+    if rows != file.stretch.rows:
+        return "wrong-rows", f"It has {rows} rows instead of {file.stretch.rows}."
+    return None
+
+
+def overlaps(found: Sequence[Hour]) -> list[Finding]:
+    """Files whose events another file holds too."""
+    findings: list[Finding] = []
+    reaches: dict[tuple[str, int], Stretch] = {}
+    for after, folder in sorted((file.stretch, hour.folder) for hour in found for file in hour.files):
+        life = (after.instance, after.epoch)
+        before = reaches.get(life)
+        if before is not None and after.first_seq <= before.last_seq:
+            detail = f"{before.file_name} holds some of its events."
+            findings.append(Finding(f"{folder}/{after.file_name}", "overlap", detail))
+        if before is None or after.last_seq > before.last_seq:
+            reaches[life] = after
+    return findings

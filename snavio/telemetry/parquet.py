@@ -1,0 +1,245 @@
+"""Writes and reads the archive's files: columns in, Parquet out.
+
+Never touches a row in Python: columns come as bytes from the native code and go to Arrow as they are. Events that
+happen seldom are the exception; there are few.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import orjson
+
+from snavio.native import Tombstones, parse_timestamp, telemetry_columns
+from snavio.telemetry.schema import BY_NAME, COLUMNS, arrow_schema
+
+ROW_GROUP_ROWS: Final = 1 << 20
+_WIDTHS: Final = {"text": 4, "int32": 8, "int64": 8, "float64": 8, "time": 8, "id": 16}
+_KINDS: Final = {column.name: column.kind for column in COLUMNS}
+
+Late = tuple[str, str, str, int, int, int]
+"""source, target, name, revoked, settled, count; see `telemetry_columns`."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedFile:
+    """A Parquet file in memory."""
+
+    contents: bytes
+    rows: int
+    min_at_unix_ns: int
+    max_at_unix_ns: int
+
+
+def encode_pages(
+    pages: Sequence[tuple[int, bytes]], *, instance: str, epoch: int, service: str, tombstones: Tombstones
+) -> tuple[EncodedFile, list[Late]]:
+    """One file of (first number, block fields) pages of one life. ValueError when a page cannot be read."""
+    rows, columns, rare, late = telemetry_columns(list(pages), tombstones)
+    tables = []
+    if rows:
+        tables.append(_table(rows, columns, instance=instance, epoch=epoch, service=service))
+    if rare:
+        tables.append(_rare(rare, instance=instance, epoch=epoch, service=service))
+    return encode(_joined(tables)), late
+
+
+def encode(table: Any) -> EncodedFile:
+    """A table in the archive's schema as a file; columns without a single value are left out."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    # Half of all columns speak of events that a file does not have, and nulls cost as much to write as values.
+    table = table.select(
+        [
+            field.name
+            for field in table.schema
+            if not field.nullable or table[field.name].null_count < table.num_rows
+        ]
+    )
+    sink = io.BytesIO()
+    text = [name for name in table.column_names if _KINDS[name] in ("text", "float64")]
+    delta = [name for name in table.column_names if _KINDS[name] in ("int32", "int64", "time")]
+    pq.write_table(
+        table,
+        sink,
+        row_group_size=ROW_GROUP_ROWS,
+        compression="zstd",
+        compression_level=3,
+        use_dictionary=text,
+        column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED"),
+        # Readers have the schema; a copy of it in every small file would be a tenth of it.
+        store_schema=False,
+    )
+    ends = pc.min_max(table["at"].cast("int64")).as_py()
+    return EncodedFile(sink.getvalue(), table.num_rows, ends["min"] * 1000, ends["max"] * 1000)
+
+
+def read(contents: bytes) -> Any:
+    """The table of a file, in the archive's schema: a missing column is null, an unknown one is left out.
+
+    ValueError when it is not a file of an archive.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        found = pq.read_table(io.BytesIO(contents))
+        arrays = [
+            found[field.name].cast(field.type)
+            if field.name in found.column_names
+            else _nulls(found.num_rows, field.type)
+            for field in _schema()
+        ]
+        return pa.Table.from_arrays(arrays, schema=_schema())
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"not a file of an archive: {error}") from error
+
+
+def concat(tables: Sequence[Any]) -> Any:
+    """Tables one after the other."""
+    import pyarrow as pa
+
+    return pa.concat_tables(tables, promote_options="default").unify_dictionaries().combine_chunks()
+
+
+@cache
+def _schema() -> Any:
+    return arrow_schema()
+
+
+def _table(rows: int, columns: dict[str, Any], *, instance: str, epoch: int, service: str) -> Any:
+    import pyarrow as pa
+
+    constant = {"instance": instance, "service": service}
+    arrays, fields = [], []
+    for field in _schema():
+        fields.append(field)
+        if field.name in constant:
+            arrays.append(pa.DictionaryArray.from_arrays(_zeros(rows), pa.array([constant[field.name]])))
+        elif field.name == "epoch":
+            arrays.append(pa.repeat(pa.scalar(epoch, pa.int64()), rows))
+        elif field.name in columns and columns[field.name][0]:
+            arrays.append(_array(rows, field, *columns[field.name]))
+        else:
+            fields.pop()
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=_schema().metadata))
+
+
+def _zeros(rows: int) -> Any:
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(bytes(4 * rows))])
+
+
+def _array(rows: int, field: Any, values: bytes, bits: bytes | None, words: list[str] | None) -> Any:
+    import pyarrow as pa
+
+    kind = _KINDS[field.name]
+    if len(values) != rows * _WIDTHS[kind]:
+        raise ValueError(f"{field.name} has another length than its rows.")
+    buffers = [None if bits is None else pa.py_buffer(bits), pa.py_buffer(values)]
+    if words is not None:
+        return pa.DictionaryArray.from_arrays(
+            pa.Array.from_buffers(pa.int32(), rows, buffers), pa.array(words, pa.string())
+        )
+    if kind == "int32":
+        return pa.Array.from_buffers(pa.int64(), rows, buffers).cast(pa.int32())
+    return pa.Array.from_buffers(field.type, rows, buffers)
+
+
+def _nulls(rows: int, kind: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.nulls(rows, kind)
+
+
+def _rare(events: Sequence[tuple[int, int, str, bytes]], *, instance: str, epoch: int, service: str) -> Any:
+    import pyarrow as pa
+
+    rows = []
+    for seq, at_unix_ns, name, fields in events:
+        row: dict[str, Any] = {
+            "event": name,
+            "instance": instance,
+            "epoch": epoch,
+            "seq": seq,
+            "service": service,
+            "at": at_unix_ns // 1000,
+            "count": 1,
+        }
+        row.update(_fields(name, fields))
+        rows.append(row)
+    columns = [
+        pa.array([row.get(field.name) for row in rows], _plain(field.type)).cast(field.type)
+        for field in _schema()
+    ]
+    return pa.Table.from_arrays(columns, schema=_schema())
+
+
+def _plain(kind: Any) -> Any:
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        return pa.string()
+    return pa.int64() if pa.types.is_timestamp(kind) else kind
+
+
+def _fields(name: str, document: bytes) -> dict[str, Any]:
+    """An event's fields by column; what has no column, or not the form of its column, stays in `extra`."""
+    try:
+        told = orjson.loads(document)
+    except ValueError:
+        told = {"unreadable": document.decode("latin-1")}
+    if not isinstance(told, dict):
+        told = {"value": told}
+    known = BY_NAME.get(name)
+    columns = {**known.fields, **known.beyond} if known is not None else {}
+    row: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
+    count = told.pop("count", None)
+    if type(count) is int and count > 0:
+        row["count"] = count
+    for field, value in told.items():
+        column = columns.get(field)
+        fitted = _fit(_KINDS[column], value) if column is not None and column != "extra" else None
+        if column is not None and fitted is not None:
+            row[column] = fitted
+        elif value is not None:
+            extra[field] = value
+    if extra:
+        row["extra"] = orjson.dumps(extra).decode()
+    return row
+
+
+def _fit(kind: str, value: Any) -> Any:
+    """The value as its column has it; None when it is of another kind."""
+    match kind, value:
+        case "text", str():
+            return value
+        case "time", str():
+            try:
+                return parse_timestamp(value) // 1000
+            except ValueError:
+                return None
+        case (("int32" | "int64"), int()) if not isinstance(value, bool) and abs(value) < 1 << 31:
+            return value
+        case "int64", int() if not isinstance(value, bool) and abs(value) < 1 << 63:
+            return value
+        case "float64", int() | float() if not isinstance(value, bool):
+            return float(value)
+        case "bool", bool():
+            return value
+        case "texts", list() if all(isinstance(text, str) for text in value):
+            return value
+    return None
+
+
+def _joined(tables: Sequence[Any]) -> Any:
+    if len(tables) == 1:
+        return tables[0]
+    return concat(tables).sort_by("seq")

@@ -1,0 +1,74 @@
+"""The last commands of one process, as the columns that its telemetry was told in.
+
+Never decodes what nobody asks for and never grows: when full, the oldest block makes room.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from snavio.v1.telemetry_pb2 import TelemetryBlock
+
+ID_BYTES: Final = 16
+MAX_BLOCKS: Final = 200_000
+_OVERHEAD: Final = 128
+"""What a block costs beside its bytes, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """One row about a command, with the block that it stands in."""
+
+    block: TelemetryBlock
+    row: int
+
+
+class RecentCommands:
+    """A ring of blocks. Keeping one costs an append; looking a command up reads all that are kept."""
+
+    def __init__(self, *, max_bytes: int) -> None:
+        self._blocks: deque[bytes] = deque()
+        self._max_bytes = max_bytes
+        self._bytes = 0
+
+    def keep(self, columns: bytes) -> None:
+        """Remember a serialised TelemetryBlock; the blocks of the journal are the same bytes, not copies."""
+        if not columns or not self._max_bytes:
+            return
+        self._blocks.append(columns)
+        self._bytes += len(columns) + _OVERHEAD
+        while self._blocks and (self._bytes > self._max_bytes or len(self._blocks) > MAX_BLOCKS):
+            self._bytes -= len(self._blocks.popleft()) + _OVERHEAD
+
+    def find(self, command_id: bytes, *, limit: int) -> list[Sighting]:
+        """Rows about a command, oldest first; of too many, the newest."""
+        found: deque[Sighting] = deque(maxlen=limit)
+        # A copy: the lookup runs on another thread while blocks are added.
+        for columns in tuple(self._blocks):
+            if command_id in columns:
+                found.extend(_rows(columns, command_id))
+        return list(found)
+
+    def oldest_unix_ns(self) -> int:
+        """When the oldest block was settled; 0 when there is none."""
+        for columns in tuple(self._blocks)[:1]:
+            settled: int = TelemetryBlock.FromString(columns).settled_unix_ns
+            return settled
+        return 0
+
+    def gauges(self) -> dict[str, float]:
+        """How full it is."""
+        return {"blocks": float(len(self._blocks)), "bytes": float(self._bytes)}
+
+
+def _rows(columns: bytes, command_id: bytes) -> Iterator[Sighting]:
+    block = TelemetryBlock.FromString(columns)
+    at = block.command_id.find(command_id)
+    while at >= 0:
+        # Ids stand side by side: a match between two of them is chance.
+        if at % ID_BYTES == 0:
+            yield Sighting(block, at // ID_BYTES)
+        at = block.command_id.find(command_id, at + 1)

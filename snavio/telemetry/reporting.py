@@ -1,0 +1,92 @@
+"""A service's whole telemetry in one piece: its journal, what it remembers over a crash, and the way to Relay.
+
+Never starts before it is told to, and never keeps a service from ending.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from snavio.clock import Clock
+from snavio.config import MeshSettings
+from snavio.errors import SnavioError
+from snavio.telemetry.courier import Courier, Gather
+from snavio.telemetry.events import Event
+from snavio.telemetry.journal import Journal
+from snavio.telemetry.schema import AUDIT
+from snavio.transport.channel import MeshChannel
+from snavio.transport.credentials import CertificateFiles
+from snavio.transport.introspection import Introspection
+from snavio.wiring import open_journal_mark
+
+
+class Reporting:
+    """See the module. Without `on_disk` nothing is remembered over a crash, and Relay says that it cannot know."""
+
+    def __init__(
+        self,
+        mesh: MeshSettings,
+        *,
+        service: str,
+        instance: str,
+        clock: Clock,
+        gather: Gather = lambda: (),
+        on_disk: bool = True,
+    ) -> None:
+        epoch = self._epoch = clock.unix_ns()
+        self._clock = clock
+        self._log = structlog.get_logger()
+        folder = mesh.state_dir / service
+        self._mark = open_journal_mark(folder, instance=instance, epoch=epoch) if on_disk else None
+        self._relay = MeshChannel(
+            mesh.relay,
+            files=CertificateFiles.in_folder(mesh.certificates(service)),
+            service="relay",
+            trust_domain=mesh.trust_domain,
+        )
+        self.journal = Journal(
+            service=service, mark=self._mark, on=mesh.telemetry, max_bytes=mesh.journal_max_bytes
+        )
+        self._courier = Courier(
+            self.journal,
+            relay=self._relay,
+            instance=instance,
+            epoch=epoch,
+            clock=clock,
+            mark=self._mark,
+            gather=gather,
+        )
+
+    def record(self, event: Event, at_unix_ns: int | None = None) -> None:
+        """Add an event that happens seldom; audit events are durable when this returns, if the disk takes them.
+
+        An event from before this life was told then, and is left out.
+        """
+        at = self._clock.unix_ns() if at_unix_ns is None else at_unix_ns
+        if at < self._epoch:
+            return
+        try:
+            self.journal.record(event, at_unix_ns=at, durable=event.name in AUDIT)
+        except SnavioError as error:
+            # A full disk must not undo what has happened; the event still travels.
+            self._log.error("an audit event is not on disk", event_name=event.name, message=str(error))
+            self.journal.record(event, at_unix_ns=at)
+
+    def introspect(self, introspection: Introspection) -> None:
+        """Let operators see it."""
+        introspection.counts(self.journal.counters, prefix="journal.")
+        introspection.counts(self._courier.counters, prefix="journal.")
+        introspection.gauges(self.journal.gauges, prefix="journal.")
+        introspection.link("relay", self._courier.connected.is_set)
+
+    def start(self) -> None:
+        """Carry from now on, with or without Relay there."""
+        if self.journal.on:
+            self._courier.start()
+
+    async def stop(self) -> None:
+        """Carry what is left, then let go of everything. After the last event."""
+        await self._courier.stop()
+        await self._relay.close()
+        if self._mark is not None:
+            self._mark.close()
