@@ -5,6 +5,7 @@ Never serves before it has read the denylist once: a revoked principal would be 
 
 from __future__ import annotations
 
+from services.registry.bans_servicer import BansServicer
 from services.registry.ownership import Ownership
 from services.registry.questions import Questions
 from services.registry.servicer import RegistryServicer
@@ -14,12 +15,15 @@ from services.registry.sweeper import Sweeper
 from services.registry.trust import Trust
 from snavio.clock import Clock
 from snavio.config import MeshSettings
+from snavio.domain.identity import Identity, Kind
 from snavio.ports.archive import Archive
 from snavio.ports.directory import Directory
 from snavio.snapshot.platform_keys import PlatformKeys
+from snavio.telemetry.events import EventJournal
+from snavio.telemetry.reporting import Reporting
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
-from snavio.transport.denylist import denylist_pull
+from snavio.transport.denylist import Denylist, denylist_pull
 from snavio.transport.gate import Gate
 from snavio.transport.introspection import Introspection
 from snavio.transport.pull import Pull
@@ -37,9 +41,10 @@ class RegistryApp:
         self._mesh = mesh
         self._settings = settings
         self._clock = clock
+        self._reporting = Reporting(mesh, service="registry", instance="registry-0", clock=clock)
         self._signer: MeshChannel | None = None
         self._directory: Directory | None = None
-        self._denylist: Pull | None = None
+        self._denylist: Denylist | None = None
         self._sweep: Pull | None = None
         self._archive: Archive | None = None
         self._snapshots: SnapshotWriter | None = None
@@ -56,12 +61,19 @@ class RegistryApp:
         )
         gate = Gate(clock=clock)
         self._denylist = denylist_pull(
-            self._signer, gate, clock=clock, interval_s=mesh.pull_interval_ms / 1000
+            self._signer,
+            gate,
+            clock=clock,
+            interval_s=mesh.pull_interval_ms / 1000,
+            stale_s=mesh.denylist_stale_s,
         )
         await self._denylist.start(within_s=settings.start_within_s)
         trust = Trust(self._signer, timeout_s=settings.signer_timeout_s)
-        ownership = Ownership(settings.bounds(), clock)
-        methods = RegistryServicer(directory=self._directory, ownership=ownership, trust=trust).methods()
+        ownership = Ownership(settings.bounds(), clock, mesh.queue_kinds())
+        policy = settings.ban_policy()
+        methods = RegistryServicer(
+            directory=self._directory, ownership=ownership, trust=trust, spares=policy.spares
+        ).methods()
         Questions(directory=self._directory, ownership=ownership, trust=trust).register(methods)
         sweeper = Sweeper(directory=self._directory, trust=trust, clock=clock, trust_domain=mesh.trust_domain)
         self._sweep = Pull("sweep", sweeper.sweep, clock=clock, interval_s=settings.sweep_interval_s)
@@ -70,6 +82,18 @@ class RegistryApp:
         introspection.register(methods)
         self._archive = open_archive(mesh.snapshots())
         platform = PlatformKeys(self._signer)
+        events = EventJournal(epoch=clock.unix_ns(), onward=self._reporting.record)
+        bans = BansServicer(
+            directory=self._directory,
+            ownership=ownership,
+            policy=policy,
+            record=lambda event, at_unix_ns: events.record(event, at_unix_ns=at_unix_ns),
+            actor=Identity(mesh.trust_domain, Kind.MESH, "registry").spiffe_id,
+        )
+        bans.register(methods)
+        introspection.counts(bans.counters, prefix="proposal.")
+        # A life that ended between a ban and its event left it to this one.
+        await bans.announce()
         self._snapshots = SnapshotWriter(
             directory=self._directory,
             archive=self._archive,
@@ -77,11 +101,15 @@ class RegistryApp:
             keys=platform.verifying,
             clock=clock,
             plan=settings.snapshot_plan(),
+            events=events,
         )
+        introspection.counts(events.counters, prefix="event.")
         introspection.counts(self._snapshots.counters)
+        self._reporting.introspect(introspection)
         introspection.gauges(self._snapshots.gauges)
         self._renewal = mesh_renewal(mesh.certificates("registry"), self._signer, clock=clock)
         introspection.gauges(self._renewal.gauges, prefix="certificate.")
+        introspection.gauges(self._denylist.gauges, prefix="denylist.")
         self._renewal.start()
         self._server = MeshServer(
             listen=settings.listen or mesh.registry,
@@ -92,6 +120,7 @@ class RegistryApp:
             trust_domain=mesh.trust_domain,
         )
         port = await self._server.start()
+        self._reporting.start()
         if settings.write_snapshots:
             self._snapshots.start()
         return port
@@ -109,6 +138,7 @@ class RegistryApp:
             await self._archive.close()
         if self._renewal is not None:
             await self._renewal.stop()
+        await self._reporting.stop()
         if self._signer is not None:
             await self._signer.close()
         if self._directory is not None:

@@ -6,13 +6,23 @@ Never asks Signer for anything before every write of the batch was allowed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from services.registry.check import Facts
 from services.registry.ownership import Ownership, expecting
 from services.registry.trust import Trust
-from snavio.domain.directory import Difference, Draft, Overlay, Service, Suspension, Value, View
+from snavio.domain.directory import (
+    Difference,
+    Draft,
+    Overlay,
+    Principal,
+    Service,
+    Suspension,
+    Tenant,
+    Value,
+    View,
+)
 from snavio.domain.identity import Identity
 from snavio.errors import BadRequest
 from snavio.ports.directory import Directory, Written
@@ -39,6 +49,8 @@ class Applied:
     written: Written
     differences: Sequence[Difference]
     facts: Sequence[Facts]
+    enrolments: Sequence[wire.TenantEnrolment] = field(default=(), repr=False)
+    """A token for each tenant that was made; for whoever made it, and kept nowhere."""
 
     @property
     def provided(self) -> frozenset[str]:
@@ -86,13 +98,35 @@ class Batches:
         if dry_run:
             return Applied(Written(version, changed=False), differences, facts)
         for difference in differences:
-            service = difference.after
+            service, gone = difference.after, difference.before
+            if isinstance(gone, Principal) and service is None:
+                # Before the write: named or not, it is then without certificates even if we fail here.
+                await self.trust.dismiss(gone, trust_domain=actor.trust_domain)
             if isinstance(service, Service):
                 # Before the write, as for a single registration: a service without keys could send nothing.
                 await self.trust.keyset(service.source)
                 await self.trust.principals(service, suspended=service.source in suspended)
         written = await self.directory.write(decide, actor=actor.spiffe_id, reason=reason)
-        return Applied(written, differences, facts)
+        return Applied(written, differences, facts, await self._enrolments(differences))
+
+    async def _enrolments(self, differences: Sequence[Difference]) -> list[wire.TenantEnrolment]:
+        """After the write, which alone says which tenants are new: nobody collects tokens by repeating a batch."""
+        made = [
+            difference.after
+            for difference in differences
+            if isinstance(difference.after, Tenant) and difference.before is None
+        ]
+        tokens = []
+        for tenant in made:
+            token = await self.trust.enrolment(tenant.tenant, "")
+            tokens.append(
+                wire.TenantEnrolment(
+                    tenant=tenant.tenant,
+                    token=token.token if token is not None else "",
+                    expires_unix_ns=token.expires_unix_ns if token is not None else 0,
+                )
+            )
+        return tokens
 
 
 def wanted_from_wire(request: wire.ApplyRequest) -> list[Wanted]:

@@ -9,6 +9,7 @@ from snavio.domain.directory import (
     AclEntry,
     AlertChannel,
     Ban,
+    BanProposal,
     Draft,
     Principal,
     Route,
@@ -36,6 +37,7 @@ class Bounds:
     quotas_per_target: int = 10_000
     channels_per_tenant: int = 20
     bans_per_source: int = 1_000
+    proposals_per_source: int = 1_000
 
     def of(self, kind: type[Value]) -> int | None:
         """The bound for one kind; suspensions are bounded by the services that they suspend."""
@@ -50,6 +52,7 @@ class Bounds:
             SourceQuota: self.quotas_per_target,
             AlertChannel: self.channels_per_tenant,
             Ban: self.bans_per_source,
+            BanProposal: self.proposals_per_source,
         }.get(kind)
 
     def added(self, view: View, value: Value) -> Draft:

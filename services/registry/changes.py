@@ -10,7 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from snavio.clock import Clock
-from snavio.domain.directory import AclEntry, Change, Route, Suspension, View, is_over
+from snavio.domain.directory import (
+    KINDS,
+    AclEntry,
+    Ban,
+    BanList,
+    Change,
+    Route,
+    SourceQuota,
+    Suspension,
+    View,
+    is_over,
+)
 from snavio.domain.identity import Identity, Kind
 from snavio.errors import BadRequest, Conflict
 from snavio.ports.directory import Directory
@@ -33,6 +44,9 @@ class Resolved:
     route: Route | None
     allowed: bool
     suspended: bool
+    warm_banned: bool
+    source_quota: SourceQuota | None
+    frozen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +77,17 @@ class Reader:
         now = self.clock.unix_ns()
         return await self.directory.read(lambda view: [_resolve(view, key, now) for key in keys])
 
-    async def dump(self, *, version: int, epoch: int, after: str, limit: int) -> wire.DumpResponse:
+    async def dump(
+        self, *, version: int, epoch: int, after: str, limit: int, kind: str = ""
+    ) -> wire.DumpResponse:
         """A page of the directory at `version`, as much as fits; what has ended meanwhile is left out."""
+        if kind and kind not in KINDS:
+            raise BadRequest(f"kind: must be one of {', '.join(sorted(KINDS))}.", reason="bad-field")
         page = await self.directory.dump(
-            version=version, after=after, limit=min(limit, MAX_CHANGES) or MAX_CHANGES
+            version=version,
+            after=after,
+            limit=min(limit, MAX_CHANGES) or MAX_CHANGES,
+            kind=KINDS[kind] if kind else None,
         )
         if epoch not in (0, page.directory_epoch):
             raise Conflict("The directory was replaced; read it from the start.", reason="epoch-changed")
@@ -105,8 +126,14 @@ def _translated(changes: Sequence[Change], show_actor: bool) -> list[wire.Change
 def _resolve(view: View, key: Key, now_unix_ns: int) -> Resolved:
     source, target, name = key
     route, suspension = view.find(Route, target, name), view.find(Suspension, source)
+    listed = BanList.WARM_BAN.name.lower()
+    bans = (view.find(Ban, source, listed, target, name), view.find(Ban, source, listed, "", ""))
+    freezes = [view.find(Ban, "", BanList.FROZEN.name.lower(), target, of) for of in (name, "")]
     return Resolved(
         route=None if route is None or is_over(route, now_unix_ns) else route,
         allowed=view.find(AclEntry, source, target, name) is not None,
         suspended=suspension is not None and not is_over(suspension, now_unix_ns),
+        warm_banned=any(ban is not None and not is_over(ban, now_unix_ns) for ban in bans),
+        source_quota=view.find(SourceQuota, source, target, name),
+        frozen=any(freeze is not None and not is_over(freeze, now_unix_ns) for freeze in freezes),
     )

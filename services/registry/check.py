@@ -25,6 +25,7 @@ from snavio.domain.directory import (
 )
 from snavio.domain.directory.rules import require_command, require_target, split_source
 from snavio.domain.identity import Identity, Kind
+from snavio.domain.queue_address import address
 from snavio.domain.verdict import Verdict
 from snavio.errors import NotAllowed
 
@@ -66,6 +67,7 @@ class Facts:
     allowed: bool
     acl_version: int
     bans: tuple[Ban, ...]
+    freeze: Ban | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,15 @@ def facts_for(source: str, target: str, name: str, now_unix_ns: int) -> Callable
                 ban
                 for ban in view.under(Ban, source, limit=MAX_BANS)
                 if not is_over(ban, now_unix_ns) and (not ban.target or ban.key[2:] == (target, name))
+            ),
+            freeze=next(
+                (
+                    freeze
+                    for of in (name, "")
+                    if (freeze := view.find(Ban, "", BanList.FROZEN.name.lower(), target, of)) is not None
+                    and not is_over(freeze, now_unix_ns)
+                ),
+                None,
             ),
         )
 
@@ -174,7 +185,9 @@ def _keyset(facts: Facts, sight: Sight, has_keys: bool | None) -> GateReport:
 
 def _route(facts: Facts) -> GateReport:
     if facts.route is not None:
-        detail = f"{facts.name} of {facts.target} goes to a {facts.route.queue_kind.name.lower()} queue."
+        kind = facts.route.queue_kind
+        place = address(kind, facts.route.topic)
+        detail = f"{facts.name} of {facts.target} goes to the {kind.name.lower()} queue {place}."
         return GateReport("route", State.PASSES, detail)
     if not facts.owner:
         detail, advice = f"Nobody has claimed the target {facts.target}.", "Check the target's spelling."
@@ -218,6 +231,12 @@ def _limit(route: Route | None) -> GateReport:
 
 
 def _lists(facts: Facts, sight: Sight) -> GateReport:
+    if facts.freeze is not None:
+        what = f"{facts.name} of {facts.target}" if facts.freeze.name else f"The target {facts.target}"
+        why = f": {facts.freeze.reason}" if facts.freeze.reason and (sight.owner or sight.operator) else ""
+        words = f"{facts.freeze.target} {facts.freeze.name}".strip()
+        advice = f"`snavio unfreeze {words}`" if sight.operator else "Ask an operator."
+        return GateReport("lists", State.FAILS, f"{what} is frozen{why}.", advice, Verdict.ACL_DENY)
     if not facts.bans:
         return GateReport("lists", State.PASSES, "On no list.")
     cold = any(ban.list is BanList.COLD_ONLY for ban in facts.bans)

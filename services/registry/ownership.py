@@ -15,6 +15,7 @@ from snavio.domain.directory import (
     AclEntry,
     AlertChannel,
     Ban,
+    BanList,
     Draft,
     Principal,
     Route,
@@ -30,6 +31,7 @@ from snavio.domain.directory import (
     require_source,
     require_tenant,
 )
+from snavio.domain.directory.route import QueueKind
 from snavio.domain.identity import Identity
 from snavio.errors import BadRequest, Conflict, NotFound
 from snavio.ports.directory import Decision as AnyDecision
@@ -43,6 +45,8 @@ class Ownership:
 
     bounds: Bounds
     clock: Clock
+    queue_kinds: frozenset[QueueKind] = frozenset({QueueKind.MAILBOX})
+    """What routes may name: an installation without Redis would have nowhere to put such commands."""
 
     def create_tenant(self, actor: Identity, tenant: Tenant) -> Decision:
         """Operators make tenants."""
@@ -83,7 +87,7 @@ class Ownership:
 
     def put_route(self, actor: Identity, route: Route) -> Decision:
         """The owner of a target says where its commands go."""
-        route.require_available()
+        route.require_available(self.queue_kinds)
         timed = route.beginning(self.clock.unix_ns())
 
         def decide(view: View) -> Draft:
@@ -134,14 +138,19 @@ class Ownership:
         return decide
 
     def set_ban(self, ban: Ban, *, lifted: bool) -> Decision:
-        """Keeps a source off the warm path. Who may say so is in the authorisation table: tenants may not."""
+        """Keeps a source off the warm path, or freezes a target. Who may say so is in the authorisation table:
+        tenants may not."""
         self._require_ahead(ban, "ban.until_unix_ns", wanted=not lifted)
 
         def decide(view: View) -> Draft:
             if lifted:
                 return Draft(ban, deleted=True)
-            _require_service_exists(view, ban.source, "ban.source")
-            if ban.target:
+            if ban.list is BanList.FROZEN:
+                if view.find(Target, ban.target) is None:
+                    raise NotFound(f"Nobody has claimed the target {ban.target}.", reason="unknown-target")
+            else:
+                _require_service_exists(view, ban.source, "ban.source")
+            if ban.name:
                 self.require_route(view, ban.target, ban.name)
             return self.bounds.added(view, ban)
 

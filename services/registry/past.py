@@ -32,6 +32,7 @@ MAX_SUSPENDED: Final = 100_000
 _KEY_PARTS: Final = {"acl": 3, "source_quota": 3, "access_request": 3, "ban": 4, "route": 2, "service": 2} | {
     "principal": 2,
     "alert_channel": 2,
+    "ban_proposal": 1,
 }
 
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from google.protobuf.message import DecodeError
+
 from services.registry.asking import Asking
 from services.registry.changes import Reader
 from services.registry.check import facts_for
 from services.registry.forecast import Forecast
+from services.registry.nothing_new import NothingNew
 from services.registry.ownership import Ownership
 from services.registry.past import Past
 from services.registry.sight import owned_since, require_stake
@@ -34,13 +37,14 @@ class Questions:
         self._forecast = Forecast(trust)
         self._clock = ownership.clock
         self._reader = Reader(directory, ownership.clock)
+        self._nothing_new = NothingNew(directory)
         self._past = Past(directory, ownership.clock)
         self._asking = Asking(ownership)
 
     def register(self, methods: Methods) -> None:
         """Adds the handlers."""
         at = "/snavio.v1.Registry/"
-        methods.unary(at + "Changes", self.changes, wire.ChangesRequest)
+        methods.unary_raw(at + "Changes", self.changes)
         methods.unary(at + "Resolve", self.resolve, wire.ResolveRequest)
         methods.unary(at + "Dump", self.dump, wire.DumpRequest)
         methods.unary(at + "Check", self.check, wire.CheckRequest)
@@ -50,13 +54,22 @@ class Questions:
         methods.unary(at + "ListAccess", self.list_access, wire.ListAccessRequest)
         methods.unary(at + "ListAccessRequests", self.list_requests, wire.ListAccessRequestsRequest)
 
-    async def changes(self, request: wire.ChangesRequest, call: Call) -> wire.ChangesResponse:
-        return await self._reader.changes(
-            since=request.since_version,
-            epoch=request.directory_epoch,
-            limit=request.limit,
+    async def changes(self, request: bytes, call: Call) -> bytes:
+        known = self._nothing_new.answer(request)
+        if known is not None:
+            return known
+        try:
+            asked = wire.ChangesRequest.FromString(request)
+        except DecodeError:
+            raise BadRequest("The request of Changes cannot be read.", reason="malformed") from None
+        answer = await self._reader.changes(
+            since=asked.since_version,
+            epoch=asked.directory_epoch,
+            limit=asked.limit,
             reader=call.peer.identity,
         )
+        told: bytes = answer.SerializeToString()
+        return told
 
     async def resolve(self, request: wire.ResolveRequest, _call: Call) -> wire.ResolveResponse:
         version, answers = await self._reader.resolve(
@@ -69,6 +82,9 @@ class Questions:
                     route=route_to_wire(answer.route) if answer.route is not None else None,
                     allowed=answer.allowed,
                     suspended=answer.suspended,
+                    warm_banned=answer.warm_banned,
+                    source_quota=value_to_wire(answer.source_quota) if answer.source_quota else None,
+                    frozen=answer.frozen,
                 )
                 for answer in answers
             ],
@@ -80,6 +96,7 @@ class Questions:
             epoch=request.directory_epoch,
             after=request.page_token,
             limit=request.limit,
+            kind=request.kind,
         )
 
     async def check(self, request: wire.CheckRequest, call: Call) -> wire.CheckResponse:

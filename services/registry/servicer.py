@@ -6,6 +6,7 @@ and would not say why.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import structlog
@@ -20,6 +21,7 @@ from snavio.domain.directory import (
     AccessRequest,
     AclEntry,
     Ban,
+    BanList,
     Route,
     Service,
     Suspension,
@@ -29,7 +31,8 @@ from snavio.domain.directory import (
     require_text,
 )
 from snavio.domain.directory.rules import require_name
-from snavio.errors import Conflict
+from snavio.domain.identity import Kind
+from snavio.errors import Conflict, NotAllowed
 from snavio.ports.directory import Decision, Directory
 from snavio.transport.entries import (
     acl_from_wire,
@@ -44,8 +47,16 @@ from snavio.v1 import registry_pb2 as wire
 class RegistryServicer:
     """Every method of `snavio.v1.Registry` that writes; `trust` is what it asks of Signer."""
 
-    def __init__(self, *, directory: Directory, ownership: Ownership, trust: Trust) -> None:
+    def __init__(
+        self,
+        *,
+        directory: Directory,
+        ownership: Ownership,
+        trust: Trust,
+        spares: Callable[[str], bool] = lambda _source: False,
+    ) -> None:
         self._directory = directory
+        self._spares = spares
         self._ownership = ownership
         self._trust = trust
         self._asking = Asking(ownership)
@@ -168,6 +179,7 @@ class RegistryServicer:
                 await self._forecast.of(facts, reader=actor, version=written.version, provided=done.provided)
                 for facts in done.facts
             ],
+            enrolment=done.enrolments,
         )
 
     async def request_access(self, request: wire.RequestAccessRequest, call: Call) -> wire.WriteResponse:
@@ -189,6 +201,12 @@ class RegistryServicer:
                 1  # A ban that goes needs no end; its tombstone says what stood there.
             )
         ban = value_from_wire(Ban, request.ban)
+        automatic = call.peer.identity.kind is not Kind.OPERATOR
+        if automatic and not request.lifted and self._spares(ban.source):
+            # An operator who bans such a source means it; a counter does not know who it is.
+            raise NotAllowed(f"{ban.source} is never banned without an operator.", reason="allowlisted")
+        if automatic and ban.list is not BanList.WARM_BAN:
+            raise NotAllowed("Only operators write this list.", reason="not-operator")
         decision = self._ownership.set_ban(ban, lifted=request.lifted)
         return await self._write(decision, call, request.options)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from services.registry.bans import BanPolicy
 from services.registry.bounds import Bounds
 from services.registry.snapshots import SnapshotPlan
 from snavio.config import Address, MeshSettings, Section
+from snavio.domain.identity import valid_name
 
 
 class RegistrySettings(Section):
@@ -45,6 +47,27 @@ class RegistrySettings(Section):
     )
     max_bans_per_source: int = Field(
         default=1_000, ge=1, le=1_000_000, description="Bans of one source, over all routes."
+    )
+    never_banned: str = Field(
+        default="",
+        max_length=100_000,
+        description="Sources that no proposal bans from the warm path: `<tenant>/<service>`, or `<tenant>/*`, with "
+        "commas between them.",
+    )
+    max_bans_per_hour: int = Field(
+        default=100, ge=0, le=10_000, description="Proposals that are applied within an hour; 0 applies none."
+    )
+    max_ban_s: int = Field(
+        default=3600, ge=1, le=604_800, description="A proposed ban that is longer is shortened to this."
+    )
+    proposals_kept_s: int = Field(
+        default=86_400,
+        ge=3600,
+        le=2_592_000,
+        description="How long after its ban a proposal is remembered; its audit must come before.",
+    )
+    max_proposals_per_source: int = Field(
+        default=1_000, ge=1, le=1_000_000, description="Proposals about one source that are remembered."
     )
     sweep_interval_s: float = Field(
         default=1.0,
@@ -89,6 +112,24 @@ class RegistrySettings(Section):
             max_bytes=self.snapshot_max_mb << 20,
         )
 
+    @field_validator("never_banned")
+    @classmethod
+    def _are_sources(cls, listed: str) -> str:
+        for source in _sources(listed):
+            tenant, slash, service = source.partition("/")
+            if not (slash and valid_name(tenant) and (service == "*" or valid_name(service))):
+                raise ValueError("each must be <tenant>/<service> or <tenant>/*")
+        return listed
+
+    def ban_policy(self) -> BanPolicy:
+        """What auditors may do."""
+        return BanPolicy(
+            never_banned=_sources(self.never_banned),
+            per_hour=self.max_bans_per_hour,
+            max_ban_ns=self.max_ban_s * 1_000_000_000,
+            kept_ns=self.proposals_kept_s * 1_000_000_000,
+        )
+
     def bounds(self) -> Bounds:
         """How many entries of each kind there may be."""
         return Bounds(
@@ -102,4 +143,9 @@ class RegistrySettings(Section):
             quotas_per_target=self.max_quotas_per_target,
             channels_per_tenant=self.max_channels_per_tenant,
             bans_per_source=self.max_bans_per_source,
+            proposals_per_source=self.max_proposals_per_source,
         )
+
+
+def _sources(listed: str) -> frozenset[str]:
+    return frozenset(source.strip() for source in listed.split(",") if source.strip())

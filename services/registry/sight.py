@@ -12,6 +12,7 @@ from snavio.domain.directory import (
     AccessRequest,
     AclEntry,
     Ban,
+    BanProposal,
     Change,
     Route,
     SourceQuota,
@@ -54,6 +55,9 @@ def stake(view: View, reader: Identity, kind: type[Value], key: Sequence[str]) -
         source, target = key[0], key[2]
     elif kind is Suspension:
         source = key[0]
+    elif kind is BanProposal:
+        proposal = view.find(BanProposal, *key)
+        source = proposal.source if proposal is not None else ""
     else:
         tenant = key[0]
     if reader.tenant and reader.tenant in (tenant, source.partition("/")[0]):
@@ -101,4 +105,4 @@ def as_seen(change: Change, reader: Identity) -> Change:
 
 def _without_evidence(value: Value) -> Value:
     # Evidence may quote what other tenants sent.
-    return replace(value, evidence="") if isinstance(value, Ban | Suspension) else value
+    return replace(value, evidence="") if isinstance(value, Ban | BanProposal | Suspension) else value

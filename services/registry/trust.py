@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import structlog
 
-from snavio.domain.directory import Service
+from snavio.domain.directory import Principal, Service
+from snavio.domain.identity import Identity, Kind
 from snavio.errors import NotFound, Saturated, SnavioError, Unavailable
 from snavio.transport.channel import MeshChannel
 from snavio.v1 import signer_pb2 as signer
@@ -55,6 +56,16 @@ class Trust:
                 source=service.source, principal=service.principals, suspended=suspended
             ),
             signer.SetServicePrincipalsResponse,
+            timeout_s=self._timeout_s,
+        )
+
+    async def dismiss(self, principal: Principal, *, trust_domain: str) -> None:
+        """End the certificates of a principal that the directory names no more; an operator can restore it."""
+        identity = Identity(trust_domain, Kind.PRINCIPAL, principal.principal, principal.tenant)
+        await self._channel.call(
+            _AT + "RevokeIdentity",
+            signer.RevokeIdentityRequest(spiffe_id=identity.spiffe_id, reason="removed from the directory"),
+            signer.RevokeIdentityResponse,
             timeout_s=self._timeout_s,
         )
 

@@ -6,7 +6,7 @@ Never asks an operator, and never takes a right for granted that was there an ho
 from __future__ import annotations
 
 from services.signer.certificates import MAX_ASSUMED_S, Application, Certificates, Issued
-from snavio.clock import Clock
+from services.signer.revoking import Revoking
 from snavio.domain.delegation import Delegation, require_delegated
 from snavio.domain.directory import require_source
 from snavio.domain.identity import Identity, Kind, parse_identity
@@ -20,11 +20,17 @@ class Assumption:
     """The rights to act as services, and their use."""
 
     def __init__(
-        self, *, store: KeyStore, certificates: Certificates, clock: Clock, trust_domain: str, ttl_s: int
+        self,
+        *,
+        store: KeyStore,
+        certificates: Certificates,
+        revoking: Revoking,
+        trust_domain: str,
+        ttl_s: int,
     ) -> None:
         self._store = store
+        self._revoking = revoking
         self._certificates = certificates
-        self._clock = clock
         self._trust_domain = trust_domain
         self._ttl_s = min(ttl_s, MAX_ASSUMED_S)
 
@@ -58,11 +64,11 @@ class Assumption:
         """Replace what is known of a service; serials of certificates that were revoked for it."""
         service = self._identity(source)
         after = None if removed else Delegation(source, tuple(sorted(set(principals))), suspended)
-        async with self._certificates.taking_turns():
+        async with self._revoking.taking_turns():
             before = await self._store.put_delegation(source, after)
             kept = set(after.principals) if after is not None else set()
             gone = (name for name in (before.principals if before is not None else ()) if name not in kept)
-            return await self._certificates.revoke_delegates(
+            return await self._revoking.revoke_delegates(
                 service.spiffe_id,
                 [
                     Identity(self._trust_domain, Kind.PRINCIPAL, name, service.tenant).spiffe_id

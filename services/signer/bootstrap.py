@@ -1,4 +1,4 @@
-"""Prepares a state folder: sealing key, key store with a CA, certificates for the mesh and for one operator.
+"""Prepares a state folder: sealing key, key store with a CA, certificates for the mesh, an operator and jobs.
 
 Never replaces a sealing key or a CA that is there: either would lock the installation out of itself.
 """
@@ -31,8 +31,10 @@ from snavio.ports.certificates import IssuedCertificate
 from snavio.ports.keystore import Authority, KeyStore
 from snavio.wiring import open_certificate_ledger, open_key_store
 
-SERVICES = ("shield", "fast", "slow", "signer", "registry", "mailbox")
+SERVICES = ("shield", "fast", "slow", "signer", "registry", "mailbox", "relay")
 OPERATOR = "admin"
+JOB = "spark"
+"""What the auditors of archived traffic call themselves."""
 
 
 async def prepare(
@@ -43,7 +45,10 @@ async def prepare(
     `restored` tells every reader of the key store to start again; for a state folder from a backup.
     """
     store = await open_key_store(
-        settings.store_path(mesh), sealing_key=settings.sealing_key_path(mesh), create=True
+        settings.store_path(mesh),
+        sealing_key=settings.sealing_key_path(mesh),
+        kms=settings.kms(mesh),
+        create=True,
     )
     try:
         if restored:
@@ -78,6 +83,7 @@ def _identities(mesh: MeshSettings, settings: SignerSettings) -> Iterator[tuple[
         yield service, Identity(mesh.trust_domain, Kind.MESH, service), settings.mesh_ttl_s
     operator = Identity(mesh.trust_domain, Kind.OPERATOR, OPERATOR)
     yield f"operator-{OPERATOR}", operator, settings.bootstrap_operator_ttl_s
+    yield f"job-{JOB}", Identity(mesh.trust_domain, Kind.JOB, JOB), settings.job_ttl_s
 
 
 def _certify(

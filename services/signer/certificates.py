@@ -1,4 +1,4 @@
-"""Decides who gets a certificate for which identity, for how long, and which are not to be served any more.
+"""Decides who gets a certificate, for which identity and for how long.
 
 Never certifies a mesh identity for anybody but itself: whoever could would be any service of the mesh. Never issues
 what it has not written down, and never issues to a certificate while that one is being revoked.
@@ -7,20 +7,17 @@ what it has not written down, and never issues to a certificate while that one i
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
 import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from services.signer.settings import MAX_LIFETIME_S
 from snavio.clock import Clock
 from snavio.domain.delegation import require_delegated
 from snavio.domain.identity import Identity, Kind, parse_identity
-from snavio.errors import BadRequest, NotAllowed
+from snavio.errors import NotAllowed
 from snavio.pki import (
-    BACKDATE_S,
     CertificateAuthority,
     certificate_pem,
     issue_leaf,
@@ -29,16 +26,13 @@ from snavio.pki import (
     serial_of,
 )
 from snavio.ports.certificates import CertificateLedger, IssuedCertificate
-from snavio.ports.keystore import KeyStore, Revocation, RevocationPage
+from snavio.ports.keystore import KeyStore
 from snavio.transport.gate import Gate
 from snavio.transport.peer import Peer
 from snavio.transport.renewal import Certified, Certify
 
-MAX_REASON_LENGTH = 256
-MAX_PAGE = 20_000
 MAX_LISTED = 1_000
 MAX_ASSUMED_S = 3600
-_SERIAL = re.compile(r"[0-9a-f]{1,40}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +76,7 @@ class Certificates:
         clock: Clock,
         trust_domain: str,
         ttl_s: Callable[[Kind], int],
+        turn: asyncio.Lock,
     ) -> None:
         self._ca = ca
         self._store = store
@@ -92,7 +87,7 @@ class Certificates:
         self._ttl_s = ttl_s
         # Issuing and revoking take turns. Otherwise a thief who renews at the moment of the revocation would get a
         # certificate that is written down just after the revocation has looked for it.
-        self._turn = asyncio.Lock()
+        self._turn = turn
         self._log = structlog.get_logger()
 
     async def issue(self, *, csr_pem: str, spiffe_id: str, ttl_s: int, caller: Peer) -> Issued:
@@ -183,59 +178,6 @@ class Certificates:
                 reason="identity-barred",
             )
 
-    async def revoke(self, *, serial: str, reason: str, caller: Identity) -> tuple[int, tuple[str, ...]]:
-        """Put a serial, and all that came from it, on the denylist; the version that has them, and the serials."""
-        # Leading zeros would put a serial on the list that no certificate ever presents.
-        if not _SERIAL.fullmatch(serial) or serial.startswith("0"):
-            raise BadRequest("serial: must be lower-case hex without leading zeros.", reason="bad-field")
-        _require_reason(reason)
-        async with self._turn:
-            # Whoever stole it may have renewed first.
-            later = await self._ledger.descendants([serial], now_ns=self._clock.unix_ns())
-            serials = (serial, *later)
-            return await self._revoke_all(serials, actor=str(caller), reason=reason), serials
-
-    async def revoke_identity(self, *, spiffe_id: str, reason: str, caller: Identity) -> tuple[str, ...]:
-        """Revoke what an identity has and what came from it or through it, and bar it; the serials."""
-        identity = parse_identity(spiffe_id, trust_domain=self._trust_domain).spiffe_id
-        _require_reason(reason)
-        async with self._turn:
-            now = self._clock.unix_ns()
-            # Barred first: if the rest fails, it is asked again, and nothing was issued meanwhile.
-            await self._ledger.bar(identity, at_ns=now, actor=str(caller), reason=reason)
-            own = [*await self._living(spiffe_id=identity), *await self._living(delegate=identity)]
-            serials = {entry.serial for entry in own}
-            serials.update(await self._ledger.descendants(serials, now_ns=now))
-            await self._revoke_all(serials, actor=str(caller), reason=reason)
-        self._log.warning("identity revoked", identity=identity, actor=str(caller), reason=reason)
-        return tuple(sorted(serials))
-
-    async def restore_identity(self, *, spiffe_id: str, caller: Identity) -> bool:
-        """Let an identity have certificates again; whether it was barred."""
-        identity = parse_identity(spiffe_id, trust_domain=self._trust_domain).spiffe_id
-        changed = await self._ledger.unbar(identity)
-        if changed:
-            self._log.warning("identity restored", identity=identity, actor=str(caller))
-        return changed
-
-    async def revoke_delegates(
-        self, spiffe_id: str, delegates: Collection[str], *, actor: str
-    ) -> tuple[str, ...]:
-        """Revoke what the named principals have for a service; the serials. The caller holds `taking_turns`."""
-        entries = [
-            entry
-            for delegate in delegates
-            for entry in await self._living(spiffe_id=spiffe_id, delegate=delegate)
-        ]
-        serials = {entry.serial for entry in entries}
-        serials.update(await self._ledger.descendants(serials, now_ns=self._clock.unix_ns()))
-        await self._revoke_all(serials, actor=actor, reason="the registration names its principal no more")
-        return tuple(sorted(serials))
-
-    def taking_turns(self) -> asyncio.Lock:
-        """Held by whoever changes what `certify` asks `require` for."""
-        return self._turn
-
     async def listed(self, *, spiffe_id: str, after: str, limit: int) -> tuple[IssuedCertificate, ...]:
         """Living certificates, oldest first."""
         if spiffe_id:
@@ -252,10 +194,6 @@ class Certificates:
         """What is known of a certificate."""
         return await self._ledger.find(serial)
 
-    async def denylist(self, since: int) -> RevocationPage:
-        """Revoked serials after a version."""
-        return await self._store.revocations_since(since, now_ns=self._clock.unix_ns(), limit=MAX_PAGE)
-
     async def _require_still_delegated(self, identity: Identity, delegate: str) -> None:
         """A service that renews itself needs what the principal needed through whom it was first certified."""
         if identity.kind is not Kind.SERVICE:
@@ -268,59 +206,16 @@ class Certificates:
             # An operator made it, so it needs no principal; suspended it is all the same.
             require_delegated(known, identity.source, None)
 
-    async def _living(self, *, spiffe_id: str = "", delegate: str = "") -> list[IssuedCertificate]:
-        found: list[IssuedCertificate] = []
-        after = ""
-        while True:
-            page = await self._ledger.living(
-                now_ns=self._clock.unix_ns(),
-                spiffe_id=spiffe_id,
-                delegate=delegate,
-                after=after,
-                limit=MAX_LISTED,
-            )
-            found += page
-            if len(page) < MAX_LISTED:
-                return found
-            after = page[-1].serial
-
-    async def _revoke_all(self, serials: Iterable[str], *, actor: str, reason: str) -> int:
-        now = self._clock.unix_ns()
-        revocations = []
-        for serial in serials:
-            known = await self._ledger.find(serial)
-            # Whichever certificate it is, issued before now, it has ended by then. A known one is kept a little
-            # longer than its life, for services whose clocks are behind.
-            life_s = MAX_LIFETIME_S if known is None else 0
-            end = (now if known is None else max(now, known.not_after_ns)) + (
-                life_s + BACKDATE_S
-            ) * 1_000_000_000
-            revocations.append(Revocation(serial, now, end, actor=actor, reason=reason))
-        if not revocations:
-            return 0
-        version = await self._store.revoke_all(revocations, now_ns=now)
-        # Signer pulls from nobody: its own gate learns here, and from the store at start.
-        self._gate.revoke(revocation.serial for revocation in revocations)
-        for revocation in revocations:
-            self._log.warning("certificate revoked", serial=revocation.serial, actor=actor, reason=reason)
-        return version
-
 
 def _inherits(parent: Peer, application: Application) -> bool:
     return parent.identity == application.identity or parent.identity.kind is not Kind.OPERATOR
 
 
 def _require_may_certify(caller: Identity, identity: Identity) -> None:
-    renews_itself = identity == caller and caller.kind in (Kind.MESH, Kind.SERVICE, Kind.OPERATOR)
+    # A principal that renews itself goes on the chain of its first certificate: revoking any of them ends all later.
+    renews_itself = identity == caller and caller.kind is not Kind.JOB
     names_another = caller.kind is Kind.OPERATOR and identity.kind is not Kind.MESH
     if not renews_itself and not names_another:
         raise NotAllowed(
             f"{caller} may not have a certificate made for {identity}.", reason="not-your-identity"
-        )
-
-
-def _require_reason(reason: str) -> None:
-    if len(reason) > MAX_REASON_LENGTH or not reason.isprintable():
-        raise BadRequest(
-            f"reason: must be at most {MAX_REASON_LENGTH} printable characters.", reason="bad-field"
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from services.signer.assume import Assumption
 from services.signer.certificates import MAX_LISTED, Certificates, Issued
 from services.signer.enrolment import Enrolling
+from services.signer.revoking import Revoking
 from snavio.transport.gate import Gate
 from snavio.transport.server import Call, Methods
 from snavio.v1 import signer_pb2 as wire
@@ -18,8 +19,15 @@ class SignerServicer:
     """The methods of `snavio.v1.Signer` that are about certificates, and `snavio.v1.Enrolment`."""
 
     def __init__(
-        self, *, certificates: Certificates, assumption: Assumption, enrolling: Enrolling, gate: Gate
+        self,
+        *,
+        certificates: Certificates,
+        revoking: Revoking,
+        assumption: Assumption,
+        enrolling: Enrolling,
+        gate: Gate,
     ) -> None:
+        self._revoking = revoking
         self._certificates = certificates
         self._assumption = assumption
         self._enrolling = enrolling
@@ -55,13 +63,13 @@ class SignerServicer:
     async def revoke_certificate(
         self, request: wire.RevokeCertificateRequest, call: Call
     ) -> wire.RevokeCertificateResponse:
-        version, serials = await self._certificates.revoke(
+        version, serials = await self._revoking.revoke(
             serial=request.serial, reason=request.reason, caller=call.peer.identity
         )
         return wire.RevokeCertificateResponse(version=version, serial=serials)
 
     async def denylist(self, request: wire.DenylistRequest, _call: Call) -> wire.DenylistResponse:
-        page = await self._certificates.denylist(request.since_version)
+        page = await self._revoking.denylist(request.since_version)
         return wire.DenylistResponse(
             version=page.version, serial=[revocation.serial for revocation in page.revocations]
         )
@@ -104,7 +112,7 @@ class SignerServicer:
     async def revoke_identity(
         self, request: wire.RevokeIdentityRequest, call: Call
     ) -> wire.RevokeIdentityResponse:
-        serials = await self._certificates.revoke_identity(
+        serials = await self._revoking.revoke_identity(
             spiffe_id=request.spiffe_id, reason=request.reason, caller=call.peer.identity
         )
         return wire.RevokeIdentityResponse(serial=serials)
@@ -112,7 +120,7 @@ class SignerServicer:
     async def restore_identity(
         self, request: wire.RestoreIdentityRequest, call: Call
     ) -> wire.RestoreIdentityResponse:
-        changed = await self._certificates.restore_identity(
+        changed = await self._revoking.restore_identity(
             spiffe_id=request.spiffe_id, caller=call.peer.identity
         )
         return wire.RestoreIdentityResponse(changed=changed)

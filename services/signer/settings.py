@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from snavio.config import Address, MeshSettings, Section
+from snavio.config import Address, MeshSettings, Section, contradiction
 from snavio.domain.identity import Kind
+from snavio.ports.key_wrapping import KmsKey
 
 _DAY = 24 * 3600
 # No certificate lives longer, whatever is configured; a revoked serial is forgotten after this long.
@@ -30,6 +32,20 @@ class SignerSettings(Section):
         default=None,
         description="File of the key that seals the key store, if it is not signer/sealing.key in the state folder. "
         "The variable SNAVIO_SEALING_KEY (hex) comes before it.",
+    )
+    sealing_kms_key: str | None = Field(
+        default=None,
+        max_length=2048,
+        description="Key of AWS KMS (id, ARN or alias/name) that wraps the sealing key of a new key store; "
+        "sealing_key, or signer/sealing.kms, then holds the wrapped one, which is of no use without KMS.",
+    )
+    sealing_kms_region: str | None = Field(
+        default=None,
+        max_length=64,
+        description="Region of that key, if AWS's own configuration does not name it.",
+    )
+    sealing_kms_endpoint: str | None = Field(
+        default=None, max_length=2048, description="Address of KMS, if it is not the region's own."
     )
     distribution_delay_s: float = Field(
         default=10.0,
@@ -58,6 +74,20 @@ class SignerSettings(Section):
         le=600,
         description="How long Signer waits for its key store at start before it gives up.",
     )
+    write_snapshots: bool = Field(
+        default=True,
+        description="Publish key sets as a sealed snapshot, from which Shield starts while Signer is away.",
+    )
+    snapshot_interval_s: float = Field(
+        default=30.0,
+        ge=1,
+        le=600,
+        description="How often that snapshot is brought up to date; it is as old as this when Signer goes away. Well "
+        "below [shield] keys_stale_ms, or it is of no use.",
+    )
+    snapshot_lifetime_s: float = Field(
+        default=3600.0, ge=60, le=604_800, description="A snapshot of key sets older than this is refused."
+    )
     mesh_ttl_s: int = Field(
         default=30 * _DAY, ge=60, le=MAX_LIFETIME_S, description="Life of a mesh service's certificate."
     )
@@ -84,6 +114,16 @@ class SignerSettings(Section):
         description="Life of the certificate of the operator `admin`, which `init` makes on this machine.",
     )
 
+    capability_ttl_s: int = Field(
+        default=3600,
+        ge=60,
+        le=30 * _DAY,
+        description="Life of a capability for the mailbox that is asked for without one.",
+    )
+    capability_max_ttl_s: int = Field(
+        default=7 * _DAY, ge=60, le=30 * _DAY, description="The longest life of a capability."
+    )
+
     def ttl_s(self, kind: Kind) -> int:
         """Both the default and the cap for a kind of identity."""
         return {
@@ -107,10 +147,37 @@ class SignerSettings(Section):
         """What was issued."""
         return mesh.state_dir / "signer" / "certificates.db"
 
+    def usage_path(self, mesh: MeshSettings) -> Path:
+        """How often each key version was used lately; no secret."""
+        return mesh.state_dir / "signer" / "key-use.json"
+
+    def capabilities_path(self, mesh: MeshSettings) -> Path:
+        """Which capabilities were issued."""
+        return mesh.state_dir / "signer" / "capabilities.db"
+
     def store_path(self, mesh: MeshSettings) -> Path:
         """The sealed key store."""
         return mesh.state_dir / "signer" / "keys.sealed"
 
     def sealing_key_path(self, mesh: MeshSettings) -> Path:
-        """Its key; another disk than the store's is a good place for it."""
-        return self.sealing_key or mesh.state_dir / "signer" / "sealing.key"
+        """Its key, wrapped if KMS keeps it; another disk than the store's is a good place for one in the clear."""
+        name = "sealing.kms" if self.sealing_kms_key else "sealing.key"
+        return self.sealing_key or mesh.state_dir / "signer" / name
+
+    def kms(self, mesh: MeshSettings) -> KmsKey | None:
+        """Who wraps the sealing key, if anybody."""
+        if not self.sealing_kms_key:
+            return None
+        return KmsKey(
+            self.sealing_kms_key,
+            region=self.sealing_kms_region or "",
+            endpoint=self.sealing_kms_endpoint or "",
+            installation=mesh.trust_domain,
+        )
+
+    @model_validator(mode="after")
+    def _kms_is_whole(self) -> Self:
+        for name in ("sealing_kms_region", "sealing_kms_endpoint"):
+            if getattr(self, name) and not self.sealing_kms_key:
+                raise contradiction(name, f"{name} is set, and sealing_kms_key is not: which key shall wrap?")
+        return self

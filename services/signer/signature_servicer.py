@@ -1,13 +1,14 @@
-"""The wire's face of Ed25519 scopes.
+"""The wire's face of Ed25519 scopes, and of what opens Signer's own snapshots.
 
-Never answers with anything that is not public, except signatures.
+Never answers with anything that is not public, except signatures, and to Shield the key of SnapshotKey.
 """
 
 from __future__ import annotations
 
+from services.signer.key_snapshots import KeySnapshots
 from services.signer.signatures import Signatures, require_may_read
 from snavio.clock import Clock
-from snavio.domain.signing_scope import Scope
+from snavio.domain.signing_scope import PLATFORM, Scope
 from snavio.transport.server import Call, Methods
 from snavio.v1 import signer_pb2 as wire
 
@@ -15,8 +16,9 @@ from snavio.v1 import signer_pb2 as wire
 class SignatureServicer:
     """The methods of `snavio.v1.Signer` that are about Ed25519 keys."""
 
-    def __init__(self, *, signatures: Signatures, clock: Clock) -> None:
+    def __init__(self, *, signatures: Signatures, snapshots: KeySnapshots, clock: Clock) -> None:
         self._signatures = signatures
+        self._snapshots = snapshots
         self._clock = clock
 
     def register(self, methods: Methods) -> None:
@@ -25,6 +27,7 @@ class SignatureServicer:
         methods.unary(at + "ProvisionScope", self.provision_scope, wire.ProvisionScopeRequest)
         methods.unary(at + "RotateScope", self.rotate_scope, wire.RotateScopeRequest)
         methods.unary(at + "Sign", self.sign, wire.SignRequest)
+        methods.unary(at + "SnapshotKey", self.snapshot_key, wire.SnapshotKeyRequest)
         methods.unary(at + "GetPublicKeys", self.get_public_keys, wire.GetPublicKeysRequest)
 
     async def provision_scope(self, request: wire.ProvisionScopeRequest, call: Call) -> wire.PublicKeys:
@@ -45,6 +48,12 @@ class SignatureServicer:
     async def get_public_keys(self, request: wire.GetPublicKeysRequest, call: Call) -> wire.PublicKeys:
         require_may_read(call.peer.identity, request.scope)
         return self._public(await self._signatures.of(request.scope))
+
+    async def snapshot_key(self, _request: wire.SnapshotKeyRequest, _call: Call) -> wire.SnapshotKeyResponse:
+        platform = await self._signatures.provision(PLATFORM, actor="signer")
+        return wire.SnapshotKeyResponse(
+            key=await self._snapshots.opening_key(), platform=self._public(platform)
+        )
 
     def _public(self, scope: Scope) -> wire.PublicKeys:
         now = self._clock.unix_ns()

@@ -12,12 +12,14 @@ from base64 import b64encode
 from collections.abc import Callable, Sequence
 from uuid import UUID, uuid5
 
+import orjson
 import structlog
 
 from snavio.clock import Clock
 from snavio.domain.identity import Identity, Kind
 from snavio.domain.signing_scope import (
     KEY_BYTES,
+    MAILBOX,
     PLATFORM,
     Pair,
     Scope,
@@ -28,6 +30,7 @@ from snavio.domain.signing_scope import (
 from snavio.errors import BadRequest, Conflict, NotAllowed, NotFound, Saturated
 from snavio.native import ed25519_is_weak, ed25519_public_key, ed25519_sign_batch, format_timestamp
 from snavio.ports.keystore import KeyStore
+from snavio.snapshot.manifest import HMAC, TYPE
 from snavio.telemetry.events import EventJournal, SigningKeyRotated
 
 MAX_MESSAGES = 4096
@@ -38,6 +41,7 @@ MAX_BATCHES_AT_ONCE = 32
 _OFF_LOOP_FROM = 8
 # Whoever follows events reads them more often than once a day.
 TELL_AGAIN_NS = 24 * 3600 * 1_000_000_000
+KEYS_MANIFEST = b'"kind":"hmac"'
 _ROTATIONS = UUID("6f1d1c1e-5d0e-4d9b-9a55-1f6b3c1a7e42")
 
 
@@ -116,7 +120,7 @@ class Signatures:
         self, name: str, key_id: str, messages: Sequence[bytes], *, caller: Identity
     ) -> tuple[str, list[bytes]]:
         """The id of the key that signed, and one signature per message."""
-        _require_may_sign(caller, name)
+        _require_may_sign(caller, name, messages)
         if len(messages) > MAX_MESSAGES or sum(map(len, messages)) > MAX_BYTES:
             raise BadRequest(
                 f"message: at most {MAX_MESSAGES}, together at most {MAX_BYTES} bytes.", reason="bad-field"
@@ -133,6 +137,12 @@ class Signatures:
         finally:
             self._at_work -= 1
 
+    async def sign_own(self, message: bytes) -> tuple[str, bytes]:
+        """Signer's own words, under the platform's key, which is made if there is none."""
+        key = (await self.provision(PLATFORM, actor="signer")).active(self._clock.unix_ns())
+        (signature,) = ed25519_sign_batch(key.seed, [message])
+        return key.key_id, signature
+
     def _fresh_pair(self) -> Pair:
         pair = self._pair()
         # Also keeps out a random generator that has broken down to all zeros.
@@ -148,7 +158,11 @@ class Signatures:
         """
         now = self._clock.unix_ns()
         for scope in await self._store.scopes():
-            if scope.rotation is not None and now < scope.rotation.closes_at_ns + TELL_AGAIN_NS:
+            if (
+                scope.name != MAILBOX
+                and scope.rotation is not None
+                and now < scope.rotation.closes_at_ns + TELL_AGAIN_NS
+            ):
                 self._announce(scope)
 
     def _announce(self, scope: Scope) -> None:
@@ -176,12 +190,29 @@ class Signatures:
         )
 
 
-def _require_may_sign(caller: Identity, scope: str) -> None:
+def _require_may_sign(caller: Identity, scope: str, messages: Sequence[bytes]) -> None:
     """Relay signs everybody's envelopes, Registry the platform's snapshots: it must not speak for a tenant."""
     relay = caller.kind is Kind.MESH and caller.name == "relay"
     registry = caller.kind is Kind.MESH and caller.name == "registry" and scope == PLATFORM
     if not relay and not registry:
         raise NotAllowed(f"{caller} may not sign for {scope}.", reason="not-your-scope")
+    if scope == PLATFORM and any(map(_is_keys_manifest, messages)):
+        raise NotAllowed(f"{caller} may not sign for Signer's own snapshots.", reason="not-your-snapshot")
+
+
+def _is_keys_manifest(message: bytes) -> bool:
+    """Whether it is what only Signer says: with a new time on an old manifest, revoked keys would look fresh.
+
+    Manifests are signed in their canonical form, so these very bytes are in each of them; the rest of the question is
+    for messages that have them somewhere inside.
+    """
+    if KEYS_MANIFEST not in message:
+        return False
+    try:
+        document = orjson.loads(message)
+    except ValueError:
+        return False
+    return isinstance(document, dict) and document.get("kind") == HMAC and document.get("type") == TYPE
 
 
 def require_may_read(caller: Identity, scope: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from typing import Any
 
 from snavio.clock import Clock
 from snavio.domain.retirement import DAY_NS, HOUR_NS, Use
@@ -34,6 +35,14 @@ class _Window:
         self._forget(now_ns)
         return sum(self.buckets.values())
 
+    def told(self, now_ns: int) -> list[tuple[int, int]]:
+        self._forget(now_ns)
+        return list(self.buckets.items())
+
+    def restore(self, told: list[tuple[int, int]]) -> None:
+        for bucket, count in told:
+            self.buckets[int(bucket)] = self.buckets.get(int(bucket), 0) + int(count)
+
     def _forget(self, now_ns: int) -> None:
         # The bucket that is partly inside counts in full: "unused for a day" must not be said too early.
         oldest = (now_ns - self.span_ns) // self.width_ns
@@ -56,7 +65,7 @@ class Usage:
         self._max_tracked = max_tracked
         self._tracked: OrderedDict[tuple[str, str], _Tracked] = OrderedDict()
         self.observed_since_ns = clock.unix_ns()
-        """Before this nothing is known."""
+        """Since when all use has been counted."""
 
     def note(self, source: str, version: str, commands: int) -> None:
         """`commands` were let in under that version just now."""
@@ -68,6 +77,23 @@ class Usage:
         self._tracked.move_to_end((source, version))
         while len(self._tracked) > self._max_tracked:
             self._tracked.popitem(last=False)
+
+    def told(self) -> list[list[Any]]:
+        """All of it as plain values, for `restore`; what is too old to matter is left out."""
+        now = self._clock.unix_ns()
+        return [
+            [*key, tracked.last_used_ns, tracked.hour.told(now), tracked.day.told(now)]
+            for key, tracked in self._tracked.items()
+        ]
+
+    def restore(self, told: list[list[Any]], *, observed_since_ns: int) -> None:
+        """Go on from what an earlier life has counted; TypeError or ValueError for what it could not have told."""
+        for source, version, last_used_ns, hour, day in told[-self._max_tracked :]:
+            tracked = self._tracked.setdefault((str(source), str(version)), _Tracked())
+            tracked.hour.restore(hour)
+            tracked.day.restore(day)
+            tracked.last_used_ns = max(tracked.last_used_ns, int(last_used_ns))
+        self.observed_since_ns = observed_since_ns
 
     def of(self, source: str, version: str) -> Use:
         """What was seen of a version."""

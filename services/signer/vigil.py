@@ -6,6 +6,7 @@ Never decides about a command, and never repeats itself: one event per source, v
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import structlog
 
@@ -53,6 +54,16 @@ class Vigil:
                 continue  # Forgotten meanwhile: its end is long past.
             self._usage.note(source, name, min(commands, MAX_COMMANDS))
             self._judge(keyset, version)
+
+    def told(self) -> list[list[Any]]:
+        """What was said within the hour, for `restore`."""
+        now = self._clock.unix_ns()
+        return [[*key, at] for key, at in self._said.items() if 0 <= now - at < HOUR_NS]
+
+    def restore(self, told: list[list[Any]]) -> None:
+        """Do not say again what an earlier life has said."""
+        for name, source, version, at in told[: 2 * MAX_TRACKED]:
+            self._said[str(name), str(source), str(version)] = int(at)
 
     def _judge(self, keyset: Keyset, version: KeyVersion) -> None:
         now, polled = self._clock.unix_ns(), self._polls.last_ns(keyset.source)
