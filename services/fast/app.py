@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Sequence
+
+from services.fast.bans import WarmBans
 from services.fast.directory import CachedDirectory
 from services.fast.dispatch import Dispatcher
+from services.fast.escalations import fair_line
+from services.fast.grants import GrantKeeper
 from services.fast.servicer import FastServicer
 from services.fast.settings import FastSettings
+from services.fast.upkeep import Upkeep
 from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.native import Dispatch
 from snavio.snapshot.platform_keys import PlatformKeys
 from snavio.snapshot.reader import SnapshotReader
-from snavio.telemetry.journal import Journal
+from snavio.telemetry.cache import ACL, ROUTING, USAGE, CacheMeter
+from snavio.telemetry.events import Event, EventJournal
+from snavio.telemetry.explaining import Explaining
+from snavio.telemetry.recent import RecentCommands
+from snavio.telemetry.reporting import Reporting
+from snavio.transport.asking import sender
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
 from snavio.transport.denylist import denylist_pull
 from snavio.transport.gate import Gate
 from snavio.transport.introspection import Introspection
-from snavio.transport.link import BatchLink
+from snavio.transport.link import BatchLink, LinkLimits
 from snavio.transport.renewal import mesh_renewal
 from snavio.transport.server import MeshServer
 from snavio.transport.stream import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS
-from snavio.wiring import mailbox_queue, open_archive, open_watermark
+from snavio.transport.waiting import FairBySource
+from snavio.wiring import open_archive, open_watermark, target_queues
+
+# Taken off every fresh time, by chance, so that instances do not ask again in step. It only shortens.
+MOST_SHORTENED_PERMILLE = 100
+# What is told of an ACL cache whose entries have a profile each: that of the default profile.
+ACL_FRESH_S, ACL_STALE_S = 30.0, 90.0
+# And from here on the most sensitive of them are stale.
+CRITICAL_FRESH_S = 2.0
+GAUGES = frozenset({"routes", "acls", "bans", "unknown_routes", "remembered_deliveries", "counted_sources"})
 
 
 class FastApp:
@@ -31,8 +52,15 @@ class FastApp:
         files = CertificateFiles.in_folder(mesh.certificates("fast"))
         interval_s = mesh.pull_interval_ms / 1000
         self._settings = settings
+        self._bearer = sender(mesh.signer, files=files, trust_domain=mesh.trust_domain, clock=clock)
         self._channels = {
-            name: MeshChannel(address, files=files, service=name, trust_domain=mesh.trust_domain)
+            name: MeshChannel(
+                address,
+                files=files,
+                service=name,
+                trust_domain=mesh.trust_domain,
+                bearer=self._bearer if name == "mailbox" else None,
+            )
             for name, address in (
                 ("slow", mesh.slow),
                 ("registry", mesh.registry),
@@ -45,7 +73,42 @@ class FastApp:
             max_batch_commands=MESH_BATCH_COMMANDS,
             route_fresh_ms=settings.route_fresh_ms,
             route_stale_ms=settings.route_stale_ms,
+            shorten_permille=random.randint(0, MOST_SHORTENED_PERMILLE),  # noqa: S311 spreads load
+            cold_only=settings.dispatch_mode == "cold-only",
+            duplicates=settings.remembered_deliveries,
+            unknown_routes=settings.unknown_routes,
+            unknown_routes_per_source=settings.unknown_routes_per_source,
+            unknown_ms=settings.unknown_route_ms,
+            counted_sources=settings.counted_sources,
         )
+        epoch = clock.unix_ns()
+        self._reporting = Reporting(mesh, service="fast", instance=settings.instance, clock=clock)
+        self._events = EventJournal(epoch=epoch, onward=self._reporting.record)
+        # Refreshes are many: in a journal of their own they push nothing out that matters more.
+        self._refreshes = EventJournal(epoch=epoch, max_events=256)
+
+        def record(event: Event) -> None:
+            self._events.record(event, at_unix_ns=clock.unix_ns())
+
+        def record_refresh(event: Event) -> None:
+            self._refreshes.record(event, at_unix_ns=clock.unix_ns())
+
+        meters = [
+            CacheMeter(
+                name,
+                fresh_s=fresh_s,
+                stale_s=stale_s,
+                age_ns=lambda: dispatch.age_ns(clock.mono_ns()),
+                clock=clock,
+                record=record_refresh,
+                onward=self._reporting.record,
+                first_stale_s=first_stale_s,
+            )
+            for name, fresh_s, stale_s, first_stale_s in (
+                (ACL, ACL_FRESH_S, ACL_STALE_S, CRITICAL_FRESH_S),
+                (ROUTING, settings.route_fresh_ms / 1000, settings.route_stale_ms / 1000, None),
+            )
+        ]
         self._archive = open_archive(mesh.snapshots())
         snapshots = SnapshotReader(
             archive=self._archive,
@@ -59,10 +122,16 @@ class FastApp:
             clock=clock,
             interval_s=interval_s,
             snapshots=snapshots if settings.use_snapshots else None,
+            meters=meters,
+            record=self._reporting.record,
         )
-        epoch = clock.unix_ns()
-        self._mailbox = mailbox_queue(
-            self._channels["mailbox"], clock=clock, instance=settings.instance, epoch=epoch
+        self._queues = target_queues(
+            mesh, self._channels["mailbox"], clock=clock, instance=settings.instance, epoch=epoch
+        )
+        escalations = fair_line(
+            max_bytes=settings.escalation_bytes,
+            max_source_bytes=settings.escalation_bytes_per_source,
+            max_source_commands=settings.escalations_per_source,
         )
         self._slow = BatchLink(
             self._channels["slow"],
@@ -70,32 +139,56 @@ class FastApp:
             clock=clock,
             instance=settings.instance,
             epoch=epoch,
+            waiting=escalations,
+            # Small batches, soon: who has joined one is past the fair line.
+            limits=LinkLimits(eager=2, linger_s=0.001, max_batch_commands=1000),
         )
-        journal = Journal()
+        self._grants = GrantKeeper(
+            dispatch=dispatch,
+            slow=self._channels["slow"],
+            clock=clock,
+            instance=settings.instance,
+            pause_s=settings.grant_pause_ms / 1000,
+        )
+        self._bans = WarmBans(
+            slow=self._channels["slow"], clock=clock, instance=settings.instance, record=record
+        )
+        self._upkeep = Upkeep(dispatch=dispatch, clock=clock)
+        recent = RecentCommands(max_bytes=mesh.explain_max_mb << 20)
+        self._reporting.journal.seen = recent.keep
         dispatcher = Dispatcher(
             dispatch=dispatch,
             directory=self._directory,
-            queues=[self._mailbox],
+            grants=self._grants,
+            bans=self._bans,
+            queues=self._queues,
             slow=self._slow,
-            journal=journal,
+            journal=self._reporting.journal,
             clock=clock,
             budget_ms=mesh.budget_ms,
         )
         gate = Gate(clock=clock)
-        self._denylist = denylist_pull(self._channels["signer"], gate, clock=clock, interval_s=interval_s)
+        self._denylist = denylist_pull(
+            self._channels["signer"], gate, clock=clock, interval_s=interval_s, stale_s=mesh.denylist_stale_s
+        )
         servicer = FastServicer(
             dispatcher=dispatcher, gate=gate, clock=clock, in_flight=settings.batches_in_flight
         )
         introspection = Introspection("fast", instance=settings.instance, clock=clock)
-        introspection.native(dispatch.counters, gauges=frozenset({"routes", "acls"}), prefix="dispatch.")
-        introspection.counts(journal.counters, prefix="journal.")
+        self._tell(introspection, dispatch, meters, escalations)
+        self._reporting.introspect(introspection)
+        introspection.gauges(recent.gauges, prefix="recent.")
+        introspection.gauges(self._directory.gauges, prefix="directory.")
         introspection.counts(snapshots.counters)
         self._renewal = mesh_renewal(mesh.certificates("fast"), self._channels["signer"], clock=clock)
         introspection.gauges(self._renewal.gauges, prefix="certificate.")
-        introspection.link("mailbox", self._mailbox.connected.is_set)
+        for kind in sorted(mesh.queue_kinds()):
+            introspection.link(kind.name.lower(), self._queues[kind - 1].connected.is_set)
+        introspection.gauges(self._denylist.gauges, prefix="denylist.")
         introspection.link("slow", self._slow.connected.is_set)
         methods = servicer.methods()
         introspection.register(methods)
+        Explaining(recent, instance=settings.instance, registry=self._channels["registry"]).register(methods)
         self._server = MeshServer(
             listen=mesh.fast,
             files=files,
@@ -105,26 +198,71 @@ class FastApp:
             trust_domain=mesh.trust_domain,
         )
 
+    def _tell(
+        self,
+        introspection: Introspection,
+        dispatch: Dispatch,
+        meters: Sequence[CacheMeter],
+        escalations: FairBySource,
+    ) -> None:
+        """What operators see of the decisions, under document 001's names where it has one."""
+        introspection.native(dispatch.counters, gauges=GAUGES, prefix="dispatch.")
+        for phase in ("Fresh", "Stale", "Expired"):
+            _tell(introspection, dispatch, f"{USAGE}.{phase}", f"usage.{phase.lower()}")
+        for meter, counter in zip(meters, ("usage.acl.stale", "usage.routing.stale"), strict=True):
+            meter.register(introspection, _reading(dispatch, counter))
+        _tell(introspection, dispatch, "Snavio.Dedup.StrictModeUsage", "strict")
+        _tell(introspection, dispatch, "Snavio.Dedup.DuplicatesPrevented", "duplicates")
+        _tell(introspection, dispatch, "Snavio.Dedup.Escalations", "escalated.dedupe_required")
+        introspection.counts(self._grants.counters, prefix="grants.")
+        introspection.counts(self._bans.counters, prefix="bans.")
+        introspection.counts(lambda: {"saturated": escalations.refused}, prefix="escalations.")
+        introspection.gauges(
+            lambda: {"waiting": escalations.commands, "sources": escalations.sources}, prefix="escalations."
+        )
+        introspection.counts(self._events.counters, prefix="events.")
+        introspection.counts(self._refreshes.counters, prefix="events.")
+
     async def start(self) -> int:
         """Read the directory, then serve."""
         await self._denylist.start(within_s=self._settings.start_within_s)
         await self._directory.start(within_s=self._settings.start_within_s)
-        await self._mailbox.start()
+        for queue in self._queues:
+            await queue.start()
         await self._slow.start()
+        self._grants.start()
+        self._bans.start()
+        self._upkeep.start()
         self._renewal.start()
+        self._reporting.start()
         return await self._server.start()
 
     async def drain(self) -> None:
         """Stop taking batches, answer what was taken."""
         await self._server.drain(grace_s=5.0)
+        await self._upkeep.stop()
+        await self._bans.stop()
+        await self._grants.stop()
         await self._slow.close()
-        await self._mailbox.close()
+        for queue in self._queues:
+            await queue.close()
         await self._directory.stop()
         await self._denylist.stop()
         await self._archive.close()
         await self._renewal.stop()
+        await self._bearer.close()
+        await self._reporting.stop()
         for channel in self._channels.values():
             await channel.close()
+
+
+def _reading(dispatch: Dispatch, counter: str) -> Callable[[], int]:
+    return lambda: dispatch.counters()[counter]
+
+
+def _tell(introspection: Introspection, dispatch: Dispatch, name: str, counter: str) -> None:
+    """A native counter under a name of document 001."""
+    introspection.counts(lambda: {name: dispatch.counters()[counter]})
 
 
 def build(mesh: MeshSettings, settings: FastSettings, clock: Clock) -> FastApp:

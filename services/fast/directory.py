@@ -1,27 +1,39 @@
-"""Keeps Fast's routes and ACLs in step with Registry: from a verified snapshot if there is one, then by pulling.
+"""Keeps Fast's routes, ACLs and bans in step with Registry: from a verified snapshot if there is one, then by pulling.
 
 Never keeps an entry across a change of the directory's epoch, and counts age from when the question was asked.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from snavio.clock import Clock
+from snavio.domain import directory as domain
+from snavio.errors import Conflict, NotFound
 from snavio.native import Dispatch
 from snavio.snapshot.manifest import Manifest
 from snavio.snapshot.reader import Refused, SnapshotReader
-from snavio.snapshot.verification import ACL, ROUTES, Snapshot
+from snavio.snapshot.refusal import Refusal
+from snavio.snapshot.verification import ACL, BANS, ROUTES, Snapshot
+from snavio.telemetry.cache import CacheMeter
+from snavio.telemetry.events import Event, SnapshotLoadFailed
 from snavio.transport.channel import MeshChannel
+from snavio.transport.dump import DumpReading
 from snavio.transport.pull import Pull
 from snavio.v1.registry_pb2 import (
     DEDUPE_MODE_STRICT,
+    DISPATCH_MODE_COLD_ONLY,
+    Ban,
     Change,
     ChangesRequest,
     ChangesResponse,
+    Fairness,
+    Route,
 )
 
 CALL_SECONDS = 2.0
-MAILBOX_QUEUE = 0
-"""Number of the mailbox among Fast's target queues."""
+LASTS_MONO_NS = 2**63 - 1
+"""The end of what is not over before somebody lifts it."""
 
 
 class CachedDirectory:
@@ -35,13 +47,20 @@ class CachedDirectory:
         clock: Clock,
         interval_s: float,
         snapshots: SnapshotReader | None = None,
+        meters: Sequence[CacheMeter] = (),
+        record: Callable[[Event], None] = lambda _event: None,
     ) -> None:
+        self._meters = meters
         self._dispatch = dispatch
         self._registry = registry
         self._clock = clock
         self._snapshots = snapshots
+        self._record = record
+        self._forgotten_mono_ns: int | None = None
+        """When what another epoch said was read, until this one is read as a whole."""
         self._version = 0
         self._epoch = 0
+        self._reading: DumpReading | None = None
         self._pull = Pull("directory", self._refresh, clock=clock, interval_s=interval_s)
 
     async def start(self, *, within_s: float) -> None:
@@ -56,6 +75,10 @@ class CachedDirectory:
         """End the pull."""
         await self._pull.stop()
 
+    def gauges(self) -> dict[str, float]:
+        """Which version of the directory is obeyed here."""
+        return {"version": float(self._version)}
+
     def refresh_soon(self) -> None:
         """A stale entry was used, or a command was not found: look again now."""
         self._pull.nudge()
@@ -63,10 +86,12 @@ class CachedDirectory:
     async def _load_snapshot(self) -> bool:
         if self._snapshots is None:
             return False
-        loaded = await self._snapshots.load((ROUTES, ACL), self._take)
+        loaded = await self._snapshots.load((ROUTES, ACL, BANS), self._take)
         if isinstance(loaded, Refused):
             # Whatever it was, nothing of it may stay.
             self._dispatch.clear()
+            if loaded.refusal is not Refusal.ABSENT:
+                self._record(SnapshotLoadFailed(loaded.refusal.value, loaded.detail))
             return False
         self._version, self._epoch = loaded.version, loaded.epoch
         # From when Registry was read, not from now: a right that was taken away since must not look fresh.
@@ -77,11 +102,19 @@ class CachedDirectory:
     def _take(self, snapshot: Snapshot) -> Manifest:
         """On another thread; ValueError when the parts cannot be read."""
         parts = snapshot.parts
-        self._dispatch.load_snapshot(parts[ROUTES], parts[ACL], now_unix_ns=self._clock.unix_ns())
+        self._dispatch.load_snapshot(
+            parts[ROUTES],
+            parts[ACL],
+            bans_part=parts[BANS],
+            now_unix_ns=self._clock.unix_ns(),
+            now_mono_ns=self._clock.mono_ns(),
+        )
         return snapshot.manifest
 
     async def _refresh(self) -> None:
         while True:
+            if not self._epoch:
+                await self._read_all()
             asked = self._clock.mono_ns()
             answer = await self._registry.call(
                 "/snavio.v1.Registry/Changes",
@@ -90,35 +123,91 @@ class CachedDirectory:
                 timeout_s=CALL_SECONDS,
             )
             if answer.directory_epoch != self._epoch:
-                self._dispatch.clear()
-                self._epoch = answer.directory_epoch
+                self._forgotten_mono_ns = asked - (self._dispatch.age_ns(asked) or 0)
+                self._forget()
+                continue
             for change in answer.change:
                 self._apply(change)
             self._version = answer.version
             if not answer.more:
                 # Only now: a half-read list lacks revocations, and renewing the age of what it grants
                 # would keep a revoked right alive.
+                now = self._clock.mono_ns()
+                age_ns, another = self._dispatch.age_ns(now), ""
+                if self._forgotten_mono_ns is not None:
+                    age_ns, another = now - self._forgotten_mono_ns, f"directory {self._epoch}"
+                    self._forgotten_mono_ns = None
                 self._dispatch.renewed(asked)
+                for meter in self._meters:
+                    meter.refreshed(took_ns=now - asked, age_ns=age_ns, another=another)
                 return
+
+    async def _read_all(self) -> None:
+        """What stands, not how it came to stand: the log is longer with every year, the directory is not."""
+        reading = self._reading = self._reading or DumpReading(self._registry)
+        try:
+            async for entry in reading.entries():
+                self._apply(entry)
+        except (Conflict, NotFound):
+            self._forget()
+            raise
+        self._reading = None
+        self._version, self._epoch = reading.version, reading.epoch
+
+    def _forget(self) -> None:
+        self._dispatch.clear()
+        self._version = self._epoch = 0
+        self._reading = None
 
     def _apply(self, change: Change) -> None:
         match change.WhichOneof("value"):
             case "route":
-                route = change.route
                 if change.deleted:
-                    self._dispatch.drop_route(route.target, route.name)
-                    return
-                self._dispatch.put_route(
-                    route.target,
-                    route.name,
-                    queue=MAILBOX_QUEUE,
-                    topic=route.topic,
-                    profile=route.profile,
-                    strict=route.dedupe_mode == DEDUPE_MODE_STRICT,
-                )
+                    self._dispatch.drop_route(change.route.target, change.route.name)
+                else:
+                    self._put_route(change.route)
             case "acl":
                 entry = change.acl
                 if change.deleted:
                     self._dispatch.deny(entry.source, entry.target, entry.name)
                 else:
                     self._dispatch.allow(entry.source, entry.target, entry.name, change.version)
+            case "ban":
+                self._put_ban(change.ban, lifted=change.deleted)
+
+    def _put_route(self, route: Route) -> None:
+        self._dispatch.put_route(
+            route.target,
+            route.name,
+            queue=max(0, route.queue_kind - 1),
+            topic=route.topic,
+            profile=route.profile,
+            strict=route.dedupe_mode == DEDUPE_MODE_STRICT,
+            cold_only=route.dispatch_mode == DISPATCH_MODE_COLD_ONLY,
+            limited=route.HasField("limit"),
+            shadow=route.limit.shadow,
+            fairness=_fairness(route.fairness),
+        )
+
+    def _put_ban(self, ban: Ban, *, lifted: bool) -> None:
+        key = (ban.list, ban.source, ban.target, ban.name)
+        if lifted:
+            self._dispatch.lift_ban(*key)
+            return
+        # On the monotonic clock from here on: a wall clock that is set neither ends a ban nor prolongs it.
+        left_ns = ban.until_unix_ns - self._clock.unix_ns()
+        until = self._clock.mono_ns() + left_ns if ban.until_unix_ns else LASTS_MONO_NS
+        self._dispatch.put_ban(*key, until_mono_ns=min(until, LASTS_MONO_NS))
+
+
+def _fairness(told: Fairness) -> tuple[int, float, float, int, int, int]:
+    """What a route says, with the defaults of what it leaves out."""
+    given = domain.Fairness(**{field.name: value for field, value in told.ListFields()})
+    return (
+        given.window_seconds,
+        given.dominant_share,
+        given.competing_share,
+        given.competitors,
+        given.minimum_volume,
+        given.ban_seconds,
+    )

@@ -1,13 +1,16 @@
 """Plans a batch from memory and follows each part of it to its queue, or to Slow, until all is answered.
 
-Never waits for one part before answering another.
+Never waits for one part before answering another, and never looks at a command by itself: the plan is native.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from services.fast.bans import WarmBans
 from services.fast.directory import CachedDirectory
+from services.fast.escalations import Escalation
+from services.fast.grants import GrantKeeper
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated
@@ -25,6 +28,8 @@ class Dispatcher:
         *,
         dispatch: Dispatch,
         directory: CachedDirectory,
+        grants: GrantKeeper,
+        bans: WarmBans,
         queues: Sequence[TargetQueue],
         slow: TargetQueue,
         journal: Journal,
@@ -33,6 +38,8 @@ class Dispatcher:
     ) -> None:
         self._dispatch = dispatch
         self._directory = directory
+        self._grants = grants
+        self._bans = bans
         self._queues = queues
         self._slow = slow
         self._journal = journal
@@ -46,31 +53,36 @@ class Dispatcher:
         ledger = plan.ledger
         if plan.stale_used:
             self._directory.refresh_soon()
+        if plan.thirsty:
+            self._grants.thirsty()
+        if plan.warm_bans:
+            self._bans.imposed(plan.warm_bans)
 
         def settled(frame: bytes) -> None:
             done = ledger.done
             answer(frame, done)
-            if done:
-                self._journal.append(
-                    plan.telemetry(self._clock.unix_ns()), rows=ledger.count - plan.escalated
-                )
+            if done and plan.teaches:
+                self._dispatch.learn(plan, now_mono_ns=self._clock.mono_ns())
+            if self._journal.on:
+                self._journal.append(plan.telemetry(self._clock.unix_ns()))
 
         opening = ledger.opening()
         if opening or ledger.done:
             settled(opening)
         deadline = now + min(plan.budget_ms or self._budget_ms, self._budget_ms) * 1_000_000
-        sends = plan.sends
-        for part, (queue, count, body) in enumerate(sends):
+        sends = plan.freights
+        for part, (queue, count, freight) in enumerate(sends):
             consignment = LedgerConsignment(
-                ledger, part, count=count, body=body, deadline_mono_ns=deadline, answer=settled
+                ledger, part, count=count, body=freight, deadline_mono_ns=deadline, answer=settled
             )
             self._send(self._queues[queue], consignment)
-        if plan.escalated:
-            escalation = LedgerConsignment(
+        for part, (source, count, body) in enumerate(plan.escalations, start=len(sends)):
+            escalation = Escalation(
                 ledger,
-                len(sends),
-                count=plan.escalated,
-                body=plan.escalations,
+                part,
+                source=source,
+                count=count,
+                body=body,
                 deadline_mono_ns=deadline,
                 answer=settled,
             )

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
 from snavio.config import InstanceName, Section, contradiction
+from snavio.config.sections import Form
+
+DispatchMode = Annotated[
+    str, Field(pattern="^(adaptive|cold-only)$"), Form("text", '"adaptive" or "cold-only"')
+]
 
 
 class FastSettings(Section):
-    """Fast decides from a copy of routes and rights: how old the copy may get."""
+    """Fast decides from memory: how old that may get, how much it holds, and how it keeps sources apart."""
 
     instance: InstanceName = Field(
         default="fast-0", description="Name of this process; each Fast of an installation needs its own."
+    )
+    dispatch_mode: DispatchMode = Field(
+        default="adaptive",
+        description="Adaptive decides from memory where that is safe; cold-only has Slow decide every command.",
     )
     route_fresh_ms: int = Field(
         default=60_000, ge=100, le=86_400_000, description="Routes younger than this are used as they are."
@@ -26,6 +35,61 @@ class FastSettings(Section):
     )
     batches_in_flight: int = Field(
         default=16, ge=1, le=64, description="Batches that may wait for their answer on one stream."
+    )
+    unknown_route_ms: int = Field(
+        default=2000,
+        ge=1,
+        le=2000,
+        description="How long Fast refuses a route by itself after Slow has said that there is none.",
+    )
+    unknown_routes: int = Field(
+        default=65_536,
+        ge=1,
+        le=10_000_000,
+        description="Routes of that kind that are remembered; more are asked of Slow each time.",
+    )
+    unknown_routes_per_source: int = Field(
+        default=1024,
+        ge=1,
+        le=1_000_000,
+        description="The part of unknown_routes that one source may use; a source that names more is refused as "
+        "saturated for a while.",
+    )
+    remembered_deliveries: int = Field(
+        default=65_536,
+        ge=0,
+        le=100_000_000,
+        description="Deliveries on strict routes whose duplicates Fast answers by itself, about 100 bytes each.",
+    )
+    counted_sources: int = Field(
+        default=262_144,
+        ge=0,
+        le=100_000_000,
+        description="Sources that all fairness windows together count one by one, about 100 bytes each.",
+    )
+    escalation_bytes: int = Field(
+        default=64 << 20,
+        ge=1 << 20,
+        le=4 << 30,
+        description="Commands that may wait for Slow, in bytes; more are refused as saturated.",
+    )
+    escalation_bytes_per_source: int = Field(
+        default=8 << 20,
+        ge=1 << 16,
+        le=4 << 30,
+        description="The part of escalation_bytes that one source may use.",
+    )
+    escalations_per_source: int = Field(
+        default=20_000,
+        ge=1,
+        le=10_000_000,
+        description="Commands of one source that may wait for Slow.",
+    )
+    grant_pause_ms: int = Field(
+        default=50,
+        ge=1,
+        le=10_000,
+        description="Pause between two requests for permits of limited routes.",
     )
     use_snapshots: bool = Field(
         default=True,

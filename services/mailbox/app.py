@@ -1,6 +1,7 @@
 """Builds the mailbox out of its parts, starts it and ends it in order.
 
-The only place that knows them all. Never serves before the store is open and its topics are counted.
+The only place that knows them all. Never serves before the store is open, its topics are counted, and it is known
+whom to trust.
 """
 
 from __future__ import annotations
@@ -8,11 +9,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from services.mailbox import metrics
+from services.mailbox.ageing import Age
 from services.mailbox.backlog import backlog
+from services.mailbox.capabilities import Capabilities
 from services.mailbox.commits import Commits
 from services.mailbox.delivery import Delivery
 from services.mailbox.intake import Intake
+from services.mailbox.leases import Settling
+from services.mailbox.listing import Listing
+from services.mailbox.oversight import Oversight
+from services.mailbox.oversight_servicer import OversightServicer
+from services.mailbox.posting import Posting
 from services.mailbox.receiving import Receiving, Waiters
+from services.mailbox.retention import Retention
+from services.mailbox.roots import Roots, roots_pull
 from services.mailbox.rows import Rows
 from services.mailbox.servicer import MailboxServicer
 from services.mailbox.settings import MailboxSettings
@@ -21,6 +32,8 @@ from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.errors import Unavailable
 from snavio.ports.mailbox_store import MailboxStore, Progress
+from snavio.telemetry.events import EventJournal
+from snavio.telemetry.reporting import Reporting
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
 from snavio.transport.denylist import denylist_pull
@@ -34,6 +47,11 @@ from snavio.worker import Worker
 SCAN_SECONDS = 0.025
 IDLE_SCAN_SECONDS = 0.1
 GRACE_SECONDS = 5.0
+INSTANCE = "mailbox-0"
+"""As telemetry names it: there is one mailbox to a state folder."""
+READINESS_SECONDS = 0.25
+WRITES = "snavio.v1.Mailbox.Send"
+"""The name under which health tells whether sends are taken; reads have the service's own."""
 
 
 class MailboxApp:
@@ -47,22 +65,49 @@ class MailboxApp:
         self._gate = Gate(clock=clock)
         self._waiters = Waiters()
         self._stopping = False
-        self._scanner: asyncio.Task[None] | None = None
+        self._chores: list[asyncio.Task[None]] = []
+        self.events = EventJournal(epoch=0)
+        """What happened since the start."""
+        self.retention: Retention | None = None
+        self._reporting = Reporting(
+            mesh, service="mailbox", instance=INSTANCE, clock=clock, on_disk=not settings.amnesia
+        )
         self._store: MailboxStore | None = None
         self._commits: Commits | None = None
         self._worker: Worker | None = None
+        self._settlements: Settlements | None = None
         self._server: MeshServer | None = None
         self._signer = MeshChannel(
             mesh.signer, files=self._files, service="signer", trust_domain=mesh.trust_domain
         )
         self._denylist = denylist_pull(
-            self._signer, self._gate, clock=clock, interval_s=mesh.pull_interval_ms / 1000
+            self._signer,
+            self._gate,
+            clock=clock,
+            interval_s=mesh.pull_interval_ms / 1000,
+            stale_s=mesh.denylist_stale_s,
         )
         self._renewal = mesh_renewal(mesh.certificates("mailbox"), self._signer, clock=clock)
+        roots = Roots(clock=clock)
+        # As seldom as the denylist, and often enough that the cache time is the longest that a revocation takes.
+        self._roots = roots_pull(
+            self._signer,
+            roots,
+            clock=clock,
+            interval_s=min(self._denylist.interval_s, settings.capability_cache_s / 2),
+        )
+        self._capabilities = Capabilities(
+            roots=roots,
+            clock=clock,
+            cache_s=settings.capability_cache_s,
+            signer=mesh.signer,
+            refresh=self._roots.nudge,
+        )
 
     async def start(self) -> int:
         """Learn whom not to trust, open the store, count its topics, serve; the port."""
         await self._denylist.start(within_s=self._settings.start_within_s)
+        await self._roots.start(within_s=self._settings.start_within_s)
         store = self._store = await asyncio.to_thread(self._open)
         epoch = await asyncio.to_thread(store.begin_epoch, self._clock.unix_ns())
         records = await asyncio.to_thread(store.topics)
@@ -70,7 +115,12 @@ class MailboxApp:
             store, clock=self._clock, max_waiting_bytes=self._settings.queued_bytes
         )
         self._worker = Worker("mailbox-reads")
-        rows = Rows(store, worker=self._worker, max_bytes=self._settings.cached_bytes)
+        # Without a disk the store is the cache, and a second copy could not be wiped.
+        cached = 0 if self._settings.amnesia else self._settings.cached_bytes
+        rows = Rows(store, worker=self._worker, max_bytes=cached)
+        policies = self._settings.policies()
+        age_ns, milestones = await asyncio.to_thread(store.age)
+        age = Age(clock=self._clock, age_ns=age_ns, milestones=milestones, longest_s=policies.longest_s)
         delivery = Delivery(
             clock=self._clock,
             boot_epoch=epoch,
@@ -78,25 +128,76 @@ class MailboxApp:
             woken=self._waiters.wake,
             record=self._note,
             limits=self._settings.limits(),
+            policies=policies,
+            bury=self._bury,
+            age_ns=age.now_ns,
         )
+        settlements = self._settlements = Settlements(
+            delivery=delivery, commits=commits, rows=rows, clock=self._clock
+        )
+        listing = Listing(delivery=delivery, store=store, rows=rows, worker=self._worker)
+        oversight = Oversight(
+            delivery=delivery, listing=listing, settlements=settlements, store=store, clock=self._clock
+        )
+        events = self.events = EventJournal(epoch=epoch, onward=self._reporting.record)
+        retention = self.retention = Retention(
+            delivery=delivery,
+            oversight=oversight,
+            listing=listing,
+            rows=rows,
+            commits=commits,
+            store=store,
+            age=age,
+            events=events,
+            clock=self._clock,
+        )
+        receiving = Receiving(
+            delivery=delivery,
+            rows=rows,
+            waiters=self._waiters,
+            stopping=lambda: self._stopping,
+            clock=self._clock,
+        )
+        intake = Intake(store=store, commits=commits, delivery=delivery, rows=rows, clock=self._clock)
         servicer = MailboxServicer(
             settings=self._settings,
             delivery=delivery,
-            intake=Intake(store=store, commits=commits, delivery=delivery, rows=rows, clock=self._clock),
-            receiving=Receiving(
-                delivery=delivery, rows=rows, waiters=self._waiters, stopping=lambda: self._stopping
+            intake=intake,
+            posting=Posting(
+                store=store, commits=commits, delivery=delivery, intake=intake, clock=self._clock
             ),
-            settlements=Settlements(delivery=delivery, commits=commits, rows=rows),
+            receiving=receiving,
+            settlements=settlements,
+            capabilities=self._capabilities,
             gate=self._gate,
             clock=self._clock,
         )
         introspection = Introspection("mailbox", clock=self._clock)
         introspection.gauges(lambda: backlog(delivery))
+        introspection.gauges(lambda: {**store.gauges(), "dlq_ephemeral": float(self._settings.amnesia)})
+        introspection.gauges(lambda: metrics.gauges(delivery))
+        introspection.counts(
+            lambda: metrics.counters(
+                delivery, delivery.rejected, receiving.refused, self._capabilities.denials()
+            )
+        )
         introspection.times("commit", commits.latency.read)
+        introspection.times("enqueue", servicer.enqueue.read)
+        introspection.times("dequeue", receiving.latency.read)
+        introspection.times("ack", settlements.latency.read)
         introspection.gauges(self._renewal.gauges, prefix="certificate.")
+        introspection.gauges(self._denylist.gauges, prefix="denylist.")
+        introspection.gauges(self._capabilities.gauges, prefix="capability.")
+        introspection.counts(self._capabilities.denials, prefix="capability.denied.")
+        introspection.counts(events.counters, prefix="event.")
+        self._reporting.introspect(introspection)
         methods = servicer.methods()
+        OversightServicer(
+            listing=listing, oversight=oversight, capabilities=self._capabilities, known=delivery.topic
+        ).register(methods)
         introspection.register(methods)
         commits.start()
+        self._reporting.start()
         self._server = MeshServer(
             listen=self._mesh.mailbox,
             files=self._files,
@@ -107,7 +208,11 @@ class MailboxApp:
         )
         self._renewal.start()
         port = await self._server.start()
-        self._scanner = asyncio.create_task(_scan(delivery), name="scan")
+        self._chores = [
+            asyncio.create_task(_scan(delivery), name="scan"),
+            asyncio.create_task(_tell_readiness(self._server, commits), name="readiness"),
+            asyncio.create_task(retention.run(), name="retention"),
+        ]
         return port
 
     async def drain(self) -> None:
@@ -116,20 +221,28 @@ class MailboxApp:
         self._waiters.wake_all()
         if self._server is not None:
             await self._server.drain(GRACE_SECONDS)
-        if self._scanner is not None:
-            self._scanner.cancel()
-            await asyncio.gather(self._scanner, return_exceptions=True)
+        for chore in self._chores:
+            chore.cancel()
+        await asyncio.gather(*self._chores, return_exceptions=True)
         await self._denylist.stop()
+        await self._roots.stop()
         await self._renewal.stop()
         await self._signer.close()
         if self._commits is not None:
             await self._commits.close()
+        await self._reporting.stop()
         if self._store is not None and self._worker is not None:
             await self._worker.close(self._store.close)
 
     def _open(self) -> MailboxStore:
         folder = None if self._settings.amnesia else self._mesh.state_dir / "mailbox"
-        return open_mailbox_store(folder, max_bytes=self._settings.max_store_bytes)
+        return open_mailbox_store(
+            folder, max_bytes=self._settings.max_store_bytes, max_keys=self._settings.max_replay_keys
+        )
+
+    def _bury(self, settling: Settling) -> None:
+        if self._settlements is not None:
+            self._settlements.bury(settling)
 
     def _note(self, progress: Progress) -> None:
         if self._commits is not None:
@@ -142,6 +255,13 @@ async def _scan(delivery: Delivery) -> None:
     while True:
         await asyncio.sleep(SCAN_SECONDS if delivery.expecting else IDLE_SCAN_SECONDS)
         delivery.tick()
+
+
+async def _tell_readiness(server: MeshServer, commits: Commits) -> None:
+    """A disk that takes no more is no reason to stop those who would empty it: only sends are not ready then."""
+    while True:
+        server.set_part(WRITES, commits.takes_sends)
+        await asyncio.sleep(READINESS_SECONDS)
 
 
 def build(mesh: MeshSettings, settings: MailboxSettings, clock: Clock) -> MailboxApp:

@@ -13,7 +13,10 @@ MOST_TOPICS = 50
 
 
 def backlog(delivery: Delivery) -> dict[str, float]:
-    """Gauges: `topics`, `inflight`, and `topic.<topic>.ready`, `.inflight`, `.oldest_age_ms` of the fullest."""
+    """Gauges: `topics`, `inflight`, and `topic.<topic>.ready`, `.inflight`, `.oldest_age_ms` of the fullest.
+
+    Also `.shard.<number>.depth` where there are several, and `.reorder_depth_max` where something was overtaken.
+    """
     names = delivery.names()
     told: dict[str, float] = {"topics": len(names), "inflight": delivery.inflight}
     counted = (counts for name in names if (counts := delivery.counts(name)) is not None)
@@ -21,4 +24,9 @@ def backlog(delivery: Delivery) -> dict[str, float]:
         told[f"topic.{counts.topic}.ready"] = counts.ready
         told[f"topic.{counts.topic}.inflight"] = counts.inflight
         told[f"topic.{counts.topic}.oldest_age_ms"] = counts.oldest_age_ms
+        if len(counts.shards) > 1:
+            for shard, messages in counts.shards.items():
+                told[f"topic.{counts.topic}.shard.{shard}.depth"] = messages
+        for shard, depth in counts.reorder_depth.items():
+            told[f"topic.{counts.topic}.shard.{shard}.reorder_depth_max"] = depth
     return told

@@ -8,28 +8,36 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import structlog
 
 from snavio.clock import Clock
+from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated, SnavioError, Unavailable
-from snavio.ports.mailbox_store import MailboxStore, Progress, Send
+from snavio.ports.mailbox_store import MailboxStore, Progress, Recognised, Send
 from snavio.telemetry.latency import LatencyWindow
 
 PROGRESS_BYTES = 512
 CHECKPOINT_SECONDS = 0.02
 IDLE_SECONDS = 1.0
 CLOSE_SECONDS = 10.0
+DEGRADED_NS = 5_000_000_000
+"""Then senders are let try again: somebody has to find out that there is room."""
+_NEW = bytes([Verdict.DELIVERED])
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The ids of a send's batches, in order, and when they were stored."""
+    """The ids of a send's batches, in order, when they were stored, and what of the send was new."""
 
     ids: tuple[int, ...]
     stored_unix_ns: int
+    recognised: Recognised | None = None
+    keyed_ids: tuple[int, ...] = ()
+    """Of every batch with keys that was committed together with it, as `Recognised.findings` number them; 0 for one
+    of which nothing was new."""
 
 
 Outcome = Committed | SnavioError
@@ -66,6 +74,7 @@ class Commits:
         self._closed = False
         self.latency = LatencyWindow(clock=clock)
         """Of groups, from the store's begin to its fsync."""
+        self._refused_mono_ns: int | None = None
         self._ended = threading.Event()
         self._stirred = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -95,6 +104,12 @@ class Commits:
         """Wait until senders may hand in more. Not reading on is how a stream feels an overloaded disk."""
         while not self._room.is_set():
             await self._room.wait()
+
+    @property
+    def takes_sends(self) -> bool:
+        """Whether the store has not just refused one. For readiness: nobody is refused because of it."""
+        refused = self._refused_mono_ns
+        return refused is None or self._clock.mono_ns() - refused > DEGRADED_NS
 
     def submit(
         self, *, send: Send | None = None, progress: Sequence[Progress] = (), done: Done | None = None
@@ -163,8 +178,13 @@ class Commits:
     def _store_together(self, group: list[_Job], sends: list[_Job], others: list[_Job]) -> list[Outcome]:
         now = self._clock.unix_ns()
         try:
+            # Here and not when they arrive: a message that is under way in the group before this one is decided
+            # by now, and one in the same group is stored or refused together with its duplicate.
+            recognised = self._store.recognise(
+                [job.send for job in sends if job.send is not None], now_unix_ns=now
+            )
             ids = self._store.commit(
-                [job.send for job in sends if job.send is not None],
+                [one.send for one in recognised],
                 [state for job in others for state in job.progress],
                 now_unix_ns=now,
             )
@@ -174,8 +194,8 @@ class Commits:
             # Whatever it is, this thread must live on, and nobody may be told that it was stored.
             self._log.exception("commit failed unexpectedly")
             raise Unavailable("The store failed unexpectedly.") from error
-        by_send = iter(ids)
-        return [Committed(next(by_send) if job.send is not None else (), now) for job in group]
+        stored = iter(_committed(recognised, ids, now))
+        return [next(stored) if job.send is not None else Committed((), now) for job in group]
 
     def _checkpoint_all(self) -> None:
         while not self._ended.wait(CHECKPOINT_SECONDS):
@@ -199,5 +219,22 @@ class Commits:
         if self._waiting_bytes < self._max_waiting_bytes:
             self._room.set()
         for job, outcome in zip(group, outcomes, strict=True):
+            if job.send is not None:
+                self._refused_mono_ns = self._clock.mono_ns() if isinstance(outcome, SnavioError) else None
             if job.done is not None:
                 job.done(outcome)
+
+
+def _committed(
+    recognised: Sequence[Recognised], ids: Sequence[tuple[int, ...]], now: int
+) -> Iterator[Committed]:
+    keyed: list[int] = []
+    for one, batch_ids in zip(recognised, ids, strict=True):
+        new = (
+            batch_id
+            for batch, batch_id in zip(one.send.batches, batch_ids, strict=True)
+            if batch.keys is not None
+        )
+        keyed += (next(new) if _NEW in codes else 0 for _, codes, _ in one.findings)
+    for one, batch_ids in zip(recognised, ids, strict=True):
+        yield Committed(batch_ids, now, one, tuple(keyed) if one.findings else ())

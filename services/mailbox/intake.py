@@ -5,7 +5,7 @@ Never answers "delivered" before the fsync, and never stores the same send of th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from services.mailbox.commits import Commits, Committed, Outcome
@@ -15,14 +15,17 @@ from services.mailbox.topics import MILLISECOND
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest, Saturated, SnavioError
-from snavio.native import Ledger, Sending, slice_runs
+from snavio.native import Ledger, Sending, shard_of, slice_runs
 from snavio.ports.mailbox_store import (
+    KEY_BYTES,
     MAX_ROW_MESSAGES,
     BatchRecord,
+    Keys,
     MailboxStore,
     NewBatch,
     Origin,
     Recall,
+    Recognised,
     Send,
 )
 from snavio.transport.stream import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS
@@ -34,6 +37,13 @@ _SIGNED_LIMIT = 1 << 63
 
 Answer = Callable[[bytes], None]
 """Takes a batch's final Verdicts, once."""
+
+Admits = Callable[[str, int], tuple[Verdict, int, str] | None]
+"""What speaks against so many messages for a topic: verdict, retry hint in ms, and a sentence."""
+
+
+def admit_all(_topic: str, _messages: int) -> None:
+    """Nothing does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +58,13 @@ class Intake:
     """Lives on one event loop."""
 
     def __init__(
-        self, *, store: MailboxStore, commits: Commits, delivery: Delivery, rows: Rows, clock: Clock
+        self,
+        *,
+        store: MailboxStore,
+        commits: Commits,
+        delivery: Delivery,
+        rows: Rows,
+        clock: Clock,
     ) -> None:
         self._store = store
         self._commits = commits
@@ -57,14 +73,16 @@ class Intake:
         self._clock = clock
         self._underway: dict[Origin, list[Answer]] = {}
 
-    async def take(self, frame: bytes, sender: Sender, *, partial: Answer, final: Answer) -> None:
+    async def take(
+        self, frame: bytes, sender: Sender, *, partial: Answer, final: Answer, admits: Admits = admit_all
+    ) -> None:
         """Judge one frame; `final` is called when all of it is decided, `partial` for refusals before that.
 
         BadRequest for a frame that cannot be a SendBatch: a mesh peer does not send those.
         """
         arrived_mono_ns = self._clock.mono_ns()
         await self._commits.room()
-        sending = Sending.open(frame, MESH_BATCH_BYTES, MESH_BATCH_COMMANDS)
+        sending = Sending.open(frame, MESH_BATCH_BYTES, MESH_BATCH_COMMANDS, secret=self._store.replay_secret)
         ledger = sending.ledger
         if sending.frame_code or not 0 < ledger.batch_seq < _SIGNED_LIMIT or not ledger.count:
             final(b"")
@@ -82,59 +100,94 @@ class Intake:
         if self._clock.mono_ns() - arrived_mono_ns >= budget_ms * MILLISECOND:
             final(ledger.close(Verdict.DELIVERY_FAILURE, 0, "The budget ran out before the mailbox."))
             return
-        batches = self._admit(sending, partial)
+        batches = self._admit(sending, partial, admits)
         if ledger.done:
             final(b"")
             return
         # What is refused must be refused again when the send comes again, or its resend would be half stored.
         codes = ledger.codes.replace(b"\x00", bytes([Verdict.DELIVERED]))
         refused = codes.strip(bytes([Verdict.DELIVERED])) != b""
+        keyed = any(batch.keys is not None for batch in batches)
         self._underway[origin] = [final]
-        send = Send(origin, codes if refused else b"", tuple(batches))
+        send = Send(origin, codes if refused or keyed else b"", tuple(batches))
         try:
             self._commits.submit(send=send, done=lambda outcome: self._heard(send, ledger, outcome))
         except SnavioError as error:
             self._heard(send, ledger, error)
 
-    def _admit(self, sending: Sending, partial: Answer) -> list[NewBatch]:
+    def _admit(self, sending: Sending, partial: Answer, admits: Admits) -> list[NewBatch]:
         """Rows for the topics that have room; the others are refused, for this topic alone."""
         batches: list[NewBatch] = []
-        for part, (topic, count, runs) in enumerate(sending.topics):
-            close = sending.ledger.close_part
+        start = 0
+        for part, ((topic, count, runs), keys) in enumerate(zip(sending.topics, sending.keys, strict=True)):
+            close, offset = sending.ledger.close_part, start
+            start += count
             if not count:
                 continue
             if not topic or len(topic) > MAX_TOPIC_CHARACTERS:
                 partial(close(part, 0, count, Verdict.DELIVERY_FAILURE, 0, "Not the name of a topic."))
-            elif not self._delivery.reserve(topic, count):
+            elif (refusal := admits(topic, count)) is not None:
+                partial(close(part, 0, count, *refusal))
+            elif not self._delivery.reserve(topic, count, self._shard(topic)):
                 hint = self._delivery.limits.retry_after_ms
                 partial(close(part, 0, count, Verdict.SATURATED, hint, "The topic is full."))
-            elif count <= MAX_ROW_MESSAGES:
-                batches.append(NewBatch(topic, count, runs))
             else:
-                for first in range(0, count, MAX_ROW_MESSAGES):
-                    length = min(MAX_ROW_MESSAGES, count - first)
-                    batches.append(NewBatch(topic, length, slice_runs(runs, first, length)))
+                batches += self._rows_of(topic, count, runs, keys, offset)
         return batches
+
+    def _rows_of(self, topic: str, count: int, runs: bytes, keys: bytes, offset: int) -> Iterator[NewBatch]:
+        window_ms, shard = self._delivery.policies.of(topic).replay_ms, self._shard(topic)
+        for first in range(0, count, MAX_ROW_MESSAGES):
+            length = min(MAX_ROW_MESSAGES, count - first)
+            part = runs if length == count else slice_runs(runs, first, length)
+            columns = keys[first * KEY_BYTES : (first + length) * KEY_BYTES]
+            named = Keys(columns, window_ms) if keys else None
+            yield NewBatch(topic, length, part, named, offset + first, shard)
+
+    def _shard(self, topic: str) -> int:
+        """A command has no key of its own to be sharded by."""
+        return shard_of(topic, self._delivery.policies.of(topic).shards)
 
     def _heard(self, send: Send, ledger: Ledger, outcome: Outcome) -> None:
         if isinstance(outcome, Committed):
-            for batch_id, batch in zip(outcome.ids, send.batches, strict=True):
-                record = BatchRecord(batch_id, batch.count, len(batch.runs), outcome.stored_unix_ns)
-                if self._delivery.stored(batch.topic, record):
-                    self._rows.keep(batch_id, batch.runs)
-            answer = ledger.close(Verdict.DELIVERED, 0, "")
+            answer = self._stored(send, ledger, outcome)
         else:
             for batch in send.batches:
-                self._delivery.release(batch.topic, batch.count)
+                self._delivery.release(batch.topic, batch.count, batch.shard)
             if isinstance(outcome, Saturated):
                 answer = ledger.close(Verdict.SATURATED, outcome.retry_after_ms, "The mailbox is full.")
             else:
                 # A disk that failed during the commit may have it all the same.
                 answer = ledger.close(Verdict.OUTCOME_UNKNOWN, 0, "The mailbox's disk failed.")
+        assert send.origin is not None
         first, *again = self._underway.pop(send.origin)
         first(answer)
         for resend in again:
             resend(Verdicts(batch_seq=send.origin.seq, codes=ledger.codes, final=True).SerializeToString())
+
+    def _stored(self, send: Send, ledger: Ledger, outcome: Committed) -> bytes:
+        recognised = self.bring_in(outcome)
+        if not recognised.findings:
+            return ledger.close(Verdict.DELIVERED, 0, "")
+        hints: dict[int, tuple[int, str]] = {
+            Verdict.SATURATED: (recognised.retry_after_ms, "The replay window holds all the keys it may."),
+            Verdict.CONFLICT: (0, "The id was used with another payload."),
+        }
+        return ledger.decide_each(recognised.send.codes, hints)
+
+    def bring_in(self, outcome: Committed) -> Recognised:
+        """Let what was stored be delivered, and give back the room of what was not new."""
+        recognised = outcome.recognised
+        assert recognised is not None
+        for batch_id, batch in zip(outcome.ids, recognised.send.batches, strict=True):
+            record = BatchRecord.fresh(batch_id, batch, outcome.stored_unix_ns)
+            if self._delivery.stored(batch.topic, record):
+                self._rows.keep(batch_id, batch.runs)
+        for batch, codes, _ in recognised.findings:
+            # Room was taken up for all of them, before it was known which are new.
+            left = batch.count - codes.count(Verdict.DELIVERED)
+            self._delivery.release(batch.topic, left, batch.shard)
+        return recognised
 
 
 def _remembered(ledger: Ledger, recalled: bytes | Recall) -> bytes:

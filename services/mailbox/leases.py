@@ -1,22 +1,29 @@
 """Leases on one stored batch: who holds which messages, and what an acknowledgement of them means.
 
 A receipt moves messages only for the holder of the lease that it names; anything else changes nothing. What
-an acknowledgement says is believed only once it is on disk: until then the messages are *settling*, neither
-leased nor ready, and go back to their lease when the disk refuses.
+is decided about messages is believed only once it is on disk: until then they are *settling*, in no other
+place, and go back to where they were when the disk refuses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from itertools import count, groupby
 from operator import sub
+from typing import NamedTuple
 
 from services.mailbox.ranges import RangeMap, ones, zeros
-from snavio.ports.mailbox_store import BatchRecord, Progress, Retry
+from snavio.domain.message import MAX_HISTORY, Attempt, Ending, History, State
+from snavio.ports.mailbox_store import BatchRecord, Ended, Progress, Retry
 
 DONE, LATE, GONE = b"\x01", b"\x02", b"\x03"
 ID_STRIDE = 1024
+NOTES_BYTES = 32 << 10
+"""What one batch remembers of reasons and attempts. Beyond it, only the last attempt of a message, without words."""
+_RECORD_BYTES = 48
+_SHORT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,33 +67,86 @@ class Lease:
     deadline_mono_ns: int
     left: int
     """How many messages are still held under it."""
+    since_mono_ns: int = 0
+    """When they were received; an extension does not change it."""
+
+
+class Verb(Enum):
+    """What is being done to messages."""
+
+    ACK = "ack"
+    RETRY = "retry"
+    END = "end"
+    """Dead, canceled or purged; the ending says which."""
+    REVIVE = "revive"
+    """Ready again after an end."""
+
+
+class Retrying(NamedTuple):
+    """What messages that were tried have before them."""
+
+    attempt: int
+    not_before_unix_ns: int
+    history: History
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moved:
+    """Messages `lo .. hi` on their way, and where they were before."""
+
+    batch: Batch
+    lo: int
+    hi: int
+    verb: Verb
+    attempt: int
+    """The one that they have before them afterwards, or ended with."""
+    lease: Lease | None
+    ended: bool
+    """They had ended before: acknowledged, or as `ends` says."""
+    retries: list[tuple[int, int, Retrying]]
+    ends: list[tuple[int, int, Ending]]
+    ending: Ending | None = None
+    delay_ns: int = 0
+
+    @property
+    def messages(self) -> int:
+        """How many."""
+        return self.hi - self.lo
 
 
 @dataclass(slots=True, eq=False)
 class Settling:
-    """Acknowledgements, or messages given back, on their way to disk."""
+    """Decisions about messages on their way to disk."""
 
-    final: bool
-    """Acknowledged, as opposed to given back."""
-    delay_ns: int = 0
-    moved: list[tuple[Lease, int, int]] = field(default_factory=list)
+    final: bool = False
+    """Acknowledged, as opposed to anything else."""
+    moved: list[Moved] = field(default_factory=list)
     codes: list[bytes] = field(default_factory=list)
     progress: list[Progress] = field(default_factory=list)
     after: set[Settling] = field(default_factory=set)
     """Earlier ones that an answer of "gone" relies on: it is true only if they reach the disk."""
 
 
+Take = Callable[[Lease, int, int], None]
+"""Moves messages `lo .. hi`, which are held under the lease."""
+
+
 class Batch:
-    """The state of one stored batch in memory."""
+    """The state of one stored batch in memory. What is settling counts as done already."""
 
     __slots__ = (
-        "acking",
+        "age_ns",
         "batch_id",
         "count",
+        "counted",
+        "delayed",
+        "ends",
         "held",
+        "noted",
         "retries",
         "settled",
         "settling",
+        "shard",
         "size",
         "stored_unix_ns",
         "topic",
@@ -97,30 +157,95 @@ class Batch:
         self.batch_id = record.batch_id
         self.count = record.count
         self.size = record.size
+        self.shard = record.shard
         self.stored_unix_ns = record.stored_unix_ns
         self.settled = record.settled
-        self.acking = 0
+        self.age_ns = record.age_ns
+        self.noted = 0
+        self.counted = 0
+        """Stretches of tried messages when they were counted last."""
         self.held: RangeMap[Lease] = RangeMap()
         self.settling: RangeMap[Settling] = RangeMap()
-        self.retries: RangeMap[tuple[int, int]] = RangeMap()
+        self.delayed: RangeMap[int] = RangeMap()
+        """Until when, on the monotonic clock."""
+        self.retries: RangeMap[Retrying] = RangeMap()
+        self.ends: RangeMap[Ending] = RangeMap()
         for retry in record.retries:
-            self.retries.put(retry.first, retry.end, (retry.attempt, retry.not_before_unix_ns))
+            self.retries.put(
+                retry.first, retry.end, Retrying(retry.attempt, retry.not_before_unix_ns, retry.history)
+            )
+            self.noted += _weight(retry.history)
+        for one in record.ends:
+            self.ends.put(one.first, one.end, one.ending)
+            self.noted += _weight(one.ending.history) + len(one.ending.last_error)
 
-    def unsettled(self) -> Iterator[tuple[int, int, int, int]]:
-        """(lo, hi, attempt, not_before_unix_ns) of everything that is to be delivered."""
-        for lo, hi in zeros(self.settled, self.count):
-            position = lo
-            for start, end, (attempt, not_before) in self.retries.over(lo, hi):
-                if position < start:
-                    yield position, start, 1, 0
-                yield start, end, attempt, not_before
-                position = end
-            if position < hi:
-                yield position, hi, 1, 0
+    # -- what is where ---------------------------------------------------------------------------------
 
-    def lease(self, lo: int, hi: int, *, attempt: int, holder: str, deadline_mono_ns: int) -> Lease:
+    def busy(self, lo: int, hi: int) -> int:
+        """Bitmap of those of `lo .. hi`, and perhaps others, that are not to be handed out now."""
+        bits = self.settled
+        for places in (self.held, self.settling, self.delayed):
+            if len(places):
+                for start, end, _ in places.over(lo, hi):
+                    bits |= ones(start, end)
+        return bits
+
+    def bound(self) -> int:
+        """Bitmap of those that are not ready, now or later: ended, leased or settling."""
+        bits = self.settled
+        for places in (self.held, self.settling):
+            for start, end, _ in places:
+                bits |= ones(start, end)
+        return bits
+
+    def open(self, busy: int, lo: int, hi: int) -> Iterator[tuple[int, int, Retrying]]:
+        """The stretches of `lo .. hi` outside of `busy`, with what they have before them."""
+        for start, end in zeros(busy | ones(0, lo), hi):
+            yield from self.retrying(start, end)
+
+    def retrying(self, lo: int, hi: int) -> Iterator[tuple[int, int, Retrying]]:
+        """What all of `lo .. hi` has before it, in stretches."""
+        position = lo
+        for start, end, retrying in self.retries.over(lo, hi):
+            if position < start:
+                yield position, start, FIRST
+            yield start, end, retrying
+            position = end
+        if position < hi:
+            yield position, hi, FIRST
+
+    def free(self, lo: int, hi: int, attempt: int) -> list[tuple[int, int]]:
+        """What of `lo .. hi`, which was ready at `attempt`, still is."""
+        busy = self.busy(lo, hi) & ones(lo, hi)
+        if not busy and not len(self.retries):
+            return [(lo, hi)] if attempt == 1 else []
+        return [(start, end) for start, end, one in self.open(busy, lo, hi) if one.attempt == attempt]
+
+    @property
+    def finished(self) -> bool:
+        """Nothing is left to deliver, and the disk knows."""
+        return self.settled == ones(0, self.count) and not len(self.settling)
+
+    def progress(self, *, retain: bool) -> Progress:
+        """What the disk is to say, counting on what is on its way there."""
+        return Progress(
+            self.topic,
+            self.batch_id,
+            self.count,
+            self.settled,
+            tuple(Retry(lo, hi, *retrying) for lo, hi, retrying in self.retries),
+            tuple(Ended(lo, hi, ending) for lo, hi, ending in self.ends),
+            retain,
+            self.age_ns,
+        )
+
+    # -- moving ----------------------------------------------------------------------------------------
+
+    def lease(
+        self, lo: int, hi: int, *, attempt: int, holder: str, deadline_mono_ns: int, since_mono_ns: int
+    ) -> Lease:
         """Hold `lo .. hi`, which is ready."""
-        lease = Lease(self, lo, hi, attempt, holder, deadline_mono_ns, hi - lo)
+        lease = Lease(self, lo, hi, attempt, holder, deadline_mono_ns, hi - lo, since_mono_ns)
         self.held.put(lo, hi, lease)
         return lease
 
@@ -132,15 +257,119 @@ class Batch:
         lease.left = 0
         return ranges
 
-    def retry(self, lo: int, hi: int, attempt: int, not_before_unix_ns: int) -> None:
-        """Note which attempt `lo .. hi` has before it."""
-        if attempt > 1:
-            self.retries.put(lo, hi, (attempt, not_before_unix_ns))
+    def move(
+        self,
+        settling: Settling,
+        lo: int,
+        hi: int,
+        verb: Verb,
+        *,
+        attempt: int,
+        lease: Lease | None = None,
+        ending: Ending | None = None,
+        record: Attempt | None = None,
+        not_before_unix_ns: int = 0,
+        delay_ns: int = 0,
+    ) -> Moved:
+        """Begin to move `lo .. hi`, which are all ended or all not, and held under `lease` or not at all."""
+        bits = ones(lo, hi)
+        moved = Moved(
+            self,
+            lo,
+            hi,
+            verb,
+            attempt,
+            lease,
+            bool(self.settled & bits),
+            self.retries.over(lo, hi) if len(self.retries) else [],
+            self.ends.over(lo, hi) if len(self.ends) else [],
+            ending,
+            delay_ns,
+        )
+        settling.moved.append(moved)
+        if lease is not None:
+            self.held.cut(lo, hi)
+            lease.left -= hi - lo
+        if len(self.delayed):
+            self.delayed.cut(lo, hi)
+        self.settling.put(lo, hi, settling)
+        if verb is Verb.ACK:
+            self.settled |= bits
+            if moved.retries:
+                self.retries.cut(lo, hi)
+        elif verb is Verb.RETRY:
+            self.retry(lo, hi, attempt, not_before_unix_ns, record)
+        elif verb is Verb.END:
+            assert ending is not None
+            self._end(lo, hi, ending, record)
         else:
-            self.retries.cut(lo, hi)
+            self._revive(lo, hi, attempt)
+        return moved
 
-    def settle(self, receipt: Receipt, holder: str, settling: Settling, *, not_before_unix_ns: int) -> None:
-        """Move what the receipt rightly names to `settling`, and append a code for every message it names."""
+    def retry(self, lo: int, hi: int, attempt: int, not_before_unix_ns: int, record: Attempt | None) -> None:
+        """Note which attempt `lo .. hi` has before it."""
+        for start, end, before in list(self.retrying(lo, hi)):
+            history = self._noted(before.history, record)
+            if attempt > 1 or not_before_unix_ns or history:
+                self.retries.put(start, end, Retrying(attempt, not_before_unix_ns, history))
+            else:
+                self.retries.cut(start, end)
+
+    def _end(self, lo: int, hi: int, ending: Ending, record: Attempt | None) -> None:
+        self.noted += len(ending.last_error)
+        if self.noted > NOTES_BYTES:
+            ending = replace(ending, last_error=ending.last_error[:_SHORT])
+        spans: list[tuple[int, int, Ending]] = []
+        if self.settled & ones(lo, hi):
+            # Dead and then canceled, say: what was known of its attempts stays known.
+            for start, end, was in self.ends.over(lo, hi):
+                spans.append((start, end, replace(ending, history=was.history, attempt=was.attempt)))
+            self.ends.put(lo, hi, ending)
+            if ending.state is State.PURGED:
+                return
+        else:
+            for start, end, tried in list(self.retrying(lo, hi)):
+                history = self._noted(tried.history, record)
+                spans.append((start, end, replace(ending, history=history)))
+            self.settled |= ones(lo, hi)
+            self.retries.cut(lo, hi)
+        for start, end, known in spans:
+            self.ends.put(start, end, known)
+
+    def _revive(self, lo: int, hi: int, attempt: int) -> None:
+        for start, end, ending in self.ends.over(lo, hi):
+            if attempt > 1 or ending.history:
+                self.retries.put(start, end, Retrying(attempt, 0, ending.history))
+        self.settled &= ~ones(lo, hi)
+        self.ends.cut(lo, hi)
+
+    def _noted(self, history: History, record: Attempt | None) -> History:
+        if record is None:
+            return history
+        self.noted += _weight((record,))
+        if self.noted > NOTES_BYTES:
+            return (replace(record, reason=""),)
+        return (*history, record)[-MAX_HISTORY:]
+
+    def revert(self, moved: Moved) -> None:
+        """The disk refused: everything is where it was, and who held it may say so again."""
+        lo, hi = moved.lo, moved.hi
+        self.settling.cut(lo, hi)
+        self.settled = self.settled | ones(lo, hi) if moved.ended else self.settled & ~ones(lo, hi)
+        self.retries.cut(lo, hi)
+        self.ends.cut(lo, hi)
+        for start, end, retrying in moved.retries:
+            self.retries.put(start, end, retrying)
+        for start, end, ending in moved.ends:
+            self.ends.put(start, end, ending)
+        if moved.lease is not None:
+            self.held.put(lo, hi, moved.lease)
+            moved.lease.left += hi - lo
+
+    # -- receipts --------------------------------------------------------------------------------------
+
+    def settle(self, receipt: Receipt, holder: str, settling: Settling, take: Take) -> None:
+        """`take` what the receipt rightly names, and append a code for every message it names."""
         codes, position, end = settling.codes, receipt.first, min(receipt.end, self.count)
         for lo, hi, lease in self.held.over(receipt.first, end):
             self._explain(position, lo, settling)
@@ -149,72 +378,63 @@ class Batch:
                 codes.append(LATE * (hi - lo))
                 continue
             codes.append(DONE * (hi - lo))
-            self.held.cut(lo, hi)
-            lease.left -= hi - lo
-            self.settling.put(lo, hi, settling)
-            settling.moved.append((lease, lo, hi))
-            if settling.final:
-                self.acking |= ones(lo, hi)
-            else:
-                self.retry(lo, hi, lease.attempt + 1, not_before_unix_ns)
+            take(lease, lo, hi)
         self._explain(position, end, settling)
         codes.append(GONE * (receipt.end - max(end, receipt.first)))
 
     def _explain(self, lo: int, hi: int, settling: Settling) -> None:
-        """Codes for messages that nobody holds: acknowledged before, or given back."""
+        """Codes for messages that nobody holds: ended before, or given back."""
         if lo >= hi:
             return
-        for _, _, earlier in self.settling.over(lo, hi):
-            if earlier.final and earlier is not settling:
+        for start, end, earlier in self.settling.over(lo, hi):
+            if earlier is not settling and self.settled & ones(start, end):
                 settling.after.add(earlier)
-        gone = ((self.settled | self.acking) & ones(lo, hi)) >> lo
+        gone = (self.settled & ones(lo, hi)) >> lo
         if gone == 0:
             settling.codes.append(LATE * (hi - lo))
         else:
             settling.codes += [GONE if gone >> bit & 1 else LATE for bit in range(hi - lo)]
 
-    def extend(self, receipt: Receipt, holder: str, deadline_mono_ns: int) -> tuple[list[bytes], list[Lease]]:
-        """Give what the receipt rightly names a new deadline; a code per message, and the new leases."""
-        asked = Settling(final=False)
+    def extend(
+        self, receipt: Receipt, holder: str, *, now_mono_ns: int, visibility_ns: int, most: int
+    ) -> tuple[list[bytes], list[Lease]]:
+        """Give what the receipt rightly names a new deadline; a code per message, and the new leases.
+
+        No lease lasts longer than `most` times its visibility: what is held for ever is retained for ever.
+        """
+        asked = Settling()
         leases: list[Lease] = []
-        position, end = receipt.first, min(receipt.end, self.count)
-        for lo, hi, lease in self.held.over(receipt.first, end):
-            self._explain(position, lo, asked)
-            position = hi
-            rightful = lease.holder == holder and lease.attempt == receipt.attempt
-            asked.codes.append((DONE if rightful else LATE) * (hi - lo))
-            if rightful:
-                lease.left -= hi - lo
-                leases.append(
-                    self.lease(
-                        lo, hi, attempt=lease.attempt, holder=holder, deadline_mono_ns=deadline_mono_ns
-                    )
+
+        def take(lease: Lease, lo: int, hi: int) -> None:
+            longest_ns = max(
+                visibility_ns, lease.deadline_mono_ns - lease.since_mono_ns, most * visibility_ns
+            )
+            deadline = min(now_mono_ns + visibility_ns, lease.since_mono_ns + longest_ns)
+            lease.left -= hi - lo
+            leases.append(
+                self.lease(
+                    lo,
+                    hi,
+                    attempt=lease.attempt,
+                    holder=holder,
+                    deadline_mono_ns=deadline,
+                    since_mono_ns=lease.since_mono_ns,
                 )
-        self._explain(position, end, asked)
-        asked.codes.append(GONE * (receipt.end - max(end, receipt.first)))
+            )
+
+        self.settle(receipt, holder, asked, take)
         return asked.codes, leases
 
-    def progress(self) -> Progress:
-        """What the disk is to say, counting on what is on its way there."""
-        settled = self.settled | self.acking
-        retries = tuple(Retry(lo, hi, attempt, not_before) for lo, hi, (attempt, not_before) in self.retries)
-        return Progress(self.topic, self.batch_id, self.count, settled, retries)
 
-    def confirm(self, lo: int, hi: int, *, final: bool) -> bool:
-        """The disk has it. True when nothing of the batch is left."""
-        self.settling.cut(lo, hi)
-        if final:
-            self.acking &= ~ones(lo, hi)
-            self.settled |= ones(lo, hi)
-            self.retries.cut(lo, hi)
-        return self.settled == ones(0, self.count)
+FIRST = Retrying(1, 0, ())
 
-    def revert(self, lease: Lease, lo: int, hi: int, *, final: bool) -> None:
-        """The disk refused: the caller holds it again, and may say so again."""
-        self.settling.cut(lo, hi)
-        if final:
-            self.acking &= ~ones(lo, hi)
-        else:
-            self.retry(lo, hi, lease.attempt, 0)
-        self.held.put(lo, hi, lease)
-        lease.left += hi - lo
+
+def _weight(history: History) -> int:
+    return sum(_RECORD_BYTES + len(one.reason) for one in history)
+
+
+def ended_state(batch: Batch, message: int) -> tuple[State, Ending | None]:
+    """The state of a message that is settled."""
+    for _, _, ending in batch.ends.over(message, message + 1):
+        return ending.state, ending
+    return State.DELIVERED, None

@@ -7,23 +7,29 @@ check.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
 
 from services.mailbox.delivery import Delivery
+from services.mailbox.leases import Batch
+from services.mailbox.ranges import ones, zeros
 from services.mailbox.rows import Rows
 from services.mailbox.topics import Leased
+from snavio.clock import Clock, SystemClock
 from snavio.errors import IntegrityError, NotFound, Saturated
 from snavio.native import slice_runs
+from snavio.ports.mailbox_store import Damaged
+from snavio.telemetry.latency import LatencyWindow
 from snavio.v1.mailbox_pb2 import Parcel
 
 MAX_WAITERS = 1024
 _PARCEL_TAG = b"\x12"
 _EPOCH_TAG = b"\x09"
 _FAILURES_TAG = b"\x18"
+_SHARD_TAG = b"\x30"
 
 
 class Waiters:
@@ -80,21 +86,52 @@ class Wanted:
     """Raises once the caller's certificate is not good any more."""
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A serialised ReceiveResponse, and what was leased for it."""
+
+    response: bytes
+    leased: tuple[Leased, ...] = ()
+
+    @property
+    def messages(self) -> int:
+        """How many messages the response hands out, if it was just made."""
+        return sum(one.lease.left for one in self.leased)
+
+
 class Receiving:
     """Lives on one event loop."""
 
     def __init__(
-        self, *, delivery: Delivery, rows: Rows, waiters: Waiters, stopping: Callable[[], bool]
+        self,
+        *,
+        delivery: Delivery,
+        rows: Rows,
+        waiters: Waiters,
+        stopping: Callable[[], bool],
+        clock: Clock | None = None,
     ) -> None:
         self._delivery = delivery
         self._rows = rows
         self._waiters = waiters
         self._stopping = stopping
+        self._clock = clock or SystemClock()
+        self.latency = LatencyWindow(clock=self._clock)
+        """From a lease to the response, without the wait for messages."""
+        self.refused: Counter[str] = Counter()
+        """Receives that a ceiling kept from getting what there was."""
         self._refills: dict[str, asyncio.Lock] = {}
         self._log = structlog.get_logger()
 
     async def receive(self, wanted: Wanted) -> bytes:
         """A serialised ReceiveResponse; without parcels when the time is over."""
+        return (await self.take(wanted)).response
+
+    async def take(self, wanted: Wanted) -> Taken:
+        """The same, to be given back if it cannot be handed over.
+
+        Saturated when the time is over and there are messages, but too many are leased already.
+        """
         loop = asyncio.get_running_loop()
         until = loop.time() + wanted.wait_s
         while True:
@@ -109,15 +146,33 @@ class Receiving:
                 visibility_ms=wanted.visibility_ms,
             )
             if leased:
+                began = self._clock.mono_ns()
                 parcels, failures = await self._frame(leased, wanted.max_bytes)
                 if parcels or failures:
-                    return self._response(parcels, failures)
+                    self.latency.add(self._clock.mono_ns() - began)
+                    return Taken(self._response(parcels, failures), tuple(leased))
                 continue
+            if self._delivery.shortage(wanted.topic) is not None:
+                continue  # what was out of date in memory has made room for what is on disk
             left = until - loop.time()
             if left <= 0 or self._stopping():
-                return self._response([], 0)
-            if self._delivery.shortage(wanted.topic) is None:
-                await self._waiters.wait(wanted.topic, left)
+                ceiling = self._delivery.kept_back(wanted.topic)
+                if ceiling is not None:
+                    self.refused[ceiling] += 1
+                    hint = self._delivery.limits.retry_after_ms
+                    raise Saturated("Too many messages are leased.", retry_after_ms=hint, reason=ceiling)
+                return Taken(self._response([], 0))
+            await self._waiters.wait(wanted.topic, left)
+
+    @property
+    def stopping(self) -> bool:
+        """The mailbox comes to its end: nobody waits for messages any more."""
+        return self._stopping()
+
+    def give_back(self, taken: Taken) -> None:
+        """The response never left the mailbox."""
+        for one in taken.leased:
+            self._delivery.give_back(one)
 
     async def _fill_up(self, topic: str) -> None:
         """Fetch from disk what memory lacks; callers of one topic do it once, not each."""
@@ -135,18 +190,25 @@ class Receiving:
         """Parcels for what was leased, within `max_bytes` unless one message is larger."""
         framed: list[bytes] = []
         failures = size = 0
+        waiting = deque(leased)
+        saved: dict[int, bytes] = {}
         try:
-            for index, one in enumerate(leased):
+            while waiting:
+                one = waiting.popleft()
                 batch = one.lease.batch
                 try:
-                    runs = await self._rows.read(batch.topic, batch.batch_id)
-                except (IntegrityError, NotFound) as error:
-                    damaged = isinstance(error, IntegrityError)
-                    lost = self._delivery.withdraw(batch.topic, batch.batch_id, damaged=damaged)
-                    failures += lost if damaged else 0
-                    self._log.error(
-                        "batch withdrawn", reason=error.reason, batch_id=batch.batch_id, messages=lost
-                    )
+                    runs = saved.get(batch.batch_id) or await self._rows.read(batch.topic, batch.batch_id)
+                except Damaged as error:
+                    failures += self._condemn(batch, error)
+                    saved[batch.batch_id] = error.runs
+                    waiting.extendleft(reversed(one.left()))
+                    continue
+                except IntegrityError as error:
+                    failures += self._condemn(batch, error)
+                    continue
+                except NotFound:
+                    lost = self._delivery.withdraw(batch.topic, batch.batch_id)
+                    self._log.error("batch is gone", batch_id=batch.batch_id, messages=lost)
                     continue
                 part, kept = _fit(one, runs, max_bytes - size, at_least=0 if framed else 1)
                 if kept:
@@ -154,7 +216,7 @@ class Receiving:
                     size += len(part)
                 if kept < one.count:
                     self._delivery.give_back(one, keep=kept)
-                    for unseen in leased[index + 1 :]:
+                    for unseen in waiting:
                         self._delivery.give_back(unseen)
                     break
         except BaseException:
@@ -163,6 +225,18 @@ class Receiving:
                 self._delivery.give_back(unseen)
             raise
         return framed, failures
+
+    def _condemn(self, batch: Batch, error: IntegrityError) -> int:
+        """Damaged messages go to the DLQ, all of the batch unless it is known which; how many."""
+        damaged = error.damaged if isinstance(error, Damaged) else ones(0, batch.count)
+        dead = sum(
+            self._delivery.condemn(
+                batch.topic, batch.batch_id, error=f"E_INTEGRITY: {error}", first=lo, end=hi
+            )
+            for lo, hi in zeros(~damaged, batch.count)
+        )
+        self._log.error("messages are damaged", batch_id=batch.batch_id, messages=dead)
+        return dead
 
     def _response(self, parcels: list[bytes], failures: int) -> bytes:
         tail = (_FAILURES_TAG, _varint(failures)) if failures else ()
@@ -187,7 +261,8 @@ def _parcel(leased: Leased, runs: bytes) -> bytes:
         attempt=lease.attempt,
         stored_unix_ns=lease.batch.stored_unix_ns,
     ).SerializeToString()
-    return b"".join((_PARCEL_TAG, _varint(len(header) + len(runs)), header, runs))
+    shard = _SHARD_TAG + _varint(lease.batch.shard) if lease.batch.shard else b""
+    return b"".join((_PARCEL_TAG, _varint(len(header) + len(runs) + len(shard)), header, runs, shard))
 
 
 def _varint(number: int) -> bytes:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Self
 
+from pydantic import Field, model_validator
+
+from services.mailbox.policy import Policies, Policy, topic_rules
 from services.mailbox.topics import Limits
 from snavio.config import Section
+from snavio.config.sections import contradiction
 
 
 class MailboxSettings(Section):
@@ -29,6 +33,78 @@ class MailboxSettings(Section):
     )
     max_inflight: int = Field(
         default=200_000, ge=1, le=1_000_000_000, description="Leased messages of all topics together."
+    )
+    max_tenant_inflight: int = Field(
+        default=100_000,
+        ge=1,
+        le=1_000_000_000,
+        description="Leased messages of all topics of one tenant together.",
+    )
+    max_attempts: int = Field(
+        default=10, ge=1, le=1000, description="Deliveries of one message before it goes to the DLQ."
+    )
+    backoff_base_ms: int = Field(
+        default=250,
+        ge=1,
+        le=3_600_000,
+        description="A NACK without a delay waits at random, at most this times two to the power of the attempt.",
+    )
+    backoff_max_ms: int = Field(
+        default=60_000, ge=1, le=43_200_000, description="Bound of that random wait, whatever the attempt."
+    )
+    retention_ready_s: int = Field(
+        default=604_800,
+        ge=1,
+        le=315_360_000,
+        description="A message that is not acknowledged for so long goes to the DLQ as expired. Counted while the "
+        "mailbox runs.",
+    )
+    retention_inflight_visibilities: int = Field(
+        default=10,
+        ge=1,
+        le=10_000,
+        description="How often a lease can be extended: to this many times its visibility.",
+    )
+    retention_delivered_s: int = Field(
+        default=0,
+        ge=0,
+        le=315_360_000,
+        description="How long acknowledged messages are kept, to be listed and requeued; 0 removes them at once.",
+    )
+    retention_delivered_messages: int = Field(
+        default=10_000, ge=0, le=1_000_000_000, description="How many acknowledged messages a topic keeps."
+    )
+    retention_dlq_s: int = Field(
+        default=1_209_600, ge=1, le=315_360_000, description="How long dead and canceled messages are kept."
+    )
+    retention_dlq_messages: int = Field(
+        default=100_000,
+        ge=1,
+        le=1_000_000_000,
+        description="Dead messages that a topic keeps, and as many canceled ones; beyond it, the oldest go.",
+    )
+    replay_window_ms: int = Field(
+        default=300_000,
+        ge=1000,
+        le=604_800_000,
+        description="How long the mailbox recognises a message by its key: a second one is answered and not stored. "
+        "Counted while the mailbox runs.",
+    )
+    max_replay_keys: int = Field(
+        default=10_000_000,
+        ge=1000,
+        le=1_000_000_000,
+        description="Keys that are known at a time, at 80 to 150 bytes of memory each; one tenant may have half of "
+        "them. Beyond it, messages with new keys are refused as saturated.",
+    )
+    shards: int = Field(
+        default=1, ge=1, le=64, description="Shards of a topic; each keeps the order of its own messages."
+    )
+    topic_rules: str = Field(
+        default="",
+        description="Rules of single topics, such as `acme/own/mail replay_ms=600000 shards=8; acme/bot ready_s=3600`. "
+        "Names: max_attempts, backoff_base_ms, backoff_max_ms, ready_s, inflight_visibilities, delivered_s, "
+        "delivered_messages, dlq_s, dlq_messages, replay_ms, shards.",
     )
     window_batches: int = Field(
         default=1024,
@@ -58,12 +134,45 @@ class MailboxSettings(Section):
         default=30.0, gt=0, le=600, description="Give up when Signer is away this long at start."
     )
 
+    capability_cache_s: float = Field(
+        default=30.0,
+        ge=5,
+        le=120,
+        description="How long a capability that was found valid counts as such; a revocation is felt within it.",
+    )
+
     def limits(self) -> Limits:
         """The bounds as the delivery takes them."""
         return Limits(
             topics=self.max_topics,
             topic_messages=self.max_topic_messages,
             inflight_messages=self.max_inflight,
+            tenant_inflight_messages=self.max_tenant_inflight,
             window_batches=self.window_batches,
             max_delay_ms=self.max_delay_ms,
         )
+
+    @model_validator(mode="after")
+    def _rules_can_be_read(self) -> Self:
+        try:
+            topic_rules(self.topic_rules, Policy())
+        except ValueError as error:
+            raise contradiction("topic_rules", f"cannot be read: {error}") from None
+        return self
+
+    def policies(self) -> Policies:
+        """The rules of retries, retention and keys."""
+        default = Policy(
+            max_attempts=self.max_attempts,
+            backoff_base_ms=self.backoff_base_ms,
+            backoff_max_ms=self.backoff_max_ms,
+            ready_s=self.retention_ready_s,
+            inflight_visibilities=self.retention_inflight_visibilities,
+            delivered_s=self.retention_delivered_s,
+            delivered_messages=self.retention_delivered_messages,
+            dlq_s=self.retention_dlq_s,
+            dlq_messages=self.retention_dlq_messages,
+            replay_ms=self.replay_window_ms,
+            shards=self.shards,
+        )
+        return Policies(default=default, by_topic=topic_rules(self.topic_rules, default))

@@ -9,10 +9,12 @@ import asyncio
 from collections.abc import Sequence
 
 from services.mailbox.commits import Commits, Outcome
-from services.mailbox.delivery import Delivery
+from services.mailbox.delivery import Delivery, Nack
 from services.mailbox.leases import LATE, Settling, receipts
 from services.mailbox.rows import Rows
+from snavio.clock import Clock, SystemClock
 from snavio.errors import SnavioError, Unavailable
+from snavio.telemetry.latency import LatencyWindow
 
 COMMIT_SECONDS = 10.0
 
@@ -20,12 +22,17 @@ COMMIT_SECONDS = 10.0
 class Settlements:
     """Lives on one event loop."""
 
-    def __init__(self, *, delivery: Delivery, commits: Commits, rows: Rows) -> None:
+    def __init__(
+        self, *, delivery: Delivery, commits: Commits, rows: Rows, clock: Clock | None = None
+    ) -> None:
         self._delivery = delivery
         self._commits = commits
         self._rows = rows
         # Bounded by what the commits take.
         self._underway: dict[Settling, asyncio.Future[Outcome]] = {}
+        self._clock = clock or SystemClock()
+        self.latency = LatencyWindow(clock=self._clock)
+        """Of acknowledgements, from the call to the fsync."""
 
     async def settle(
         self,
@@ -35,24 +42,36 @@ class Settlements:
         attempts: Sequence[int],
         *,
         holder: str,
-        final: bool,
-        delay_ms: int = 0,
+        final: bool = True,
+        nack: Nack | None = None,
     ) -> bytes:
         """A Settlement per receipt. Saturated or Unavailable when the disk did not take it: ask again."""
         if boot_epoch != self._delivery.boot_epoch:
             # Attempts are counted anew after a restart: an old receipt would settle somebody else's lease.
             return LATE * len(msg_ids)
         settling = self._delivery.settle(
-            topic, receipts(msg_ids, attempts), holder=holder, final=final, delay_ms=delay_ms
+            topic, receipts(msg_ids, attempts), holder=holder, final=final, nack=nack
         )
-        awaited = [self._underway[earlier] for earlier in settling.after if earlier in self._underway]
-        if settling.moved:
-            awaited.append(self._commit(settling))
-        if awaited:
-            await _all_stored(awaited)
+        began = self._clock.mono_ns()
+        await self.stored(settling)
+        if final and settling.moved:
+            self.latency.add(self._clock.mono_ns() - began)
         return b"".join(settling.codes)
 
-    def _commit(self, settling: Settling) -> asyncio.Future[Outcome]:
+    async def stored(self, settling: Settling) -> None:
+        """Commit what was decided, and wait for it and for what it relies on."""
+        awaited = [self._underway[earlier] for earlier in settling.after if earlier in self._underway]
+        if settling.moved:
+            awaited.append(self.commit(settling))
+        if awaited:
+            await _all_stored(awaited)
+
+    def bury(self, settling: Settling) -> None:
+        """Commit what ended by itself; nobody waits for it."""
+        self.commit(settling)
+
+    def commit(self, settling: Settling) -> asyncio.Future[Outcome]:
+        """Bring a decision to disk; then it is confirmed, or everything stands as it did."""
         stored: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
         def heard(outcome: Outcome) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from services.shield.refusing import read_batch, refused
 from services.shield.standing import Standing
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
@@ -19,6 +20,8 @@ from snavio.telemetry.tally import Tally
 from snavio.transport.consignment import LedgerConsignment
 from snavio.transport.peer import Peer
 
+OUT_OF_DATE = "Keys or suspensions are out of date; nothing is let in until they can be read."
+RETRY_AFTER_MS = 1000
 _UNKNOWN_KEY = bytes([Verdict.UNKNOWN_KEY_VERSION])
 
 
@@ -52,7 +55,10 @@ class Gatehouse:
 
     def admit_batch(self, submission: bytes, peer: Peer, answer: Callable[[bytes, bool], None]) -> None:
         """Judge a serialised Submission; `answer(verdicts, final)` is called until final, at least once."""
-        self._standing.require_fresh()
+        if not self._standing.usable():
+            count, batch_seq = read_batch(submission)
+            self._turn_away(count, answer, batch_seq=batch_seq)
+            return
         judgement = self._admission.judge(
             submission,
             source=peer.identity.source,
@@ -65,7 +71,9 @@ class Gatehouse:
         self, command: bytes, peer: Peer, budget_ms: int, answer: Callable[[bytes, bool], None]
     ) -> None:
         """Judge a single serialised Command."""
-        self._standing.require_fresh()
+        if not self._standing.usable():
+            self._turn_away(1, answer)
+            return
         judgement = self._admission.judge_one(
             command,
             source=peer.identity.source,
@@ -75,15 +83,30 @@ class Gatehouse:
         )
         self._forward(judgement, answer)
 
+    def _turn_away(self, count: int, answer: Callable[[bytes, bool], None], *, batch_seq: int = 0) -> None:
+        # Not "unknown key": the key may be good, and nothing about it was asked. Nothing was let in either, which the
+        # producer may rely on and try again.
+        self._tally.add(bytes([Verdict.SATURATED]) * count)
+        told = refused(
+            count,
+            Verdict.SATURATED,
+            batch_seq=batch_seq,
+            retry_after_ms=RETRY_AFTER_MS,
+            detail=OUT_OF_DATE,
+        )
+        answer(told, True)
+
     def _forward(self, judgement: Judgement, answer: Callable[[bytes, bool], None]) -> None:
         ledger = judgement.ledger
         accepted = judgement.accepted
+        self._standing.used(ledger.count)
         arrived = self._clock.mono_ns()
+        if judgement.rows:
+            self._journal.append(judgement.telemetry(self._clock.unix_ns()))
         if accepted < ledger.count or judgement.frame_code:
             opening = ledger.opening()
             if _UNKNOWN_KEY in ledger.codes:
                 self._standing.key_may_be_newer()
-            self._journal.append(judgement.telemetry(self._clock.unix_ns()), rows=ledger.count - accepted)
             answer(opening, accepted == 0)
         elif accepted == 0:
             answer(ledger.opening(), True)  # an empty batch is answered too
@@ -94,6 +117,7 @@ class Gatehouse:
         def settled(frame: bytes) -> None:
             done = ledger.done
             if done:
+                self._journal.append(judgement.telemetry_closed(self._clock.unix_ns()))
                 self._tally.add(ledger.codes)
                 self._latency.add(self._clock.mono_ns() - arrived, count=accepted)
             answer(frame, done)
@@ -103,7 +127,7 @@ class Gatehouse:
             ledger,
             0,
             count=accepted,
-            body=judgement.runs,
+            body=judgement.freight,
             deadline_mono_ns=arrived + budget_ms * 1_000_000,
             answer=settled,
         )

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 
 from services.shield.admission import Gatehouse
+from services.shield.keys import HeldKeys
+from services.shield.opening import Opening
+from services.shield.refusing import MAX_BATCH_COMMANDS
 from services.shield.servicer import (
     MAX_BATCH_BYTES,
-    MAX_BATCH_COMMANDS,
     MAX_PAYLOAD_BYTES,
     ShieldServicer,
 )
 from services.shield.settings import ShieldSettings
 from services.shield.standing import Standing
+from services.shield.suspensions import HeldSuspensions
 from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.native import Admission
 from snavio.snapshot.platform_keys import PlatformKeys
 from snavio.snapshot.reader import SnapshotReader
-from snavio.telemetry.journal import Journal
+from snavio.telemetry.cache import HMAC, CacheMeter
+from snavio.telemetry.events import EventJournal
+from snavio.telemetry.explaining import Explaining
 from snavio.telemetry.latency import LatencyWindow
+from snavio.telemetry.recent import RecentCommands
+from snavio.telemetry.reporting import Reporting
 from snavio.telemetry.tally import Tally
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
@@ -63,16 +71,42 @@ class ShieldApp:
             watermark=open_watermark(mesh.state_dir / "shield" / f"{settings.instance}.snapshot"),
             clock=clock,
         )
-        self._standing = Standing(
-            admission=admission,
-            signer=self._channels["signer"],
-            registry=self._channels["registry"],
-            clock=clock,
-            interval_s=interval_s,
-            stale_ms=settings.keys_stale_ms,
-            snapshots=snapshots if settings.use_snapshots else None,
+        self._denylist = denylist_pull(
+            self._channels["signer"], gate, clock=clock, interval_s=interval_s, stale_s=mesh.denylist_stale_s
         )
-        self._denylist = denylist_pull(self._channels["signer"], gate, clock=clock, interval_s=interval_s)
+        self._reporting = Reporting(
+            mesh,
+            service="shield",
+            instance=settings.instance,
+            clock=clock,
+            gather=lambda: [block for _, block in admission.flood_telemetry(clock.unix_ns())],
+        )
+        self._refreshes = EventJournal(epoch=clock.unix_ns(), max_events=256)
+        fresh_ms = min(settings.keys_fresh_ms, settings.keys_stale_ms)
+        keys = self._keys(mesh, settings, admission, clock)
+        meter = CacheMeter(
+            HMAC,
+            fresh_s=fresh_ms / 1000,
+            stale_s=settings.keys_stale_ms / 1000,
+            age_ns=keys.age_ns,
+            clock=clock,
+            record=lambda event: self._refreshes.record(event, at_unix_ns=clock.unix_ns()),
+            onward=self._reporting.record,
+        )
+        keys.refreshed = meter.refreshed
+        self._standing = Standing(
+            keys=keys,
+            fresh_ms=fresh_ms,
+            meter=meter,
+            suspensions=HeldSuspensions(
+                admission=admission,
+                registry=self._channels["registry"],
+                clock=clock,
+                interval_s=interval_s,
+                snapshots=snapshots if settings.use_snapshots else None,
+            ),
+            stale_ms=settings.keys_stale_ms,
+        )
         self._fast = BatchLink(
             self._channels["fast"],
             "/snavio.v1.Fast/Dispatch",
@@ -80,12 +114,14 @@ class ShieldApp:
             instance=settings.instance,
             epoch=clock.unix_ns(),
         )
-        journal, tally, latency = Journal(), Tally(), LatencyWindow(clock=clock)
+        tally, latency = Tally(), LatencyWindow(clock=clock)
+        recent = RecentCommands(max_bytes=mesh.explain_max_mb << 20)
+        self._reporting.journal.seen = recent.keep
         gatehouse = Gatehouse(
             admission=admission,
             standing=self._standing,
             fast=self._fast,
-            journal=journal,
+            journal=self._reporting.journal,
             tally=tally,
             latency=latency,
             clock=clock,
@@ -93,11 +129,18 @@ class ShieldApp:
         )
         introspection = Introspection("shield", instance=settings.instance, clock=clock)
         introspection.counts(tally.read, prefix="outcome.")
-        introspection.counts(journal.counters, prefix="journal.")
+        self._reporting.introspect(introspection)
+        introspection.gauges(recent.gauges, prefix="recent.")
         introspection.counts(self._standing.counters, prefix="standing.")
-        introspection.counts(snapshots.counters)
+        self._standing.register(introspection)
+        introspection.counts(self._refreshes.counters, prefix="events.")
+        # One name for both: which of them it was stands in the log.
+        introspection.counts(
+            lambda: dict(Counter(snapshots.counters()) + Counter(self._key_snapshots.counters()))
+        )
         self._renewal = mesh_renewal(mesh.certificates("shield"), self._channels["signer"], clock=clock)
         introspection.gauges(self._renewal.gauges, prefix="certificate.")
+        introspection.gauges(self._denylist.gauges, prefix="denylist.")
         introspection.native(admission.counters, gauges=frozenset({"nonces_live"}), prefix="admission.")
         introspection.link("fast", self._fast.connected.is_set)
         introspection.times("admit_to_verdict", latency.read)
@@ -112,6 +155,7 @@ class ShieldApp:
         )
         methods = servicer.methods()
         introspection.register(methods)
+        Explaining(recent, instance=settings.instance, registry=self._channels["registry"]).register(methods)
         self._server = MeshServer(
             listen=mesh.shield,
             files=files,
@@ -121,13 +165,37 @@ class ShieldApp:
             trust_domain=mesh.trust_domain,
         )
 
+    def _keys(
+        self, mesh: MeshSettings, settings: ShieldSettings, admission: Admission, clock: Clock
+    ) -> HeldKeys:
+        folder, signer = mesh.state_dir / "shield", self._channels["signer"]
+        opening = Opening(
+            signer=signer, file=open_watermark(folder / f"{settings.instance}.opening"), clock=clock
+        )
+        self._key_snapshots = SnapshotReader(
+            archive=self._archive,
+            keys=opening.verifying,
+            # Its own: versions of the key store and of the directory have nothing to do with each other.
+            watermark=open_watermark(folder / f"{settings.instance}.keys-snapshot"),
+            clock=clock,
+        )
+        return HeldKeys(
+            admission=admission,
+            signer=signer,
+            clock=clock,
+            interval_s=mesh.pull_interval_ms / 1000,
+            stale_ms=settings.keys_stale_ms,
+            denylist=self._denylist,
+            snapshots=self._key_snapshots if settings.use_snapshots else None,
+            opening=opening,
+        )
+
     async def start(self) -> int:
-        """Read keys, suspensions and the denylist, then serve."""
-        within_s = self._settings.start_within_s
-        await self._denylist.start(within_s=within_s)
-        await self._standing.start(within_s=within_s)
+        """Read keys, denylist and suspensions, then serve."""
+        await self._standing.start(within_s=self._settings.start_within_s)
         await self._fast.start()
         self._renewal.start()
+        self._reporting.start()
         return await self._server.start()
 
     async def drain(self) -> None:
@@ -138,6 +206,7 @@ class ShieldApp:
         await self._denylist.stop()
         await self._archive.close()
         await self._renewal.stop()
+        await self._reporting.stop()
         for channel in self._channels.values():
             await channel.close()
 

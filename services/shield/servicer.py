@@ -7,20 +7,20 @@ from collections import Counter
 
 from google.protobuf.message import DecodeError
 
-from services.shield.admission import Gatehouse
+from services.shield.admission import RETRY_AFTER_MS, Gatehouse
+from services.shield.refusing import MAX_BATCH_COMMANDS, read_batch, refused
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
-from snavio.errors import BadRequest, Saturated, Unauthenticated, Unavailable
+from snavio.errors import BadRequest, Saturated, Unauthenticated
 from snavio.native import read_verdicts
 from snavio.transport.gate import Gate
 from snavio.transport.server import Call, Methods
 from snavio.transport.stream import WIRE_VERSIONS, BatchStream
 from snavio.v1.batch_pb2 import Hello, Limits, Refusal, Verdicts
 from snavio.v1.batch_pb2 import Verdict as WireVerdict
-from snavio.v1.shield_pb2 import GreetRequest, Submission, SubmitRequest
+from snavio.v1.shield_pb2 import GreetRequest, SubmitRequest
 
 MAX_BATCH_BYTES = 1 << 20
-MAX_BATCH_COMMANDS = 1000
 MAX_PAYLOAD_BYTES = 256 << 10
 # Above the longest budget: an unary caller always hears a verdict before this ends the wait.
 ANSWER_SECONDS = 65.0
@@ -123,8 +123,8 @@ class ShieldServicer:
             async for frame in stream.batches(room=self._gatehouse.room, refusal=_refused_whole):
                 try:
                     self._gatehouse.admit_batch(frame, call.peer, stream.reply)
-                except Unavailable:
-                    # It was not admitted, so no answer to it will come; only earlier ones are waited for.
+                except BadRequest:
+                    # No answer to it will come; only earlier ones are waited for.
                     stream.reply(b"", True)
                     raise
         finally:
@@ -147,19 +147,21 @@ class ShieldServicer:
 
 def _refused_whole(frame: bytes, verdict: Verdict) -> bytes:
     """The answer to a batch of a peer whose certificate is not good any more; nothing else of it is looked at."""
-    # A producer that only loses its stream cannot know whether what it had written was delivered.
     try:
-        submission = Submission.FromString(frame)
-    except DecodeError:
+        count, batch_seq = read_batch(frame)
+    except BadRequest:
         raise Unauthenticated(
             "The peer's certificate is not valid any more.", reason=verdict.reason
         ) from None
-    count = min(len(submission.command), MAX_BATCH_COMMANDS)
-    answer = Verdicts(batch_seq=submission.header.batch_seq, codes=bytes([verdict]) * count, final=True)
-    if count:
-        answer.refusal.append(Refusal(reason=WireVerdict.Name(verdict)))
-    refused: bytes = answer.SerializeToString()
-    return refused
+    if verdict is not Verdict.SATURATED:
+        return refused(count, verdict, batch_seq=batch_seq)
+    return refused(
+        count,
+        verdict,
+        batch_seq=batch_seq,
+        retry_after_ms=RETRY_AFTER_MS,
+        detail="Which certificates were revoked cannot be known now.",
+    )
 
 
 def _joined(frames: list[bytes]) -> bytes:

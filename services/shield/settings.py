@@ -43,16 +43,23 @@ class ShieldSettings(Section):
     streams_per_source: int = Field(
         default=16, ge=1, le=1024, description="Streams that one source may have open at the same time."
     )
+    keys_fresh_ms: int = Field(
+        default=60_000,
+        ge=100,
+        le=86_400_000,
+        description="Keys and suspensions younger than this are used as they are; older ones are asked for again "
+        "with every batch, until they are younger.",
+    )
     keys_stale_ms: int = Field(
         default=180_000,
         ge=1_000,
         le=86_400_000,
         description="Refuse everything when keys and suspensions are older. A key that is revoked while Signer "
-        "cannot be reached is accepted this long.",
+        "cannot be reached is accepted this long; keys from a snapshot are as old as the snapshot.",
     )
     use_snapshots: bool = Field(
         default=True,
-        description="Take suspensions from Registry's newest snapshot if it can be verified, then what changed since.",
+        description="Start from the newest snapshots of Signer (keys) and Registry (suspensions) that can be verified.",
     )
     start_within_s: float = Field(
         default=30.0, gt=0, le=600, description="Give up when Signer or Registry is away this long at start."
@@ -66,5 +73,16 @@ class ShieldSettings(Section):
                 "nonce_share_per_source",
                 f"nonce_share_per_source ({self.nonce_share_per_source}) is larger than nonce_capacity "
                 f"({self.nonce_capacity}), of which it is a part.",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _fresh_before_stale(self) -> Self:
+        # A fresh time of its own default does not stand in the way of a shorter stale limit.
+        if self.keys_fresh_ms > self.keys_stale_ms and "keys_fresh_ms" in self.model_fields_set:
+            raise contradiction(
+                "keys_fresh_ms",
+                f"keys_fresh_ms ({self.keys_fresh_ms}) is longer than keys_stale_ms ({self.keys_stale_ms}); "
+                "keys are fresh first and stale later.",
             )
         return self

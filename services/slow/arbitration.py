@@ -1,36 +1,58 @@
-"""Decides each escalated command by reading route and ACL from Registry at that moment.
+"""Decides escalated commands with authority, in rounds that take a fair share from every source that waits.
 
-Never allows anything because Registry could not be asked: such commands are refused with a retry hint.
+A round asks Registry once and the coordination store once for all of its lanes, whatever batches they came in. Never
+allows anything because somebody could not be asked: such commands are refused with a retry hint. Every wait ends
+within the budget of whoever waits.
 """
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
+from services.slow.case import Case, Lane
+from services.slow.fair_queue import FairQueue
+from services.slow.limits import Limits
+from services.slow.rulings import Rulings, is_strict
+from services.slow.strict import RECOGNISING, Strict, needs_claim, place_of
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
-from snavio.errors import Saturated, SnavioError
+from snavio.errors import Saturated
 from snavio.native import Arbitration
 from snavio.ports.queue import TargetQueue
 from snavio.telemetry.journal import Journal
-from snavio.transport.channel import MeshChannel
 from snavio.transport.consignment import LedgerConsignment
 from snavio.transport.stream import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS
-from snavio.v1.registry_pb2 import (
-    DEDUPE_MODE_STRICT,
-    Resolution,
-    ResolveKey,
-    ResolveRequest,
-    ResolveResponse,
-)
+from snavio.v1.registry_pb2 import Route
+from snavio.v1.slow_pb2 import ESCALATION_REASON_WARM_BANNED
 
 RETRY_AFTER_MS = 500
-MAILBOX_QUEUE = 0
-RESOLVE_KEYS = 1000
+UNLIMITED, ARBITRATED, SHADOW = 1, 3, 4
+LATE = "The budget ran out while the command waited for Slow."
 
-Refused = tuple[Verdict, int, str]
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """How much is decided at once."""
+
+    at_once: int
+    commands: int
+    quantum: int
+    max_waiting: int
+    max_waiting_per_source: int
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """The lanes of one source in one case, the banned apart from the others: what waits for a turn."""
+
+    case: Case
+    lanes: tuple[Lane, ...]
 
 
 class Arbiter:
@@ -39,63 +61,183 @@ class Arbiter:
     def __init__(
         self,
         *,
-        registry: MeshChannel,
+        rulings: Rulings,
+        limits: Limits,
+        strict: Strict,
         queues: Sequence[TargetQueue],
         journal: Journal,
         clock: Clock,
         budget_ms: int,
-        resolve_timeout_ms: int,
+        rounds: Rounds,
     ) -> None:
-        self._registry = registry
+        self._rulings = rulings
+        self._limits = limits
+        self._strict = strict
         self._queues = queues
         self._journal = journal
         self._clock = clock
         self._budget_ms = budget_ms
-        self._resolve_timeout_ms = resolve_timeout_ms
+        self._rounds = rounds
+        self._waiting: FairQueue[Portion] = FairQueue(
+            quantum=rounds.quantum,
+            max_cost=rounds.max_waiting,
+            max_line_cost=rounds.max_waiting_per_source,
+        )
+        self._numbers = itertools.count(1)
+        self._benches: list[asyncio.Task[None]] = []
+        self._settling: set[asyncio.Task[None]] = set()
         self._log = structlog.get_logger()
+
+    def start(self) -> None:
+        """Begin to decide."""
+        self._limits.start()
+        self._benches = [asyncio.create_task(self._sit()) for _ in range(self._rounds.at_once)]
+
+    async def stop(self) -> None:
+        """Finish recording what was answered, end. What still waits is not decided any more."""
+        for bench in self._benches:
+            bench.cancel()
+        await asyncio.gather(*self._benches, return_exceptions=True)
+        await asyncio.gather(*self._settling, return_exceptions=True)
+        await self._limits.stop()
+
+    def gauges(self) -> dict[str, float]:
+        """What waits."""
+        return {"commands": self._waiting.cost, "lines": self._waiting.lines}
 
     async def decide(self, frame: bytes, answer: Callable[[bytes, bool], None]) -> None:
         """Decide a serialised ArbitrationBatch; `answer(verdicts, final)` is called until final, at least once."""
         now = self._clock.mono_ns()
-        case = Arbitration.open(frame, MESH_BATCH_BYTES, MESH_BATCH_COMMANDS)
-        ledger = case.ledger
-        budget_ms = min(case.budget_ms or self._budget_ms, self._budget_ms)
-
-        def settled(verdicts: bytes) -> None:
-            done = ledger.done
-            answer(verdicts, done)
-            if done:
-                self._journal.append(case.telemetry(self._clock.unix_ns()), rows=ledger.count)
-
-        opening = ledger.opening()
-        if opening or ledger.done:
-            settled(opening)
-        if ledger.done:
+        native = Arbitration.open(frame, MESH_BATCH_BYTES, MESH_BATCH_COMMANDS)
+        budget_ms = min(native.budget_ms or self._budget_ms, self._budget_ms)
+        case = Case(
+            native,
+            number=next(self._numbers),
+            opened_mono_ns=now,
+            deadline_mono_ns=now + budget_ms * 1_000_000,
+            answer=answer,
+            closed=self._closed,
+        )
+        case.settled(native.ledger.opening())
+        if native.ledger.done:
             return
-        try:
-            await self._decide(case, budget_ms, now + budget_ms * 1_000_000, settled)
-        except Exception:
-            # Some of it may be on its way to a queue already; and one case must not end the others.
-            self._log.exception("a case failed")
-            settled(ledger.close(Verdict.OUTCOME_UNKNOWN, RETRY_AFTER_MS, "Slow failed."))
+        self._enqueue(case)
+        await case.ruled.wait()
 
-    async def _decide(
-        self, case: Arbitration, budget_ms: int, deadline_mono_ns: int, settled: Callable[[bytes], None]
-    ) -> None:
-        keys = case.keys()
-        rulings = await self._rule(keys, timeout_ms=min(self._resolve_timeout_ms, budget_ms))
-        approved: list[tuple[int, int, str]] = []
-        for index, ruling in enumerate(rulings):
-            if isinstance(ruling, str):
-                approved.append((index, MAILBOX_QUEUE, ruling))
+    def _enqueue(self, case: Case) -> None:
+        counts = case.native.undecided()
+        case.lanes = [
+            Lane(case, key, *named, count=count)
+            for key, (named, count) in enumerate(zip(case.native.keys(), counts, strict=True))
+        ]
+        by_line: dict[tuple[str, bool], list[Lane]] = {}
+        for lane in case.lanes:
+            banned = lane.reason == ESCALATION_REASON_WARM_BANNED
+            by_line.setdefault((lane.source, banned), []).append(lane)
+        case.unruled = len(by_line)
+        for (source, banned), lanes in by_line.items():
+            portion = Portion(case, tuple(lanes))
+            # A banned flood waits apart from what its source sends elsewhere, and is held back.
+            name, cost = f"{source} banned" if banned else source, sum(lane.count for lane in lanes)
+            try:
+                self._waiting.put(name, portion, cost=cost, held=banned)
+            except Saturated as full:
+                for lane in lanes:
+                    lane.refuse(Verdict.SATURATED, full.retry_after_ms, str(full))
+                self._ruled(portion)
+
+    async def _sit(self) -> None:
+        """One bench: round after round, for as long as Slow runs."""
+        while True:
+            taken = await self._waiting.take(self._rounds.commands)
+            lanes = [lane for portion in taken.items for lane in portion.lanes]
+            try:
+                await self._round(lanes)
+            except Exception:
+                # One round must not end the others; what was not sent was definitely not delivered.
+                self._log.exception("a round failed")
+                for lane in lanes:
+                    if not lane.sent:
+                        self._limits.give_up(lane)
+                        lane.refuse(Verdict.DELIVERY_FAILURE, RETRY_AFTER_MS, "Slow failed.")
+            finally:
+                self._waiting.finish(taken)
+                for portion in taken.items:
+                    self._ruled(portion)
+
+    async def _round(self, lanes: list[Lane]) -> None:
+        lanes = self._in_time(lanes)
+        if not lanes:
+            return
+        lanes = await self._rulings.rule(lanes, timeout_ms=self._left_ms(lanes))
+        lanes = [lane for lane in lanes if self._has_queue(lane)]
+        self._strict.known(lanes)
+        _recount(lanes)
+        lanes = await self._strict.claim(
+            [lane for lane in lanes if lane.count], timeout_ms=self._left_ms(lanes)
+        )
+        claimed = [lane for lane in lanes if lane.claims]
+        lanes = await self._limits.debit(lanes, timeout_ms=self._left_ms(lanes))
+        lanes = self._in_time(lanes)
+        await self._strict.abandon(claimed)
+        self._send(lanes)
+
+    def _in_time(self, lanes: Sequence[Lane]) -> list[Lane]:
+        """Without those whose time is over; their permits go back."""
+        now = self._clock.mono_ns()
+        left = []
+        for lane in lanes:
+            if lane.case.deadline_mono_ns > now:
+                left.append(lane)
             else:
-                verdict, retry_after_ms, detail = ruling
-                settled(case.refuse(index, verdict, retry_after_ms, detail))
-        if not approved:
-            return
-        for part, (queue, count, body) in enumerate(case.dispatch(approved)):
+                self._limits.give_up(lane)
+                lane.refuse(Verdict.DELIVERY_FAILURE, RETRY_AFTER_MS, LATE)
+        return left
+
+    def _left_ms(self, lanes: Sequence[Lane]) -> int:
+        """The longest that anybody of them may wait; who may not is refused afterwards."""
+        latest = max((lane.case.deadline_mono_ns for lane in lanes), default=0)
+        return max(1, (latest - self._clock.mono_ns()) // 1_000_000)
+
+    def _has_queue(self, lane: Lane) -> bool:
+        if place_of(lane) < len(self._queues):
+            return True
+        lane.refuse(Verdict.DELIVERY_FAILURE, RETRY_AFTER_MS, "Slow does not know this kind of queue.")
+        return False
+
+    def _send(self, lanes: Sequence[Lane]) -> None:
+        by_case: dict[int, list[Lane]] = {}
+        for lane in lanes:
+            if needs_claim(lane):
+                # Apart from the others: its answers wait until the claims are settled.
+                self._dispatch(lane.case, [lane], partial(self._settle_claims, lane))
+            else:
+                by_case.setdefault(lane.case.number, []).append(lane)
+        for together in by_case.values():
+            self._dispatch(together[0].case, together, together[0].case.settled)
+
+    def _dispatch(self, case: Case, lanes: Sequence[Lane], answer: Callable[[bytes], None]) -> None:
+        approved = []
+        grants = bytearray()
+        for lane in lanes:
+            assert lane.resolution is not None
+            place = place_of(lane)
+            once = is_strict(lane.resolution) and place in RECOGNISING
+            approved.append((lane.key, place, lane.resolution.route.topic, once))
+            grants.append(_grant(lane.resolution.route))
+        sends = case.native.dispatch(approved, bytes(grants))
+        for lane in lanes:
+            lane.sent = True
+        first = case.parts
+        case.parts += len(sends)
+        for part, (queue, count, body) in enumerate(sends, first):
             consignment = LedgerConsignment(
-                case.ledger, part, count=count, body=body, deadline_mono_ns=deadline_mono_ns, answer=settled
+                case.native.ledger,
+                part,
+                count=count,
+                body=body,
+                deadline_mono_ns=case.deadline_mono_ns,
+                answer=answer,
             )
             try:
                 self._queues[queue].put(consignment)
@@ -104,41 +246,36 @@ class Arbiter:
                     Verdict.SATURATED, "The queue is full.", retry_after_ms=full.retry_after_ms
                 )
 
-    async def _rule(
-        self, keys: Sequence[tuple[str, str, str, int]], *, timeout_ms: int
-    ) -> list[str | Refused]:
-        """Per key the topic to deliver to, or the refusal."""
-        rulings: list[str | Refused] = []
-        for start in range(0, len(keys), RESOLVE_KEYS):
-            asked = keys[start : start + RESOLVE_KEYS]
-            request = ResolveRequest(
-                key=[ResolveKey(source=source, target=target, name=name) for source, target, name, _ in asked]
-            )
-            try:
-                answer = await self._registry.call(
-                    "/snavio.v1.Registry/Resolve", request, ResolveResponse, timeout_s=timeout_ms / 1000
-                )
-            except SnavioError:
-                closed = (Verdict.DELIVERY_FAILURE, RETRY_AFTER_MS, "Registry could not be asked.")
-                rulings += [closed] * len(asked)
-                continue
-            # An answer of another length speaks of other keys; believing it could allow the wrong one.
-            if len(answer.resolution) != len(asked):
-                closed = (Verdict.DELIVERY_FAILURE, RETRY_AFTER_MS, "Registry's answer does not fit.")
-                rulings += [closed] * len(asked)
-                continue
-            rulings += [_ruling(resolution) for resolution in answer.resolution]
-        return rulings
+    def _settle_claims(self, lane: Lane, frame: bytes) -> None:
+        task = self._strict.answering(lane, frame)
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
+
+    def _ruled(self, portion: Portion) -> None:
+        portion.case.unruled -= 1
+        if portion.case.unruled <= 0:
+            portion.case.ruled.set()
+
+    def _closed(self, case: Case) -> None:
+        """Its last answer went out."""
+        for lane in case.lanes:
+            self._limits.settled(lane)
+        self._strict.settled(case)
+        if self._journal.on:
+            self._journal.append(case.native.telemetry(self._clock.unix_ns()))
 
 
-def _ruling(resolution: Resolution) -> str | Refused:
-    if resolution.suspended:
-        return (Verdict.SUSPENDED, 0, "The source is suspended.")
-    if not resolution.HasField("route"):
-        return (Verdict.ROUTE_MISSING, 0, "No route is registered for this target and name.")
-    if not resolution.allowed:
-        return (Verdict.ACL_DENY, 0, "The target's owner has not allowed this.")
-    if resolution.route.dedupe_mode == DEDUPE_MODE_STRICT:
-        return (Verdict.DELIVERY_FAILURE, 0, "Strict delivery is not available yet.")
-    topic: str = resolution.route.topic
-    return topic
+def _grant(route: Route) -> int:
+    """By what permit its commands go, as telemetry tells it."""
+    if not route.HasField("limit"):
+        return UNLIMITED
+    return SHADOW if route.limit.shadow else ARBITRATED
+
+
+def _recount(lanes: Sequence[Lane]) -> None:
+    """How much of each is undecided, after some of it was answered from memory."""
+    counts: dict[int, list[int]] = {}
+    for lane in lanes:
+        if lane.case.number not in counts:
+            counts[lane.case.number] = lane.case.native.undecided()
+        lane.count = counts[lane.case.number][lane.key]

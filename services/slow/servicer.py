@@ -1,22 +1,29 @@
-"""Slow on the wire: one stream of escalations per Fast."""
+"""Slow on the wire: one stream of escalations per Fast, and the calls about permits and bans beside it."""
 
 from __future__ import annotations
 
 import asyncio
 
 from services.slow.arbitration import Arbiter
+from services.slow.bans import Bans
+from services.slow.grants import Grants
 from snavio.clock import Clock
 from snavio.errors import Unauthenticated
 from snavio.transport.gate import Gate
 from snavio.transport.server import Call, Methods
 from snavio.transport.stream import BatchStream, mesh_hello
+from snavio.v1.slow_pb2 import GrantsRequest, ReportBansRequest, ReturnPermitsRequest
 
 
 class SlowServicer:
     """Wire to decision and back."""
 
-    def __init__(self, *, arbiter: Arbiter, gate: Gate, clock: Clock, in_flight: int) -> None:
+    def __init__(
+        self, *, arbiter: Arbiter, grants: Grants, bans: Bans, gate: Gate, clock: Clock, in_flight: int
+    ) -> None:
         self._arbiter = arbiter
+        self._grants = grants
+        self._bans = bans
         self._gate = gate
         self._clock = clock
         self._in_flight = in_flight
@@ -24,7 +31,11 @@ class SlowServicer:
     def methods(self) -> Methods:
         """The handlers."""
         methods = Methods()
-        methods.stream_raw("/snavio.v1.Slow/Arbitrate", self.arbitrate)
+        at = "/snavio.v1.Slow/"
+        methods.stream_raw(at + "Arbitrate", self.arbitrate)
+        methods.unary(at + "Grants", self._grants.issue, GrantsRequest)
+        methods.unary(at + "ReturnPermits", self._grants.take_back, ReturnPermitsRequest)
+        methods.unary(at + "ReportBans", self._bans.report, ReportBansRequest)
         return methods
 
     async def arbitrate(self, call: Call) -> None:

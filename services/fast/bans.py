@@ -1,0 +1,110 @@
+"""Tells of sources that lost the warm path here: an event for each ban, and a report to Slow, which counts them.
+
+Never repeats a report whose answer was lost: counted twice, one ban could become a durable one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterable
+
+import structlog
+
+from snavio.clock import Clock
+from snavio.errors import SnavioError
+from snavio.telemetry.dispatch_events import WarmPathBan
+from snavio.telemetry.events import Event, moment
+from snavio.transport.channel import MeshChannel
+from snavio.v1.slow_pb2 import BanReport, ReportBansRequest, ReportBansResponse
+
+CALL_SECONDS = 1.0
+PAUSE_SECONDS = 0.2
+MAX_REPORTS = 1000
+
+Told = tuple[str, str, str, float, float, int, int]
+"""As `Plan.warm_bans` tells it."""
+
+
+class WarmBans:
+    """Takes bans as plans tell them; bounded: when Slow is away for long, the oldest reports are lost and counted."""
+
+    def __init__(
+        self, *, slow: MeshChannel, clock: Clock, instance: str, record: Callable[[Event], None]
+    ) -> None:
+        self._slow = slow
+        self._clock = clock
+        self._instance = instance
+        self._record = record
+        self._reports: deque[BanReport] = deque(maxlen=MAX_REPORTS)
+        self._waiting = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._counts = {"reported": 0, "lost": 0, "escalated": 0}
+        self._log = structlog.get_logger()
+
+    def start(self) -> None:
+        """Report in the background."""
+        self._task = asyncio.create_task(self._run(), name="warm bans")
+
+    async def stop(self) -> None:
+        """End the reporting; what was not reported is lost."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    def counters(self) -> dict[str, int]:
+        """What became of reports."""
+        return dict(self._counts)
+
+    def imposed(self, bans: Iterable[Told]) -> None:
+        """A plan has banned these."""
+        for source, target, name, source_share, competing_share, volume, ban_ns in bans:
+            until = moment(self._clock.unix_ns() + ban_ns)
+            self._record(
+                WarmPathBan(
+                    source=source,
+                    target=target,
+                    command_name=name,
+                    source_share=source_share,
+                    competing_share=competing_share,
+                    dispatch_volume=volume,
+                    retry_after_ms=ban_ns // 1_000_000,
+                    throttle_until=until or "",
+                )
+            )
+            if len(self._reports) == MAX_REPORTS:
+                self._counts["lost"] += 1
+            self._reports.append(
+                BanReport(
+                    source=source,
+                    target=target,
+                    name=name,
+                    source_share=source_share,
+                    competing_share=competing_share,
+                    dispatch_volume=min(volume, 2**32 - 1),
+                )
+            )
+            self._waiting.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._waiting.wait()
+            await asyncio.sleep(PAUSE_SECONDS)
+            self._waiting.clear()
+            reports = list(self._reports)
+            self._reports.clear()
+            try:
+                answer = await self._slow.call(
+                    "/snavio.v1.Slow/ReportBans",
+                    ReportBansRequest(instance=self._instance, ban=reports),
+                    ReportBansResponse,
+                    timeout_s=CALL_SECONDS,
+                )
+            except SnavioError as error:
+                self._counts["lost"] += len(reports)
+                self._log.warning("bans not reported", reason=error.reason, bans=len(reports))
+                continue
+            self._counts["reported"] += len(reports)
+            self._counts["escalated"] += answer.escalated

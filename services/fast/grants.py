@@ -1,0 +1,194 @@
+"""Fetches permits of limited routes from Slow before they are needed, and gives back what is left at the end.
+
+Never holds up a command: without a permit it escalates. Counts the life of permits from when it asked, and never
+repeats a call whose answer was lost: its permits are gone, which is safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections import Counter
+from dataclasses import dataclass
+
+import structlog
+
+from snavio.clock import Clock
+from snavio.errors import SnavioError
+from snavio.native import Dispatch
+from snavio.transport.channel import MeshChannel
+from snavio.v1.slow_pb2 import (
+    GRANT_STATE_ISSUED,
+    Grant,
+    GrantsRequest,
+    GrantsResponse,
+    GrantState,
+    GrantWish,
+    PermitReturn,
+    ReturnPermitsRequest,
+    ReturnPermitsResponse,
+)
+
+CALL_SECONDS = 1.0
+FAILED_PAUSE_SECONDS = 0.25
+MAX_WISHES = 1000
+MAX_PERMITS = 2**32 - 1
+# Routes that Slow has told us not to ask for yet; when more are remembered, the whole list is forgotten and asked.
+MAX_PAUSES = 10_000
+# Enough for what was wanted during one pause and the call behind it.
+AHEAD = 2
+
+Route = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Permits that one route should have."""
+
+    route: Route
+    permits: int
+
+
+class GrantKeeper:
+    """One call at a time, and none while nobody sends to a limited route."""
+
+    def __init__(
+        self, *, dispatch: Dispatch, slow: MeshChannel, clock: Clock, instance: str, pause_s: float
+    ) -> None:
+        self._dispatch = dispatch
+        self._slow = slow
+        self._clock = clock
+        self._instance = instance
+        self._pause_s = pause_s
+        self._thirsty = asyncio.Event()
+        self._not_before: dict[Route, int] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._counts: Counter[str] = Counter()
+        self._log = structlog.get_logger()
+
+    def start(self) -> None:
+        """Fetch in the background whenever somebody is thirsty."""
+        self._task = asyncio.create_task(self._run(), name="grants")
+
+    async def stop(self) -> None:
+        """End the fetching, and give back what was not used."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        left = self._dispatch.give_up(now_mono_ns=self._clock.mono_ns())
+        with contextlib.suppress(SnavioError):
+            await self._give_back(
+                [
+                    PermitReturn(
+                        target=target, name=name, interval=interval, permits=min(permits, MAX_PERMITS)
+                    )
+                    for target, name, interval, permits in left
+                ]
+            )
+
+    def thirsty(self) -> None:
+        """Somebody wanted a permit."""
+        self._thirsty.set()
+
+    def counters(self) -> dict[str, int]:
+        """Calls, permits and how wishes were answered."""
+        return dict(self._counts)
+
+    async def _run(self) -> None:
+        while True:
+            await self._thirsty.wait()
+            self._thirsty.clear()
+            try:
+                await self.fetch()
+            except SnavioError as error:
+                self._counts["failed"] += 1
+                self._log.info("no permits", reason=error.reason)
+                await asyncio.sleep(FAILED_PAUSE_SECONDS)
+            # Jitter only shortens, and keeps many instances from asking in step.
+            await asyncio.sleep(self._pause_s * random.uniform(0.7, 1.0))  # noqa: S311 spreads load
+
+    async def fetch(self) -> None:
+        """Ask for what was wanted since the last time."""
+        wishes = self._wishes()
+        for start in range(0, len(wishes), MAX_WISHES):
+            await self._ask(wishes[start : start + MAX_WISHES])
+
+    def _wishes(self) -> list[Wish]:
+        now = self._clock.mono_ns()
+        if len(self._not_before) > MAX_PAUSES:
+            self._not_before.clear()
+        wishes = []
+        for target, name, wanted, debt, left in self._dispatch.needs(now_mono_ns=now):
+            permits = min(AHEAD * wanted + debt - left, MAX_PERMITS)
+            if permits > 0 and self._not_before.get((target, name), now) <= now:
+                wishes.append(Wish((target, name), permits))
+        return wishes
+
+    async def _ask(self, wishes: list[Wish]) -> None:
+        asked = self._clock.mono_ns()
+        self._counts["calls"] += 1
+        answer = await self._slow.call(
+            "/snavio.v1.Slow/Grants",
+            GrantsRequest(
+                instance=self._instance,
+                wish=[
+                    GrantWish(target=wish.route[0], name=wish.route[1], permits=wish.permits)
+                    for wish in wishes
+                ],
+            ),
+            GrantsResponse,
+            timeout_s=CALL_SECONDS,
+        )
+        if len(answer.grant) != len(wishes):
+            # It speaks of other routes; permits of the wrong one could overrun a limit.
+            self._counts["unfitting"] += 1
+            return
+        unneeded = []
+        for wish, grant in zip(wishes, answer.grant, strict=True):
+            self._counts[f"state.{_state(grant.state)}"] += 1
+            if grant.retry_after_ms:
+                self._not_before[wish.route] = asked + grant.retry_after_ms * 1_000_000
+            else:
+                self._not_before.pop(wish.route, None)
+            if grant.state == GRANT_STATE_ISSUED and not self._hold(wish.route, grant, asked):
+                unneeded.append(
+                    PermitReturn(
+                        target=wish.route[0],
+                        name=wish.route[1],
+                        interval=grant.interval,
+                        permits=grant.permits,
+                    )
+                )
+        await self._give_back(unneeded)
+
+    def _hold(self, route: Route, grant: Grant, asked_mono_ns: int) -> bool:
+        held = self._dispatch.grant(
+            *route,
+            permits=grant.permits,
+            interval=grant.interval,
+            ends_mono_ns=asked_mono_ns + grant.life_ms * 1_000_000,
+            now_mono_ns=self._clock.mono_ns(),
+        )
+        self._counts["permits" if held else "permits_unneeded"] += grant.permits
+        return held
+
+    async def _give_back(self, permits: list[PermitReturn]) -> None:
+        for start in range(0, len(permits), MAX_WISHES):
+            returned = permits[start : start + MAX_WISHES]
+            await self._slow.call(
+                "/snavio.v1.Slow/ReturnPermits",
+                ReturnPermitsRequest(permit=returned),
+                ReturnPermitsResponse,
+                timeout_s=CALL_SECONDS,
+            )
+            self._counts["permits_returned"] += sum(each.permits for each in returned)
+
+
+def _state(number: int) -> str:
+    try:
+        name: str = GrantState.Name(number)
+    except ValueError:
+        return "unknown"
+    return name.removeprefix("GRANT_STATE_").lower()

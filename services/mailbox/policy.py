@@ -1,0 +1,105 @@
+"""How often and how long: the rules for one topic's retries, retention and keys, each with a bound.
+
+Values only. Nothing here may mean "for ever".
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
+from typing import Final
+
+SECOND = 1_000_000_000
+DAY_S = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One topic's rules. Times of retention are counted while the mailbox runs; see `ageing`."""
+
+    max_attempts: int = 10
+    """Deliveries of one message; the next would be one too many, and it goes to the DLQ."""
+    backoff_base_ms: int = 250
+    backoff_max_ms: int = 60_000
+    ready_s: int = 7 * DAY_S
+    """A message that nobody acknowledged for so long goes to the DLQ as expired."""
+    inflight_visibilities: int = 10
+    """A lease can be extended to this many times its visibility, and then ends."""
+    delivered_s: int = 0
+    """How long acknowledged messages are kept; 0 removes them at once."""
+    delivered_messages: int = 10_000
+    dlq_s: int = 14 * DAY_S
+    """For dead and for canceled messages."""
+    dlq_messages: int = 100_000
+    replay_ms: int = 300_000
+    """How long a key is known after its message was stored, whatever becomes of that."""
+    shards: int = 1
+
+    @property
+    def retains(self) -> bool:
+        """Whether acknowledged messages are kept for a while."""
+        return self.delivered_s > 0 and self.delivered_messages > 0
+
+    def backoff_ms(self, attempt: int, chance: random.Random) -> int:
+        """A pause before the attempt after `attempt`, anywhere between nothing and the bound (full jitter)."""
+        # Beyond 2^32 every bound is reached, and a larger power would only be a larger number.
+        most = min(self.backoff_max_ms, self.backoff_base_ms << min(attempt, 32))
+        return chance.randint(0, most)
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """What holds for every topic, and for some topics instead."""
+
+    default: Policy = field(default_factory=Policy)
+    by_topic: Mapping[str, Policy] = field(default_factory=dict)
+
+    def of(self, topic: str) -> Policy:
+        """The rules of a topic."""
+        return self.by_topic.get(topic, self.default)
+
+    @property
+    def longest_s(self) -> int:
+        """The longest retention of ready messages in any topic."""
+        return max(self.default.ready_s, *(policy.ready_s for policy in self.by_topic.values()), 0)
+
+
+BOUNDS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
+    {
+        "max_attempts": (1, 1000),
+        "backoff_base_ms": (1, 3_600_000),
+        "backoff_max_ms": (1, 43_200_000),
+        "ready_s": (1, 315_360_000),
+        "inflight_visibilities": (1, 10_000),
+        "delivered_s": (0, 315_360_000),
+        "delivered_messages": (0, 1_000_000_000),
+        "dlq_s": (1, 315_360_000),
+        "dlq_messages": (1, 1_000_000_000),
+        "replay_ms": (1000, 604_800_000),
+        "shards": (1, 64),
+    }
+)
+"""Least and most, by the names of a Policy."""
+assert set(BOUNDS) == {one.name for one in fields(Policy)}
+
+
+def topic_rules(text: str, default: Policy) -> dict[str, Policy]:
+    """The rules of topics that have their own: `<topic> <rule>=<number> …; <topic> …`. ValueError with a sentence."""
+    found: dict[str, Policy] = {}
+    for part in filter(None, map(str.strip, text.split(";"))):
+        topic, *rules = part.split()
+        if "/" not in topic or topic in found:
+            raise ValueError(f"{topic!r} is not a topic, or stands twice")
+        numbers: dict[str, int] = {}
+        for rule in rules:
+            name, _, number = rule.partition("=")
+            if name not in BOUNDS or not number.isascii() or not number.isdigit():
+                raise ValueError(f"{rule!r} is not a rule; rules are {', '.join(BOUNDS)}, each with a number")
+            least, most = BOUNDS[name]
+            if not least <= int(number) <= most:
+                raise ValueError(f"{name} of {topic} must be {least} to {most}")
+            numbers[name] = int(number)
+        found[topic] = replace(default, **numbers)
+    return found

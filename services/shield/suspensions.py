@@ -1,0 +1,128 @@
+"""Which sources are suspended: from a verified snapshot or from Registry's dump, then by pulling what changed.
+
+Never lets anybody in by a half-read list: what was suspended stays so until the whole of a new list has been read.
+"""
+
+from __future__ import annotations
+
+from snavio.clock import Clock
+from snavio.errors import Conflict, NotFound
+from snavio.native import Admission, snapshot_suspensions
+from snavio.snapshot.manifest import Manifest
+from snavio.snapshot.reader import Refused, SnapshotReader
+from snavio.snapshot.verification import SUSPENSIONS, Snapshot
+from snavio.transport.channel import MeshChannel
+from snavio.transport.dump import DumpReading
+from snavio.transport.pull import Pull
+from snavio.v1.registry_pb2 import ChangesRequest, ChangesResponse
+
+CALL_SECONDS = 2.0
+KIND = "suspension"
+
+
+class HeldSuspensions:
+    """Keeps `admission`'s suspended sources."""
+
+    def __init__(
+        self,
+        *,
+        admission: Admission,
+        registry: MeshChannel,
+        clock: Clock,
+        interval_s: float,
+        snapshots: SnapshotReader | None = None,
+    ) -> None:
+        self._admission = admission
+        self._registry = registry
+        self._snapshots = snapshots
+        self._version = 0
+        self._epoch = 0
+        self.sources: set[str] = set()
+        self._before: set[str] = set()
+        """Of the directory before this one, until all of this one has been read."""
+        self._reading: DumpReading | None = None
+        self._pull = Pull("suspensions", self._refresh, clock=clock, interval_s=interval_s)
+
+    async def start(self, *, within_s: float) -> None:
+        """Read them once, then keep reading."""
+        # Not instead of the pull: a suspension of this minute must hold from the first command on.
+        await self._load_snapshot()
+        await self._pull.start(within_s=within_s)
+
+    async def stop(self) -> None:
+        """End the pull."""
+        await self._pull.stop()
+
+    def age_ns(self) -> int | None:
+        """How old they are; None before the first."""
+        return self._pull.age_ns()
+
+    def gauges(self) -> dict[str, float]:
+        """Which version of the directory is obeyed here."""
+        return {"version": float(self._version)}
+
+    def nudge(self) -> None:
+        """Look again soon."""
+        self._pull.nudge()
+
+    async def _load_snapshot(self) -> None:
+        if self._snapshots is None:
+            return
+        loaded = await self._snapshots.load((SUSPENSIONS,), _suspended)
+        if isinstance(loaded, Refused):
+            return
+        manifest, sources = loaded
+        self._version, self._epoch = manifest.version, manifest.epoch
+        for source in sources:
+            self._set(source, suspended=True)
+
+    async def _refresh(self) -> None:
+        more = True
+        while more:
+            if not self._epoch:
+                await self._read_all()
+            answer = await self._registry.call(
+                "/snavio.v1.Registry/Changes",
+                ChangesRequest(since_version=self._version, directory_epoch=self._epoch),
+                ChangesResponse,
+                timeout_s=CALL_SECONDS,
+            )
+            if answer.directory_epoch != self._epoch:
+                self._begin_again()
+                continue
+            for change in answer.change:
+                if change.WhichOneof("value") == KIND:
+                    self._set(change.suspension.source, suspended=not change.deleted)
+            self._version = answer.version
+            more = answer.more
+        self._lift()
+
+    async def _read_all(self) -> None:
+        reading = self._reading = self._reading or DumpReading(self._registry, kind=KIND)
+        try:
+            async for entry in reading.entries():
+                self._set(entry.suspension.source, suspended=True)
+        except (Conflict, NotFound):
+            self._begin_again()
+            raise
+        self._reading = None
+        self._version, self._epoch = reading.version, reading.epoch
+
+    def _begin_again(self) -> None:
+        self._before |= self.sources
+        self.sources = set()
+        self._version = self._epoch = 0
+        self._reading = None
+
+    def _lift(self) -> None:
+        for source in self._before - self.sources:
+            self._admission.set_suspended(source, False)
+        self._before = set()
+
+    def _set(self, source: str, *, suspended: bool) -> None:
+        self._admission.set_suspended(source, suspended)
+        (self.sources.add if suspended else self.sources.discard)(source)
+
+
+def _suspended(snapshot: Snapshot) -> tuple[Manifest, list[str]]:
+    return snapshot.manifest, snapshot_suspensions(snapshot.parts[SUSPENSIONS])

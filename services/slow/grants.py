@@ -1,0 +1,110 @@
+"""Permits of limited routes for Fast, ahead of demand.
+
+Never issues a permit that was not debited first, and none when Registry or the store cannot be asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from services.slow.rulings import Key, Rulings, rule_of
+from snavio.domain.quota import Permits, Rule
+from snavio.errors import BadRequest, Unavailable
+from snavio.ports.coordination import Ask, Coordination, Return
+from snavio.transport.server import Call
+from snavio.v1 import slow_pb2 as wire
+from snavio.v1.registry_pb2 import DISPATCH_MODE_COLD_ONLY, Resolution
+
+MOST = 1000
+_INSTANCE = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+
+
+class Grants:
+    """Issues and takes back."""
+
+    def __init__(self, *, rulings: Rulings, store: Coordination, leases: int, timeout_ms: int) -> None:
+        self._rulings = rulings
+        self._store = store
+        self._leases = leases
+        self._timeout_ms = timeout_ms
+        self._counts: Counter[str] = Counter()
+
+    def counters(self) -> dict[str, int]:
+        """Wishes and permits."""
+        return dict(self._counts)
+
+    async def issue(self, request: wire.GrantsRequest, _call: Call) -> wire.GrantsResponse:
+        """One answer per wish."""
+        _require_count(len(request.wish), "wish")
+        if not _INSTANCE.fullmatch(request.instance):
+            raise BadRequest("instance: must be the name of a process.", reason="bad-field")
+        found = await self._resolved([(wish.target, wish.name) for wish in request.wish])
+        grants: list[wire.Grant | None] = []
+        asks: list[Ask] = []
+        for wish in request.wish:
+            resolution = found["", wish.target, wish.name]
+            rule = rule_of(resolution.route)
+            grants.append(_without_store(resolution, rule))
+            if grants[-1] is None and rule is not None:
+                asks.append(Ask((wish.target, wish.name), rule, max(1, wish.permits)))
+        permits = iter(
+            await self._store.grant(asks, instance=request.instance, leases=self._leases) if asks else []
+        )
+        rules = iter([ask.rule for ask in asks])
+        answer = [grant if grant is not None else _grant(next(permits), next(rules)) for grant in grants]
+        self._counts["wishes"] += len(answer)
+        self._counts["permits"] += sum(grant.permits for grant in answer)
+        return wire.GrantsResponse(grant=answer)
+
+    async def take_back(self, request: wire.ReturnPermitsRequest, _call: Call) -> wire.ReturnPermitsResponse:
+        """As far as their intervals still run."""
+        _require_count(len(request.permit), "permit")
+        found = await self._resolved([(permit.target, permit.name) for permit in request.permit])
+        returns = []
+        for permit in request.permit:
+            rule = rule_of(found["", permit.target, permit.name].route)
+            if rule is not None:
+                key = (permit.target, permit.name)
+                returns.append(Return(key, rule.interval_ms, permit.interval, permit.permits, granted=True))
+        if returns:
+            await self._store.give_back(returns)
+        self._counts["returned"] += sum(each.count for each in returns)
+        return wire.ReturnPermitsResponse()
+
+    async def _resolved(self, routes: Sequence[tuple[str, str]]) -> dict[Key, Resolution]:
+        keys = list(dict.fromkeys(("", *route) for route in routes))
+        found: dict[Key, Resolution] = {}
+        for key, answer in (await self._rulings.resolve(keys, timeout_ms=self._timeout_ms)).items():
+            if isinstance(answer, tuple):
+                raise Unavailable(answer[2])
+            found[key] = answer
+        return found
+
+
+def _without_store(resolution: Resolution, rule: Rule | None) -> wire.Grant | None:
+    if not resolution.HasField("route"):
+        return wire.Grant(state=wire.GRANT_STATE_NO_ROUTE, retry_after_ms=1000)
+    if rule is None:
+        return wire.Grant(state=wire.GRANT_STATE_UNLIMITED)
+    if resolution.route.dispatch_mode == DISPATCH_MODE_COLD_ONLY:
+        return wire.Grant(state=wire.GRANT_STATE_DECIDED_BY_SLOW, retry_after_ms=10_000)
+    return None
+
+
+def _grant(permits: Permits, rule: Rule) -> wire.Grant:
+    return wire.Grant(
+        state=int(permits.state),  # type: ignore[arg-type]
+        permits=permits.count,
+        life_ms=permits.life_ms,
+        interval=permits.interval,
+        interval_end_unix_ns=permits.interval_end_ms * 1_000_000,
+        retry_after_ms=min(permits.retry_after_ms, 2**32 - 1),
+        shadow=rule.shadow,
+    )
+
+
+def _require_count(count: int, field: str) -> None:
+    if count > MOST:
+        raise BadRequest(f"{field}: must be at most {MOST}.", reason="too-many")

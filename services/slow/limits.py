@@ -1,0 +1,214 @@
+"""How many commands of each lane pass their limits, by conditional writes in the coordination store.
+
+Never lets a command pass because the store could not be asked, and never uses a permit after its interval.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from services.slow.case import Lane
+from services.slow.dominance import Dominance, Shares
+from services.slow.rulings import fairness_of, is_banned, rule_of
+from snavio.clock import Clock
+from snavio.domain.quota import Permits, Rule
+from snavio.domain.verdict import Verdict
+from snavio.errors import Saturated, SnavioError
+from snavio.ports.coordination import MAX_BATCH, Ask, Coordination, Return
+
+RETRY_AFTER_MS = 500
+MAX_RETURNS = 10_000
+SOURCE_QUOTA = "source-quota"
+
+AskOf = Callable[[Lane], Ask | None]
+
+
+class Limits:
+    """Debits the limit of the route, and of the source on it while that is banned; gives back what was not used."""
+
+    def __init__(self, *, store: Coordination, dominance: Dominance, clock: Clock, timeout_ms: int) -> None:
+        self._store = store
+        self._dominance = dominance
+        self._clock = clock
+        self._timeout_ms = timeout_ms
+        self._returns: deque[Return] = deque(maxlen=MAX_RETURNS)
+        self._returning = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._counts: Counter[str] = Counter()
+        self._log = structlog.get_logger()
+
+    def counters(self) -> dict[str, int]:
+        """Permits by what became of them."""
+        return dict(self._counts)
+
+    def start(self) -> None:
+        """Begin to give back."""
+        self._task = asyncio.create_task(self._give_back(), name="permits")
+
+    async def stop(self) -> None:
+        """End; permits that were not given back are lost."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def debit(self, lanes: Sequence[Lane], *, timeout_ms: int) -> list[Lane]:
+        """Refuse what the limits refuse; of those that are left, `count` commands each may go on."""
+        lanes = await self._debit(lanes, _source_ask, timeout_ms=timeout_ms)
+        return await self._debit(lanes, _route_ask, timeout_ms=timeout_ms)
+
+    def settled(self, lane: Lane) -> None:
+        """Its outcomes are known: a duplicate, a conflict or a definite failure has cost nothing."""
+        if lane.permits:
+            spent = lane.case.native.spent(lane.key)
+            self._put_back(lane, lane.permits[0].count - spent)
+
+    def give_up(self, lane: Lane) -> None:
+        """None of it will be sent."""
+        if lane.permits:
+            self._put_back(lane, lane.permits[0].count)
+
+    def _put_back(self, lane: Lane, count: int) -> None:
+        if count > 0:
+            self._counts["returned"] += count
+            for permits in lane.permits:
+                self._returns.append(
+                    Return(permits.key, permits.interval_ms, permits.interval, count, granted=False)
+                )
+            self._returning.set()
+        lane.permits.clear()
+
+    async def _debit(self, lanes: Sequence[Lane], ask_of: AskOf, *, timeout_ms: int) -> list[Lane]:
+        asking = [(lane, ask) for lane in lanes if (ask := ask_of(lane)) is not None]
+        for start in range(0, len(asking), MAX_BATCH):
+            await self._ask(asking[start : start + MAX_BATCH], timeout_ms=min(timeout_ms, self._timeout_ms))
+        return [lane for lane in lanes if lane.count]
+
+    async def _ask(self, asking: Sequence[tuple[Lane, Ask]], *, timeout_ms: int) -> None:
+        asked_ns = self._clock.mono_ns()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                answers = await self._store.take([ask for _, ask in asking])
+        except (SnavioError, TimeoutError) as error:
+            retry_after_ms = error.retry_after_ms if isinstance(error, Saturated) else RETRY_AFTER_MS
+            self._counts["store_away"] += 1
+            self._log.warning("the coordination store could not be asked", reason=_reason(error))
+            for lane, ask in asking:
+                if ask.rule.shadow:
+                    # It refuses nobody, even when nobody can count.
+                    self._counts["shadow_uncounted"] += ask.want
+                    continue
+                self.give_up(lane)
+                lane.refuse(
+                    Verdict.DELIVERY_FAILURE, retry_after_ms, "The coordination store could not be asked."
+                )
+            return
+        elapsed_ms = (self._clock.mono_ns() - asked_ns) // 1_000_000
+        for (lane, ask), permits in zip(asking, answers, strict=True):
+            if permits.count and elapsed_ms >= permits.life_ms and not ask.rule.shadow:
+                # The interval ended while we waited: in the next one these would overrun.
+                self._counts["too_late"] += permits.count
+                self.give_up(lane)
+                lane.refuse(Verdict.DELIVERY_FAILURE, RETRY_AFTER_MS, "The coordination store was slow.")
+                continue
+            self._apply(lane, ask, permits)
+
+    def _apply(self, lane: Lane, ask: Ask, permits: Permits) -> None:
+        self._counts["taken"] += permits.count
+        self._counts["shadow_over"] += permits.over
+        route, for_source = (lane.target, lane.name), len(ask.key) == 3
+        if not for_source:
+            self._dominance.count(lane.source, route, permits.interval, offered=ask.want, taken=permits.count)
+        if permits.count < ask.want:
+            self._refuse_rest(lane, ask, permits, for_source=for_source)
+        if lane.permits and lane.permits[0].count > permits.count:
+            # The source's own quota had more room than the route: what cannot be used there is not spent.
+            first = lane.permits[0]
+            self._returns.append(
+                Return(first.key, first.interval_ms, first.interval, first.count - permits.count)
+            )
+            self._returning.set()
+            lane.permits[0] = Return(first.key, first.interval_ms, first.interval, permits.count)
+        lane.count = permits.count
+        if permits.count:
+            lane.permits.append(Return(ask.key, ask.rule.interval_ms, permits.interval, permits.count))
+
+    def _refuse_rest(self, lane: Lane, ask: Ask, permits: Permits, *, for_source: bool) -> None:
+        refused = ask.want - permits.count
+        shares = None if for_source else self._dominant(lane, permits)
+        verdict = Verdict.RATE_LIMIT_EXCEEDED if shares is None else Verdict.FAIRNESS_VIOLATION
+        self._counts["refused" if shares is None else "refused_unfair"] += refused
+        retry_after_ms, until_ms = permits.retry_after_ms, permits.free_ms
+        if shares is not None:
+            assert lane.resolution is not None
+            ban_ms = fairness_of(lane.resolution.route).ban_seconds * 1000
+            if ban_ms > retry_after_ms:
+                retry_after_ms, until_ms = ban_ms, until_ms + ban_ms - retry_after_ms
+        lane.case.settled(
+            lane.case.native.refuse(
+                lane.key,
+                verdict,
+                min(retry_after_ms, 2**32 - 1),
+                SOURCE_QUOTA if for_source else _sentence(ask.rule, shares),
+                spare=permits.count,
+                throttle_until_unix_ns=until_ms * 1_000_000,
+                source_share=shares.source if shares else 0.0,
+                competing_share=shares.competing if shares else 0.0,
+                dispatch_volume=min(shares.volume, 2**32 - 1) if shares else 0,
+            )
+        )
+
+    def _dominant(self, lane: Lane, permits: Permits) -> Shares | None:
+        """Only a source that is banned already, and goes on, is refused for it; and only where nothing is left."""
+        if not is_banned(lane) or lane.resolution is None:
+            return None
+        return self._dominance.shares(
+            lane.source,
+            (lane.target, lane.name),
+            permits.interval,
+            used=permits.used,
+            fairness=fairness_of(lane.resolution.route),
+        )
+
+    async def _give_back(self) -> None:
+        while True:
+            await self._returning.wait()
+            self._returning.clear()
+            while self._returns:
+                batch = [self._returns.popleft() for _ in range(min(len(self._returns), MAX_BATCH))]
+                try:
+                    async with asyncio.timeout(self._timeout_ms / 1000):
+                        await self._store.give_back(batch)
+                except (SnavioError, TimeoutError):
+                    # Not again: it may have happened, and permits given back twice would overrun the limit.
+                    self._counts["lost"] += sum(each.count for each in batch)
+
+
+def _source_ask(lane: Lane) -> Ask | None:
+    """A source's own quota counts only while the source is banned."""
+    resolution = lane.resolution
+    if resolution is None or not resolution.HasField("source_quota") or not is_banned(lane):
+        return None
+    quota = resolution.source_quota
+    rule = Rule(max=quota.max, interval_ms=quota.interval_seconds * 1000)
+    return Ask((lane.source, lane.target, lane.name), rule, lane.count)
+
+
+def _route_ask(lane: Lane) -> Ask | None:
+    rule = rule_of(lane.resolution.route) if lane.resolution is not None else None
+    return None if rule is None else Ask((lane.target, lane.name), rule, lane.count)
+
+
+def _sentence(rule: Rule, shares: Shares | None) -> str:
+    if shares is not None:
+        return "The source takes most of a route that others want."
+    return f"The route takes {rule.max} in {rule.interval_ms // 1000} s."
+
+
+def _reason(error: Exception) -> str:
+    return error.reason if isinstance(error, SnavioError) else "timeout"

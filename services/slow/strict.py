@@ -1,0 +1,206 @@
+"""Strict delivery: each id of a source once within the dedupe time.
+
+Where the queue recognises ids itself, as the mailbox does, the send is the claim, and all that is done here is to
+answer what this Slow has seen delivered. Everywhere else an id is claimed in the coordination store, dispatched, then
+committed; a claim ends only when the queue has definitely not taken the command. Never releases on silence: what may
+have been delivered stays claimed until its lease is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import Protocol
+
+import structlog
+
+from services.slow.case import Case, Lane
+from services.slow.rulings import is_strict
+from snavio.clock import Clock
+from snavio.domain.claim import Claimed
+from snavio.domain.verdict import Verdict
+from snavio.errors import Saturated, SnavioError
+from snavio.native import Committed
+from snavio.ports.coordination import MAX_BATCH, ClaimAsk, Coordination
+from snavio.telemetry.latency import LatencyWindow
+from snavio.v1.slow_pb2 import ESCALATION_REASON_DEDUPE_REQUIRED
+
+RETRY_AFTER_MS = 500
+# Queues that recognise an id themselves, by their place among the target queues: the mailbox.
+RECOGNISING = frozenset({0})
+
+_ANSWERS: dict[Claimed, tuple[Verdict, str]] = {
+    Claimed.DUPLICATE: (Verdict.DUPLICATE, ""),
+    Claimed.CONFLICT: (Verdict.CONFLICT, "This id was used with another payload."),
+    Claimed.PENDING: (Verdict.OUTCOME_UNKNOWN, "Another attempt with this id is under way."),
+    Claimed.UNKNOWN: (Verdict.DELIVERY_FAILURE, "The coordination store has lost its memory and waits."),
+}
+
+
+class Tell(Protocol):
+    """`commit` or `release`."""
+
+    async def __call__(self, asks: Sequence[ClaimAsk], *, owner: str) -> None: ...
+
+
+_OURS = (Claimed.NEW, Claimed.TAKEN_OVER)
+
+
+class Strict:
+    """See the module. `instance` and `epoch` make owners that nobody else has."""
+
+    def __init__(
+        self,
+        *,
+        store: Coordination,
+        clock: Clock,
+        instance: str,
+        epoch: int,
+        keep_ms: int,
+        remembered: int,
+        timeout_ms: int,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._owner = f"{instance}-{epoch}"
+        self._keep_ms = keep_ms
+        self._timeout_ms = timeout_ms
+        self._known = Committed(remembered)
+        self._counts: Counter[str] = Counter(
+            dict.fromkeys(("StrictModeUsage", "DuplicatesPrevented", "Escalations"), 0)
+        )
+        self._times = LatencyWindow(clock=clock)
+        self.latency = self._times.read
+        self._log = structlog.get_logger()
+
+    def counters(self) -> dict[str, int]:
+        """Under the names of the catalogue, without their common beginning."""
+        return dict(self._counts)
+
+    def known(self, lanes: Sequence[Lane]) -> None:
+        """Answer duplicates of what this Slow has seen delivered, before they cost a permit."""
+        now = self._clock.mono_ns()
+        for lane in lanes:
+            if lane.resolution is not None and is_strict(lane.resolution):
+                lane.case.settled(lane.case.native.settle_known(lane.key, self._known, now))
+
+    async def claim(self, lanes: Sequence[Lane], *, timeout_ms: int) -> list[Lane]:
+        """Claim the ids of strict lanes whose queue cannot recognise them; lanes with none of theirs are answered."""
+        left = []
+        for lane in lanes:
+            if not needs_claim(lane) or await self._claimed(lane, min(timeout_ms, self._timeout_ms)):
+                left.append(lane)
+        return left
+
+    async def _claimed(self, lane: Lane, timeout_ms: int) -> bool:
+        native = lane.case.native
+        asked = [(index, ClaimAsk(lane.source, i, p)) for index, i, p in native.claims(lane.key)]
+        answered: list[tuple[int, ClaimAsk, Claimed, int]] = []
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                for start in range(0, len(asked), MAX_BATCH):
+                    part = asked[start : start + MAX_BATCH]
+                    answers = await self._store.claim([ask for _, ask in part], owner=self._owner_of(lane))
+                    answered += [
+                        (index, ask, answer.claimed, answer.retry_after_ms)
+                        for (index, ask), answer in zip(part, answers, strict=True)
+                    ]
+        except (SnavioError, TimeoutError) as error:
+            full = isinstance(error, Saturated)
+            retry_after_ms = error.retry_after_ms if isinstance(error, Saturated) else RETRY_AFTER_MS
+            # Nothing was sent. Claims that were had end with their lease, or are taken over by the next attempt.
+            lane.refuse(
+                Verdict.SATURATED if full else Verdict.DELIVERY_FAILURE,
+                retry_after_ms,
+                "Too many strict commands are remembered."
+                if full
+                else "The coordination store could not be asked.",
+            )
+            return False
+        lane.claims = [(index, ask, claimed) for index, ask, claimed, _ in answered if claimed in _OURS]
+        for outcome, (verdict, detail) in _ANSWERS.items():
+            told = [(index, retry) for index, _, claimed, retry in answered if claimed is outcome]
+            if told:
+                retry_after_ms = min(max(retry for _, retry in told), 2**32 - 1)
+                indices = [index for index, _ in told]
+                lane.case.settled(native.decide(indices, verdict, retry_after_ms, detail))
+        lane.count = len(lane.claims)
+        return bool(lane.claims)
+
+    async def abandon(self, lanes: Sequence[Lane]) -> None:
+        """Release what was claimed for commands that were refused afterwards: they were not sent."""
+        for lane in lanes:
+            codes = lane.case.native.ledger.codes if lane.claims else b""
+            refused = [claim for claim in lane.claims if codes[claim[0]] or not lane.count]
+            if refused:
+                lane.claims = [claim for claim in lane.claims if claim not in refused]
+                await self._tell(self._store.release, lane, [ask for _, ask, _ in refused])
+
+    def answering(self, lane: Lane, frame: bytes) -> asyncio.Task[None]:
+        """Commit or release what an answer of the queue decides, then pass the answer on."""
+        codes = lane.case.native.ledger.codes
+        delivered = [ask for index, ask, _ in lane.claims if codes[index] == Verdict.DELIVERED]
+        # An unknown outcome is neither: its claim stays until the lease is over.
+        failed = [
+            ask
+            for index, ask, _ in lane.claims
+            if codes[index] not in (Verdict.UNDECIDED, Verdict.DELIVERED, Verdict.OUTCOME_UNKNOWN)
+        ]
+        lane.claims = [claim for claim in lane.claims if codes[claim[0]] == Verdict.UNDECIDED]
+
+        # At once, so that no later answer overtakes this one.
+        pass_on = lane.case.hold(frame)
+
+        async def record() -> None:
+            try:
+                if delivered:
+                    await self._tell(self._store.commit, lane, delivered)
+                if failed:
+                    await self._tell(self._store.release, lane, failed)
+            finally:
+                pass_on()
+
+        return asyncio.create_task(record())
+
+    async def _tell(self, tell: Tell, lane: Lane, asks: Sequence[ClaimAsk]) -> None:
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1000):
+                for start in range(0, len(asks), MAX_BATCH):
+                    await tell(asks[start : start + MAX_BATCH], owner=self._owner_of(lane))
+        except (SnavioError, TimeoutError):
+            # The claims stay pending: the next attempt waits for the lease and then takes over.
+            self._counts["claims_left"] += len(asks)
+            self._log.warning("claims could not be settled", claims=len(asks))
+
+    def settled(self, case: Case) -> None:
+        """A case is over: count it, and remember what it delivered."""
+        strict = [lane for lane in case.lanes if lane.resolution is not None and is_strict(lane.resolution)]
+        if not strict:
+            return
+        now = self._clock.mono_ns()
+        # From before it was sent: the queue's own memory of it cannot have begun earlier.
+        case.native.remember(self._known, case.opened_mono_ns + self._keep_ms * 1_000_000, now)
+        counts = [case.native.duplicates(lane.key) for lane in strict]
+        self._counts["StrictModeUsage"] += sum(total for total, _ in counts)
+        self._counts["DuplicatesPrevented"] += sum(duplicates for _, duplicates in counts)
+        self._counts["Escalations"] += sum(
+            total
+            for lane, (total, _) in zip(strict, counts, strict=True)
+            if lane.reason == ESCALATION_REASON_DEDUPE_REQUIRED
+        )
+        self._times.add(now - case.opened_mono_ns, count=sum(total for total, _ in counts))
+
+    def _owner_of(self, lane: Lane) -> str:
+        return f"{self._owner}-{lane.case.number}-{lane.key}"
+
+
+def place_of(lane: Lane) -> int:
+    """The place of the lane's queue among the target queues."""
+    assert lane.resolution is not None
+    return max(0, lane.resolution.route.queue_kind - 1)
+
+
+def needs_claim(lane: Lane) -> bool:
+    """Whether its ids must be claimed in the coordination store."""
+    return lane.resolution is not None and is_strict(lane.resolution) and place_of(lane) not in RECOGNISING
