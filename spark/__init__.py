@@ -1,4 +1,5 @@
-"""The data pipeline on Spark: reads the archive, finds unfair and abusive sources, proposes bans.
+"""Reads the telemetry archive: who took how much of what, who abuses it, and how well the mesh does.
 
-Empty until there is an archive to read. Imports pyspark and itself, never the library or a service.
+Imports pyspark and itself, so that `spark-submit --py-files` needs nothing else. Never writes into the archive, never
+bans anybody: it proposes, and Registry decides.
 """

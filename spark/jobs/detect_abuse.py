@@ -1,0 +1,68 @@
+"""The record: counts a range of the archive, tells how it was shared out, and who abused it."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import datetime
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from spark.jobs.arguments import open_session, parser, policy_of, run, told
+from spark.policy import Policy
+from spark.read import Entry, read_events, read_index, read_routes, within
+from spark.transforms.abuse import proposals
+from spark.transforms.base import RAW_COLUMNS, base
+from spark.transforms.fairness import fairness
+from spark.write import write_lines, write_table
+
+
+def entries_of(given: argparse.Namespace) -> list[Entry]:
+    """Every entry of the index, which may be several files."""
+    paths = sorted(given.index.glob("*.jsonl")) if given.index.is_dir() else [given.index]
+    return [entry for path in paths for entry in read_index(path.read_text("utf-8"))]
+
+
+def counted(spark: SparkSession, given: argparse.Namespace) -> None:
+    """The base of the range, in `out/base`."""
+    entries = entries_of(given)
+    used = within(entries, given.since, given.until)
+    told(step="reading", files=len(used), of=len(entries))
+    events = read_events(spark, entries, columns=RAW_COLUMNS, since=given.since, until=given.until)
+    write_table(base(events), given.out / "base")
+
+
+def detect_range(
+    spark: SparkSession,
+    given: argparse.Namespace,
+    policy: Policy,
+    *,
+    since: datetime | None,
+    until: datetime | None,
+    out: Path,
+) -> int:
+    """base, then fairness, then proposals, all in `out`; how many proposals."""
+    counted(spark, argparse.Namespace(**{**vars(given), "since": since, "until": until, "out": out}))
+    counts = spark.read.parquet(str(out / "base"))
+    told(step="sharing")
+    shares = fairness(counts, read_routes(spark, given.routes))
+    write_table(shares, out / "fairness")
+    kept = spark.read.parquet(str(out / "fairness"))
+    rows = [row.asDict() for row in proposals(kept, counts, policy).orderBy("proposal_id").collect()]
+    return write_lines(rows, out / "proposals.jsonl")
+
+
+def detect(given: argparse.Namespace) -> None:
+    """The range as one."""
+    policy = policy_of(given)
+    entries_of(given)  # a missing index is told before a JVM is started for it
+    spark = open_session("snavio abuse", given)
+    try:
+        number = detect_range(spark, given, policy, since=given.since, until=given.until, out=given.out)
+        told(step="done", proposals=number, policy_version=policy.version)
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    run(detect, parser(__doc__ or ""))

@@ -1,0 +1,55 @@
+"""How well the mesh did over a range: tables as Parquet, and one page for people."""
+
+from __future__ import annotations
+
+import argparse
+
+from pyspark.sql import DataFrame
+
+from spark.jobs.arguments import open_session, parser, policy_of, run, told
+from spark.jobs.detect_abuse import counted
+from spark.read import read_routes
+from spark.report import Findings, page
+from spark.transforms import slo
+from spark.transforms.abuse import proposals
+from spark.transforms.base import WINDOW_SECONDS
+from spark.transforms.fairness import fairness
+from spark.write import write_table, write_text
+
+
+def report(given: argparse.Namespace) -> None:
+    """base, then every table of the page, then the page."""
+    policy = policy_of(given)
+    spark = open_session("snavio slo", given)
+    try:
+        counted(spark, given)
+        counts = spark.read.parquet(str(given.out / "base"))
+        shares = fairness(counts, read_routes(spark, given.routes)).localCheckpoint()
+        tables: dict[str, DataFrame] = {
+            "timeline": slo.timeline(counts),
+            "latency": slo.latency(counts),
+            "refusals": slo.refusals(counts),
+            "escalations": slo.escalations(counts),
+            "skew": slo.skew(counts),
+            "keys": slo.keys(counts),
+            "revoked": slo.revoked(counts),
+            "shares": shares,
+            "proposals": proposals(shares, counts, policy),
+        }
+        rows = {}
+        for number, (name, table) in enumerate(tables.items(), 1):
+            told(step="table", table=name, done=number, of=len(tables))
+            write_table(table, given.out / name)
+            kept = spark.read.parquet(str(given.out / name))
+            # The page shows the dominant ones; the rest is in the table.
+            chosen = kept.where("dominant") if name == "shares" else kept
+            rows[name] = [row.asDict() for row in chosen.collect()]
+        found = Findings(since=given.since, until=given.until, window_seconds=WINDOW_SECONDS, **rows)
+        write_text(page(found), given.out / "report.html")
+        told(step="done", report=given.out / "report.html")
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    run(report, parser(__doc__ or ""))

@@ -1,0 +1,118 @@
+"""The early word: follows the archive as it grows and proposes within a minute or two.
+
+Provisional: counts of the last windows may still grow, and the hourly run over closed hours has the last word. The
+same steps as there; only the reading differs. Killed anywhere, it goes on where it was: Spark's checkpoint says
+which index files a batch was made of, and a batch that runs again writes the same files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from spark.jobs.arguments import open_session, parser, policy_of, run, told
+from spark.policy import Policy
+from spark.read import read_events, read_index, read_routes
+from spark.transforms.abuse import proposals
+from spark.transforms.base import RAW_COLUMNS, base, merged
+from spark.transforms.fairness import fairness
+from spark.write import write_lines, write_table, write_text
+
+LATENESS = timedelta(minutes=15)
+"""How late an event may come and still count here; the hourly run takes them all."""
+FUTURE = timedelta(minutes=2)
+"""Events further ahead than this are left to the hourly run: they must not move the watermark."""
+
+
+class Watcher:
+    """What is known so far: a base per batch, in folders."""
+
+    def __init__(self, spark: SparkSession, out: Path, policy: Policy, routes: Path | None) -> None:
+        self._spark = spark
+        self._out = out
+        self._policy = policy
+        self._routes = routes
+        self._horizon = LATENESS + timedelta(minutes=2 * policy.period_minutes)
+
+    def take(self, lines: DataFrame, batch: int) -> None:
+        """One micro-batch of index lines."""
+        entries = read_index("\n".join(row[0] for row in lines.collect()))
+        now = datetime.now(UTC)
+        events = read_events(self._spark, entries, columns=RAW_COLUMNS, until=now + FUTURE)
+        folder = self._out / "base" / f"batch={batch:08d}"
+        write_table(base(events), folder)
+        newest = max((entry.max_at for entry in entries), default=now)
+        watermark = min(newest, now) - LATENESS
+        write_text(json.dumps({"until": min(newest, now + FUTURE).isoformat()}), folder.with_suffix(".json"))
+        self._forget(watermark - self._horizon)
+        number = self._propose(batch, watermark)
+        told(step="batch", batch=batch, files=len(entries), proposals=number, watermark=watermark)
+
+    def _propose(self, batch: int, watermark: datetime) -> int:
+        folders = [str(folder) for folder in sorted((self._out / "base").glob("batch=*")) if folder.is_dir()]
+        together = (
+            self._spark.read.option("basePath", str(self._out / "base")).parquet(*folders).drop("batch")
+        )
+        counts = (
+            merged(together)
+            .where(F.col("window_start") >= F.lit(watermark - self._horizon))
+            .localCheckpoint()
+        )
+        shares = fairness(counts, read_routes(self._spark, self._routes))
+        found = proposals(shares, counts, self._policy)
+        rows = [row.asDict() for row in found.orderBy("proposal_id").collect()]
+        return write_lines(rows, self._out / "proposals" / f"{batch:08d}.jsonl")
+
+    def _forget(self, before: datetime) -> None:
+        """Bases of which no window can matter any more."""
+        for note in sorted((self._out / "base").glob("batch=*.json")):
+            if datetime.fromisoformat(json.loads(note.read_text("utf-8"))["until"]) < before:
+                shutil.rmtree(note.with_suffix(""), ignore_errors=True)
+                note.unlink(missing_ok=True)
+
+
+def watch(given: argparse.Namespace) -> None:
+    """Until it is stopped, or once over what is there."""
+    policy = policy_of(given)
+    given.out.mkdir(parents=True, exist_ok=True)
+    given.index.mkdir(parents=True, exist_ok=True)
+    spark = open_session("snavio watch", given)
+    try:
+        watcher = Watcher(spark, given.out, policy, given.routes)
+        lines = (
+            spark.readStream.format("text")
+            .option("pathGlobFilter", "*.jsonl")
+            .option("maxFilesPerTrigger", given.files_per_batch)
+            .load(str(given.index))
+        )
+        writer = lines.writeStream.foreachBatch(watcher.take).option(
+            "checkpointLocation", str(given.out / "checkpoint")
+        )
+        if given.once:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{given.every_s} seconds")
+        query = writer.start()
+        told(step="watching")
+        query.awaitTermination()
+    finally:
+        spark.stop()
+
+
+def options() -> argparse.ArgumentParser:
+    """The shared options, and how to follow."""
+    made = parser(__doc__ or "")
+    made.add_argument("--once", action="store_true", help="take what is there, then end")
+    made.add_argument("--every-s", type=int, default=5, help="pause between batches, in seconds")
+    made.add_argument("--files-per-batch", type=int, default=200)
+    return made
+
+
+if __name__ == "__main__":
+    run(watch, options())

@@ -1,0 +1,183 @@
+"""Who abuses the mesh: proposals with their evidence, for Registry to decide on.
+
+Never proposes on what could be honest in a quiet system: dominance counts only where others compete. A proposal's id
+comes from policy, kind, source and period, never from counts, which late events change.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from spark.policy import Policy
+
+DOMINANCE_ONE: Final = "dominance-single-target"
+DOMINANCE_MANY: Final = "dominance-several-targets"
+BURSTS: Final = {
+    "burst-invalid-hmac": (("invalid_hmac",), "burst_hmac"),
+    "burst-replayed": (("replayed",), "burst_replayed"),
+    "burst-schema": (("invalid_schema",), "burst_schema"),
+    "burst-misrouted": (("route_missing", "acl_denied"), "burst_misrouted"),
+}
+# All that a source sent, whatever became of it.
+SENT: Final = (
+    "offered",
+    "duplicates",
+    "acl_denied",
+    "route_missing",
+    "invalid_schema",
+    "invalid_hmac",
+    "invalid_timestamp",
+    "invalid_key",
+    "replayed",
+)
+COLUMNS: Final = (
+    "proposal_id",
+    "policy_version",
+    "kind",
+    "source",
+    "affected_targets",
+    "total_violations",
+    "window_start",
+    "window_end",
+    "ban_applied_until",
+    "evidence",
+)
+
+
+def proposals(shares: DataFrame, base: DataFrame, policy: Policy, *, window_seconds: int = 30) -> DataFrame:
+    """One row per (kind, source, period) that the policy calls abuse."""
+    return dominance(shares, policy, window_seconds=window_seconds).unionByName(bursts(base, policy))
+
+
+def dominance(shares: DataFrame, policy: Policy, *, window_seconds: int) -> DataFrame:
+    """Recurring dominance: on one target, or on several together."""
+    seconds = policy.period_minutes * 60
+    placed = shares.where(F.col("contention")).withColumn("period", _aligned(F.col("window_start"), seconds))
+    by_target = placed.groupBy("period", "source", "target").agg(
+        F.sum("warm").alias("warm"),
+        F.sum("volume").alias("volume"),
+        F.sum(F.when(F.col("dominant"), 1).otherwise(0)).alias("windows"),
+        F.max(F.when(F.col("dominant"), F.col("window_start"))).alias("last"),
+        F.max("competing_share").alias("competing_share"),
+    )
+    dominated = by_target.where(F.col("windows") > 0).withColumn("share", F.try_divide("warm", "volume"))
+    one = dominated.where(
+        (F.col("windows") >= policy.single_target_windows) & (F.col("share") > policy.single_target_share)
+    )
+    many = (
+        dominated.groupBy("period", "source")
+        .agg(
+            F.sort_array(F.collect_set("target")).alias("targets"),
+            F.sum("warm").alias("warm"),
+            F.sum("volume").alias("volume"),
+            F.sum("windows").alias("windows"),
+            F.max("last").alias("last"),
+            F.max("competing_share").alias("competing_share"),
+        )
+        .withColumn("share", F.try_divide("warm", "volume"))
+        .where(
+            (F.size("targets") >= policy.several_targets)
+            & (F.col("windows") >= policy.several_targets_windows)
+            & (F.col("share") > policy.several_targets_share)
+        )
+    )
+    one = one.groupBy("period", "source").agg(
+        F.sort_array(F.collect_set("target")).alias("targets"),
+        F.sum("warm").alias("warm"),
+        F.sum("volume").alias("volume"),
+        F.sum("windows").alias("windows"),
+        F.max("last").alias("last"),
+        F.max("competing_share").alias("competing_share"),
+        F.max("share").alias("share"),
+    )
+    evidence = F.to_json(
+        F.struct(
+            F.round("share", 4).alias("source_share"),
+            F.round("competing_share", 4).alias("competing_share"),
+            F.col("warm").alias("warm_dispatches"),
+            F.col("volume").alias("dispatch_volume"),
+            F.col("windows").alias("dominant_windows"),
+        )
+    )
+    end = F.timestamp_seconds(F.unix_timestamp("last") + window_seconds)
+    return _told(one, F.lit(DOMINANCE_ONE), policy, end, evidence).unionByName(
+        _told(many, F.lit(DOMINANCE_MANY), policy, end, evidence)
+    )
+
+
+def bursts(base: DataFrame, policy: Policy) -> DataFrame:
+    """Minutes in which a source sent mostly what had to be refused."""
+    bad = {kind: sum((F.col(name) for name in counters), F.lit(0)) for kind, (counters, _) in BURSTS.items()}
+    sent = sum((F.col(name) for name in SENT), F.lit(0))
+    minutes = base.groupBy(_aligned(F.col("window_start"), 60).alias("minute"), "source").agg(
+        F.sum(sent).alias("sent"),
+        *(F.sum(number).alias(kind) for kind, number in bad.items()),
+        *(
+            F.collect_set(F.when(number > 0, F.col("target"))).alias(f"{kind} at")
+            for kind, number in bad.items()
+        ),
+    )
+    # All kinds in one pass: each minute becomes a row per kind, and most of them go at once.
+    each = F.explode(
+        F.array(
+            *(
+                F.struct(
+                    F.lit(kind).alias("kind"),
+                    F.col(kind).alias("bad"),
+                    F.lit(getattr(policy, threshold)).alias("least"),
+                    F.col(f"{kind} at").alias("names"),
+                )
+                for kind, (_, threshold) in BURSTS.items()
+            )
+        )
+    )
+    found = (
+        minutes.select("minute", "source", "sent", each.alias("one"))
+        .select("minute", "source", "sent", "one.*")
+        .where((F.col("bad") >= F.col("least")) & (F.col("bad") >= F.col("sent") * policy.burst_share))
+        .groupBy(_aligned(F.col("minute"), policy.period_minutes * 60).alias("period"), "source", "kind")
+        .agg(
+            F.slice(F.sort_array(F.array_distinct(F.flatten(F.collect_list("names")))), 1, 16).alias(
+                "targets"
+            ),
+            F.sum("bad").alias("windows"),
+            F.sum("sent").alias("sent"),
+            F.max("minute").alias("last"),
+            F.count("minute").alias("minutes"),
+        )
+    )
+    evidence = F.to_json(
+        F.struct(
+            F.col("windows").alias("refused"), F.col("sent").alias("sent"), F.col("minutes").alias("minutes")
+        )
+    )
+    return _told(found, F.col("kind"), policy, F.timestamp_seconds(F.unix_timestamp("last") + 60), evidence)
+
+
+def _aligned(time: Column, seconds: int) -> Column:
+    return F.timestamp_seconds(F.floor(F.unix_timestamp(time) / seconds) * seconds)
+
+
+def _told(found: DataFrame, kind: Column, policy: Policy, end: Column, evidence: Column) -> DataFrame:
+    key = F.concat_ws(
+        "|",
+        F.lit(policy.version),
+        kind,
+        F.col("source"),
+        F.unix_timestamp("period").cast("string"),
+    )
+    return found.select(
+        F.sha2(key, 256).alias("proposal_id"),
+        F.lit(policy.version).alias("policy_version"),
+        kind.alias("kind"),
+        "source",
+        F.col("targets").alias("affected_targets"),
+        F.col("windows").cast("long").alias("total_violations"),
+        F.col("period").alias("window_start"),
+        end.alias("window_end"),
+        F.timestamp_seconds(F.unix_timestamp(end) + policy.ban_minutes * 60).alias("ban_applied_until"),
+        evidence.alias("evidence"),
+    )

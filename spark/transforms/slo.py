@@ -1,0 +1,138 @@
+"""How well the mesh did: latency, refusals, escalations, caches, clocks and keys, all from the base.
+
+Never sorts latencies: percentiles come from power-of-two buckets, exact to the bucket.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from spark.transforms.base import BUCKETS, ESCALATIONS, PHASES
+
+QUANTILES: Final = (0.5, 0.95, 0.99)
+FAILURES: Final = (
+    "rate_limited",
+    "acl_denied",
+    "route_missing",
+    "delivery_failed",
+    "fairness_refused",
+    "outcome_unknown",
+    "saturated",
+    "conflicts",
+)
+INVALID: Final = (
+    "invalid_schema",
+    "invalid_hmac",
+    "invalid_timestamp",
+    "invalid_key",
+    "replayed",
+    "suspended",
+)
+
+
+def upper_ms(bucket: int) -> float:
+    """Where a bucket ends; the last one has no end and tells its beginning."""
+    return float(2.0 ** (min(bucket, BUCKETS - 2) - 2))
+
+
+def latency(base: DataFrame) -> DataFrame:
+    """Percentiles of delivered commands per route and path: the end of the bucket that holds them."""
+    names = [f"latency_{at:02d}" for at in range(BUCKETS)]
+    summed = (
+        base.where(F.col("path").isNotNull() & F.col("target").isNotNull())
+        .groupBy("target", "command_name", "path")
+        .agg(*(F.sum(name).alias(name) for name in names))
+        .withColumn("delivered", sum((F.col(name) for name in names), F.lit(0)))
+        .where(F.col("delivered") > 0)
+    )
+    return summed.select(
+        "target",
+        "command_name",
+        "path",
+        "delivered",
+        *(_quantile(names, quantile).alias(f"p{quantile * 100:g}_ms") for quantile in QUANTILES),
+        *names,
+    )
+
+
+def _quantile(names: list[str], quantile: float) -> Column:
+    total, rank = F.lit(0), F.col("delivered") * quantile
+    found = F.lit(None).cast("double")
+    arms: list[tuple[Column, float]] = []
+    for at, name in enumerate(names):
+        total = total + F.col(name)
+        arms.append((total >= rank, upper_ms(at)))
+    for reached, upper in reversed(arms):
+        found = F.when(reached, F.lit(upper)).otherwise(found)
+    return found
+
+
+def refusals(base: DataFrame) -> DataFrame:
+    """Per route: what was delivered, and how many commands failed for which reason."""
+    counted = ("delivered", "duplicates", *FAILURES, *INVALID)
+    return base.groupBy("target", "command_name").agg(*(F.sum(name).alias(name) for name in counted))
+
+
+def escalations(base: DataFrame) -> DataFrame:
+    """Per route: why commands went to Slow, and in which phase the caches were."""
+    counted = (*(f"escalated_{reason}" for reason in ESCALATIONS), *(f"phase_{phase}" for phase in PHASES))
+    return (
+        base.where(F.col("target").isNotNull())
+        .groupBy("target", "command_name")
+        .agg(*(F.sum(name).alias(name) for name in counted))
+    )
+
+
+def skew(base: DataFrame, *, window_s: float = 60.0) -> DataFrame:
+    """Per source: how far its clock is off, how fast that grows, and when its commands would be refused."""
+    means = (
+        base.where(F.col("skew_samples") > 0)
+        .groupBy("source", "window_start")
+        .agg(
+            F.sum("skew_samples").alias("samples"),
+            F.try_divide(F.sum("skew_sum"), F.sum("skew_samples")).alias("mean"),
+            F.max("skew_max").alias("worst"),
+        )
+        .withColumn("hours", F.unix_timestamp("window_start") / 3600.0)
+    )
+    trend = means.groupBy("source").agg(
+        F.sum("samples").alias("samples"),
+        F.max_by("mean", "window_start").alias("skew_seconds"),
+        F.max("worst").alias("worst_seconds"),
+        F.regr_slope("mean", "hours").alias("seconds_per_hour"),
+    )
+    growing = F.col("seconds_per_hour") * F.signum("skew_seconds") > 0.01
+    left = F.try_divide(window_s - F.abs("skew_seconds"), F.abs("seconds_per_hour"))
+    return trend.withColumn("hours_to_rejection", F.when(growing, F.greatest(left, F.lit(0.0))))
+
+
+def keys(base: DataFrame) -> DataFrame:
+    """Per source and key version: commands that got past Shield under it, and when the last one did."""
+    used = base.where(F.col("key_version").isNotNull())
+    return used.groupBy("source", "key_version").agg(
+        F.sum("offered").alias("commands"), F.max("window_start").alias("last_used")
+    )
+
+
+def revoked(base: DataFrame) -> DataFrame:
+    """Commands that went by a right that had been taken away, per route and source."""
+    return (
+        base.groupBy("target", "command_name", "source")
+        .agg(F.sum("executed_after_revocation").alias("commands"))
+        .where(F.col("commands") > 0)
+    )
+
+
+def timeline(base: DataFrame) -> DataFrame:
+    """Per window: delivered by path, failed, invalid; for plots."""
+    failed = sum((F.col(name) for name in FAILURES), F.lit(0))
+    invalid = sum((F.col(name) for name in INVALID), F.lit(0))
+    return base.groupBy("window_start").agg(
+        F.sum("warm").alias("fast"),
+        (F.sum("delivered") - F.sum("warm")).alias("slow"),
+        F.sum(failed).alias("failed"),
+        F.sum(invalid).alias("invalid"),
+    )
