@@ -5,15 +5,29 @@ Never holds a rule of the product.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from snavio.clock import Clock
+from snavio.config import MeshSettings
+from snavio.domain.claim import Terms
+from snavio.errors import StateError, Unavailable
 from snavio.native import blake3_digest
 from snavio.ports.archive import Archive, Watermark
+from snavio.ports.capabilities import CapabilityLedger
 from snavio.ports.certificates import CertificateLedger
+from snavio.ports.coordination import Coordination
 from snavio.ports.directory import Directory
+from snavio.ports.journal_mark import JournalMark
+from snavio.ports.key_wrapping import KmsKey
 from snavio.ports.keystore import KeyStore
 from snavio.ports.mailbox_store import MailboxStore
+from snavio.ports.outbox import Outbox
+from snavio.ports.queue import TargetQueue
 from snavio.transport.channel import MeshChannel
 from snavio.transport.link import BatchLink
 
@@ -25,15 +39,157 @@ def mailbox_queue(mailbox: MeshChannel, *, clock: Clock, instance: str, epoch: i
     )
 
 
-def open_mailbox_store(folder: Path | None, *, max_bytes: int) -> MailboxStore:
+def target_queues(
+    mesh: MeshSettings, mailbox: MeshChannel, *, clock: Clock, instance: str, epoch: int
+) -> list[TargetQueue]:
+    """Every kind of target queue, in the order of `QueueKind`: the kind's number less one is its place."""
+    from snavio.adapters.absent_queue import AbsentQueue
+    from snavio.adapters.courier import Courier
+
+    redis: TargetQueue = AbsentQueue("Redis")
+    if mesh.redis_url is not None:
+        from snavio.adapters.redis.stream_queue import RedisStreamCarrier
+
+        streams = RedisStreamCarrier(
+            mesh.redis_url.get_secret_value(),
+            max_stream_length=mesh.redis_stream_length,
+            require_fsync=mesh.redis_fsync,
+        )
+        redis = Courier(streams, clock=clock, instance=instance, epoch=epoch, recognises_resends=True)
+    sqs: TargetQueue = AbsentQueue("SQS")
+    if mesh.sqs_region is not None:
+        from snavio.adapters.aws.sqs_queue import SqsCarrier
+
+        standard = SqsCarrier(region=mesh.sqs_region, clock=clock, endpoint_url=mesh.aws_endpoint_url)
+        sqs = Courier(standard, clock=clock, instance=instance, epoch=epoch, recognises_resends=False)
+    return [mailbox_queue(mailbox, clock=clock, instance=instance, epoch=epoch), redis, sqs]
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinationChoice:
+    """Which coordination store, and its bounds. What belongs to another kind is not looked at."""
+
+    kind: str
+    folder: Path
+    instance: str
+    url: str = field(repr=False)
+    """May hold a password."""
+    prefix: str
+    table: str
+    region: str
+    endpoint_url: str | None
+    terms: Terms
+    max_claims: int
+    max_claims_per_source: int
+    timeout_s: float
+
+
+async def open_coordination(choice: CoordinationChoice, *, clock: Clock) -> Coordination:
+    """Slow's coordination store. One on a server need not be there yet: calls fail until it is.
+
+    The epoch of the store is kept beside it: a store that comes back with another one has lost its memory.
+    """
+    watermark = open_watermark(choice.folder / f"{choice.instance}.epoch")
+    kept = watermark.read()
+    known, fresh = kept.decode() if kept is not None else None, uuid.uuid4().hex
+
+    def met(name: str) -> None:
+        watermark.keep(name.encode())
+
+    if choice.kind == "redis":
+        with _needing("redis"):
+            from snavio.adapters.redis.coordination import RedisCoordination
+
+        redis = RedisCoordination(
+            choice.url,
+            prefix=choice.prefix,
+            known_epoch=known,
+            fresh_epoch=fresh,
+            terms=choice.terms,
+            max_claims=choice.max_claims,
+            max_claims_per_source=choice.max_claims_per_source,
+            timeout_s=choice.timeout_s,
+            met_epoch=met,
+        )
+        with contextlib.suppress(Unavailable):
+            await redis.check()
+        return redis
+    if choice.kind == "aws":
+        with _needing("aws"):
+            import aioboto3
+
+            from snavio.adapters.aws.dynamo_coordination import DynamoCoordination
+
+        dynamo = DynamoCoordination(
+            session=aioboto3.Session(region_name=choice.region),
+            table=choice.table,
+            endpoint_url=choice.endpoint_url,
+            known_epoch=known,
+            fresh_epoch=fresh,
+            terms=choice.terms,
+            clock=clock,
+            timeout_s=choice.timeout_s,
+            met_epoch=met,
+        )
+        with contextlib.suppress(Unavailable):
+            await dynamo.prepare()
+            await dynamo.calibrate()
+        return dynamo
+    from snavio.adapters.embedded.sqlite_coordination import SqliteCoordination
+
+    try:
+        embedded = await SqliteCoordination.open(
+            choice.folder / "coordination.db",
+            clock=clock,
+            known_epoch=known,
+            fresh_epoch=fresh,
+            boot=_boot(),
+            terms=choice.terms,
+            max_claims=choice.max_claims,
+            max_claims_per_source=choice.max_claims_per_source,
+        )
+    except StateError as error:
+        if error.reason != "store-locked":
+            raise
+        raise StateError(
+            "Another Slow has the embedded coordination store. Several Slows need one that they can share: set "
+            '[slow] coordination to "redis" or "aws".',
+            reason=error.reason,
+        ) from None
+    met(embedded.epoch.name)
+    return embedded
+
+
+@contextlib.contextmanager
+def _needing(extra: str) -> Iterator[None]:
+    """Says what to install when a library is missing that only some installations need."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise StateError(
+            f"{error.name} is not installed: install snavio[{extra}].", reason="missing-library"
+        ) from None
+
+
+def _boot() -> str:
+    """Names this boot of the machine, within which monotonic times can be compared; empty where nobody knows."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def open_mailbox_store(folder: Path | None, *, max_bytes: int, max_keys: int = 10_000_000) -> MailboxStore:
     """The mailbox's store in `folder`, or in memory alone when there is none."""
     if folder is None:
         from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 
-        return MemoryMailboxStore(max_bytes=max_bytes)
+        return MemoryMailboxStore(max_bytes=max_bytes, max_keys=max_keys)
     from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
 
-    return SqliteMailboxStore(folder / "mailbox.db", digest=blake3_digest, max_bytes=max_bytes)
+    return SqliteMailboxStore(
+        folder / "mailbox.db", digest=blake3_digest, max_bytes=max_bytes, max_keys=max_keys
+    )
 
 
 async def open_directory(path: Path, *, clock: Clock) -> Directory:
@@ -50,6 +206,13 @@ async def open_certificate_ledger(path: Path) -> CertificateLedger:
     return await SqliteCertificateLedger.open(path)
 
 
+async def open_capability_ledger(path: Path) -> CapabilityLedger:
+    """Signer's list of issued capabilities."""
+    from snavio.adapters.embedded.sqlite_capabilities import SqliteCapabilityLedger
+
+    return await SqliteCapabilityLedger.open(path)
+
+
 def open_archive(folder: Path) -> Archive:
     """Where snapshots lie."""
     from snavio.adapters.embedded.folder_archive import FolderArchive
@@ -57,17 +220,55 @@ def open_archive(folder: Path) -> Archive:
     return FolderArchive(folder)
 
 
-def open_watermark(path: Path) -> Watermark:
-    """What one reader of snapshots remembers."""
+def open_journal_mark(folder: Path, *, instance: str, epoch: int) -> JournalMark:
+    """What a process remembers of its journal over its own death."""
+    from snavio.adapters.embedded.journal_files import FileJournalMark
+
+    return FileJournalMark(folder, instance=instance, epoch=epoch)
+
+
+async def open_outbox(path: Path, *, max_bytes: int) -> Outbox:
+    """What Relay has received and not archived."""
+    from snavio.adapters.embedded.sqlite_outbox import SqliteOutbox
+
+    return await SqliteOutbox.open(path, max_bytes=max_bytes)
+
+
+def open_watermark(path: Path, *, max_bytes: int = 4096) -> Watermark:
+    """What one process remembers, in one file."""
     from snavio.adapters.embedded.folder_archive import FileWatermark
 
-    return FileWatermark(path)
+    return FileWatermark(path, max_bytes=max_bytes)
 
 
-async def open_key_store(path: Path, *, sealing_key: Path, create: bool = False) -> KeyStore:
-    """Signer's key store; `create` makes it, and its sealing key, where there is none."""
+async def open_key_store(
+    path: Path, *, sealing_key: Path, kms: KmsKey | None = None, create: bool = False
+) -> KeyStore:
+    """Signer's key store; `create` makes it, and its sealing key, where there is none.
+
+    The sealing key comes from the environment or the file `sealing_key`; with `kms` the file holds it wrapped.
+    """
     from snavio.adapters.embedded.sealed_keystore import SealedKeyStore
-    from snavio.adapters.embedded.sealing import make_sealing_key, read_sealing_key
+    from snavio.adapters.embedded.sealing import SEALING_KEY_VARIABLE, make_sealing_key, read_sealing_key
 
-    key = make_sealing_key(sealing_key, store_path=path) if create else read_sealing_key(sealing_key)
+    if kms is None:
+        key = make_sealing_key(sealing_key, store_path=path) if create else read_sealing_key(sealing_key)
+        return await SealedKeyStore.open(path, key=key, create=create)
+    if SEALING_KEY_VARIABLE in os.environ:
+        raise StateError(
+            f"{SEALING_KEY_VARIABLE} is set, and [signer] sealing_kms_key too: which of them seals the key store?",
+            reason="two-sealing-keys",
+        )
+    try:
+        from snavio.adapters.aws.kms import KmsKeyWrapping
+    except ModuleNotFoundError:
+        raise StateError(
+            "[signer] sealing_kms_key needs the extra `aws`: pip install 'snavio[aws]'.",
+            reason="extra-missing",
+        ) from None
+    from snavio.adapters.embedded.wrapped_sealing import unwrapped_sealing_key
+
+    key = await unwrapped_sealing_key(
+        sealing_key, wrapping=KmsKeyWrapping(kms), store_path=path, create=create
+    )
     return await SealedKeyStore.open(path, key=key, create=create)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.desk import By, Command, Reason, Source, Target, ask
+from snavio.cli.desk import By, Command, Reason, Source, Target, ask, wrote
 from snavio.cli.options import Config, Json, StateDir
 from snavio.cli.output import line, print_json
 
@@ -46,7 +46,7 @@ def request(
         config=config,
     )
     words = "Asked" if done.changed else "Asked before"
-    _wrote(f"{words}: the owner of {target} decides.", done.version, done.changed, json=json)
+    wrote(f"{words}: the owner of {target} decides.", done, json=json)
 
 
 @access.command("ls")
@@ -101,7 +101,7 @@ def grant(
         state_dir=state_dir,
         config=config,
     )
-    _wrote(f"Granted: {source} may send {command} to {target}.", done.version, done.changed, json=json)
+    wrote(f"Granted: {source} may send {command} to {target}.", done, json=json)
 
 
 @access.command()
@@ -128,7 +128,7 @@ def decline(
         state_dir=state_dir,
         config=config,
     )
-    _wrote(f"Declined: {source} gets no right to {command}.", done.version, done.changed, json=json)
+    wrote(f"Declined: {source} gets no right to {command}.", done, json=json)
 
 
 def _document(asked: AccessRequest) -> dict[str, Any]:
@@ -143,10 +143,3 @@ def _document(asked: AccessRequest) -> dict[str, Any]:
         "requested_by": asked.requested_by,
         "answer": asked.answer,
     }
-
-
-def _wrote(sentence: str, version: int, changed: bool, *, json: bool) -> None:
-    if json:
-        print_json({"version": version, "changed": changed})
-    else:
-        line(sentence)

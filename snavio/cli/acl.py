@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from snavio.cli.desk import By, Command, Reason, Source, Target, ask
+from snavio.cli.desk import By, Command, Reason, Source, Target, ask, wrote
 from snavio.cli.options import Config, Json, StateDir
 from snavio.cli.output import line, print_json
 
@@ -76,7 +76,7 @@ def grant(
         config=config,
     )
     words = "may now send" if done.changed else "might already send"
-    _wrote(f"{source} {words} {command} to {target}.", done.version, done.changed, json=json)
+    wrote(f"{source} {words} {command} to {target}.", done, json=json)
 
 
 @acl.command()
@@ -104,7 +104,7 @@ def revoke(
         config=config,
     )
     words = "may no longer send" if done.changed else "had no right to send"
-    _wrote(f"{source} {words} {command} to {target}.", done.version, done.changed, json=json)
+    wrote(f"{source} {words} {command} to {target}.", done, json=json)
 
 
 @acl.command()
@@ -210,10 +210,3 @@ def at(
         line(f"{access.acl.source}  since {moment(access.since_unix_ns)}{suspended}")
     if not found.access:
         line("Nobody had the right.")
-
-
-def _wrote(sentence: str, version: int, changed: bool, *, json: bool) -> None:
-    if json:
-        print_json({"version": version, "changed": changed})
-    else:
-        line(sentence)

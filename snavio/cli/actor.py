@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from snavio.config import MeshSettings
 from snavio.domain.identity import Identity, Kind
 from snavio.errors import BadRequest, StateError
+
+PROBES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +48,11 @@ async def require_serving(service: str, mesh: MeshSettings, who: Actor) -> None:
     from snavio.launch.probes import Probes
 
     async with Probes(mesh, certificates=who.certificates) as probes:
-        if not await probes.serving(service):
-            raise Unavailable(f"{service.capitalize()} does not answer at {getattr(mesh, service)}.")
+        # A machine that is busy may need longer than one short deadline; one that refuses says so at once.
+        for _ in range(PROBES):
+            if await probes.serving(service):
+                return
+    raise Unavailable(f"{service.capitalize()} does not answer at {getattr(mesh, service)}.")
 
 
 def read_actor(folder: Path, *, trust_domain: str) -> Actor:
@@ -73,7 +79,7 @@ def _folder(name: str, mesh: MeshSettings) -> Path:
         if (folder / "cert.pem").is_file():
             return folder
     found = sorted(path.name for path in mesh.certificates("x").parent.glob("*-*") if path.is_dir())
-    services = [path for path in found if not path.startswith("operator-")]
+    services = [path for path in found if not path.startswith(("operator-", "job-"))]
     have = f"there are {', '.join(services)}" if services else "none were made yet; `snavio up` makes two"
     raise BadRequest(
         f"No certificate folder for {name!r} in {mesh.certificates('x').parent}: {have}.",

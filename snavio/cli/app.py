@@ -8,19 +8,27 @@ import typer
 
 from snavio.cli.access import access
 from snavio.cli.acl import acl
+from snavio.cli.archive import archive
+from snavio.cli.bans import bans
 from snavio.cli.bench import bench
+from snavio.cli.caps import caps
 from snavio.cli.certs import certs
 from snavio.cli.config import config_app
 from snavio.cli.demo import demo
 from snavio.cli.doctor import doctor
 from snavio.cli.enroll import enroll
 from snavio.cli.exits import MEANINGS
+from snavio.cli.explain import explain
+from snavio.cli.freeze import freeze, unfreeze
 from snavio.cli.keys import keys
+from snavio.cli.meter import meter
+from snavio.cli.queue import queue
 from snavio.cli.recv import recv
 from snavio.cli.register import register, try_
 from snavio.cli.send import send
 from snavio.cli.serve import serve, version
 from snavio.cli.snapshot import snapshot
+from snavio.cli.spark import spark
 from snavio.cli.status import status
 from snavio.cli.up import down, up
 
@@ -53,8 +61,17 @@ app.add_typer(access, name="access", rich_help_panel=USE)
 app.command(rich_help_panel=USE)(enroll)
 app.add_typer(keys, name="keys", rich_help_panel=USE)
 app.add_typer(certs, name="certs", rich_help_panel=USE)
+app.add_typer(caps, name="caps", rich_help_panel=USE)
+app.command(rich_help_panel=USE)(freeze)
+app.command(rich_help_panel=USE)(unfreeze)
 app.command(rich_help_panel=LOOK)(status)
+app.command(rich_help_panel=LOOK)(explain)
+app.add_typer(bans, name="bans", rich_help_panel=LOOK)
+app.add_typer(queue, name="queue", rich_help_panel=LOOK)
 app.add_typer(snapshot, name="snapshot", rich_help_panel=LOOK)
+app.add_typer(archive, name="archive", rich_help_panel=LOOK)
+app.add_typer(meter, name="meter", rich_help_panel=LOOK)
+app.add_typer(spark, name="spark", rich_help_panel=LOOK)
 app.command(rich_help_panel=LOOK)(bench)
 app.add_typer(config_app, rich_help_panel=LOOK)
 app.command(rich_help_panel=LOOK)(doctor)

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 if TYPE_CHECKING:
+    from snavio.config import MeshSettings
     from snavio.launch.installation import Installation
     from snavio.sdk.directory import DirectoryDesk
+    from snavio.v1.registry_pb2 import WriteResponse
 
 T = TypeVar("T")
 
@@ -41,9 +43,11 @@ def ask(
     from snavio.sdk.directory import DirectoryDesk
 
     installation = attach(state_dir=state_dir, config=config)
-    folder = _certificates(by, installation)
+    folder = certificates_of(by, installation)
 
     async def answer() -> T:
+        if by is not None:
+            await _renew_if_due(folder, installation.mesh)
         async with DirectoryDesk(
             installation.mesh.registry, certificates=folder, trust_domain=installation.mesh.trust_domain
         ) as desk:
@@ -52,7 +56,35 @@ def ask(
     return asyncio.run(answer())
 
 
-def _certificates(by: str | None, installation: Installation) -> Path:
+async def _renew_if_due(folder: Path, mesh: MeshSettings) -> None:
+    """A principal that is used now and then renews itself in passing; what fails here is tried the next time."""
+    from contextlib import suppress
+
+    from snavio.cli.actor import read_actor
+    from snavio.clock import SystemClock
+    from snavio.domain.identity import Kind
+    from snavio.errors import SnavioError
+    from snavio.sdk.principal import principal_renewal
+
+    with suppress(SnavioError):
+        if read_actor(folder, trust_domain=mesh.trust_domain).identity.kind is Kind.PRINCIPAL:
+            await principal_renewal(
+                folder, signer=mesh.signer, clock=SystemClock(), trust_domain=mesh.trust_domain
+            ).renew_if_due()
+
+
+def wrote(sentence: str, done: WriteResponse, *, json: bool) -> None:
+    """What became of a write, in words or as a document."""
+    from snavio.cli.output import line, print_json
+
+    if json:
+        print_json({"version": done.version, "changed": done.changed})
+    else:
+        line(sentence)
+
+
+def certificates_of(by: str | None, installation: Installation) -> Path:
+    """The folder that `--as` means."""
     from snavio.errors import BadRequest
 
     if by is None:

@@ -32,3 +32,11 @@ def read_moment(words: str, *, now_unix_ns: int, option: str) -> int:
             reason="bad-time",
         )
     return round(seconds * 1e9)
+
+
+def read_span(words: str, *, option: str) -> int:
+    """Seconds of `90s`, `15m`, `2h` or `7d`."""
+    span = _AGO.fullmatch(words)
+    if span is None or not int(span[1]):
+        raise BadRequest(f"{option}: must be a time such as 90s, 15m, 2h or 7d.", reason="bad-time")
+    return int(span[1]) * _SECONDS[span[2]]

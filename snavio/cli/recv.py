@@ -100,7 +100,7 @@ async def _receive(
                     held.append(command)
         finally:
             for command in held:
-                await command.nack(reason="only looked at")
+                await command.nack(delay_s=0, reason="only looked at")
     return received
 
 

@@ -123,11 +123,15 @@ def _show(
         line(f"{entries} would change; nothing was written.")
     else:
         line(f"{entries} changed; the directory is at version {answer.version}.")
-    born = [d.after.tenant.tenant for d in answer.difference if d.after.HasField("tenant")]
-    if born and not dry_run:
-        line(
-            f"Tenant {born[0]} is new: `snavio enroll --new-token --tenant {born[0]}` lets its first principal in."
-        )
+    for born in answer.enrolment:
+        if born.token:
+            line(f"Tenant {born.tenant} is new. Its first principal enrols with this token, shown only now:")
+            line(f"  {born.token}")
+        else:
+            line(
+                f"Tenant {born.tenant} is new: `snavio enroll --new-token --tenant {born.tenant}` lets its first "
+                "principal in."
+            )
     if triples:
         line("Commands" + (" would then meet:" if dry_run else " meet:"))
     for triple, check in zip(triples, answer.check, strict=True):
@@ -149,6 +153,14 @@ def _print_document(
             "differences": [difference_document(difference) for difference in answer.difference],
             "forecast": [
                 check_document(triple, check) for triple, check in zip(triples, answer.check, strict=True)
+            ],
+            "enrolments": [
+                {
+                    "tenant": born.tenant,
+                    "token": born.token or None,
+                    "expires_unix_ns": born.expires_unix_ns or None,
+                }
+                for born in answer.enrolment
             ],
         }
     )

@@ -21,6 +21,7 @@ from snavio.domain.directory import (
     AlertChannel,
     ChannelKind,
     DedupeMode,
+    DispatchMode,
     Fairness,
     Limit,
     Principal,
@@ -181,6 +182,7 @@ class _Reading:
             queue_kind=_choice(QueueKind, row.get("queue", "mailbox"), "route.queue"),
             profile=_choice(Profile, row.get("profile", "low"), "route.profile"),
             dedupe_mode=_choice(DedupeMode, row.get("dedupe_mode", "none"), "route.dedupe_mode"),
+            dispatch_mode=_choice(DispatchMode, row.get("dispatch_mode", "adaptive"), "route.dispatch_mode"),
             limit=Limit(**limit) if limit is not None else None,
             fairness=Fairness(**row.get("fairness", {})),
             **plain,
@@ -238,7 +240,7 @@ def _is(item: Any, kind: type[Any]) -> bool:
 
 
 def _choice(choices: type[E], word: str, where: str) -> E:
-    known = {choice.name.lower(): choice for choice in choices}
+    known = {choice.name.lower().replace("_", "-"): choice for choice in choices}
     if word not in known:
         meant = closest(word, known)
         hint = f"; did you mean {meant!r}?" if meant else "."

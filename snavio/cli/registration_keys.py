@@ -27,6 +27,7 @@ TABLES: Final[Mapping[str, Keys]] = {
         "queue": (str, False),
         "dlq": (str, False),
         "dedupe_mode": (str, False),
+        "dispatch_mode": (str, False),
         "expected_drain_seconds": (int, False),
         "ttl_seconds": (int, False),
         "limit": (dict, False),

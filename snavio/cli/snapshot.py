@@ -1,4 +1,4 @@
-"""`snavio snapshot`: what Registry has published, and whether it can be trusted."""
+"""`snavio snapshot`: what Registry and Signer have published, and whether it can be trusted."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _document(manifest: Manifest, now_unix_ns: int) -> dict[str, Any]:
 
 async def _verify(mesh: MeshSettings, certificates: Path, folder: Path) -> dict[str, dict[str, Any]]:
     from snavio.clock import SystemClock
-    from snavio.snapshot.manifest import ACL, SNAPSHOT
+    from snavio.snapshot.manifest import ACL, HMAC, SNAPSHOT
     from snavio.snapshot.platform_keys import PlatformKeys
     from snavio.snapshot.reader import Refused, SnapshotReader
     from snavio.snapshot.seen import NothingSeen
@@ -145,7 +145,7 @@ async def _verify(mesh: MeshSettings, certificates: Path, folder: Path) -> dict[
 
         reader = SnapshotReader(archive=archive, keys=known, watermark=NothingSeen(), clock=SystemClock())
         verdicts: dict[str, dict[str, Any]] = {}
-        for kind in (SNAPSHOT, ACL):
+        for kind in (SNAPSHOT, ACL, HMAC):
             verified = await reader.verify(kind=kind)
             if isinstance(verified, Refused):
                 verdicts[kind] = {"good": False, "refused": verified.refusal.value, "detail": verified.detail}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -41,6 +41,7 @@ def status(
         from snavio.clock import SystemClock
         from snavio.launch.probes import Probes
         from snavio.launch.readings import Readings
+        from snavio.launch.revocation_meter import last
 
         out = console()
         async with Probes(installation.mesh, certificates=installation.operator_certificates) as probes:
@@ -53,13 +54,15 @@ def status(
                         await asyncio.sleep(interval)
                         reading = await readings.take()
                     if json:
-                        print_json(reading.document())
+                        print_json({**reading.document(), "revocation": last(installation.mesh.state_dir)})
                     elif live is not None:
                         live.update(mesh_view(reading), refresh=True)
                     elif fancy(out):
                         out.print(mesh_view(reading))
                     else:
                         line("\n".join([*mesh_lines(reading), *([""] if watch else [])]))
+                    if not json and not watch:
+                        _revocation(last(installation.mesh.state_dir))
                     if not watch:
                         return reading.healthy
 
@@ -69,3 +72,12 @@ def status(
         if json:
             raise typer.Exit(ExitCode.UNREACHABLE)
         raise Unavailable("Not every service answers.")
+
+
+def _revocation(measured: dict[str, Any] | None) -> None:
+    """What `snavio meter revocation` found last."""
+    for profile, times in (measured or {}).get("profiles", {}).items():
+        line(
+            f"revocation {profile}: p50 {times['p50_s']:g} s, p99 {times['p99_s']:g} s, "
+            f"max {times['max_s']:g} s, bound {times['bound_s']:g} s"
+        )

@@ -23,8 +23,8 @@ from snavio.config import MeshSettings
 from snavio.errors import StateError, Unavailable
 
 # In the order in which they need each other.
-SERVICES: Final = ("signer", "registry", "mailbox", "slow", "fast", "shield")
-READY_SECONDS: Final = 30.0
+SERVICES: Final = ("signer", "relay", "registry", "mailbox", "slow", "fast", "shield")
+READY_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 15.0
 MAX_LOG_BYTES: Final = 16 << 20
 # A terminal's Ctrl-C goes to its whole foreground group; ours must hear of it from us, in order.
@@ -57,9 +57,10 @@ class MeshProcesses:
         )
         config = state_dir / "snavio.toml"
         signer = {"enrol_listen": enrolment, **given.get("signer", {})}
-        config.write_text(
-            _toml({**given, "signer": signer, "mesh": mesh.model_dump(exclude_none=True)}), "utf-8"
-        )
+        # As given, not as told: a secret tells itself as a row of asterisks.
+        shared = {**mesh.model_dump(exclude_none=True), **given.get("mesh", {})}
+        config.touch(mode=0o600)
+        config.write_text(_toml({**given, "signer": signer, "mesh": shared}), "utf-8")
         processes = cls(mesh, config=config)
         processes.enrolment = str(signer["enrol_listen"])
         return processes

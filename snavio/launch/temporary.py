@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,11 +33,15 @@ class TemporaryMesh:
 
 @asynccontextmanager
 async def temporary_mesh(
-    *, clock: Clock, healthy: Callable[[str], None], say: Callable[[str], None]
+    *,
+    clock: Clock,
+    healthy: Callable[[str], None],
+    say: Callable[[str], None],
+    settings: Mapping[str, Mapping[str, object]] | None = None,
 ) -> AsyncIterator[TemporaryMesh]:
     """Start one and register the demo tenant; everything ends with the context. Main thread only."""
     with tempfile.TemporaryDirectory(prefix="snavio-", ignore_cleanup_errors=True) as folder:
-        processes = MeshProcesses.temporary(Path(folder))
+        processes = MeshProcesses.temporary(Path(folder), settings=settings)
         mesh = processes.mesh
         operator = mesh.certificates(OPERATOR_FOLDER)
         await asyncio.to_thread(processes.prepare)

@@ -1,12 +1,28 @@
-"""What a user of Snavio imports: a Producer that sends commands, a Consumer that receives them.
+"""What a user of Snavio imports: a Producer that sends commands, a Consumer that receives them, a Mailer for topics
+of one's own.
 
 Needs no redis, boto3 or Spark, and never imports a service.
 """
 
 from snavio.sdk.consumer import Consumer
 from snavio.sdk.delivery import Command, Settlement
-from snavio.sdk.outcome import Outcome, Outcomes
+from snavio.sdk.envelope import Envelope
+from snavio.sdk.mailer import Letter, Mailer, Sent
+from snavio.sdk.outcome import Outcome, Outcomes, Shares
 from snavio.sdk.producer import Producer
 from snavio.sdk.settings import Endpoints
 
-__all__ = ["Command", "Consumer", "Endpoints", "Outcome", "Outcomes", "Producer", "Settlement"]
+__all__ = [
+    "Command",
+    "Consumer",
+    "Endpoints",
+    "Envelope",
+    "Letter",
+    "Mailer",
+    "Outcome",
+    "Outcomes",
+    "Producer",
+    "Sent",
+    "Settlement",
+    "Shares",
+]

@@ -10,7 +10,8 @@ import asyncio
 from typing import NamedTuple
 
 from snavio.domain.verdict import Verdict
-from snavio.native import Reply
+from snavio.native import Freight, Reply
+from snavio.sdk.outcome import Shares
 
 _FIELD_COMMAND = 0x1A
 _DELIVERED = int(Verdict.DELIVERED)
@@ -28,6 +29,7 @@ class Answer(NamedTuple):
     retry_after_ms: int = 0
     throttle_until_unix_ns: int = 0
     detail: str = ""
+    shares: Shares | None = None
 
 
 DELIVERED = Answer(_DELIVERED)
@@ -94,6 +96,11 @@ class Bundle:
         self.count = self._open = len(self.waiters)
         return True
 
+    @property
+    def freight(self) -> bytes:
+        """The body: it has been written already."""
+        return self.body
+
     def settle(self, offset: int, reply: Reply) -> None:
         """Answer what `reply` decides."""
         part = part_of(reply, offset, self.count)
@@ -128,16 +135,23 @@ class Bundle:
 class Lot:
     """Commands that were handed over together; their sender waits for all of them at once."""
 
-    __slots__ = ("_open", "body", "codes", "count", "deadline_mono_ns", "done", "explained")
+    __slots__ = ("_open", "codes", "count", "deadline_mono_ns", "done", "explained", "freight")
 
-    def __init__(self, count: int, body: bytes, *, deadline_mono_ns: int, done: asyncio.Future[None]) -> None:
+    def __init__(
+        self, count: int, freight: bytes | Freight, *, deadline_mono_ns: int, done: asyncio.Future[None]
+    ) -> None:
         self.count = self._open = count
-        self.body = body
+        self.freight = freight
         self.deadline_mono_ns = deadline_mono_ns
         self.done = done
         # One byte per command; what there is to say beyond it, for refused commands only.
         self.codes = bytearray(count)
         self.explained: dict[int, Answer] = {}
+
+    @property
+    def body(self) -> bytes:
+        """The freight, written."""
+        return bytes(self.freight)
 
     def settle(self, offset: int, reply: Reply) -> None:
         """Note what `reply` decides."""
@@ -200,13 +214,14 @@ def explain(reply: Reply, first: int, codes: bytes) -> list[Answer]:
     after it with the same reason share it.
     """
     refusals = sorted(reply.refusals())
+    shares = {number: Shares(took, others, volume) for number, took, others, volume in reply.shares()}
     shared: dict[int, Answer] = {}
     answers: list[Answer] = []
     following = 0
     for number, code in enumerate(codes, first):
         while following < len(refusals) and refusals[following][0] <= number:
-            _, reason, retry_after_ms, throttle_until, detail = refusals[following]
-            shared[reason] = Answer(reason, retry_after_ms, throttle_until, detail)
+            of, reason, retry_after_ms, throttle_until, detail = refusals[following]
+            shared[reason] = Answer(reason, retry_after_ms, throttle_until, detail, shares.get(of))
             following += 1
         answers.append(DELIVERED if code == _DELIVERED else shared.get(code) or Answer(code))
     return answers

@@ -1,4 +1,5 @@
 """A service's own certificate, kept from ending: had through a principal that may act as it, or renewed by itself.
+The principal's own is then renewed too.
 
 Never keeps a connection open between two renewals, and never takes a certificate for another service.
 """
@@ -13,6 +14,7 @@ import stamina
 from snavio.clock import Clock
 from snavio.domain.identity import Identity, Kind, parse_identity, valid_name
 from snavio.errors import BadRequest, SnavioError, StateError, Unavailable
+from snavio.sdk.principal import principal_renewal
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
 from snavio.transport.renewal import Certified, Leaf, Renewal, replace_certificate
@@ -45,6 +47,12 @@ class ServiceCertificate:
         self._ttl_s = ttl_s
         self._wanted = _service(source, trust_domain) if source else None
         self._renewal = Renewal(folder, self._certify, clock=clock)
+        # Whoever renews a service for months must not lose the right to it because the principal's own has ended.
+        self._principal_renewal = (
+            principal_renewal(principal, signer=signer, clock=clock, trust_domain=trust_domain)
+            if principal is not None
+            else None
+        )
 
     async def start(self, *, within_s: float) -> None:
         """Have a certificate that is good, then keep it so in the background; raises when there is none in time."""
@@ -55,10 +63,14 @@ class ServiceCertificate:
             except TimeoutError:
                 raise Unavailable(f"Signer could not be reached within {within_s:.0f} s.") from None
         self._renewal.start()
+        if self._principal_renewal is not None:
+            self._principal_renewal.start()
 
     async def stop(self) -> None:
         """End the background work."""
         await self._renewal.stop()
+        if self._principal_renewal is not None:
+            await self._principal_renewal.stop()
 
     async def _begin(self) -> None:
         leaf = await asyncio.to_thread(self._present)

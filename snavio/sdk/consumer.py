@@ -20,15 +20,18 @@ from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
 from snavio.errors import BadRequest, IntegrityError, Saturated, SnavioError, Unavailable
 from snavio.native import open_parcels
 from snavio.sdk.certificate import ServiceCertificate
-from snavio.sdk.delivery import Command, Lease, Row
+from snavio.sdk.delivery import Command, Lease, Nack, Row
 from snavio.sdk.leases import LeaseKeeper
 from snavio.sdk.settings import Intake
 from snavio.sdk.settling import Desk
+from snavio.transport.asking import ask_signer
+from snavio.transport.bearer import Bearer, Wanted
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
 from snavio.v1.mailbox_pb2 import ReceiveRequest
 
 METHOD = "/snavio.v1.Mailbox/Receive"
+OPERATIONS = ("recv", "ack", "nack", "extend", "stats")
 MOST_PER_RECEIVE = 1000
 MAX_RECEIVE_BYTES = 1 << 20
 ANSWER_MARGIN_S = 5.0
@@ -36,12 +39,14 @@ EMPTY_PAUSE_S = 0.05
 # How many commands may be handed out before others on the loop get a turn: a body that never waits would
 # otherwise keep acks and receives from running until everything prefetched is used up.
 TURN = 128
+NOT_HANDED_OUT = Nack(delay_ms=0, unseen=True)
 
 
 class Consumer:
     """The receiving half of the SDK: `async for command in consumer`. Lives on one event loop.
 
     Settle every command; the lease of one that is forgotten is extended for as long as the consumer is open.
+    `capability` is presented instead of one that is asked for: one that somebody gave, narrowed or not.
     """
 
     def __init__(
@@ -58,6 +63,7 @@ class Consumer:
         max_unsettled: int = 2000,
         trust_domain: str = DEFAULT_TRUST_DOMAIN,
         clock: Clock | None = None,
+        capability: str | None = None,
     ) -> None:
         self._address = mailbox
         self._topic = topic
@@ -77,6 +83,13 @@ class Consumer:
             source=source,
             principal=principal_certificates,
             ttl_s=certificate_ttl_s,
+        )
+        # Without one it is asked for at the first call: of Signer at its address, or where the mailbox says that it is.
+        self._bearer = Bearer(
+            Wanted(topic, OPERATIONS),
+            ask_signer(signer, files=self._files, trust_domain=trust_domain),
+            clock=self._clock,
+            fixed=capability,
         )
         self._channel: MeshChannel | None = None
         self._desk: Desk | None = None
@@ -119,7 +132,11 @@ class Consumer:
         if self._certificate:
             await self._certificate.start(within_s=self._intake.call_s)
         channel = MeshChannel(
-            self._address, files=self._files, service="mailbox", trust_domain=self._trust_domain
+            self._address,
+            files=self._files,
+            service="mailbox",
+            trust_domain=self._trust_domain,
+            bearer=self._bearer,
         )
         self._channel = channel
         intake = self._intake
@@ -156,6 +173,7 @@ class Consumer:
             await self._stop("settle")
             if self._certificate:
                 await self._certificate.stop()
+            await self._bearer.close()
             if self._channel is not None:
                 await self._channel.close()
 
@@ -272,7 +290,7 @@ class Consumer:
             self._parcels.appendleft((self._lease, self._rows))
         for lease, rows in self._parcels:
             for row in rows:
-                desk.nack(lease, row[0], delay_s=0.0, reason="not handed out")
+                desk.nack(lease, row[0], NOT_HANDED_OUT)
         self._parcels.clear()
         self._rows = []
         try:

@@ -5,13 +5,21 @@ Never settles a message twice, and never one whose lease is known to be lost.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
+
+from snavio.domain.message import bounded
+from snavio.errors import BadRequest
+from snavio.native import Received
+from snavio.sdk.envelope import Envelope, envelope_of
 
 if TYPE_CHECKING:
     from snavio.sdk.settling import Desk
 
-Row = tuple[int, int, int, str, str, str, str, str, str, bytes, str, int]
+LONGEST_DELAY_MS = (1 << 32) - 1
+
+Row = Received
 """As `snavio.native.open_parcels` tells a message."""
 
 
@@ -25,6 +33,26 @@ class Settlement(IntEnum):
     """The lease had ended, so that somebody else may have the message; nothing changed."""
     GONE = 3
     """The message was settled before, or there is none; nothing changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nack:
+    """How messages are given back."""
+
+    delay_ms: int | None
+    """None leaves it to the mailbox."""
+    reason: str = ""
+    dead: bool = False
+    unseen: bool = False
+    """Nobody looked at them: the attempt does not count."""
+
+    @classmethod
+    def of(cls, *, delay_s: float | None, reason: str, dead: bool) -> Nack:
+        """As a user says it. BadRequest for a delay that cannot be."""
+        delay_ms = None if delay_s is None else round(delay_s * 1000)
+        if delay_ms is not None and not 0 <= delay_ms <= LONGEST_DELAY_MS:
+            raise BadRequest("delay_s is negative or too long.", reason="bad-delay")
+        return cls(delay_ms, bounded(reason), dead)
 
 
 class Lease:
@@ -127,6 +155,21 @@ class Command:
         return self._row[11]
 
     @property
+    def attrs(self) -> dict[str, str]:
+        """What its sender said beside the payload; commands have none."""
+        return dict(self._row[13])
+
+    @property
+    def shard(self) -> int:
+        """The shard of the topic that it came from; messages of one shard come in their order."""
+        return self._row[14]
+
+    @property
+    def envelope(self) -> Envelope:
+        """What to hold it against: its hashes, computed from its bytes whenever this is asked."""
+        return envelope_of(self._desk.topic, self._row)
+
+    @property
     def lost(self) -> bool:
         """The lease has ended: somebody else may have the message, and settling it changes nothing."""
         return self._row[0] in self._lease.lost
@@ -142,9 +185,16 @@ class Command:
             return await self._desk.confirmed_ack()
         return settlement
 
-    async def nack(self, *, delay_s: float = 0.0, reason: str = "", durable: bool = False) -> Settlement:
-        """Give it back, not to be delivered again before `delay_s`; `reason` goes into the attempt record."""
-        settlement = self._desk.nack(self._lease, self._row[0], delay_s=delay_s, reason=reason)
+    async def nack(
+        self, *, delay_s: float | None = None, reason: str = "", dead: bool = False, durable: bool = False
+    ) -> Settlement:
+        """Give it back, for another attempt not before `delay_s`; `reason` goes into the attempt record.
+
+        Without a delay the mailbox waits at random, the longer the more attempts there were. `dead` allows no
+        other attempt: it goes to the topic's DLQ, with the reason.
+        """
+        manner = Nack.of(delay_s=delay_s, reason=reason, dead=dead)
+        settlement = self._desk.nack(self._lease, self._row[0], manner)
         if durable and settlement is Settlement.BUFFERED:
-            return await self._desk.confirmed_nack(self._lease, delay_s=delay_s, reason=reason)
+            return await self._desk.confirmed_nack(self._lease, manner)
         return settlement

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated
+from snavio.native import Freight
 from snavio.sdk.bundle import Answer, Bundle, Lot
 from snavio.sdk.retry import RetryBudget
 from snavio.transport.channel import MeshChannel
@@ -35,7 +36,9 @@ class Dispatcher:
             channel,
             METHOD,
             clock=clock,
-            limits=LinkLimits(max_batch_bytes=MAX_BATCH_BYTES, max_batch_commands=MAX_COMMANDS),
+            limits=LinkLimits(
+                eager=2, linger_s=0.001, max_batch_bytes=MAX_BATCH_BYTES, max_batch_commands=MAX_COMMANDS
+            ),
             on_hello=on_hello,
         )
         self._loop = asyncio.get_running_loop()
@@ -75,15 +78,15 @@ class Dispatcher:
         return waiter
 
     async def post_all(
-        self, submissions: list[tuple[int, bytes]], deadline_mono_ns: int, attempt_ns: int
+        self, submissions: list[tuple[int, Freight]], deadline_mono_ns: int, attempt_ns: int
     ) -> list[Lot]:
-        """Send (count, serialised commands) each as one consignment, and wait until all are answered."""
+        """Send (count, commands) each as one consignment, and wait until all are answered."""
         lots: list[Lot] = []
-        for count, body in submissions:
+        for count, freight in submissions:
             if self.link.crowded:
                 await self.room(deadline_mono_ns)
             deadline = min(deadline_mono_ns, self._clock.mono_ns() + attempt_ns)
-            lot = Lot(count, body, deadline_mono_ns=deadline, done=self._loop.create_future())
+            lot = Lot(count, freight, deadline_mono_ns=deadline, done=self._loop.create_future())
             lots.append(lot)
             self._put(lot)
         for lot in lots:

@@ -113,10 +113,15 @@ class Operator:
         return await self._write("ClaimTarget", registry.ClaimTargetRequest(target=value))
 
     async def put_route(
-        self, target: str, name: str, *, profile: registry.Profile = registry.PROFILE_LOW
+        self,
+        target: str,
+        name: str,
+        *,
+        profile: registry.Profile = registry.PROFILE_LOW,
+        queue_kind: registry.QueueKind = registry.QUEUE_KIND_MAILBOX,
     ) -> int:
-        """Route a command of a target to its mailbox topic."""
-        value = registry.Route(target=target, name=name, profile=profile)
+        """Route a command of a target to its queue: its mailbox topic, unless another kind is named."""
+        value = registry.Route(target=target, name=name, profile=profile, queue_kind=queue_kind)
         return await self._write("PutRoute", registry.PutRouteRequest(route=value))
 
     async def delete_route(self, target: str, name: str) -> int:

@@ -23,6 +23,18 @@ from snavio.errors import (
 
 
 @dataclass(frozen=True, slots=True)
+class Shares:
+    """Why a source was refused for fairness."""
+
+    source_share: float
+    """What the source took of the route's dispatches, 0 to 1."""
+    competing_share: float
+    """What others offered of everything that was offered, 0 to 1; of another whole than `source_share`."""
+    dispatch_volume: int
+    """Dispatches that were counted."""
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """The mesh's answer to one command."""
 
@@ -36,6 +48,8 @@ class Outcome:
     """When it will likely be accepted again, nanoseconds since the epoch; 0 says nothing."""
     detail: str = ""
     """One sentence or value for people."""
+    shares: Shares | None = None
+    """With a `fairness-violation`: what it was decided by."""
 
     @property
     def delivered(self) -> bool:

@@ -298,5 +298,11 @@ def _outcome(command_id: str, verdict: Verdict, answer: Answer, attempts: int, *
         detail = f"{verdict.reason} after an attempt without an answer" + (f": {detail}" if detail else "")
         verdict = Verdict.OUTCOME_UNKNOWN
     return Outcome(
-        verdict, command_id, attempts, answer.retry_after_ms, answer.throttle_until_unix_ns, detail
+        verdict,
+        command_id,
+        attempts,
+        answer.retry_after_ms,
+        answer.throttle_until_unix_ns,
+        detail,
+        answer.shares,
     )

@@ -14,24 +14,22 @@ import stamina
 import structlog
 from google.protobuf.message import DecodeError
 
-from snavio.errors import BadRequest, IntegrityError, Saturated, SnavioError, Unavailable
-from snavio.sdk.delivery import Lease, Settlement
+from snavio.errors import IntegrityError, Saturated, SnavioError, Unavailable
+from snavio.sdk.delivery import Lease, Nack, Settlement
 from snavio.transport.channel import MeshChannel
 from snavio.v1.mailbox_pb2 import AckRequest, NackRequest, Receipts, SettleResponse
 
 LINGER_S = 0.002
 FULL = 500
 MOST_PER_CALL = 8192
-LONGEST_REASON_BYTES = 256
-LONGEST_DELAY_MS = (1 << 32) - 1
 
 
 @dataclass(slots=True)
 class _Bundle:
-    """Receipts that one call can carry. `nack` is (delay in ms, reason); None for acks."""
+    """Receipts that one call can carry. `nack` is None for acks."""
 
     boot_epoch: int
-    nack: tuple[int, str] | None = None
+    nack: Nack | None = None
     msg_ids: list[int] = field(default_factory=list)
     attempts: list[int] = field(default_factory=list)
     waiters: dict[int, asyncio.Future[Settlement]] = field(default_factory=dict)
@@ -43,12 +41,12 @@ class Desk:
     def __init__(
         self, topic: str, *, channel: MeshChannel, call_s: float, settled: Callable[[int], None]
     ) -> None:
-        self._topic = topic
+        self._topic = self.topic = topic
         self._channel = channel
         self._call_s = call_s
         self._settled = settled
         self._acks = _Bundle(0)
-        self._nacks: dict[tuple[int, int, str], _Bundle] = {}
+        self._nacks: dict[tuple[int, Nack], _Bundle] = {}
         self._closed: list[_Bundle] = []
         self._work = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -79,9 +77,9 @@ class Desk:
             self._hurry.set()
         return Settlement.BUFFERED
 
-    def nack(self, lease: Lease, msg_id: int, *, delay_s: float, reason: str) -> Settlement:
+    def nack(self, lease: Lease, msg_id: int, manner: Nack) -> Settlement:
         """Buffer a nack."""
-        key = _nack_key(lease, delay_s, reason)
+        key = (lease.boot_epoch, manner)
         attempt = lease.open.pop(msg_id, None)
         if attempt is None:
             return _too_late(lease, msg_id)
@@ -89,7 +87,7 @@ class Desk:
         if bundle is None or len(bundle.msg_ids) >= MOST_PER_CALL:
             if bundle is not None:
                 self._closed.append(bundle)
-            bundle = self._nacks[key] = _Bundle(lease.boot_epoch, key[1:])
+            bundle = self._nacks[key] = _Bundle(lease.boot_epoch, manner)
         bundle.msg_ids.append(msg_id)
         bundle.attempts.append(attempt)
         self._taken += 1
@@ -100,9 +98,9 @@ class Desk:
         """What the mailbox says to the ack that was buffered last; call it in the same turn of the loop."""
         return await self._confirmation(self._acks)
 
-    async def confirmed_nack(self, lease: Lease, *, delay_s: float, reason: str) -> Settlement:
+    async def confirmed_nack(self, lease: Lease, manner: Nack) -> Settlement:
         """The same for the last nack of this kind."""
-        return await self._confirmation(self._nacks[_nack_key(lease, delay_s, reason)])
+        return await self._confirmation(self._nacks[lease.boot_epoch, manner])
 
     async def flush(self) -> None:
         """Wait until the mailbox has confirmed what is buffered so far; Unavailable if it takes too long."""
@@ -171,9 +169,16 @@ class Desk:
         if bundle.nack is None:
             method, request = "/snavio.v1.Mailbox/Ack", AckRequest(topic=self._topic, receipts=receipts)
         else:
-            delay_ms, reason = bundle.nack
+            manner = bundle.nack
             method = "/snavio.v1.Mailbox/Nack"
-            request = NackRequest(topic=self._topic, receipts=receipts, delay_ms=delay_ms, reason=reason)
+            request = NackRequest(
+                topic=self._topic,
+                receipts=receipts,
+                delay_ms=manner.delay_ms,
+                reason=manner.reason,
+                dead=manner.dead,
+                unseen=manner.unseen,
+            )
         frame, answer = request.SerializeToString(), b""
         # Without end: what is not confirmed keeps its place among the unsettled, which are bounded.
         async for attempt in stamina.retry_context(
@@ -202,11 +207,3 @@ def read_codes(answer: bytes, count: int) -> bytes:
 
 def _too_late(lease: Lease, msg_id: int) -> Settlement:
     return Settlement.LATE if msg_id in lease.lost else Settlement.GONE
-
-
-def _nack_key(lease: Lease, delay_s: float, reason: str) -> tuple[int, int, str]:
-    delay_ms = round(delay_s * 1000)
-    if not 0 <= delay_ms <= LONGEST_DELAY_MS:
-        raise BadRequest("delay_s is negative or too long.", reason="bad-delay")
-    cut = reason.encode("utf-8", "replace")[:LONGEST_REASON_BYTES].decode("utf-8", "ignore")
-    return lease.boot_epoch, delay_ms, cut

@@ -14,7 +14,7 @@ import structlog
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest
-from snavio.native import sign_batch, sign_command
+from snavio.native import Freight, sign_batch, sign_command
 from snavio.sdk.keyfeed import KeyFeed
 from snavio.sdk.keyring import Keyring
 from snavio.v1.batch_pb2 import Hello
@@ -87,7 +87,7 @@ class Signing:
         content_type: str,
         max_bytes: int,
         max_commands: int,
-    ) -> tuple[bytes, list[tuple[int, bytes]]]:
+    ) -> tuple[bytes, list[tuple[int, Freight]]]:
         """Ids (36 bytes of text each) and submissions of (target, name, payload); BadRequest as in `sign`."""
         now = self._clock.unix_ns()
         key = self._keyring.signing_key(now)

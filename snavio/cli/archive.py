@@ -1,0 +1,209 @@
+"""`snavio archive`: what Relay has archived, whether it can be believed, and questions to it in SQL."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from snavio.cli.exits import ExitCode
+from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.output import console, fancy, line, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from snavio.launch.installation import Installation
+    from snavio.snapshot.verification import VerifyingKey
+    from snavio.telemetry.asking import Answer
+
+archive = typer.Typer(
+    help="See the telemetry that Relay has archived, check it, and ask it questions in SQL.\n\n"
+    "\b\nExamples:\n  snavio archive ls\n  snavio archive verify\n"
+    '  snavio archive query "SELECT event, sum(count) FROM events GROUP BY 1"',
+    no_args_is_help=True,
+)
+Folder = Annotated[
+    Path | None,
+    typer.Option("--dir", help="Folder of the archive, if not the installation's.", show_default=False),
+]
+
+
+@archive.command()
+def ls(folder: Folder = None, state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
+    """What the archive holds, hour by hour, as its manifests tell.
+
+    \b
+    Examples:
+      snavio archive ls
+      snavio archive ls --json | jq .events
+    """
+    found = _hours(_place(folder, state_dir, config))
+    total = {"events": sum(hour["events"] for hour in found), "bytes": sum(hour["bytes"] for hour in found)}
+    if json:
+        print_json({"hours": found, **total})
+        return
+    if not found:
+        line("The archive is empty: Relay writes a minute after the first event at the latest.")
+        return
+    out = console()
+    if not fancy(out):
+        for hour in found:
+            line(f"{hour['hour']}: {hour['events']} events in {hour['files']} files, {hour['bytes']} bytes")
+    else:
+        from rich.table import Table
+
+        table = Table("hour of export (UTC)", "files", "events", "bytes", "per event", "processes")
+        for hour in found:
+            each = f"{hour['bytes'] / hour['events']:.1f}" if hour["events"] else "-"
+            table.add_row(
+                hour["hour"],
+                f"{hour['files']:,}",
+                f"{hour['events']:,}",
+                f"{hour['bytes']:,}",
+                each,
+                ", ".join(hour["instances"]),
+            )
+        out.print(table)
+    line(f"{total['events']:,} events, {total['bytes']:,} bytes.")
+
+
+@archive.command()
+def verify(
+    folder: Folder = None, state_dir: StateDir = None, config: Config = None, json: Json = False
+) -> None:
+    """Check every manifest's signature and every file's hash and rows, with the keys that Signer gives.
+
+    Exit code 0 when all of it is good, 1 when something is not, 3 when Signer cannot be reached.
+
+    \b
+    Examples:
+      snavio archive verify
+      snavio archive verify --json | jq -r '.findings[] | [.problem, .path] | @tsv'
+    """
+    from snavio.launch.installation import attach
+    from snavio.telemetry.inspection import check, hours, overlaps
+
+    installation = attach(state_dir=state_dir, config=config)
+    place = folder or installation.mesh.archive()
+    keys = asyncio.run(_keys(installation))
+    found = list(hours(place))
+    findings = [finding for hour in found for finding in check(place, hour, keys)] + overlaps(found)
+    files = sum(len(hour.files) for hour in found)
+    events = sum(file.stretch.rows for hour in found for file in hour.files)
+    if json:
+        print_json({"files": files, "events": events, "findings": [asdict(finding) for finding in findings]})
+    else:
+        for finding in findings:
+            line(f"{finding.problem}: {finding.path}: {finding.detail}")
+        if findings:
+            line(f"{len(findings)} findings in {files:,} files.")
+        else:
+            line(f"All good: {files:,} files, {events:,} events.")
+    if findings:
+        raise typer.Exit(ExitCode.REFUSED)
+
+
+@archive.command()
+def query(
+    sql: Annotated[str, typer.Argument(help="One SELECT over the view `events`.")],
+    folder: Folder = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Ask the archive in SQL (DuckDB); it only reads. The columns are in docs/telemetry.md; sum `count`, not rows.
+
+    Write "at" in quotes: the word is DuckDB's own.
+
+    \b
+    Examples:
+      snavio archive query "SELECT reason, sum(count) FROM events WHERE event = 'snavio.command.failed' GROUP BY 1"
+      snavio archive query "SELECT max(skew_seconds), source FROM events GROUP BY source" --json
+    """
+    from snavio.telemetry.asking import ask
+
+    answer = ask(_place(folder, state_dir, config), sql)
+    if json:
+        rows = [dict(zip(answer.columns, map(_plain, row), strict=True)) for row in answer.rows]
+        print_json({"columns": answer.columns, "rows": rows, "more": answer.more})
+        return
+    _print(answer)
+
+
+def _print(answer: Answer) -> None:
+    out = console()
+    rows = [[_shown(value) for value in row] for row in answer.rows]
+    if not fancy(out):
+        line("\t".join(answer.columns))
+        for row in rows:
+            line("\t".join(row))
+    else:
+        from rich.table import Table
+
+        table = Table(*answer.columns)
+        for row in rows:
+            table.add_row(*row)
+        out.print(table)
+    if answer.more:
+        line(f"There are more than {len(rows):,} rows; the rest is not shown.")
+
+
+def _place(folder: Path | None, state_dir: Path | None, config: Path | None) -> Path:
+    from snavio.launch.installation import find
+
+    return folder or find(state_dir=state_dir, config=config).mesh.archive()
+
+
+def _hours(place: Path) -> list[dict[str, Any]]:
+    from snavio.telemetry.inspection import hours
+
+    return [
+        {
+            "hour": hour.folder.removeprefix("telemetry/date=").replace("/hour=", " ") + ":00",
+            "folder": hour.folder,
+            "files": len(hour.files),
+            "events": sum(file.stretch.rows for file in hour.files),
+            "bytes": sum(file.size for file in hour.files),
+            "instances": sorted({file.stretch.instance for file in hour.files}),
+        }
+        for hour in hours(place)
+    ]
+
+
+async def _keys(installation: Installation) -> Sequence[VerifyingKey]:
+    from snavio.snapshot.platform_keys import PlatformKeys
+    from snavio.transport.channel import MeshChannel
+    from snavio.transport.credentials import CertificateFiles
+
+    mesh = installation.mesh
+    signer = MeshChannel(
+        mesh.signer,
+        files=CertificateFiles.in_folder(installation.operator_certificates),
+        service="signer",
+        trust_domain=mesh.trust_domain,
+    )
+    try:
+        return await PlatformKeys(signer).verifying()
+    finally:
+        await signer.close()
+
+
+def _plain(value: Any) -> Any:
+    """As JSON can tell it: ids as UUIDs, other bytes as hex."""
+    if isinstance(value, bytes):
+        return _shown(value)
+    return value
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bytes):
+        import uuid
+
+        return str(uuid.UUID(bytes=value)) if len(value) == 16 else value.hex()
+    return str(value)

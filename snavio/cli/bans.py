@@ -1,0 +1,260 @@
+"""`snavio bans`: which sources are kept off the warm path, why, and how one is let back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from snavio.cli.desk import By, Reason, certificates_of
+from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.output import ago, console, fancy, line, print_json
+
+if TYPE_CHECKING:
+    from snavio.sdk.bans import BanDesk
+    from snavio.v1.registry_pb2 import Ban, BanProposal, ExplainBanResponse, StandingBan
+
+T = TypeVar("T")
+_LISTS = {1: "warm-ban", 2: "cold-only", 3: "frozen"}
+_STATES = {0: "applied", 1: "applied", 2: "confirmed", 3: "withdrawn", 4: "lifted"}
+
+bans = typer.Typer(
+    help="See which sources are kept off the warm path and why, and let them back.\n\n"
+    "\b\nExamples:\n  snavio bans ls\n  snavio bans explain acme/billing\n"
+    '  snavio bans lift acme/billing --reason "fixed their retry loop"',
+    no_args_is_help=True,
+)
+Who = Annotated[str, typer.Argument(help="The source, `<tenant>/<service>`.", show_default=False)]
+
+
+@bans.command("ls")
+def list_bans(
+    *,
+    source: Annotated[str, typer.Option(help="Only of this source.")] = "",
+    by: By = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Every ban that stands, and when it ends by itself.
+
+    \b
+    Examples:
+      snavio bans ls
+      snavio bans ls --source acme/billing --json
+    """
+    found = _ask(lambda desk: desk.ls(source), by=by, state_dir=state_dir, config=config)
+    if json:
+        print_json({"version": found.version, "bans": [_ban(each) for each in found.ban], "more": found.more})
+        return
+    _show(
+        ("source", "list", "route", "ends in", "why"),
+        [
+            (
+                each.ban.source or "everybody",
+                _LISTS[each.ban.list],
+                _route(each.ban),
+                _left(each.ban.until_unix_ns),
+                each.ban.reason or "-",
+            )
+            for each in found.ban
+        ],
+        none="Nobody is banned.",
+    )
+    if found.more:
+        line("And more; name one with --source.")
+
+
+@bans.command()
+def explain(
+    source: Who, *, by: By = None, state_dir: StateDir = None, config: Config = None, json: Json = False
+) -> None:
+    """Why a source is banned, or was lately: its bans, the proposals behind them, and those that were refused.
+
+    \b
+    Examples:
+      snavio bans explain acme/billing
+      snavio bans explain acme/billing --json
+    """
+    told = _ask(lambda desk: desk.explain(source), by=by, state_dir=state_dir, config=config)
+    if json:
+        print_json(_explanation(source, told))
+        return
+    if not told.ban:
+        line(f"{source} is not banned.")
+    for each in told.ban:
+        why = f": {each.ban.reason}" if each.ban.reason else ""
+        line(f"{_LISTS[each.ban.list]} on {_route(each.ban)}, ends in {_left(each.ban.until_unix_ns)}{why}")
+        if each.ban.evidence:
+            line(f"  evidence {each.ban.evidence}")
+    if told.allowlisted:
+        line("It is on the list of sources that no proposal bans.")
+    for proposal in told.proposal:
+        kind = "provisional, " if proposal.provisional else ""
+        line(
+            f"proposal {proposal.proposal_id}: {kind}{_STATES[proposal.state]} {_time(proposal.decided_unix_ns)}, "
+            f"{proposal.kind}, {proposal.total_violations} violations from "
+            f"{_time(proposal.window_start_unix_ns)} to {_time(proposal.window_end_unix_ns)}"
+        )
+    for refused in told.refused:
+        line(f"refused {refused.proposal.proposal_id} {_time(refused.at_unix_ns)}: {refused.detail}")
+
+
+@bans.command()
+def lift(
+    source: Who,
+    *,
+    target: Annotated[str, typer.Option(help="Only its bans from this target.")] = "",
+    command: Annotated[str, typer.Option(help="Only its ban from this command of the target.")] = "",
+    cold_only: Annotated[bool, typer.Option("--cold-only", help="Take it off the cold-only list.")] = False,
+    reason: Reason = "",
+    by: By = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Let a source back to the warm path; proposals about what it did until now ban it no more.
+
+    \b
+    Examples:
+      snavio bans lift acme/billing --reason "fixed their retry loop"
+      snavio bans lift acme/billing --target discord-bot --command notify-user
+    """
+    from snavio.errors import BadRequest, NotFound
+    from snavio.v1 import registry_pb2 as wire
+
+    if command and not target:
+        raise BadRequest("--command needs --target: a command is one of a target's.")
+    listed = wire.BAN_LIST_COLD_ONLY if cold_only else wire.BAN_LIST_WARM_BAN
+
+    async def lifting(desk: BanDesk) -> wire.LiftBanResponse:
+        try:
+            return await desk.lift(source, target=target, name=command, reason=reason, ban_list=listed)
+        except NotFound as error:
+            standing = sorted({_route(each.ban) for each in (await desk.ls(source)).ban})
+            have = f"It has bans on {', '.join(standing)}." if standing else "`snavio bans ls` shows who has."
+            raise NotFound(f"{error} {have}", reason=error.reason) from None
+
+    done = _ask(lifting, by=by, state_dir=state_dir, config=config)
+    if json:
+        lifted = [
+            {"list": _LISTS[ban.list], "target": ban.target, "command": ban.name} for ban in done.lifted
+        ]
+        print_json({"version": done.version, "lifted": lifted})
+        return
+    for ban in done.lifted:
+        line(f"{source} is back on the warm path of {_route(ban)}.")
+
+
+def _ask(
+    question: Callable[[BanDesk], Awaitable[T]],
+    *,
+    by: str | None,
+    state_dir: Path | None,
+    config: Path | None,
+) -> T:
+    from snavio.launch.installation import attach
+    from snavio.sdk.bans import BanDesk
+
+    installation = attach(state_dir=state_dir, config=config)
+    folder = certificates_of(by, installation)
+
+    async def answer() -> T:
+        async with BanDesk(
+            installation.mesh.registry, certificates=folder, trust_domain=installation.mesh.trust_domain
+        ) as desk:
+            return await question(desk)
+
+    return asyncio.run(answer())
+
+
+def _show(head: Sequence[str], rows: Sequence[Sequence[str]], *, none: str) -> None:
+    out = console()
+    if not rows:
+        line(none)
+    elif fancy(out):
+        from rich.markup import escape
+        from rich.table import Table
+
+        table = Table(*head, box=None, pad_edge=False, header_style="bold")
+        for row in rows:
+            table.add_row(*(escape(cell) for cell in row))
+        out.print(table)
+    else:
+        for row in rows:
+            line("  ".join(row))
+
+
+def _route(ban: Ban) -> str:
+    return f"{ban.target} {ban.name}".strip() or "every route"
+
+
+def _left(until_unix_ns: int) -> str:
+    from snavio.clock import SystemClock
+
+    if not until_unix_ns:
+        return "no time: it lasts"
+    return ago(max(0, until_unix_ns - SystemClock().unix_ns()) / 1e9)
+
+
+def _time(unix_ns: int) -> str:
+    from snavio.cli.directory_views import moment
+
+    return moment(unix_ns) or "-"
+
+
+def _ban(each: StandingBan) -> dict[str, Any]:
+    ban = each.ban
+    return {
+        "list": _LISTS[ban.list],
+        "source": ban.source or None,
+        "target": ban.target or None,
+        "command": ban.name or None,
+        "until": _time(ban.until_unix_ns) if ban.until_unix_ns else None,
+        "reason": ban.reason or None,
+        "evidence": ban.evidence or None,
+        "version": each.version,
+    }
+
+
+def _proposal(proposal: BanProposal) -> dict[str, Any]:
+    return {
+        "proposal_id": proposal.proposal_id,
+        "policy_version": proposal.policy_version,
+        "kind": proposal.kind,
+        "source": proposal.source,
+        "affected_targets": list(proposal.affected_target),
+        "total_violations": proposal.total_violations,
+        "window_start": _time(proposal.window_start_unix_ns),
+        "window_end": _time(proposal.window_end_unix_ns),
+        "ban_applied_until": _time(proposal.ban_applied_until_unix_ns),
+        "provisional": proposal.provisional,
+        "evidence": proposal.evidence or None,
+    }
+
+
+def _explanation(source: str, told: ExplainBanResponse) -> dict[str, Any]:
+    return {
+        "source": source,
+        "version": told.version,
+        "allowlisted": told.allowlisted,
+        "bans": [_ban(each) for each in told.ban],
+        "proposals": [
+            _proposal(each)
+            | {
+                "state": _STATES[each.state],
+                "covers": list(each.cover),
+                "decided": _time(each.decided_unix_ns),
+                "concluded": _time(each.concluded_unix_ns) if each.concluded_unix_ns else None,
+            }
+            for each in told.proposal
+        ],
+        "refused": [
+            _proposal(each.proposal)
+            | {"reason": each.reason, "detail": each.detail, "at": _time(each.at_unix_ns)}
+            for each in told.refused
+        ],
+    }

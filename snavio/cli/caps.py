@@ -1,0 +1,358 @@
+"""`snavio caps`: capabilities for the mailbox, had from Signer, narrowed here, looked at, and ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from snavio.cli.desk import By
+from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.output import line, print_json
+
+if TYPE_CHECKING:
+    from snavio.domain.capability import Capability
+    from snavio.domain.caveat import Operation, Quota
+    from snavio.sdk.capabilities import CapabilityDesk
+    from snavio.v1.signer_pb2 import CapabilityRecord
+
+T = TypeVar("T")
+CONSUMER = ("recv", "ack", "nack", "extend", "stats")
+
+caps = typer.Typer(
+    help="Have capabilities for the mailbox made, narrow them, and revoke them.\n\n"
+    "\b\nExamples:\n  snavio caps issue acme/discord-bot --op recv --op ack --as acme-ci > worker.cap\n"
+    "  snavio caps attenuate @worker.cap --ttl 10m --quota 1000/60s\n  snavio caps ls",
+    no_args_is_help=True,
+)
+Realm = Annotated[
+    str, typer.Argument(help="A topic, `<tenant>/<target>`; or `<tenant>/*`; or `*`.", show_default=False)
+]
+Text = Annotated[
+    str, typer.Argument(help="The capability, `@FILE` that holds it, or `-` for stdin.", show_default=False)
+]
+Operations = Annotated[
+    list[str] | None,
+    typer.Option("--op", help="What it allows; may be said several times.", show_default=False),
+]
+Ttl = Annotated[str, typer.Option(help="How long it lives, such as 10m or 2h.", show_default=False)]
+QuotaOption = Annotated[
+    str, typer.Option(help="At most so many messages in so long, such as 1000/60s.", show_default=False)
+]
+Holder = Annotated[
+    str,
+    typer.Option(help="Who may use it: spiffe://… or tenant:NAME. Default: who asks.", show_default=False),
+]
+Reason = Annotated[str, typer.Option(help="Why, for the record.")]
+
+
+@caps.command()
+def issue(
+    realm: Realm,
+    *,
+    op: Operations = None,
+    holder: Holder = "",
+    ttl: Ttl = "",
+    quota: QuotaOption = "",
+    by: By = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Have a capability made. Without --op it allows what a consumer needs: recv, ack, nack, extend, stats.
+
+    Prints the capability alone, so that it can go into a file. It is a secret, though nobody but its holder can use it.
+
+    \b
+    Examples:
+      snavio caps issue acme/discord-bot --as acme-bot > bot.cap
+      snavio caps issue 'acme/*' --op recv --op ack --holder tenant:acme --ttl 1h --as acme-ci
+      snavio caps issue '*' --op peek --op manage --json
+    """
+    from snavio.cli.capability_views import document
+    from snavio.cli.moments import read_span
+    from snavio.domain.capability import read_text
+
+    wanted = [each.value for each in _operations(op)] if op else list(CONSUMER)
+    limits = _quota(quota)
+    ttl_s = read_span(ttl, option="--ttl") if ttl else 0
+    made = _ask(
+        lambda desk: desk.issue(realm, wanted, holder=holder, ttl_s=ttl_s, quota=limits),
+        by=by,
+        state_dir=state_dir,
+        config=config,
+    )
+    if json:
+        print_json({"capability": made.capability, **document(read_text(made.capability))})
+    else:
+        line(made.capability)
+
+
+@caps.command()
+def attenuate(
+    capability: Text,
+    *,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(help="Only these topics; a `*` at the end stands for any rest.", show_default=False),
+    ] = None,
+    op: Operations = None,
+    holder: Holder = "",
+    ttl: Ttl = "",
+    quota: QuotaOption = "",
+    json: Json = False,
+) -> None:
+    """Narrow a capability, here and without asking anybody; nothing can widen it again.
+
+    \b
+    Examples:
+      snavio caps attenuate @bot.cap --op recv --op ack
+      snavio caps attenuate @tenant.cap --topic acme/discord-bot --ttl 10m --quota 1000/60s > small.cap
+    """
+    from snavio.cli.capability_views import document
+    from snavio.cli.moments import read_span
+    from snavio.clock import SystemClock
+    from snavio.domain.caveat import Caveat
+    from snavio.errors import BadRequest
+
+    held = _read(capability)
+    caveats = []
+    if topic:
+        caveats.append(Caveat(topics=tuple(topic)))
+    if op:
+        caveats.append(Caveat(operations=frozenset(_operations(op))))
+    if holder:
+        caveats.append(Caveat(holder=holder))
+    if ttl:
+        end_ms = SystemClock().unix_ns() // 1_000_000 + read_span(ttl, option="--ttl") * 1000
+        caveats.append(Caveat(expires_ms=end_ms))
+    limits = _quota(quota)
+    if limits is not None:
+        caveats.append(Caveat(quota=limits))
+    if not caveats:
+        raise BadRequest(
+            "Say what to narrow: --topic, --op, --holder, --ttl or --quota.", reason="nothing-to-do"
+        )
+    narrowed = held.attenuate(*caveats)
+    if json:
+        print_json({"capability": narrowed.text(), **document(narrowed)})
+    else:
+        line(narrowed.text())
+
+
+@caps.command()
+def show(capability: Text, json: Json = False) -> None:
+    """What a capability says of itself. Whether it is genuine and not revoked, only the mailbox can tell.
+
+    \b
+    Examples:
+      snavio caps show @bot.cap
+      snavio caps issue acme/discord-bot --as acme-bot | snavio caps show - --json
+    """
+    from snavio.cli.capability_views import document, show_one
+
+    held = _read(capability)
+    if json:
+        print_json(document(held))
+    else:
+        show_one(held)
+
+
+@caps.command()
+def revoke(
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="An id; a holder, spiffe://… or tenant:NAME; or with --root a topic.", show_default=False
+        ),
+    ],
+    *,
+    root: Annotated[
+        int | None, typer.Option(min=1, help="End the root key of this version and those before it.")
+    ] = None,
+    bar: Annotated[bool, typer.Option("--bar", help="With a holder: it gets no other.")] = False,
+    restore: Annotated[
+        bool, typer.Option("--restore", help="With a holder: it may have some again.")
+    ] = False,
+    reason: Reason = "",
+    by: By = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """End capabilities before their time: one, a holder's, or all of a root key. Felt within the mailbox's cache time.
+
+    What was leased under them may still be acknowledged until they expire. A consumer that may have another asks for
+    one by itself; to keep it out, use --bar.
+
+    \b
+    Examples:
+      snavio caps revoke 3f9a12… --reason 'in a log'
+      snavio caps revoke spiffe://snavio.local/tenant/acme/service/bot --bar --reason 'taken over'
+      snavio caps revoke tenant:acme --restore
+      snavio caps revoke acme/discord-bot --root 1
+    """
+    from snavio.errors import BadRequest
+
+    is_holder = what.startswith(("spiffe:", "tenant:"))
+    if (bar or restore) and (not is_holder or root is not None):
+        raise BadRequest(
+            "--bar and --restore go with a holder, spiffe://… or tenant:NAME.", reason="bad-option"
+        )
+    if bar and restore:
+        raise BadRequest("--bar and --restore contradict each other.", reason="bad-option")
+
+    async def ask(desk: CapabilityDesk) -> None:
+        if root is not None:
+            await desk.revoke_root(what, root, reason=reason)
+        elif restore:
+            await desk.restore_holder(what)
+        elif is_holder:
+            await desk.revoke_holder(what, bar=bar, reason=reason)
+        else:
+            await desk.revoke(what, reason=reason)
+
+    _ask(ask, by=by, state_dir=state_dir, config=config)
+    if json:
+        print_json({"restored" if restore else "revoked": what, "root": root, "barred": bar})
+    else:
+        line(f"{'restored' if restore else 'revoked'}  {what}{f' up to root {root}' if root else ''}")
+
+
+@caps.command()
+def rotate(
+    realm: Annotated[
+        str, typer.Argument(help="A topic, `<tenant>/*` or `*`; without, everything.", show_default=False)
+    ] = "",
+    by: By = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Take a new root key into use; what was made before stays good for the overlap.
+
+    \b
+    Examples:
+      snavio caps rotate acme/discord-bot
+      snavio caps rotate
+    """
+    from snavio.cli.capability_views import moment
+
+    answer = _ask(lambda desk: desk.rotate(realm), by=by, state_dir=state_dir, config=config)
+    until = moment(answer.overlap_until_unix_ns // 1_000_000)
+    if json:
+        print_json({"realm": realm or None, "version": answer.version or None, "overlap_until": until})
+    else:
+        now = f"{realm} is at root key {answer.version}" if realm else "A new secret spreads"
+        line(f"{now}; what was made before is good until {until}.")
+
+
+@caps.command("ls")
+def list_capabilities(
+    realm: Annotated[
+        str, typer.Argument(help="Those whose topic begins so, such as acme/.", show_default=False)
+    ] = "",
+    *,
+    holder: Annotated[str, typer.Option(help="Those of one holder.", show_default=False)] = "",
+    by: By = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Capabilities that Signer has made and that have not expired, oldest first.
+
+    \b
+    Examples:
+      snavio caps ls
+      snavio caps ls acme/ --json | jq '.capabilities[] | select(.revoked) | .id'
+    """
+    from snavio.cli.capability_views import record_document, show_list
+
+    async def ask(desk: CapabilityDesk) -> list[CapabilityRecord]:
+        return [record async for record in desk.living(realm=realm, holder=holder)]
+
+    found = _ask(ask, by=by, state_dir=state_dir, config=config)
+    if json:
+        print_json({"capabilities": [record_document(record) for record in found]})
+    elif found:
+        show_list(found)
+    else:
+        line("No capability is alive: consumers and services ask for theirs when they first need one.")
+
+
+def _read(text: str) -> Capability:
+    import sys
+
+    from snavio.domain.capability import MAX_TEXT, read_text
+    from snavio.errors import BadRequest
+
+    if text == "-":
+        text = sys.stdin.read(2 * MAX_TEXT)
+    elif text.startswith("@"):
+        try:
+            text = Path(text[1:]).read_text("ascii")
+        except (OSError, UnicodeDecodeError):
+            raise BadRequest(f"{text[1:]} cannot be read.", reason="no-file") from None
+    try:
+        return read_text(text.strip())
+    except BadRequest as error:
+        # Never repeated: what was typed by mistake may be another secret.
+        hint = (
+            "" if text.strip().startswith("snvcap1.") else " It begins with snvcap1. or names a file, @FILE."
+        )
+        raise BadRequest(f"{error}{hint}", reason=error.reason) from None
+
+
+def _operations(words: list[str]) -> list[Operation]:
+    import difflib
+
+    from snavio.domain.caveat import Operation
+    from snavio.errors import BadRequest
+
+    found = []
+    for word in (each for words_ in words for each in words_.split(",")):
+        if word not in set(Operation):
+            near = difflib.get_close_matches(word, list(Operation), 1)
+            meant = f" Did you mean {near[0]}?" if near else f" There are {', '.join(Operation)}."
+            raise BadRequest(f"--op: no operation {word[:32]!r}.{meant}", reason="bad-operation")
+        found.append(Operation(word))
+    return found
+
+
+def _quota(words: str) -> Quota | None:
+    from snavio.cli.moments import read_span
+    from snavio.domain.caveat import Quota
+    from snavio.errors import BadRequest
+
+    if not words:
+        return None
+    messages, slash, span = words.partition("/")
+    if not slash or not messages.isascii() or not messages.isdigit() or len(messages) > 13:
+        raise BadRequest("--quota: must be messages and a time, such as 1000/60s.", reason="bad-quota")
+    return Quota(int(messages), read_span(span, option="--quota") * 1000)
+
+
+def _ask(
+    question: Callable[[CapabilityDesk], Awaitable[T]],
+    *,
+    by: str | None,
+    state_dir: Path | None,
+    config: Path | None,
+) -> T:
+    from snavio.cli.desk import certificates_of
+    from snavio.launch.installation import attach
+    from snavio.sdk.capabilities import CapabilityDesk
+
+    installation = attach(state_dir=state_dir, config=config)
+    folder = certificates_of(by, installation)
+
+    async def ask() -> T:
+        async with CapabilityDesk(
+            installation.mesh.signer, certificates=folder, trust_domain=installation.mesh.trust_domain
+        ) as desk:
+            return await question(desk)
+
+    return asyncio.run(ask())

@@ -1,0 +1,78 @@
+"""`snavio meter`: measures promises of the running mesh on a canary of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.output import line, print_json
+
+meter = typer.Typer(
+    help="Measure what the mesh promises, on a canary tenant of its own.\n\n"
+    "\b\nExamples:\n  snavio meter revocation\n  snavio meter revocation --profile critical --rounds 20",
+    no_args_is_help=True,
+)
+
+
+@meter.callback()
+def _meter() -> None:
+    """Keeps `revocation` a word of its own while it is the only one."""
+
+
+@meter.command()
+def revocation(
+    *,
+    profile: Annotated[
+        list[str] | None,
+        typer.Option(help="critical, moderate, low or sync; may be given again. Default: all."),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, max=1000, help="Revocations of each profile.")] = 3,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """How long after a revocation commands are still accepted: p50, p99 and the longest, per profile.
+
+    Exit code 1 when a profile's bound was not kept. `snavio status` shows the last measurement.
+
+    \b
+    Examples:
+      snavio meter revocation
+      snavio meter revocation --profile critical --rounds 20 --json
+    """
+    from snavio.cli.exits import ExitCode
+    from snavio.clock import SystemClock
+    from snavio.domain.directory import Profile
+    from snavio.errors import BadRequest
+    from snavio.launch.installation import attach
+    from snavio.launch.revocation_meter import RevocationMeter, document, keep
+
+    known = {each.name.lower(): each for each in Profile}
+    wanted = profile or list(known)
+    for name in wanted:
+        if name not in known:
+            raise BadRequest(f"There is no profile {name}: {', '.join(known)}.")
+    installation = attach(state_dir=state_dir, config=config)
+    clock = SystemClock()
+    canary = RevocationMeter(
+        installation.mesh, operator_certificates=installation.operator_certificates, clock=clock
+    )
+    if not json:
+        line(f"Revoking a canary's rights, {rounds} times for each of {', '.join(wanted)} …")
+    times = asyncio.run(canary.measure([known[name] for name in dict.fromkeys(wanted)], rounds=rounds))
+    measured = document(times, at_unix_ns=clock.unix_ns())
+    keep(installation.mesh.state_dir, measured)
+    if json:
+        print_json(measured)
+    else:
+        for each in times:
+            kept = "kept" if each.kept else "NOT KEPT"
+            line(
+                f"{each.profile.name.lower():<9} p50 {each.p50:.3f} s  p99 {each.p99:.3f} s  "
+                f"max {each.max:.3f} s  bound {each.bound_s:g} s {kept}"
+            )
+    if not all(each.kept for each in times):
+        raise typer.Exit(int(ExitCode.REFUSED))

@@ -1,0 +1,242 @@
+"""`snavio queue`: what waits for each target, what is dead and why, live; and the commands that put it right."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from snavio.cli.desk import By
+from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.output import line, print_json
+from snavio.cli.queue_changes import add_changes, dlq
+from snavio.cli.queue_desk import (
+    Because,
+    CommandId,
+    Door,
+    FromSource,
+    MinAttempts,
+    Named,
+    Since,
+    Topic,
+    Until,
+    known,
+    narrowed,
+    states,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from snavio.sdk.queue import Message, Queue, TopicStats
+
+queue = typer.Typer(
+    help="See what waits in the mailbox and what is dead, and put it right.\n\n"
+    "\b\nExamples:\n  snavio queue ls                          every topic in numbers\n"
+    "  snavio queue top                         the same, live, with rates\n"
+    "  snavio queue dlq ls acme/discord-bot     what is dead, and why\n"
+    "  snavio queue dlq reprocess acme/discord-bot --because max-attempts --yes",
+    no_args_is_help=True,
+)
+States = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--state",
+        help="Only ready, inflight, delivered, dead or canceled ones; may be said several times.",
+        show_default=False,
+    ),
+]
+
+
+@queue.command("ls")
+def list_topics(
+    prefix: Annotated[
+        str, typer.Argument(help="Only topics that begin so, such as acme/.", show_default=False)
+    ] = "",
+    *,
+    by: By = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Every topic in numbers, the fullest first.
+
+    \b
+    Examples:
+      snavio queue ls
+      snavio queue ls acme/ --as acme-ci
+      snavio queue ls --json | jq '.topics[] | select(.dead > 0) | .topic'
+    """
+    from snavio.cli.queue_views import show_topics, topic_document
+
+    async def ask(queue: Queue, _name: Callable[[str], str]) -> list[TopicStats]:
+        return await queue.stats()
+
+    found = [one for one in Door(by, state_dir, config).ask(ask) if one.topic.startswith(prefix)]
+    found.sort(key=lambda one: (-one.ready - one.inflight, -one.dead, one.topic))
+    if json:
+        print_json({"topics": [topic_document(one) for one in found]})
+    elif found:
+        show_topics(found)
+    else:
+        line(f"No topic begins with {prefix!r}." if prefix else "No topics yet: the first message makes one.")
+
+
+@queue.command()
+def stats(
+    topic: Topic, by: By = None, state_dir: StateDir = None, config: Config = None, json: Json = False
+) -> None:
+    """One topic: what is where, how full it is, what died and why.
+
+    \b
+    Examples:
+      snavio queue stats acme/discord-bot
+      snavio queue stats discord-bot --as acme-bot --json | jq .saturation
+    """
+    from snavio.cli.queue_views import show_topic, topic_document
+
+    async def ask(queue: Queue, name: Callable[[str], str]) -> TopicStats:
+        return await known(queue, name(topic))
+
+    found = Door(by, state_dir, config).ask(ask)
+    if json:
+        print_json(topic_document(found))
+    else:
+        show_topic(found)
+
+
+@queue.command()
+def peek(
+    topic: Topic,
+    *,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="How many.")] = 10,
+    by: By = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """The oldest messages that wait, with their payloads. Nothing is leased and no attempt is counted.
+
+    \b
+    Examples:
+      snavio queue peek acme/discord-bot -n 3
+      snavio queue peek acme/discord-bot --json | jq -r '.messages[].payload'
+    """
+
+    async def ask(queue: Queue, name: Callable[[str], str]) -> list[Message]:
+        await known(queue, name(topic))
+        return await queue.peek(name(topic), limit=limit)
+
+    _show(Door(by, state_dir, config).ask(ask, "peek"), f"Nothing waits in {topic}.", json=json)
+
+
+@queue.command("find")
+def find_messages(
+    topic: Topic,
+    *,
+    state: States = None,
+    source: FromSource = "",
+    name: Named = "",
+    command_id: CommandId = "",
+    because: Because = "",
+    since: Since = "",
+    until: Until = "",
+    min_attempts: MinAttempts = 0,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")] = 100,
+    payload: Annotated[bool, typer.Option("--payload", help="Show payloads, too.")] = False,
+    by: By = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Messages by state, time and content, oldest first: the same filters that cancel, requeue and purge take.
+
+    \b
+    Examples:
+      snavio queue find acme/discord-bot --state inflight
+      snavio queue find acme/discord-bot --source acme/billing --since 2h --payload
+      snavio queue find acme/discord-bot --min-attempts 3 --json | jq '.messages[].last_error'
+    """
+    chosen = states(state)
+    only = narrowed(
+        source=source,
+        name=name,
+        command_id=command_id,
+        because=because,
+        since=since,
+        until=until,
+        min_attempts=min_attempts,
+    )
+
+    async def ask(queue: Queue, full: Callable[[str], str]) -> list[Message]:
+        await known(queue, full(topic))
+        return await up_to(queue, full(topic), chosen, limit, only, payload=payload)
+
+    _show(Door(by, state_dir, config).ask(ask, "list"), f"Nothing of that kind is in {topic}.", json=json)
+
+
+@queue.command()
+def top(
+    prefix: Annotated[
+        str, typer.Argument(help="Only topics that begin so, such as acme/.", show_default=False)
+    ] = "",
+    *,
+    interval: Annotated[float, typer.Option(min=0.2, help="Seconds over which rates are measured.")] = 1.0,
+    rounds: Annotated[int, typer.Option(min=0, help="End after so many; 0 goes on until Ctrl-C.")] = 0,
+    rows: Annotated[int, typer.Option(min=1, help="Show at most so many topics.")] = 20,
+    by: By = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Topics live, the busiest first: messages in and out per second, depth, leased, oldest, DLQ.
+
+    \b
+    Examples:
+      snavio queue top
+      snavio queue top acme/ --interval 5
+      snavio queue top --rounds 1 --json | jq '.topics[] | {topic, in_per_s, out_per_s}'
+    """
+    from snavio.cli.queue_top import watch
+
+    async def ask(queue: Queue, _name: Callable[[str], str]) -> None:
+        await watch(queue, prefix=prefix, interval_s=interval, rounds=rounds, rows=rows, json=json)
+
+    Door(by, state_dir, config).ask(ask)
+
+
+async def up_to(
+    queue: Queue,
+    topic: str,
+    chosen: tuple[Any, ...],
+    limit: int,
+    only: dict[str, Any],
+    *,
+    payload: bool = False,
+) -> list[Message]:
+    """The first `limit` messages."""
+    found: list[Message] = []
+    after = 0
+    while len(found) < limit:
+        some, after = await queue.page(
+            topic, *chosen, after=after, limit=min(200, limit - len(found)), payload=payload, **only
+        )
+        found += some
+        if not after:
+            break
+    return found
+
+
+def _show(found: list[Message], nothing: str, *, json: bool) -> None:
+    from snavio.cli.queue_views import message_document, show_messages
+
+    if json:
+        print_json({"messages": [message_document(one) for one in found]})
+    elif found:
+        show_messages(found)
+    else:
+        line(nothing)
+
+
+add_changes(queue)
+queue.add_typer(dlq, name="dlq")

@@ -1,0 +1,460 @@
+"""`snavio queue cancel|resume|requeue|purge` and `snavio queue dlq`: changes of messages, by id or by filter.
+
+Never changes anything by filter without `--yes`: without it, it tells what would be changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from snavio.cli.desk import By
+from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.output import line, print_json
+from snavio.cli.queue_desk import (
+    Because,
+    CommandId,
+    Door,
+    FromSource,
+    MinAttempts,
+    Named,
+    Since,
+    Topic,
+    Until,
+    known,
+    narrowed,
+    states,
+)
+
+if TYPE_CHECKING:
+    from snavio.domain.message import State
+    from snavio.sdk.queue import Message, Preview, Queue
+
+MOST_SHOWN = 10_000
+DONE = {"cancel": "canceled", "resume": "resumed", "requeue": "requeued", "purge": "purged"}
+
+Ids = Annotated[
+    list[int] | None,
+    typer.Argument(help="Message ids, to be changed at once; or none, and a filter.", show_default=False),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it. Without, a change by filter is only shown.")]
+AtMost = Annotated[
+    int | None,
+    typer.Option(
+        "--at-most", min=0, help="With --yes: do nothing if more than so many match.", show_default=False
+    ),
+]
+Why = Annotated[str, typer.Option("--reason", "-r", help="Why; kept with the messages.", show_default=False)]
+States = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--state", help="Only messages in this state; may be said several times.", show_default=False
+    ),
+]
+
+dlq = typer.Typer(
+    help="See what is dead and why; reprocess or delete it. Nothing leaves the DLQ for its topic by itself.\n\n"
+    "\b\nExamples:\n  snavio queue dlq ls acme/discord-bot\n"
+    "  snavio queue dlq reprocess acme/discord-bot --because max-attempts --since 2h\n"
+    "  snavio queue dlq delete acme/discord-bot --until 7d --yes",
+    no_args_is_help=True,
+)
+
+
+def _carry_out(
+    operation: str,
+    topic: str,
+    ids: list[int] | None,
+    *,
+    chosen: tuple[State, ...],
+    only: dict[str, Any],
+    yes: bool,
+    at_most: int | None,
+    reason: str,
+    door: Door,
+    json: bool,
+    dead_only: bool = False,
+) -> None:
+    from snavio.cli.queue_views import preview_document, show_preview
+    from snavio.errors import BadRequest, Conflict
+
+    if ids and (only or (chosen and not dead_only)):
+        raise BadRequest("Name either message ids or a filter, not both.", reason="ids-or-filter")
+    if operation == "purge" and not ids and not chosen:
+        raise BadRequest(
+            "Say which to purge: --state ready, delivered, dead or canceled; or message ids.",
+            reason="purge-all",
+        )
+
+    async def by_ids(queue: Queue, full: str) -> int:
+        if dead_only:
+            await _require_dead(queue, full, ids or [])
+        change = getattr(queue, operation)
+        return int(await change(full, ids or [], reason=reason))
+
+    async def by_filter(queue: Queue, full: str) -> tuple[Preview, int]:
+        preview: Preview = (
+            await queue.preview_resume(full, reason=reason, **only)
+            if operation == "resume"
+            else await getattr(queue, f"preview_{operation}")(full, *chosen, reason=reason, **only)
+        )
+        if yes and at_most is not None and preview.matched > at_most:
+            raise Conflict(
+                f"{preview.matched} messages match, more than --at-most {at_most}: nothing was changed.",
+                reason="more-than-expected",
+            )
+        return preview, await preview.apply() if yes and preview.matched else 0
+
+    async def ask(queue: Queue, name: Callable[[str], str]) -> tuple[Preview | None, int]:
+        full = name(topic)
+        await known(queue, full)
+        return (None, await by_ids(queue, full)) if ids else await by_filter(queue, full)
+
+    preview, changed = door.ask(ask, "list", "manage")
+    done = DONE[operation]
+    if preview is None:
+        named = len(set(ids or []))
+        if json:
+            print_json({"operation": operation, "topic": topic, "named": named, "changed": changed})
+        else:
+            rest = f"; {named - changed} were not in a state for that" if changed < named else ""
+            line(f"{changed} of {named} {done}{rest}.")
+    elif json:
+        print_json(
+            {"operation": operation, "topic": topic, "applied": yes, "changed": changed}
+            | preview_document(preview)
+        )
+    elif yes:
+        line(f"{changed} of {preview.matched} messages {done}." if preview.matched else "Nothing matches.")
+    else:
+        show_preview(preview, f"would be {done}")
+
+
+async def _require_dead(queue: Queue, topic: str, ids: list[int]) -> None:
+    """A number that was mistyped must not touch a message that is alive."""
+    from snavio.domain.message import State
+    from snavio.errors import NotFound
+
+    for msg_id in sorted(set(ids)):
+        found, _ = await queue.page(topic, State.DEAD, after=msg_id - 1, limit=1)
+        if not found or found[0].msg_id != msg_id:
+            raise NotFound(
+                f"Message {msg_id} is not in the DLQ of {topic}: `snavio queue dlq ls` shows what is.",
+                reason="not-dead",
+            )
+
+
+def cancel(
+    topic: Topic,
+    ids: Ids = None,
+    *,
+    state: States = None,
+    source: FromSource = "",
+    name: Named = "",
+    command_id: CommandId = "",
+    because: Because = "",
+    since: Since = "",
+    until: Until = "",
+    min_attempts: MinAttempts = 0,
+    yes: Yes = False,
+    at_most: AtMost = None,
+    reason: Why = "",
+    by: By = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Take messages out, ready, leased or dead ones. They are kept, and `resume` puts them back.
+
+    \b
+    Examples:
+      snavio queue cancel acme/discord-bot 5121 5122 --reason "sent twice"
+      snavio queue cancel acme/discord-bot --source acme/billing --since 15m         only shows
+      snavio queue cancel acme/discord-bot --source acme/billing --since 15m --yes   does it
+    """
+    only = narrowed(
+        source=source,
+        name=name,
+        command_id=command_id,
+        because=because,
+        since=since,
+        until=until,
+        min_attempts=min_attempts,
+    )
+    _carry_out(
+        "cancel",
+        topic,
+        ids,
+        chosen=states(state),
+        only=only,
+        yes=yes,
+        at_most=at_most,
+        reason=reason,
+        door=Door(by, state_dir, config),
+        json=json,
+    )
+
+
+def resume(
+    topic: Topic,
+    ids: Ids = None,
+    *,
+    source: FromSource = "",
+    name: Named = "",
+    command_id: CommandId = "",
+    since: Since = "",
+    until: Until = "",
+    yes: Yes = False,
+    at_most: AtMost = None,
+    reason: Why = "",
+    by: By = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Put canceled messages back, at the attempt that they had reached.
+
+    \b
+    Examples:
+      snavio queue resume acme/discord-bot 5121
+      snavio queue resume acme/discord-bot --since 1h --yes
+    """
+    only = narrowed(source=source, name=name, command_id=command_id, since=since, until=until)
+    _carry_out(
+        "resume",
+        topic,
+        ids,
+        chosen=(),
+        only=only,
+        yes=yes,
+        at_most=at_most,
+        reason=reason,
+        door=Door(by, state_dir, config),
+        json=json,
+    )
+
+
+def requeue(
+    topic: Topic,
+    ids: Ids = None,
+    *,
+    state: States = None,
+    source: FromSource = "",
+    name: Named = "",
+    command_id: CommandId = "",
+    because: Because = "",
+    since: Since = "",
+    until: Until = "",
+    min_attempts: MinAttempts = 0,
+    yes: Yes = False,
+    at_most: AtMost = None,
+    reason: Why = "",
+    by: By = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Make dead, canceled, delivered or delayed messages ready now, with all attempts before them.
+
+    \b
+    Examples:
+      snavio queue requeue acme/discord-bot 5121
+      snavio queue requeue acme/discord-bot --state delivered --since 10m --yes
+    """
+    only = narrowed(
+        source=source,
+        name=name,
+        command_id=command_id,
+        because=because,
+        since=since,
+        until=until,
+        min_attempts=min_attempts,
+    )
+    _carry_out(
+        "requeue",
+        topic,
+        ids,
+        chosen=states(state),
+        only=only,
+        yes=yes,
+        at_most=at_most,
+        reason=reason,
+        door=Door(by, state_dir, config),
+        json=json,
+    )
+
+
+def purge(
+    topic: Topic,
+    ids: Ids = None,
+    *,
+    state: States = None,
+    source: FromSource = "",
+    name: Named = "",
+    command_id: CommandId = "",
+    because: Because = "",
+    since: Since = "",
+    until: Until = "",
+    min_attempts: MinAttempts = 0,
+    yes: Yes = False,
+    at_most: AtMost = None,
+    reason: Why = "",
+    by: By = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Delete messages; there is no way back. By filter, the states have to be named.
+
+    \b
+    Examples:
+      snavio queue purge acme/discord-bot --state ready --until 2d
+      snavio queue purge acme/discord-bot --state ready --until 2d --yes --at-most 500
+    """
+    only = narrowed(
+        source=source,
+        name=name,
+        command_id=command_id,
+        because=because,
+        since=since,
+        until=until,
+        min_attempts=min_attempts,
+    )
+    _carry_out(
+        "purge",
+        topic,
+        ids,
+        chosen=states(state),
+        only=only,
+        yes=yes,
+        at_most=at_most,
+        reason=reason,
+        door=Door(by, state_dir, config),
+        json=json,
+    )
+
+
+@dlq.command("ls")
+def list_dead(
+    topic: Topic,
+    *,
+    because: Because = "",
+    source: FromSource = "",
+    name: Named = "",
+    since: Since = "",
+    until: Until = "",
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=MOST_SHOWN, help="At most so many.")
+    ] = 100,
+    payload: Annotated[bool, typer.Option("--payload", help="Show payloads, too.")] = False,
+    by: By = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Dead messages with reason, attempt and last error, oldest first.
+
+    \b
+    Examples:
+      snavio queue dlq ls acme/discord-bot
+      snavio queue dlq ls acme/discord-bot --because nack-dead --payload
+      snavio queue dlq ls acme/discord-bot --json | jq -r '.messages[] | [.msg_id, .last_error] | @tsv'
+    """
+    from snavio.cli.queue import up_to
+    from snavio.cli.queue_views import message_document, show_dead
+    from snavio.domain.message import State
+
+    only = narrowed(because=because, source=source, name=name, since=since, until=until)
+
+    async def ask(queue: Queue, full: Callable[[str], str]) -> tuple[list[Message], int]:
+        total = (await known(queue, full(topic))).dead
+        return await up_to(queue, full(topic), (State.DEAD,), limit, only, payload=payload), total
+
+    found, total = Door(by, state_dir, config).ask(ask, "list")
+    if json:
+        print_json({"dead": total, "messages": [message_document(one) for one in found]})
+    elif found:
+        show_dead(found, total)
+    else:
+        line(f"Nothing of that kind is dead in {topic}." if only else f"Nothing is dead in {topic}.")
+
+
+@dlq.command("reprocess")
+def reprocess(
+    topic: Topic,
+    ids: Ids = None,
+    *,
+    because: Because = "",
+    source: FromSource = "",
+    name: Named = "",
+    command_id: CommandId = "",
+    since: Since = "",
+    until: Until = "",
+    yes: Yes = False,
+    at_most: AtMost = None,
+    reason: Why = "",
+    by: By = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Make dead messages ready again, with all attempts before them.
+
+    \b
+    Examples:
+      snavio queue dlq reprocess acme/discord-bot 5121
+      snavio queue dlq reprocess acme/discord-bot --because max-attempts         only shows
+      snavio queue dlq reprocess acme/discord-bot --because max-attempts --yes   does it
+    """
+    only = narrowed(
+        because=because, source=source, name=name, command_id=command_id, since=since, until=until
+    )
+    door = Door(by, state_dir, config)
+    _of_the_dlq("requeue", topic, ids, only, yes=yes, at_most=at_most, reason=reason, door=door, json=json)
+
+
+@dlq.command("delete")
+def delete(
+    topic: Topic,
+    ids: Ids = None,
+    *,
+    because: Because = "",
+    source: FromSource = "",
+    name: Named = "",
+    command_id: CommandId = "",
+    since: Since = "",
+    until: Until = "",
+    yes: Yes = False,
+    at_most: AtMost = None,
+    reason: Why = "",
+    by: By = None,
+    state_dir: StateDir = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Delete dead messages; there is no way back.
+
+    \b
+    Examples:
+      snavio queue dlq delete acme/discord-bot 5121
+      snavio queue dlq delete acme/discord-bot --until 7d --yes
+    """
+    only = narrowed(
+        because=because, source=source, name=name, command_id=command_id, since=since, until=until
+    )
+    door = Door(by, state_dir, config)
+    _of_the_dlq("purge", topic, ids, only, yes=yes, at_most=at_most, reason=reason, door=door, json=json)
+
+
+def _of_the_dlq(operation: str, topic: str, ids: list[int] | None, only: dict[str, Any], **rest: Any) -> None:
+    from snavio.domain.message import State
+
+    _carry_out(operation, topic, ids, chosen=(State.DEAD,), only=only, dead_only=True, **rest)
+
+
+def add_changes(app: typer.Typer) -> None:
+    """The commands that stand beside `ls` and `top`."""
+    for command in (cancel, resume, requeue, purge):
+        app.command()(command)

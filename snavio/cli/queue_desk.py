@@ -1,0 +1,175 @@
+"""Reaches the mailbox for a command, under the operator's certificate or under one that `--as` names.
+
+Never asks for the right to change anything when the command only looks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from snavio.cli.options import Config, StateDir
+
+if TYPE_CHECKING:
+    from snavio.domain.identity import Identity
+    from snavio.domain.message import State
+    from snavio.sdk.queue import Queue, TopicStats
+
+T = TypeVar("T")
+MOST_NAMED = 8
+
+Topic = Annotated[
+    str,
+    typer.Argument(
+        help="The topic, `<tenant>/<target>`; a tenant's own certificate may leave the tenant out.",
+        show_default=False,
+    ),
+]
+FromSource = Annotated[
+    str, typer.Option("--source", help="Only those of this source, `<tenant>/<service>`.", show_default=False)
+]
+Named = Annotated[str, typer.Option("--name", help="Only commands of this name.", show_default=False)]
+CommandId = Annotated[str, typer.Option("--command-id", help="Only this command.", show_default=False)]
+Because = Annotated[
+    str,
+    typer.Option(
+        "--because",
+        help="Only dead ones with this reason: max-attempts, nack-dead, expired, integrity.",
+        show_default=False,
+    ),
+]
+Since = Annotated[
+    str,
+    typer.Option(help="Only those stored since: how long ago (15m, 2h) or a time.", show_default=False),
+]
+Until = Annotated[
+    str, typer.Option(help="Only those stored before: how long ago or a time.", show_default=False)
+]
+MinAttempts = Annotated[
+    int, typer.Option(min=0, help="Only those delivered so often at least.", show_default=False)
+]
+
+__all__ = ["Config", "Door", "StateDir"]
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Which mailbox, and as whom."""
+
+    by: str | None
+    state_dir: Path | None
+    config: Path | None
+
+    def ask(self, question: Callable[[Queue, Callable[[str], str]], Awaitable[T]], *needs: str) -> T:
+        """The answer of the running mesh's mailbox. The question also gets a reader of topic names.
+
+        `needs` are the operations beside stats; a service gets no capability that allows more than it may do.
+        """
+        from snavio.cli.actor import read_actor, require_serving
+        from snavio.cli.desk import certificates_of
+        from snavio.launch.installation import attach
+        from snavio.sdk.queue import Queue
+
+        installation = attach(state_dir=self.state_dir, config=self.config)
+        mesh = installation.mesh
+        who = read_actor(certificates_of(self.by, installation), trust_domain=mesh.trust_domain)
+
+        async def answer() -> T:
+            # A call to nobody would wait for its whole deadline.
+            await require_serving("mailbox", mesh, who)
+            async with Queue(
+                mesh.mailbox,
+                certificates=who.certificates,
+                realm=f"{who.identity.tenant}/*" if who.identity.tenant else "*",
+                operations=("stats", *needs),
+                signer=mesh.signer,
+                trust_domain=mesh.trust_domain,
+            ) as queue:
+                return await question(queue, lambda words: full_name(words, who.identity))
+
+        return asyncio.run(answer())
+
+
+def full_name(words: str, identity: Identity) -> str:
+    """The topic that somebody means: a bare target is one of their own."""
+    return f"{identity.tenant}/{words}" if identity.tenant and "/" not in words else words
+
+
+async def known(queue: Queue, topic: str) -> TopicStats:
+    """The topic in numbers; NotFound with what was probably meant."""
+    from snavio.errors import NotFound
+
+    found = await queue.stats(topic)
+    if found:
+        return found[0]
+    names = sorted(one.topic for one in await queue.stats())
+    near = difflib.get_close_matches(topic, names, 1, 0.5)
+    if not near:
+        near = [name for name in names if name.partition("/")[2] == topic][:1]
+    if near:
+        hint = f" Did you mean {near[0]}?"
+    elif names:
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        hint = f" There are {', '.join(names[:MOST_NAMED])}{more}."
+    else:
+        hint = " There is none yet: a topic begins with its first message."
+    raise NotFound(f"No topic {topic[:128]!r}.{hint}", reason="unknown-topic")
+
+
+def narrowed(
+    *,
+    source: str = "",
+    name: str = "",
+    command_id: str = "",
+    because: str = "",
+    since: str = "",
+    until: str = "",
+    min_attempts: int = 0,
+) -> dict[str, Any]:
+    """The filter of a command; only what was said."""
+    from snavio.cli.moments import read_moment
+    from snavio.clock import SystemClock
+
+    now = SystemClock().unix_ns()
+    said: dict[str, Any] = {
+        "source": source,
+        "name": name,
+        "command_id": command_id,
+        "dead_reason": _reason(because),
+        "min_attempts": min_attempts,
+        "stored_from_unix_ns": read_moment(since, now_unix_ns=now, option="--since") if since else 0,
+        "stored_before_unix_ns": read_moment(until, now_unix_ns=now, option="--until") if until else 0,
+    }
+    return {key: value for key, value in said.items() if value}
+
+
+def states(words: list[str] | None) -> tuple[State, ...]:
+    """What `--state` says, several times or with commas."""
+    from snavio.domain.message import State
+
+    known_words = {state.name.lower(): state for state in State if state is not State.PURGED}
+    found = [_one_of(word, list(known_words), "--state") for some in words or [] for word in some.split(",")]
+    return tuple(known_words[word] for word in found)
+
+
+def _reason(words: str) -> str:
+    from snavio.domain.message import DeadReason
+
+    reasons = [word for key, word in vars(DeadReason).items() if key.isupper()]
+    return _one_of(words, reasons, "--because") if words else ""
+
+
+def _one_of(word: str, words: list[str], option: str) -> str:
+    from snavio.errors import BadRequest
+
+    if word not in words:
+        near = difflib.get_close_matches(word, words, 1)
+        meant = f"Did you mean {near[0]}?" if near else f"There are {', '.join(words)}."
+        raise BadRequest(f"{option}: {word[:32]!r} is none. {meant}", reason="bad-option")
+    return word

@@ -1,0 +1,118 @@
+"""Sends messages to a topic of one's own, without routes and signatures: the mailbox as a plain queue.
+
+Never sends a message twice by itself: whoever repeats a send gives it a key, and gets the first one's id back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from snavio.clock import SystemClock
+from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
+from snavio.domain.verdict import Verdict
+from snavio.transport.asking import ask_signer
+from snavio.transport.bearer import Bearer, Wanted
+from snavio.transport.channel import MeshChannel
+from snavio.transport.credentials import CertificateFiles
+from snavio.v1.mailbox_pb2 import Letter as WireLetter
+from snavio.v1.mailbox_pb2 import SendRequest, SendResponse
+
+METHOD = "/snavio.v1.Mailbox/Send"
+CALL_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One message. `idem_key` makes it the same as an earlier one with that key; see docs/mailbox.md for the rules."""
+
+    payload: bytes
+    idem_key: str = ""
+    attrs: Mapping[str, str] = field(default_factory=dict)
+    partition_key: str = ""
+    delay_ms: int = 0
+    content_type: str = ""
+    traceparent: str = ""
+    corr_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What became of a message. `msg_id` is the first one's when it is a duplicate, 0 when it was not stored."""
+
+    msg_id: int
+    verdict: Verdict
+
+    @property
+    def duplicate(self) -> bool:
+        """It was stored before, with the same payload."""
+        return self.verdict is Verdict.DUPLICATE
+
+
+class Mailer:
+    """For one topic, `<tenant>/own/<name>`, under the certificate of a service in `certificates`."""
+
+    def __init__(
+        self,
+        mailbox: str,
+        topic: str,
+        *,
+        certificates: Path,
+        signer: str | None = None,
+        capability: str | None = None,
+        trust_domain: str = DEFAULT_TRUST_DOMAIN,
+    ) -> None:
+        files = CertificateFiles.in_folder(certificates)
+        bearer = Bearer(
+            Wanted(topic, ("send",)),
+            ask_signer(signer, files=files, trust_domain=trust_domain),
+            clock=SystemClock(),
+            fixed=capability,
+        )
+        self._topic = topic
+        self._channel = MeshChannel(
+            mailbox, files=files, service="mailbox", trust_domain=trust_domain, bearer=bearer
+        )
+
+    @classmethod
+    def over(cls, channel: MeshChannel, topic: str) -> Mailer:
+        """A client over a channel that there is already."""
+        mailer = cls.__new__(cls)
+        mailer._topic, mailer._channel = topic, channel
+        return mailer
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._channel.close()
+
+    async def send(self, letter: Letter) -> Sent:
+        """Store one message. Conflict when its key was used with another payload, Saturated when there is no room."""
+        return (await self.send_all([letter]))[0]
+
+    async def send_all(self, letters: Sequence[Letter]) -> list[Sent]:
+        """Store up to 1000 messages in one call; of several, each has its own verdict."""
+        request = SendRequest(
+            topic=self._topic,
+            message=[
+                WireLetter(
+                    payload=one.payload,
+                    idem_key=one.idem_key,
+                    attrs=dict(one.attrs),
+                    partition_key=one.partition_key,
+                    delay_ms=one.delay_ms,
+                    content_type=one.content_type,
+                    traceparent=one.traceparent,
+                    corr_id=one.corr_id,
+                )
+                for one in letters
+            ],
+        )
+        answer = await self._channel.call(METHOD, request, SendResponse, timeout_s=CALL_SECONDS)
+        return [Sent(msg_id, Verdict(code)) for msg_id, code in zip(answer.msg_id, answer.codes, strict=True)]

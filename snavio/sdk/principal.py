@@ -1,0 +1,65 @@
+"""A principal's own certificate, renewed with itself before it ends: no operator and no second token.
+
+Never renews what has ended, which takes a new token, and never keeps a connection open between two renewals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from snavio.clock import Clock
+from snavio.domain.identity import Kind, parse_identity
+from snavio.errors import BadRequest, Unauthenticated
+from snavio.transport.channel import MeshChannel
+from snavio.transport.credentials import CertificateFiles
+from snavio.transport.renewal import Certified, Certify, Leaf, Renewal, replace_certificate
+from snavio.v1.signer_pb2 import IssueCertificateRequest, IssueCertificateResponse
+
+METHOD = "/snavio.v1.Signer/IssueCertificate"
+CALL_SECONDS = 5.0
+
+
+def principal_renewal(folder: Path, *, signer: str, clock: Clock, trust_domain: str) -> Renewal:
+    """Keeps the certificate in `folder` from ending, from `start` to `stop`."""
+    return Renewal(folder, _certify(folder, signer=signer, trust_domain=trust_domain), clock=clock)
+
+
+async def renew_now(folder: Path, *, signer: str, clock: Clock, trust_domain: str) -> Leaf:
+    """Replace key and certificate of a principal at once; the certificate that was there is good until its end.
+
+    Unauthenticated `certificate-expired` when it has ended; BadRequest when it is not a principal's.
+    """
+    leaf = await asyncio.to_thread(Leaf.in_folder, folder)
+    if parse_identity(leaf.spiffe_id, trust_domain=trust_domain).kind is not Kind.PRINCIPAL:
+        raise BadRequest(f"{folder} holds no principal's certificate.", reason="not-a-principal")
+    if leaf.not_after_ns <= clock.unix_ns():
+        raise Unauthenticated(
+            f"The certificate in {folder} has ended; ask an operator for a token and enrol again.",
+            reason="certificate-expired",
+        )
+    certify = _certify(folder, signer=signer, trust_domain=trust_domain)
+    return await replace_certificate(folder, certify, spiffe_id=leaf.spiffe_id)
+
+
+def _certify(folder: Path, *, signer: str, trust_domain: str) -> Certify:
+    async def certify(csr_pem: bytes) -> Certified:
+        leaf = await asyncio.to_thread(Leaf.in_folder, folder)
+        channel = MeshChannel(
+            signer,
+            files=CertificateFiles.in_folder(folder),
+            service="signer",
+            trust_domain=trust_domain,
+        )
+        try:
+            issued = await channel.call(
+                METHOD,
+                IssueCertificateRequest(csr_pem=csr_pem.decode(), spiffe_id=leaf.spiffe_id),
+                IssueCertificateResponse,
+                timeout_s=CALL_SECONDS,
+            )
+        finally:
+            await channel.close()
+        return Certified(issued.certificate_pem.encode(), issued.ca_pem.encode())
+
+    return certify
