@@ -20,6 +20,7 @@ from snavio.domain.directory import (
     AlertChannel,
     Ban,
     BanList,
+    BanProposal,
     Change,
     ChannelKind,
     Draft,
@@ -55,6 +56,9 @@ ONE_OF_EACH: tuple[Value, ...] = (
     AlertChannel("acme", "oncall", ChannelKind.EMAIL, "ops@acme.example"),
     Ban(BanList.WARM_BAN, "acme/billing", "bot", "Ping", until_unix_ns=1 << 60),
     Suspension("acme/billing", "flood", evidence="9000/s"),
+    BanProposal(
+        "v1:1", "v1", "dominance", "acme/billing", ("bot:Ping",), 3, 1, 2, 1 << 60, covers=("bot:Ping",)
+    ),
 )
 
 
@@ -222,6 +226,33 @@ async def test_dump_of_a_version_stays_the_same_whatever_is_written(directory: D
     now = {change.value for change in await dumped(directory)}
     assert Tenant("rival") in now
     assert Target("bot", "acme") not in now
+
+
+async def test_dump_of_one_kind_has_that_kind_alone_in_pages(directory: Directory) -> None:
+    await put(directory, *ONE_OF_EACH, *(Suspension(f"acme/number-{row}") for row in range(7)))
+    wanted = {f"acme/number-{row}" for row in range(7)} | {
+        value.source for value in ONE_OF_EACH if isinstance(value, Suspension)
+    }
+    for limit in (1, 3, 100):
+        found: list[str] = []
+        after = ""
+        while True:
+            page = await directory.dump(version=0, after=after, limit=limit, kind=Suspension)
+            found += [change.value.key[0] for change in page.entries]
+            after = page.after
+            if not after:
+                break
+        assert sorted(found) == sorted(wanted)
+
+
+async def test_standing_is_what_a_reader_has_who_knows_everything(directory: Directory) -> None:
+    before = directory.standing
+    written = await directory.write(lambda _view: Draft(Tenant("acme")), actor="test")
+    assert directory.standing == (before[0], written.version)
+    page = await directory.changes(since=written.version, epoch=before[0], limit=10)
+    assert (page.directory_epoch, page.version, page.changes) == (*directory.standing, ())
+    epoch = await directory.renew_epoch()
+    assert directory.standing == (epoch, written.version)
 
 
 async def test_dump_of_a_version_to_come_is_refused(directory: Directory) -> None:

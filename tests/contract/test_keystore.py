@@ -17,7 +17,7 @@ from snavio.domain.keyset import Keyset, create, raise_minimum, rotate
 from snavio.domain.signing_scope import Pair, Scope, provision, rotate_scope
 from snavio.errors import Conflict, IntegrityError, SnavioError, StateError, Unavailable
 from snavio.native import ed25519_public_key
-from snavio.ports.keystore import Authority, KeyStore, Revocation
+from snavio.ports.keystore import Authority, KeyStore, Revocation, SnapshotKey
 
 NOW = 1_700_000_000_000_000_000
 PLANTED = b"planted-secret-0123456789abcdef!"
@@ -376,3 +376,28 @@ async def test_sealing_key_that_others_can_read_is_refused(tmp_path: Path) -> No
     assert read_sealing_key(file, environment={"SNAVIO_SEALING_KEY": "77" * 32}).key_id != KEY.key_id
     with pytest.raises(StateError):
         read_sealing_key(file, environment={"SNAVIO_SEALING_KEY": "not hex"})
+
+
+async def test_survey_has_every_key_set_and_living_revocation_of_one_version(store: KeyStore) -> None:
+    await store.update_keyset("acme/a", lambda _before: keyset("acme/a"))
+    await store.update_keyset("acme/b", lambda _before: keyset("acme/b"))
+    await store.revoke(Revocation("a1", 1, 100, actor="ada", reason=""), now_ns=1)
+    await store.revoke(Revocation("b2", 1, 200, actor="ada", reason=""), now_ns=1)
+    survey = await store.survey(now_ns=150)
+    assert {keyset.source for keyset in survey.keysets} == {"acme/a", "acme/b"}
+    assert survey.revoked_serials == ("b2",)
+    page = await store.keysets_since(0, limit=10)
+    assert (survey.store_epoch, survey.version) == (page.store_epoch, page.version)
+    assert "planted" not in repr(survey)
+
+
+async def test_snapshot_key_is_made_once_and_replaced_by_decision_alone(store: KeyStore) -> None:
+    first = SnapshotKey(b"k" * 32, 5)
+    assert await store.snapshot_key(lambda before: before or first) == first
+    before = (await store.survey(now_ns=0)).version
+    assert await store.snapshot_key(lambda found: found or SnapshotKey(b"x" * 32, 9)) == first
+    assert (await store.survey(now_ns=0)).version == before
+    second = SnapshotKey(b"n" * 32, 10)
+    assert await store.snapshot_key(lambda _found: second) == second
+    assert await store.snapshot_key(lambda found: found or first) == second
+    assert "kkkk" not in repr(first)

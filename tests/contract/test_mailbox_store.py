@@ -218,10 +218,15 @@ def test_store_has_one_owner(path: Path) -> None:
         "UPDATE batches SET count = 3 WHERE id = 1",
         "UPDATE topics SET name = 'acme/other'",
         "UPDATE batches SET offset = (SELECT offset FROM batches WHERE id = 2) WHERE id = 1",
+        "UPDATE bodies SET body = (SELECT body FROM bodies WHERE batch_id = 2) WHERE batch_id = 1",
+        "DELETE FROM bodies WHERE batch_id = 1",
+        "UPDATE batches SET shard = 1 WHERE id = 1",
+        "UPDATE batches SET digest = zeroblob(32) WHERE id = 1",
     ],
 )
 def test_I_12_bytes_that_are_not_what_was_stored_are_never_handed_out(path: Path, damage: str) -> None:
-    store = SqliteMailboxStore(path, digest=digest)
+    inline = 1000 if "bodies" in damage else 0
+    store = SqliteMailboxStore(path, digest=digest, inline_bytes=inline)
     append(store, NewBatch(TOPIC, 2, b"one"), NewBatch(TOPIC, 2, b"two"))
     store.close()
     connection = apsw.Connection(str(path))

@@ -8,15 +8,13 @@ import random
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import apsw
 import pytest
 
 from snavio.adapters.embedded.mailbox_database import PAGE_SIZE
 from snavio.adapters.embedded.payload_log import RESERVE_BYTES
 from snavio.errors import IntegrityError, Saturated, Unavailable
-from tests.support.power import ForgetfulDisk, on
+from tests.support.power import FailingSync, on
 from tests.support.segments import (
     KIB,
     TOPIC,
@@ -119,18 +117,6 @@ def test_I_12_missing_or_short_segment_is_noticed_and_the_rest_is_delivered(
     settle(store, *ids)
     keep_house(store)
     assert store.pending(TOPIC, after=0, limit=9) == [] and segments(tmp_path) == []
-
-
-class FailingSync(ForgetfulDisk):
-    """Fails SQLite's next sync, after everything was written."""
-
-    armed = False
-
-    def synced(self, image: Any, *, kind: str) -> None:
-        if self.armed and kind == "sync":
-            self.armed = False
-            raise apsw.IOError("simulated")
-        super().synced(image, kind=kind)
 
 
 def test_payload_of_a_commit_that_may_yet_come_to_light_is_kept(tmp_path: Path, opened: Reopened) -> None:

@@ -3,114 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography import x509
 
-from services.fast.app import FastApp, build
-from services.fast.settings import FastSettings
 from snavio.domain.verdict import Verdict
 from snavio.errors import Unauthenticated, Unavailable
 from snavio.pki import serial_of
 from snavio.transport.stream import BatchStream
 from snavio.v1 import registry_pb2 as reg
 from snavio.v1.batch_pb2 import Hello
-from tests.support.mailbox import PostOffice, post_office
-from tests.support.neighbours import (
-    Bench,
-    ScriptedHop,
-    ScriptedRegistry,
-    ScriptedSigner,
-    answering,
-    eventually,
-    runs_of,
+from tests.support.fast import (
+    ACL_EXPIRED,
+    CACHE_MISS,
+    GOOD,
+    NAME,
+    ROUTE_EXPIRED,
+    SOURCE,
+    SYNC,
+    TARGET,
+    Scene,
+    fast,
 )
-from tests.support.pki import Authority
-from tests.support.wire import Forge, Key, RawStream, hello_frame, mesh_batch, run
-
-GOOD = Verdict.DELIVERED
-SOURCE = "acme/billing"
-TARGET, NAME = "discord-bot", "notify-user"
-CACHE_MISS, ACL_EXPIRED, ROUTE_EXPIRED, SYNC = 1, 2, 3, 8
-
-
-@dataclass
-class Scene:
-    """Fast and everybody around it."""
-
-    bench: Bench
-    registry: ScriptedRegistry
-    slow: ScriptedHop
-    mailbox: ScriptedHop
-    signer: ScriptedSigner
-    app: FastApp
-    stream: RawStream
-    forge: Forge
-    seq: int = 0
-
-    @property
-    def clock(self) -> Any:
-        return self.bench.clock
-
-    async def ask(self, *commands: bytes, source: str = SOURCE) -> list[Verdict]:
-        """The verdicts of one batch."""
-        return (await self.stream.ask(self.batch(*commands, source=source), self.seq)).codes
-
-    def batch(self, *commands: bytes, source: str = SOURCE, budget_ms: int = 5000) -> bytes:
-        self.seq += 1
-        return mesh_batch([run(source, commands)], batch_seq=self.seq, budget_ms=budget_ms)
-
-    async def way(self) -> str | int:
-        """Which way a command takes now: `mailbox`, or the reason of its escalation."""
-        warm, cold = self.mailbox.commands, self.slow.commands
-        assert await self.ask(self.forge.command()) == [GOOD]
-        if self.mailbox.commands > warm:
-            assert self.slow.commands == cold
-            return "mailbox"
-        assert self.slow.commands == cold + 1
-        reason: int = self.slow.batches[-1].escalation[0].reason
-        return reason
-
-
-@asynccontextmanager
-async def fast(
-    folder: Path,
-    *,
-    authority: Authority | None = None,
-    registry: ScriptedRegistry | None = None,
-    **settings: Any,
-) -> AsyncIterator[Scene]:
-    bench, signer = Bench(folder), ScriptedSigner()
-    if authority is not None:
-        bench.authority = authority
-    registry = registry or ScriptedRegistry()
-    slow, mailbox = ScriptedHop.slow(), ScriptedHop.mailbox()
-    for name, methods in (
-        ("signer", signer.methods()),
-        ("registry", registry.methods()),
-        ("slow", slow.methods()),
-        ("mailbox", mailbox.methods()),
-    ):
-        await bench.neighbour(name, methods)
-    app = build(bench.mesh("fast"), FastSettings.model_validate(settings), bench.clock)
-    try:
-        address = f"127.0.0.1:{await app.start()}"
-        channel = bench.channel(address, bench.authority.mesh("shield"), "fast")
-        stream = RawStream(channel, "/snavio.v1.Fast/Dispatch")
-        await stream.greet(hello_frame(instance="shield-0", epoch=1))
-        forge = Forge(Key("hmac-v1", b"k" * 32), "a", clock=bench.clock)
-        yield Scene(bench, registry, slow, mailbox, signer, app, stream, forge)
-        stream.cancel()
-    finally:
-        slow.release()
-        mailbox.release()
-        bench.clock.advance(seconds=3600)
-        await app.drain()
-        await bench.close()
+from tests.support.mailbox import PostOffice, post_office
+from tests.support.neighbours import ScriptedRegistry, answering, eventually, runs_of
+from tests.support.wire import mesh_batch, run
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from services.shield.standing import CALL_SECONDS, LONGEST_KEY_PAUSE_S, Standing
+from services.shield.keys import CALL_SECONDS, LONGEST_KEY_PAUSE_S, HeldKeys
 from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
 from snavio.native import Admission, sign_command, uuid7
@@ -47,10 +47,9 @@ class Door:
         self.signer = CountingChannel(control.mesh.signer, files=files, service="signer")
         self.registry = MeshChannel(control.mesh.registry, files=files, service="registry")
         self.admission = Admission(audience=AUDIENCE, nonce_capacity=1000, nonce_share_per_source=1000)
-        self.standing = Standing(
+        self.held = HeldKeys(
             admission=self.admission,
             signer=self.signer,
-            registry=self.registry,
             clock=self.clock,
             interval_s=0.05,
             stale_ms=5000,
@@ -95,9 +94,9 @@ async def door(tmp_path: Path) -> AsyncIterator[Door]:
     async with control_plane(tmp_path, registry=True) as control:
         door = Door(control)
         await door.tell("CreateKeyset", wire.CreateKeysetRequest(source=SOURCE))
-        await door.standing.start(within_s=5.0)
+        await door.held.start(within_s=5.0)
         yield door
-        await door.standing.stop()
+        await door.held.stop()
         await door.signer.close()
         await door.registry.close()
 

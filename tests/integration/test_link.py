@@ -38,6 +38,10 @@ class Waiter:
     losses: list[tuple[bool, str]] = field(default_factory=list)
     told: asyncio.Event = field(default_factory=asyncio.Event)
 
+    @property
+    def freight(self) -> bytes:
+        return self.body
+
     def settle(self, offset: int, reply: Reply) -> None:
         decided = reply.codes[offset - reply.first : offset - reply.first + self.count]
         self.codes += decided
@@ -135,6 +139,12 @@ async def told(*waiters: Waiter) -> None:
             await waiter.told.wait()
 
 
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():
+            await asyncio.sleep(0.005)
+
+
 async def test_the_stream_opens_with_who_we_are(authority: Authority) -> None:
     peer = Peer(deliver)
     async with server(authority, peer) as address, link_to(authority, address) as link:
@@ -194,6 +204,53 @@ async def test_no_more_batches_are_in_flight_than_the_window_holds(authority: Au
                     await asyncio.sleep(0.005)
             streams[0].reply(held.pop(0), True)
         await told(*waiters)
+
+
+async def test_behind_a_batch_that_nothing_was_heard_of_the_next_gather_until_something_is(
+    authority: Authority,
+) -> None:
+    streams: list[BatchStream] = []
+
+    async def hold(_batch: Batch, stream: BatchStream) -> None:
+        streams.append(stream)
+
+    peer = Peer(hold)
+    # Longer than the test may last: only an answer lets the others go.
+    limits = LinkLimits(linger_s=60.0)
+    async with server(authority, peer) as address, link_to(authority, address, limits=limits) as link:
+        await link.connected.wait()
+        first, *others = [Waiter(count=2), Waiter(), Waiter()]
+        link.put(first)
+        await until(lambda: len(peer.batches) == 1)
+        for waiter in others:
+            link.put(waiter)
+            await asyncio.sleep(0.02)
+        assert len(peer.batches) == 1
+        # A part of it is enough: what is still open then may be waiting for Slow.
+        partial = Verdicts(batch_seq=1, codes=bytes([Verdict.DELIVERED, 0]))
+        streams[0].reply(partial.SerializeToString(), False)
+        await until(lambda: len(peer.batches) == 2)
+        assert [len(batch.run) for batch in peer.batches] == [1, 2]
+        link.put(late := Waiter())
+        await asyncio.sleep(0.02)
+        assert len(peer.batches) == 2
+        for batch in list(peer.batches):
+            streams[0].reply(delivered(batch), True)
+        await until(lambda: len(peer.batches) == 3)
+        streams[0].reply(delivered(peer.batches[2]), True)
+        await told(first, late, *others)
+
+
+async def test_a_full_batch_waits_for_no_answer(authority: Authority) -> None:
+    peer = Peer(deliver)
+    limits = LinkLimits(linger_s=60.0, max_batch_commands=3)
+    async with server(authority, peer) as address, link_to(authority, address, limits=limits) as link:
+        await link.connected.wait()
+        waiters = [Waiter(count=3), Waiter(count=3), Waiter(count=3)]
+        for waiter in waiters:
+            link.put(waiter)
+        await told(*waiters)
+    assert len(peer.batches) == 3
 
 
 async def test_partial_answers_reach_each_consignment_in_its_own_numbering(authority: Authority) -> None:

@@ -247,11 +247,11 @@ async def test_I_1_restart_brings_back_what_was_not_acknowledged_and_ends_all_le
 async def test_I_12_damaged_batch_is_counted_and_not_delivered(tmp_path: Path) -> None:
     async with post_office(tmp_path) as office:
         sender = await office.sender()
-        await sender.send(send_batch(1, (TOPIC, commands(3, mark="bad"))))
+        await sender.send(send_batch(1, (TOPIC, commands(3, mark="bad", size=4000))))
         await sender.send(send_batch(2, (TOPIC, commands(2, mark="good"))))
         await office.stop()
-        with (tmp_path / "mailbox" / "payload-1.seg").open("r+b") as segment:
-            segment.write(b"\xff")
+        segment = tmp_path / "mailbox" / "payload-1.seg"
+        segment.write_bytes(segment.read_bytes().replace(b"bad", b"bat"))
         await office.start()
         got = await office.consumer().receive()
         assert got.marks == ["good0", "good1"]

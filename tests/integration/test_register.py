@@ -16,6 +16,7 @@ from snavio.domain.directory import AclEntry
 from snavio.v1 import registry_pb2 as wire
 from tests.support.acme import apply, settle, version
 from tests.support.control import Control, control_plane
+from tests.support.enrolling import door
 from tests.support.terminal import snavio
 
 FILE = """\
@@ -135,3 +136,26 @@ async def test_past_rights_are_answered_from_the_log(desk: Desk) -> None:
     ran = await desk.run("acl", "at", "bot", "Ping", "0s")
     assert ran.stdout.startswith("acme/billing  since ")
     assert "rival/shop" not in ran.stdout
+
+
+async def test_a_new_tenant_is_let_in_by_the_token_that_its_registration_shows_and_renews_itself(
+    desk: Desk,
+) -> None:
+    desk.write('tenant = "fresh"\n')
+    told = await desk.told("register", "-f", "service.toml", "--dry-run")
+    assert told["enrolments"] == []
+    ran = await desk.run("register", "-f", "service.toml")
+    assert ran.returncode == 0
+    (token,) = [line.strip() for line in ran.stdout.splitlines() if line.startswith("  snv1.")]
+    again = await desk.run("register", "-f", "service.toml")
+    assert "snv1." not in again.stdout
+    out = str(desk.folder / "owner")
+    enrolled = await desk.told(
+        "enroll", token, "--signer", door(desk.control), "--name", "owner", "--out", out
+    )
+    renewed = await desk.told("certs", "renew", out)
+    assert renewed["identity"] == enrolled["identity"]
+    assert renewed["serial"] != enrolled["serial"]
+    refused = await desk.run("certs", "renew", str(desk.control.mesh.certificates("fast")))
+    assert refused.returncode == 2
+    assert "no principal's certificate" in refused.stderr

@@ -217,11 +217,11 @@ async def test_bad_fields_are_named(control: Control) -> None:
         assert str(refusal.value).startswith(field)
 
 
-async def test_strict_delivery_is_refused_plainly(control: Control) -> None:
+async def test_a_strict_route_is_kept_and_told_to_slow(control: Control) -> None:
     await acme(control)
-    with pytest.raises(BadRequest) as refusal:
-        await route(control, dedupe_mode=wire.DEDUPE_MODE_STRICT)
-    assert refusal.value.reason == "strict-not-available"
+    await route(control, dedupe_mode=wire.DEDUPE_MODE_STRICT)
+    told = [change.route for change in (await changes(control)).change if change.HasField("route")]
+    assert told[-1].dedupe_mode == wire.DEDUPE_MODE_STRICT
 
 
 async def test_revoked_access_leaves_a_tombstone_with_its_time(control: Control) -> None:
@@ -397,3 +397,25 @@ async def test_bounds_hold_and_existing_entries_can_still_be_written(tmp_path: P
                 await attempt
             assert refusal.value.reason == "limit-reached"
         assert (await route(control, profile=wire.PROFILE_SYNC)).changed
+
+
+async def test_resolve_tells_slow_the_limit_the_quota_and_the_ban_as_long_as_they_hold(
+    control: Control,
+) -> None:
+    await acme(control)
+    triple = {"source": "acme/billing", "target": "bot", "name": "Ping"}
+    key = wire.ResolveKey(**triple)
+    await route(control, limit=wire.Limit(max=7, interval_seconds=60))
+    quota = wire.SourceQuota(**triple, max=3, interval_seconds=60)
+    write = wire.Write(entry=wire.Entry(source_quota=quota))
+    await control.ask(ADMIN, "Apply", wire.ApplyRequest(write=[write]), wire.ApplyResponse)
+    end = control.clock.unix_ns() + 10_000_000_000
+    ban = wire.Ban(list=wire.BAN_LIST_WARM_BAN, until_unix_ns=end, **triple)
+    await control.write("slow", "SetBan", wire.SetBanRequest(ban=ban))
+    [told] = (await resolve(control, key)).resolution
+    assert (told.route.limit.max, told.source_quota.max, told.warm_banned) == (7, 3, True)
+    [another] = (await resolve(control, wire.ResolveKey(source="", target="bot", name="Ping"))).resolution
+    assert (another.route.limit.max, another.HasField("source_quota")) == (7, False)
+    assert (another.warm_banned, another.allowed) == (False, False)
+    control.clock.advance(seconds=10)
+    assert not (await resolve(control, key)).resolution[0].warm_banned

@@ -251,3 +251,8 @@ async def test_dump_pages_stay_at_one_version_over_the_wire(control: Control) ->
     assert refusal.value.reason == "epoch-changed"
     with pytest.raises(NotFound):
         await control.ask("fast", "Dump", wire.DumpRequest(version=99), wire.DumpResponse)
+    with pytest.raises(BadRequest) as refused:
+        await control.ask("fast", "Dump", wire.DumpRequest(kind="suspensions"), wire.DumpResponse)
+    assert "suspension" in str(refused.value)
+    only = await control.ask("fast", "Dump", wire.DumpRequest(kind="tenant"), wire.DumpResponse)
+    assert [entry.tenant.tenant for entry in only.entry] == ["acme", "rival"]

@@ -19,10 +19,12 @@ from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated, Unauthenticated, Unavailable
 from snavio.pki import serial_of
 from snavio.transport.credentials import CertificateFiles
+from snavio.transport.introspection import METHOD
 from snavio.transport.stream import BatchStream
 from snavio.v1 import registry_pb2 as reg
 from snavio.v1.batch_pb2 import Refusal
 from snavio.v1.command_pb2 import Command
+from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse
 from snavio.v1.signer_pb2 import KeyVersion
 from tests.support.neighbours import (
     Bench,
@@ -80,7 +82,7 @@ class Scene:
         return serial_of(x509.load_pem_x509_certificate(files.certificate.read_bytes()))
 
     def counters(self) -> dict[str, int]:
-        counters: dict[str, int] = self.app._standing._admission.counters()
+        counters: dict[str, int] = self.app._standing._keys._admission.counters()
         return counters
 
 
@@ -164,6 +166,26 @@ async def test_a_certificate_that_is_revoked_mid_stream_is_refused_batch_by_batc
     assert (await other.ask(submission([courier.forge.command()]))).codes == [GOOD]
 
 
+async def test_while_signer_is_away_traffic_goes_on_until_revocations_cannot_be_known(tmp_path: Path) -> None:
+    async with shield(tmp_path, keys_stale_ms=86_400_000) as scene:
+        billing = scene.producer(ttl_s=86_400)
+        stream = await billing.stream()
+        scene.signer.away = True
+        scene.clock.advance(seconds=3500)
+        assert (await stream.ask(submission([billing.forge.command()]))).codes == [GOOD]
+        scene.clock.advance(seconds=101)
+        late = await stream.ask(submission([billing.forge.command()], batch_seq=2), 2)
+        assert late.codes == [Verdict.SATURATED]
+        assert "revoked" in late.refusals[0].detail
+        with pytest.raises(Unavailable) as refused:
+            await billing.submit(billing.forge.command())
+        assert refused.value.reason == "revocations-unknown"
+        scene.signer.away = False
+        await scene.signer.was_read()
+        again = await stream.ask(submission([billing.forge.command()], batch_seq=3), 3)
+        assert again.codes == [GOOD]
+
+
 # --- good standing
 
 
@@ -175,10 +197,12 @@ async def test_nothing_is_let_in_on_keys_or_suspensions_that_are_too_old(scene: 
     scene.clock.advance(seconds=170)
     assert (await billing.submit(billing.forge.command())).codes == [GOOD]
     scene.clock.advance(seconds=11)
-    with pytest.raises(Unavailable):
-        await billing.submit(billing.forge.command())
-    with pytest.raises(Unavailable):
-        await billing.submit_batch(submission([billing.forge.command()]))
+    single = await billing.submit(billing.forge.command())
+    assert single.codes == [Verdict.SATURATED]
+    assert single.refusals[0].retry_after_ms == 1000
+    batch = await billing.submit_batch(submission([billing.forge.command()] * 3))
+    assert batch.codes == [Verdict.SATURATED] * 3
+    assert "out of date" in batch.refusals[0].detail
     assert scene.fast.commands == 1
     assert scene.counters()["nonces_live"] <= 1
     authority.away = False
@@ -187,15 +211,59 @@ async def test_nothing_is_let_in_on_keys_or_suspensions_that_are_too_old(scene: 
     assert (await billing.submit(billing.forge.command())).codes == [GOOD]
 
 
-async def test_a_stream_on_keys_that_are_too_old_is_refused_without_delay(scene: Scene) -> None:
+async def test_keys_go_from_fresh_to_stale_to_expired_and_each_use_is_counted(scene: Scene) -> None:
+    async def status() -> dict[str, float]:
+        channel = scene.bench.channel(scene.address, scene.bench.authority.operator("ops"), "shield")
+        told = await channel.call(METHOD, StatusRequest(), StatusResponse, timeout_s=5)
+        return {each.name: each.value for each in (*told.counter, *told.gauge)} | {
+            each.name: each.count for each in told.latency
+        }
+
+    producer = scene.producer()
+
+    async def send(count: int) -> list[Verdict]:
+        commands = [producer.forge.command() for _ in range(count)]
+        return (await producer.submit_batch(submission(commands))).codes
+
+    assert await send(3) == [GOOD] * 3
+    before = await status()
+    assert before["Snavio.Cache.Usage.Fresh"] == 3
+    assert before["Snavio.Cache.HMAC.StaleWindowSeconds"] == 0
+    assert before["Snavio.Cache.HMAC.RefreshDuration"] > 0
+    scene.signer.away = True
+    scene.clock.advance(seconds=65)
+    assert await send(2) == [GOOD] * 2
+    stale = await status()
+    assert (stale["Snavio.Cache.Usage.Stale"], stale["Snavio.Cache.HMAC.Usage.Stale"]) == (2, 2)
+    assert 0 < stale["Snavio.Cache.HMAC.StaleWindowSeconds"] < 10
+    scene.clock.advance(seconds=120)
+    assert await send(1) == [Verdict.SATURATED]
+    assert (await status())["Snavio.Cache.Usage.Expired"] >= 1
+    scene.signer.away = False
+    # What was stale is read again, and the event says how old it had become.
+    await scene.signer.was_read()
+    ages = [
+        float(str(each.event.fields()["age_seconds"])) for each in scene.app._refreshes.after(0, limit=10_000)
+    ]
+    assert max(ages) >= 180
+
+
+async def test_a_stream_on_keys_that_are_too_old_is_refused_command_by_command_and_stays_open(
+    scene: Scene,
+) -> None:
     billing = scene.producer()
     stream = await billing.stream()
     scene.signer.away = True
     scene.clock.advance(seconds=181)
-    with pytest.raises(Unavailable):
-        async with asyncio.timeout(3):
-            await stream.ask(submission([billing.forge.command()]))
+    answer = await stream.ask(submission([billing.forge.command()] * 2))
+    # Not `outcome-unknown`: nothing was let in, and the producer may know that.
+    assert answer.codes == [Verdict.SATURATED] * 2
+    assert [refusal.retry_after_ms for refusal in answer.refusals] == [1000, 1000]
+    assert Verdict.SATURATED.retryable
     assert scene.fast.commands == 0
+    scene.signer.away = False
+    await scene.signer.was_read()
+    assert (await stream.ask(submission([billing.forge.command()], batch_seq=2), 2)).codes == [GOOD]
 
 
 async def test_a_suspended_source_is_refused_until_its_suspension_ends(scene: Scene) -> None:
@@ -441,7 +509,8 @@ async def test_unary_calls_travel_together_and_each_gets_its_own_verdict(scene: 
     assert [answer.codes for answer in answers] == [
         [GOOD if number % 2 else Verdict.ACL_DENY] for number in range(count)
     ]
-    assert len(scene.fast.batches) < count / 4
+    # How many share a batch depends on how fast the calls come in, which a busy machine slows down.
+    assert len(scene.fast.batches) < count / 2
     for run in (run for batch in scene.fast.batches for run in runs_of(batch)):
         for raw in run.command:
             command = Command.FromString(raw)

@@ -173,7 +173,10 @@ async def test_shield_that_is_ahead_of_a_restored_store_starts_again(control: Co
         ("billing", "tenant/rival/service/billing"),
         ("billing", "tenant/acme/principal/billing"),
         ("billing", "operator/admin"),
-        ("principal", "tenant/acme/principal/ci"),
+        ("principal", "tenant/acme/principal/other"),
+        ("principal", "tenant/rival/principal/ci"),
+        ("principal", BILLING),
+        ("principal", "operator/admin"),
     ],
 )
 async def test_nobody_gets_a_certificate_that_is_not_his_to_have(
@@ -289,7 +292,8 @@ async def test_keys_survive_a_restart(control: Control) -> None:
 async def test_preparing_again_changes_nothing_and_renews_only_what_ends_soon(tmp_path: Path) -> None:
     clock, mesh, settings = ManualClock(time.time_ns()), MeshSettings(state_dir=tmp_path), SignerSettings()
     made = await prepare(mesh, settings, clock=clock)
-    assert made == ["shield", "fast", "slow", "signer", "registry", "mailbox", "operator-admin"]
+    services = ["shield", "fast", "slow", "signer", "registry", "mailbox", "relay"]
+    assert made == [*services, "operator-admin", "job-spark"]
     ca = (mesh.certificates("shield") / "ca.pem").read_bytes()
     assert await prepare(mesh, settings, clock=clock) == []
     clock.advance(seconds=settings.mesh_ttl_s * 3 / 4)

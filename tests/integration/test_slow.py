@@ -3,88 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cryptography import x509
 
-from services.slow.app import SlowApp, build
-from services.slow.settings import SlowSettings
 from snavio.domain.verdict import Verdict
 from snavio.errors import Unauthenticated
 from snavio.pki import serial_of
 from snavio.v1 import registry_pb2 as reg
-from tests.support.neighbours import Bench, ScriptedHop, ScriptedRegistry, ScriptedSigner, eventually
-from tests.support.wire import Answer, Forge, Key, RawStream, arbitration_batch, hello_frame, run
-
-GOOD = Verdict.DELIVERED
-SOURCE = "acme/billing"
-TARGET, NAME = "discord-bot", "delete-user"
-SYNC = 8
-
-
-@dataclass
-class Scene:
-    """Slow and everybody around it."""
-
-    bench: Bench
-    registry: ScriptedRegistry
-    mailbox: ScriptedHop
-    signer: ScriptedSigner
-    app: SlowApp
-    stream: RawStream
-    forge: Forge
-    seq: int = 0
-
-    def batch(self, *commands: bytes, source: str = SOURCE) -> bytes:
-        self.seq += 1
-        return arbitration_batch([(SYNC, [run(source, commands)])], batch_seq=self.seq)
-
-    async def ask(self, *commands: bytes, source: str = SOURCE) -> Answer:
-        return await self.stream.ask(self.batch(*commands, source=source), self.seq)
-
-
-def resolution(*, allowed: bool = True, suspended: bool = False, routed: bool = True) -> reg.Resolution:
-    route = reg.Route(target=TARGET, name=NAME, topic=f"acme/{TARGET}", profile=reg.PROFILE_SYNC)
-    return reg.Resolution(route=route if routed else None, allowed=allowed, suspended=suspended)
-
-
-def always(*answers: reg.Resolution) -> Callable[[reg.ResolveRequest], Awaitable[bytes]]:
-    """The same answer to every key, or exactly these."""
-
-    async def resolve(request: reg.ResolveRequest) -> bytes:
-        given = answers if len(answers) != 1 else answers * len(request.key)
-        raw: bytes = reg.ResolveResponse(version=1, resolution=given).SerializeToString()
-        return raw
-
-    return resolve
-
-
-@asynccontextmanager
-async def slow(folder: Path, **settings: Any) -> AsyncIterator[Scene]:
-    bench, signer, registry = Bench(folder), ScriptedSigner(), ScriptedRegistry(resolve=always(resolution()))
-    mailbox = ScriptedHop.mailbox()
-    await bench.neighbour("signer", signer.methods())
-    await bench.neighbour("registry", registry.methods())
-    await bench.neighbour("mailbox", mailbox.methods())
-    app = build(bench.mesh("slow"), SlowSettings.model_validate(settings), bench.clock)
-    try:
-        address = f"127.0.0.1:{await app.start()}"
-        channel = bench.channel(address, bench.authority.mesh("fast"), "slow")
-        stream = RawStream(channel, "/snavio.v1.Slow/Arbitrate")
-        await stream.greet(hello_frame(instance="fast-0", epoch=1))
-        forge = Forge(Key("hmac-v1", b"k" * 32), "a", target=TARGET, name=NAME, clock=bench.clock)
-        yield Scene(bench, registry, mailbox, signer, app, stream, forge)
-        stream.cancel()
-    finally:
-        mailbox.release()
-        bench.clock.advance(seconds=3600)
-        await app.drain()
-        await bench.close()
+from tests.support.neighbours import eventually
+from tests.support.slow import GOOD, NAME, SOURCE, TARGET, Scene, always, resolution, slow
 
 
 @pytest.fixture

@@ -42,7 +42,11 @@ async def test_verify_believes_signers_keys_and_nothing_else(tmp_path: Path) -> 
         assert control.registry is not None
         assert control.registry._snapshots is not None
         await control.registry._snapshots.write_once()
-        assert (await _verify(control, tmp_path, code=0))["snapshot"]["good"]
+        assert control.signer is not None
+        assert control.signer.key_snapshots is not None
+        await control.signer.key_snapshots.turn()
+        verdicts = await _verify(control, tmp_path, code=0)
+        assert [kind for kind, verdict in verdicts.items() if verdict["good"]] == ["snapshot", "acl", "hmac"]
         studio = Studio(tmp_path / "forged")
         await studio.writer.write_once()
         forged = await _verify(control, tmp_path, "--dir", str(studio.folder), code=1)

@@ -12,7 +12,7 @@ import pytest
 from services.fast.directory import CachedDirectory
 from services.registry.settings import RegistrySettings
 from services.registry.snapshots import Outcome
-from services.shield.standing import Standing
+from services.shield.suspensions import HeldSuspensions
 from snavio.errors import Unavailable
 from snavio.native import Admission, Dispatch
 from snavio.snapshot.platform_keys import PlatformKeys
@@ -179,25 +179,22 @@ async def test_a_directory_with_another_epoch_replaces_what_the_snapshot_said(co
 
 async def test_shield_takes_suspensions_from_a_snapshot_and_then_what_changed_since(control: Control) -> None:
     await _publish(control)
-    async with reading(control, "shield") as (reader, signer, registry):
-        standing = Standing(
+    async with reading(control, "shield") as (reader, _signer, registry):
+        held = HeldSuspensions(
             admission=Admission(audience="shield-0:1"),
-            signer=signer,
             registry=registry,
             clock=control.clock,
             interval_s=0.05,
-            stale_ms=60_000,
             snapshots=reader,
         )
-        await standing.start(within_s=5)
+        await held.start(within_s=5)
         try:
             assert reader.counters() == {LOADED: 1}
-            assert standing._suspended == {"acme/evil"}
-            standing.require_fresh()
+            assert held.sources == {"acme/evil"}
             await _suspend(control, suspended=False)
-            await eventually(lambda: standing._suspended == set())
+            await eventually(lambda: held.sources == set())
         finally:
-            await standing.stop()
+            await held.stop()
 
 
 async def test_registry_publishes_by_itself_and_signer_signs(tmp_path: Path) -> None:

@@ -18,8 +18,11 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
 from snavio.sdk import Producer
+from snavio.transport.asking import ask_signer
+from snavio.transport.bearer import Bearer, Wanted
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
 from snavio.v1.mailbox_pb2 import StatsRequest, StatsResponse
@@ -168,7 +171,12 @@ async def _eventually(producer: Producer, verdict: Verdict) -> bool:
 
 async def _depth(mesh: DemoMesh) -> int:
     files = CertificateFiles.in_folder(mesh.certificates("acme-bot"))
-    channel = MeshChannel(mesh.addresses["mailbox"], files=files, service="mailbox")
+    bearer = Bearer(
+        Wanted("acme/*", ("stats",)),
+        ask_signer(mesh.addresses["signer"], files=files),
+        clock=SystemClock(),
+    )
+    channel = MeshChannel(mesh.addresses["mailbox"], files=files, service="mailbox", bearer=bearer)
     try:
         stats = await channel.call("/snavio.v1.Mailbox/Stats", StatsRequest(), StatsResponse, timeout_s=5.0)
         return sum(topic.ready + topic.inflight for topic in stats.topic)

@@ -20,6 +20,7 @@ from snavio.v1 import (
     batch_pb2,
     command_pb2,
     enrolment_pb2,
+    explain_pb2,
     fast_pb2,
     introspection_pb2,
     mailbox_pb2,
@@ -41,6 +42,7 @@ FILES: tuple[FileDescriptor, ...] = tuple(
         batch_pb2,
         command_pb2,
         enrolment_pb2,
+        explain_pb2,
         fast_pb2,
         introspection_pb2,
         mailbox_pb2,
@@ -84,13 +86,21 @@ EXPECTED = """
     snavio.v1.Shield              SubmitStream          service
     snavio.v1.Fast                Dispatch              mesh/shield
     snavio.v1.Slow                Arbitrate             mesh/fast
+    snavio.v1.Slow                Grants                mesh/fast
+    snavio.v1.Slow                ReturnPermits         mesh/fast
+    snavio.v1.Slow                ReportBans            mesh/fast
     snavio.v1.Mailbox             SendStream            mesh/fast mesh/slow
+    snavio.v1.Mailbox             Send                  service mesh
     snavio.v1.Mailbox             Receive               service
     snavio.v1.Mailbox             Ack                   service
     snavio.v1.Mailbox             Nack                  service
     snavio.v1.Mailbox             Extend                service
-    snavio.v1.Mailbox             Stats                 service operator
-    snavio.v1.Signer              IssueCertificate      operator mesh service
+    snavio.v1.Mailbox             Stats                 service principal operator
+    snavio.v1.Mailbox             RecvStream            service
+    snavio.v1.Mailbox             Peek                  service principal operator
+    snavio.v1.Mailbox             List                  service principal operator
+    snavio.v1.Mailbox             Change                principal operator
+    snavio.v1.Signer              IssueCertificate      operator mesh service principal
     snavio.v1.Signer              RevokeCertificate     operator
     snavio.v1.Signer              Denylist              mesh
     snavio.v1.Signer              CreateKeyset          mesh/registry operator
@@ -101,7 +111,7 @@ EXPECTED = """
     snavio.v1.Signer              SetMinimumKey         operator
     snavio.v1.Signer              DescribeKeysets       operator mesh/registry
     snavio.v1.Signer              ReportKeyUsage        mesh/shield
-    snavio.v1.Signer              ProvisionScope        mesh/registry operator
+    snavio.v1.Signer              ProvisionScope        mesh/registry mesh/relay operator
     snavio.v1.Signer              RotateScope           operator
     snavio.v1.Signer              Sign                  mesh/relay mesh/registry
     snavio.v1.Signer              GetPublicKeys         anybody
@@ -109,9 +119,16 @@ EXPECTED = """
     snavio.v1.Signer              CreateEnrolment       mesh/registry operator
     snavio.v1.Signer              SetServicePrincipals  mesh/registry
     snavio.v1.Signer              AssumeService         principal service
-    snavio.v1.Signer              RevokeIdentity        operator
+    snavio.v1.Signer              RevokeIdentity        operator mesh/registry
     snavio.v1.Signer              RestoreIdentity       operator
     snavio.v1.Signer              ListCertificates      operator
+    snavio.v1.Signer              SnapshotKey           mesh/shield
+    snavio.v1.Signer              IssueCapability       operator principal service mesh/fast mesh/slow mesh/relay
+    snavio.v1.Signer              RevokeCapability      operator principal
+    snavio.v1.Signer              ListCapabilities      operator principal
+    snavio.v1.Signer              RotateCapabilityRoot  operator principal
+    snavio.v1.Signer              MailboxRoots          mesh/mailbox
+    snavio.v1.Signer              CapabilityRevocations  mesh/mailbox
     snavio.v1.Enrolment           Enroll                anybody
     snavio.v1.Registry            CreateTenant          operator
     snavio.v1.Registry            RegisterService       operator principal
@@ -122,8 +139,8 @@ EXPECTED = """
     snavio.v1.Registry            RevokeAccess          operator principal
     snavio.v1.Registry            SetSuspension         operator
     snavio.v1.Registry            Changes               mesh
-    snavio.v1.Registry            Resolve               mesh/slow
-    snavio.v1.Registry            Dump                  mesh
+    snavio.v1.Registry            Resolve               mesh/slow mesh/fast mesh/shield
+    snavio.v1.Registry            Dump                  mesh job
     snavio.v1.Registry            Apply                 operator principal
     snavio.v1.Registry            Check                 operator principal
     snavio.v1.Registry            History               operator principal
@@ -133,9 +150,15 @@ EXPECTED = """
     snavio.v1.Registry            RequestAccess         operator principal
     snavio.v1.Registry            AnswerAccess          operator principal
     snavio.v1.Registry            ListAccessRequests    operator principal
-    snavio.v1.Registry            SetBan                operator mesh/slow job
+    snavio.v1.Registry            SetBan                operator mesh/slow
+    snavio.v1.Registry            ProposeBans           job mesh/slow
+    snavio.v1.Registry            ConcludeAudit         job
+    snavio.v1.Registry            ListBans              operator principal job
+    snavio.v1.Registry            ExplainBan            operator principal job
+    snavio.v1.Registry            LiftBan               operator
     snavio.v1.Relay               Append                mesh
     snavio.v1.Introspection       Status                operator mesh
+    snavio.v1.Explain             Explain               operator principal service
     grpc.health.v1.Health         Check                 anybody
     grpc.health.v1.Health         List                  anybody
     grpc.health.v1.Health         Watch                 anybody

@@ -1,7 +1,7 @@
 """Secrets are planted in a real mesh, which rotates, revokes, errs and crashes; then all that it wrote is searched.
 
-Two kinds of file hold secrets in the clear, because that is what they are for: the sealing key and the private
-keys of certificates. Both are for their owner's eyes only.
+Three kinds of file hold secrets in the clear, because that is what they are for: the sealing key, the private keys of
+certificates, and what opens Signer's snapshots for Shield. All are for their owner's eyes only.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from snavio.adapters.embedded.sealed_keystore import SealedKeyStore
 from snavio.adapters.embedded.sealing import SealingKey
 from snavio.clock import SystemClock
 from snavio.domain.keyset import create
-from snavio.domain.signing_scope import Pair, provision
+from snavio.domain.signing_scope import MAILBOX, Pair, provision
 from snavio.errors import SnavioError
 from snavio.launch.probes import Probes
 from snavio.launch.processes import SERVICES, MeshProcesses
 from snavio.native import ed25519_public_key
+from snavio.ports.keystore import SnapshotKey
 from snavio.sdk.keys import KeyDesk
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
@@ -40,6 +41,7 @@ from tests.support.terminal import snavio
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+PRIVATE = ("sealing.key", "key.pem", "keys.sealed", "shield-0.opening")
 SEALING_KEY = bytes(range(7, 39))
 HMAC_SECRET = bytes(range(101, 133))
 SEED = bytes(range(180, 212))
@@ -71,18 +73,25 @@ async def hide_everything(search: Search, path: Path) -> None:
         for keyset in await store.keysets(limit=100):
             for version in keyset.versions:
                 search.hide(f"{keyset.source} {version.name}", version.secret)
-        scope = await store.scope("platform")
-        assert scope is not None
-        for key in scope.keys:
-            search.hide(f"seed of {key.key_id}", key.seed)
+        scopes = await store.scopes()
+        assert {"platform", MAILBOX} <= {scope.name for scope in scopes}
+        for scope in scopes:
+            for seeded in scope.keys:
+                search.hide(f"seed of {scope.name} {seeded.key_id}", seeded.seed)
         authority = await store.authority()
         assert authority is not None
+        search.hide("snapshot key", (await store.snapshot_key(_present)).key)
     finally:
         await store.close()
     key = serialization.load_pem_private_key(authority.private_key_pem.encode(), password=None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     search.hide("CA key", key.private_numbers().private_value.to_bytes(32, "big"))
     search.hide("sealing key", SEALING_KEY)
+
+
+def _present(key: SnapshotKey | None) -> SnapshotKey:
+    assert key is not None
+    return key
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -107,7 +116,7 @@ async def searched(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tu
     await fail_to_start(processes, search)
     await hide_everything(search, processes.state_dir / "signer" / "keys.sealed")
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.name not in ("sealing.key", "key.pem"):
+        if path.is_file() and path.name not in ("sealing.key", "key.pem", "shield-0.opening"):
             search.look(str(path.relative_to(folder)), path.read_bytes())
     yield search, folder
 
@@ -212,6 +221,13 @@ async def fail_to_start(processes: MeshProcesses, search: Search) -> None:
         sealed.write_bytes(whole)
 
 
+async def test_no_capability_is_written_down_anywhere(searched: tuple[Search, Path]) -> None:
+    search, _ = searched
+    assert [place for place, text in search.places.items() if b"snvcap1." in text] == []
+    # Signer has made some all the same.
+    assert any(b"capability issued" in text for text in search.places.values())
+
+
 async def test_no_secret_is_in_anything_that_the_mesh_wrote_or_said(searched: tuple[Search, Path]) -> None:
     search, _ = searched
     assert search.leaks() == []
@@ -226,13 +242,15 @@ async def test_the_search_was_worth_it(searched: tuple[Search, Path]) -> None:
     places = set(search.places)
     assert {f"state/logs/{name}.log" for name in SERVICES} <= places
     assert "state/signer/keys.sealed" in places
+    assert any(place.startswith("state/snapshots/registry/hmac/") for place in places)
+    assert "snapshot key" in search.secrets
     assert any(place.startswith("snavio keys status") for place in places)
     assert b"hmac-v2" in search.places["state/logs/signer.log"]
 
 
 async def test_files_that_hold_secrets_are_for_their_owner_alone(searched: tuple[Search, Path]) -> None:
     _, folder = searched
-    private = [path for path in folder.rglob("*") if path.name in ("sealing.key", "key.pem", "keys.sealed")]
+    private = [path for path in folder.rglob("*") if path.name in PRIVATE]
     assert len(private) > len(SERVICES)
     assert {stat.S_IMODE(path.stat().st_mode) for path in private} == {0o600}
 

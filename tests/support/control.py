@@ -135,6 +135,7 @@ async def control_plane(
     signer_settings: SignerSettings | None = None,
     registry_settings: RegistrySettings | None = None,
     fresh: bool = False,
+    denylist_stale_s: float = 30 * 24 * 3600,
 ) -> AsyncIterator[Control]:
     """A prepared state folder with Signer, and with Registry if asked for, serving on free ports.
 
@@ -143,7 +144,14 @@ async def control_plane(
     # TLS judges certificates by the machine's clock, so ours begins there.
     clock = ManualClock(time.time_ns())
     mesh = MeshSettings.model_validate(
-        {"state_dir": state_dir, "signer": "127.0.0.1:0", "registry": "127.0.0.1:0", "pull_interval_ms": 50}
+        {
+            "state_dir": state_dir,
+            "signer": "127.0.0.1:0",
+            "registry": "127.0.0.1:0",
+            "pull_interval_ms": 50,
+            # Tests move the clock by days in one step, and no denylist is pulled in between.
+            "denylist_stale_s": denylist_stale_s,
+        }
     )
     settings = (signer_settings or SignerSettings()).model_copy(update={"enrol_listen": "127.0.0.1:0"})
     if signer_settings is None and not fresh:

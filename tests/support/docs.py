@@ -10,7 +10,11 @@ from types import CodeType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = tuple(path for path in (ROOT / "README.md", ROOT / "docs" / "sdk.md") if path.exists())
+DOCUMENTS = tuple(
+    path
+    for path in (ROOT / "README.md", ROOT / "docs" / "sdk.md", ROOT / "docs" / "mailbox.md")
+    if path.exists()
+)
 
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 

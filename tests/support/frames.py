@@ -178,26 +178,43 @@ class TelemetryRow:
     sent_unix_ns: int
     admitted_unix_ns: int
     escalation: int
+    kind: int = 0
+    key_version: str = ""
+    topic: str = ""
+    phase: int = 0
+    acl_version: int = 0
+    acl_age_ms: int = 0
+    grant: int = 0
 
 
 def rows(block: bytes) -> list[TelemetryRow]:
     """The rows of a serialised TelemetryBlock; checks that every column has as many entries."""
     read = TelemetryBlock.FromString(block)
     count = len(read.verdict)
-    columns = (read.source, read.target, read.name, read.sent_unix_ns, read.admitted_unix_ns, read.escalation)
-    assert all(len(column) == count for column in columns)
+    assert all(len(column) == count for column in (read.lane, read.run, read.sent_unix_ns))
+    assert len(read.kind) in (0, count)
     assert len(read.command_id) == 16 * count
     assert not block or read.dictionary[0] == ""
+    words = read.dictionary
+    lanes = [read.lanes[lane] for lane in read.lane]
+    runs = [read.runs[run] for run in read.run]
     return [
         TelemetryRow(
             command_id=str(uuid.UUID(bytes=bytes(read.command_id[16 * row : 16 * row + 16]))),
             verdict=read.verdict[row],
-            source=read.dictionary[read.source[row]],
-            target=read.dictionary[read.target[row]],
-            name=read.dictionary[read.name[row]],
+            source=words[lane.source],
+            target=words[lane.target],
+            name=words[lane.name],
             sent_unix_ns=read.sent_unix_ns[row],
-            admitted_unix_ns=read.admitted_unix_ns[row],
-            escalation=read.escalation[row],
+            admitted_unix_ns=run.admitted_unix_ns,
+            escalation=lane.escalation,
+            kind=read.kind[row] if read.kind else 0,
+            key_version=words[run.key_version],
+            topic=words[lane.topic],
+            phase=lane.phase,
+            acl_version=lane.acl_version,
+            acl_age_ms=lane.acl_age_ms,
+            grant=lane.grant,
         )
-        for row in range(count)
+        for row, (lane, run) in enumerate(zip(lanes, runs, strict=True))
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +16,7 @@ from services.mailbox.app import MailboxApp, build
 from services.mailbox.settings import MailboxSettings
 from snavio.clock import Clock, ManualClock
 from snavio.config import MeshSettings
+from snavio.domain.capability import Capability
 from snavio.domain.identity import Identity, Kind
 from snavio.native import open_parcels, sign_command, uuid7
 from snavio.transport.channel import MeshChannel
@@ -25,6 +26,7 @@ from snavio.transport.server import Call, MeshServer, Methods
 from snavio.v1 import mailbox_pb2 as mail
 from snavio.v1.batch_pb2 import BatchHeader, Hello, Run, Verdicts
 from snavio.v1.signer_pb2 import DenylistRequest, DenylistResponse
+from tests.support.capabilities import CapabilityMint
 from tests.support.pki import Authority
 
 SERVICE = "/snavio.v1.Mailbox/"
@@ -32,15 +34,15 @@ TOPIC = "acme/billing"
 SECONDS = 10.0
 
 
-def commands(count: int, *, size: int = 20, mark: str = "x") -> list[bytes]:
-    """Signed commands whose payloads say `mark` and a number."""
+def commands(count: int, *, size: int = 20, mark: str = "x", ids: Sequence[str] | None = None) -> list[bytes]:
+    """Signed commands whose payloads say `mark` and a number, under fresh ids unless there are some."""
     now = time.time_ns()
     return [
         sign_command(
             b"k" * 32,
             key_version="hmac-v1",
             audience="a",
-            command_id=uuid7(),
+            command_id=uuid7() if ids is None else ids[number],
             timestamp_unix_ns=now,
             target="billing",
             name="charge",
@@ -50,14 +52,18 @@ def commands(count: int, *, size: int = 20, mark: str = "x") -> list[bytes]:
     ]
 
 
-def send_batch(seq: int, *topics: tuple[str, list[bytes]], budget_ms: int = 5000) -> bytes:
+def send_batch(
+    seq: int,
+    *topics: tuple[str, list[bytes]],
+    budget_ms: int = 5000,
+    once: bool = False,
+    source: str = "acme/shop",
+) -> bytes:
     """A serialised SendBatch; every topic's commands are of one source."""
     batch = mail.SendBatch(header=BatchHeader(batch_seq=seq, budget_ms=budget_ms))
     for topic, some in topics:
-        run = Run(
-            source="acme/shop", key_version="hmac-v1", cert_serial="ab", admitted_unix_ns=5, command=some
-        )
-        batch.topic.append(mail.TopicRuns(topic=topic, run=[run]))
+        run = Run(source=source, key_version="hmac-v1", cert_serial="ab", admitted_unix_ns=5, command=some)
+        batch.topic.append(mail.TopicRuns(topic=topic, run=[run], once=once))
     serialised: bytes = batch.SerializeToString()
     return serialised
 
@@ -133,8 +139,9 @@ class ReceivingPeer:
     async def ack(self, receipts: mail.Receipts, topic: str = TOPIC) -> bytes:
         return await self._settle("Ack", mail.AckRequest(topic=topic, receipts=receipts))
 
-    async def nack(self, receipts: mail.Receipts, *, delay_ms: int = 0) -> bytes:
-        return await self._settle("Nack", mail.NackRequest(topic=TOPIC, receipts=receipts, delay_ms=delay_ms))
+    async def nack(self, receipts: mail.Receipts, *, delay_ms: int | None = 0, **more: Any) -> bytes:
+        request = mail.NackRequest(topic=TOPIC, receipts=receipts, delay_ms=delay_ms, **more)
+        return await self._settle("Nack", request)
 
     async def extend(self, receipts: mail.Receipts, *, visibility_ms: int) -> bytes:
         request = mail.ExtendRequest(topic=TOPIC, receipts=receipts, visibility_ms=visibility_ms)
@@ -164,10 +171,13 @@ class PostOffice:
 
     def __post_init__(self) -> None:
         self.authority = Authority(self.folder / "peers")
-        self.mesh = MeshSettings(state_dir=self.folder, mailbox="127.0.0.1:0")
+        self.mesh = MeshSettings(
+            state_dir=self.folder, mailbox="127.0.0.1:0", denylist_stale_s=30 * 24 * 3600
+        )
         self.authority.leaf(
             Identity(self.mesh.trust_domain, Kind.MESH, "mailbox"), folder=self.mesh.certificates("mailbox")
         )
+        self.mint = CapabilityMint(self.clock)
         self._channels: list[MeshChannel] = []
         self._senders: list[SendingPeer] = []
 
@@ -175,6 +185,7 @@ class PostOffice:
         """As much of Signer as the mailbox needs: nobody is revoked."""
         methods = Methods()
         methods.unary("/snavio.v1.Signer/Denylist", _nobody_revoked, DenylistRequest)
+        self.mint.register(methods)
         self.signer = MeshServer(
             listen="127.0.0.1:0",
             files=self.authority.mesh("signer"),
@@ -204,19 +215,25 @@ class PostOffice:
         self._senders.clear()
         self._channels.clear()
 
-    def channel(self, files: CertificateFiles) -> MeshChannel:
-        channel = MeshChannel(self.address, files=files, service="mailbox")
+    def channel(self, files: CertificateFiles, capability: Capability | None = None) -> MeshChannel:
+        """To the mailbox, with a capability for everything unless there is one."""
+        bearer = self.mint.bearer(files, capability)
+        channel = MeshChannel(self.address, files=files, service="mailbox", bearer=bearer)
         self._channels.append(channel)
         return channel
 
-    async def sender(self, *, service: str = "fast", **named: Any) -> SendingPeer:
-        sender = SendingPeer(self.channel(self.authority.mesh(service)), **named)
+    async def sender(
+        self, *, service: str = "fast", capability: Capability | None = None, **named: Any
+    ) -> SendingPeer:
+        sender = SendingPeer(self.channel(self.authority.mesh(service), capability), **named)
         self._senders.append(sender)
         await sender.connect()
         return sender
 
-    def consumer(self, tenant: str = "acme", name: str = "worker") -> ReceivingPeer:
-        return ReceivingPeer(self.channel(self.authority.service(tenant, name)))
+    def consumer(
+        self, tenant: str = "acme", name: str = "worker", *, capability: Capability | None = None
+    ) -> ReceivingPeer:
+        return ReceivingPeer(self.channel(self.authority.service(tenant, name), capability))
 
     def operator(self) -> ReceivingPeer:
         return ReceivingPeer(self.channel(self.authority.operator("admin")))

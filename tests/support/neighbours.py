@@ -16,7 +16,7 @@ from snavio.clock import ManualClock, SystemClock
 from snavio.config import MeshSettings
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, Kind
 from snavio.domain.verdict import Verdict
-from snavio.errors import Unavailable
+from snavio.errors import Conflict, Unavailable
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
 from snavio.transport.gate import Gate
@@ -131,15 +131,19 @@ class ScriptedRegistry:
     epoch: int = 1
     away: bool = False
     asked: int = 0
+    dumped: int = 0
     page: int = 0
-    """Changes per answer; 0 for all."""
+    """Changes, or entries of a dump, per answer; 0 for all."""
     resolve: Callable[[reg.ResolveRequest], Awaitable[bytes]] | None = None
     resolved: list[reg.ResolveRequest] = field(default_factory=list)
+    bans: list[reg.SetBanRequest] = field(default_factory=list)
 
     def methods(self) -> Methods:
         methods = Methods()
         methods.unary("/snavio.v1.Registry/Changes", self._changes, reg.ChangesRequest)
+        methods.unary("/snavio.v1.Registry/Dump", self._dump, reg.DumpRequest)
         methods.unary_raw("/snavio.v1.Registry/Resolve", self._resolve)
+        methods.unary("/snavio.v1.Registry/SetBan", self._set_ban, reg.SetBanRequest)
         return methods
 
     def write(self, *, deleted: bool = False, **value: Any) -> None:
@@ -168,12 +172,47 @@ class ScriptedRegistry:
             version=end, directory_epoch=self.epoch, change=self.log[since:end], more=end < len(self.log)
         )
 
+    async def _dump(self, request: reg.DumpRequest, _call: Call) -> reg.DumpResponse:
+        if self.away:
+            raise Unavailable("scripted")
+        self.dumped += 1
+        if request.directory_epoch not in (0, self.epoch):
+            raise Conflict("scripted", reason="epoch-changed")
+        version = request.version or len(self.log)
+        newest = {_place(change): change for change in self.log[:version]}
+        standing = [
+            change
+            for change in newest.values()
+            if not change.deleted and request.kind in ("", change.WhichOneof("value"))
+        ]
+        begin = int(request.page_token or 0)
+        end = begin + (self.page or len(standing) or 1)
+        return reg.DumpResponse(
+            version=version,
+            directory_epoch=self.epoch,
+            entry=standing[begin:end],
+            next_page_token=str(end) if end < len(standing) else "",
+        )
+
+    async def _set_ban(self, request: reg.SetBanRequest, _call: Call) -> reg.WriteResponse:
+        if self.away:
+            raise Unavailable("scripted")
+        self.bans.append(request)
+        return reg.WriteResponse(version=1, changed=True)
+
     async def _resolve(self, raw: bytes, _call: Call) -> bytes:
         if self.away or self.resolve is None:
             raise Unavailable("scripted")
         request = reg.ResolveRequest.FromString(raw)
         self.resolved.append(request)
         return await self.resolve(request)
+
+
+def _place(change: reg.Change) -> tuple[str, ...]:
+    kind = change.WhichOneof("value") or ""
+    value = getattr(change, kind)
+    keys = ("source", "target", "name", "tenant", "service")
+    return (kind, *(getattr(value, key) for key in keys if key in value.DESCRIPTOR.fields_by_name))
 
 
 Script = Callable[[Any, BatchStream], Awaitable[None]]

@@ -221,6 +221,18 @@ class _Files(apsw.VFS):
         super().xDelete(path, sync_folder)
 
 
+class FailingSync(ForgetfulDisk):
+    """Fails SQLite's next sync once it is armed, after everything was written."""
+
+    armed = False
+
+    def synced(self, image: Any, *, kind: str) -> None:
+        if self.armed and kind.endswith("sync"):
+            self.armed = False
+            raise apsw.IOError("simulated")
+        super().synced(image, kind=kind)
+
+
 @contextmanager
 def on(disk: ForgetfulDisk) -> Iterator[None]:
     """Every SQLite file opened meanwhile is on `disk`."""

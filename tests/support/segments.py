@@ -73,6 +73,7 @@ class Reopened:
             segment_bytes=SEGMENT,
             max_bytes=max_bytes,
             disk=self._disk,
+            inline_bytes=0,
         )
         return self._store
 

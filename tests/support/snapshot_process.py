@@ -15,6 +15,7 @@ from snavio.adapters.embedded.folder_archive import FolderArchive
 from snavio.adapters.embedded.sqlite_directory import SqliteDirectory
 from snavio.clock import SystemClock
 from snavio.domain.directory import AclEntry, Draft, Route, Suspension
+from snavio.telemetry.events import EventJournal
 from tests.support.snapshots import Platform
 
 
@@ -29,6 +30,7 @@ async def publish(folder: Path) -> None:
         keys=platform.verifying,
         clock=clock,
         plan=SnapshotPlan(interval_s=30, lifetime_s=3600, max_bytes=1 << 24),
+        events=EventJournal(epoch=1),
     )
     first = [
         *(Draft(Route("bot", f"say{row}").addressed_to("acme")) for row in range(200)),

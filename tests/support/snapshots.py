@@ -19,10 +19,11 @@ from snavio.native import ed25519_public_key, ed25519_sign
 from snavio.snapshot.manifest import PLACES, SNAPSHOT, Manifest, read_manifest
 from snavio.snapshot.reader import Refused, SnapshotReader
 from snavio.snapshot.refusal import Refusal
-from snavio.snapshot.verification import ACL, ROUTES, SUSPENSIONS, Snapshot, VerifyingKey, examine
+from snavio.snapshot.verification import ACL, BANS, ROUTES, SUSPENSIONS, Snapshot, VerifyingKey, examine
+from snavio.telemetry.events import EventJournal
 
 SECOND = 1_000_000_000
-PARTS = (ROUTES, ACL, SUSPENSIONS)
+PARTS = (ROUTES, ACL, SUSPENSIONS, BANS)
 
 
 @dataclass
@@ -64,6 +65,7 @@ class Studio:
     )
 
     def __post_init__(self) -> None:
+        self.events = EventJournal(epoch=1)
         self.directory = MemoryDirectory(clock=self.clock)
         self.archive = FolderArchive(self.folder)
         self.writer = self.new_writer()
@@ -77,6 +79,7 @@ class Studio:
             "keys": self.platform.verifying,
             "clock": self.clock,
             "plan": self.plan,
+            "events": self.events,
         }
         return SnapshotWriter(**{**given, **changed})
 

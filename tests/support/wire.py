@@ -147,6 +147,8 @@ class Refused:
     verdict: Verdict
     retry_after_ms: int
     detail: str
+    throttle_until_unix_ns: int = 0
+    shares: tuple[float, float, int] = (0.0, 0.0, 0)
 
 
 @dataclass(slots=True)
@@ -168,7 +170,14 @@ class Answer:
                 assert self.codes[index] is Verdict.UNDECIDED, f"command {index} was decided twice"
                 self.codes[index] = Verdict(code)
         self.refusals += [
-            Refused(each.index, Verdict(each.reason), each.retry_after_ms, each.detail)
+            Refused(
+                each.index,
+                Verdict(each.reason),
+                each.retry_after_ms,
+                each.detail,
+                each.throttle_until_unix_ns,
+                (each.source_share, each.competing_share, each.dispatch_volume),
+            )
             for each in verdicts.refusal
         ]
 
@@ -330,6 +339,11 @@ class _Raw:
     """Bytes where a message is expected."""
 
     body: bytes
+
+    def ByteSize(self) -> int:
+        return len(self.SerializeToString())
+
+    def DiscardUnknownFields(self) -> None: ...
 
     def SerializeToString(self) -> bytes:
         return self.body

@@ -11,8 +11,10 @@ from snavio import native
 from snavio.domain.verdict import Verdict
 from snavio.v1 import batch_pb2, command_pb2, shield_pb2, telemetry_pb2
 from tests.support import twin
+from tests.support.frames import rows
 
 NS = 1_000_000_000
+SAMPLE = telemetry_pb2.EVENT_KIND_SKEW_SAMPLE
 NOW = 1_790_000_000 * NS
 AUDIENCE = "shield-0:01"
 SOURCE = "acme/billing"
@@ -230,7 +232,7 @@ def test_good_commands_become_a_run_with_their_bytes_untouched() -> None:
     assert judgement.runs == expected.SerializeToString()
     assert (judgement.accepted, judgement.budget_ms, judgement.ledger.batch_seq) == (5, 4000, 9)
     assert judgement.ledger.opening() == b""
-    assert judgement.telemetry(NOW) == b""
+    assert {row.kind for row in rows(judgement.telemetry(NOW))} <= {SAMPLE}
 
 
 def test_what_protobuf_writes_is_read() -> None:
@@ -478,17 +480,53 @@ def test_telemetry_has_a_row_per_refused_command_and_none_for_accepted_ones() ->
     shield = admission()
     judge(shield, GOOD)
     judgement = judge(shield, signed(0), b"\xff", signed(1, audience=b"x"), GOOD, signed(2, name=b"a b"))
-    block = telemetry_pb2.TelemetryBlock.FromString(judgement.telemetry(NOW + 5))
-    words = list(block.dictionary)
-    assert (block.service, block.settled_unix_ns, words[0]) == ("shield", NOW + 5, "")
-    assert list(block.verdict) == [16, 36, 26, 39]
-    assert [words[place] for place in block.source] == [SOURCE] * 4
-    assert [words[place] for place in block.target] == ["", "discord-bot", "discord-bot", "discord-bot"]
-    assert [words[place] for place in block.name] == ["", "delete-user", "", "delete-user"]
-    assert list(block.sent_unix_ns) == [0, NOW, NOW, NOW]
-    assert list(block.admitted_unix_ns) == [0] * 4
-    ids = [block.command_id[at : at + 16].hex()[-3:] for at in range(0, 64, 16)]
-    assert ids == ["000", "002", "003", "1f5"]
+    written = judgement.telemetry(NOW + 5)
+    block = telemetry_pb2.TelemetryBlock.FromString(written)
+    assert (block.service, block.settled_unix_ns) == ("shield", NOW + 5)
+    told = [row for row in rows(written) if row.kind != SAMPLE]
+    assert [row.verdict for row in told] == [16, 36, 26, 39]
+    assert {row.source for row in told} == {SOURCE}
+    assert [row.target for row in told] == ["", "discord-bot", "discord-bot", "discord-bot"]
+    assert [row.name for row in told] == ["", "delete-user", "", "delete-user"]
+    assert [row.sent_unix_ns for row in told] == [0, NOW, NOW, NOW]
+    assert {row.admitted_unix_ns for row in told} == {0}
+    assert [row.command_id[-3:] for row in told] == ["000", "002", "003", "1f5"]
+
+
+def test_a_command_near_the_edge_of_the_window_warns_its_sender() -> None:
+    shield = admission()
+    near, far = NOW + 48 * NS, NOW + 48 * NS - 1
+    judgement = judge(
+        shield,
+        signed(0, timestamp=native.format_timestamp(near).encode()),
+        signed(1, timestamp=native.format_timestamp(far).encode()),
+    )
+    assert judgement.accepted == 2
+    told = [row for row in rows(judgement.telemetry(NOW)) if row.kind != SAMPLE]
+    assert [(row.kind, row.verdict, row.sent_unix_ns, row.admitted_unix_ns) for row in told] == [
+        (telemetry_pb2.EVENT_KIND_SKEW_NEAR_LIMIT, 0, near, NOW)
+    ]
+    assert (told[0].source, told[0].command_id[-1]) == (SOURCE, "1")
+
+
+def test_a_replayed_command_tells_nothing_about_clocks() -> None:
+    shield = admission()
+    late = signed(0, timestamp=native.format_timestamp(NOW - 60 * NS).encode())
+    judge(shield, late)
+    told = rows(judge(shield, late).telemetry(NOW))
+    assert [(row.kind, row.verdict) for row in told] == [(0, Verdict.REPLAYED)]
+
+
+def test_one_command_in_a_hundred_is_a_skew_sample() -> None:
+    shield = admission()
+    sampled = 0
+    for number in range(20):
+        judgement = judge(shield, *(signed(number * 500 + at) for at in range(500)))
+        told = rows(judgement.telemetry(NOW)) if judgement.rows else []
+        assert {row.kind for row in told} <= {SAMPLE}
+        sampled += len(told)
+    # 100 expected; eight standard deviations on each side.
+    assert 20 < sampled < 180
 
 
 def test_counters_name_every_verdict_that_shield_gives() -> None:

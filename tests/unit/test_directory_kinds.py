@@ -61,7 +61,10 @@ STRANGE = ["", "a\nb", "a\x00b", "x" * 10_000, "\u202eevil", "a b"]
         (lambda: AccessRequest("acme/a", "bot", "Ping", " "), "access_request.reason"),
         (lambda: SourceQuota("acme/a", "bot", "Ping", 0, 1), "source_quota.max"),
         (lambda: SourceQuota("acme/a", "bot", "Ping", 1, 0), "source_quota.interval_seconds"),
-        (lambda: Ban(BanList.WARM_BAN, "acme/a", until_unix_ns=1), "ban.target"),
+        (lambda: Ban(BanList.WARM_BAN, "acme/a", name="Ping", until_unix_ns=1), "ban.target"),
+        (lambda: Ban(BanList.FROZEN, "acme/a", "bot"), "ban.source"),
+        (lambda: Ban(BanList.FROZEN, ""), "ban.target"),
+        (lambda: Ban(BanList.FROZEN, "", "bot", "a b"), "ban.name"),
         (lambda: Ban(BanList.WARM_BAN, "acme/a", "bot", "Ping"), "ban.until_unix_ns"),
         (lambda: Ban(BanList.COLD_ONLY, "acme/a", "bot"), "ban.name"),
         (lambda: Ban(BanList.COLD_ONLY, "acme/a", until_unix_ns=-1), "ban.until_unix_ns"),
@@ -130,12 +133,15 @@ def test_dlq_is_derived_from_the_topic_and_may_be_said_only_so() -> None:
     assert Route("bot", "Ping", dlq="dlq/acme/bot").addressed_to("acme").dlq == "dlq/acme/bot"
 
 
-def test_queue_kinds_without_adapters_have_a_place_and_are_refused() -> None:
+def test_a_kind_of_queue_that_is_not_set_up_is_refused_by_name() -> None:
+    only_mailbox = frozenset({QueueKind.MAILBOX})
     for kind in (QueueKind.REDIS, QueueKind.SQS):
-        with pytest.raises(BadRequest, match="not available yet") as refusal:
-            Route("bot", "Ping", queue_kind=kind).require_available()
+        route = Route("bot", "Ping", queue_kind=kind)
+        with pytest.raises(BadRequest, match=f"no {kind.name.lower()} queues .available: mailbox") as refusal:
+            route.require_available(only_mailbox)
         assert refusal.value.reason == "queue-kind-not-available"
-    Route("bot", "Ping").require_available()
+        route.require_available(only_mailbox | {kind})
+    Route("bot", "Ping").require_available(only_mailbox)
 
 
 def test_entry_ends_at_its_time_and_not_before() -> None:

@@ -4,7 +4,6 @@ import pytest
 
 from snavio.domain.directory import (
     AclEntry,
-    DedupeMode,
     Route,
     Service,
     Suspension,
@@ -57,12 +56,6 @@ def test_good_names_are_good() -> None:
     assert Service("acme", "billing-2").source == "acme/billing-2"
     assert Target("discord-bot.eu_1", "acme").key == ("discord-bot.eu_1",)
     assert AclEntry("acme/billing", "bot", "Send:Message.v2").parent == "bot"
-
-
-def test_strict_delivery_is_refused_for_now_and_plainly() -> None:
-    with pytest.raises(BadRequest, match="not available yet") as refusal:
-        Route("bot", "Ping", dedupe_mode=DedupeMode.STRICT)
-    assert refusal.value.reason == "strict-not-available"
 
 
 def test_topic_is_derived_from_owner_and_target() -> None:

@@ -10,7 +10,14 @@ from snavio.domain.verdict import Verdict
 from snavio.native import Dispatch, Plan, read_verdicts
 from snavio.v1.batch_pb2 import Batch
 from snavio.v1.slow_pb2 import EscalationReason
-from snavio.v1.telemetry_pb2 import TelemetryBlock
+from snavio.v1.telemetry_pb2 import (
+    CACHE_PHASE_FRESH,
+    CACHE_PHASE_STALE,
+    GRANT_KIND_PREFETCHED,
+    GRANT_KIND_SHADOW,
+    GRANT_KIND_UNLIMITED,
+    TelemetryBlock,
+)
 from tests.support.frames import (
     NAME,
     SOURCE,
@@ -56,7 +63,8 @@ def reason_of(plan: Plan) -> int:
         assert [count for _, count, _ in plan.sends] == [1]
         return 0
     assert plan.sends == []
-    [(reason, _)] = escalations_of(plan.escalations)
+    [(_, _, body)] = plan.escalations
+    [(reason, _)] = escalations_of(body)
     return reason
 
 
@@ -66,7 +74,7 @@ def test_known_and_allowed_command_is_sent_untouched() -> None:
     [(queue, count, topics)] = plan.sends
     assert (queue, count) == (0, 2)
     assert topics_of(topics) == [(TOPIC, [run])]
-    assert (plan.escalated, plan.escalations, plan.budget_ms, plan.frame_code) == (0, b"", 5000, 0)
+    assert (plan.escalated, plan.escalations, plan.budget_ms, plan.frame_code) == (0, [], 5000, 0)
     assert plan.ledger.opening() == b""
 
 
@@ -236,6 +244,57 @@ def test_telemetry_tells_what_fast_settled_and_leaves_the_rest_to_slow() -> None
     }
     assert [(row.target, row.name) for row in told] == [(TARGET, NAME), ("", ""), (TARGET, NAME)]
     assert [row.sent_unix_ns for row in told] == [TIMESTAMP_UNIX_NS, 0, TIMESTAMP_UNIX_NS]
+    assert {row.key_version for row in told} == {"hmac-v1"}
+    assert [(row.topic, row.phase, row.acl_version, row.grant) for row in told] == [
+        (TOPIC, CACHE_PHASE_FRESH, 1, GRANT_KIND_UNLIMITED),
+        ("", 0, 0, 0),
+        (TOPIC, CACHE_PHASE_FRESH, 1, GRANT_KIND_UNLIMITED),
+    ]
+
+
+def test_telemetry_tells_how_old_the_right_was() -> None:
+    plan = dispatch_with().plan(batch(RunOf([command()])), now_mono_ns=READ_NS + 31_500 * 1_000_000)
+    plan.ledger.merge(0, 0, read_verdicts(verdicts(b"\x01")))
+    (row,) = rows(plan.telemetry(99))
+    assert (row.acl_age_ms, row.phase) == (31_500, CACHE_PHASE_STALE)
+
+
+def test_telemetry_tells_by_which_permit_a_command_went_and_why_it_was_refused() -> None:
+    dispatch = dispatch_with()
+    for name in ("holds", "watches"):
+        watches = name == "watches"
+        dispatch.put_route(
+            TARGET, name, queue=0, topic=TOPIC, profile=LOW, strict=False, limited=True, shadow=watches
+        )
+        dispatch.allow(SOURCE, TARGET, name, 9)
+        dispatch.grant(TARGET, name, permits=1, interval=1, ends_mono_ns=READ_NS + 9, now_mono_ns=READ_NS)
+    lanes = [command(name="holds"), command(name="watches")]
+    for frame, told in ((lanes, [GRANT_KIND_PREFETCHED] * 2), (lanes[1:], [GRANT_KIND_SHADOW])):
+        plan = dispatch.plan(batch(RunOf(frame)), now_mono_ns=READ_NS)
+        plan.ledger.merge(0, 0, read_verdicts(verdicts(b"\x01" * len(frame))))
+        # Only what went without a permit is the shadow's.
+        assert [(row.grant, row.acl_version) for row in rows(plan.telemetry(1))] == [
+            (kind, 9) for kind in told
+        ]
+    unknown = batch(RunOf([command(target="nowhere"), command(target="nowhere")]))
+    plan = dispatch.plan(unknown, now_mono_ns=READ_NS)
+    plan.ledger.merge(0, 0, read_verdicts(verdicts(bytes([Verdict.ROUTE_MISSING] * 2))))
+    dispatch.learn(plan, now_mono_ns=READ_NS)
+    block = dispatch.plan(unknown, now_mono_ns=READ_NS).telemetry(1)
+    assert [row.verdict for row in rows(block)] == [Verdict.ROUTE_MISSING] * 2
+    [detail] = TelemetryBlock.FromString(block).details
+    assert (detail.row, detail.alike, bool(detail.detail)) == (0, True, True)
+
+
+def test_telemetry_tells_by_which_right_a_duplicate_was_answered() -> None:
+    dispatch = dispatch_with(strict=True)
+    frame = batch(RunOf([command()]))
+    first = dispatch.plan(frame, now_mono_ns=READ_NS)
+    first.ledger.merge(0, 0, read_verdicts(verdicts(b"\x01")))
+    dispatch.learn(first, now_mono_ns=READ_NS)
+    (row,) = rows(dispatch.plan(frame, now_mono_ns=READ_NS + 1).telemetry(1))
+    assert row.verdict == Verdict.DUPLICATE
+    assert (row.acl_version, row.phase, row.topic, row.grant) == (1, CACHE_PHASE_FRESH, "", 0)
 
 
 def test_counters_count_commands() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Sequence
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,6 +25,7 @@ SOURCES = ["acme/billing", "acme/shop", "globex/shop"]
 TARGETS = ["bot", "mailer", "bo"]
 NAMES = ["delete", "t", "bot"]
 READ_NS = 1_000 * SECOND_NS
+EXAMPLES = 500 if os.environ.get("SNAVIO_FULL") else 50
 
 sources, targets, names = (st.sampled_from(values) for values in (SOURCES, TARGETS, NAMES))
 good = st.builds(
@@ -59,6 +62,8 @@ runs = st.lists(
     min_size=1,
     max_size=6,
 )
+# Small enough that a few commands make somebody dominant, and short enough that a test's clock passes it.
+FAIRNESS = [(30, 0.8, 0.1, 2, 50, 30), (5, 0.6, 0.2, 1, 3, 7), (10, 0.5, 1.0, 2, 1, 3)]
 routes = st.dictionaries(
     st.tuples(targets, names),
     st.builds(
@@ -67,6 +72,9 @@ routes = st.dictionaries(
         topic=st.sampled_from(["acme/bot", "acme/mailer", "globex/bot"]),
         profile=st.integers(0, 4),
         strict=st.sampled_from([False, False, True]),
+        cold_only=st.sampled_from([False, False, False, True]),
+        limit=st.sampled_from(["none", "none", "holds", "watches"]),
+        fairness=st.sampled_from(FAIRNESS),
     ),
     min_size=5,
 )
@@ -79,14 +87,23 @@ ages = st.sampled_from([edge * SECOND_NS for edge in (0, 2, 4, 10, 20, 30, 60, 9
 Runs = Sequence[tuple[RunOf, Sequence[CommandTwin]]]
 
 
-def natively(twin: DispatchTwin) -> native.Dispatch:
+def natively(twin: DispatchTwin, **bounds: int) -> native.Dispatch:
     """The same directory on the native side."""
-    dispatch = native.Dispatch()
+    dispatch = native.Dispatch(**bounds)  # type: ignore[arg-type]
     for (target, name), route in twin.routes.items():
         # Whatever was there before is replaced.
         dispatch.put_route(target, name, queue=9, topic="x/y", profile=3, strict=False)
         dispatch.put_route(
-            target, name, queue=route.queue, topic=route.topic, profile=route.profile, strict=route.strict
+            target,
+            name,
+            queue=route.queue,
+            topic=route.topic,
+            profile=route.profile,
+            strict=route.strict,
+            cold_only=route.cold_only,
+            limited=route.limit != "none",
+            shadow=route.limit == "watches",
+            fairness=route.fairness,
         )
     for source in SOURCES:
         for target in TARGETS:
@@ -106,7 +123,7 @@ def planned(twin: DispatchTwin, told: Runs, now: int) -> tuple[native.Plan, Plan
     return natively(twin).plan(frame, now_mono_ns=now), twin.plan(told, now)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(told=runs, routes=routes, acls=acls, age=ages, read=st.sampled_from([READ_NS, READ_NS, READ_NS, None]))
 def test_plan_is_what_the_twin_plans(
     told: Runs,
@@ -116,22 +133,31 @@ def test_plan_is_what_the_twin_plans(
     read: int | None,
 ) -> None:
     plan, expected = planned(DispatchTwin(routes, acls, read), told, READ_NS + age)
-    assert plan.frame_code == 0
     assert plan.budget_ms == 77
+    compare(plan, expected)
+
+
+def compare(plan: native.Plan, expected: PlanTwin) -> None:
+    """Both plans of one batch say the same."""
+    assert plan.frame_code == 0
     assert plan.ledger.count == expected.count
     assert {queue: topics_of(topics) for queue, _, topics in plan.sends} == expected.sends
     assert [queue for queue, _, _ in plan.sends] == list(expected.sends)
-    assert [count for _, count, _ in plan.sends] == [len(part) for part in expected.parts[:-1]]
-    assert escalations_of(plan.escalations) == expected.escalations
-    assert plan.escalated == len(expected.parts[-1])
+    escalations = plan.escalations
+    assert {source: escalations_of(body) for source, _, body in escalations} == expected.escalations
+    assert [source for source, _, _ in escalations] == list(expected.escalations)
+    counts = [count for _, count, _ in plan.sends] + [count for _, count, _ in escalations]
+    assert counts == [len(part) for part in expected.parts]
+    assert plan.escalated == sum(count for _, count, _ in escalations)
     assert plan.stale_used == expected.stale_used
     assert dict(enumerate(plan.ledger.codes)) == {
-        index: expected.refused.get(index, 0) for index in range(expected.count)
+        index: expected.settled.get(index, 0) for index in range(expected.count)
     }
-    if expected.refused:
+    assert [(ban[:3], *ban[3:6]) for ban in plan.warm_bans] == expected.warm_bans
+    if expected.settled:
         opening = said(plan.ledger.opening())
-        assert opening.decided == expected.refused
-        assert opening.final == (len(expected.refused) == expected.count)
+        assert opening.decided == expected.settled
+        assert opening.final == (len(expected.settled) == expected.count)
     elif expected.count:
         assert plan.ledger.opening() == b""
 
@@ -154,7 +180,7 @@ replies = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(told=runs, routes=routes, acls=acls, replies=replies, closing=st.sampled_from([1, 69]))
 def test_ledger_answers_what_the_twin_answers(
     told: Runs,
@@ -165,18 +191,105 @@ def test_ledger_answers_what_the_twin_answers(
 ) -> None:
     plan, expected = planned(DispatchTwin(routes, acls, READ_NS), told, READ_NS)
     ledger = plan.ledger
-    twin = LedgerTwin(3, expected.count, expected.parts, dict(expected.refused))
+    twin = LedgerTwin(3, expected.count, expected.parts, dict(expected.settled))
     for part, offset, first, reply_codes, reply_hints in replies:
         reply = native.read_verdicts(verdicts(bytes(reply_codes), first=first, hints=reply_hints))
         answer = ledger.merge(part, offset, reply)
         told_by_twin = twin.merge(part, offset, first, reply_codes, reply_hints)
         assert (said(answer) if answer else None) == told_by_twin
         assert ledger.done == (len(twin.decided) == twin.count)
+    by_hops = set(twin.decided)
     answer = ledger.close_part(0, 1, 3, 70, 250, "full")
-    assert (said(answer) if answer else None) == twin.close(expected.parts[0][1:4], 70, 250, "full")
+    members = expected.parts[0] if expected.parts else []
+    assert (said(answer) if answer else None) == twin.close(members[1:4], 70, 250, "full")
     answer = ledger.close(closing, 0, "late")
     assert (said(answer) if answer else None) == twin.close(range(twin.count), closing, 0, "late")
     assert ledger.done
     assert ledger.close(69, 0, "") == b""
-    settled = [index for index in range(twin.count) if index not in expected.parts[-1]]
+    cold = {index for part in expected.parts[len(expected.sends) :] for index in part}
+    # What Slow decided it tells itself; what was closed here nobody else tells.
+    settled = [index for index in range(twin.count) if index not in cold or index not in by_hops]
     assert [row.verdict for row in rows(plan.telemetry(9))] == [twin.decided[index] for index in settled]
+
+
+# -- many batches in a row: permits, windows, lists, unknown routes and duplicates ------------------------------
+
+ROUTES = list(itertools.product(TARGETS, NAMES))
+IDS = [f"018f0000-0000-7000-8000-{number:012x}" for number in range(6)]
+identified = st.builds(
+    lambda route, command_id: CommandTwin(
+        command(target=route[0], name=route[1], command_id=command_id), route, command_id
+    ),
+    st.sampled_from(ROUTES),
+    st.sampled_from(IDS),
+)
+# Long stretches of one lane, so that somebody gets dominant.
+stretches = st.tuples(sources, identified, st.integers(1, 6)).map(
+    lambda told: (RunOf([told[1].body] * told[2], told[0]), [told[1]] * told[2])
+)
+batches = st.lists(stretches, min_size=1, max_size=4)
+moments = st.sampled_from([0, 1, SECOND_NS, 2 * SECOND_NS - 1, 2 * SECOND_NS, 5 * SECOND_NS, 31 * SECOND_NS])
+lists = st.tuples(st.sampled_from([1, 2]), sources, st.one_of(st.sampled_from(ROUTES), st.just(("", ""))))
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("plan"), batches, st.sampled_from([1, 1, 66, 70])),
+        st.tuples(st.just("plan"), batches, st.sampled_from([1, 1, 66, 70])),
+        st.tuples(st.just("grant"), st.sampled_from(ROUTES), st.integers(1, 9), moments),
+        st.tuples(st.just("ban"), lists, moments),
+        st.tuples(st.just("lift"), lists),
+        st.tuples(st.just("wait"), moments),
+        st.tuples(st.just("cold"), st.booleans()),
+        st.tuples(st.just("sweep")),
+    ),
+    min_size=3,
+    max_size=25,
+)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(routes=routes, acls=acls, steps=steps, share=st.sampled_from([1, 3, 1024]))
+def test_a_history_of_batches_is_what_the_twin_makes_of_it(
+    routes: dict[tuple[str, str], RouteTwin],
+    acls: set[tuple[str, str, str]],
+    steps: list[tuple[Any, ...]],
+    share: int,
+) -> None:
+    now = READ_NS
+    twin = DispatchTwin(routes, acls, now, unknown_per_source=share)
+    dispatch = natively(twin, unknown_routes_per_source=share)
+    for step in steps:
+        match step:
+            case ("plan", told, code):
+                frame = batch(*(run for run, _ in told), batch_seq=3, budget_ms=77)
+                plan, expected = dispatch.plan(frame, now_mono_ns=now), twin.plan(told, now)
+                compare(plan, expected)
+                answers = bytes([code]) * expected.count
+                for part in range(len(expected.parts)):
+                    plan.ledger.merge(part, 0, native.read_verdicts(verdicts(answers)))
+                assert plan.ledger.done
+                assert plan.teaches == bool(expected.unknown or expected.strict)
+                dispatch.learn(plan, now_mono_ns=now)
+                twin.learn(expected, plan.ledger.codes, now)
+            case ("grant", route, number, life):
+                held = dispatch.grant(
+                    *route, permits=number, interval=1, ends_mono_ns=now + life, now_mono_ns=now
+                )
+                # A limit that watches pays its debts first; the twin does not know debts.
+                if twin.routes.get(route, RouteTwin(0, "", 0, False)).limit == "holds":
+                    assert held == twin.grant(route, number, now + life, now)
+            case ("ban", (number, source, route), life):
+                if number == 2 or route[0]:
+                    dispatch.put_ban(number, source, *route, until_mono_ns=now + life)
+                    twin.bans[number, source, *route] = now + life
+            case ("lift", (number, source, route)):
+                dispatch.lift_ban(number, source, *route)
+                twin.bans.pop((number, source, *route), None)
+            case ("wait", ns):
+                now += ns
+                dispatch.renewed(now)
+                twin.read_mono_ns = now
+            case ("cold", everything):
+                dispatch.set_cold_only(everything)
+                twin.everything_cold = everything
+            case ("sweep",):
+                dispatch.sweep(now_mono_ns=now)

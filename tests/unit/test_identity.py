@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from snavio.clock import ManualClock
 from snavio.domain.identity import Identity, Kind, parse_identity
 from snavio.domain.verdict import Verdict
-from snavio.errors import BadRequest, Saturated, StateError, Unauthenticated
+from snavio.errors import BadRequest, Saturated, StateError, Unauthenticated, Unavailable
 from snavio.pki import (
     CertificateAuthority,
     issue_leaf,
@@ -39,6 +39,7 @@ from tests.support.pki import Authority
 
 NOW = 1_700_000_000_000_000_000
 PRODUCER = Identity("snavio.local", Kind.SERVICE, "billing", "acme")
+FAST = Identity("snavio.local", Kind.MESH, "fast")
 
 
 @pytest.mark.parametrize(
@@ -342,6 +343,40 @@ def test_full_denylist_tells_its_feeder_and_forgets_nobody() -> None:
     gate.replace(["3"])
     assert gate.check(Peer(PRODUCER, "3", NOW + 1)) is Verdict.CERTIFICATE_REVOKED
     assert gate.check(Peer(PRODUCER, "1", NOW + 1)) is Verdict.UNDECIDED
+
+
+def test_without_news_of_revocations_for_too_long_nobody_comes_in_from_outside_the_mesh() -> None:
+    clock = ManualClock(NOW)
+    gate = Gate(clock=clock)
+    gate.expect_news(within_s=3600)
+    outsider, fast = Peer(PRODUCER, "1", 1 << 62), Peer(FAST, "2", 1 << 62)
+    # Before the first news there is none to go by.
+    assert gate.check(outsider) is Verdict.SATURATED
+    gate.heard(clock.mono_ns())
+    clock.advance(seconds=3599)
+    assert gate.check(outsider) is Verdict.UNDECIDED
+    clock.advance(seconds=1)
+    assert gate.check(outsider) is Verdict.SATURATED
+    with pytest.raises(Unavailable) as refused:
+        gate.require(outsider)
+    assert refused.value.reason == "revocations-unknown"
+    # What is under way inside goes on, and who is known to be revoked stays out for that reason.
+    assert gate.check(fast) is Verdict.UNDECIDED
+    gate.revoke(["1"])
+    assert gate.check(outsider) is Verdict.CERTIFICATE_REVOKED
+    gate.replace([])
+    gate.heard(clock.mono_ns())
+    assert gate.check(outsider) is Verdict.UNDECIDED
+
+
+def test_news_that_is_older_than_what_is_known_makes_nothing_younger_or_older() -> None:
+    clock = ManualClock(NOW)
+    gate = Gate(clock=clock)
+    gate.expect_news(within_s=60)
+    clock.advance(seconds=100)
+    gate.heard(clock.mono_ns())
+    gate.heard(clock.mono_ns() - 90 * 10**9)
+    assert gate.check(Peer(PRODUCER, "1", 1 << 62)) is Verdict.UNDECIDED
 
 
 def test_expiring_leaf_ends_when_it_says(tmp_path: Path) -> None:

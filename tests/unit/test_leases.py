@@ -17,12 +17,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from services.mailbox.delivery import Delivery
+from services.mailbox.delivery import Delivery, Nack
 from services.mailbox.leases import DONE, GONE, LATE, Receipt, receipts
+from services.mailbox.policy import Policies, Policy
 from services.mailbox.ranges import RangeMap, ones, zeros
 from services.mailbox.topics import Leased, Limits
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.clock import ManualClock
+from snavio.domain.message import Attempt, AttemptOutcome
 from snavio.ports.mailbox_store import BatchRecord, NewBatch, Origin, Progress, Retry, Send
 
 TOPIC = "acme/billing"
@@ -51,6 +53,7 @@ class Desk:
             woken=self.woken.append,
             record=self.recorded.append,
             limits=self.limits,
+            policies=Policies(Policy(max_attempts=1000)),
         )
         return self.delivery
 
@@ -80,7 +83,8 @@ class Desk:
         )
 
     def settle(self, *named: Receipt, holder: str = ME, final: bool = True, delay_ms: int = 0) -> bytes:
-        settling = self.delivery.settle(TOPIC, named, holder=holder, final=final, delay_ms=delay_ms)
+        nack = Nack(delay_ms=delay_ms)
+        settling = self.delivery.settle(TOPIC, named, holder=holder, final=final, nack=nack)
         self.write(settling.progress)
         self.delivery.confirm(settling)
         return b"".join(settling.codes)
@@ -226,7 +230,8 @@ def test_attempts_of_expired_leases_are_handed_to_the_disk() -> None:
     desk.lease(3)
     desk.clock.advance(seconds=1)
     desk.delivery.tick()
-    assert desk.recorded == [Progress(TOPIC, 1, 4, 0, (Retry(0, 3, 2),))]
+    history = (Attempt(1, desk.clock.unix_ns(), AttemptOutcome.EXPIRED),)
+    assert desk.recorded == [Progress(TOPIC, 1, 4, 0, (Retry(0, 3, 2, 0, history),))]
     desk.write(desk.recorded)
     desk.boot()
     assert ids(desk.lease()) == [(1, 0, 3, 2), (1, 3, 1, 1)]
@@ -375,6 +380,32 @@ def test_I_5_global_ceiling_of_leases_holds_across_topics_and_wakes_those_it_kep
     assert ids(desk.lease()) == [(1, 6, 2, 1)]
 
 
+def test_I_5_messages_given_back_one_by_one_hold_up_newer_ones_instead_of_filling_the_memory() -> None:
+    desk = Desk(limits=Limits(topic_spans=20, window_batches=4))
+    for _ in range(40):
+        desk.append(10)
+    topic = desk.delivery.topic(TOPIC)
+    assert topic is not None
+    while leased := desk.lease(10):
+        for one in leased:
+            for index in range(one.first, one.first + one.count, 2):
+                batch_id = one.lease.batch.batch_id
+                desk.settle(Receipt(batch_id, index, index + 1, 1), final=False, delay_ms=5000)
+                desk.settle(Receipt(batch_id, index + 1, index + 2, 1))
+    assert 20 < topic.spans == desk.delivery.spans < 40
+    seen = topic.spans
+    desk.woken.clear()
+    desk.clock.advance(seconds=5)
+    while topic.messages:
+        leased = desk.lease(10)
+        assert leased, "what is tried again makes room for what is new"
+        for one in leased:
+            seen += one.count
+            desk.settle(receipt(one))
+            assert topic.spans < 40
+    assert (topic.spans, desk.delivery.spans) == (0, 0) and TOPIC in desk.woken
+
+
 def test_I_5_number_of_topics_is_bounded() -> None:
     desk = Desk(limits=Limits(topics=2))
     assert [desk.delivery.reserve(f"acme/{n}", 1) for n in range(4)] == [True, True, False, False]
@@ -403,10 +434,10 @@ def test_withdrawn_batch_is_not_delivered_and_leaves_no_count_behind() -> None:
     desk.append(4)
     desk.append(3)
     desk.lease(2)
-    assert desk.delivery.withdraw(TOPIC, 1, damaged=True) == 4
+    assert desk.delivery.withdraw(TOPIC, 1) == 4
     assert ids(desk.lease()) == [(2, 0, 3, 1)]
     counts = desk.delivery.counts(TOPIC)
-    assert counts is not None and (counts.ready, counts.inflight, counts.damaged) == (0, 3, 4)
+    assert counts is not None and (counts.ready, counts.inflight) == (0, 3)
     desk.clock.advance(seconds=5)
     assert ids(desk.lease()) == [(2, 0, 3, 2)]
 
@@ -504,7 +535,8 @@ class Lives(RuleBasedStateMachine):
         lo = data.draw(st.integers(whole.first, whole.end - 1))
         part = Receipt(whole.batch_id, lo, data.draw(st.integers(lo + 1, whole.end)), whole.attempt)
         delivery = self.desk.delivery
-        settling = delivery.settle(TOPIC, [part], holder=ME, final=final, delay_ms=delay_ms)
+        nack = Nack(delay_ms=delay_ms)
+        settling = delivery.settle(TOPIC, [part], holder=ME, final=final, nack=nack)
         codes = b"".join(settling.codes)
         assert len(codes) == part.end - part.first
         if not stored:

@@ -117,6 +117,9 @@ def test_parcels_open_into_messages() -> None:
         b"\x00hello",
         "00-" + "1" * 32 + "-" + "2" * 16 + "-01",
         1_794_794_400_500_000_000,
+        "",
+        (),
+        0,
     )
     assert (messages[1][7], messages[1][9], messages[1][10]) == ("delete-user", b"0", "")
 

@@ -14,10 +14,13 @@ from snavio.errors import (
     Unauthenticated,
     Unavailable,
 )
+from snavio.native import read_verdicts
+from snavio.sdk.bundle import explain
 from snavio.sdk.keyring import Keyring, SigningKey
-from snavio.sdk.outcome import Outcome
+from snavio.sdk.outcome import Outcome, Shares
 from snavio.sdk.retry import CAPACITY, INITIAL, RetryBudget, pause_s
 from snavio.sdk.settings import Endpoints
+from snavio.v1.batch_pb2 import Refusal, Verdicts
 
 SECOND = 1_000_000_000
 ID = "01890000-0000-7000-8000-000000000001"
@@ -158,3 +161,23 @@ def test_endpoints_come_from_the_mesh_section(tmp_path: Path) -> None:
 def test_an_address_without_host_and_port_is_refused(address: str) -> None:
     with pytest.raises(BadRequest, match="shield"):
         Endpoints(shield=address)
+
+
+def test_a_fairness_refusal_tells_its_shares_and_a_limit_tells_when_to_come_again() -> None:
+    refusals = [
+        Refusal(
+            index=1,
+            reason=Verdict.FAIRNESS_VIOLATION,  # type: ignore[arg-type]
+            retry_after_ms=30_000,
+            throttle_until_unix_ns=7,
+            source_share=0.91,
+            competing_share=0.12,
+            dispatch_volume=60,
+        ),
+        Refusal(index=3, reason=Verdict.RATE_LIMIT_EXCEEDED, retry_after_ms=5, throttle_until_unix_ns=9),  # type: ignore[arg-type]
+    ]
+    codes = bytes([1, 68, 68, 64])
+    answers = explain(read_verdicts(Verdicts(codes=codes, refusal=refusals).SerializeToString()), 0, codes)
+    assert [answer.shares for answer in answers] == [None, *[Shares(0.91, 0.12, 60)] * 2, None]
+    assert [answer.throttle_until_unix_ns for answer in answers] == [0, 7, 7, 9]
+    assert [answer.retry_after_ms for answer in answers] == [0, 30_000, 30_000, 5]

@@ -11,14 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.registry.snapshots import TOO_LARGE, Outcome, SnapshotPlan
+from services.registry.snapshots import FAILED, Outcome, SnapshotPlan
 from snavio.adapters.embedded.directory_rows import record_line
 from snavio.adapters.embedded.folder_archive import FolderArchive
-from snavio.domain.directory import AclEntry, Profile, Route, Suspension
+from snavio.domain.directory import AclEntry, Ban, BanList, Fairness, Limit, Profile, Route, Suspension
 from snavio.errors import BadRequest, Conflict, NotFound, Saturated, Unavailable
 from snavio.native import Dispatch, SnapshotTables, canonical_json, snapshot_header, snapshot_suspensions
 from snavio.snapshot.manifest import ACL, PLACES
 from snavio.snapshot.verification import ROUTES, Snapshot
+from snavio.telemetry.events import SnapshotTooLarge
 from tests.support.frames import command
 from tests.support.snapshots import Studio
 from tests.support.wire import mesh_batch, run
@@ -43,6 +44,7 @@ async def test_a_manifest_says_what_document_001_asks_for(tmp_path: Path) -> Non
         ("routes", 3),
         ("acl", 3),
         ("suspensions", 1),
+        ("bans", 0),
     ]
     assert orjson.loads((tmp_path / PLACES[ACL]).read_bytes())["parts"] == [found["parts"][1]]
     assert studio.writer.counters() == {"Snavio.Snapshot.Generated": 1}
@@ -91,7 +93,14 @@ async def test_a_snapshot_that_is_too_large_is_told_and_the_old_one_stays(tmp_pa
     await studio.put(*(Suspension(f"acme/number-{row}") for row in range(50)))
     small = studio.new_writer(plan=SnapshotPlan(interval_s=30, lifetime_s=3600, max_bytes=size))
     assert await small.write_once() is Outcome.TOO_LARGE
-    assert small.counters() == {TOO_LARGE: 1}
+    assert await small.write_once() is Outcome.TOO_LARGE
+    assert small.counters() == {f"{FAILED}.too-large": 2}
+    # An operator hears of it once, with what to compare.
+    recorded = [one.event for one in studio.events.after(0, limit=10)]
+    (told,) = [event for event in recorded if event.name == "snavio.snapshot.too_large"]
+    assert isinstance(told, SnapshotTooLarge)
+    assert (told.max_bytes, told.size_bytes > size) == (size, True)
+    assert f"at most {size}" in str(told.fields()["detail"])
     assert studio.manifest_path.read_bytes() == before
     assert await studio.refusal() is None
 
@@ -229,11 +238,19 @@ NAMES = st.from_regex(r"[a-z0-9][a-z0-9.-]{0,12}", fullmatch=True)
 SOURCES = st.from_regex(r"[a-z][a-z0-9]{0,8}/[a-z][a-z0-9]{0,8}", fullmatch=True)
 
 
+ROUTED = st.one_of(st.tuples(NAMES, NAMES), st.just(("", "")))
+BANS = st.one_of(
+    st.tuples(st.sampled_from([BanList.WARM_BAN, BanList.COLD_ONLY]), SOURCES, ROUTED),
+    st.tuples(st.just(BanList.FROZEN), st.just(""), st.tuples(NAMES, st.one_of(NAMES, st.just("")))),
+).map(lambda ban: (ban[0], ban[1], *ban[2]))
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     routes=st.dictionaries(st.tuples(NAMES, NAMES), st.sampled_from(Profile), max_size=20),
     acl=st.sets(st.tuples(SOURCES, NAMES, NAMES), max_size=40),
     suspended=st.sets(SOURCES, max_size=10),
+    banned=st.sets(BANS, max_size=10),
     version=st.integers(0, 2**63 - 1),
     epoch=st.integers(0, 2**63 - 1),
 )
@@ -241,6 +258,7 @@ def test_what_is_written_is_what_is_read(
     routes: dict[tuple[str, str], Profile],
     acl: set[tuple[str, str, str]],
     suspended: set[str],
+    banned: set[tuple[BanList, str, str, str]],
     version: int,
     epoch: int,
 ) -> None:
@@ -250,22 +268,26 @@ def test_what_is_written_is_what_is_read(
         tables.add("route", record_line(route, version))
     tables.add("acl", b"\n".join(record_line(AclEntry(*key), version) for key in acl))
     tables.add("suspension", b"\n".join(record_line(Suspension(source), version) for source in suspended))
+    bans = [Ban(*key, until_unix_ns=2**62) for key in banned]
+    tables.add("ban", b"\n".join(record_line(ban, version) for ban in bans))
     parts = tables.parts(version=version, epoch=epoch)
     assert [snapshot_header(part) for part in parts] == [
         ("routes", version, epoch, len(routes)),
         ("acl", version, epoch, len(acl)),
         ("suspensions", version, epoch, len(suspended)),
+        ("bans", version, epoch, len(banned)),
     ]
     dispatch = Dispatch()
-    assert dispatch.load_snapshot(parts[0], parts[1]) == version
-    assert (dispatch.counters()["routes"], dispatch.counters()["acls"]) == (len(routes), len(acl))
+    assert dispatch.load_snapshot(parts[0], parts[1], bans_part=parts[3]) == version
+    counted = dispatch.counters()
+    assert (counted["routes"], counted["acls"], counted["bans"]) == (len(routes), len(acl), len(banned))
     assert set(snapshot_suspensions(parts[2])) == suspended
 
 
 @settings(max_examples=300, deadline=None)
 @given(first=st.binary(max_size=200), second=st.binary(max_size=200))
 def test_no_bytes_are_more_than_a_value_error(first: bytes, second: bytes) -> None:
-    header = b"SNAVSNAP\x01\x00\x01\x01"
+    header = b"SNAVSNAP\x02\x00\x01\x01"
     for part in (first, header + first):
         for call in (
             snapshot_header,
@@ -319,20 +341,36 @@ async def test_a_loaded_snapshot_decides_as_if_it_had_been_told_entry_by_entry(t
     told = Dispatch()
     commands = []
     for number, profile in enumerate(Profile):
-        route = Route("bot", f"say{number}", profile=profile).addressed_to("acme")
+        limit = Limit(10, 60, shadow=number == 2) if number else None
+        fairness = Fairness(window_seconds=7, dominant_share=0.55, minimum_volume=number + 1)
+        route = Route("bot", f"say{number}", profile=profile, limit=limit, fairness=fairness)
+        route = route.addressed_to("acme")
         acl = AclEntry("acme/shop", "bot", route.name)
         await studio.put(route, acl)
-        told.put_route("bot", route.name, queue=0, topic=route.topic, profile=int(profile), strict=False)
+        told.put_route(
+            "bot",
+            route.name,
+            queue=0,
+            topic=route.topic,
+            profile=int(profile),
+            strict=False,
+            limited=limit is not None,
+            shadow=number == 2,
+            fairness=(7, 0.55, 0.1, 2, number + 1, 30),
+        )
         told.allow(acl.source, acl.target, acl.name, 1)
         commands.append(command(target="bot", name=route.name))
+    await studio.put(Ban(BanList.COLD_ONLY, "acme/cold"), AclEntry("acme/cold", "bot", "say0"))
+    told.put_ban(2, "acme/cold", "", "", until_mono_ns=2**63 - 1)
+    told.allow("acme/cold", "bot", "say0", 1)
     await studio.writer.write_once()
     found = await studio.load()
     assert isinstance(found, Snapshot)
     loaded = Dispatch()
-    loaded.load_snapshot(found.parts["routes"], found.parts["acl"])
+    loaded.load_snapshot(found.parts["routes"], found.parts["acl"], bans_part=found.parts["bans"])
     # Never read from the authority: nothing is sent on its word alone.
-    frames = [mesh_batch([run(source, commands)]) for source in ("acme/shop", "acme/other")]
-    assert [loaded.plan(frame, now_mono_ns=0).sends for frame in frames] == [[], []]
+    frames = [mesh_batch([run(source, commands)]) for source in ("acme/shop", "acme/other", "acme/cold")]
+    assert [loaded.plan(frame, now_mono_ns=0).sends for frame in frames] == [[], [], []]
     for dispatch in (told, loaded):
         dispatch.renewed(0)
     for age_s in (0, 3, 4, 15, 20, 60, 90, 180, 1000):

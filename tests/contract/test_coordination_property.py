@@ -1,0 +1,237 @@
+"""Whatever happens in whatever order, no interval gives more than its maximum: random runs against an obvious twin.
+
+SNAVIO_FULL=1 runs more of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from snavio.clock import ManualClock
+from snavio.domain.quota import Permits, Rule
+from snavio.ports.coordination import Ask, Coordination, Return
+from tests.support.coordination import Servers, Shop
+from tests.support.moto import MotoServer
+from tests.support.redis import RedisServer
+
+FULL = os.environ.get("SNAVIO_FULL") == "1"
+SEEDS = range(20 if FULL else 2)
+STEPS = 1500 if FULL else 250
+RULES = (
+    Rule(max=7, interval_ms=1000),
+    Rule(max=200, interval_ms=2000),
+    Rule(max=400, interval_ms=5000, burst=60),
+    Rule(max=150, interval_ms=3000, cooldown_ms=2500),
+    Rule(max=100, interval_ms=1000, burst=100, cooldown_ms=700),
+)
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    redis = RedisServer(tmp_path_factory.mktemp("redis"), fsync=None)
+    asyncio.run(redis.start())
+    try:
+        yield Servers(redis, MotoServer())
+    finally:
+        redis.kill()
+
+
+@dataclass
+class Twin:
+    """Every use of a permit, written down at its time; counted by looking at all of them."""
+
+    uses: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+    def used(self, number: int, at_ms: int, count: int) -> None:
+        self.uses[number] += [at_ms] * count
+
+    def check(self) -> None:
+        for number, rule in enumerate(RULES):
+            times = sorted(self.uses[number])
+            by_interval: dict[int, int] = defaultdict(int)
+            for time in times:
+                by_interval[time // rule.interval_ms] += 1
+            assert max(by_interval.values(), default=0) <= rule.max, rule
+            if rule.burst:
+                for first, time in enumerate(times):
+                    within = sum(1 for other in times[first:] if other < time + 1000)
+                    assert within <= rule.burst, rule
+
+
+@dataclass
+class Grant:
+    """Permits in the hands of an instance."""
+
+    number: int
+    permits: Permits
+    left: int
+    expires_mono_ms: int
+
+
+class Instance:
+    """A Fast that prefetches, uses and returns, and a Slow that takes. Its own clock tells durations only."""
+
+    def __init__(
+        self, name: str, store: Coordination, true: ManualClock, twin: Twin, *, numbers: tuple[int, ...]
+    ) -> None:
+        self.name = name
+        self.numbers = numbers
+        self.store = store
+        self.true = true
+        self.twin = twin
+        self.grants: list[Grant] = []
+        self.got = 0
+
+    def now_ms(self) -> int:
+        return self.true.unix_ns() // 1_000_000
+
+    async def act(self, chance: random.Random) -> None:
+        number = chance.choice(self.numbers)
+        rule, key = RULES[number], (f"target-{number}", "name")
+        match chance.randrange(7):
+            case 0 | 5:
+                asked_ms = self.now_ms()
+                [permits] = await self.store.grant(
+                    [Ask(key, rule, chance.randint(1, 50))], instance=self.name, leases=5
+                )
+                # The answer travels for a while.
+                self.true.advance(ns=chance.randint(0, 40) * 1_000_000)
+                if permits.count:
+                    self.grants.append(Grant(number, permits, permits.count, asked_ms + permits.life_ms))
+            case 1 | 2:
+                asked_ms = self.now_ms()
+                [permits] = await self.store.take([Ask(key, rule, chance.choice([1, 7, 20, 500]))])
+                if permits.count:
+                    self.got += permits.count
+                    self.twin.used(number, asked_ms, permits.count)
+            case 3:
+                for grant in self.grants:
+                    if grant.left and self.now_ms() < grant.expires_mono_ms:
+                        count = chance.randint(1, grant.left)
+                        grant.left -= count
+                        self.got += count
+                        self.twin.used(grant.number, self.now_ms(), count)
+            case 4:
+                # To the last moment of a grant, where a life that is a little too long shows.
+                living = [
+                    grant for grant in self.grants if grant.left and self.now_ms() < grant.expires_mono_ms
+                ]
+                if living:
+                    grant = chance.choice(living)
+                    self.true.advance(ns=(grant.expires_mono_ms - self.now_ms() - 1) * 1_000_000)
+                    self.got += grant.left
+                    self.twin.used(grant.number, self.now_ms(), grant.left)
+                    grant.left = 0
+            case _:
+                if self.grants:
+                    grant = self.grants.pop(chance.randrange(len(self.grants)))
+                    owner = RULES[grant.number]
+                    await self.store.give_back(
+                        [
+                            Return(
+                                (f"target-{grant.number}", "name"),
+                                owner.interval_ms,
+                                grant.permits.interval,
+                                grant.left,
+                                granted=True,
+                            )
+                        ]
+                    )
+
+
+# All limits at a leisurely pace; then the ones with bursts, and a short one, so densely that every slot is contended.
+PACES = {
+    "all": ((0, 1, 2, 3, 4), (0, 1, 7, 30, 250)),
+    "dense": ((2, 4), (0, 0, 1, 5, 20)),
+    "short": ((4,), (0, 3, 40)),
+}
+
+
+@pytest.mark.parametrize("pace", PACES)
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("kind", ["sqlite", "redis"])
+async def test_no_interval_and_no_second_ever_exceeds_its_limit(
+    kind: str, seed: int, pace: str, tmp_path: Path, servers: Servers
+) -> None:
+    chance, twin, shop = random.Random(f"{pace}{seed}"), Twin(), Shop(kind, tmp_path, servers)
+    numbers, pauses_ms = PACES[pace]
+    async with shop.open() as store:
+        instances = [
+            Instance(f"fast-{number}", store, shop.clock, twin, numbers=numbers) for number in range(7)
+        ]
+        for _ in range(STEPS):
+            await chance.choice(instances).act(chance)
+            shop.clock.advance(ns=chance.choice(pauses_ms) * 1_000_000)
+        twin.check()
+        assert sum(instance.got for instance in instances) > STEPS
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_lua_and_python_answer_every_question_alike(
+    seed: int, tmp_path: Path, servers: Servers
+) -> None:
+    chance, clock = random.Random(1000 + seed), ManualClock(1_700_000_000_000_000_000 + seed * 77_000_000)
+    shops = [Shop(kind, tmp_path, servers, clock=clock) for kind in ("sqlite", "redis")]
+    rules = (*RULES, Rule(max=120, interval_ms=2000, burst=30, cooldown_ms=500, shadow=True))
+    async with shops[0].open() as python, shops[1].open() as lua:
+        intervals: dict[int, int] = {}
+        for _ in range(STEPS):
+            numbers = [chance.randrange(len(rules)) for _ in range(chance.randint(1, 4))]
+            wants = [chance.choice([1, 3, 10, 50, 500]) for _ in numbers]
+            asks = [Ask((f"t{n}", "x"), rules[n], want) for n, want in zip(numbers, wants, strict=True)]
+            match chance.randrange(3):
+                case 0:
+                    ours, theirs = await python.take(asks), await lua.take(asks)
+                case 1:
+                    name = f"fast-{chance.randrange(8)}"
+                    ours = await python.grant(asks, instance=name, leases=5)
+                    theirs = await lua.grant(asks, instance=name, leases=5)
+                case _:
+                    backs = [
+                        Return(
+                            (f"t{n}", "x"),
+                            rules[n].interval_ms,
+                            intervals.get(n, 0) - chance.randrange(2),
+                            want,
+                            granted=chance.random() < 0.5,
+                        )
+                        for n, want in zip(numbers, wants, strict=True)
+                    ]
+                    await python.give_back(backs)
+                    await lua.give_back(backs)
+                    continue
+            assert ours == theirs
+            intervals.update({n: permits.interval for n, permits in zip(numbers, ours, strict=True)})
+            # Back by a minute at times: a store's clock may be set.
+            clock.advance(ns=chance.choice([0, 1, 30, 90, 400, 2500]) * 1_000_000)
+            if chance.random() < 0.02:
+                clock.advance(seconds=-60)
+
+
+async def test_instances_that_ask_at_once_share_exactly_one_limit(tmp_path: Path, servers: Servers) -> None:
+    shop, rule = Shop("redis", tmp_path, servers), Rule(max=1000, interval_ms=60_000)
+    chance = random.Random(5)
+
+    async def run(store: Coordination, name: str, wants: list[int]) -> int:
+        got = 0
+        for want in wants:
+            ask = [Ask(("t", "n"), rule, want)]
+            if want % 3:
+                got += (await store.take(ask))[0].count
+            else:
+                got += (await store.grant(ask, instance=name, leases=5))[0].count
+            await asyncio.sleep(0)
+        return got
+
+    async with shop.open() as one, shop.open() as two, shop.open() as three:
+        wants = [[chance.randint(1, 30) for _ in range(15)] for _ in range(9)]
+        runs = [run((one, two, three)[n % 3], f"fast-{n}", mine) for n, mine in enumerate(wants)]
+        assert sum(await asyncio.gather(*runs)) == 1000

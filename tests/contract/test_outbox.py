@@ -1,0 +1,124 @@
+"""What every outbox promises: steps that happen in whole, numbers that never come again, and a bound."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from snavio.errors import IntegrityError, Saturated, StateError
+from snavio.ports.outbox import Cursor, Grave, Life, NewPage, Outbox, PageInfo
+from snavio.wiring import open_outbox
+
+LIFE = Life("fast-0", 7, "fast", 10)
+
+
+@pytest.fixture
+async def outbox(tmp_path: Path) -> AsyncIterator[Outbox]:
+    opened = await open_outbox(tmp_path / "outbox.db", max_bytes=1000)
+    yield opened
+    await opened.close()
+
+
+def new(first: int, last: int, body: bytes = b"body") -> NewPage:
+    return NewPage("fast-0", 7, first, last, 99, body)
+
+
+async def again(outbox: Outbox, folder: Path) -> Outbox:
+    await outbox.close()
+    return await open_outbox(folder / "outbox.db", max_bytes=1000)
+
+
+async def test_what_was_stored_is_there_after_a_restart(outbox: Outbox, tmp_path: Path) -> None:
+    ids = await outbox.store([new(1, 4), new(5, 10, b"more")], [LIFE])
+    reopened = await again(outbox, tmp_path)
+    assert await reopened.lives() == [LIFE]
+    assert await reopened.pages() == [
+        PageInfo(ids[0], "fast-0", 7, "fast", 1, 4, 99, 4),
+        PageInfo(ids[1], "fast-0", 7, "fast", 5, 10, 99, 4),
+    ]
+    assert await reopened.bodies(ids[::-1]) == [b"more", b"body"]
+    await reopened.close()
+
+
+async def test_an_export_is_fixed_before_it_begins_and_forgotten_with_its_pages(
+    outbox: Outbox, tmp_path: Path
+) -> None:
+    first, second = await outbox.store([new(1, 4), new(5, 10)], [LIFE])
+    export = await outbox.plan(123, "telemetry/date=2026-11-16/hour=05", [first])
+    reopened = await again(outbox, tmp_path)
+    assert await reopened.planned() == [export]
+    (own,) = await reopened.finish(
+        export.number, newest_unix_ns=55, pages=[NewPage("relay-0", 1, 1, 1, 5, b"x")], lives=[]
+    )
+    assert await reopened.planned() == []
+    assert [page.page_id for page in await reopened.pages()] == [second, own]
+    assert await reopened.hours() == ["telemetry/date=2026-11-16/hour=05"]
+    assert await reopened.exported_until_unix_ns() == 55
+    await reopened.compacted("telemetry/date=2026-11-16/hour=05")
+    assert await reopened.hours() == []
+    await reopened.close()
+
+
+async def test_numbers_of_exports_and_pages_never_come_again(outbox: Outbox, tmp_path: Path) -> None:
+    (page,) = await outbox.store([new(1, 1)], [])
+    export = await outbox.plan(1, "f", [page])
+    await outbox.finish(export.number, newest_unix_ns=0, pages=[], lives=[])
+    reopened = await again(outbox, tmp_path)
+    assert await reopened.number() == export.number + 1
+    assert (await reopened.store([new(2, 2)], []))[0] > page
+    await reopened.close()
+
+
+async def test_a_full_outbox_says_so_and_stores_nothing(outbox: Outbox) -> None:
+    await outbox.store([new(1, 1, b"x" * 900)], [LIFE])
+    with pytest.raises(Saturated):
+        await outbox.store([new(2, 2, b"x" * 200)], [Life("fast-0", 7, "fast", 99)])
+    assert (await outbox.lives(), len(await outbox.pages())) == ([LIFE], 1)
+
+
+async def test_room_comes_back_with_what_was_archived(outbox: Outbox) -> None:
+    (page,) = await outbox.store([new(1, 1, b"x" * 900)], [LIFE])
+    export = await outbox.plan(1, "f", [page])
+    await outbox.finish(export.number, newest_unix_ns=0, pages=[], lives=[])
+    await outbox.store([new(2, 2, b"x" * 900)], [LIFE])
+
+
+async def test_a_damaged_page_is_found_out(outbox: Outbox, tmp_path: Path) -> None:
+    good, bad = await outbox.store([new(1, 1), new(2, 2, b"soft")], [LIFE])
+    await outbox.close()
+    with apsw.Connection(str(tmp_path / "outbox.db")) as connection:
+        connection.execute("UPDATE page SET body = ? WHERE id = ?", (b"rott", bad))
+    connection.close()
+    reopened = await open_outbox(tmp_path / "outbox.db", max_bytes=1000)
+    assert await reopened.bodies([good]) == [b"body"]
+    with pytest.raises(IntegrityError):
+        await reopened.bodies([good, bad])
+    await reopened.close()
+
+
+async def test_graves_are_remembered_with_how_far_the_changes_are_known(
+    outbox: Outbox, tmp_path: Path
+) -> None:
+    old, young = Grave("a/b", "t", "n", 3, 100), Grave("a/b", "t", "n", 5, 200)
+    assert (await outbox.cursor(), await outbox.graves()) == (Cursor(), [])
+    await outbox.bury([old, young], Cursor(2, 5), forget_before_unix_ns=0)
+    reopened = await again(outbox, tmp_path)
+    assert (await reopened.cursor(), await reopened.graves()) == (Cursor(2, 5), [old, young])
+    await reopened.bury([], Cursor(2, 6), forget_before_unix_ns=150)
+    assert (await reopened.cursor(), await reopened.graves()) == (Cursor(2, 6), [young])
+    await reopened.close()
+
+
+async def test_closed_lives_are_forgotten_after_a_while_and_open_ones_never(outbox: Outbox) -> None:
+    for epoch in range(1, 40):
+        await outbox.store([], [Life("fast-0", epoch, "fast", 1, closed=epoch > 1)])
+    epochs = [life.epoch for life in await outbox.lives()]
+    assert epochs[0] == 1 and len(epochs) <= 18 and epochs[-1] == 39
+
+
+async def test_a_second_owner_is_refused(outbox: Outbox, tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="in use"):
+        await open_outbox(tmp_path / "outbox.db", max_bytes=1000)

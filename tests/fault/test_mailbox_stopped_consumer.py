@@ -1,0 +1,85 @@
+"""A consumer that is stopped (SIGSTOP) past its lease: redelivered once, and what it says then changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from snavio.clock import SystemClock
+from tests.support.mailbox import TOPIC, commands, post_office, send_batch
+
+ROOT = Path(__file__).resolve().parents[2]
+ROUNDS = 10 if os.environ.get("SNAVIO_FULL") == "1" else 2
+SECONDS = 30.0
+DONE = b"\x01"
+
+CONSUMER = """
+import asyncio, sys
+from pathlib import Path
+from snavio.sdk import Consumer
+
+async def main() -> None:
+    mailbox, topic, certificates = sys.argv[1:]
+    async with Consumer(
+        mailbox=mailbox,
+        topic=topic,
+        certificates=Path(certificates),
+        visibility_s=0.5,
+        max_unsettled=1,  # or a Receive of its own would wait at the mailbox for what it loses
+    ) as consumer:
+        async for command in consumer:
+            print("got", command.attempt, flush=True)
+            await asyncio.to_thread(sys.stdin.readline)
+            print((await command.ack(durable=True)).name, flush=True)
+            break
+
+asyncio.run(main())
+"""
+
+
+async def line(process: asyncio.subprocess.Process) -> str:
+    assert process.stdout is not None
+    async with asyncio.timeout(SECONDS):
+        return (await process.stdout.readline()).decode().strip()
+
+
+@pytest.mark.parametrize("round_number", range(ROUNDS))
+async def test_G_3_stopped_consumer_is_redelivered_once_and_its_late_ack_is_harmless(
+    tmp_path: Path, round_number: int
+) -> None:
+    async with post_office(tmp_path, clock=SystemClock()) as office:
+        await (await office.sender()).send(send_batch(1, (TOPIC, commands(1, mark=f"{round_number}-"))))
+        folder = office.authority.service("acme", "sleeper").certificate.parent
+        stopped = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-c", CONSUMER, office.address, TOPIC, str(folder)),
+            cwd=ROOT,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        try:
+            assert await line(stopped) == "got 1"
+            stopped.send_signal(signal.SIGSTOP)
+            other = office.consumer(name="other")
+            got = await other.receive(wait_ms=9000, visibility_ms=60_000)
+            assert [one[1] for one in got.messages] == [2]
+            stopped.send_signal(signal.SIGCONT)
+            assert stopped.stdin is not None
+            stopped.stdin.write(b"go on\n")
+            await stopped.stdin.drain()
+            assert await line(stopped) in ("LATE", "GONE")
+            assert await other.stats() == {TOPIC: (0, 1)}, "the late ack took nothing away"
+            assert await other.ack(got.receipts()) == DONE
+            assert await other.stats() == {TOPIC: (0, 0)}
+            async with asyncio.timeout(SECONDS):
+                await stopped.wait()
+        finally:
+            if stopped.returncode is None:
+                stopped.send_signal(signal.SIGCONT)
+                stopped.kill()
+                await stopped.wait()

@@ -1,0 +1,167 @@
+"""`snavio archive`: what people see of an archive, good or damaged; every mistake is one sentence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from snavio.cli.app import app
+from snavio.cli.exits import report
+from snavio.errors import SnavioError
+from snavio.telemetry.inspection import hours
+from snavio.telemetry.manifest import folder_of
+from tests.support.telemetry import NOW, Inside, arrival, block, inside
+
+TEN = block([1] * 8 + [64, 38])
+
+
+async def archived(relay: Inside) -> Path:
+    for number in range(3):
+        await relay.intake.take(arrival(TEN, first_seq=1 + 10 * number))
+        await relay.exporter.export_once()
+    return relay.archive_folder / folder_of(NOW)
+
+
+def run(*arguments: str, folder: Path) -> str:
+    done = CliRunner().invoke(app, ["archive", *arguments, "--dir", str(folder)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+async def test_ls_tells_what_is_there(tmp_path: Path) -> None:
+    async with inside(tmp_path) as relay:
+        await archived(relay)
+        told = json.loads(run("ls", "--json", folder=relay.archive_folder))
+        (hour,) = told["hours"]
+        assert (told["events"], hour["files"], hour["events"], hour["instances"]) == (30, 3, 30, ["fast-0"])
+        assert hour["hour"] == "2026-11-16 02:00"
+        assert "30 events" in run("ls", folder=relay.archive_folder)
+
+
+def test_an_empty_archive_is_nothing_bad(tmp_path: Path) -> None:
+    assert "empty" in run("ls", folder=tmp_path)
+    told = json.loads(run("query", "SELECT count(*) AS n FROM events", "--json", folder=tmp_path))
+    assert told["rows"] == [{"n": 0}]
+
+
+async def test_query_answers_in_lines_and_in_json(tmp_path: Path) -> None:
+    question = "SELECT event, sum(count)::INT AS n FROM events GROUP BY 1 ORDER BY 2 DESC, 1"
+    async with inside(tmp_path) as relay:
+        await archived(relay)
+        told = json.loads(run("query", question, "--json", folder=relay.archive_folder))
+        assert [(row["event"], row["n"]) for row in told["rows"]] == [
+            ("snavio.command.delivered", 24),
+            ("snavio.command.failed", 3),
+            ("snavio.command.invalid", 3),
+        ]
+        assert "snavio.command.delivered\t24" in run("query", question, folder=relay.archive_folder)
+        ids = 'SELECT command_id, "at", affected_targets FROM events WHERE seq = 1'
+        told = json.loads(run("query", ids, "--json", folder=relay.archive_folder))
+        assert told["rows"][0]["command_id"] == "00000000-0000-0000-0000-000000000001"
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "DROP VIEW events",
+        "COPY (SELECT 1) TO '{folder}/out.csv'",
+        "SELECT 1; SELECT 2",
+        "ATTACH 'x.db'",
+        "INSTALL httpfs",
+        "SET enable_external_access = true",
+        "CREATE TABLE t AS SELECT 1",
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "SELECT nothing FROM events",
+        "SELECT",
+        "",
+        "what?",
+    ],
+)
+async def test_a_question_only_reads_and_a_bad_one_is_one_sentence(
+    tmp_path: Path, question: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with inside(tmp_path) as relay:
+        folder = await archived(relay)
+        before = sorted(folder.iterdir())
+        asked = ["archive", "query", question.format(folder=folder), "--dir", str(relay.archive_folder)]
+        with pytest.raises(SnavioError) as refused:
+            CliRunner().invoke(app, asked, catch_exceptions=False)
+        assert report(refused.value, as_json=False) in (1, 2)
+        assert capsys.readouterr().err.count("\n") == 1
+        assert sorted(folder.iterdir()) == before
+
+
+def truncate(folder: Path) -> None:
+    path = folder / "fast-0-7-1-10.parquet"
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def tamper(folder: Path) -> None:
+    path = folder / "fast-0-7-1-10.parquet"
+    body = bytearray(path.read_bytes())
+    body[100] ^= 1
+    path.write_bytes(body)
+
+
+def unsign(folder: Path) -> None:
+    path = next(iter(sorted(folder.glob("_manifest-*"))))
+    path.write_bytes(path.read_bytes().replace(b'"size":', b'"size":1'))
+
+
+def garble(folder: Path) -> None:
+    next(iter(sorted(folder.glob("_manifest-*")))).write_bytes(b'{"type":')
+
+
+@pytest.mark.parametrize(
+    ("damage", "problems"),
+    [
+        (truncate, ["truncated"]),
+        (tamper, ["tampered"]),
+        (lambda folder: (folder / "fast-0-7-1-10.parquet").unlink(), ["missing"]),
+        (unsign, ["bad-signature", "unsigned"]),
+        (garble, ["bad-manifest", "unsigned"]),
+        (lambda folder: (folder / "fast-0-9-1-1.parquet").write_bytes(b"PAR1"), ["unsigned"]),
+        (
+            lambda folder: (folder / ".fast-0-7-31-40.parquet.0123456789abcdef.new").write_bytes(b"P"),
+            ["half-written"],
+        ),
+        (lambda folder: (folder / "notes.txt").write_text("x"), []),
+    ],
+    ids=[
+        "truncated",
+        "tampered",
+        "missing",
+        "bad signature",
+        "garbled manifest",
+        "unsigned",
+        "half-written",
+        "notes",
+    ],
+)
+async def test_damage_is_reported_and_nothing_crashes(
+    tmp_path: Path, damage: Callable[[Path], object], problems: list[str]
+) -> None:
+    async with inside(tmp_path) as relay:
+        folder = await archived(relay)
+        damage(folder)
+        assert sorted(finding.problem for finding in await relay.findings()) == sorted(problems)
+        # The other files still answer, or the answer is one sentence.
+        try:
+            assert len(relay.rows("seq > 10")) == 20
+        except SnavioError as error:
+            assert "cannot be read" in str(error)
+        assert len(list(hours(relay.archive_folder))) == 1
+
+
+async def test_an_overlap_is_found(tmp_path: Path) -> None:
+    async with inside(tmp_path) as relay:
+        folder = await archived(relay)
+        other = folder.with_name("hour=03")
+        other.mkdir()
+        for path in list(folder.iterdir()):
+            (other / path.name).write_bytes(path.read_bytes())
+        assert {finding.problem for finding in await relay.findings()} == {"overlap"}

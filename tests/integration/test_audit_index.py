@@ -1,0 +1,346 @@
+"""Which files of an archive reach Spark: each fault of a file by name, and each event once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from snavio.audit.belief import Belief, Range, believe, check_columns
+from snavio.audit.entries import Coverage, write_index
+from snavio.audit.following import KEEP_NS, Follower
+from snavio.audit.pinning import Pins
+from snavio.audit.quarantine import sentence, write_report
+from snavio.clock import ManualClock
+from snavio.telemetry.manifest import FileEntry, Stretch, TelemetryManifest, folder_of
+from snavio.telemetry.signing import ManifestSigner
+from tests.support.telemetry import NOW, Inside, arrival, block, inside, sign, verifying_keys
+
+TEN = block([1] * 10)
+HOUR = 3_600_000_000_000
+LATER = 1 << 62
+"""A time at which nothing is on its way any more."""
+
+
+async def archived(relay: Inside, *, files: int = 3, start: int = 0) -> Path:
+    for number in range(start, start + files):
+        await relay.intake.take(arrival(TEN, first_seq=1 + 10 * number))
+        await relay.exporter.export_once()
+    return relay.archive_folder / folder_of(NOW)
+
+
+async def look(relay: Inside, wanted: Range = Range(), now: int = LATER) -> Belief:  # noqa: B008
+    pins = Pins(relay.folder / "pins")
+    return believe(relay.archive_folder, await verifying_keys(), now_unix_ns=now, pin=pins.pin, wanted=wanted)
+
+
+def problems(belief: Belief) -> list[str]:
+    return sorted(finding.problem for finding in belief.quarantined)
+
+
+async def publish(hour: Path, number: int, table: pa.Table, stretch: Stretch, **changes: Any) -> Path:
+    """One more file of the hour, with a good manifest."""
+    path = hour / stretch.file_name
+    pq.write_table(table, path)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    entry = replace(FileEntry(stretch, NOW, NOW, path.stat().st_size, digest), **changes)
+    signer = ManifestSigner(sign=sign, keys=verifying_keys)
+    manifest = await signer.signed(TelemetryManifest(number, NOW, (entry,)))
+    (hour / manifest.file_name).write_bytes(manifest.encoded())
+    return path
+
+
+async def test_every_good_file_is_in_the_index(tmp_path: Path) -> None:
+    async with inside(tmp_path) as relay:
+        await archived(relay)
+        belief = await look(relay)
+    assert (len(belief.entries), belief.events, belief.quarantined) == (3, 30, [])
+    assert write_index(belief.entries, tmp_path / "index.jsonl") == 3
+    lines = [json.loads(line) for line in (tmp_path / "index.jsonl").read_text().splitlines()]
+    assert [(line["first_seq"], line["last_seq"]) for line in lines] == [(1, 10), (11, 20), (21, 30)]
+    assert all(Path(line["path"]).is_file() and "after_seq" not in line for line in lines)
+
+
+def truncated(hour: Path) -> None:
+    path = min(hour.glob("*.parquet"))
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def corrupt(hour: Path) -> None:
+    path = min(hour.glob("*.parquet"))
+    body = bytearray(path.read_bytes())
+    body[len(body) // 2] ^= 1
+    path.write_bytes(body)
+
+
+def missing(hour: Path) -> None:
+    min(hour.glob("*.parquet")).unlink()
+
+
+def unsigned(hour: Path) -> None:
+    min(hour.glob("_manifest-*.json")).unlink()
+
+
+def half_written(hour: Path) -> None:
+    (hour / ".fast-0-7-31-40.parquet.0123456789abcdef.new").write_bytes(b"PAR1")
+
+
+def forged_manifest(hour: Path) -> None:
+    path = min(hour.glob("_manifest-*.json"))
+    found = json.loads(path.read_bytes())
+    path.write_text(json.dumps({**found, "signature": "00" * 64}))
+
+
+def stranger(hour: Path) -> None:
+    path = min(hour.glob("_manifest-*.json"))
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), "key_id": "somebody"}))
+
+
+def cut_manifest(hour: Path) -> None:
+    path = min(hour.glob("_manifest-*.json"))
+    path.write_bytes(path.read_bytes()[:50])
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected", "left"),
+    [
+        (truncated, ["truncated"], 2),
+        (corrupt, ["tampered"], 2),
+        (missing, ["missing"], 2),
+        (unsigned, ["unsigned"], 2),
+        (half_written, ["half-written"], 3),
+        (forged_manifest, ["bad-signature", "unsigned"], 2),
+        (stranger, ["unknown-key", "unsigned"], 2),
+        (cut_manifest, ["bad-manifest", "unsigned"], 2),
+    ],
+)
+async def test_a_damaged_file_is_quarantined_by_name_and_the_rest_is_read(
+    tmp_path: Path, damage: Any, expected: Sequence[str], left: int
+) -> None:
+    async with inside(tmp_path) as relay:
+        damage(await archived(relay))
+        belief = await look(relay)
+    assert (problems(belief), len(belief.entries)) == (expected, left)
+    write_report(belief, tmp_path / "quarantine.json", now_unix_ns=NOW)
+    told = json.loads((tmp_path / "quarantine.json").read_text())
+    assert (told["quarantined"], sorted(told["by_reason"])) == (len(expected), expected)
+    assert all(finding["path"].startswith("telemetry/") for finding in told["findings"])
+    assert expected[0] in sentence(belief, tmp_path / "quarantine.json")
+
+
+async def test_a_file_that_waits_for_its_manifest_is_not_called_unsigned_yet(tmp_path: Path) -> None:
+    async with inside(tmp_path) as relay:
+        unsigned(await archived(relay))
+        young = min((relay.archive_folder / folder_of(NOW)).glob("*.parquet")).stat().st_mtime_ns
+        belief = await look(relay, now=young + 1)
+    assert (belief.quarantined, belief.on_their_way, len(belief.entries)) == ([], 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "expected"),
+    [
+        ("count", pa.int32(), "wrong-type"),
+        ("verdict", pa.int64(), "wrong-type"),
+        ("at", pa.timestamp("ns", "UTC"), "wrong-type"),
+        ("at", pa.timestamp("us"), "wrong-type"),
+        ("source", pa.binary(), "wrong-type"),
+        ("seq", None, "missing-column"),
+        ("grant", None, None),
+        ("colour", pa.string(), None),
+    ],
+)
+async def test_columns_are_checked_before_a_job_trips_over_them(
+    tmp_path: Path, column: str, kind: Any, expected: str | None
+) -> None:
+    """An old file lacks a column, a newer one has another; both are read. A wrong type is not."""
+    async with inside(tmp_path) as relay:
+        hour = await archived(relay, files=1)
+        table = pq.read_table(min(hour.glob("*.parquet")), partitioning=None)
+        if kind is None:
+            table = table.drop_columns([column]) if column in table.column_names else table
+        elif column in table.column_names:
+            at = table.column_names.index(column)
+            table = table.set_column(at, column, table[column].cast(kind))
+        else:
+            table = table.append_column(column, pa.nulls(table.num_rows, kind))
+        await publish(hour, 99, table, Stretch("fast-9", 1, 1, 10))
+        belief = await look(relay)
+    assert problems(belief) == ([expected] if expected else [])
+    assert len(belief.entries) == (1 if expected else 2)
+
+
+def test_what_is_no_parquet_at_all_is_unreadable(tmp_path: Path) -> None:
+    (tmp_path / "x.parquet").write_bytes(b"PAR1 no PAR1")
+    found = check_columns(tmp_path / "x.parquet")
+    assert found is not None
+    assert found[0] == "unreadable"
+
+
+async def test_a_file_of_a_newer_schema_is_read(tmp_path: Path) -> None:
+    async with inside(tmp_path) as relay:
+        hour = await archived(relay, files=1)
+        table = pq.read_table(min(hour.glob("*.parquet")), partitioning=None)
+        await publish(hour, 99, table, Stretch("fast-9", 1, 1, 10), schema_version=7)
+        assert len((await look(relay)).entries) == 2
+
+
+async def test_compacted_files_take_the_place_of_those_they_replace(tmp_path: Path) -> None:
+    async with inside(tmp_path) as relay:
+        await archived(relay)
+        relay.clock.advance(ns=2 * HOUR)
+        assert await relay.compaction.compact_once() == 1
+        belief = await look(relay)
+    assert [entry.stretch.rows for entry in belief.entries] == [30]
+    assert belief.quarantined == []
+
+
+async def test_a_pinned_file_outlives_its_compaction(tmp_path: Path) -> None:
+    async with inside(tmp_path) as relay:
+        await archived(relay)
+        belief = await look(relay)
+        relay.clock.advance(ns=2 * HOUR)
+        await relay.compaction.compact_once()
+        assert all(pq.read_metadata(entry.path).num_rows == 10 for entry in belief.entries)
+        assert len(list((relay.archive_folder / folder_of(NOW)).glob("*.parquet"))) == 1
+
+
+async def test_only_files_of_the_range_are_looked_at(tmp_path: Path) -> None:
+    async with inside(tmp_path) as relay:
+        await archived(relay)
+        assert (await look(relay, Range(since_unix_ns=NOW + 1))).entries == []
+        assert (await look(relay, Range(until_unix_ns=NOW))).entries == []
+        assert len((await look(relay, Range(NOW - HOUR, NOW + HOUR))).entries) == 3
+        truncated(relay.archive_folder / folder_of(NOW))
+        assert (await look(relay, Range(since_unix_ns=NOW + 1))).quarantined == []
+
+
+# -- following -----------------------------------------------------------------------------------------
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [
+        json.loads(line)
+        for path in sorted((folder / "index").glob("*.jsonl"))
+        for line in path.read_text().splitlines()
+    ]
+
+
+def events(folder: Path) -> list[int]:
+    """Numbers of the events that a job would read, in its words: parts of files."""
+    found = []
+    for line in lines(folder):
+        if line["instance"] != "fast-0":
+            continue  # Relay's own
+        found += range(line["first_seq"], line["last_seq"] + 1)
+        if "after_seq" in line:
+            assert (line["after_seq"], line["through_seq"]) == (line["first_seq"] - 1, line["last_seq"])
+    return found
+
+
+async def test_what_comes_is_appended_once_and_a_new_follower_goes_on(tmp_path: Path) -> None:
+    keys = await verifying_keys()
+    async with inside(tmp_path) as relay:
+        await archived(relay, files=2)
+        follower = Follower(relay.archive_folder, tmp_path / "watch", clock=relay.clock)
+        assert (follower.step(keys).events, follower.step(keys).events) == (20, 0)
+        await archived(relay, files=1, start=2)
+        again = Follower(relay.archive_folder, tmp_path / "watch", clock=relay.clock)
+        assert [again.step(keys).number, again.step(keys).number] == [2, 0]
+        assert events(tmp_path / "watch") == list(range(1, 31))
+
+
+async def test_compaction_and_overlapping_exports_bring_no_event_twice(tmp_path: Path) -> None:
+    keys = await verifying_keys()
+    async with inside(tmp_path) as relay:
+        hour = await archived(relay, files=1)
+        follower = Follower(relay.archive_folder, tmp_path / "watch", clock=relay.clock)
+        follower.step(keys)
+        table = pq.read_table(min(hour.glob("*.parquet")), partitioning=None)
+        more = pa.concat_tables([table] * 3)
+        await publish(hour, 98, more, Stretch("fast-0", 7, 6, 35))
+        await publish(hour, 99, table, Stretch("fast-0", 7, 31, 40))
+        assert follower.step(keys).events == 30
+        assert sorted(events(tmp_path / "watch")) == list(range(1, 41))
+        await archived(relay, files=1, start=4)
+        relay.clock.advance(ns=2 * HOUR)
+        await relay.compaction.compact_once()
+        follower.step(keys)
+        Follower(relay.archive_folder, tmp_path / "watch", clock=relay.clock).step(keys)
+        assert sorted(events(tmp_path / "watch")) == list(range(1, 51))
+
+
+@pytest.mark.parametrize("step", ["pin", "write", "rename", "report"])
+async def test_killed_anywhere_the_follower_loses_and_doubles_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    keys = await verifying_keys()
+    async with inside(tmp_path) as relay:
+        await archived(relay, files=2)
+        follower = Follower(relay.archive_folder, tmp_path / "watch", clock=relay.clock)
+        where = {
+            "pin": "snavio.audit.pinning.Pins.pin",
+            "write": "snavio.audit.entries.os.fsync",
+            "rename": "snavio.audit.entries.os.open",
+            "report": "snavio.audit.following.write_report",
+        }[step]
+        if step == "pin":
+            monkeypatch.setattr(follower, "_pins", type("Gone", (), {"pin": killed})())
+        else:
+            monkeypatch.setattr(where, killed)
+        with pytest.raises(Killed):
+            follower.step(keys)
+        monkeypatch.undo()
+        Follower(relay.archive_folder, tmp_path / "watch", clock=relay.clock).step(keys)
+    assert events(tmp_path / "watch") == list(range(1, 21))
+
+
+async def test_a_file_that_was_quarantined_comes_when_it_is_good_again(tmp_path: Path) -> None:
+    keys = await verifying_keys()
+    async with inside(tmp_path) as relay:
+        hour = await archived(relay)
+        path = min(hour.glob("*.parquet"))
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-1])
+        follower = Follower(relay.archive_folder, tmp_path / "watch", clock=relay.clock)
+        assert [finding.problem for finding in follower.step(keys).quarantined] == ["truncated"]
+        path.write_bytes(whole)
+        assert follower.step(keys).events == 10
+        assert sorted(events(tmp_path / "watch")) == list(range(1, 31))
+
+
+async def test_index_files_of_yesterday_are_folded_and_still_remembered(tmp_path: Path) -> None:
+    keys = await verifying_keys()
+    async with inside(tmp_path) as relay:
+        await archived(relay)
+        follower = Follower(relay.archive_folder, tmp_path / "watch", clock=relay.clock)
+        follower.step(keys)
+        (made,) = (tmp_path / "watch" / "index").glob("*.jsonl")
+        late = ManualClock(made.stat().st_mtime_ns + KEEP_NS + 1)
+        Follower(relay.archive_folder, tmp_path / "watch", clock=late).step(keys)
+        assert list((tmp_path / "watch" / "index").iterdir()) == []
+        assert list((tmp_path / "watch" / "files").iterdir()) == []
+        again = Follower(relay.archive_folder, tmp_path / "watch", clock=relay.clock).step(keys)
+        assert (again.events, again.number) == (0, 0)
+
+
+def test_coverage_tells_what_is_missing_of_any_stretch() -> None:
+    coverage = Coverage()
+    for first, last in ((5, 10), (20, 30), (11, 12)):
+        coverage.add(Stretch("a", 1, first, last))
+    assert coverage.lives == {("a", 1): [(5, 12), (20, 30)]}
+    assert coverage.missing(Stretch("a", 1, 1, 40)) == [(1, 4), (13, 19), (31, 40)]
+    assert coverage.missing(Stretch("a", 1, 6, 9)) == []
+    assert coverage.missing(Stretch("a", 2, 6, 9)) == [(6, 9)]

@@ -1,0 +1,163 @@
+"""What limits, fairness, strict routes and mailboxes make a mesh tell is found in the archive with all its fields."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from snavio.domain.verdict import Verdict
+from snavio.sdk import Producer
+from snavio.telemetry import schema
+from snavio.v1 import registry_pb2 as reg
+from tests.support.archived import PATIENCE_S, archived, fields, found, in_archive
+from tests.support.mesh import SOURCE, TARGET, TENANT, TOPIC, DemoMesh, demo_mesh
+
+RIVAL = f"{TENANT}/bot"
+SMALL, CONTESTED, CROWDED, STRICT, SYNC, COLD = "small", "contested", "crowded", "strict", "sync", "cold"
+# Under a hundred, and for so long that no test sees the next interval: Slow decides command by command.
+LIMIT = reg.Limit(max=20, interval_seconds=86_400)
+# So long that a slow machine still sees the ban after it has found the event.
+FAIR = reg.Fairness(minimum_volume=10, ban_seconds=300)
+ROUTES = (
+    reg.Route(target=TARGET, name=SMALL, limit=LIMIT),
+    reg.Route(target=TARGET, name=CONTESTED, limit=LIMIT, fairness=FAIR),
+    reg.Route(target=TARGET, name=CROWDED, fairness=FAIR),
+    reg.Route(target=TARGET, name=STRICT, dedupe_mode=reg.DEDUPE_MODE_STRICT),
+    reg.Route(target=TARGET, name=SYNC, profile=reg.PROFILE_SYNC),
+    reg.Route(target=TARGET, name=COLD, dispatch_mode=reg.DISPATCH_MODE_COLD_ONLY),
+)
+SETTINGS: dict[str, dict[str, object]] = {
+    "relay": {"export_after_s": 0.3, "export_few_after_s": 0.3},
+    "mailbox": {"retention_dlq_messages": 2},
+}
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DemoMesh]:
+    async with demo_mesh(tmp_path_factory.mktemp("told") / "mesh", settings=SETTINGS) as running:
+        async with running.operator() as operator:
+            for route in ROUTES:
+                await operator._write("PutRoute", reg.PutRouteRequest(route=route))
+                for source in (SOURCE, RIVAL):
+                    await operator.grant(source, TARGET, route.name)
+        yield running
+
+
+async def send(producer: Producer, name: str, count: int) -> list[Verdict]:
+    outcomes = await producer.send_batch([(TARGET, name, b"x")] * count, timeout_s=2.0)
+    return [outcome.verdict for outcome in outcomes]
+
+
+def failed(reason: str, name: str) -> str:
+    return f"event = '{schema.FAILED}' AND reason = '{reason}' AND command_name = '{name}'"
+
+
+async def test_a_command_over_the_limit_is_told_with_when_to_come_again(mesh: DemoMesh) -> None:
+    async with mesh.producer() as producer:
+        await send(producer, SMALL, 25)
+    for row in await found(mesh, failed("rate-limit-exceeded", SMALL), enough=lambda rows: len(rows) >= 5):
+        told = fields(row)
+        assert (told["source"], told["target"], row["path"]) == (SOURCE, TARGET, "slow")
+        assert told["retry_after_ms"] > 0 and told["throttle_until"] > row["at"]
+    went = f"event = '{schema.DELIVERED}' AND command_name = '{SMALL}'"
+    rows = await found(mesh, went, enough=lambda rows: len(rows) == 20)
+    assert {row["grant"] for row in rows} == {"arbitrated"}
+
+
+async def test_a_source_that_takes_a_saturated_route_from_others_is_told_its_shares(mesh: DemoMesh) -> None:
+    ban = reg.Ban(
+        list=reg.BAN_LIST_WARM_BAN,
+        source=SOURCE,
+        target=TARGET,
+        name=CONTESTED,
+        until_unix_ns=time.time_ns() + 600_000_000_000,
+    )
+    async with mesh.operator() as operator:
+        await operator._write("SetBan", reg.SetBanRequest(ban=ban))
+    async with mesh.producer() as producer, mesh.producer("bot") as rival:
+        assert await send(producer, CONTESTED, 19) == [Verdict.DELIVERED] * 19
+        await send(rival, CONTESTED, 4)
+        async with asyncio.timeout(PATIENCE_S):
+            # Until Fast has heard of the ban, this is an ordinary limit.
+            while not await archived(mesh, failed("fairness-violation", CONTESTED)):
+                await send(producer, CONTESTED, 3)
+    for row in await archived(mesh, failed("fairness-violation", CONTESTED)):
+        told = fields(row)
+        assert told["retry_after_ms"] >= 30_000 and told["throttle_until"] > row["at"]
+        assert (row["source_share"], row["dispatch_volume"], row["escalation"]) == (0.95, 20, "warm_banned")
+        assert 0 < row["competing_share"] < 1
+
+
+async def test_a_source_that_dominates_is_banned_from_the_warm_path_once(mesh: DemoMesh) -> None:
+    # Other tests of this mesh have their own bans, on their own routes.
+    banned = f"event = '{schema.WARM_PATH_BAN}' AND command_name = '{CROWDED}'"
+    async with mesh.producer() as producer, mesh.producer("bot") as rival:
+        async with asyncio.timeout(PATIENCE_S):
+            # Nothing is warm before Fast has heard of the route.
+            while not (rows := await archived(mesh, banned)):
+                assert await send(rival, CROWDED, 30) == [Verdict.DELIVERED] * 30
+                assert await send(producer, CROWDED, 200) == [Verdict.DELIVERED] * 200
+        (row,) = rows
+        told = fields(row)
+        assert (told["source"], told["target"], told["command.name"]) == (SOURCE, TARGET, CROWDED)
+        assert told["source_share"] > 0.8 and 0.1 <= told["competing_share"] < 0.2
+        assert row["dispatch_volume"] >= 200
+        assert told["retry_after_ms"] == 300_000 and told["throttle_until"] > row["at"]
+        went = await producer.send(TARGET, CROWDED, b"x")
+    (row,) = await found(mesh, in_archive(went.command_id))
+    assert (row["path"], row["escalation"]) == ("slow", "warm_banned")
+
+
+async def test_a_duplicate_on_a_strict_route_is_told(mesh: DemoMesh) -> None:
+    command_id = str(uuid.uuid4())
+    async with mesh.producer() as producer:
+        assert (await producer.send(TARGET, STRICT, b"x", command_id=command_id)).verdict is Verdict.DELIVERED
+        for _ in range(2):
+            again = await producer.send(TARGET, STRICT, b"x", command_id=command_id)
+            assert again.verdict is Verdict.DUPLICATE
+    duplicates = f"{in_archive(command_id)} AND event = '{schema.DUPLICATE}'"
+    for row in await found(mesh, duplicates, enough=lambda rows: len(rows) == 2):
+        told = fields(row)
+        assert (told["dedupe_mode"], told["command.name"], told["source"]) == ("strict", STRICT, SOURCE)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [(SYNC, "sync"), (COLD, "cold_only"), (STRICT, "dedupe_required")]
+)
+async def test_why_a_command_went_by_slow_is_told(mesh: DemoMesh, name: str, reason: str) -> None:
+    async with mesh.producer() as producer, asyncio.timeout(PATIENCE_S):
+        told = {""}
+        # `cache_miss` before Fast has heard of the route.
+        while told & {"", "cache_miss"}:
+            outcome = await producer.send(TARGET, name, b"x")
+            (row,) = await found(mesh, f"{in_archive(outcome.command_id)} AND event = '{schema.DELIVERED}'")
+            told = {row["escalation"]}
+    assert told == {reason}
+    assert (row["path"], fields(row)["command.name"]) == ("slow", name)
+
+
+async def test_what_leaves_a_dlq_unread_is_told(mesh: DemoMesh) -> None:
+    dead = 0
+    async with mesh.producer() as producer, mesh.consumer() as consumer, asyncio.timeout(PATIENCE_S):
+        await send(producer, SYNC, 5)
+        async for command in consumer:
+            await (command.nack(dead=True) if command.name == SYNC else command.ack())
+            dead += command.name == SYNC
+            if dead == 5:
+                break
+    rows = await found(
+        mesh,
+        f"event = '{schema.DLQ_PRUNED}'",
+        enough=lambda rows: sum(row["messages"] for row in rows) >= 3,
+    )
+    for row in rows:
+        told = fields(row)
+        assert (told["topic"], told["state"], told["cause"]) == (TOPIC, "dead", "depth")
+        assert (row["service"], row["instance"]) == ("mailbox", "mailbox-0")

@@ -1,0 +1,224 @@
+"""Every event that a mesh of real processes can produce is provoked, and found in the archive with all its fields."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from snavio.cli.mischief import Forger
+from snavio.clock import SystemClock
+from snavio.domain.verdict import Verdict
+from snavio.telemetry import schema
+from snavio.transport.channel import MeshChannel
+from snavio.transport.credentials import CertificateFiles
+from snavio.v1.signer_pb2 import (
+    KeysetStatus,
+    KeyUse,
+    PublicKeys,
+    ReportKeyUsageRequest,
+    ReportKeyUsageResponse,
+    RotateKeysetRequest,
+    RotateScopeRequest,
+)
+from tests.support.archived import PATIENCE_S, Row, fields, found, in_archive
+from tests.support.mesh import NAME, SOURCE, TARGET, TOPIC, DemoMesh, demo_mesh
+
+# The archive is written soon, and Fast hears of a revocation late enough to go by the old word meanwhile.
+SETTINGS: dict[str, dict[str, object]] = {
+    "mesh": {"pull_interval_ms": 1000},
+    "relay": {"export_after_s": 0.3, "export_few_after_s": 0.3},
+    # Versions follow each other at once, and the old one ends within two days: its users are warned.
+    "signer": {"distribution_delay_s": 0.0, "overlap_s": 3600.0},
+}
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("catalogue")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def mesh(folder: Path) -> AsyncIterator[DemoMesh]:
+    async with demo_mesh(folder / "mesh", settings=SETTINGS) as running:
+        yield running
+
+
+async def forger(mesh: DemoMesh, service: str = "billing") -> Forger:
+    built = Forger(
+        mesh.processes.mesh, certificates=mesh.certificates(f"acme-{service}"), clock=SystemClock()
+    )
+    await built.begin()
+    return built
+
+
+def signer(mesh: DemoMesh, who: str) -> MeshChannel:
+    files = CertificateFiles.in_folder(mesh.certificates(who))
+    return MeshChannel(mesh.addresses["signer"], files=files, service="signer")
+
+
+async def test_delivered_by_fast_and_by_slow(mesh: DemoMesh) -> None:
+    async with mesh.producer() as producer, asyncio.timeout(PATIENCE_S):
+        paths: dict[str, Row] = {}
+        while len(paths) < 2:
+            outcome = await producer.send(TARGET, NAME, b"hello")
+            assert outcome.verdict is Verdict.DELIVERED
+            (row,) = await found(mesh, in_archive(outcome.command_id) + " AND event LIKE '%delivered'")
+            paths[row["path"]] = row
+            if "slow" not in paths:
+                # A right that Fast has not heard of yet is Slow's to judge.
+                async with mesh.operator() as operator:
+                    await operator.put_route(TARGET, "fresh-name")
+                    await operator.grant(SOURCE, TARGET, "fresh-name")
+                outcome = await producer.send(TARGET, "fresh-name", b"hello")
+                (row,) = await found(mesh, in_archive(outcome.command_id) + " AND event LIKE '%delivered'")
+                paths[row["path"]] = row
+    for row in paths.values():
+        told = fields(row)
+        assert told["source"] == SOURCE and told["target"] == TARGET
+        assert told["dispatch_latency_ms"] > 0
+        assert row["received_at"] >= told["timestamp"]
+        assert (row["key_version"], row["topic"], row["grant"], row["count"]) == (
+            "hmac-v1",
+            TOPIC,
+            "unlimited",
+            1,
+        )
+    assert paths["fast"]["acl_version"] > 0 and paths["fast"]["cache_phase"] in ("fresh", "stale")
+    assert paths["slow"]["escalation"] == "cache_miss"
+
+
+async def test_invalid_with_its_reason_and_what_could_be_read(mesh: DemoMesh) -> None:
+    billing = await forger(mesh)
+    forged = billing.signed(target=TARGET, secret=bytes(32))
+    assert await billing.submit(forged) is Verdict.HMAC_MISMATCH
+    assert await billing.submit(b"\xff") is Verdict.MALFORMED
+    await billing.close()
+    (row,) = await found(mesh, "reason = 'hmac-mismatch'")
+    assert row["event"] == schema.INVALID and fields(row).keys() >= {
+        "command_id",
+        "source",
+        "target",
+        "command.name",
+    }
+    (row,) = await found(mesh, "reason = 'malformed'")
+    assert fields(row) == {"source": SOURCE, "reason": "malformed"}
+
+
+async def test_failed_with_its_reason(mesh: DemoMesh) -> None:
+    billing, bot = await forger(mesh), await forger(mesh, "bot")
+    assert await billing.submit(billing.signed(target="nobody-home")) is Verdict.ROUTE_MISSING
+    assert await bot.submit(bot.signed(target=TARGET)) is Verdict.ACL_DENY
+    await billing.close()
+    await bot.close()
+    for reason, source in (("route-missing", SOURCE), ("acl-deny", "acme/bot")):
+        (row,) = await found(mesh, f"reason = '{reason}'")
+        assert row["event"] == schema.FAILED
+        assert fields(row).keys() >= {"command_id", "source", "target", "command.name", "timestamp", "reason"}
+        assert (row["source"], row["path"]) == (source, "slow")
+
+
+async def test_skew_near_the_limit_and_samples(mesh: DemoMesh) -> None:
+    billing = await forger(mesh)
+    assert await billing.submit(billing.signed(target=TARGET, ahead_ns=50_000_000_000)) is Verdict.DELIVERED
+    await billing.close()
+    (row,) = await found(mesh, f"event = '{schema.SKEW_NEAR_LIMIT}'")
+    told = fields(row)
+    assert -51 < told["skew_seconds"] < -48
+    assert (told["received_at"] - told["sent_at"]).total_seconds() == pytest.approx(told["skew_seconds"])
+    async with mesh.producer() as producer:
+        # None sampled of so many: once in a trillion runs.
+        for _ in range(3):
+            await producer.send_batch([(TARGET, NAME, b"x")] * 1000)
+    samples = await found(mesh, f"event = '{schema.SKEW_SAMPLE}'")
+    assert all(abs(fields(row)["skew_seconds"]) < 30 for row in samples)
+
+
+async def test_keys_of_yesterday(mesh: DemoMesh) -> None:
+    operator, shield = signer(mesh, "operator-admin"), signer(mesh, "shield")
+    # The producer polls for its keys; this source never has.
+    async with mesh.operator() as registering:
+        await mesh.register_service(registering, "quiet")
+    await operator.call(
+        "/snavio.v1.Signer/RotateKeyset",
+        RotateKeysetRequest(source="acme/quiet"),
+        KeysetStatus,
+        timeout_s=10,
+    )
+    await shield.call(
+        "/snavio.v1.Signer/ReportKeyUsage",
+        ReportKeyUsageRequest(use=[KeyUse(source="acme/quiet", key_version="hmac-v1", commands=3)]),
+        ReportKeyUsageResponse,
+        timeout_s=10,
+    )
+    await operator.call(
+        "/snavio.v1.Signer/RotateScope", RotateScopeRequest(scope="platform"), PublicKeys, timeout_s=10
+    )
+    await operator.close()
+    await shield.close()
+    for event in (schema.LEGACY_KEY_USED, schema.KEY_EXPIRY_IMMINENT):
+        (row,) = await found(mesh, f"event = '{event}'")
+        assert fields(row) == {"version_id": "hmac-v1", "source": "acme/quiet"}
+    (row,) = await found(mesh, f"event = '{schema.SIGNING_KEY_ROTATED}'")
+    assert json.loads(row["extra"])["scope_kind"] == "platform"
+
+
+async def test_executed_after_its_right_was_taken_away(mesh: DemoMesh) -> None:
+    async with mesh.operator() as operator, mesh.producer() as producer, asyncio.timeout(PATIENCE_S):
+        while True:
+            await operator.grant(SOURCE, TARGET, NAME)
+            sent = ""
+            while not sent:
+                outcome = await producer.send(TARGET, NAME, b"x")
+                rows = await found(mesh, in_archive(outcome.command_id))
+                sent = outcome.command_id if rows[0]["path"] == "fast" else ""
+            await operator.revoke(SOURCE, TARGET, NAME)
+            # Fast asks about once a second: some of these go by the old word.
+            late = [await producer.send(TARGET, NAME, b"late", timeout_s=2) for _ in range(10)]
+            if any(outcome.verdict is Verdict.DELIVERED for outcome in late):
+                break
+        await operator.grant(SOURCE, TARGET, NAME)
+    rows = await found(mesh, f"event = '{schema.EXECUTED_AFTER_REVOCATION}'")
+    told = fields(rows[0])
+    assert (told["source"], told["target"], told["command.name"]) == (SOURCE, TARGET, NAME)
+    assert 0 < told["stale_duration_seconds"] < 5
+    assert isinstance(told["acl_revocation_timestamp"], datetime)
+    delivered = sum(outcome.verdict is Verdict.DELIVERED for outcome in late)
+    await found(
+        mesh,
+        f"event = '{schema.EXECUTED_AFTER_REVOCATION}'",
+        enough=lambda rows: sum(row["count"] for row in rows) >= delivered,
+    )
+
+
+async def test_what_the_mesh_tells_about_itself(mesh: DemoMesh) -> None:
+    assert fields((await found(mesh, f"event = '{schema.SNAPSHOT_WRITTEN}'"))[0])
+    mesh.processes.kill("registry")
+    # The clock is another process's: entries must really go stale.
+    await asyncio.sleep(2.5)
+    await asyncio.to_thread(mesh.processes.restart, "registry")
+    for row in await found(mesh, f"event = '{schema.CACHE_REFRESHED}'"):
+        told = fields(row)
+        assert (told["cache_type"], told["reason"]) == ("ACL", "recovered")
+        assert (told["fresh_ttl"], told["stale_ttl"]) == (30.0, 90.0) and told["age_seconds"] >= 2
+
+
+async def test_the_archive_verifies(mesh: DemoMesh) -> None:
+    ran = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "snavio.cli", "archive", "verify", "--json"),
+        *("--config", str(mesh.processes.config), "--state-dir", str(mesh.processes.state_dir)),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(PATIENCE_S):
+        told = json.loads((await ran.communicate())[0])
+    # While it looks, Relay may be in the middle of a file.
+    assert [found for found in told["findings"] if found["problem"] not in ("half-written", "unsigned")] == []
+    assert told["events"] > 3000

@@ -1,0 +1,118 @@
+"""Commands on their way through the real mesh into a Redis stream and into an SQS queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from snavio.domain.queue_address import stream_key
+from snavio.domain.verdict import Verdict
+from snavio.errors import BadRequest, IntegrityError
+from snavio.sdk.queued import QueuedCommand
+from snavio.v1.registry_pb2 import PROFILE_SYNC, QUEUE_KIND_REDIS, QUEUE_KIND_SQS
+from tests.contract.test_target_queue import make_queue
+from tests.support.mesh import SOURCE, TENANT, DemoMesh, demo_mesh
+from tests.support.moto import REGION, MotoServer, moto_server
+from tests.support.redis import RedisServer, redis_server
+
+STREAM, QUEUE, NAME = "stream-bot", "queue-bot", "notify-user"
+
+
+@dataclass
+class Scene:
+    mesh: DemoMesh
+    redis: RedisServer
+    aws: MotoServer
+    url: str
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
+    folder: Path = tmp_path_factory.mktemp("queues")
+    async with redis_server(folder / "redis") as redis, moto_server() as aws:
+        url = await make_queue(aws, f"{TENANT}/{QUEUE}")
+        settings: dict[str, object] = {
+            "pull_interval_ms": 100,
+            "redis_url": redis.url,
+            "sqs_region": REGION,
+            "aws_endpoint_url": aws.url,
+        }
+        async with demo_mesh(folder / "mesh", settings={"mesh": settings}) as mesh:
+            async with mesh.operator() as operator:
+                for target, kind in ((STREAM, QUEUE_KIND_REDIS), (QUEUE, QUEUE_KIND_SQS)):
+                    await operator.claim_target(target, TENANT)
+                    await operator.put_route(target, NAME, queue_kind=kind)
+                    await operator.put_route(target, "by-slow", queue_kind=kind, profile=PROFILE_SYNC)
+                    for name in (NAME, "by-slow"):
+                        await operator.grant(SOURCE, target, name)
+            yield Scene(mesh, redis, aws, url)
+
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def _stream(scene: Scene) -> list[QueuedCommand]:
+    async with scene.redis.client() as client:
+        entries = await client.xrange(stream_key(f"{TENANT}/{STREAM}"))
+    return [QueuedCommand.from_redis(fields) for _, fields in entries]
+
+
+async def test_commands_reach_a_redis_stream_by_fast_and_by_slow(scene: Scene) -> None:
+    async with scene.mesh.producer() as producer:
+        sent = [producer.send(STREAM, name, b"%d" % n) for n in range(50) for name in (NAME, "by-slow")]
+        outcomes = await asyncio.gather(*sent)
+    assert {outcome.verdict for outcome in outcomes} == {Verdict.DELIVERED}
+    letters = await _stream(scene)
+    assert {letter.command_id for letter in letters} >= {outcome.command_id for outcome in outcomes}
+    assert {(letter.source, letter.target) for letter in letters} == {(SOURCE, STREAM)}
+
+
+async def test_commands_reach_an_sqs_queue_by_fast_and_by_slow(scene: Scene) -> None:
+    async with scene.mesh.producer() as producer:
+        sent = [producer.send(QUEUE, name, b"%d" % n) for n in range(6) for name in (NAME, "by-slow")]
+        outcomes = await asyncio.gather(*sent)
+    assert {outcome.verdict for outcome in outcomes} == {Verdict.DELIVERED}
+    found: set[str] = set()
+    async with scene.aws.client("sqs") as client:
+        while messages := (await client.receive_message(QueueUrl=scene.url, MaxNumberOfMessages=10)).get(
+            "Messages"
+        ):
+            found |= {QueuedCommand.from_sqs(message).command_id for message in messages}
+    assert found == {outcome.command_id for outcome in outcomes}
+
+
+async def test_a_redis_that_restarted_is_used_again_without_help(scene: Scene) -> None:
+    async with scene.mesh.producer() as producer:
+        assert (await producer.send(STREAM, NAME, b"before")).verdict is Verdict.DELIVERED
+        scene.redis.kill()
+        late = asyncio.create_task(producer.send(STREAM, NAME, b"while away"))
+        await scene.redis.start()
+        assert (await late).verdict is Verdict.DELIVERED
+        assert (await producer.send(STREAM, NAME, b"after")).verdict is Verdict.DELIVERED
+    payloads = [letter.payload for letter in await _stream(scene)]
+    assert [payloads.count(text) for text in (b"before", b"while away", b"after")] == [1, 1, 1]
+
+
+async def test_an_entry_that_somebody_else_wrote_is_refused(scene: Scene) -> None:
+    for made in (
+        lambda: QueuedCommand.from_redis({}),
+        lambda: QueuedCommand.from_redis({b"run": b"\xff"}),
+        lambda: QueuedCommand.from_sqs({"Body": "*"}),
+        lambda: QueuedCommand.from_sqs({}),
+    ):
+        with pytest.raises(IntegrityError) as refused:
+            made()
+        assert refused.value.reason == "not-a-letter"
+
+
+async def test_an_installation_without_redis_refuses_such_a_route(tmp_path: Path) -> None:
+    async with demo_mesh(tmp_path) as mesh, mesh.operator() as operator:
+        await operator.claim_target(STREAM, TENANT)
+        with pytest.raises(BadRequest, match="no redis queues") as refused:
+            await operator.put_route(STREAM, NAME, queue_kind=QUEUE_KIND_REDIS)
+        assert refused.value.reason == "queue-kind-not-available"

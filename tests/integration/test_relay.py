@@ -1,0 +1,231 @@
+"""Relay over mTLS: journals find their way to it, whatever happens to either end, and strangers find none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+from services.relay.app import RelayApp
+from services.relay.app import build as build_relay
+from services.relay.settings import RelaySettings
+from snavio.clock import SystemClock
+from snavio.config import MeshSettings
+from snavio.errors import BadRequest, Conflict, SnavioError
+from snavio.telemetry.asking import ask
+from snavio.telemetry.courier import METHOD
+from snavio.telemetry.events import AbuseDetected, LegacyKeyUsed
+from snavio.telemetry.reporting import Reporting
+from snavio.transport.channel import MeshChannel
+from snavio.transport.credentials import CertificateFiles
+from snavio.transport.status import error_of
+from snavio.v1.relay_pb2 import JournalPage, JournalReceipt
+from tests.support.control import Control, control_plane
+from tests.support.telemetry import SOURCE, block, page
+
+SETTINGS = RelaySettings(export_events=1, export_after_s=0.1, export_few_after_s=0.1, revocations_wait_s=0.0)
+PATIENCE_S = 30.0
+EVENT = LegacyKeyUsed("hmac-v1", SOURCE, None)
+
+
+class Relays:
+    """A Relay in this process that can go away and come back at the same place."""
+
+    def __init__(self, mesh: MeshSettings) -> None:
+        self.mesh = mesh
+        self._app: RelayApp | None = None
+
+    async def start(self) -> None:
+        self._app = build_relay(self.mesh, SETTINGS, SystemClock())
+        port = await self._app.start()
+        self.mesh = self.mesh.model_copy(update={"relay": f"127.0.0.1:{port}"})
+
+    async def stop(self) -> None:
+        if self._app is not None:
+            await self._app.drain()
+            self._app = None
+
+    def reporting(self, service: str = "fast", instance: str = "fast-0") -> Reporting:
+        return Reporting(self.mesh, service=service, instance=instance, clock=SystemClock())
+
+    def seen(self, where: str = "true") -> list[tuple[object, ...]]:
+        question = (
+            f"SELECT instance, epoch, seq, event, dropped_events FROM events WHERE {where} ORDER BY ALL"
+        )
+        return list(ask(self.mesh.archive(), question).rows)
+
+    async def eventually(self, where: str, count: int) -> list[tuple[object, ...]]:
+        async with asyncio.timeout(PATIENCE_S):
+            while len(found := await asyncio.to_thread(self.seen, where)) < count:
+                await asyncio.sleep(0.05)
+        assert len(found) == count
+        return found
+
+
+@asynccontextmanager
+async def running(folder: Path) -> AsyncIterator[tuple[Relays, Control]]:
+    async with control_plane(folder / "state") as control:
+        relays = Relays(control.mesh.model_copy(update={"relay": "127.0.0.1:0"}))
+        await relays.start()
+        try:
+            yield relays, control
+        finally:
+            await relays.stop()
+
+
+def rows(count: int) -> bytes:
+    written: bytes = block([1] * count).SerializeToString()
+    return written
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_journal_reaches_the_archive_and_is_forgotten_at_home(tmp_path: Path) -> None:
+    async with running(tmp_path) as (relays, _):
+        reporting = relays.reporting()
+        reporting.start()
+        reporting.journal.append(rows(30))
+        reporting.record(EVENT)
+        await until(lambda: reporting.journal.gauges()["waiting_rows"] == 0)
+        reporting.journal.append(rows(5))
+        await reporting.stop()
+        found = await relays.eventually("instance = 'fast-0'", 36)
+        assert [row[2] for row in found] == list(range(1, 37))
+
+
+async def test_a_relay_that_comes_back_goes_on_where_it_stood(tmp_path: Path) -> None:
+    async with running(tmp_path) as (relays, _):
+        reporting = relays.reporting()
+        reporting.start()
+        reporting.journal.append(rows(10))
+        await until(lambda: reporting.journal.gauges()["waiting_rows"] == 0)
+        await relays.stop()
+        reporting.journal.append(rows(10))
+        await relays.start()
+        reporting.journal.append(rows(10))
+        await relays.eventually("instance = 'fast-0'", 30)
+        assert relays.seen("dropped_events IS NOT NULL") == []
+        await reporting.stop()
+
+
+async def test_what_a_crash_took_is_counted_and_what_was_durable_is_kept(tmp_path: Path) -> None:
+    async with running(tmp_path) as (relays, _):
+        lost = relays.reporting()
+        # Never carried: the process dies first.
+        lost.journal.append(rows(40))
+        lost.record(AbuseDetected(SOURCE, ("a",), 3, "2026-11-16T02:15:00.000000000Z"))
+        lost.journal.append(rows(9))
+        await lost.stop()
+        again = relays.reporting()
+        again.start()
+        await relays.eventually("event = 'snavio.fairness.abuse_detected'", 1)
+        gaps = await relays.eventually("event = 'snavio.telemetry.journal_gap'", 2)
+        assert sorted(int(str(row[4])) for row in gaps) == [9, 40]
+        await again.stop()
+        # A third life has nothing more to tell.
+        third = relays.reporting()
+        third.start()
+        third.journal.append(rows(1))
+        await until(lambda: third.journal.gauges()["waiting_rows"] == 0)
+        await third.stop()
+        assert len(relays.seen("event = 'snavio.telemetry.journal_gap'")) == 2
+
+
+async def test_an_overflow_is_counted(tmp_path: Path) -> None:
+    async with running(tmp_path) as (relays, _):
+        relays.mesh = relays.mesh.model_copy(update={"journal_max_bytes": 1 << 20})
+        reporting = relays.reporting()
+        size = len(rows(1000))
+        for _ in range((2 << 20) // size):
+            reporting.journal.append(rows(1000))
+        dropped = reporting.journal.counters()["dropped_rows"]
+        assert dropped > 0
+        reporting.start()
+        (gap,) = await relays.eventually("event = 'snavio.telemetry.journal_gap'", 1)
+        assert gap[4] == dropped
+        await reporting.stop()
+
+
+async def exchange(relays: Relays, *pages: bytes, who: str = "fast") -> list[JournalReceipt]:
+    """What Relay answers to pages, under a certificate; raises what it raises."""
+    channel = MeshChannel(
+        relays.mesh.relay,
+        files=CertificateFiles.in_folder(relays.mesh.certificates(who)),
+        service="relay",
+        trust_domain=relays.mesh.trust_domain,
+    )
+    try:
+        stream = channel.stream(METHOD)
+        answers = []
+        async with asyncio.timeout(PATIENCE_S):
+            for each in pages:
+                await stream.write(each)
+                answers.append(JournalReceipt.FromString(await stream.read()))
+        return answers
+    except grpc.aio.AioRpcError as error:
+        raise error_of(error) from None
+    except grpc.aio.UsageError as error:  # EOF is no message.
+        raise AssertionError from error
+    finally:
+        await channel.close()
+
+
+OPENING = JournalPage(instance="fast-0", epoch=7).SerializeToString()
+
+
+BAD = {
+    "noise": b"\xff",
+    "no number": page(block([1, 1]), first_seq=0),
+    "bad name": page(block([1]), instance="Fast 0"),
+    "another journal": page(block([1]), instance="fast-1"),
+    "from the future": page(block([1]), epoch=8),
+    "huge number": page(block([1]), epoch=(1 << 64) - 1),
+    "its own end": page(block([1]), ended=[JournalPage.Ended(epoch=7, last_seq=1)]),
+    "unknown field": page(block([1])) + b"\x2a\x01x",
+}
+
+
+async def test_a_page_that_makes_no_sense_is_refused_and_nothing_of_it_stays(tmp_path: Path) -> None:
+    async with running(tmp_path) as (relays, _):
+        for name, bad in BAD.items():
+            with pytest.raises(BadRequest):
+                await exchange(relays, OPENING, bad)
+            (opened,) = await exchange(relays, OPENING)
+            assert (opened.durable_seq, opened.epoch) == (0, 7), name
+        assert [each.durable_seq for each in await exchange(relays, OPENING, page(block([1, 1])))] == [0, 2]
+
+
+async def test_nobody_writes_anothers_journal(tmp_path: Path) -> None:
+    async with running(tmp_path) as (relays, _):
+        await exchange(relays, OPENING, page(block([1, 1])))
+        for who in ("slow", "shield"):
+            with pytest.raises(Conflict, match="another service"):
+                await exchange(relays, OPENING, who=who)
+        with pytest.raises(SnavioError):
+            await exchange(relays, OPENING, who="operator-admin")
+        # What a page says of its service does not count; the certificate does.
+        await exchange(
+            relays,
+            JournalPage(instance="slow-0", epoch=7).SerializeToString(),
+            page(block([1], service="fast"), instance="slow-0"),
+            who="slow",
+        )
+        await relays.eventually("instance = 'slow-0' AND service = 'slow'", 1)
+
+
+async def test_a_page_that_comes_twice_is_stored_once(tmp_path: Path) -> None:
+    async with running(tmp_path) as (relays, _):
+        first = page(block([1] * 4), block([1] * 6))
+        answers = await exchange(relays, OPENING, first, first, page(block([1] * 5), first_seq=11))
+        assert [each.durable_seq for each in answers] == [0, 10, 10, 15]
+        (opened,) = await exchange(relays, OPENING)
+        assert opened.durable_seq == 15
+        await relays.eventually("instance = 'fast-0'", 15)

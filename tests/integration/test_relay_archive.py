@@ -1,0 +1,353 @@
+"""From Relay's intake to the archive, every part real but Signer: interrupted anywhere, each event is there once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from services.relay.revocations import Revocations
+from snavio.clock import ManualClock
+from snavio.errors import Conflict, Unavailable
+from snavio.ports.archive import Archive
+from snavio.ports.outbox import Cursor, Grave
+from snavio.telemetry import schema
+from snavio.telemetry.inspection import hours
+from snavio.telemetry.manifest import TelemetryManifest, folder_of
+from snavio.wiring import open_archive, open_outbox
+from tests.support.telemetry import NAME, NOW, SOURCE, TARGET, Inside, arrival, block, inside, sign
+
+TEN = block([1] * 10, lane={"acl_version": 4})
+HOUR_S = 3600.0
+
+
+class Interrupted(Exception):
+    """Stands for a kill at this very moment."""
+
+
+class FailingArchive:
+    """A folder whose n-th write never happens, or happens without anybody hearing of it."""
+
+    def __init__(self, folder: Path, *, fails: Callable[[str], bool], after: bool) -> None:
+        self._real = open_archive(folder)
+        self._fails = fails
+        self._after = after
+
+    async def put(self, name: str, contents: bytes) -> None:
+        if not self._fails(name):
+            await self._real.put(name, contents)
+            return
+        if self._after:
+            await self._real.put(name, contents)
+        raise Interrupted
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+async def once_each(relay: Inside, *, instance: str = "fast-0") -> list[int]:
+    """Numbers in the archive; whatever lies there besides is not counted, and nothing is there twice."""
+    numbers = [row["seq"] for row in relay.rows(f"instance = '{instance}'")]
+    assert len(set(numbers)) == len(numbers)
+    return numbers
+
+
+async def test_pages_become_a_signed_file_with_exactly_their_events(tmp_path: Path) -> None:
+    async with inside(tmp_path) as relay:
+        assert await relay.intake.take(arrival(TEN, TEN)) == 20
+        assert await relay.exporter.export_once() == 20
+        (hour,) = hours(relay.archive_folder)
+        assert (hour.folder, [file.name for file in hour.files]) == (
+            folder_of(NOW),
+            ["fast-0-7-1-20.parquet"],
+        )
+        assert await once_each(relay) == list(range(1, 21))
+        assert await relay.findings() == []
+        assert await relay.exporter.export_once() == 0
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the write", "after the write"])
+@pytest.mark.parametrize("place", ["fast-0-7", "slow-0-3", "_manifest"])
+async def test_an_export_interrupted_at_any_write_is_finished_by_the_next_life(
+    tmp_path: Path, place: str, after: bool
+) -> None:
+    def fails(name: str) -> bool:
+        return place in name
+
+    failing: Archive = FailingArchive(tmp_path / "archive", fails=fails, after=after)  # type: ignore[assignment]
+    async with inside(tmp_path, archive=failing) as relay:
+        await relay.intake.take(arrival(TEN))
+        await relay.intake.take(arrival(TEN, instance="slow-0", epoch=3, service="slow"))
+        with pytest.raises(Interrupted):
+            await relay.exporter.export_once()
+    # The next life is in another hour; the same files appear where they belong.
+    clock = ManualClock(NOW + 7200 * 1_000_000_000)
+    async with inside(tmp_path, clock=clock) as relay:
+        await relay.intake.take(arrival(TEN, first_seq=11))
+        assert await relay.exporter.export_once() == 30
+        assert await once_each(relay) == list(range(1, 21))
+        assert await once_each(relay, instance="slow-0") == list(range(1, 11))
+        assert await relay.findings() == []
+        assert {hour.folder for hour in hours(relay.archive_folder)} == {
+            folder_of(NOW),
+            folder_of(clock.unix_ns()),
+        }
+
+
+async def test_a_crash_between_the_manifest_and_the_outbox_doubles_nothing(tmp_path: Path) -> None:
+    outbox = await open_outbox(tmp_path / "outbox.db", max_bytes=1 << 20)
+
+    class Forgetful:
+        async def finish(self, *_args: Any, **_kwargs: Any) -> list[int]:
+            raise Interrupted
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(outbox, name)
+
+    async with inside(tmp_path, outbox=Forgetful()) as relay:  # type: ignore[arg-type]
+        await relay.intake.take(arrival(TEN))
+        with pytest.raises(Interrupted):
+            await relay.exporter.export_once()
+        assert await once_each(relay) == list(range(1, 11))
+    async with inside(tmp_path) as relay:
+        assert await relay.exporter.export_once() == 10
+        assert await once_each(relay) == list(range(1, 11))
+        assert await relay.findings() == []
+
+
+async def test_without_signer_nothing_is_forgotten_and_nothing_counts(tmp_path: Path) -> None:
+    async def away(_message: bytes) -> tuple[str, bytes]:
+        raise Unavailable("Signer is away.")
+
+    async with inside(tmp_path, signing=away) as relay:
+        await relay.intake.take(arrival(TEN))
+        for _ in range(3):
+            with pytest.raises(Unavailable):
+                await relay.exporter.export_once()
+        assert relay.rows() == []
+        assert [finding.problem for finding in await relay.findings()] == ["unsigned"]
+    async with inside(tmp_path) as relay:
+        assert await relay.exporter.export_once() == 10
+        assert await relay.findings() == []
+
+
+async def test_a_signature_that_does_not_verify_is_not_published(tmp_path: Path) -> None:
+    async def wrong(message: bytes) -> tuple[str, bytes]:
+        return (await sign(message))[0], bytes(64)
+
+    async with inside(tmp_path, signing=wrong) as relay:
+        await relay.intake.take(arrival(TEN))
+        with pytest.raises(Conflict, match="verify"):
+            await relay.exporter.export_once()
+        assert relay.rows() == []
+
+
+async def test_gaps_are_events_of_relay_and_reach_the_archive_too(tmp_path: Path) -> None:
+    async with inside(tmp_path) as relay:
+        await relay.intake.take(arrival(TEN, first_seq=101))
+        await relay.intake.take(arrival(TEN, first_seq=121))
+        await relay.exporter.export_once(flush=True)
+        told = [
+            (row["dropped_events"], row["reason"]) for row in relay.rows(f"event = '{schema.JOURNAL_GAP}'")
+        ]
+        assert told == [(100, "overflow"), (10, "overflow")]
+        assert [row["seq"] for row in relay.rows("instance = 'relay-0'")] == [1, 2]
+
+
+async def test_a_damaged_page_is_missed_and_told_and_holds_nothing_up(tmp_path: Path) -> None:
+    async with inside(tmp_path) as relay:
+        for number in range(3):
+            await relay.intake.take(arrival(TEN, first_seq=1 + 10 * number))
+    with apsw.Connection(str(tmp_path / "outbox.db")) as connection:
+        connection.execute("UPDATE page SET body = zeroblob(5) WHERE first_seq = 11")
+    connection.close()
+    async with inside(tmp_path) as relay:
+        await relay.exporter.export_once(flush=True)
+        await relay.exporter.export_once(flush=True)
+        assert await once_each(relay) == [*range(1, 11), *range(21, 31)]
+        (gap,) = relay.rows(f"event = '{schema.JOURNAL_GAP}'")
+        assert (gap["dropped_events"], gap["reason"], gap["detail"]) == (
+            10,
+            "damaged",
+            "fast-0 epoch 7: 11 to 20",
+        )
+
+
+async def test_a_full_outbox_makes_its_writers_wait_until_there_is_room(tmp_path: Path) -> None:
+    first, second = arrival(TEN), arrival(*[TEN] * 3, first_seq=11)
+    size = sum(len(raw) for _, raw in second.blocks)
+    async with inside(tmp_path, max_bytes=size + 10) as relay:
+        await relay.intake.take(first)
+        waiting = asyncio.create_task(relay.intake.take(second))
+        async with asyncio.timeout(20):
+            while not relay.intake.counters()["full"]:
+                await asyncio.sleep(0.01)
+        assert not waiting.done()
+        await relay.exporter.export_once()
+        async with asyncio.timeout(20):
+            assert await waiting == 40
+
+
+async def test_many_pages_are_one_commit(tmp_path: Path) -> None:
+    async with inside(tmp_path) as relay:
+        writers = [f"fast-{number}" for number in range(30)]
+        async with asyncio.TaskGroup() as group:
+            for name in writers:
+                group.create_task(relay.intake.take(arrival(TEN, instance=name)))
+        assert relay.intake.counters()["commits"] <= 2
+        assert relay.intake.counters()["events"] == 300
+
+
+async def test_a_journal_belongs_to_one_service(tmp_path: Path) -> None:
+    async with inside(tmp_path) as relay:
+        await relay.intake.take(arrival(TEN))
+        relay.intake.require_owner("fast-0", "fast")
+        for name in ("fast-0", "relay-0"):
+            with pytest.raises(Conflict, match="another service"):
+                relay.intake.require_owner(name, "slow")
+
+
+# --- compaction
+
+
+async def filled(relay: Inside, files: int = 5) -> None:
+    for number in range(files):
+        await relay.intake.take(arrival(TEN, first_seq=1 + 10 * number))
+        await relay.exporter.export_once()
+
+
+async def test_a_closed_hour_becomes_one_file(tmp_path: Path) -> None:
+    async with inside(tmp_path) as relay:
+        await filled(relay)
+        assert await relay.compaction.compact_once() == 0
+        before = relay.rows()
+        relay.clock.advance(seconds=HOUR_S + 300)
+        assert await relay.compaction.compact_once() == 1
+        names = sorted(path.name for path in (relay.archive_folder / folder_of(NOW)).iterdir())
+        assert names == ["_manifest-000000000006.json", "fast-0-7-1-50.parquet"]
+        assert relay.rows() == before
+        assert await relay.findings() == []
+        assert await relay.compaction.compact_once() == 0
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the write", "after the write"])
+@pytest.mark.parametrize("place", ["fast-0-7-1-50", "_manifest-000000000006"])
+async def test_a_compaction_interrupted_at_any_write_loses_and_doubles_nothing(
+    tmp_path: Path, place: str, after: bool
+) -> None:
+    failing: Archive = FailingArchive(  # type: ignore[assignment]
+        tmp_path / "archive", fails=lambda name: place in name, after=after
+    )
+    async with inside(tmp_path, archive=failing) as relay:
+        await filled(relay)
+        relay.clock.advance(seconds=HOUR_S + 300)
+        with pytest.raises(Interrupted):
+            await relay.compaction.compact_once()
+        assert await once_each(relay) == list(range(1, 51))
+    async with inside(tmp_path, clock=ManualClock(NOW + 7200 * 1_000_000_000)) as relay:
+        await relay.compaction.compact_once()
+        assert await once_each(relay) == list(range(1, 51))
+        assert await relay.findings() == []
+
+
+async def test_compaction_leaves_what_it_cannot_believe(tmp_path: Path) -> None:
+    async with inside(tmp_path) as relay:
+        await filled(relay, files=3)
+        folder = relay.archive_folder / folder_of(NOW)
+        (folder / "fast-0-7-11-20.parquet").write_bytes(b"rubbish")
+        relay.clock.advance(seconds=HOUR_S + 300)
+        await relay.compaction.compact_once()
+        assert len(list(folder.glob("*.parquet"))) == 3
+        assert [finding.problem for finding in await relay.findings()] == ["truncated"]
+
+
+async def test_a_forged_manifest_is_not_made_true_by_compaction(tmp_path: Path) -> None:
+    async with inside(tmp_path) as relay:
+        await filled(relay, files=3)
+        folder = relay.archive_folder / folder_of(NOW)
+        (hour,) = hours(relay.archive_folder)
+        forged = TelemetryManifest(
+            99, NOW, (), tuple(file.name for file in hour.files), "platform-1", bytes(64)
+        )
+        (folder / forged.file_name).write_bytes(forged.encoded())
+        relay.clock.advance(seconds=HOUR_S + 300)
+        await relay.compaction.compact_once()
+        assert [finding.problem for finding in await relay.findings()] == ["bad-signature"]
+        (folder / forged.file_name).unlink()
+        assert await once_each(relay) == list(range(1, 31))
+
+
+# --- rights that were taken away
+
+
+class Silent:
+    """A Registry that is never asked here."""
+
+
+def revocations(relay: Inside) -> Revocations:
+    return Revocations(
+        registry=Silent(),  # type: ignore[arg-type]
+        outbox=relay.outbox,
+        archive=relay.archive,
+        waiting=relay.waiting,
+        own=relay.own,
+        tombstones=relay.tombstones,
+        turn=relay.turn,
+        clock=relay.clock,
+        interval_s=1,
+        patience_s=30,
+    )
+
+
+def after_revocation(relay: Inside) -> list[tuple[int, float]]:
+    rows = relay.rows(f"event = '{schema.EXECUTED_AFTER_REVOCATION}'")
+    for row in rows:
+        assert (row["source"], row["target"], row["command_name"]) == (SOURCE, TARGET, NAME)
+    return [(row["count"], row["stale_duration_seconds"]) for row in rows]
+
+
+@pytest.mark.parametrize("known", ["before the export", "after the export"])
+async def test_a_dispatch_after_its_revocation_is_told_whenever_the_revocation_is_heard_of(
+    tmp_path: Path, known: str
+) -> None:
+    grave = Grave(SOURCE, TARGET, NAME, 9, NOW - 2_000_000_000)
+    async with inside(tmp_path) as relay:
+        following = revocations(relay)
+        await relay.intake.take(arrival(TEN, block([1, 65, 1], lane={"acl_version": 4})))
+        if known == "after the export":
+            await relay.exporter.export_once(flush=True)
+        async with relay.turn:
+            await following._take([grave], Cursor(1, 9))
+        await relay.exporter.export_once(flush=True)
+        await relay.exporter.export_once(flush=True)
+        assert sum(count for count, _ in after_revocation(relay)) == 12
+        assert {stale for _, stale in after_revocation(relay)} == {2.0}
+    # Heard of again by the next life, it is not told again.
+    async with inside(tmp_path) as relay:
+        assert await relay.outbox.cursor() == Cursor(1, 9)
+        await relay.exporter.export_once(flush=True)
+        assert sum(count for count, _ in after_revocation(relay)) == 12
+
+
+@pytest.mark.parametrize(
+    "grave",
+    [
+        Grave(SOURCE, TARGET, NAME, 9, NOW + 1),
+        Grave(SOURCE, TARGET, NAME, 3, NOW - 5_000_000_000),
+        Grave("acme/other", TARGET, NAME, 9, NOW - 5_000_000_000),
+    ],
+    ids=["later", "granted again since", "somebody else's"],
+)
+async def test_a_dispatch_by_a_right_that_stood_is_not_told(tmp_path: Path, grave: Grave) -> None:
+    async with inside(tmp_path) as relay:
+        following = revocations(relay)
+        await relay.intake.take(arrival(TEN))
+        async with relay.turn:
+            await following._take([grave], Cursor(1, 9))
+        await relay.exporter.export_once(flush=True)
+        await relay.exporter.export_once(flush=True)
+        assert after_revocation(relay) == []

@@ -1,0 +1,143 @@
+"""`snavio spark run` without a JVM: what it starts, what it shows, and its mistakes in one sentence each."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from snavio.audit.jobs import Job, Place, command
+from snavio.cli.app import app
+from snavio.cli.spark_views import View
+from snavio.errors import BadRequest, SnavioError, Unavailable
+
+
+def run(*arguments: str) -> SnavioError:
+    with pytest.raises(SnavioError) as failed:
+        CliRunner().invoke(app, ["spark", "run", *arguments], catch_exceptions=False)
+    return failed.value
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason", "words"),
+    [
+        (("nothing",), "unknown-job", "there are abuse, watch, slo, shadow, backfill"),
+        (("slo",), "no-mesh", "start one with `snavio up`"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    tmp_path: Path, arguments: tuple[str, ...], reason: str, words: str
+) -> None:
+    error = run(*arguments, "--state-dir", str(tmp_path))
+    assert (error.reason, words in str(error)) == (reason, True)
+
+
+def test_times_that_are_none_are_named(tmp_path: Path) -> None:
+    (tmp_path / "certs" / "operator-admin").mkdir(parents=True)
+    for given, words in (
+        (("--since", "yesterday"), "--since: 'yesterday' is no RFC 3339 time"),
+        (("--since", "2026-11-16T10:00:00Z", "--until", "2026-11-16T09:00:00Z"), "--until has to be after"),
+    ):
+        assert words in str(run("slo", *given, "--state-dir", str(tmp_path)))
+
+
+def test_a_missing_java_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(Unavailable, match="Spark needs Java 17: install it"):
+        command("slo", [], Place(), work=tmp_path)
+    command("slo", [], Place(remote="sc://127.0.0.1:15002"), work=tmp_path)  # Java is elsewhere
+
+
+def test_a_cluster_gets_the_package_by_spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("snavio.audit.jobs._java", lambda: True)
+    line, environment = command(
+        "abuse", ["--index", "x"], Place("spark://127.0.0.1:7077", settings=("a.b=c",)), work=tmp_path
+    )
+    assert Path(line[0]).name == "spark-submit"
+    assert line[line.index("--py-files") + 1] == str(tmp_path / "spark.zip")
+    assert environment["PYSPARK_PYTHON"] == sys.executable
+    with zipfile.ZipFile(tmp_path / "spark.zip") as packed:
+        names = set(packed.namelist())
+    assert {"spark/schema.json", "spark/jobs/detect_abuse.py", "spark/transforms/base.py"} <= names
+    local, _ = command("abuse", [], Place(), work=tmp_path)
+    assert local[:3] == [sys.executable, "-m", "spark.jobs.detect_abuse"]
+
+
+def job(tmp_path: Path, script: str) -> Job:
+    return Job([sys.executable, "-c", script], {}, log=tmp_path / "spark.log")
+
+
+async def test_progress_is_heard_and_noise_is_not(tmp_path: Path) -> None:
+    told: list[dict[str, object]] = []
+    last = await job(
+        tmp_path,
+        """
+import sys
+print("Using Spark's default log4j profile")
+print('{"step": "reading", "files": 3}')
+print("26/11/16 06:00:00 WARN Utils: something", file=sys.stderr)
+print('{"step": "done", "proposals": 1}')
+""",
+    ).run(told.append)
+    assert [one["step"] for one in told] == ["reading", "done"]
+    assert last["proposals"] == 1
+    assert "WARN" in (tmp_path / "spark.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [(2, BadRequest), (3, Unavailable), (1, SnavioError), (-9, SnavioError)]
+)
+async def test_a_job_that_fails_says_its_sentence(tmp_path: Path, code: int, kind: type[SnavioError]) -> None:
+    script = f"""
+import os, signal, sys
+print("26/11/16 06:00:00 WARN Utils: before", file=sys.stderr)
+print("That is what is wrong.", file=sys.stderr)
+print("26/11/16 06:00:00 ERROR Utils: after", file=sys.stderr)
+sys.stderr.flush()
+os.kill(os.getpid(), signal.SIGKILL) if {code} < 0 else sys.exit({code})
+"""
+    with pytest.raises(kind, match=r"^That is what is wrong\.$"):
+        await job(tmp_path, script).run(lambda _: None)
+
+
+async def test_a_job_ends_with_whoever_started_it(tmp_path: Path) -> None:
+    started = asyncio.Event()
+    script = """
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print('{"step": "watching", "child": %d}' % child.pid, flush=True)
+time.sleep(600)
+"""
+    children: list[int] = []
+
+    def told(facts: dict[str, int]) -> None:
+        children.append(facts["child"])
+        started.set()
+
+    running = asyncio.create_task(job(tmp_path, script).run(told))
+    async with asyncio.timeout(60):
+        await started.wait()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        while Path(f"/proc/{children[0]}/cmdline").exists() and (
+            Path(f"/proc/{children[0]}/cmdline").read_bytes()
+        ):
+            await asyncio.sleep(0.05)
+
+
+def test_progress_in_plain_lines_and_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    with View("backfill", json=False) as view:
+        view.told({"step": "starting", "files": 3, "events": 40})
+        view.told({"step": "hour", "hour": "2026-11-16T10:00:00", "done": 1, "of": 2})
+    assert capsys.readouterr().out.splitlines() == [
+        "starting Spark: 3 files, 40 events",
+        "hours: 2026-11-16T10:00:00 hour",
+    ]
+    with View("slo", json=True) as view:
+        view.told({"step": "starting"})
+    assert capsys.readouterr().out == ""

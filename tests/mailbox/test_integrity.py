@@ -1,0 +1,132 @@
+"""Bits that flip on the disk: noticed, quarantined with a reason, and never delivered as if nothing had happened."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from services.mailbox.settings import MailboxSettings
+from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
+from snavio.errors import IntegrityError
+from snavio.native import Sending, blake3_digest, slice_runs
+from snavio.ports.mailbox_store import Damaged, NewBatch, Origin, Send
+from tests.support.mailbox import TOPIC, commands, post_office, send_batch
+
+FLIPS = 200 if os.environ.get("SNAVIO_FULL") == "1" else 60
+NOW = 1_700_000_000_000_000_000
+
+
+def flip(path: Path, bit: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(bit // 8)
+        (byte,) = file.read(1)
+        file.seek(bit // 8)
+        file.write(bytes([byte ^ 1 << bit % 8]))
+
+
+def messages(store: SqliteMailboxStore, batch_id: int, count: int) -> list[bytes | None]:
+    """Every message of a batch, or None where it was damaged."""
+    damaged = 0
+    try:
+        runs = store.read(TOPIC, batch_id)
+    except Damaged as error:
+        runs, damaged = error.runs, error.damaged
+    except IntegrityError:
+        return [None] * count
+    return [None if damaged >> at & 1 else slice_runs(runs, at, 1) for at in range(count)]
+
+
+@pytest.mark.parametrize("inline_bytes", [0, 1 << 20])
+def test_G_7_no_flipped_bit_is_delivered_and_most_neighbours_are(tmp_path: Path, inline_bytes: int) -> None:
+    dice = random.Random(7)
+    path = tmp_path / "mailbox.db"
+    store = SqliteMailboxStore(path, digest=blake3_digest, inline_bytes=inline_bytes)
+    runs = Sending.open(send_batch(1, (TOPIC, commands(40, size=300)))).topics[0][2]
+    send = Send(Origin("fast/0", 1, 1), b"", (NewBatch(TOPIC, 40, runs),))
+    ((batch_id,),) = store.commit([send], [], now_unix_ns=NOW)
+    whole = messages(store, batch_id, 40)
+    assert None not in whole
+    size = len(runs) + 40 * 16
+    store.close()
+    lost = 0
+    for _ in range(FLIPS):
+        bit = dice.randrange(size * 8)
+        if inline_bytes:
+            connection = apsw.Connection(str(path))
+            before: Any = connection.execute("SELECT body FROM bodies").fetchall()[0][0]
+            flipped = bytearray(before)
+            flipped[bit // 8] ^= 1 << bit % 8
+            connection.execute("UPDATE bodies SET body = ?", (bytes(flipped),))
+            connection.close()
+        else:
+            flip(tmp_path / "payload-1.seg", bit)
+        store = SqliteMailboxStore(path, digest=blake3_digest, inline_bytes=inline_bytes)
+        with pytest.raises(IntegrityError):
+            store.read(TOPIC, batch_id)
+        after = messages(store, batch_id, 40)
+        store.close()
+        assert all(one in (None, before) for one, before in zip(after, whole, strict=True))
+        lost += after.count(None)
+        if inline_bytes:
+            connection = apsw.Connection(str(path))
+            connection.execute("UPDATE bodies SET body = ?", (before,))
+            connection.close()
+        else:
+            flip(tmp_path / "payload-1.seg", bit)
+    assert lost < 4 * FLIPS, "a flip costs its message, seldom more"
+
+
+@pytest.mark.parametrize(
+    ("damage", "left"),
+    [
+        ("UPDATE batches SET stored_unix_ns = stored_unix_ns + 1", 0),
+        ("UPDATE batches SET count = 39", 0),
+        ("UPDATE batches SET shard = 3", 0),
+        ("UPDATE batches SET sealed = 0", 0),
+        ("UPDATE topics SET name = 'acme/other'", 0),
+        # The bytes are what they were, and each message says so itself.
+        ("UPDATE batches SET digest = zeroblob(32)", 40),
+    ],
+)
+def test_G_7_flipped_column_is_noticed(tmp_path: Path, damage: str, left: int) -> None:
+    path = tmp_path / "mailbox.db"
+    store = SqliteMailboxStore(path, digest=blake3_digest)
+    runs = Sending.open(send_batch(1, (TOPIC, commands(40, size=300)))).topics[0][2]
+    send = Send(Origin("fast/0", 1, 1), b"", (NewBatch(TOPIC, 40, runs),))
+    ((batch_id,),) = store.commit([send], [], now_unix_ns=NOW)
+    store.close()
+    connection = apsw.Connection(str(path))
+    connection.execute(damage)
+    connection.close()
+    store = SqliteMailboxStore(path, digest=blake3_digest)
+    topic = store.topics()[0].topic
+    with pytest.raises(IntegrityError) as caught:
+        store.read(topic, batch_id)
+    good = 40 - caught.value.damaged.bit_count() if isinstance(caught.value, Damaged) else 0
+    assert good == left
+    store.close()
+
+
+async def test_I_12_damaged_message_goes_to_the_dlq_and_its_neighbours_are_delivered(tmp_path: Path) -> None:
+    async with post_office(tmp_path, settings=MailboxSettings(cached_bytes=0)) as office:
+        sender = await office.sender()
+        await sender.send(send_batch(1, (TOPIC, commands(100, size=300))))
+        await office.stop()
+        segment = next((tmp_path / "mailbox").glob("payload-*.seg"))
+        at = segment.read_bytes().index(b"x50.")
+        flip(segment, at * 8)
+        await office.start()
+        consumer = office.consumer()
+        first = await consumer.receive(max_messages=10)
+        rest = await consumer.receive(wait_ms=2000)
+        assert sorted(first.marks + rest.marks) == sorted(f"x{n}" for n in range(100) if n != 50)
+        assert await consumer.ack(first.receipts()) == b"\x01" * 10
+        assert await consumer.ack(rest.receipts()) == b"\x01" * 89
+        assert office.app is not None and office.app._settlements is not None
+        counts = office.app._settlements._delivery.counts(TOPIC)
+        assert counts is not None and (counts.ready, counts.inflight, counts.dead) == (0, 0, 1)

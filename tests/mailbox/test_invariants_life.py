@@ -1,0 +1,569 @@
+"""Document 002, item by item: what becomes of a message after it was stored. Real mTLS, a real store, a moved clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from services.mailbox import retention
+from services.mailbox.settings import MailboxSettings
+from snavio.clock import ManualClock
+from snavio.domain.message import AttemptOutcome, State
+from snavio.errors import BadRequest, Conflict, NotAllowed, NotFound, Saturated
+from snavio.sdk.queue import Queue, TopicStats
+from snavio.v1 import mailbox_pb2 as mail
+from tests.support.docs import example
+from tests.support.mailbox import SECONDS, SERVICE, TOPIC, PostOffice, commands, post_office, send_batch
+
+DONE, LATE, GONE = b"\x01", b"\x02", b"\x03"
+
+
+@pytest.fixture
+async def office(tmp_path: Path) -> AsyncIterator[PostOffice]:
+    async with post_office(tmp_path) as one:
+        yield one
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention looks often: the clock that decides is the one that tests move."""
+    monkeypatch.setattr(retention, "TICK_SECONDS", 0.01)
+
+
+def moved(office: PostOffice, seconds: float) -> None:
+    assert isinstance(office.clock, ManualClock)
+    office.clock.advance(seconds=seconds)
+
+
+def queue(office: PostOffice) -> Queue:
+    return Queue.over(office.operator().channel)
+
+
+async def stats(office: PostOffice) -> TopicStats:
+    (one,) = await queue(office).stats(TOPIC)
+    return one
+
+
+async def until(office: PostOffice, **expected: int) -> None:
+    """Wait until the topic's numbers are these."""
+    async with asyncio.timeout(SECONDS):
+        while {name: getattr(await stats(office), name) for name in expected} != expected:
+            await asyncio.sleep(0.005)
+
+
+async def sent(office: PostOffice, count: int, *, seq: int = 1, mark: str = "x", **more: Any) -> None:
+    sender = await office.sender()
+    assert await sender.send(send_batch(seq, (TOPIC, commands(count, mark=mark)), **more)) == DONE * count
+
+
+async def looked(office: PostOffice) -> None:
+    """Let retention look at everything once more."""
+    assert office.app is not None and office.app.retention is not None
+    for _ in range(2):
+        await office.app.retention.step()
+
+
+async def milestone(office: PostOffice) -> None:
+    """Let retention notice how much was stored by now; it does so as the clock goes on."""
+    moved(office, 5)
+    await looked(office)
+
+
+# -- DLQ ------------------------------------------------------------------------------------------------
+
+
+async def test_I_4_C_4_message_that_fails_too_often_is_dead_with_reason_attempt_and_last_error(
+    tmp_path: Path,
+) -> None:
+    async with post_office(tmp_path, settings=MailboxSettings(max_attempts=3)) as office:
+        await sent(office, 3)
+        consumer = office.consumer()
+        for attempt in (1, 2, 3):
+            got = await consumer.receive()
+            assert [one[1] for one in got.messages] == [attempt] * (3 if attempt == 1 else 1)
+            await consumer.ack(got.receipts(1))
+            assert await consumer.nack(got.receipts(0, 1), reason=f"failure {attempt}") == DONE
+        assert (await consumer.receive()).messages == []
+        (dead,) = [one async for one in queue(office).dlq(TOPIC, payload=True)]
+        assert (dead.state, dead.reason, dead.attempt, dead.last_error) == (
+            State.DEAD,
+            "max-attempts",
+            3,
+            "failure 3",
+        )
+        assert [(one.attempt, one.outcome, one.reason) for one in dead.attempts] == [
+            (n, AttemptOutcome.NACKED, f"failure {n}") for n in (1, 2, 3)
+        ]
+        assert dead.payload.startswith(b"x0") and dead.source == "acme/shop" and dead.name == "charge"
+        numbers = await stats(office)
+        assert (numbers.dead, numbers.ready, numbers.inflight) == (1, 0, 0)
+        assert numbers.died == {"max-attempts": 1} and numbers.dlq_profile == "durable"
+
+
+async def test_I_4_lease_that_expires_too_often_ends_in_the_dlq_as_well(tmp_path: Path) -> None:
+    async with post_office(tmp_path, settings=MailboxSettings(max_attempts=2)) as office:
+        await sent(office, 4)
+        for _ in range(2):
+            assert len((await office.consumer().receive(visibility_ms=1000)).messages) == 4
+            moved(office, 1)
+        assert (await office.consumer().receive()).messages == []
+        await until(office, dead=4)
+        dead = [one async for one in queue(office).dlq(TOPIC)]
+        assert {(one.reason, one.attempt, one.last_error) for one in dead} == {
+            ("max-attempts", 2, "The lease expired.")
+        }
+
+
+async def test_I_4_nack_dead_goes_straight_to_the_dlq_and_only_that_message(office: PostOffice) -> None:
+    await sent(office, 5)
+    consumer = office.consumer()
+    got = await consumer.receive()
+    assert await consumer.nack(got.receipts(2, 3), dead=True, reason="no such account") == DONE
+    assert await consumer.ack(got.receipts()) == DONE * 2 + GONE + DONE * 2
+    (dead,) = [one async for one in queue(office).dlq(TOPIC)]
+    assert (dead.msg_id, dead.reason, dead.last_error) == (
+        got.messages[2][0],
+        "nack-dead",
+        "no such account",
+    )
+
+
+async def test_I_16_G_6_dlq_is_durable_across_a_restart(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as office:
+        await sent(office, 3)
+        consumer = office.consumer()
+        await consumer.nack((await consumer.receive()).receipts(), dead=True, reason="poison")
+        before = [one async for one in queue(office).dlq(TOPIC, payload=True)]
+        await office.stop()
+        await office.start()
+        assert [one async for one in queue(office).dlq(TOPIC, payload=True)] == before
+        assert len(before) == 3 and (await stats(office)).dead == 3
+
+
+async def test_I_16_dlq_is_ephemeral_in_amnesia_and_says_so(tmp_path: Path) -> None:
+    async with post_office(tmp_path, settings=MailboxSettings(amnesia=True)) as office:
+        await sent(office, 2)
+        consumer = office.consumer()
+        await consumer.nack((await consumer.receive()).receipts(), dead=True)
+        numbers = await stats(office)
+        assert (numbers.dead, numbers.dlq_profile) == (2, "ephemeral")
+        await office.stop()
+        await office.start()
+        assert await queue(office).stats() == []
+
+
+async def test_C_4_reprocessing_is_explicit_needs_a_preview_and_resets_the_attempts(tmp_path: Path) -> None:
+    async with post_office(tmp_path, settings=MailboxSettings(max_attempts=1)) as office:
+        await sent(office, 6)
+        consumer = office.consumer()
+        await consumer.nack((await consumer.receive()).receipts(), reason="away")
+        assert (await consumer.receive()).messages == []
+        desk = queue(office)
+        seen = await desk.preview_reprocess(TOPIC, dead_reason="max-attempts")
+        assert seen.matched == 6 and [one.state for one in seen.samples] == [State.DEAD] * 6
+        assert (await stats(office)).dead == 6, "a preview changes nothing"
+        assert await seen.apply() == 6
+        again = await consumer.receive()
+        assert [one[1] for one in again.messages] == [1] * 6
+        assert await consumer.ack(again.receipts()) == DONE * 6
+        assert (await stats(office)).dead == 0
+
+
+async def test_C_4_deleting_dead_messages_removes_them_and_nothing_else(office: PostOffice) -> None:
+    await sent(office, 4)
+    consumer = office.consumer()
+    got = await consumer.receive()
+    await consumer.nack(got.receipts(0, 2), dead=True)
+    desk = queue(office)
+    assert await desk.purge(TOPIC, [got.messages[0][0]]) == 1
+    assert await (await desk.preview_delete_dead(TOPIC)).apply() == 1
+    assert [one async for one in desk.dlq(TOPIC)] == []
+    assert await consumer.ack(got.receipts(2)) == DONE * 2
+    assert (await stats(office)).dead == 0
+
+
+async def test_I_4_poison_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    async with post_office(tmp_path, settings=MailboxSettings(max_attempts=3)) as office:
+        await sent(office, 300)
+        consumer = office.consumer()
+        delivered: set[int] = set()
+        poison = set(range(0, 300, 100))
+        while len(delivered) < 297 or (await stats(office)).dead < 3:
+            got = await consumer.receive()
+            for index, message in enumerate(got.messages):
+                one = got.receipts(index, index + 1)
+                if message[0] % 1024 in poison:
+                    assert await consumer.nack(one, reason="poison") == DONE
+                else:
+                    assert await consumer.ack(one) == DONE
+                    delivered.add(message[0])
+        dead = [one async for one in queue(office).dlq(TOPIC)]
+        assert {one.msg_id % 1024 for one in dead} == poison
+        assert {(one.reason, one.last_error) for one in dead} == {("max-attempts", "poison")}
+
+
+# -- back-off -------------------------------------------------------------------------------------------
+
+
+async def test_P_7_nack_without_a_delay_comes_back_within_the_bound_and_not_at_once(tmp_path: Path) -> None:
+    settings = MailboxSettings(backoff_base_ms=1000, backoff_max_ms=4000, max_attempts=100)
+    async with post_office(tmp_path, settings=settings) as office:
+        await sent(office, 1)
+        consumer = office.consumer()
+        waits: list[float] = []
+        for _ in range(12):
+            got = await consumer.receive()
+            assert await consumer.nack(got.receipts(), delay_ms=None) == DONE
+            (shown,) = [one async for one in queue(office).messages(TOPIC)]
+            now = office.clock.unix_ns()
+            waits.append(max(0, shown.next_run_at_unix_ns - now) / 1e9)
+            moved(office, waits[-1] + 0.001)
+        assert all(0 <= wait <= 4 for wait in waits)
+        assert waits[0] <= 2 and max(waits) > 0.1 and len(set(waits)) > 6, "full jitter"
+
+
+# -- visibility -----------------------------------------------------------------------------------------
+
+
+async def test_P_9_lease_cannot_be_extended_beyond_ten_times_its_visibility(office: PostOffice) -> None:
+    await sent(office, 1)
+    consumer = office.consumer()
+    got = await consumer.receive(visibility_ms=1000)
+    for _ in range(19):
+        assert await consumer.extend(got.receipts(), visibility_ms=1000) == DONE
+        moved(office, 0.5)
+    assert await consumer.extend(got.receipts(), visibility_ms=1000) == DONE
+    moved(office, 0.5)
+    assert await consumer.extend(got.receipts(), visibility_ms=1000) == LATE
+    assert [one[1] for one in (await consumer.receive()).messages] == [2]
+
+
+async def test_unseen_messages_that_are_given_back_count_no_attempt(office: PostOffice) -> None:
+    await sent(office, 2)
+    consumer = office.consumer()
+    for _ in range(15):
+        got = await consumer.receive()
+        assert [one[1] for one in got.messages] == [1, 1]
+        assert await consumer.nack(got.receipts(), unseen=True) == DONE * 2
+    with pytest.raises(BadRequest):
+        await consumer.nack(got.receipts(), unseen=True, dead=True)
+
+
+# -- retention ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("quick")
+async def test_P_9_ready_message_that_nobody_takes_expires_into_the_dlq(tmp_path: Path) -> None:
+    settings = MailboxSettings(retention_ready_s=100, window_batches=16)
+    async with post_office(tmp_path, settings=settings) as office:
+        for seq in range(1, 41):
+            await sent(office, 2, seq=seq)
+        held = await office.consumer().receive(max_messages=2, visibility_ms=1_000_000)
+        await milestone(office)
+        moved(office, 58)
+        await sent(office, 1, seq=99, mark="young")
+        moved(office, 45)
+        await until(office, dead=78, ready=1)
+        dead = [one async for one in queue(office).dlq(TOPIC)]
+        assert {(one.reason, one.attempt) for one in dead} == {("expired", 0)}
+        assert await office.consumer().ack(held.receipts()) == DONE * 2
+        assert (await office.consumer().receive()).marks == ["young0"]
+
+
+@pytest.mark.usefixtures("quick")
+async def test_I_17_clock_that_jumps_between_two_lives_expires_nothing_early(tmp_path: Path) -> None:
+    settings = MailboxSettings(retention_ready_s=600, retention_dlq_s=600)
+    async with post_office(tmp_path, settings=settings) as office:
+        await sent(office, 2)
+        consumer = office.consumer()
+        await consumer.nack((await consumer.receive(max_messages=1)).receipts(), dead=True)
+        await milestone(office)
+        moved(office, 300)
+        await looked(office)
+        await office.stop()
+        assert isinstance(office.clock, ManualClock)
+        office.clock = office.mint.clock = ManualClock(office.clock.unix_ns() + 2000 * 10**9)
+        await office.start()
+        for seconds in (0, 250):
+            moved(office, seconds)
+            await looked(office)
+            numbers = await stats(office)
+            assert (numbers.ready, numbers.dead) == (1, 1), "time that only the wall clock saw does not count"
+        moved(office, 200)
+        await until(office, ready=0, dead=1)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_P_9_delivered_messages_are_retained_for_their_time_and_can_be_requeued(tmp_path: Path) -> None:
+    settings = MailboxSettings(retention_delivered_s=100)
+    async with post_office(tmp_path, settings=settings) as office:
+        await sent(office, 4)
+        consumer = office.consumer()
+        got = await consumer.receive()
+        await consumer.ack(got.receipts())
+        desk = queue(office)
+        shown = [one async for one in desk.messages(TOPIC, State.DELIVERED, payload=True)]
+        assert [one.msg_id for one in shown] == [one[0] for one in got.messages]
+        assert await desk.requeue(TOPIC, [shown[1].msg_id]) == 1
+        again = await consumer.receive()
+        assert again.marks == ["x1"] and again.messages[0][:2] == (shown[1].msg_id, 1)
+        await consumer.ack(again.receipts())
+        assert (await stats(office)).delivered == 4
+        moved(office, 99)
+        await looked(office)
+        assert (await stats(office)).delivered == 4
+        moved(office, 2)
+        await until(office, delivered=0)
+        assert [one async for one in desk.messages(TOPIC)] == []
+
+
+@pytest.mark.usefixtures("quick")
+async def test_P_9_delivered_messages_are_bounded_in_number(tmp_path: Path) -> None:
+    settings = MailboxSettings(retention_delivered_s=1000, retention_delivered_messages=6)
+    async with post_office(tmp_path, settings=settings) as office:
+        consumer = office.consumer()
+        for seq in range(1, 8):
+            await sent(office, 2, seq=seq, mark=f"{seq}-")
+            await consumer.ack((await consumer.receive()).receipts())
+        await until(office, delivered=6)
+        kept = [one async for one in queue(office).messages(TOPIC, State.DELIVERED, payload=True)]
+        assert {one.payload[:1] for one in kept} == {b"5", b"6", b"7"}
+
+
+@pytest.mark.usefixtures("quick")
+async def test_P_9_dlq_is_pruned_by_age_and_by_depth_and_never_in_silence(tmp_path: Path) -> None:
+    settings = MailboxSettings(retention_dlq_s=100, retention_dlq_messages=5)
+    async with post_office(tmp_path, settings=settings) as office:
+        await sent(office, 8)
+        consumer = office.consumer()
+        got = await consumer.receive()
+        await consumer.nack(got.receipts(), dead=True, reason="poison")
+        await until(office, dead=5)
+        kept = [one.msg_id % 1024 async for one in queue(office).dlq(TOPIC)]
+        assert kept == [3, 4, 5, 6, 7], "the oldest go first"
+        moved(office, 101)
+        await until(office, dead=0)
+        assert office.app is not None
+        told = office.app.events.after(0, limit=10)
+        assert [one.event.fields() for one in told] == [
+            {"topic": TOPIC, "state": "dead", "cause": "depth", "messages": 3},
+            {"topic": TOPIC, "state": "dead", "cause": "age", "messages": 5},
+        ]
+
+
+@pytest.mark.usefixtures("quick")
+async def test_I_5_one_straggler_does_not_pin_its_whole_batch(tmp_path: Path) -> None:
+    async with post_office(tmp_path, settings=MailboxSettings(cached_bytes=0)) as office:
+        sender, consumer = await office.sender(), office.consumer()
+        await sender.send(send_batch(1, (TOPIC, commands(500, size=400))))
+        got = await consumer.receive()
+        await consumer.nack(got.receipts(7, 8), delay_ms=1000)
+        await consumer.nack(got.receipts(8, 9), dead=True)
+        assert (await consumer.ack(got.receipts())).count(DONE) == 498
+
+        def stored() -> Any:
+            database = apsw.Connection(str(tmp_path / "mailbox" / "mailbox.db"))
+            ((size,),) = database.execute("SELECT sum(size) FROM batches").fetchall()
+            database.close()
+            return size
+
+        async with asyncio.timeout(SECONDS):
+            while stored() > 16_000:
+                await asyncio.sleep(0.01)
+        moved(office, 1)
+        again = await consumer.receive()
+        assert again.marks == ["x7"] and again.messages[0][4] == got.messages[7][4]
+        (dead,) = [one async for one in queue(office).dlq(TOPIC, payload=True)]
+        assert dead.payload.startswith(b"x8") and not dead.unreadable
+        await consumer.ack(again.receipts())
+        await office.stop()
+        await office.start()
+        (dead,) = [one async for one in queue(office).dlq(TOPIC, payload=True)]
+        assert dead.payload.startswith(b"x8")
+
+
+# -- looking and changing -------------------------------------------------------------------------------
+
+
+async def test_peek_shows_the_oldest_and_leases_none(office: PostOffice) -> None:
+    await sent(office, 30)
+    shown = await queue(office).peek(TOPIC, limit=3)
+    assert [one.payload[:2] for one in shown] == [b"x0", b"x1", b"x2"]
+    assert {one.state for one in shown} == {State.READY}
+    got = await office.consumer().receive()
+    assert len(got.messages) == 30 and {one[1] for one in got.messages} == {1}
+
+
+async def test_list_goes_by_state_content_and_time_and_in_pages(office: PostOffice) -> None:
+    for seq in range(1, 6):
+        await sent(office, 50, seq=seq, source="acme/shop" if seq % 2 else "acme/web")
+        moved(office, 10)
+    consumer = office.consumer()
+    got = await consumer.receive(max_messages=60)
+    await consumer.nack(got.receipts(0, 5), dead=True, reason="bad")
+    desk = queue(office)
+    assert len([one async for one in desk.messages(TOPIC)]) == 250
+    assert len([one async for one in desk.messages(TOPIC, State.INFLIGHT)]) == 55
+    assert len([one async for one in desk.messages(TOPIC, State.READY, source="acme/web")]) == 90
+    assert len([one async for one in desk.messages(TOPIC, State.DEAD, dead_reason="nack-dead")]) == 5
+    assert [one async for one in desk.messages(TOPIC, name="no-such")] == []
+    one = (await desk.peek(TOPIC, limit=1))[0]
+    found = [two.msg_id async for two in desk.messages(TOPIC, command_id=one.command_id)]
+    assert found == [one.msg_id]
+    early = [two async for two in desk.messages(TOPIC, stored_before_unix_ns=one.stored_unix_ns)]
+    assert len(early) == 50
+    ids: list[int] = []
+    after = 0
+    while True:
+        page, after = await desk.page(TOPIC, after=after, limit=7)
+        ids += [two.msg_id for two in page]
+        if not after:
+            break
+    assert ids == sorted(set(ids)) and len(ids) == 250
+
+
+async def test_list_shows_attributes_and_goes_by_them(office: PostOffice) -> None:
+    own = "acme/own/mail"
+    letters = [
+        mail.Letter(payload=b"p", idem_key=f"k{n}", attrs={"kind": "odd" if n % 2 else "even", "n": str(n)})
+        for n in range(6)
+    ]
+    await office.consumer().channel.call(
+        SERVICE + "Send", mail.SendRequest(topic=own, message=letters), mail.SendResponse, timeout_s=SECONDS
+    )
+    desk = queue(office)
+    shown = [one async for one in desk.messages(own, attribute={"kind": "odd"})]
+    assert [(one.idem_key, one.attributes["n"]) for one in shown] == [("k1", "1"), ("k3", "3"), ("k5", "5")]
+    seen = await desk.preview_cancel(own, attribute={"kind": "odd", "n": "3"})
+    assert seen.matched == 1 and await seen.apply() == 1
+    assert len((await office.consumer().receive(own)).messages) == 5
+
+
+async def test_cancel_ends_leases_and_resume_goes_on_where_it_was(office: PostOffice) -> None:
+    await sent(office, 4)
+    consumer = office.consumer()
+    got = await consumer.receive(max_messages=2)
+    await consumer.nack(got.receipts(1, 2))
+    desk = queue(office)
+    ids = [one.msg_id async for one in desk.messages(TOPIC)]
+    assert await desk.cancel(TOPIC, ids, reason="wrong month") == 4
+    assert await consumer.ack(got.receipts(0, 1)) == GONE
+    assert (await consumer.receive()).messages == []
+    shown = [one async for one in desk.messages(TOPIC, State.CANCELED)]
+    assert {one.reason for one in shown} == {"wrong month"}
+    await office.stop()
+    await office.start()
+    desk, consumer = queue(office), office.consumer()
+    assert (await stats(office)).canceled == 4
+    assert await (await desk.preview_resume(TOPIC)).apply() == 4
+    again = await consumer.receive()
+    assert [one[1] for one in again.messages] == [2, 2, 1, 1]
+    assert await consumer.ack(again.receipts()) == DONE * 4
+
+
+async def test_change_by_filter_needs_the_token_of_its_own_preview(office: PostOffice) -> None:
+    await sent(office, 4)
+    desk = queue(office)
+    seen = await desk.preview_cancel(TOPIC, State.READY)
+    other = await desk.preview_cancel(TOPIC, State.READY, source="acme/shop")
+    for token, error in ((b"", BadRequest), (b"x" * 56, Conflict), (other._request.token, Conflict)):
+        forged = type(seen._request)()
+        forged.CopyFrom(seen._request)
+        forged.token = token
+        with pytest.raises(error):
+            await desk.change(forged)
+    moved(office, 601)
+    with pytest.raises(Conflict) as refused:
+        await seen.apply()
+    assert refused.value.reason == "preview-outdated"
+    assert (await stats(office)).ready == 4
+
+
+async def test_change_by_filter_touches_nothing_that_came_after_its_preview(office: PostOffice) -> None:
+    await sent(office, 3)
+    desk = queue(office)
+    seen = await desk.preview_purge(TOPIC, State.READY)
+    await sent(office, 2, seq=2, mark="new")
+    assert seen.matched == 3 and await seen.apply() == 3
+    assert (await office.consumer().receive()).marks == ["new0", "new1"]
+
+
+async def test_change_by_filter_is_refused_when_more_match_than_were_shown(office: PostOffice) -> None:
+    await sent(office, 4)
+    consumer = office.consumer()
+    got = await consumer.receive()
+    await consumer.nack(got.receipts(0, 1), dead=True)
+    seen = await queue(office).preview_delete_dead(TOPIC)
+    await consumer.nack(got.receipts(1, 2), dead=True)
+    with pytest.raises(Conflict):
+        await seen.apply()
+    assert (await stats(office)).dead == 2
+
+
+async def test_purge_by_filter_must_name_what(office: PostOffice) -> None:
+    await sent(office, 1)
+    with pytest.raises(BadRequest) as refused:
+        await queue(office).preview_purge(TOPIC)
+    assert refused.value.reason == "purge-all"
+
+
+async def test_I_5_messages_are_not_brought_back_into_a_full_topic(tmp_path: Path) -> None:
+    async with post_office(tmp_path, settings=MailboxSettings(max_topic_messages=4)) as office:
+        await sent(office, 4)
+        consumer = office.consumer()
+        await consumer.nack((await consumer.receive()).receipts(), dead=True)
+        await sent(office, 3, seq=2)
+        with pytest.raises(Saturated):
+            await (await queue(office).preview_reprocess(TOPIC)).apply()
+        assert (await stats(office)).dead == 4, "dead messages do not count against the capacity"
+        await consumer.ack((await consumer.receive()).receipts())
+        assert await (await queue(office).preview_reprocess(TOPIC)).apply() == 4
+
+
+async def test_management_is_for_the_owner_and_for_operators(office: PostOffice) -> None:
+    await sent(office, 2)
+    ids = [one.msg_id async for one in queue(office).messages(TOPIC)]
+    own = Queue.over(office.channel(office.authority.principal("acme", "ada")))
+    assert len(await own.peek(TOPIC)) == 2
+    assert await own.cancel(TOPIC, ids[:1]) == 1
+    thief = Queue.over(office.channel(office.authority.principal("evil", "eve")))
+    for ask in (thief.peek(TOPIC), thief.page(TOPIC), thief.purge(TOPIC, ids), thief.stats(TOPIC)):
+        with pytest.raises(NotAllowed):
+            await ask
+    worker = Queue.over(office.consumer().channel)
+    assert len(await worker.peek(TOPIC)) == 1
+    with pytest.raises(NotAllowed):
+        await worker.purge(TOPIC, ids)
+    with pytest.raises(NotFound):
+        await queue(office).peek("acme/none")
+
+
+async def test_I_12_damaged_message_is_listed_as_unreadable_with_its_reason(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as office:
+        await sent(office, 100)
+        await office.stop()
+        with (tmp_path / "mailbox" / "payload-1.seg").open("r+b") as segment:
+            segment.seek(2000)
+            segment.write(b"\xff\xff")
+        await office.start()
+        got = await office.consumer().receive()
+        assert 0 < len(got.messages) < 100 or not got.messages
+        await until(office, dead=100 - len(got.messages))
+        dead = [one async for one in queue(office).dlq(TOPIC)]
+        assert dead and {one.reason for one in dead} == {"integrity"}
+        assert all(one.unreadable and one.last_error.startswith("E_INTEGRITY") for one in dead)
+
+
+async def test_the_example_in_the_docs_reprocesses_what_is_dead(tmp_path: Path) -> None:
+    async with post_office(tmp_path, settings=MailboxSettings(max_attempts=1)) as office:
+        await sent(office, 3)
+        consumer = office.consumer()
+        await consumer.nack((await consumer.receive()).receipts(), reason="away")
+        folder = office.authority.principal("acme", "ada").certificate.parent
+        assert await example("reprocess").names()["reprocess"](office.address, folder, TOPIC) == 3
+        assert len((await consumer.receive()).messages) == 3

@@ -1,0 +1,33 @@
+"""One Spark session for all tests: its start costs more than they do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark.session import session
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    folder: Path = tmp_path_factory.mktemp("spark")
+    made = session(
+        "tests",
+        master="local[2]",
+        driver_memory="1g",
+        short=True,
+        settings={
+            "spark.sql.shuffle.partitions": "1",
+            # Rows by the dozen: compiling the queries would take longer than running them.
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.sql.adaptive.enabled": "false",
+            "spark.sql.warehouse.dir": str(folder / "warehouse"),
+            "spark.local.dir": str(folder / "local"),
+        },
+    )
+    yield made
+    made.stop()

@@ -1,0 +1,134 @@
+"""Traffic that no job may trip over: the future, clocks apart, crowds, a flood; and how abuse is told from haste."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from spark.jobs.watch_abuse import Watcher
+from spark.policy import Policy
+from spark.read import read_routes
+from spark.schema import event_schema
+from spark.transforms.abuse import proposals
+from spark.transforms.base import base
+from spark.transforms.fairness import fairness
+from tests.support.abuse_scenarios import WITHOUT_ABUSERS, as_table, scenarios, scores
+from tests.support.telemetry_rows import T0, bulk, row, write
+
+FULL = os.environ.get("SNAVIO_FULL") == "1"
+SEEDS = range(200, 205) if FULL else range(200, 202)
+FLOOD = 1_000_000 if FULL else 10_000
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def judged(spark: SparkSession, *paths: Path) -> list[dict[str, Any]]:
+    counts = base(spark.read.schema(event_schema()).parquet(*map(str, paths))).localCheckpoint()
+    found = proposals(fairness(counts, read_routes(spark, None)), counts, Policy())
+    return sorted((one.asDict() for one in found.collect()), key=lambda one: (one["source"], one["kind"]))
+
+
+def contended(*, start_s: float = 0.0, **given: Any) -> list[dict[str, Any]]:
+    rows = []
+    for window in range(5):
+        for source, count in (("acme/big", 90), ("acme/small", 10)):
+            rows.append(row(source=source, count=count, after_s=start_s + window * 30, **given))
+    return rows
+
+
+def test_events_from_the_future_neither_hold_up_the_watcher_nor_move_its_watermark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    now = datetime.now(UTC)
+    recent = (now.timestamp() - 900) // 600 * 600 - T0.timestamp()
+    rows = [
+        *contended(start_s=recent),
+        row(source="acme/ahead", after_s=now.timestamp() - T0.timestamp() + 86400),
+    ]
+    path = write(rows, tmp_path / "a.parquet")
+    entry = {
+        "path": str(path),
+        "instance": "fast-0",
+        "epoch": 1,
+        "first_seq": 1,
+        "last_seq": len(rows),
+        "min_at": (T0 + timedelta(seconds=recent)).isoformat(),
+        "max_at": (now + timedelta(days=1)).isoformat(),
+    }
+    watcher = Watcher(spark, tmp_path / "out", Policy(), None)
+    watcher.take(spark.createDataFrame([(json.dumps(entry),)], "value string"), 0)
+    (proposal,) = (tmp_path / "out" / "proposals" / "00000000.jsonl").read_text().splitlines()
+    assert json.loads(proposal)["source"] == "acme/big"
+    kept = spark.read.parquet(str(tmp_path / "out" / "base" / "batch=00000000"))
+    assert kept.where("source = 'acme/ahead'").count() == 0
+    # An hour of silence later it still knows what it counted.
+    watcher.take(spark.createDataFrame([], "value string"), 1)
+    assert (tmp_path / "out" / "proposals" / "00000001.jsonl").read_text().splitlines() == [proposal]
+
+
+def test_clocks_an_hour_apart_make_two_windows_and_no_abuser(spark: SparkSession, tmp_path: Path) -> None:
+    """What one Fast dispatched now and another an hour ago is not compared: each alone is no contention."""
+    now = [row(source="acme/big", count=90, after_s=window * 30) for window in range(5)]
+    then = [
+        row(source="acme/small", count=10, after_s=window * 30 - 3600, instance="fast-1")
+        for window in range(5)
+    ]
+    one, two = write(now, tmp_path / "1.parquet"), write(then, tmp_path / "2.parquet")
+    assert judged(spark, one, two) == []
+    ahead = write(contended(start_s=3600, instance="fast-1"), tmp_path / "3.parquet")
+    (proposal,) = judged(spark, one, two, ahead)
+    assert proposal["window_start"].replace(tzinfo=UTC) >= T0 + timedelta(hours=1)
+
+
+def test_ten_thousand_sources_hide_nobody(spark: SparkSession, tmp_path: Path) -> None:
+    crowd = bulk(10_000, seed=3, minutes=2, routes=20).drop_columns(["command_id"])
+    names = pa.array([f"crowd/s{number}" for number in range(10_000)])
+    each = pa.DictionaryArray.from_arrays(pa.array(np.arange(10_000, dtype=np.int32)), names)
+    crowd = crowd.set_column(crowd.schema.get_field_index("source"), "source", each)
+    abuse = write(contended(target="quiet-corner"), tmp_path / "abuse.parquet")
+    paths = (str(write(crowd, tmp_path / "crowd.parquet")), str(abuse))
+    counts = base(spark.read.schema(event_schema()).parquet(*paths)).localCheckpoint()
+    assert counts.select("source").distinct().count() == 10_002
+    found = proposals(fairness(counts, read_routes(spark, None)), counts, Policy())
+    assert [one["source"] for one in found.collect()] == ["acme/big"]
+
+
+def test_a_million_commands_in_a_minute_are_counted_to_the_last(spark: SparkSession, tmp_path: Path) -> None:
+    flood = bulk(FLOOD, seed=5, minutes=1, sources=1, routes=1, abusers=1)
+    verdicts = np.full(FLOOD, 38, np.int32)
+    at = flood.schema.get_field_index("verdict")
+    flood = flood.set_column(at, "verdict", pa.array(verdicts)).drop_columns(["command_id"])
+    path = tmp_path / "flood.parquet"
+    pq.write_table(flood, path)
+    found = judged(spark, path)
+    assert {one["kind"] for one in found} == {"burst-invalid-hmac"}
+    assert sum(one["total_violations"] for one in found) == FLOOD
+
+
+def test_no_honest_source_is_proposed_and_most_abusers_are(spark: SparkSession, tmp_path: Path) -> None:
+    """Seeds that the table of docs/fairness.md was not made with."""
+    made = list(scenarios(SEEDS))
+    path = tmp_path / "events.parquet"
+    pq.write_table(as_table(made), path)
+    told = scores(made, {one["source"] for one in judged(spark, path)})
+    assert {name: told[name].wrong for name in WITHOUT_ABUSERS} == dict.fromkeys(WITHOUT_ABUSERS, 0)
+    assert sum(score.wrong for score in told.values()) == 0
+    found = sum(score.found for score in told.values())
+    there = found + sum(score.missed for score in told.values())
+    assert found / there >= 0.6
+
+
+@pytest.mark.parametrize("rows", [[], [row(source=None, event="snavio.telemetry.journal_gap", verdict=None)]])
+def test_an_archive_without_commands_proposes_nothing(
+    spark: SparkSession, tmp_path: Path, rows: list[dict[str, Any]]
+) -> None:
+    assert judged(spark, write(rows, tmp_path / "a.parquet")) == []

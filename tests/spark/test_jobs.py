@@ -1,0 +1,224 @@
+"""The jobs as processes of their own: what they read, what they leave, and what they say when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark.read import Entry, overlapping, read_events, read_index, within
+from tests.support.telemetry_rows import T0, row, table, write
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT = 240
+# A handful of rows: compiling the queries would take longer than running them.
+QUICK = (
+    *("--conf", "spark.sql.codegen.wholeStage=false", "--conf", "spark.sql.codegen.factoryMode=NO_CODEGEN"),
+    *("--conf", "spark.sql.shuffle.partitions=1", "--conf", "spark.sql.adaptive.enabled=false"),
+)
+
+
+def entry(
+    path: Path, *, instance: str = "fast-0", first: int = 1, last: int = 10, **more: Any
+) -> dict[str, Any]:
+    return {
+        "path": str(path),
+        "instance": instance,
+        "epoch": 1,
+        "first_seq": first,
+        "last_seq": last,
+        "min_at": T0.isoformat(),
+        "max_at": (T0 + timedelta(minutes=10)).isoformat(),
+        **more,
+    }
+
+
+def index(folder: Path, *entries: dict[str, Any], name: str = "1") -> Path:
+    path = folder / f"{name}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    fresh.write_text("".join(json.dumps(one) + "\n" for one in entries), "utf-8")
+    return fresh.replace(path)
+
+
+def job(name: str, *options: str | Path, environment: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            f"spark.jobs.{name}",
+            "--short",
+            "--driver-memory",
+            "1g",
+            *QUICK,
+            *map(str, options),
+        ],
+        cwd=ROOT,
+        env={**os.environ, **(environment or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=LIMIT)
+    return process.returncode, out, err
+
+
+def contended(windows: int, *, start: int = 0) -> list[dict[str, Any]]:
+    rows = []
+    for window in range(start, start + windows):
+        rows += [row(source="acme/big", after_s=window * 30) for _ in range(90)]
+        rows += [row(source="acme/small", after_s=window * 30) for _ in range(10)]
+    return rows
+
+
+# -- reading -------------------------------------------------------------------------------------------
+
+
+def made(first: int, last: int, *, instance: str = "fast-0") -> Entry:
+    (found,) = read_index(
+        json.dumps(entry(Path(f"/{instance}/{first}-{last}"), instance=instance, first=first, last=last))
+    )
+    return found
+
+
+def test_only_files_that_share_events_are_told_apart_row_by_row() -> None:
+    a, b, c, d = made(1, 10), made(11, 20), made(15, 30), made(31, 40)
+    other = made(1, 40, instance="fast-1")
+    alone, shared = overlapping([d, c, b, a, other, a])
+    assert sorted(alone, key=lambda one: one.path) == sorted([a, d, other], key=lambda one: one.path)
+    assert sorted(shared, key=lambda one: one.first_seq) == [b, c]
+
+
+def test_a_long_file_overlaps_all_that_it_covers() -> None:
+    whole, parts = made(1, 100), [made(1, 10), made(50, 60), made(90, 100)]
+    alone, shared = overlapping([*parts, whole])
+    assert (alone, len(shared)) == ([], 4)
+
+
+def test_duplicate_and_overlapping_files_count_each_event_once(spark: SparkSession, tmp_path: Path) -> None:
+    rows = table([row() for _ in range(30)])
+    one = write(rows.slice(0, 20), tmp_path / "one.parquet")
+    two = write(rows.slice(10, 20), tmp_path / "two.parquet")
+    entries = read_index(
+        "\n".join(
+            json.dumps(found)
+            for found in (
+                entry(one, first=1, last=20),
+                entry(two, first=11, last=30),
+                entry(two, first=11, last=30),
+            )
+        )
+    )
+    assert read_events(spark, entries).count() == 30
+    assert read_events(spark, entries, columns=("at", "count")).count() == 30
+    rest = read_index(json.dumps(entry(two, first=11, last=30, after_seq=20)))
+    assert read_events(spark, rest, columns=("at",)).count() == 10
+
+
+def test_a_missing_column_reads_as_nulls_and_an_unknown_event_is_kept(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = table([row(), row(event="snavio.future.thing")]).drop_columns(["grant", "topic"])
+    entries = read_index(json.dumps(entry(write(rows, tmp_path / "old.parquet"), last=2)))
+    events = read_events(spark, entries)
+    assert events.where("grant is null and topic is null").count() == 2
+    assert events.where("event = 'snavio.future.thing'").count() == 1
+
+
+def test_an_empty_range_reads_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    entries = read_index(json.dumps(entry(write([row()], tmp_path / "a.parquet"), last=1)))
+    later = T0 + timedelta(hours=1)
+    assert within(entries, later, None) == []
+    assert read_events(spark, entries, since=later).count() == 0
+    assert read_events(spark, [], since=later).count() == 0
+    assert read_events(spark, entries, until=T0).count() == 0
+
+
+def test_an_index_that_is_none_says_which_line() -> None:
+    with pytest.raises(ValueError, match="line 2 of the index"):
+        read_index(json.dumps(entry(Path("/a"))) + '\n{"path": "/b"}\n')
+
+
+# -- whole jobs ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(600)
+def test_batch_and_watch_propose_the_same_and_a_killed_watch_loses_and_doubles_nothing(
+    tmp_path: Path,
+) -> None:
+    """One test for both runs: a JVM's start is most of what they cost."""
+    now = datetime.now(UTC).timestamp() - T0.timestamp() - 600
+    start = int(now // 600) * 600 // 30
+    halves = [contended(2, start=start), contended(3, start=start + 2)]
+    folder = tmp_path / "index"
+    at = (T0 + timedelta(seconds=start * 30)).isoformat()
+    for number, rows in enumerate(halves):
+        path = write(rows, tmp_path / f"{number}.parquet")
+        index(
+            folder,
+            entry(path, instance=f"fast-{number}", last=len(rows), min_at=at, max_at=at),
+            name=str(number),
+        )
+    options = ("--index", folder, "--files-per-batch", "1")
+
+    killed = job("watch_abuse", *options, "--out", tmp_path / "watch", "--once")
+    assert killed.stdout is not None
+    for line in killed.stdout:
+        if json.loads(line)["step"] == "batch":
+            os.killpg(killed.pid, signal.SIGKILL)
+            break
+    killed.communicate()
+    code, out, err = ended(job("watch_abuse", *options, "--out", tmp_path / "watch", "--once"))
+    assert code == 0, err
+    assert '"step": "batch"' in out
+    code, _, err = ended(job("detect_abuse", "--index", folder, "--out", tmp_path / "batch"))
+    assert code == 0, err
+
+    record = [json.loads(line) for line in (tmp_path / "batch" / "proposals.jsonl").read_text().splitlines()]
+    early = [
+        json.loads(line)
+        for path in sorted((tmp_path / "watch" / "proposals").glob("*.jsonl"))
+        for line in path.read_text().splitlines()
+    ]
+    assert [found["source"] for found in record] == ["acme/big"]
+    assert {found["proposal_id"] for found in early} == {found["proposal_id"] for found in record}
+    assert early[-1]["total_violations"] == record[0]["total_violations"] == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "sentence"),
+    [
+        ("detect_abuse", ("--index", "/nowhere.jsonl"), "No such file"),
+        ("shadow", ("--index", "/nowhere.jsonl"), "Ask one thing"),
+        ("shadow", ("--index", "/nowhere.jsonl", "--limit", "5"), "--target and --command"),
+        ("detect_abuse", ("--index", "/x", "--since", "yesterday"), "no RFC 3339 time"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    tmp_path: Path, name: str, options: tuple[str, ...], sentence: str
+) -> None:
+    code, _, err = ended(job(name, *options, "--out", tmp_path / "out"))
+    assert code == 2
+    assert sentence in err
+    assert "Traceback" not in err
+
+
+def test_a_missing_java_is_one_sentence(tmp_path: Path) -> None:
+    nothing = {"PATH": str(tmp_path), "JAVA_HOME": str(tmp_path)}
+    code, _, err = ended(
+        job("slo_report", "--index", index(tmp_path), "--out", tmp_path / "out", environment=nothing)
+    )
+    assert (code, len(err.strip().splitlines())) == (3, 1)
+    assert "Spark needs Java 17: install it" in err

@@ -1,0 +1,237 @@
+"""The pure steps, on rows small enough to count by hand, and against DuckDB on rows too many to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from snavio.domain.verdict import Verdict
+from spark import verdicts
+from spark.policy import Policy
+from spark.schema import event_schema
+from spark.transforms.abuse import proposals
+from spark.transforms.base import BUCKETS, KEYS, base, merged
+from spark.transforms.fairness import fairness
+from tests.support.telemetry_rows import ACL_CODE, HMAC_CODE, RATE_CODE, bulk, row, write
+
+DEFAULT = Policy()
+ROUTES_SCHEMA = (
+    "target string, command_name string, min_dominant_share double, min_competing_share double, "
+    "min_competitors double, min_minimum_volume double"
+)
+
+
+def read(spark: SparkSession, *paths: Path) -> DataFrame:
+    return spark.read.schema(event_schema()).parquet(*map(str, paths))
+
+
+def routes(spark: SparkSession, *rows: tuple[Any, ...]) -> DataFrame:
+    return spark.createDataFrame(list(rows), ROUTES_SCHEMA)
+
+
+def told(frame: DataFrame) -> list[dict[str, Any]]:
+    return [found.asDict() for found in frame.collect()]
+
+
+def test_verdicts_are_the_meshs_own() -> None:
+    for name in vars(verdicts):
+        if name.isupper() and hasattr(Verdict, name):
+            assert getattr(verdicts, name) == getattr(Verdict, name)
+    assert (verdicts.SCHEMA_FIRST, verdicts.SCHEMA_LAST) == (Verdict.MALFORMED, Verdict.INVALID_TRACEPARENT)
+    assert verdicts.KEYS == (Verdict.UNKNOWN_KEY_VERSION, Verdict.KEY_EXPIRED, Verdict.KEY_REVOKED)
+
+
+def test_the_base_counts_commands_and_not_rows(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [
+        row(),
+        row(path="slow", escalation="cache_miss", service="slow"),
+        row(verdict=RATE_CODE, path="slow", dispatch_latency_ms=None),
+        row(verdict=HMAC_CODE, count=700, path=None, dispatch_latency_ms=None, command_id=None),
+        row(event="snavio.telemetry.journal_gap", source=None, verdict=None),
+        row(event="snavio.somebody.elses", verdict=None),
+    ]
+    counted = base(read(spark, write(rows, tmp_path / "a.parquet")))
+    (found,) = told(counted.groupBy("source").sum())
+    assert {name[4:-1]: found[name] for name in found if name.startswith("sum(") and found[name]} == {
+        "offered": 3,
+        "warm": 1,
+        "delivered": 2,
+        "rate_limited": 1,
+        "invalid_hmac": 700,
+        "escalated_cache_miss": 1,
+        "latency_03": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("latency_ms", "bucket"),
+    [(0.0, 0), (0.1, 0), (0.25, 0), (0.26, 1), (1.0, 2), (1.1, 3), (1e9, BUCKETS - 1)],
+)
+def test_a_latency_is_in_the_bucket_that_its_power_of_two_ends(
+    spark: SparkSession, tmp_path: Path, latency_ms: float, bucket: int
+) -> None:
+    (found,) = told(base(read(spark, write([row(dispatch_latency_ms=latency_ms)], tmp_path / "a.parquet"))))
+    assert [at for at in range(BUCKETS) if found[f"latency_{at:02d}"]] == [bucket]
+
+
+def test_windows_begin_where_they_are_aligned(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [row(after_s=second) for second in (0, 29.999, 30, 59.9, 60)]
+    counted = base(read(spark, write(rows, tmp_path / "a.parquet"))).orderBy("window_start")
+    assert [found["delivered"] for found in told(counted)] == [2, 2, 1]
+
+
+def test_bases_of_two_files_add_up_to_the_base_of_both(spark: SparkSession, tmp_path: Path) -> None:
+    one, two = (write(bulk(2000, seed=seed, minutes=3), tmp_path / f"{seed}.parquet") for seed in (1, 2))
+    together = base(read(spark, one, two))
+    apart = merged(base(read(spark, one)).unionByName(base(read(spark, two))))
+    assert together.exceptAll(apart).count() == apart.exceptAll(together).count() == 0
+
+
+def test_the_base_agrees_with_duckdb(spark: SparkSession, tmp_path: Path) -> None:
+    path = write(bulk(20_000, seed=7), tmp_path / "a.parquet")
+    ours = {
+        (found["target"], found["source"]): (found["offered"], found["warm"], found["invalid_hmac"])
+        for found in told(
+            base(read(spark, path))
+            .groupBy("target", "source")
+            .sum("offered", "warm", "invalid_hmac")
+            .toDF("target", "source", "offered", "warm", "invalid_hmac")
+        )
+    }
+    query = f"""
+        select target, source,
+          sum(case when verdict = 1 or (verdict >= 64 and verdict not in (65, 66)) then count else 0 end),
+          sum(case when verdict = 1 and path = 'fast' then count else 0 end),
+          sum(case when verdict = 38 then count else 0 end)
+        from read_parquet('{path}') group by 1, 2"""
+    theirs = {
+        (target, source): tuple(map(int, sums)) for target, source, *sums in duckdb.sql(query).fetchall()
+    }
+    assert ours == theirs
+
+
+# -- fairness ------------------------------------------------------------------------------------------
+
+
+def shares(
+    spark: SparkSession, folder: Path, rows: list[dict[str, Any]], *given: tuple[Any, ...]
+) -> list[Any]:
+    counted = base(read(spark, write(rows, folder / "a.parquet")))
+    return sorted(told(fairness(counted, routes(spark, *given))), key=lambda found: found["source"])
+
+
+def test_a_source_that_takes_most_of_a_contended_route_is_dominant(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = [row(source="acme/big") for _ in range(90)] + [row(source="acme/small") for _ in range(10)]
+    rows += [row(source="acme/small", verdict=RATE_CODE, path="slow") for _ in range(5)]
+    big, small = shares(spark, tmp_path, rows)
+    assert (big["dominant"], small["dominant"]) == (True, False)
+    assert big["warm_share"] == pytest.approx(0.9)
+    # Of what was offered, not of what was dispatched.
+    assert big["competing_share"] == pytest.approx(15 / 105)
+    assert big["jain"] == pytest.approx(100 * 100 / (2 * (90 * 90 + 10 * 10)))
+    assert (big["volume"], big["competitors"]) == (100, 1)
+
+
+def test_a_single_sender_is_never_dominant(spark: SparkSession, tmp_path: Path) -> None:
+    (alone,) = shares(spark, tmp_path, [row() for _ in range(500)])
+    assert not alone["dominant"]
+    assert alone["warm_share"] == 1.0
+
+
+def test_refused_traffic_does_not_make_competition(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [row() for _ in range(100)]
+    rows += [row(source="acme/framer", verdict=ACL_CODE, path="slow") for _ in range(500)]
+    rows += [row(source="acme/framer", verdict=HMAC_CODE, path=None) for _ in range(500)]
+    (only,) = shares(spark, tmp_path, rows)
+    assert (only["source"], only["dominant"]) == ("acme/shop", False)
+
+
+def test_a_route_has_its_own_thresholds(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [row(source="acme/big") for _ in range(70)] + [row(source="acme/small") for _ in range(30)]
+    assert not shares(spark, tmp_path, rows)[0]["dominant"]
+    assert shares(spark, tmp_path, rows, ("bot", "say", 0.6, None, None, None))[0]["dominant"]
+    assert not shares(spark, tmp_path, rows, ("bot", "go", 0.6, None, None, None))[0]["dominant"]
+    assert not shares(spark, tmp_path, rows, ("bot", "say", 0.6, None, None, 101.0))[0]["dominant"]
+
+
+# -- abuse ---------------------------------------------------------------------------------------------
+
+
+def contended(target: str = "bot", *, windows: int, big: int = 90, small: int = 10) -> list[dict[str, Any]]:
+    rows = []
+    for window in range(windows):
+        rows += [row(source="acme/big", target=target, after_s=window * 30) for _ in range(big)]
+        rows += [row(source="acme/small", target=target, after_s=window * 30) for _ in range(small)]
+    return rows
+
+
+def found(
+    spark: SparkSession, folder: Path, rows: list[dict[str, Any]], policy: Policy = DEFAULT
+) -> list[Any]:
+    counted = base(read(spark, write(rows, folder / "a.parquet"))).localCheckpoint()
+    made = proposals(fairness(counted, routes(spark)), counted, policy)
+    return sorted(told(made), key=lambda proposal: (proposal["kind"], proposal["source"]))
+
+
+def test_dominance_that_recurs_is_proposed_once_with_its_evidence(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    assert found(spark, tmp_path, contended(windows=2)) == []
+    (proposal,) = found(spark, tmp_path, contended(windows=5))
+    assert (proposal["kind"], proposal["source"]) == ("dominance-single-target", "acme/big")
+    assert (proposal["affected_targets"], proposal["total_violations"]) == (["bot"], 5)
+    assert json.loads(proposal["evidence"])["source_share"] == 0.9
+    assert (proposal["window_end"] - proposal["window_start"]).total_seconds() == 150
+    assert (proposal["ban_applied_until"] - proposal["window_end"]).total_seconds() == 600
+
+
+def test_dominance_over_several_targets_counts_together(spark: SparkSession, tmp_path: Path) -> None:
+    rows = contended("bot", windows=2) + contended("pay", windows=2)
+    (proposal,) = found(spark, tmp_path, rows)
+    assert proposal["kind"] == "dominance-several-targets"
+    assert (proposal["affected_targets"], proposal["total_violations"]) == (["bot", "pay"], 4)
+
+
+def test_a_proposals_id_does_not_depend_on_counts_or_order(spark: SparkSession, tmp_path: Path) -> None:
+    rows = contended(windows=5)
+    (first,) = found(spark, tmp_path / "1", rows)
+    (later,) = found(spark, tmp_path / "2", list(reversed(rows)) + contended(windows=4))
+    (other,) = found(spark, tmp_path / "3", rows, Policy(version="2"))
+    assert first["proposal_id"] == later["proposal_id"] != other["proposal_id"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "verdict"),
+    [("burst-invalid-hmac", 38), ("burst-replayed", 39), ("burst-schema", 16), ("burst-misrouted", 66)],
+)
+def test_a_burst_of_refused_commands_is_proposed(
+    spark: SparkSession, tmp_path: Path, kind: str, verdict: int
+) -> None:
+    flood = [row(verdict=verdict, count=1000, source="evil/bot", path=None) for _ in range(3)]
+    (proposal,) = found(spark, tmp_path / "1", flood)
+    assert (proposal["kind"], proposal["source"], proposal["total_violations"]) == (kind, "evil/bot", 3000)
+    # The same number among much good traffic is a mistake, not an attack.
+    honest = [row(source="evil/bot", count=20_000)]
+    assert found(spark, tmp_path / "2", flood + honest) == []
+
+
+def test_an_empty_archive_proposes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    assert found(spark, tmp_path, []) == []
+
+
+def test_a_policy_with_a_misspelled_threshold_is_refused_by_name() -> None:
+    with pytest.raises(
+        ValueError, match=r"policy.ban_minute: there is no such threshold; there are ban_minutes"
+    ):
+        Policy.read('{"ban_minute": 5}')
+    with pytest.raises(ValueError, match="several_targets_share: must be over 0"):
+        Policy.read('{"several_targets_share": 1.5}')
+    assert Policy.read('{"ban_minutes": 5}').ban_minutes == 5
+    assert set(KEYS) >= {"window_start", "target", "command_name", "source"}

@@ -1,0 +1,156 @@
+"""An Arbiter without a wire: a directory and queues that a test scripts, over a coordination store of its choice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from services.slow.arbitration import Arbiter, Rounds
+from services.slow.dominance import Dominance
+from services.slow.limits import Limits
+from services.slow.rulings import Key, Refused, Rulings
+from services.slow.strict import Strict
+from snavio.clock import ManualClock
+from snavio.domain.verdict import Verdict
+from snavio.native import read_verdicts
+from snavio.ports.coordination import Coordination
+from snavio.ports.queue import Consignment
+from snavio.telemetry.journal import Journal
+from snavio.v1 import registry_pb2 as reg
+from snavio.v1.batch_pb2 import Verdicts
+from snavio.v1.mailbox_pb2 import SendBatch
+from tests.support.frames import RunOf, escalated
+from tests.support.wire import Answer
+
+STRICT = 4
+REDIS, MAILBOX = reg.QUEUE_KIND_REDIS, reg.QUEUE_KIND_MAILBOX
+
+
+@dataclass
+class ScriptedQueue:
+    """A target queue that answers every command with `verdict`, or keeps it while `verdict` is None."""
+
+    verdict: Verdict | None = Verdict.DELIVERED
+    held: list[Consignment] = field(default_factory=list)
+    bodies: list[SendBatch] = field(default_factory=list)
+    connected: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    @property
+    def delivered(self) -> int:
+        return sum(len(run.command) for body in self.bodies for topic in body.topic for run in topic.run)
+
+    def put(self, consignment: Consignment) -> None:
+        self.bodies.append(SendBatch.FromString(consignment.body))
+        if self.verdict is None:
+            self.held.append(consignment)
+        else:
+            asyncio.get_running_loop().call_soon(answer, consignment, self.verdict)
+
+    async def room(self) -> None:
+        return
+
+
+def answer(consignment: Consignment, verdict: Verdict) -> None:
+    """The queue's answer to all of it."""
+    codes = bytes([verdict]) * consignment.count
+    consignment.settle(0, read_verdicts(Verdicts(codes=codes, final=True).SerializeToString()))
+
+
+@dataclass
+class Directory(Rulings):
+    """The same answer for every key."""
+
+    route: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.asked = 0
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def resolve(self, keys: Sequence[Key], *, timeout_ms: int) -> dict[Key, reg.Resolution | Refused]:
+        self.asked += 1
+        await self.open.wait()
+        fields: dict[str, Any] = {"topic": "acme/bot", "dedupe_mode": reg.DEDUPE_MODE_STRICT, **self.route}
+        return {
+            key: reg.Resolution(route=reg.Route(target=key[1], name=key[2], **fields), allowed=True)
+            for key in keys
+        }
+
+
+@dataclass
+class Desk:
+    """A running Arbiter."""
+
+    arbiter: Arbiter
+    strict: Strict
+    limits: Limits
+    mailbox: ScriptedQueue
+    redis: ScriptedQueue
+    directory: Directory
+    clock: ManualClock
+    seq: int = 0
+
+    def send(self, *runs: RunOf, reason: int = STRICT) -> asyncio.Task[Answer]:
+        """Escalate commands; the task ends with the last answer."""
+        self.seq += 1
+        return asyncio.create_task(self._decide(escalated((reason, runs), batch_seq=self.seq)))
+
+    async def ask(
+        self, *commands: bytes, source: str = "acme/billing", reason: int = STRICT
+    ) -> list[Verdict]:
+        """The verdicts."""
+        async with asyncio.timeout(20):
+            return (await self.send(RunOf(commands, source=source), reason=reason)).codes
+
+    async def _decide(self, frame: bytes) -> Answer:
+        told, done = Answer(), asyncio.Event()
+
+        def take(verdicts: bytes, final: bool) -> None:
+            told.take(Verdicts.FromString(verdicts))
+            if final:
+                done.set()
+
+        await self.arbiter.decide(frame, take)
+        await done.wait()
+        return told
+
+
+@asynccontextmanager
+async def desk(
+    store: Coordination, clock: ManualClock, *, instance: str = "slow-0", remembered: int = 0, **route: Any
+) -> AsyncIterator[Desk]:
+    """An Arbiter whose routes are strict and go to Redis unless told otherwise; ends without settling anything."""
+    limits = Limits(store=store, dominance=Dominance(clock=clock), clock=clock, timeout_ms=5000)
+    strict = Strict(
+        store=store,
+        clock=clock,
+        instance=instance,
+        epoch=1,
+        keep_ms=300_000,
+        remembered=remembered,
+        timeout_ms=5000,
+    )
+    mailbox, redis = ScriptedQueue(), ScriptedQueue()
+    directory = Directory(route={"queue_kind": REDIS, **route})
+    arbiter = Arbiter(
+        rulings=directory,
+        limits=limits,
+        strict=strict,
+        queues=[mailbox, redis],
+        journal=Journal(),
+        clock=clock,
+        budget_ms=5000,
+        rounds=Rounds(at_once=4, commands=1000, quantum=100, max_waiting=64_000, max_waiting_per_source=8000),
+    )
+    arbiter.start()
+    try:
+        yield Desk(arbiter, strict, limits, mailbox, redis, directory, clock)
+    finally:
+        await arbiter.stop()

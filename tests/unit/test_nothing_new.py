@@ -1,0 +1,44 @@
+"""The answer of most pulls, made once and given as long as it is true."""
+
+from __future__ import annotations
+
+from services.registry.nothing_new import NothingNew
+from snavio.adapters.memory.directory import MemoryDirectory
+from snavio.clock import ManualClock
+from snavio.domain.directory import Draft, Tenant
+from snavio.v1.registry_pb2 import ChangesRequest, ChangesResponse
+
+
+def asking(directory: MemoryDirectory) -> bytes:
+    epoch, version = directory.standing
+    request: bytes = ChangesRequest(since_version=version, directory_epoch=epoch).SerializeToString()
+    return request
+
+
+async def test_who_knows_everything_is_told_so_and_after_a_write_asked_on() -> None:
+    directory = MemoryDirectory(clock=ManualClock())
+    known = NothingNew(directory)
+    await directory.write(lambda _view: Draft(Tenant("acme")), actor="test")
+    before = asking(directory)
+    answer = ChangesResponse.FromString(known.answer(before) or b"")
+    assert (answer.directory_epoch, answer.version, answer.more) == (*directory.standing, False)
+    await directory.write(lambda _view: Draft(Tenant("rival")), actor="test")
+    assert known.answer(before) is None
+    assert known.answer(asking(directory)) is not None
+
+
+async def test_another_epoch_another_version_or_a_limit_are_not_answered_from_memory() -> None:
+    directory = MemoryDirectory(clock=ManualClock())
+    known = NothingNew(directory)
+    await directory.write(lambda _view: Draft(Tenant("acme")), actor="test")
+    epoch, version = directory.standing
+    for request in (
+        ChangesRequest(),
+        ChangesRequest(since_version=version, directory_epoch=epoch + 1),
+        ChangesRequest(since_version=version + 1, directory_epoch=epoch),
+        ChangesRequest(since_version=version, directory_epoch=epoch, limit=1),
+    ):
+        assert known.answer(request.SerializeToString()) is None
+    before = asking(directory)
+    await directory.renew_epoch()
+    assert known.answer(before) is None

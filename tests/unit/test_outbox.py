@@ -1,0 +1,87 @@
+"""An outbox hands on in order, wakes its reader, and is empty only when all of it was written."""
+
+from __future__ import annotations
+
+import asyncio
+
+from snavio.transport.outbox import Outbox
+
+
+class Reader:
+    """Writes what it finds, each when it is let."""
+
+    def __init__(self, outbox: Outbox[int]) -> None:
+        self.written: list[int] = []
+        self.allowed = asyncio.Semaphore(0)
+        self.task = asyncio.create_task(self._read(outbox))
+
+    async def _read(self, outbox: Outbox[int]) -> None:
+        while True:
+            await outbox.filled()
+            while outbox.items:
+                await self.allowed.acquire()
+                self.written.append(outbox.items[0])
+                outbox.items.popleft()
+
+    def let(self, count: int) -> None:
+        for _ in range(count):
+            self.allowed.release()
+
+
+async def turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_what_is_put_before_and_after_a_lull_is_written_in_order() -> None:
+    outbox: Outbox[int] = Outbox()
+    outbox.put(1)
+    reader = Reader(outbox)
+    reader.let(10)
+    await turns()
+    outbox.put(2)
+    outbox.put(3)
+    await turns()
+    assert reader.written == [1, 2, 3]
+    reader.task.cancel()
+
+
+async def test_it_is_not_empty_while_the_last_is_being_written() -> None:
+    outbox: Outbox[int] = Outbox()
+    outbox.put(1)
+    outbox.put(2)
+    emptied = asyncio.create_task(outbox.emptied())
+    reader = Reader(outbox)
+    reader.let(1)
+    await turns()
+    assert (reader.written, emptied.done()) == ([1], False)
+    reader.let(1)
+    async with asyncio.timeout(5):
+        await emptied
+    assert reader.written == [1, 2]
+    reader.task.cancel()
+
+
+async def test_who_gives_up_waiting_for_emptiness_disturbs_nobody() -> None:
+    outbox: Outbox[int] = Outbox()
+    outbox.put(1)
+    reader = Reader(outbox)
+    emptied = asyncio.create_task(outbox.emptied())
+    await turns()
+    emptied.cancel()
+    reader.let(2)
+    await turns()
+    outbox.put(2)
+    await turns()
+    assert reader.written == [1, 2]
+    reader.task.cancel()
+
+
+async def test_putting_after_the_reader_has_gone_is_no_error() -> None:
+    outbox: Outbox[int] = Outbox()
+    reader = Reader(outbox)
+    await turns()
+    reader.task.cancel()
+    await turns()
+    outbox.put(1)
+    assert list(outbox.items) == [1]

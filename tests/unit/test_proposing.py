@@ -1,0 +1,273 @@
+"""Proposals on their way to Registry: kept, retried, answered once; and what an audit may withdraw."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snavio.audit.auditing import audit
+from snavio.audit.desk import _asked
+from snavio.audit.proposals import Proposal, read_lines
+from snavio.audit.proposing import Answer, Proposer, Verdict, alone
+from snavio.clock import ManualClock
+from snavio.errors import BadRequest, Conflict, Unavailable
+
+NOW = 1_794_794_400_000_000_000
+MINUTE = 60_000_000_000
+
+
+def at(unix_ns: int) -> str:
+    return datetime.fromtimestamp(unix_ns / 1e9, UTC).isoformat()
+
+
+def line(name: str = "a", **given: Any) -> dict[str, Any]:
+    start = given.pop("start", NOW - 5 * MINUTE)
+    return {
+        "proposal_id": hashlib.sha256(name.encode()).hexdigest(),
+        "policy_version": "1",
+        "kind": "dominance-single-target",
+        "source": f"acme/{name}",
+        "affected_targets": ["bot"],
+        "total_violations": 4,
+        "window_start": at(start),
+        "window_end": at(start + 5 * MINUTE),
+        "ban_applied_until": at(start + 15 * MINUTE),
+        "evidence": '{"source_share":0.9}',
+        **given,
+    }
+
+
+def written(folder: Path, *lines: dict[str, Any], name: str = "00000001") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.jsonl"
+    fresh = path.with_suffix(".new")
+    fresh.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    return fresh.replace(path)
+
+
+class Registry:
+    """Decides as the real one does: each id once, whoever asks."""
+
+    def __init__(self) -> None:
+        self.bans: dict[str, Proposal] = {}
+        self.calls: list[list[str]] = []
+        self.away = False
+        self.cap = 1000
+        self.malformed: set[str] = set()
+        self.concluded: list[dict[str, Any]] = []
+
+    async def version(self) -> int:
+        return 7
+
+    async def propose(self, proposals: Sequence[Proposal], *, provisional: bool) -> Sequence[Answer]:
+        self.calls.append([proposal.source for proposal in proposals])
+        if self.away:
+            raise Unavailable("Registry is away.")
+        if any(proposal.source in self.malformed for proposal in proposals):
+            raise BadRequest("One of them is malformed.", reason="malformed")
+        await asyncio.sleep(0)
+        answers = []
+        for proposal in proposals:
+            room = proposal.proposal_id in self.bans or len(self.bans) < self.cap
+            if room:
+                self.bans.setdefault(proposal.proposal_id, proposal)
+            answers.append(
+                Answer(proposal.proposal_id, room, "" if room else "cap-reached", "", 0 if room else 60_000)
+            )
+        return answers
+
+    async def conclude(self, **given: Any) -> Verdict:
+        if self.away:
+            raise Unavailable("Registry is away.")
+        self.concluded.append(given)
+        return Verdict(tuple(given["proposal_ids"]), ())
+
+
+def proposer(tmp_path: Path, registry: Registry, clock: ManualClock | None = None) -> Proposer:
+    return Proposer(
+        tmp_path / "proposals",
+        answers=tmp_path / "answers.json",
+        desk=registry,
+        clock=clock or ManualClock(NOW),
+    )
+
+
+async def test_a_proposal_is_sent_once_however_often_it_is_written(tmp_path: Path) -> None:
+    registry = Registry()
+    written(tmp_path / "proposals", line())
+    one = proposer(tmp_path, registry)
+    assert await one.step() == 1
+    # The next batch finds it again, with more evidence; a batch that Spark repeats writes its file again.
+    written(tmp_path / "proposals", line(total_violations=9), name="00000002")
+    written(tmp_path / "proposals", line())
+    assert (await one.step(), await proposer(tmp_path, registry).step()) == (0, 0)
+    assert registry.calls == [["acme/a"]]
+
+
+async def test_proposals_wait_while_registry_is_away_and_survive_a_restart(tmp_path: Path) -> None:
+    registry = Registry()
+    registry.away = True
+    written(tmp_path / "proposals", line("a"), line("b"))
+    first = proposer(tmp_path, registry)
+    with pytest.raises(Unavailable):
+        await first.step()
+    assert first.waiting == 2
+    registry.away = False
+    again = proposer(tmp_path, registry)
+    assert (await again.step(), again.waiting, len(registry.bans)) == (2, 0, 2)
+
+
+async def test_the_loop_goes_on_by_itself_when_registry_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("snavio.audit.proposing.LOOK_SECONDS", 0.001)
+    monkeypatch.setattr("snavio.audit.proposing.FIRST_PAUSE_S", 0.001)
+    registry, stop = Registry(), asyncio.Event()
+    registry.away = True
+    written(tmp_path / "proposals", line())
+    one = proposer(tmp_path, registry)
+    running = asyncio.create_task(one.run(stop))
+    async with asyncio.timeout(30):
+        while one.counts["away"] < 3:
+            await asyncio.sleep(0.001)
+        registry.away = False
+        while not registry.bans:
+            await asyncio.sleep(0.001)
+    stop.set()
+    await running
+    assert (one.counts["applied"], one.waiting) == (1, 0)
+
+
+async def test_killed_between_the_answer_and_its_note_it_asks_again_and_nothing_is_doubled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    registry = Registry()
+    written(tmp_path / "proposals", line())
+    with monkeypatch.context() as patch:
+        patch.setattr("snavio.audit.proposing.write_whole", killed)
+        with pytest.raises(Killed):
+            await proposer(tmp_path, registry).step()
+    assert await proposer(tmp_path, registry).step() == 1
+    assert (len(registry.calls), len(registry.bans)) == (2, 1)
+
+
+async def test_two_auditors_at_once_ban_once(tmp_path: Path) -> None:
+    registry = Registry()
+    for auditor in ("one", "two"):
+        written(tmp_path / auditor / "proposals", line("a"), line("b"))
+    await asyncio.gather(*(proposer(tmp_path / auditor, registry).step() for auditor in ("one", "two")))
+    assert (len(registry.calls), len(registry.bans)) == (2, 2)
+
+
+def test_two_runs_in_one_folder_are_one_too_many(tmp_path: Path) -> None:
+    with alone(tmp_path), pytest.raises(Conflict, match="Another run works in"), alone(tmp_path):
+        pass
+    with alone(tmp_path):
+        pass
+
+
+async def test_a_cap_puts_a_proposal_off_and_a_ban_that_is_over_is_not_asked_for(tmp_path: Path) -> None:
+    registry, clock = Registry(), ManualClock(NOW)
+    registry.cap = 1
+    written(tmp_path / "proposals", line("a"), line("b"), line("old", start=NOW - 60 * MINUTE))
+    one = proposer(tmp_path, registry, clock)
+    assert (await one.step(), one.waiting, one.counts["over"]) == (1, 1, 1)
+    assert await one.step() == 0
+    assert len(registry.calls) == 1
+    registry.cap = 2
+    clock.advance(ns=MINUTE)
+    assert (await one.step(), len(registry.bans)) == (1, 2)
+
+
+async def test_a_proposal_that_registry_cannot_read_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    registry = Registry()
+    registry.malformed = {"acme/c"}
+    written(tmp_path / "proposals", *(line(name) for name in "abcde"))
+    one = proposer(tmp_path, registry)
+    assert await one.step() == 5
+    assert {ban.source for ban in registry.bans.values()} == {f"acme/{name}" for name in "abde"}
+    assert one.counts["refused"] == 1
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        {"proposal_id": "short"},
+        {"source": "nobody"},
+        {"total_violations": "4"},
+        {"window_start": "2026-11-16T10:00:00"},
+        {"evidence": "[]"},
+        {"affected_targets": [1]},
+    ],
+)
+def test_a_line_that_is_no_proposal_is_counted_and_the_rest_is_read(spoilt: dict[str, Any]) -> None:
+    lines = [json.dumps(line("a")), json.dumps(line("b", **spoilt)), "{", ""]
+    found = read_lines(text.encode() for text in lines)
+    assert ([one.source for one in found.proposals], found.unreadable) == (["acme/a"], 2)
+
+
+def test_a_burst_leaves_the_warm_path_of_all_routes_and_its_targets_are_evidence() -> None:
+    (proposal,) = read_lines(
+        [json.dumps(line("a", kind="burst-misrouted", affected_targets=["no-such"])).encode()]
+    ).proposals
+    asked = _asked(proposal, True)
+    assert (asked.affected_targets, asked.provisional) == ((), True)
+    assert json.loads(asked.evidence)["targets"] == ["no-such"]
+
+
+# -- the audit -----------------------------------------------------------------------------------------
+
+
+async def audited(registry: Registry, *, quarantined: int = 0, until: int | None = NOW) -> Any:
+    found = read_lines(
+        json.dumps(one).encode()
+        for one in (line("a"), line("past", start=NOW - 60 * MINUTE), line("edge", start=NOW - 20 * MINUTE))
+    ).proposals
+    return await audit(
+        found,
+        desk=registry,
+        clock=ManualClock(NOW),
+        policy_version="1",
+        since_unix_ns=NOW - 65 * MINUTE,
+        until_unix_ns=until,
+        quarantined=quarantined,
+        began_at_version=7,
+        period_minutes=10,
+    )
+
+
+async def test_an_audit_judges_whole_periods_that_get_no_more_events(tmp_path: Path) -> None:
+    registry = Registry()
+    result = await audited(registry)
+    (told,) = registry.concluded
+    assert (told["since_unix_ns"], told["until_unix_ns"]) == (NOW - 60 * MINUTE, NOW - 20 * MINUTE)
+    assert told["proposal_ids"] == [hashlib.sha256(b"past").hexdigest()]
+    assert (told["as_of_version"], result.over) == (7, 2)
+    assert [proposal.source for proposal in registry.bans.values()] == ["acme/a"]
+
+
+async def test_nobody_is_set_free_by_a_file_that_was_spoilt(tmp_path: Path) -> None:
+    registry = Registry()
+    result = await audited(registry, quarantined=1)
+    assert registry.concluded == []
+    assert "evidence" in result.not_judged
+
+
+async def test_a_range_without_a_whole_period_judges_nobody(tmp_path: Path) -> None:
+    registry = Registry()
+    result = await audited(registry, until=NOW - 60 * MINUTE)
+    assert registry.concluded == []
+    assert "no whole period" in result.not_judged

@@ -1,0 +1,159 @@
+"""Whoever waits for Slow waits behind itself, not behind a flood of somebody else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from snavio.errors import Saturated
+from snavio.native import Reply
+from snavio.ports.queue import Consignment
+from snavio.transport import waiting
+from snavio.transport.waiting import FairBySource, InOrder
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """Commands of one source."""
+
+    source: str
+    count: int = 1
+    body: bytes = b"x" * 10
+    deadline_mono_ns: int = 100
+
+    @property
+    def freight(self) -> bytes:
+        return self.body
+
+    def settle(self, offset: int, reply: Reply) -> None: ...
+    def lost(self, *, written: bool, cause: str) -> None: ...
+
+
+def source_of(consignment: Consignment) -> str:
+    assert isinstance(consignment, Parcel)
+    return consignment.source
+
+
+def line(**bounds: int) -> FairBySource:
+    given = {"max_bytes": 1 << 20, "max_source_bytes": 1 << 16, "max_source_commands": 5000, **bounds}
+    return FairBySource(**given, source_of=source_of, what="test")
+
+
+def taken(fair: FairBySource, number: int) -> list[str]:
+    return [source_of(fair.take()) for _ in range(number)]
+
+
+def test_a_flood_waits_behind_itself() -> None:
+    fair = line()
+    for _ in range(100):
+        fair.put(Parcel("evil/flood", count=10))
+    for source in ("acme/a", "acme/b", "acme/c"):
+        fair.put(Parcel(source))
+    # The flood was there first, and has its first turn; then it has had ten times what the others want.
+    assert taken(fair, 4) == ["evil/flood", "acme/a", "acme/b", "acme/c"]
+    assert fair.commands == 990
+
+
+def test_a_source_that_comes_later_is_next_and_not_last() -> None:
+    fair = line()
+    for _ in range(100):
+        fair.put(Parcel("evil/flood", count=10))
+    taken(fair, 50)
+    fair.put(Parcel("acme/late"))
+    # At most what is served at this very moment goes before it.
+    assert "acme/late" in taken(fair, 2)
+
+
+def test_turns_are_counted_in_commands() -> None:
+    fair = line()
+    for _ in range(30):
+        fair.put(Parcel("acme/large", count=100))
+        fair.put(Parcel("acme/small", count=10))
+    served = Counter(taken(fair, 22))
+    assert served["acme/small"] >= 19
+
+
+def test_a_full_share_refuses_its_source_alone_and_with_a_hint() -> None:
+    fair = line(max_source_commands=100)
+    for _ in range(10):
+        fair.put(Parcel("evil/flood", count=10))
+    with pytest.raises(Saturated) as refused:
+        fair.put(Parcel("evil/flood"))
+    assert refused.value.retry_after_ms > 0
+    fair.put(Parcel("acme/a"))
+    assert (fair.refused, fair.commands, fair.sources) == (1, 101, 2)
+    assert source_of(fair.take()) == "evil/flood"
+    fair.put(Parcel("evil/flood", count=10))
+
+
+def test_a_share_smaller_than_one_consignment_still_lets_one_wait() -> None:
+    fair = line(max_source_bytes=5, max_source_commands=1)
+    fair.put(Parcel("acme/a", count=50))
+    with pytest.raises(Saturated):
+        fair.put(Parcel("acme/a", count=50))
+
+
+def test_all_sources_together_have_a_bound() -> None:
+    fair = line(max_bytes=100)
+    for number in range(10):
+        fair.put(Parcel(f"acme/{number}"))
+    with pytest.raises(Saturated):
+        fair.put(Parcel("acme/more"))
+
+
+def test_everybody_whose_time_is_over_leaves_and_the_others_keep_their_turns() -> None:
+    for empty in (line(), InOrder(max_bytes=1000, what="test")):
+        parcels = [Parcel("acme/a", deadline_mono_ns=number) for number in (5, 50, 6)]
+        for parcel in parcels:
+            empty.put(parcel)
+        assert empty.overdue(4) == []
+        assert set(empty.overdue(6)) == {parcels[0], parcels[2]}
+        assert (empty.size, empty.commands, bool(empty)) == (10, 1, True)
+        assert empty.head() is parcels[1]
+        assert empty.take() is parcels[1]
+        assert (empty.size, empty.commands, bool(empty)) == (0, 0, False)
+
+
+def test_in_order_is_in_order_and_bounded() -> None:
+    order = InOrder(max_bytes=20, what="test")
+    order.put(Parcel("b"))
+    order.put(Parcel("a"))
+    with pytest.raises(Saturated):
+        order.put(Parcel("c"))
+    assert [source_of(order.take()), source_of(order.take())] == ["b", "a"]
+
+
+def test_sources_that_came_once_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "IDLE_SOURCES", 10)
+    fair = line()
+    for _ in range(50):
+        fair.put(Parcel("evil/flood", count=1))
+    for number in range(500):
+        fair.put(Parcel(f"acme/{number}", count=1000))
+        taken(fair, 2)
+        fair.put(Parcel("evil/flood", count=1))
+    assert len(fair._shares) <= 10 + 50 + 1
+
+
+puts = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9)), max_size=60)
+
+
+@settings(max_examples=100, deadline=None)
+@given(puts=puts, takes=st.integers(0, 60))
+def test_nothing_is_lost_and_each_source_keeps_its_own_order(puts: list[tuple[str, int]], takes: int) -> None:
+    fair, told = line(), []
+    for number, (source, count) in enumerate(puts):
+        parcel = Parcel(source, count, deadline_mono_ns=1000 + number)
+        fair.put(parcel)
+        told.append(parcel)
+    out = [fair.take() for _ in range(min(takes, len(puts)))]
+    out += fair.overdue(10_000)
+    assert Counter(id(each) for each in out) == Counter(id(each) for each in told)
+    for source in "abc":
+        deadlines = [each.deadline_mono_ns for each in out[:takes] if source_of(each) == source]
+        assert deadlines == sorted(deadlines)
+    assert (fair.size, fair.commands, fair.sources, len(fair._shares)) == (0, 0, 0, 0)
