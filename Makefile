@@ -7,7 +7,7 @@ NATIVE_SOURCES := native/Cargo.toml native/Cargo.lock native/build.rs $(shell fi
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_CONSTRAINT := constraints.txt
 
-.PHONY: help up demo down install proto config-docs build check format test test-native test-full bench clean
+.PHONY: help up demo spark-demo down install proto config-docs build check format test test-native test-servers test-full bench clean
 .DEFAULT_GOAL := help
 
 help: ## list what can be made
@@ -18,6 +18,9 @@ up: build ## start a mesh on this machine and show what it does; Ctrl-C stops it
 
 demo: build ## a scripted tour of a mesh of its own; exits 0 when all went well
 	@$(BIN)/snavio demo $(ARGS)
+
+spark-demo: build ## traffic with one abusive source, the Spark jobs, its ban, and the report
+	@$(BIN)/snavio spark demo $(ARGS)
 
 down: build ## stop the mesh that runs on .snavio
 	@$(BIN)/snavio down $(ARGS)
@@ -56,6 +59,7 @@ check: build ## lint, types, formatting, generated code, stub
 	cd native && cargo clippy --quiet --all-targets --features python -- -D warnings
 	$(BIN)/python tools/check_generated.py
 	$(BIN)/python tools/generate_configuration.py --check
+	$(BIN)/python tools/generate_schema.py --check
 	$(BIN)/python tools/check_proto_comments.py
 	$(BIN)/python tools/check_stub.py
 
@@ -67,11 +71,24 @@ format: $(VENV)/.installed ## format Python and Rust
 test-native: ## the Rust tests; they need no Python
 	cd native && cargo test --quiet
 
-test: build test-native ## every test, with reduced counts where a test is long
-	$(BIN)/python -m pytest -q
+# The tests run every adapter against the real thing. Root installs what is missing; others are told what to install.
+test-servers:
+	@command -v redis-server >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "installing: redis-server, which the tests run adapters against"; \
+	    apt-get update -qq && apt-get install -y -qq --no-install-recommends redis-server >/dev/null; \
+	  else echo "The tests need redis-server: install it with your system's packages, then run make again."; exit 1; fi; }
+	@command -v java >/dev/null || [ -x "$$JAVA_HOME/bin/java" ] || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "installing: openjdk-17-jre-headless, which Spark runs on"; \
+	    apt-get update -qq && apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless >/dev/null; \
+	  else echo "The tests need Java 17: install it, or set JAVA_HOME, then run make again."; exit 1; fi; }
 
-test-full: build test-native ## every test with its full counts
-	SNAVIO_FULL=1 $(BIN)/python -m pytest -q --timeout 1800
+test: build test-native test-servers ## every test, with reduced counts where a test is long
+	$(BIN)/python tools/run_tests.py
+
+test-full: build test-native test-servers ## every test with its full counts
+	SNAVIO_FULL=1 $(BIN)/python tools/run_tests.py --timeout 1800
 
 bench: build ## the benchmarks; writes docs/performance.md
 	$(BIN)/python -m pytest bench -q -s --timeout 1800

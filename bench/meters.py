@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import statistics
+import subprocess
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -78,6 +79,18 @@ def percentile(values: Iterable[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
+def _commit() -> str:
+    """What was measured: a figure says nothing about code that came after it."""
+    asked = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        cwd=FIGURES.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return asked.stdout.strip() or "unknown"
+
+
 def record(name: str, *, values: Iterable[float], unit: str, target: str, note: str = "") -> None:
     """Keep a figure (median and range of `values`) for the report."""
     middle, least, most = median_and_range(values)
@@ -89,6 +102,7 @@ def record(name: str, *, values: Iterable[float], unit: str, target: str, note: 
         "unit": unit,
         "target": target,
         "note": note,
+        "commit": _commit(),
     }
     FIGURES.write_bytes(orjson.dumps(known, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n")
     print(f"\n  {name}: {middle:,.2f} {unit} (range {least:,.2f} to {most:,.2f}; target {target}) {note}")
@@ -103,19 +117,20 @@ def write_report() -> None:
         "# Performance, as measured",
         "",
         "Written by `make bench` from `bench/figures.json`; do not edit. Medians of at least six repeats, with",
-        "their range.",
+        "their range. The last column is the commit that was measured; a row without one is from older",
+        "code and is to be read so.",
         "",
         f"Machine: {os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}; load generator",
         "and all services share them, over loopback with mTLS. Commands are 400 bytes encoded. The mailbox answers",
-        "after both of its syncs (payload log, and SQLite's WAL with `synchronous=FULL`). Throughput on a shared",
+        "after its syncs (payload log, and SQLite's WAL with `synchronous=FULL`). Throughput on a shared",
         "machine is noisy; CPU per command is the figure to compare.",
         "",
-        "| what | median | range | target | note |",
-        "|---|---|---|---|---|",
+        "| what | median | range | target | note | commit |",
+        "|---|---|---|---|---|---|",
     ]
     lines += [
         f"| {name} | {row['median']:,} {row['unit']} | {row['least']:,} to {row['most']:,} "
-        f"| {row['target']} | {row['note']} |"
+        f"| {row['target']} | {row['note']} | {row.get('commit', 'older')} |"
         for name, row in sorted(rows.items())
     ]
     REPORT.write_text("\n".join(lines) + "\n", "utf-8")

@@ -25,7 +25,7 @@ from services.mailbox.settling import Settlements
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
 from snavio.clock import SystemClock
 from snavio.native import Sending, blake3_digest
-from snavio.ports.mailbox_store import NewBatch, Origin, Progress, Send
+from snavio.ports.mailbox_store import Keys, NewBatch, Origin, Progress, Send
 from snavio.service import keep_freed_memory
 from snavio.v1.mailbox_pb2 import Receipts
 from snavio.worker import Worker
@@ -265,3 +265,76 @@ def test_receive_from_disk(
     record(
         "mailbox, receive and ack of a backlog on disk", values=rates, unit="messages/s", target="≥ 150,000"
     )
+
+
+def once_frame(seq: int, messages: int) -> bytes:
+    return send_batch(seq, (TOPIC, commands(messages, size=240)), once=True)
+
+
+def test_send_once(benchmark: Any, parts: Parts, runner: asyncio.Runner) -> None:
+    """Batches of 100 commands that are stored once, sixteen in flight, as a strict route sends them."""
+    batches, messages, rounds = 200, 100, 5
+    frames = iter([once_frame(seq, messages) for seq in range(1, batches * (rounds + 1) + 1)])
+    costs: list[float] = []
+    rates: list[float] = []
+
+    def work() -> None:
+        started, wall = time.process_time(), time.perf_counter()
+        runner.run(parts.send(lambda _seq: next(frames), batches))
+        costs.append((time.process_time() - started) / (batches * messages) * 1e6)
+        rates.append(batches * messages / (time.perf_counter() - wall))
+
+    benchmark.pedantic(work, rounds=rounds, warmup_rounds=1)
+    note("mailbox, stored once in batches of 100: CPU per message", costs[1:], target="-")
+    record("mailbox, stored once in batches of 100", values=rates[1:], unit="messages/s", target="≥ 30,000")
+
+
+def test_restart_with_a_million_keys(benchmark: Any, tmp_path: Path) -> None:
+    """From opening the store to being ready, with the keys of a million messages that are acknowledged long ago."""
+    path, keys, took = tmp_path / "mailbox.db", 1_000_000, []
+    store = SqliteMailboxStore(path, digest=blake3_digest)
+    # Numbers instead of fingerprints: the window takes any 32 bytes, and making real ones would be the bench.
+    for first in range(0, keys, MESSAGES):
+        columns = b"".join(
+            blake3_digest(number.to_bytes(8, "little")) for number in range(first, first + MESSAGES)
+        )
+        batch = NewBatch(TOPIC, MESSAGES, b"", Keys(columns, 86_400_000))
+        ((batch_id,),) = store.commit([Send(None, b"", (batch,))], [], now_unix_ns=1)
+        store.commit([], [Progress(TOPIC, batch_id, MESSAGES, ALL)], now_unix_ns=1)
+    store.close()
+
+    def open_it() -> None:
+        started = time.perf_counter()
+        opened = SqliteMailboxStore(path, digest=blake3_digest)
+        opened.topics()
+        took.append(time.perf_counter() - started)
+        assert opened.gauges()["replay_keys"] == keys
+        opened.close()
+
+    benchmark.pedantic(open_it, rounds=3)
+    record("mailbox, start with 1,000,000 keys", values=took, unit="s", target="≤ 5")
+
+
+def test_cost_of_a_send_does_not_grow(store: SqliteMailboxStore, runs: bytes) -> None:
+    """CPU per message at the start, and again after ten million messages were stored and removed."""
+    alive: list[int] = []
+    seq = 0
+
+    def cost(batches: int) -> float:
+        nonlocal seq
+        before = time.process_time()
+        for _ in range(batches):
+            seq += 1
+            send = Send(Origin("fast/0", 1, seq), b"", (NewBatch(TOPIC, MESSAGES, runs),))
+            done = [Progress(TOPIC, alive.pop(0), MESSAGES, ALL)] if len(alive) > 40 else []
+            alive.extend(store.commit([send], done, now_unix_ns=time.time_ns())[0])
+            if seq % 20 == 0:
+                store.checkpoint()
+        return (time.process_time() - before) / (batches * MESSAGES) * 1e6
+
+    cost(BATCHES)
+    first = [cost(BATCHES) for _ in range(3)]
+    cost(10_000 - seq)
+    last = [cost(BATCHES) for _ in range(3)]
+    ratios = [after / before for before, after in zip(sorted(first), sorted(last), strict=True)]
+    record("mailbox, cost of a send after 10,000,000 messages", values=ratios, unit="x", target="≤ 1.2")
