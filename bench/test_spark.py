@@ -109,6 +109,8 @@ def judge_with_duckdb(folder: Path) -> int:
         CREATE TABLE base AS SELECT
           epoch(at)::BIGINT // 30 * 30 AS w, target, command_name, source, path, key_version,
           sum(CASE WHEN verdict = 1 OR (verdict >= 64 AND verdict NOT IN (65, 66)) THEN count ELSE 0 END) AS offered,
+          sum(CASE WHEN (verdict = 1 OR (verdict >= 64 AND verdict NOT IN (65, 66)))
+              AND coalesce(escalation, '') NOT IN ('warm_banned', 'cold_only') THEN count ELSE 0 END) AS competing,
           sum(CASE WHEN verdict = 1 AND path = 'fast' THEN count ELSE 0 END) AS warm,
           sum(CASE WHEN verdict = 38 THEN count ELSE 0 END) AS forged,
           sum(CASE WHEN verdict = 39 THEN count ELSE 0 END) AS replayed,
@@ -123,12 +125,12 @@ def judge_with_duckdb(folder: Path) -> int:
     )
     found = connection.sql(
         """
-        WITH per AS (SELECT w, target, command_name, source, sum(warm) AS warm, sum(offered) AS offered FROM base
+        WITH per AS (SELECT w, target, command_name, source, sum(warm) AS warm, sum(competing) AS competing FROM base
                      GROUP BY 1, 2, 3, 4 HAVING sum(offered) > 0),
-        shared AS (SELECT *, sum(warm) OVER r AS volume, sum(offered) OVER r AS all_offered,
-                   count(*) OVER r - 1 AS rivals FROM per WINDOW r AS (PARTITION BY w, target, command_name)),
+        shared AS (SELECT *, sum(warm) OVER r AS volume, sum(competing) OVER r AS all_competing,
+                   count_if(competing > 0) OVER r - (competing > 0)::INT AS rivals FROM per WINDOW r AS (PARTITION BY w, target, command_name)),
         judged AS (SELECT *, warm > 0.8 * volume AND volume >= 50 AS dominant FROM shared
-                   WHERE (all_offered - offered) >= 0.1 * all_offered OR rivals >= 2),
+                   WHERE (all_competing - competing) >= 0.1 * all_competing OR rivals >= 2),
         one AS (SELECT w // 600 AS period, source, target FROM judged GROUP BY 1, 2, 3
                 HAVING count_if(dominant) >= 3 AND sum(warm) > 0.8 * sum(volume)),
         bursts AS (SELECT w // 60 AS minute, source FROM base GROUP BY 1, 2

@@ -77,9 +77,12 @@ def base(events: DataFrame, *, window_seconds: int = WINDOW_SECONDS) -> DataFram
     delivered = verdict == V.DELIVERED
     # Only what got past the ACL competes: refused traffic would let a source frame its rival.
     offered = delivered | ((verdict >= V.VALID_FROM) & ~verdict.isin(V.ACL_DENY, V.ROUTE_MISSING))
+    # Nor does a source that is kept off the warm path compete for it: it would make a dominant one of its victim.
+    kept_off = F.coalesce(F.col("escalation").isin("warm_banned", "cold_only"), F.lit(False))
     skewed = F.col("event") == SKEW_SAMPLE
     counters = {
         "offered": number(offered),
+        "competing": number(offered & ~kept_off),
         "warm": number(delivered & (F.col("path") == "fast")),
         "delivered": number(delivered),
         "duplicates": number(verdict == V.DUPLICATE),

@@ -27,20 +27,21 @@ def fairness(base: DataFrame, routes: DataFrame) -> DataFrame:
     per_source = (
         base.where(F.col("target").isNotNull() & F.col("command_name").isNotNull())
         .groupBy("window_start", *ROUTE, "source")
-        .agg(*(F.sum(name).alias(name) for name in ("warm", "offered", "delivered")))
+        .agg(*(F.sum(name).alias(name) for name in ("warm", "offered", "competing", "delivered")))
         .where(F.col("offered") > 0)
     )
     route = Window.partitionBy("window_start", *ROUTE)
-    warm, offered = F.col("warm"), F.col("offered")
-    all_warm, all_offered = F.sum(warm).over(route), F.sum(offered).over(route)
+    warm, competing = F.col("warm"), F.col("competing")
+    all_warm, all_competing = F.sum(warm).over(route), F.sum(competing).over(route)
+    own = F.when(competing > 0, 1).otherwise(0)
     squares = F.sum(warm.cast("double") * warm).over(route)
     sources = F.sum(F.when(warm > 0, 1).otherwise(0)).over(route)
     shared = per_source.select(
         "*",
-        # Two denominators: what was dispatched warm, and what was offered.
+        # Two denominators: what was dispatched warm, and what was offered for the warm path.
         F.try_divide(warm, all_warm).alias("warm_share"),
-        F.try_divide(all_offered - offered, all_offered).alias("competing_share"),
-        (F.count("source").over(route) - 1).alias("competitors"),
+        F.try_divide(all_competing - competing, all_competing).alias("competing_share"),
+        (F.sum(own).over(route) - own).alias("competitors"),
         all_warm.alias("volume"),
         F.try_divide(all_warm.cast("double") * all_warm, sources * squares).alias("jain"),
     )

@@ -59,6 +59,7 @@ def test_the_base_counts_commands_and_not_rows(spark: SparkSession, tmp_path: Pa
     (found,) = told(counted.groupBy("source").sum())
     assert {name[4:-1]: found[name] for name in found if name.startswith("sum(") and found[name]} == {
         "offered": 3,
+        "competing": 3,
         "warm": 1,
         "delivered": 2,
         "rate_limited": 1,
@@ -137,6 +138,18 @@ def test_a_source_that_takes_most_of_a_contended_route_is_dominant(
     assert big["competing_share"] == pytest.approx(15 / 105)
     assert big["jain"] == pytest.approx(100 * 100 / (2 * (90 * 90 + 10 * 10)))
     assert (big["volume"], big["competitors"]) == (100, 1)
+
+
+def test_a_banned_source_does_not_make_a_dominant_one_of_its_victim(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = [row(source="acme/victim") for _ in range(100)]
+    rows += [row(source="acme/banned", path="slow", escalation="warm_banned") for _ in range(900)]
+    rows += [row(source="acme/cold", path="slow", escalation="cold_only") for _ in range(900)]
+    found = {one["source"]: one for one in shares(spark, tmp_path, rows)}
+    assert not any(one["dominant"] for one in found.values())
+    assert (found["acme/victim"]["competing_share"], found["acme/victim"]["competitors"]) == (0.0, 0)
+    assert found["acme/banned"]["offered"] == 900
 
 
 def test_a_single_sender_is_never_dominant(spark: SparkSession, tmp_path: Path) -> None:

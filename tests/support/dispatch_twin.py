@@ -244,7 +244,8 @@ class DispatchTwin:
                 judged[index] = outlook
             # What passed the ACL is what was neither settled for want of a route nor escalated before it.
             if outlooks[0].settled in (0, DUPLICATE) and outlooks[0].escalated not in BEFORE_THE_ACL:
-                if self.everything_cold:
+                # Who is kept off the warm path does not compete for it.
+                if outlooks[0].escalated in (COLD_ONLY, WARM_BANNED):
                     continue
                 sent = sum(outlook.sent_to is not None for outlook in outlooks)
                 ban = self._note(key, len(members), sent, now_mono_ns)

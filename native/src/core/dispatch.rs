@@ -375,6 +375,11 @@ impl Dispatch {
                 }
             }
         };
+        // Who is kept off the warm path does not compete for it: its traffic would make a dominant source of the one
+        // that the ban protects.
+        if matches!(outlook.decision, Decision::Escalate(COLD_ONLY | WARM_BANNED)) {
+            return outlook;
+        }
         let sent = if let Decision::Send(_, sent) = outlook.decision { sent } else { 0 };
         let fairness = &route.terms.fairness;
         let counts = (u64::from(count), u64::from(sent));
@@ -669,6 +674,20 @@ mod tests {
         assert_eq!(sent(&dispatch.plan(&say(1), 30 * SECOND_NS)), 1);
         dispatch.sweep(10_000 * SECOND_NS);
         assert_eq!(counted(&dispatch, "counted_sources"), 0);
+    }
+
+    #[test]
+    fn a_ban_does_not_make_a_dominant_source_of_the_one_it_protects() {
+        let dispatch = dispatch(Profile::Low, false);
+        dispatch.allow("acme/rival", "bot", "say", 1);
+        let from = |source: &'static str, count| batch(&[(source, vec![command("bot", "say"); count])]);
+        assert!(dispatch.plan(&from("acme/rival", 30), 0).warm_bans.is_empty());
+        assert_eq!(dispatch.plan(&from("acme/shop", 200), 0).warm_bans.len(), 1);
+        for _ in 0..10 {
+            assert_eq!(dispatch.plan(&from("acme/shop", 200), 1).escalated, 200);
+            let plan = dispatch.plan(&from("acme/rival", 30), 1);
+            assert_eq!((sent(&plan), plan.warm_bans.len()), (30, 0));
+        }
     }
 
     #[test]
