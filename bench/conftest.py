@@ -8,8 +8,19 @@ from collections.abc import Iterator
 import pytest
 import uvloop
 
-from bench.meters import write_report
+from bench.meters import touch_memory, write_report
 from tests.support.mesh import DemoMesh, demo_mesh
+
+ROOMY: dict[str, dict[str, object]] = {
+    "mesh": {"pull_interval_ms": 1000},
+    "mailbox": {"max_topic_messages": 1_000_000_000},
+}
+"""Room for a long run's backlog."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def touched_memory() -> None:
+    touch_memory()
 
 
 @pytest.fixture(scope="session")
@@ -20,11 +31,8 @@ def runner() -> Iterator[asyncio.Runner]:
 
 @pytest.fixture(scope="module")
 def mesh(runner: asyncio.Runner, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoMesh]:
-    """A mesh of its own for each module, with room for a long run's backlog."""
-    context = demo_mesh(
-        tmp_path_factory.mktemp("bench"),
-        settings={"mesh": {"pull_interval_ms": 1000}, "mailbox": {"max_topic_messages": 1_000_000_000}},
-    )
+    """A mesh of its own for each module, everything on."""
+    context = demo_mesh(tmp_path_factory.mktemp("bench"), settings=ROOMY)
     running = runner.run(context.__aenter__())
     yield running
     runner.run(context.__aexit__(None, None, None))

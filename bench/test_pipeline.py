@@ -1,18 +1,24 @@
-"""Three hops with everything real: streams of 1000 through Shield, Fast and the mailbox, fsync before the answer."""
+"""Three hops with everything real: streams of 1000 through Shield, Fast and the mailbox, fsync before the answer.
+
+Twice: the path alone, and with every command told to the archive. Each with its own target.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from bench.conftest import ROOMY
 from bench.meters import Sample, Stopwatch, record, resident_mb
 from snavio.launch.processes import SERVICES
 from snavio.sdk import Producer
-from tests.support.mesh import NAME, TARGET, DemoMesh
+from tests.support.mesh import NAME, TARGET, DemoMesh, demo_mesh
 
 HOPS = ("shield", "fast", "mailbox")
 REPEATS = 6
@@ -21,6 +27,32 @@ STEADY_SECONDS = float(os.environ.get("SNAVIO_STEADY_SECONDS", "180"))
 CONCURRENT_BATCHES = 8
 # With its other fields, a command of 400 encoded bytes.
 PAYLOAD = b"x" * 210
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A running mesh, and what a command may cost there."""
+
+    name: str
+    most_us: float
+    mesh: DemoMesh
+
+    @property
+    def target(self) -> str:
+        return f"≤ {self.most_us:g}"
+
+
+@pytest.fixture(
+    scope="module", params=[("the path alone", 6.0, False), ("telemetry to the archive", 8.0, True)]
+)
+def shape(
+    request: pytest.FixtureRequest, runner: asyncio.Runner, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Shape]:
+    name, most_us, telemetry = request.param
+    settings = {**ROOMY, "mesh": {**ROOMY["mesh"], "telemetry": telemetry}}
+    context = demo_mesh(tmp_path_factory.mktemp("hops"), settings=settings)
+    yield Shape(name, most_us, runner.run(context.__aenter__()))
+    runner.run(context.__aexit__(None, None, None))
 
 
 async def _pour(producer: Producer, seconds: float) -> int:
@@ -42,70 +74,58 @@ def _watch(mesh: DemoMesh) -> Stopwatch:
     return Stopwatch({"client": os.getpid(), **{name: mesh.processes.pid(name) for name in SERVICES}})
 
 
-def test_three_hops_streams_of_1000(benchmark: Any, runner: asyncio.Runner, mesh: DemoMesh) -> None:
-    producer = runner.run(mesh.producer().__aenter__())
+def _run(
+    benchmark: Any, runner: asyncio.Runner, shape: Shape, *, seconds: float, warm_up: int
+) -> list[Sample]:
+    producer = runner.run(shape.mesh.producer().__aenter__())
     samples: list[Sample] = []
 
     def repeat() -> None:
-        watch = _watch(mesh)
+        watch = _watch(shape.mesh)
         watch.start()
-        samples.append(watch.stop(runner.run(_pour(producer, ROUND_SECONDS))))
+        samples.append(watch.stop(runner.run(_pour(producer, seconds))))
 
-    benchmark.pedantic(repeat, rounds=REPEATS, iterations=1, warmup_rounds=1)
-    samples = samples[1:]
-    record(
-        "three hops, streams of 1000: CPU per command, all processes",
+    benchmark.pedantic(repeat, rounds=REPEATS, iterations=1, warmup_rounds=warm_up)
+    runner.run(producer.__aexit__(None, None, None))
+    return samples[warm_up:]
+
+
+def test_three_hops_streams_of_1000(benchmark: Any, runner: asyncio.Runner, shape: Shape) -> None:
+    samples = _run(benchmark, runner, shape, seconds=ROUND_SECONDS, warm_up=1)
+    what = f"three hops, streams of 1000, {shape.name}"
+    middle = record(
+        f"{what}: CPU per command, all processes",
         values=[sample.cpu_us for sample in samples],
         unit="µs",
-        target="≤ 6",
-        note="client, shield, fast, mailbox, slow, signer, registry",
+        target=shape.target,
+        note=f"client, {', '.join(SERVICES)}",
     )
-    for name in ("client", *HOPS):
-        record(
-            f"three hops, streams of 1000: CPU per command, {name}",
-            values=[sample.cpu_us_of(name) for sample in samples],
-            unit="µs",
-            target="-",
-        )
-    record(
-        "three hops, streams of 1000: rate",
-        values=[sample.rate for sample in samples],
-        unit="commands/s",
-        target="about 220,000",
-    )
-    runner.run(producer.__aexit__(None, None, None))
+    for name in ("client", *HOPS, "relay"):
+        values = [sample.cpu_us_of(name) for sample in samples]
+        record(f"{what}: CPU per command, {name}", values=values, unit="µs", target="-")
+    values = [sample.rate for sample in samples]
+    record(f"{what}: rate", values=values, unit="commands/s", target="about 220,000")
+    assert middle <= shape.most_us
 
 
 @pytest.mark.skipif(STEADY_SECONDS <= 0, reason="SNAVIO_STEADY_SECONDS=0")
-def test_three_hops_steady(benchmark: Any, runner: asyncio.Runner, mesh: DemoMesh) -> None:
-    producer = runner.run(mesh.producer().__aenter__())
-    samples: list[Sample] = []
-    slices = 6
-
-    def repeat() -> None:
-        watch = _watch(mesh)
-        watch.start()
-        samples.append(watch.stop(runner.run(_pour(producer, STEADY_SECONDS / slices))))
-
-    benchmark.pedantic(repeat, rounds=slices, iterations=1, warmup_rounds=0)
-    record(
-        f"three hops, steady for {STEADY_SECONDS:.0f} s: CPU per command, all processes",
+def test_three_hops_steady(benchmark: Any, runner: asyncio.Runner, shape: Shape) -> None:
+    samples = _run(benchmark, runner, shape, seconds=STEADY_SECONDS / REPEATS, warm_up=0)
+    what = f"three hops, steady for {STEADY_SECONDS:.0f} s, {shape.name}"
+    middle = record(
+        f"{what}: CPU per command, all processes",
         values=[sample.cpu_us for sample in samples],
         unit="µs",
-        target="≤ 6",
-        note="six slices of the run; a rising range would show a growing cost",
+        target=shape.target,
+        note="slice by slice: " + ", ".join(f"{sample.cpu_us:.2f}" for sample in samples),
     )
+    values = [sample.rate for sample in samples]
+    record(f"{what}: rate", values=values, unit="commands/s", target="about 220,000")
     record(
-        f"three hops, steady for {STEADY_SECONDS:.0f} s: rate",
-        values=[sample.rate for sample in samples],
-        unit="commands/s",
-        target="about 220,000",
-    )
-    record(
-        f"three hops, steady for {STEADY_SECONDS:.0f} s: memory of shield afterwards",
-        values=[resident_mb(mesh.processes.pid("shield"))],
+        f"{what}: memory of shield afterwards",
+        values=[resident_mb(shape.mesh.processes.pid("shield"))],
         unit="MB",
         target="-",
         note="holds the nonces of the last minute",
     )
-    runner.run(producer.__aexit__(None, None, None))
+    assert middle <= shape.most_us

@@ -128,7 +128,8 @@ def judge_with_duckdb(folder: Path) -> int:
         WITH per AS (SELECT w, target, command_name, source, sum(warm) AS warm, sum(competing) AS competing FROM base
                      GROUP BY 1, 2, 3, 4 HAVING sum(offered) > 0),
         shared AS (SELECT *, sum(warm) OVER r AS volume, sum(competing) OVER r AS all_competing,
-                   count_if(competing > 0) OVER r - (competing > 0)::INT AS rivals FROM per WINDOW r AS (PARTITION BY w, target, command_name)),
+                   count_if(competing > 0) OVER r - (competing > 0)::INT AS rivals
+                   FROM per WINDOW r AS (PARTITION BY w, target, command_name)),
         judged AS (SELECT *, warm > 0.8 * volume AND volume >= 50 AS dominant FROM shared
                    WHERE (all_competing - competing) >= 0.1 * all_competing OR rivals >= 2),
         one AS (SELECT w // 600 AS period, source, target FROM judged GROUP BY 1, 2, 3
