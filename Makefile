@@ -49,6 +49,7 @@ $(VENV)/.built: $(VENV)/.installed $(NATIVE_SOURCES)
 	@command -v cargo >/dev/null || { echo "Snavio needs a Rust toolchain (cargo 1.88 or newer): install one with rustup, then run make again."; exit 1; }
 	@echo "building: the native extension (release)"
 	@VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(BIN)/maturin develop --release
+	@$(BIN)/python -m compileall -q snavio services
 	@touch $@
 
 check: build ## lint, types, formatting, generated code, stub

@@ -10,13 +10,15 @@ import ipaddress
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from snavio.domain.directory.route import QueueKind
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
+
+if TYPE_CHECKING:
+    from snavio.domain.directory.route import QueueKind
 
 # In the order of the manual: what all share, then a command's way, then those who answer questions about it.
 SERVICES = ("shield", "fast", "slow", "mailbox", "registry", "signer", "relay")
@@ -207,6 +209,8 @@ class MeshSettings(Section):
 
     def queue_kinds(self) -> frozenset[QueueKind]:
         """The kinds of target queue that routes may name."""
+        from snavio.domain.directory.route import QueueKind
+
         kinds = {QueueKind.MAILBOX}
         if self.redis_url is not None:
             kinds.add(QueueKind.REDIS)

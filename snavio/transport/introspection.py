@@ -9,7 +9,7 @@ import os
 import resource
 import sys
 from collections.abc import Callable, Mapping
-from importlib.metadata import PackageNotFoundError, version
+from functools import cache
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -43,7 +43,6 @@ class Introspection:
         self._service = service
         self._instance = instance or f"{service}-0"
         self._started_unix_ns = clock.unix_ns()
-        self._version = program_version()
         self._counters: list[tuple[str, Callable[[], Mapping[str, int]]]] = []
         self._gauges: list[tuple[str, Callable[[], Mapping[str, float]]]] = []
         self._times: dict[str, Callable[[], Times]] = {}
@@ -80,7 +79,7 @@ class Introspection:
         return StatusResponse(
             service=self._service,
             instance=self._instance,
-            version=self._version,
+            version=program_version(),
             pid=os.getpid(),
             started_unix_ns=self._started_unix_ns,
             resident_bytes=resident_bytes(),
@@ -120,8 +119,11 @@ def resident_bytes() -> int:
     return pages * resource.getpagesize()
 
 
+@cache
 def program_version() -> str:
     """Version of the installed program."""
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("snavio")
     except PackageNotFoundError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def poisonous(number: int) -> bool:
 
 @pytest.mark.timeout(600)
 async def test_I_4_one_percent_poison_is_in_the_dlq_with_its_reason_and_holds_nobody_up(
-    tmp_path: Path,
+    tmp_path: Path, figure: Callable[[str], None]
 ) -> None:
     poison = {number for number in range(MESSAGES) if poisonous(number)}
     stored_s: dict[int, float] = {}
@@ -75,6 +76,6 @@ async def test_I_4_one_percent_poison_is_in_the_dlq_with_its_reason_and_holds_no
     assert all(seen == list(range(1, ATTEMPTS + 1)) for seen in tries.values())
     assert (left.ready, left.inflight) == (0, 0)
     p99 = sorted(waited_ms)[int(len(waited_ms) * 0.99)]
-    print(
-        f"\n{len(poison)} of {MESSAGES} poisonous, all in the DLQ; the others: p99 {p99:.0f} ms from stored to acked"
+    figure(
+        f"{len(poison)} of {MESSAGES} poisonous, all in the DLQ; the others: p99 {p99:.0f} ms from stored to acked"
     )
