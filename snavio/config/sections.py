@@ -176,6 +176,14 @@ class MeshSettings(Section):
         description="Telemetry that each service holds while Relay is away; beyond it the oldest is lost and counted.",
     )
 
+    metrics_exporter: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9_-]{1,64}$",
+        description="Name of an installed exporter of OpenTelemetry to which every service tells its metrics, such as "
+        "otlp or console; where to and how often, OpenTelemetry's own variables say (OTEL_EXPORTER_OTLP_ENDPOINT, "
+        "OTEL_METRIC_EXPORT_INTERVAL). None of them if not set.",
+    )
+
     redis_url: SecretStr | None = Field(
         default=None,
         description="Redis for routes whose queue is a Redis stream, such as redis://queues.internal:6379/0; it may "

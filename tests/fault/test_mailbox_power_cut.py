@@ -24,7 +24,7 @@ from tests.support.power import ForgetfulDisk, ForgetfulFiles, on
 
 TOPIC = "acme/billing"
 FULL = os.environ.get("SNAVIO_FULL") == "1"
-ROUNDS = 15 if FULL else 1
+ROUNDS = 6 if FULL else 1
 COMMITS = 250
 SEGMENT_BYTES = 256 << 10
 THREE = Sending.open(send_batch(1, (TOPIC, commands(3)))).topics[0][2]
