@@ -49,6 +49,7 @@ $(VENV)/.built: $(VENV)/.installed $(NATIVE_SOURCES)
 	@command -v cargo >/dev/null || { echo "Snavio needs a Rust toolchain (cargo 1.88 or newer): install one with rustup, then run make again."; exit 1; }
 	@echo "building: the native extension (release)"
 	@VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(BIN)/maturin develop --release
+	@$(BIN)/python -m compileall -q snavio services
 	@touch $@
 
 check: build ## lint, types, formatting, generated code, stub
@@ -83,6 +84,11 @@ test-servers:
 	    echo "installing: openjdk-17-jre-headless, which Spark runs on"; \
 	    apt-get update -qq && apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless >/dev/null; \
 	  else echo "The tests need Java 17: install it, or set JAVA_HOME, then run make again."; exit 1; fi; }
+	@ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "installing: libfaketime, which moves the clock of a process under test"; \
+	    apt-get update -qq && apt-get install -y -qq --no-install-recommends libfaketime >/dev/null || true; fi; }
+	@ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 || echo "libfaketime is not there: the test of a clock that jumps is skipped"
 
 test: build test-native test-servers ## every test, with reduced counts where a test is long
 	$(BIN)/python tools/run_tests.py

@@ -455,14 +455,15 @@ def salvage_runs(body: bytes, count: int, context: bytes) -> tuple[bytes, list[b
     """
 
 Received = tuple[
-    int, int, int, str, str, str, str, str, str, bytes, str, int, str, tuple[tuple[str, str], ...], int
+    int, int, int, str, str, str, str, str, str, bytes, str, int, str, tuple[tuple[str, str], ...], int, bool
 ]
 
 def open_parcels(response: bytes) -> tuple[int, list[Received]]:
     """What a serialised ReceiveResponse holds; ValueError on bad bytes.
 
     The boot epoch, and per message: msg_id, attempt, stored_unix_ns, source, id, timestamp, target, name,
-    content_type, payload, traceparent, admitted_unix_ns; and idem_key, attributes and shard, which commands lack.
+    content_type, payload, traceparent, admitted_unix_ns; idem_key, attributes and shard, which commands lack; and
+    whether the payload is not what its sender hashed.
     """
 
 def open_posts(body: bytes) -> list[tuple[str, bool, list[tuple[str, str, bytes]]]]:

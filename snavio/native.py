@@ -65,7 +65,7 @@ except ImportError as error:
     raise ImportError("The native library is missing or cannot be loaded: run `make build`.") from error
 
 Received = tuple[
-    int, int, int, str, str, str, str, str, str, bytes, str, int, str, tuple[tuple[str, str], ...], int
+    int, int, int, str, str, str, str, str, str, bytes, str, int, str, tuple[tuple[str, str], ...], int, bool
 ]
 """A message as `open_parcels` tells it."""
 

@@ -11,29 +11,35 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from snavio.clock import Clock
-from snavio.config import MeshSettings
-from snavio.domain.claim import Terms
 from snavio.errors import StateError, Unavailable
 from snavio.native import blake3_digest
-from snavio.ports.archive import Archive, Watermark
-from snavio.ports.capabilities import CapabilityLedger
-from snavio.ports.certificates import CertificateLedger
-from snavio.ports.coordination import Coordination
-from snavio.ports.directory import Directory
-from snavio.ports.journal_mark import JournalMark
-from snavio.ports.key_wrapping import KmsKey
-from snavio.ports.keystore import KeyStore
-from snavio.ports.mailbox_store import MailboxStore
-from snavio.ports.outbox import Outbox
-from snavio.ports.queue import TargetQueue
-from snavio.transport.channel import MeshChannel
-from snavio.transport.link import BatchLink
+
+# A process loads the adapters that are chosen for it, and of the ports those that its own modules use.
+if TYPE_CHECKING:
+    from snavio.clock import Clock
+    from snavio.config import MeshSettings
+    from snavio.domain.claim import Terms
+    from snavio.ports.archive import Archive, Watermark
+    from snavio.ports.capabilities import CapabilityLedger
+    from snavio.ports.certificates import CertificateLedger
+    from snavio.ports.coordination import Coordination
+    from snavio.ports.directory import Directory
+    from snavio.ports.journal_mark import JournalMark
+    from snavio.ports.key_wrapping import KmsKey
+    from snavio.ports.keystore import KeyStore
+    from snavio.ports.mailbox_store import MailboxStore
+    from snavio.ports.outbox import Outbox
+    from snavio.ports.queue import TargetQueue
+    from snavio.transport.channel import MeshChannel
+    from snavio.transport.link import BatchLink
 
 
 def mailbox_queue(mailbox: MeshChannel, *, clock: Clock, instance: str, epoch: int) -> BatchLink:
     """The built-in target queue. It recognises what it has stored, so an unanswered batch is sent again."""
+    from snavio.transport.link import BatchLink
+
     return BatchLink(
         mailbox, "/snavio.v1.Mailbox/SendStream", clock=clock, instance=instance, epoch=epoch, resend=True
     )

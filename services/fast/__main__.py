@@ -2,9 +2,13 @@
 
 import sys
 
-from services.fast.app import build
-from services.fast.settings import FastSettings
-from snavio.service import run
+from snavio.starting import lean_imports
+
+with lean_imports():
+    from services.fast.app import build
+    from services.fast.settings import FastSettings
+    from snavio.service import run
+
 
 if __name__ == "__main__":
     sys.exit(run("fast", FastSettings, build))

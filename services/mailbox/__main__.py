@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from services.mailbox.app import build
-from services.mailbox.settings import MailboxSettings
-from snavio.service import run
+from snavio.starting import lean_imports
+
+with lean_imports():
+    from services.mailbox.app import build
+    from services.mailbox.settings import MailboxSettings
+    from snavio.service import run
+
 
 if __name__ == "__main__":
     sys.exit(run("mailbox", MailboxSettings, build))

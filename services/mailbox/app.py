@@ -173,7 +173,7 @@ class MailboxApp:
             clock=self._clock,
         )
         introspection = Introspection("mailbox", clock=self._clock)
-        introspection.gauges(lambda: backlog(delivery))
+        introspection.for_people(lambda: backlog(delivery))
         introspection.gauges(lambda: {**store.gauges(), "dlq_ephemeral": float(self._settings.amnesia)})
         introspection.gauges(lambda: metrics.gauges(delivery))
         introspection.counts(
@@ -181,10 +181,10 @@ class MailboxApp:
                 delivery, delivery.rejected, receiving.refused, self._capabilities.denials()
             )
         )
-        introspection.times("commit", commits.latency.read)
-        introspection.times("enqueue", servicer.enqueue.read)
-        introspection.times("dequeue", receiving.latency.read)
-        introspection.times("ack", settlements.latency.read)
+        introspection.times("commit", commits.latency.read, ever=commits.latency.ever)
+        introspection.times("enqueue", servicer.enqueue.read, ever=servicer.enqueue.ever)
+        introspection.times("dequeue", receiving.latency.read, ever=receiving.latency.ever)
+        introspection.times("ack", settlements.latency.read, ever=settlements.latency.ever)
         introspection.gauges(self._renewal.gauges, prefix="certificate.")
         introspection.gauges(self._denylist.gauges, prefix="denylist.")
         introspection.gauges(self._capabilities.gauges, prefix="capability.")
@@ -197,7 +197,6 @@ class MailboxApp:
         ).register(methods)
         introspection.register(methods)
         commits.start()
-        self._reporting.start()
         self._server = MeshServer(
             listen=self._mesh.mailbox,
             files=self._files,
@@ -208,6 +207,7 @@ class MailboxApp:
         )
         self._renewal.start()
         port = await self._server.start()
+        self._reporting.start()
         self._chores = [
             asyncio.create_task(_scan(delivery), name="scan"),
             asyncio.create_task(_tell_readiness(self._server, commits), name="readiness"),

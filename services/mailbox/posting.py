@@ -19,7 +19,16 @@ from services.mailbox.topics import MILLISECOND
 from snavio.clock import Clock
 from snavio.domain.identity import Identity, Kind
 from snavio.domain.verdict import Verdict
-from snavio.errors import BadRequest, Conflict, FrameTooLarge, NotAllowed, Saturated, SnavioError, Unavailable
+from snavio.errors import (
+    BadRequest,
+    Conflict,
+    FrameTooLarge,
+    IntegrityError,
+    NotAllowed,
+    Saturated,
+    SnavioError,
+    Unavailable,
+)
 from snavio.native import letter_topic, open_letters
 from snavio.ports.mailbox_store import Keys, MailboxStore, NewBatch, Send
 from snavio.v1.mailbox_pb2 import SendResponse
@@ -155,11 +164,13 @@ class Posting:
             self._delivery.release(batch.topic, batch.count, batch.shard)
 
 
-def _refused(index: int, reason: str, sentence: str) -> BadRequest:
+def _refused(index: int, reason: str, sentence: str) -> SnavioError:
     if index >= 0:
         sentence = f"{sentence} (message {index})"
     if reason == FrameTooLarge.reason:
         return FrameTooLarge(sentence)
+    if reason == IntegrityError.reason:
+        return IntegrityError(sentence)
     return BadRequest(sentence, reason=reason)
 
 

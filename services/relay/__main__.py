@@ -2,9 +2,13 @@
 
 import sys
 
-from services.relay.app import build
-from services.relay.settings import RelaySettings
-from snavio.service import run
+from snavio.starting import lean_imports
+
+with lean_imports():
+    from services.relay.app import build
+    from services.relay.settings import RelaySettings
+    from snavio.service import run
+
 
 if __name__ == "__main__":
     sys.exit(run("relay", RelaySettings, build))

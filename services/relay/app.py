@@ -20,6 +20,7 @@ from snavio.config import MeshSettings
 from snavio.native import Tombstones
 from snavio.ports.outbox import Outbox
 from snavio.snapshot.platform_keys import PlatformKeys
+from snavio.telemetry.metrics import Metrics, export_metrics
 from snavio.telemetry.signing import ManifestSigner
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
@@ -57,6 +58,7 @@ class RelayApp:
         self._revocations: Revocations | None = None
         self._compaction: Compaction | None = None
         self._server: MeshServer | None = None
+        self._metrics: Metrics | None = None
 
     async def start(self) -> int:
         """Open the outbox, take up what was left, serve; the port."""
@@ -126,13 +128,15 @@ class RelayApp:
             clock=clock,
             trust_domain=mesh.trust_domain,
         )
-        return await self._server.start()
+        port = await self._server.start()
+        self._metrics = export_metrics(introspection, exporter=mesh.metrics_exporter)
+        return port
 
     async def drain(self) -> None:
         """Store what was taken, then release everything; what is not archived is archived by the next life."""
         if self._server is not None:
             await self._server.drain(DRAIN_SECONDS)
-        for part in (self._intake, self._exporter, self._compaction, self._revocations):
+        for part in (self._metrics, self._intake, self._exporter, self._compaction, self._revocations):
             if part is not None:
                 await part.stop()
         await self._denylist.stop()

@@ -7,14 +7,17 @@ import asyncio
 import sys
 from pathlib import Path
 
-from services.signer.app import build
-from services.signer.bootstrap import prepare
-from services.signer.settings import SignerSettings
-from snavio.clock import SystemClock
-from snavio.config import load
-from snavio.errors import SnavioError
-from snavio.service import USAGE_ERROR, run
-from snavio.telemetry.logs import configure
+from snavio.starting import lean_imports
+
+with lean_imports():
+    from services.signer.app import build
+    from services.signer.bootstrap import prepare
+    from services.signer.settings import SignerSettings
+    from snavio.clock import SystemClock
+    from snavio.config import load
+    from snavio.errors import SnavioError
+    from snavio.service import USAGE_ERROR, run
+    from snavio.telemetry.logs import configure
 
 
 def init(arguments: list[str]) -> int:

@@ -2,9 +2,13 @@
 
 import sys
 
-from services.slow.app import build
-from services.slow.settings import SlowSettings
-from snavio.service import run
+from snavio.starting import lean_imports
+
+with lean_imports():
+    from services.slow.app import build
+    from services.slow.settings import SlowSettings
+    from snavio.service import run
+
 
 if __name__ == "__main__":
     sys.exit(run("slow", SlowSettings, build))

@@ -10,13 +10,15 @@ import ipaddress
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from snavio.domain.directory.route import QueueKind
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
+
+if TYPE_CHECKING:
+    from snavio.domain.directory.route import QueueKind
 
 # In the order of the manual: what all share, then a command's way, then those who answer questions about it.
 SERVICES = ("shield", "fast", "slow", "mailbox", "registry", "signer", "relay")
@@ -174,6 +176,14 @@ class MeshSettings(Section):
         description="Telemetry that each service holds while Relay is away; beyond it the oldest is lost and counted.",
     )
 
+    metrics_exporter: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9_-]{1,64}$",
+        description="Name of an installed exporter of OpenTelemetry to which every service tells its metrics, such as "
+        "otlp or console; where to and how often, OpenTelemetry's own variables say (OTEL_EXPORTER_OTLP_ENDPOINT, "
+        "OTEL_METRIC_EXPORT_INTERVAL). None of them if not set.",
+    )
+
     redis_url: SecretStr | None = Field(
         default=None,
         description="Redis for routes whose queue is a Redis stream, such as redis://queues.internal:6379/0; it may "
@@ -207,6 +217,8 @@ class MeshSettings(Section):
 
     def queue_kinds(self) -> frozenset[QueueKind]:
         """The kinds of target queue that routes may name."""
+        from snavio.domain.directory.route import QueueKind
+
         kinds = {QueueKind.MAILBOX}
         if self.redis_url is not None:
             kinds.add(QueueKind.REDIS)

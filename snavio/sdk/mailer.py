@@ -14,6 +14,7 @@ from typing import Self
 from snavio.clock import SystemClock
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
 from snavio.domain.verdict import Verdict
+from snavio.native import blake3_digest
 from snavio.transport.asking import ask_signer
 from snavio.transport.bearer import Bearer, Wanted
 from snavio.transport.channel import MeshChannel
@@ -110,6 +111,7 @@ class Mailer:
                     content_type=one.content_type,
                     traceparent=one.traceparent,
                     corr_id=one.corr_id,
+                    payload_hash=blake3_digest(one.payload),
                 )
                 for one in letters
             ],

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from snavio.clock import Clock
+from snavio.transport.introspection import Ever
 
 SLOTS: Final = 7
 SLOT_NS: Final = 10_000_000_000
@@ -17,6 +18,7 @@ _STEPS_BITS: Final = 2
 _STEPS: Final = 1 << _STEPS_BITS
 # Up to about 35 minutes in microseconds; longer is counted there.
 _BUCKETS: Final = 31 * _STEPS
+_LEAST_EDGE_US, _MOST_EDGE_US = 1 << 6, 1 << 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +47,16 @@ class LatencyWindow:
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
         self._ring = [_Slot() for _ in range(SLOTS)]
+        self._ever = [0] * _BUCKETS
+        self._ever_us = 0
 
     def add(self, duration_ns: int, *, count: int = 1) -> None:
         """`count` things took this long; once per batch."""
         us = max(0, duration_ns) // 1000
-        slot = self._slot()
-        slot.buckets[_bucket(us)] += count
+        slot, bucket = self._slot(), _bucket(us)
+        slot.buckets[bucket] += count
+        self._ever[bucket] += count
+        self._ever_us += us * count
         slot.max_us = max(slot.max_us, us)
 
     def read(self) -> Percentiles:
@@ -64,6 +70,16 @@ class LatencyWindow:
         longest = max(slot.max_us for slot in recent)
         p50, p95, p99 = (_at(totals, count, share, longest) for share in (0.50, 0.95, 0.99))
         return Percentiles(count, p50, p95, p99, longest)
+
+    def ever(self) -> Ever:
+        """All since the start, by doublings; for whoever collects and subtracts what it saw before."""
+        passed, up_to = 0, {}
+        for doubling in range(0, _BUCKETS, _STEPS):
+            passed += sum(self._ever[doubling : doubling + _STEPS])
+            edge_us = _upper_edge_us(doubling + _STEPS - 1) + 1
+            if _LEAST_EDGE_US <= edge_us <= _MOST_EDGE_US:
+                up_to[edge_us / 1e6] = passed
+        return Ever(passed, self._ever_us / 1e6, up_to)
 
     def _slot(self) -> _Slot:
         number = self._clock.mono_ns() // SLOT_NS

@@ -13,6 +13,7 @@ from snavio.errors import SnavioError
 from snavio.telemetry.courier import Courier, Gather
 from snavio.telemetry.events import Event
 from snavio.telemetry.journal import Journal
+from snavio.telemetry.metrics import Metrics, export_metrics
 from snavio.telemetry.schema import AUDIT
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
@@ -36,6 +37,9 @@ class Reporting:
         epoch = self._epoch = clock.unix_ns()
         self._clock = clock
         self._log = structlog.get_logger()
+        self._exporter = mesh.metrics_exporter
+        self._introspection: Introspection | None = None
+        self._metrics: Metrics | None = None
         folder = mesh.state_dir / service
         self._mark = open_journal_mark(folder, instance=instance, epoch=epoch) if on_disk else None
         self._relay = MeshChannel(
@@ -78,14 +82,22 @@ class Reporting:
         introspection.counts(self._courier.counters, prefix="journal.")
         introspection.gauges(self.journal.gauges, prefix="journal.")
         introspection.link("relay", self._courier.connected.is_set)
+        self._introspection = introspection
 
     def start(self) -> None:
-        """Carry from now on, with or without Relay there."""
+        """Carry from now on, with or without Relay there; and export metrics, where somebody wants them.
+
+        StateError for an exporter that is not installed.
+        """
         if self.journal.on:
             self._courier.start()
+        if self._introspection is not None:
+            self._metrics = export_metrics(self._introspection, exporter=self._exporter)
 
     async def stop(self) -> None:
         """Carry what is left, then let go of everything. After the last event."""
+        if self._metrics is not None:
+            await self._metrics.stop()
         await self._courier.stop()
         await self._relay.close()
         if self._mark is not None:

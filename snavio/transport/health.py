@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
-from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from snavio.errors import BadRequest, NotFound
 from snavio.transport.call import Call
@@ -103,14 +102,18 @@ class Health:
 def register_reflection(methods: Methods) -> None:
     """Serve the descriptors of every service that `methods` has, health and reflection included."""
     services = methods.services()
-    for service in services:
-        package, _, name = service.rpartition(".")
-        if package == "snavio.v1":
-            # One service per file, named for it. A server on raw bytes may not have imported its own.
-            import_module(f"snavio.v1.{name.lower()}_pb2")
-    servicer = reflection.aio.ReflectionServicer(service_names=(*services, REFLECTION))
 
     async def info(call: Call) -> None:
+        # Whoever never asks does not pay for the answer, least of all while a service starts.
+        from grpc_reflection.v1alpha import reflection, reflection_pb2
+
+        for service in services:
+            package, _, name = service.rpartition(".")
+            if package == "snavio.v1":
+                # One service per file, named for it. A server on raw bytes may not have imported its own.
+                import_module(f"snavio.v1.{name.lower()}_pb2")
+        servicer = reflection.aio.ReflectionServicer(service_names=(*services, REFLECTION))
+
         async def requests() -> AsyncIterator[Any]:
             while (message := await call.read()) is not None:
                 yield _parsed(reflection_pb2.ServerReflectionRequest, message)

@@ -9,7 +9,8 @@ import os
 import resource
 import sys
 from collections.abc import Callable, Mapping
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -36,17 +37,55 @@ class Times(Protocol):
     def max_us(self) -> int: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Ever:
+    """A histogram since the start: `up_to[s]` of `count` durations took at most `s` seconds."""
+
+    count: int
+    sum_s: float
+    up_to: Mapping[float, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a process tells at one moment. A name may carry labels: `queue_depth{topic="acme/billing",shard="0"}`."""
+
+    counters: Mapping[str, int] = field(default_factory=dict)
+    gauges: Mapping[str, float] = field(default_factory=dict)
+    times: Mapping[str, Times] = field(default_factory=dict)
+    ever: Mapping[str, Ever] = field(default_factory=dict)
+
+    def histograms(self) -> dict[str, float]:
+        """Those durations that are counted since the start, in the form that Prometheus made common."""
+        told: dict[str, float] = {}
+        for name, ever in self.ever.items():
+            for edge_s, count in (*ever.up_to.items(), ("+Inf", ever.count)):
+                told[f'{name}_latency_seconds_bucket{{le="{edge_s}"}}'] = count
+            told[f"{name}_latency_seconds_sum"] = ever.sum_s
+            told[f"{name}_latency_seconds_count"] = ever.count
+        return told
+
+    def quantiles(self) -> dict[str, float]:
+        """Percentiles of the last minute."""
+        told: dict[str, float] = {}
+        for name, times in self.times.items():
+            for share, us in (("0.5", times.p50_us), ("0.95", times.p95_us), ("0.99", times.p99_us)):
+                told[f'{name}_latency_recent_us{{quantile="{share}"}}'] = us
+        return told
+
+
 class Introspection:
     """One process's `Status`. Sources are added while it is composed and asked at every reading."""
 
     def __init__(self, service: str, *, clock: Clock, instance: str = "") -> None:
-        self._service = service
-        self._instance = instance or f"{service}-0"
+        self.service = service
+        self.instance = instance or f"{service}-0"
         self._started_unix_ns = clock.unix_ns()
-        self._version = program_version()
         self._counters: list[tuple[str, Callable[[], Mapping[str, int]]]] = []
         self._gauges: list[tuple[str, Callable[[], Mapping[str, float]]]] = []
+        self._for_people: list[Callable[[], Mapping[str, float]]] = []
         self._times: dict[str, Callable[[], Times]] = {}
+        self._ever: dict[str, Callable[[], Ever]] = {}
 
     def counts(self, read: Callable[[], Mapping[str, int]], *, prefix: str = "") -> None:
         """Numbers that only grow."""
@@ -55,6 +94,10 @@ class Introspection:
     def gauges(self, read: Callable[[], Mapping[str, float]], *, prefix: str = "") -> None:
         """Numbers that go up and down."""
         self._gauges.append((prefix, read))
+
+    def for_people(self, read: Callable[[], Mapping[str, float]]) -> None:
+        """Gauges whose names hold what callers chose, such as topics: told by `Status`, and no family of metrics."""
+        self._for_people.append(read)
 
     def native(
         self, read: Callable[[], Mapping[str, int]], *, gauges: frozenset[str], prefix: str = ""
@@ -67,9 +110,23 @@ class Introspection:
         """Whether the stream to a next hop stands."""
         self._gauges.append((f"link.{name}.", lambda: {"connected": float(connected())}))
 
-    def times(self, name: str, read: Callable[[], Times]) -> None:
-        """How long something takes."""
+    def times(self, name: str, read: Callable[[], Times], *, ever: Callable[[], Ever] | None = None) -> None:
+        """How long something takes: lately, and since the start where that is counted."""
         self._times[name] = read
+        if ever is not None:
+            self._ever[name] = ever
+
+    def reading(self) -> Reading:
+        """Everything but what is for people alone, at this moment; on the thread that counts."""
+        return Reading(
+            {prefix + name: value for prefix, read in self._counters for name, value in read().items()},
+            {
+                **{prefix + name: value for prefix, read in self._gauges for name, value in read().items()},
+                "process.resident_bytes": float(resident_bytes()),
+            },
+            {name: read() for name, read in self._times.items()},
+            {name: read() for name, read in self._ever.items()},
+        )
 
     def register(self, methods: Methods) -> None:
         """Serve `Status`."""
@@ -78,9 +135,9 @@ class Introspection:
     async def _status(self, _request: StatusRequest, _call: Call) -> StatusResponse:
         used = resource.getrusage(resource.RUSAGE_SELF)
         return StatusResponse(
-            service=self._service,
-            instance=self._instance,
-            version=self._version,
+            service=self.service,
+            instance=self.instance,
+            version=program_version(),
             pid=os.getpid(),
             started_unix_ns=self._started_unix_ns,
             resident_bytes=resident_bytes(),
@@ -92,7 +149,7 @@ class Introspection:
             ],
             gauge=[
                 Gauge(name=prefix + name, value=value)
-                for prefix, read in self._gauges
+                for prefix, read in (*self._gauges, *(("", read) for read in self._for_people))
                 for name, value in read().items()
             ],
             latency=[_latency(name, read()) for name, read in self._times.items()],
@@ -120,8 +177,11 @@ def resident_bytes() -> int:
     return pages * resource.getpagesize()
 
 
+@cache
 def program_version() -> str:
     """Version of the installed program."""
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("snavio")
     except PackageNotFoundError:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Protocol
 
 import grpc
-import stamina
 import structlog
 
 from snavio.errors import Unavailable
@@ -65,6 +64,8 @@ class Line:
 
     async def run(self, traffic: Traffic) -> None:
         """Connect, carry, and connect again; until cancelled."""
+        import stamina
+
         while True:
             call: grpc.aio.StreamStreamCall | None = None
             retries = stamina.retry_context(

@@ -9,8 +9,6 @@ import re
 from typing import Any, Final
 
 import grpc
-from google.rpc.error_details_pb2 import RetryInfo
-from google.rpc.status_pb2 import Status
 
 from snavio.errors import (
     BadRequest,
@@ -126,6 +124,9 @@ def taxonomy_of(error: SnavioError) -> Code:
 
 def _retry_info(error: Saturated, retry_after_ms: int) -> bytes:
     """The hint where clients of any language look for it: google.rpc.RetryInfo in the error details."""
+    from google.rpc.error_details_pb2 import RetryInfo
+    from google.rpc.status_pb2 import Status
+
     hint = RetryInfo()
     hint.retry_delay.FromMilliseconds(retry_after_ms)
     status = Status(

@@ -85,7 +85,7 @@ class SendRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., message: _Optional[_Iterable[_Union[Letter, _Mapping]]] = ...) -> None: ...
 
 class Letter(_message.Message):
-    __slots__ = ("payload", "idem_key", "attrs", "partition_key", "delay_ms", "content_type", "traceparent", "corr_id")
+    __slots__ = ("payload", "idem_key", "attrs", "partition_key", "delay_ms", "content_type", "traceparent", "corr_id", "payload_hash")
     class AttrsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -101,6 +101,7 @@ class Letter(_message.Message):
     CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     CORR_ID_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_HASH_FIELD_NUMBER: _ClassVar[int]
     payload: bytes
     idem_key: str
     attrs: _containers.ScalarMap[str, str]
@@ -109,7 +110,8 @@ class Letter(_message.Message):
     content_type: str
     traceparent: str
     corr_id: str
-    def __init__(self, payload: _Optional[bytes] = ..., idem_key: _Optional[str] = ..., attrs: _Optional[_Mapping[str, str]] = ..., partition_key: _Optional[str] = ..., delay_ms: _Optional[int] = ..., content_type: _Optional[str] = ..., traceparent: _Optional[str] = ..., corr_id: _Optional[str] = ...) -> None: ...
+    payload_hash: bytes
+    def __init__(self, payload: _Optional[bytes] = ..., idem_key: _Optional[str] = ..., attrs: _Optional[_Mapping[str, str]] = ..., partition_key: _Optional[str] = ..., delay_ms: _Optional[int] = ..., content_type: _Optional[str] = ..., traceparent: _Optional[str] = ..., corr_id: _Optional[str] = ..., payload_hash: _Optional[bytes] = ...) -> None: ...
 
 class SendResponse(_message.Message):
     __slots__ = ("msg_id", "codes", "retry_after_ms")

@@ -6,6 +6,7 @@ import asyncio
 import os
 import uuid
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,9 @@ class Till:
 
 
 @pytest.mark.timeout(900)
-async def test_I_2_killed_fast_and_its_resends_double_nothing(tmp_path: Path) -> None:
+async def test_I_2_killed_fast_and_its_resends_double_nothing(
+    tmp_path: Path, figure: Callable[[str], None]
+) -> None:
     till = Till()
     stored: Counter[str] = Counter()
     async with demo_mesh(tmp_path) as mesh:
@@ -84,4 +87,4 @@ async def test_I_2_killed_fast_and_its_resends_double_nothing(tmp_path: Path) ->
                 await command.ack()
             await command.ack()
     assert stored.keys() == till.delivered and set(stored.values()) == {1}
-    print(f"\n{KILLS} kills of Fast: {len(stored)} strict commands, each stored once; {dict(till.verdicts)}")
+    figure(f"{KILLS} kills of Fast: {len(stored)} strict commands, each stored once; {dict(till.verdicts)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 from services.mailbox.settings import MailboxSettings
@@ -28,7 +29,9 @@ def damage(segment: Path, dice: random.Random) -> set[str]:
     return hit
 
 
-async def test_G_7_two_hundred_flipped_bits_are_all_noticed_and_never_delivered(tmp_path: Path) -> None:
+async def test_G_7_two_hundred_flipped_bits_are_all_noticed_and_never_delivered(
+    tmp_path: Path, figure: Callable[[str], None]
+) -> None:
     settings = MailboxSettings(cached_bytes=0)
     async with post_office(tmp_path, settings=settings) as office:
         sender = await office.sender()
@@ -58,6 +61,6 @@ async def test_G_7_two_hundred_flipped_bits_are_all_noticed_and_never_delivered(
     assert len(delivered) + len(dead) == len(ALL), "each is delivered, or in the DLQ"
     assert {one.reason for one in dead} == {DeadReason.INTEGRITY}
     assert all("E_INTEGRITY" in one.last_error for one in dead)
-    print(
-        f"\n{AIMED + ANYWHERE} flipped bits: {len(dead)} messages in the DLQ, {len(delivered)} delivered intact"
+    figure(
+        f"{AIMED + ANYWHERE} flipped bits: {len(dead)} messages in the DLQ, {len(delivered)} delivered intact"
     )

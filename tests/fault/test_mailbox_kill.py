@@ -6,10 +6,12 @@ The page cache survives a killed process, so this holds the order of commit and 
 from __future__ import annotations
 
 import asyncio
+import compileall
 import os
 import random
 import signal
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,6 +27,8 @@ ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 100 if os.environ.get("SNAVIO_FULL") == "1" else 3
 WINDOW = 16
 SECONDS = 30.0
+TARGET_S = 0.5
+"""Told and not asserted: what else runs on a machine stretches a start more than any fault of ours."""
 
 
 class Load:
@@ -91,8 +95,11 @@ def cpu_seconds(office: Killable) -> float:
 
 @pytest.mark.timeout(1500)
 async def test_I_1_kill_under_load_loses_no_acknowledged_send_and_repeats_no_acknowledged_ack(
-    tmp_path: Path,
+    tmp_path: Path, figure: Callable[[str], None]
 ) -> None:
+    # As they are in an installation. A process that may not write them compiles what it imports at every start.
+    for package in ("snavio", "services"):
+        assert compileall.compile_dir(ROOT / package, quiet=2)
     dice = random.Random(os.environ.get("SNAVIO_SEED", "mailbox"))
     load = Load(dice)
     answered_s: list[float] = []
@@ -120,10 +127,11 @@ async def test_I_1_kill_under_load_loses_no_acknowledged_send_and_repeats_no_ack
     # After the first, each of them is a restart upon what a killed process has left.
     restarts = sorted(answered_s[1:])
     p95 = restarts[min(len(restarts) - 1, int(len(restarts) * 0.95))]
-    print(
-        f"\n{ROUNDS} kills: {len(load.delivered)} sends and {len(load.finished)} acks acknowledged; from the start of "
-        f"the process to its first answer p95 {p95:.2f} s, most {restarts[-1]:.2f} s; "
-        f"it used {sorted(used_s)[len(used_s) // 2]:.2f} s of CPU until then"
+    figure(
+        f"{ROUNDS} kills: {len(load.delivered)} sends and {len(load.finished)} acks acknowledged; from the start of "
+        f"the process to its first answer median {restarts[len(restarts) // 2]:.2f} s, p95 {p95:.2f} s (at most "
+        f"{TARGET_S} s on a quiet machine), most {restarts[-1]:.2f} s; it used "
+        f"{sorted(used_s)[len(used_s) // 2]:.2f} s of CPU until then; load {os.getloadavg()[0]:.1f}"
     )
     assert len(left) == len(set(left)), "a resend was stored twice"
     assert not set(left) & load.finished

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ async def line(process: asyncio.subprocess.Process) -> str:
 
 @pytest.mark.parametrize("round_number", range(ROUNDS))
 async def test_G_3_stopped_consumer_is_redelivered_once_and_its_late_ack_is_harmless(
-    tmp_path: Path, round_number: int
+    tmp_path: Path, round_number: int, figure: Callable[[str], None]
 ) -> None:
     async with post_office(tmp_path, clock=SystemClock()) as office:
         await (await office.sender()).send(send_batch(1, (TOPIC, commands(1, mark=f"{round_number}-"))))
@@ -72,12 +73,16 @@ async def test_G_3_stopped_consumer_is_redelivered_once_and_its_late_ack_is_harm
             assert stopped.stdin is not None
             stopped.stdin.write(b"go on\n")
             await stopped.stdin.drain()
-            assert await line(stopped) in ("LATE", "GONE")
+            said = await line(stopped)
+            assert said in ("LATE", "GONE")
             assert await other.stats() == {TOPIC: (0, 1)}, "the late ack took nothing away"
             assert await other.ack(got.receipts()) == DONE
             assert await other.stats() == {TOPIC: (0, 0)}
             async with asyncio.timeout(SECONDS):
                 await stopped.wait()
+            figure(
+                f"round {round_number + 1} of {ROUNDS}: redelivered once, the late ack was answered {said}"
+            )
         finally:
             if stopped.returncode is None:
                 stopped.send_signal(signal.SIGCONT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 from pathlib import Path
@@ -10,12 +11,17 @@ from typing import Any
 import apsw
 import pytest
 
+from services.mailbox import posting
 from services.mailbox.settings import MailboxSettings
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
-from snavio.errors import IntegrityError
-from snavio.native import Sending, blake3_digest, slice_runs
+from snavio.errors import Code, IntegrityError
+from snavio.native import Sending, blake3_digest, open_letters, slice_runs
 from snavio.ports.mailbox_store import Damaged, NewBatch, Origin, Send
-from tests.support.mailbox import TOPIC, commands, post_office, send_batch
+from snavio.sdk import Consumer, Mailer
+from snavio.sdk import Letter as LetterToSend
+from snavio.sdk.queue import Queue
+from snavio.v1.mailbox_pb2 import Letter, SendRequest, SendResponse
+from tests.support.mailbox import SECONDS, SERVICE, TOPIC, commands, post_office, send_batch
 
 FLIPS = 200 if os.environ.get("SNAVIO_FULL") == "1" else 60
 NOW = 1_700_000_000_000_000_000
@@ -130,3 +136,51 @@ async def test_I_12_damaged_message_goes_to_the_dlq_and_its_neighbours_are_deliv
         assert office.app is not None and office.app._settlements is not None
         counts = office.app._settlements._delivery.counts(TOPIC)
         assert counts is not None and (counts.ready, counts.inflight, counts.dead) == (0, 0, 1)
+
+
+OWN = "acme/own/mail"
+
+
+async def test_G_7_payload_that_is_not_what_its_sender_hashed_is_refused_at_receipt(tmp_path: Path) -> None:
+    async with post_office(tmp_path) as office:
+        peer = office.consumer()
+        good = Letter(payload=b"as made", payload_hash=blake3_digest(b"as made"))
+        flipped = Letter(payload=b"as mbde", payload_hash=blake3_digest(b"as made"))
+        with pytest.raises(IntegrityError) as refused:
+            request = SendRequest(topic=OWN, message=[good, flipped])
+            await peer.channel.call(SERVICE + "Send", request, SendResponse, timeout_s=SECONDS)
+        assert refused.value.code is Code.E_INTEGRITY and "message 1" in str(refused.value)
+        assert not (await peer.receive(OWN)).messages, "nothing of the request was stored"
+
+
+async def test_G_7_payload_that_changed_behind_its_sender_is_in_the_dlq_and_in_nobodys_hands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bit that flips in the mailbox's memory, before the seals are made: only the sender's hash can tell."""
+
+    def flipping(*args: Any, **named: Any) -> Any:
+        rows, fault = open_letters(*args, **named)
+        return [
+            (shard, delay, runs.replace(b"second", b"secont"), *rest) for shard, delay, runs, *rest in rows
+        ], fault
+
+    monkeypatch.setattr(posting, "open_letters", flipping)
+    async with post_office(tmp_path) as office:
+        mailer = Mailer.over(office.consumer(name="writer").channel, topic=OWN)
+        await mailer.send_all([LetterToSend(payload) for payload in (b"first", b"second", b"third")])
+        certificates = office.authority.service("acme", "reader").certificate.parent
+        async with (
+            asyncio.timeout(SECONDS),
+            Consumer(
+                mailbox=office.address, topic=OWN, certificates=certificates, signer=office.mesh.signer
+            ) as consumer,
+        ):
+            handed = []
+            for _ in range(2):
+                command = await anext(consumer)
+                handed.append(command.payload)
+                await command.ack()
+            await consumer.flush()
+        assert handed == [b"first", b"third"]
+        (dead,) = [one async for one in Queue.over(office.operator().channel).dlq(OWN)]
+        assert dead.last_error.startswith("E_INTEGRITY")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
 
 from services.mailbox.settings import MailboxSettings
 from snavio.errors import Saturated
+from snavio.telemetry.metrics import Metrics
 from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse
+from tests.support.killable import killable
 from tests.support.mailbox import SECONDS, TOPIC, PostOffice, commands, post_office, send_batch
 
 
@@ -59,3 +64,98 @@ async def test_I_10_a_reading_does_not_grow_with_the_number_of_topics(tmp_path: 
             await sender.send(send_batch(seq, *topics))
         told = await reading(office)
         assert sum(one.name.startswith("queue_depth") for one in told.gauge) == 50
+
+
+class Watch:
+    """Collects what a mailbox in this process exports."""
+
+    def __init__(self, office: PostOffice) -> None:
+        assert office.app is not None and office.app._reporting._introspection is not None
+        self._reader = InMemoryMetricReader()
+        self.metrics = Metrics(office.app._reporting._introspection, readers=(self._reader,))
+
+    async def collect(self) -> dict[str, dict[frozenset[tuple[str, str]], float]]:
+        """By name and labels. Twice: an instrument whose first value has just come is made after the first look."""
+        self._reader.collect()
+        await asyncio.sleep(0)
+        data = self._reader.get_metrics_data()
+        assert data is not None
+        (resource,) = data.resource_metrics
+        assert resource.resource.attributes["service.name"] == "mailbox"
+        return {
+            metric.name: {
+                frozenset((key, str(value)) for key, value in (point.attributes or {}).items()): point.value
+                for point in metric.data.data_points
+                if isinstance(point, NumberDataPoint)
+            }
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+        }
+
+
+def labels(**given: str) -> frozenset[tuple[str, str]]:
+    return frozenset(given.items())
+
+
+async def test_I_10_numbers_are_opentelemetry_instruments_that_read_when_collected(tmp_path: Path) -> None:
+    settings = MailboxSettings(max_topic_messages=20, max_inflight=6, max_attempts=1)
+    async with post_office(tmp_path, settings=settings) as office:
+        sender, consumer = await office.sender(), office.consumer()
+        watch = Watch(office)
+        await sender.send(send_batch(1, (TOPIC, commands(10))))
+        where = labels(topic=TOPIC, shard="0")
+        told = await watch.collect()
+        assert told["queue_depth"] == {where: 10} and told["inflight"] == {where: 0}
+        await sender.send(send_batch(2, (TOPIC, commands(15))))
+        got = await consumer.receive()
+        with pytest.raises(Saturated):
+            await consumer.receive()
+        await consumer.ack(got.receipts(0, 1))
+        await consumer.nack(got.receipts(1, 3), dead=True)
+        await consumer.nack(got.receipts(3, 4))
+        told = await watch.collect()
+        assert told["queue_depth"] == {where: 4} and told["inflight"] == {where: 2}
+        assert told["saturation"] == {where: pytest.approx(6 / 20)}
+        assert told["reorder_depth_max"] == {where: 0}
+        assert told["dlq_total"] == {
+            labels(topic=TOPIC, reason="nack-dead"): 2,
+            labels(topic=TOPIC, reason="max-attempts"): 1,
+        }
+        assert told["rejected_total"] == {
+            labels(reason="shard-full"): 15,
+            labels(reason="inflight-ceiling"): 1,
+        }
+        assert told["dlq_ephemeral"] == {labels(): 0}
+        for name, times in (("enqueue", 2), ("dequeue", 1), ("ack", 1)):
+            buckets = told[f"{name}_latency_seconds_bucket"]
+            assert buckets[labels(le="+Inf")] == told[f"{name}_latency_seconds_count"][labels()] == times
+            assert buckets[labels(le="33.554432")] == times
+            assert 0 <= told[f"{name}_latency_seconds_sum"][labels()] < 33 * times
+            assert set(told[f"{name}_latency_recent_us"]) == {
+                labels(quantile=share) for share in ("0.5", "0.95", "0.99")
+            }
+        assert not any(name.startswith("topic.") for name in told), "no family is named by callers"
+        await watch.metrics.stop()
+
+
+async def test_I_10_mailbox_process_tells_the_exporter_that_it_is_given(tmp_path: Path) -> None:
+    async with killable(tmp_path) as office:
+        office.environment = {
+            "SNAVIO_MESH__METRICS_EXPORTER": "console",
+            "OTEL_METRIC_EXPORT_INTERVAL": "100",
+        }
+        await office.start()
+        await (await office.sender()).send(send_batch(1, (TOPIC, commands(7))))
+        assert office.process is not None and office.process.stdout is not None
+        seen = ""
+        async with asyncio.timeout(SECONDS):
+            while not re.search(r'"queue_depth".*?"value": 7', seen, re.DOTALL):
+                seen += (await office.process.stdout.read(1 << 16)).decode()
+        assert TOPIC in seen
+
+
+async def test_exporter_that_is_not_installed_is_named_at_the_start(tmp_path: Path) -> None:
+    async with killable(tmp_path) as office:
+        office.environment = {"SNAVIO_MESH__METRICS_EXPORTER": "nowhere"}
+        with pytest.raises(AssertionError, match="'nowhere', and no such exporter"):
+            await office.start()

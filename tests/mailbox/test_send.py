@@ -249,7 +249,7 @@ async def test_G_4_large_frames_and_unknown_fields_are_refused(office: PostOffic
     for tail, reason in (
         (b"\x1a\x01x", "malformed"),
         (b"\x0a\x01x", "malformed"),
-        (b"\x12\x02\x4a\x00", "malformed"),
+        (b"\x12\x02\x52\x00", "malformed"),
     ):
         with pytest.raises(BadRequest) as caught:
             await peer.channel.call_raw(SERVICE + "Send", request + tail, timeout_s=SECONDS)

@@ -120,6 +120,7 @@ def test_parcels_open_into_messages() -> None:
         "",
         (),
         0,
+        False,
     )
     assert (messages[1][7], messages[1][9], messages[1][10]) == ("delete-user", b"0", "")
 

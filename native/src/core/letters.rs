@@ -4,7 +4,7 @@
 //! number's is refused, with one sentence about the message that it stands in.
 
 use super::command::{is_content_type, is_traceparent, is_uuid};
-use super::crypto::{uuid_text, uuid7};
+use super::crypto::{blake3_digest, uuid_text, uuid7};
 use super::replay::Fingerprints;
 use super::timestamp;
 use super::wire::{Field, Fields, Malformed, bytes_field_len, put_bytes, put_number};
@@ -68,6 +68,8 @@ struct Letter<'a> {
     content_type: &'a str,
     traceparent: &'a str,
     corr_id: &'a str,
+    /// As the sender made it; empty if it made none.
+    payload_hash: &'a [u8],
 }
 
 /// The topic of a request, so that its rules can be looked up.
@@ -143,6 +145,7 @@ fn put_field<'a>(letter: &mut Letter<'a>, field: &Field<'a>) -> Result<(), Malfo
         6 => letter.content_type = field.text()?,
         7 => letter.traceparent = field.text()?,
         8 => letter.corr_id = field.text()?,
+        9 => letter.payload_hash = field.bytes()?,
         _ => return Err(Malformed),
     }
     Ok(())
@@ -204,6 +207,9 @@ fn check(letter: &mut Letter<'_>) -> Result<(), Fault> {
     let version_seven = |id: &str| is_uuid(id.as_bytes()) && id.as_bytes().get(14) == Some(&b'7');
     if !letter.corr_id.is_empty() && !version_seven(letter.corr_id) {
         return Err(("corr-id", "corr_id is not a UUID of version 7 in lower case."));
+    }
+    if !letter.payload_hash.is_empty() && letter.payload_hash != blake3_digest(letter.payload) {
+        return Err(("integrity", "The payload is not what its payload_hash says."));
     }
     Ok(())
 }
@@ -297,6 +303,9 @@ fn write(letter: &Letter<'_>, sender: &Sender<'_>) -> Result<Vec<u8>, getrandom:
         put_bytes(&mut entry, 2, value.as_bytes());
         put_bytes(&mut out, 14, &entry);
     }
+    if !letter.payload_hash.is_empty() {
+        put_bytes(&mut out, 15, letter.payload_hash);
+    }
     Ok(out)
 }
 
@@ -363,7 +372,7 @@ mod tests {
     fn what_is_unknown_twice_or_too_large_is_refused_by_its_number() {
         let good = letter(b"x", "k", "");
         let mut unknown = good.clone();
-        put_bytes(&mut unknown, 9, b"?");
+        put_bytes(&mut unknown, 10, b"?");
         let mut twice = good.clone();
         put_bytes(&mut twice, 2, b"k");
         let large = letter(&vec![0; MAX_PAYLOAD_BYTES + 1], "", "");
@@ -378,6 +387,23 @@ mod tests {
         assert_eq!(open(&request(&[attr]), 1).unwrap_err().reason, "attrs");
         assert_eq!(open(&request(&[]), 1).unwrap_err().reason, "empty");
         assert_eq!(open(&request(&vec![good; 1001]), 1).unwrap_err().reason, "too-many");
+    }
+
+    #[test]
+    fn payload_that_is_not_what_its_hash_says_is_refused() {
+        let hashed = |payload: &[u8], hash: &[u8]| {
+            let mut one = letter(payload, "", "");
+            put_bytes(&mut one, 9, hash);
+            open(&request(&[letter(b"", "", ""), one]), 1)
+        };
+        let hash = blake3_digest(b"payload");
+        let rows = hashed(b"payload", &hash).unwrap();
+        assert!(rows[0].runs.windows(32).any(|part| part == hash));
+        assert!(hashed(b"payload", b"").is_ok());
+        for (payload, hash) in [(&b"paylobd"[..], &hash[..]), (b"payload", &hash[1..]), (b"", &hash)] {
+            let refused = hashed(payload, hash).unwrap_err();
+            assert_eq!((refused.index, refused.reason), (Some(1), "integrity"));
+        }
     }
 
     #[test]

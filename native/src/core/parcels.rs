@@ -2,6 +2,7 @@
 //!
 //! The mesh checked all of this on the way in; whatever does not parse here was damaged since, and is refused whole.
 
+use super::crypto::blake3_digest;
 use super::frames::{Command, Span, Walk, read_run};
 use super::wire::{Fields, Malformed, Value};
 
@@ -27,6 +28,8 @@ pub struct Received<'a> {
     pub idem_key: &'a str,
     pub attrs: Vec<(&'a str, &'a str)>,
     pub shard: u32,
+    /// Its payload is not what its sender hashed.
+    pub damaged: bool,
 }
 
 /// (boot epoch, messages) of a ReceiveResponse.
@@ -111,8 +114,9 @@ pub fn open_run<'a>(
 fn open_command<'a>(command: &'a [u8], mut message: Received<'a>) -> Result<Received<'a>, Malformed> {
     let mut fields = Fields::new(command);
     let mut seen = 0u16;
+    let mut hash = None;
     while let Some(field) = fields.next()? {
-        if field.number > 14 || (seen & (1 << field.number) != 0 && field.number != 14) {
+        if field.number > 15 || (seen & (1 << field.number) != 0 && field.number != 14) {
             return Err(Malformed);
         }
         seen |= 1 << field.number;
@@ -127,11 +131,13 @@ fn open_command<'a>(command: &'a [u8], mut message: Received<'a>) -> Result<Rece
             12 => return Err(Malformed),
             13 => message.idem_key = field.text()?,
             14 => message.attrs.push(open_attr(field.bytes()?)?),
+            15 => hash = Some(field.bytes()?),
             _ => {
                 field.bytes()?;
             }
         }
     }
+    message.damaged = hash.is_some_and(|hash| hash != blake3_digest(message.payload));
     Ok(message)
 }
 

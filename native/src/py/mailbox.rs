@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyList, PyString, PyTuple};
 
 use super::ledger::Ledger;
 use super::without_gil_if_large;
@@ -156,6 +156,7 @@ fn open_parcels<'py>(py: Python<'py>, response: &[u8]) -> PyResult<(u64, Bound<'
                 keys.tell(py, message.idem_key).into_any(),
                 attrs,
                 message.shard.into_pyobject(py)?.into_any(),
+                PyBool::new(py, message.damaged).to_owned().into_any(),
             ],
         )?)?;
     }

@@ -1,0 +1,156 @@
+"""Metrics as OpenTelemetry instruments, for every service alike: what `Status` tells, wherever an exporter takes it.
+
+All instruments are observable: they ask when somebody collects, and between two collections cost nothing. Never loads
+OpenTelemetry's SDK in a process that exports nothing, and never reads a counter from another thread than its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from snavio.errors import StateError
+from snavio.transport.introspection import Introspection, Reading, program_version
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import CallbackOptions, Observation
+    from opentelemetry.sdk.metrics.export import MetricReader
+
+GROUP: Final = "opentelemetry_metrics_exporter"
+READ_SECONDS: Final = 5.0
+STOP_MS: Final = 2000
+MOST_FAMILIES: Final = 1000
+"""Names are the program's, not its callers'; this holds even if one day they are not."""
+_SERIES: Final = re.compile(r"([A-Za-z][-_./A-Za-z0-9]{0,254})(?:\{(.*)\})?")
+_LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
+
+Points = Mapping[str, Sequence[tuple[Mapping[str, str], float]]]
+"""By name of the family: its labels and values."""
+
+
+class Metrics:
+    """Instruments for one process's `Introspection`. Made, started and stopped on the loop of what is read."""
+
+    def __init__(self, introspection: Introspection, *, readers: Iterable[MetricReader]) -> None:
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.resources import Resource
+
+        self._introspection = introspection
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._log = structlog.get_logger()
+        self._families: dict[str, int] = {}
+        """The last reading that each was told from."""
+        self._number = 0
+        self._points: Points = {}
+        self._provider = MeterProvider(
+            metric_readers=tuple(readers),
+            resource=Resource.create(
+                {
+                    "service.namespace": "snavio",
+                    "service.name": introspection.service,
+                    "service.instance.id": introspection.instance,
+                    "service.version": program_version(),
+                }
+            ),
+            shutdown_on_exit=False,
+        )
+        self._meter = self._provider.get_meter("snavio", program_version())
+        self._adopt(introspection.reading())
+
+    async def stop(self) -> None:
+        """Export a last time and let go. Not on the loop: the last collection needs it to read."""
+        # A collector that does not answer must not keep a service from ending.
+        await asyncio.to_thread(self._provider.shutdown, timeout_millis=STOP_MS)
+
+    def _adopt(self, reading: Reading) -> None:
+        """An instrument for each family that has none yet."""
+        for names, make in (
+            (_points(reading.counters, reading.histograms()), self._meter.create_observable_counter),
+            (_points(reading.gauges, reading.quantiles()), self._meter.create_observable_gauge),
+        ):
+            for name in names:
+                if name not in self._families and len(self._families) < MOST_FAMILIES:
+                    self._families[name] = self._number
+                    make(name, callbacks=[self._told(name)])
+
+    def _told(self, name: str) -> Callable[[CallbackOptions], Iterator[Observation]]:
+        from opentelemetry.metrics import Observation
+
+        def observe(_options: CallbackOptions) -> Iterator[Observation]:
+            # A collection asks every instrument once: whoever is asked again begins the next one.
+            if self._families[name] == self._number:
+                self._read()
+            self._families[name] = self._number
+            for labels, value in self._points.get(name, ()):
+                yield Observation(value, labels)
+
+        return observe
+
+    def _read(self) -> None:
+        reading = self._reading()
+        self._number += 1
+        told = (
+            *_points(reading.counters, reading.histograms()).items(),
+            *_points(reading.gauges, reading.quantiles()).items(),
+        )
+        self._points = dict(told)
+        if not self._points.keys() <= self._families.keys():
+            # Not here: the collection holds the lock that a new instrument needs.
+            self._loop.call_soon_threadsafe(self._adopt, reading)
+
+    def _reading(self) -> Reading:
+        """Of this moment. The counters live on the loop, and exporters have threads of their own."""
+        if threading.get_ident() == self._thread:
+            return self._introspection.reading()
+
+        async def read() -> Reading:
+            return self._introspection.reading()
+
+        asking = asyncio.run_coroutine_threadsafe(read(), self._loop)
+        try:
+            return asking.result(READ_SECONDS)
+        except TimeoutError:
+            asking.cancel()
+            self._log.warning("metrics not read: the service is too busy")
+            return Reading()
+
+
+def export_metrics(introspection: Introspection, *, exporter: str | None) -> Metrics | None:
+    """Tell an exporter what `introspection` tells, from now on; nothing without one. StateError if it is missing."""
+    return Metrics(introspection, readers=(_reader(exporter),)) if exporter is not None else None
+
+
+def _reader(name: str) -> MetricReader:
+    """Exports through the installed exporter `name`, as OpenTelemetry's variables tell it."""
+    from importlib.metadata import entry_points
+
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+
+    found = entry_points(group=GROUP, name=name)
+    if not found:
+        known = ", ".join(sorted({one.name for one in entry_points(group=GROUP)}))
+        raise StateError(
+            f"[mesh] metrics_exporter is {name!r}, and no such exporter of OpenTelemetry is installed; there are: "
+            f"{known}. For otlp: pip install opentelemetry-exporter-otlp.",
+            reason="exporter-missing",
+        )
+    exporter: Any = next(iter(found)).load()
+    return PeriodicExportingMetricReader(exporter())
+
+
+def _points(*sources: Mapping[str, float]) -> Points:
+    """`queue_depth{topic="a/b",shard="0"}` by its family; what OpenTelemetry could not name is left out."""
+    families: defaultdict[str, list[tuple[Mapping[str, str], float]]] = defaultdict(list)
+    for source in sources:
+        for series, value in source.items():
+            matched = _SERIES.fullmatch(series)
+            if matched is not None:
+                families[matched[1]].append((dict(_LABEL.findall(matched[2] or "")), value))
+    return families
