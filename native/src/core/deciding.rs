@@ -131,7 +131,7 @@ impl Dispatch {
                 0 => Decision::Escalate(TOKEN_REQUIRED),
                 permits => {
                     let topic = Arc::clone(&route.topic);
-                    Decision::Send(Destination { queue: route.queue, topic, once: false }, permits)
+                    Decision::Send(Destination { queue: route.queue, topic, once_ms: 0 }, permits)
                 }
             }
         };
