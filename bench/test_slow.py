@@ -155,7 +155,7 @@ def test_a_banned_flood_beside_strict_traffic(benchmark: Any, runner: asyncio.Ru
             max_claims_per_source=1000,
         )
         limit = reg.Limit(max=1_000_000_000, interval_seconds=3600)
-        async with desk(store, clock, queue_kind=MAILBOX, limit=limit) as slow:  # type: ignore[arg-type]
+        async with desk(store, clock, queue_kind=MAILBOX, limit=limit) as slow:
             stop = asyncio.Event()
             flood = asyncio.create_task(_flood(slow, stop)) if flooded else None
             frames = [_frame("acme/billing", STRICT_REASON) for _ in range(10)]

@@ -335,17 +335,20 @@ class Arbitration:
     def settle_known(self, key: int, known: Committed, now_mono_ns: int) -> bytes:
         """Answer as duplicates those commands of the key that `known` remembers; serialised Verdicts."""
     def remember(self, known: Committed, until_mono_ns: int, now_mono_ns: int) -> None:
-        """Add what was delivered under keys that were dispatched with `once`."""
+        """Add what was delivered under keys that were dispatched with `once_ms`."""
     def claims(self, key: int) -> list[tuple[int, bytes, bytes]]:
-        """Of each undecided command of the key: its number, its id (16 bytes), BLAKE3 of its payload."""
+        """Of each undecided command of the key: its number, its id (16 bytes), BLAKE3 of its target,
+        name and payload."""
     def spent(self, key: int) -> int:
         """How many commands of the key were delivered, may have been, or are still undecided."""
     def duplicates(self, key: int) -> tuple[int, int]:
         """How many commands the key has, and how many of them were delivered before."""
     def dispatch(
-        self, approved: list[tuple[int, int, str, bool]], grants: bytes | None = None
+        self, approved: list[tuple[int, int, str, int]], grants: bytes | None = None
     ) -> list[tuple[int, int, bytes]]:
-        """(key, queue, topic, once) per approved key, each key at most once; returns `sends` as in Plan.
+        """(key, queue, topic, once_ms) per approved key, each key at most once; returns `sends` as in Plan.
+
+        With `once_ms` the queue stores each id once for at least so long; 0 for any number of times.
 
         `grants` tells telemetry by what permit each goes: 1 unlimited, 3 arbitrated, 4 under a shadow limit.
 
@@ -375,6 +378,9 @@ class Sending:
     @property
     def keys(self) -> list[bytes]:
         """Per entry of `topics`: 32 bytes for each command when `once` is set, for a ReplayWindow; else empty."""
+    @property
+    def once_ms(self) -> list[int]:
+        """Per entry of `topics`: how long its keys must be known at least; 0 leaves it to the topic."""
 
 class ReplayWindow:
     """Which keyed messages were stored, for as long as the replay window of their topic lasts.

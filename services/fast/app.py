@@ -15,6 +15,7 @@ from services.fast.settings import FastSettings
 from services.fast.upkeep import Upkeep
 from snavio.clock import Clock
 from snavio.config import MeshSettings
+from snavio.domain.revocation import CEILING_S
 from snavio.native import Dispatch
 from snavio.snapshot.platform_keys import PlatformKeys
 from snavio.snapshot.reader import SnapshotReader
@@ -42,6 +43,8 @@ MOST_SHORTENED_PERMILLE = 100
 ACL_FRESH_S, ACL_STALE_S = 30.0, 90.0
 # And from here on the most sensitive of them are stale.
 CRITICAL_FRESH_S = 2.0
+# Older than this, no right of any profile is used.
+LONGEST_BOUND_MS = round(max(CEILING_S.values()) * 1000)
 GAUGES = frozenset({"routes", "acls", "bans", "unknown_routes", "remembered_deliveries", "counted_sources"})
 
 
@@ -121,6 +124,8 @@ class FastApp:
             registry=self._channels["registry"],
             clock=clock,
             interval_s=interval_s,
+            instance=settings.instance,
+            bound_ms=LONGEST_BOUND_MS,
             snapshots=snapshots if settings.use_snapshots else None,
             meters=meters,
             record=self._reporting.record,

@@ -46,6 +46,8 @@ class CachedDirectory:
         registry: MeshChannel,
         clock: Clock,
         interval_s: float,
+        instance: str = "",
+        bound_ms: int = 0,
         snapshots: SnapshotReader | None = None,
         meters: Sequence[CacheMeter] = (),
         record: Callable[[Event], None] = lambda _event: None,
@@ -54,6 +56,8 @@ class CachedDirectory:
         self._dispatch = dispatch
         self._registry = registry
         self._clock = clock
+        self._instance = instance
+        self._bound_ms = bound_ms
         self._snapshots = snapshots
         self._record = record
         self._forgotten_mono_ns: int | None = None
@@ -112,13 +116,19 @@ class CachedDirectory:
         return snapshot.manifest
 
     async def _refresh(self) -> None:
+        told = False
         while True:
             if not self._epoch:
                 await self._read_all()
             asked = self._clock.mono_ns()
             answer = await self._registry.call(
                 "/snavio.v1.Registry/Changes",
-                ChangesRequest(since_version=self._version, directory_epoch=self._epoch),
+                ChangesRequest(
+                    since_version=self._version,
+                    directory_epoch=self._epoch,
+                    instance=self._instance,
+                    bound_ms=self._bound_ms,
+                ),
                 ChangesResponse,
                 timeout_s=CALL_SECONDS,
             )
@@ -129,7 +139,11 @@ class CachedDirectory:
             for change in answer.change:
                 self._apply(change)
             self._version = answer.version
-            if not answer.more:
+            if not answer.more and answer.change and not told:
+                # Once more, at once: Registry hears that this is applied, and an operator who has frozen something
+                # waits for that word.
+                told = True
+            elif not answer.more:
                 # Only now: a half-read list lacks revocations, and renewing the age of what it grants
                 # would keep a revoked right alive.
                 now = self._clock.mono_ns()

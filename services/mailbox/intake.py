@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from services.mailbox.commits import Commits, Committed, Outcome
 from services.mailbox.delivery import Delivery
+from services.mailbox.policy import BOUNDS
 from services.mailbox.rows import Rows
 from services.mailbox.topics import MILLISECOND
 from snavio.clock import Clock
@@ -34,6 +35,7 @@ from snavio.v1.batch_pb2 import Verdicts
 DEFAULT_BUDGET_MS = 5000
 MAX_TOPIC_CHARACTERS = 256
 _SIGNED_LIMIT = 1 << 63
+LONGEST_REPLAY_MS = BOUNDS["replay_ms"][1]
 
 Answer = Callable[[bytes], None]
 """Takes a batch's final Verdicts, once."""
@@ -119,7 +121,8 @@ class Intake:
         """Rows for the topics that have room; the others are refused, for this topic alone."""
         batches: list[NewBatch] = []
         start = 0
-        for part, ((topic, count, runs), keys) in enumerate(zip(sending.topics, sending.keys, strict=True)):
+        entries = zip(sending.topics, sending.keys, sending.once_ms, strict=True)
+        for part, ((topic, count, runs), keys, once_ms) in enumerate(entries):
             close, offset = sending.ledger.close_part, start
             start += count
             if not count:
@@ -132,16 +135,26 @@ class Intake:
                 hint = self._delivery.limits.retry_after_ms
                 partial(close(part, 0, count, Verdict.SATURATED, hint, "The topic is full."))
             else:
-                batches += self._rows_of(topic, count, runs, keys, offset)
+                named = Keys(keys, self._window_ms(topic, once_ms)) if keys else None
+                batches += self._rows_of(topic, count, runs, named, offset)
         return batches
 
-    def _rows_of(self, topic: str, count: int, runs: bytes, keys: bytes, offset: int) -> Iterator[NewBatch]:
-        window_ms, shard = self._delivery.policies.of(topic).replay_ms, self._shard(topic)
+    def _window_ms(self, topic: str, once_ms: int) -> int:
+        # The longer of the two: with the topic's own shorter one, a duplicate that the sender promises to recognise
+        # would be stored again.
+        return max(self._delivery.policies.of(topic).replay_ms, min(once_ms, LONGEST_REPLAY_MS))
+
+    def _rows_of(
+        self, topic: str, count: int, runs: bytes, keys: Keys | None, offset: int
+    ) -> Iterator[NewBatch]:
+        shard = self._shard(topic)
         for first in range(0, count, MAX_ROW_MESSAGES):
             length = min(MAX_ROW_MESSAGES, count - first)
             part = runs if length == count else slice_runs(runs, first, length)
-            columns = keys[first * KEY_BYTES : (first + length) * KEY_BYTES]
-            named = Keys(columns, window_ms) if keys else None
+            named = None
+            if keys is not None:
+                columns = keys.columns[first * KEY_BYTES : (first + length) * KEY_BYTES]
+                named = Keys(columns, keys.window_ms)
             yield NewBatch(topic, length, part, named, offset + first, shard)
 
     def _shard(self, topic: str) -> int:
@@ -171,7 +184,7 @@ class Intake:
             return ledger.close(Verdict.DELIVERED, 0, "")
         hints: dict[int, tuple[int, str]] = {
             Verdict.SATURATED: (recognised.retry_after_ms, "The replay window holds all the keys it may."),
-            Verdict.CONFLICT: (0, "The id was used with another payload."),
+            Verdict.CONFLICT: (0, "The id was used for another command."),
         }
         return ledger.decide_each(recognised.send.codes, hints)
 

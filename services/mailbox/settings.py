@@ -88,7 +88,8 @@ class MailboxSettings(Section):
         ge=1000,
         le=604_800_000,
         description="How long the mailbox recognises a message by its key: a second one is answered and not stored. "
-        "Counted while the mailbox runs.",
+        "Counted while the mailbox runs. Commands of strict routes are recognised for [slow] dedupe_ms if that is "
+        "longer.",
     )
     max_replay_keys: int = Field(
         default=10_000_000,

@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from services.registry.asking import Asking
 from services.registry.changes import Reader
 from services.registry.check import facts_for
+from services.registry.followers import Followers
 from services.registry.forecast import Forecast
 from services.registry.nothing_new import NothingNew
 from services.registry.ownership import Ownership
@@ -38,6 +39,7 @@ class Questions:
         self._clock = ownership.clock
         self._reader = Reader(directory, ownership.clock)
         self._nothing_new = NothingNew(directory)
+        self._followers = Followers(ownership.clock)
         self._past = Past(directory, ownership.clock)
         self._asking = Asking(ownership)
 
@@ -46,6 +48,7 @@ class Questions:
         at = "/snavio.v1.Registry/"
         methods.unary_raw(at + "Changes", self.changes)
         methods.unary(at + "Resolve", self.resolve, wire.ResolveRequest)
+        methods.unary(at + "Followers", self._followers.list, wire.FollowersRequest)
         methods.unary(at + "Dump", self.dump, wire.DumpRequest)
         methods.unary(at + "Check", self.check, wire.CheckRequest)
         methods.unary(at + "History", self.history, wire.HistoryRequest)
@@ -55,13 +58,20 @@ class Questions:
         methods.unary(at + "ListAccessRequests", self.list_requests, wire.ListAccessRequestsRequest)
 
     async def changes(self, request: bytes, call: Call) -> bytes:
-        known = self._nothing_new.answer(request)
-        if known is not None:
-            return known
         try:
             asked = wire.ChangesRequest.FromString(request)
         except DecodeError:
             raise BadRequest("The request of Changes cannot be read.", reason="malformed") from None
+        same = asked.directory_epoch == self._directory.standing[0]
+        self._followers.heard(
+            call.peer.identity,
+            asked.instance,
+            version=asked.since_version if same else 0,
+            bound_ms=asked.bound_ms,
+        )
+        known = self._nothing_new.answer(asked)
+        if known is not None:
+            return known
         answer = await self._reader.changes(
             since=asked.since_version,
             epoch=asked.directory_epoch,
@@ -71,9 +81,12 @@ class Questions:
         told: bytes = answer.SerializeToString()
         return told
 
-    async def resolve(self, request: wire.ResolveRequest, _call: Call) -> wire.ResolveResponse:
+    async def resolve(self, request: wire.ResolveRequest, call: Call) -> wire.ResolveResponse:
         version, answers = await self._reader.resolve(
             [(key.source, key.target, key.name) for key in request.key]
+        )
+        self._followers.heard(
+            call.peer.identity, request.instance, version=version, bound_ms=request.bound_ms
         )
         return wire.ResolveResponse(
             version=version,

@@ -103,6 +103,8 @@ class ShieldApp:
                 registry=self._channels["registry"],
                 clock=clock,
                 interval_s=interval_s,
+                instance=settings.instance,
+                bound_ms=settings.keys_stale_ms,
                 snapshots=snapshots if settings.use_snapshots else None,
             ),
             stale_ms=settings.keys_stale_ms,

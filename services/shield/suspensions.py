@@ -30,10 +30,14 @@ class HeldSuspensions:
         registry: MeshChannel,
         clock: Clock,
         interval_s: float,
+        instance: str = "",
+        bound_ms: int = 0,
         snapshots: SnapshotReader | None = None,
     ) -> None:
         self._admission = admission
         self._registry = registry
+        self._instance = instance
+        self._bound_ms = bound_ms
         self._snapshots = snapshots
         self._version = 0
         self._epoch = 0
@@ -77,13 +81,18 @@ class HeldSuspensions:
             self._set(source, suspended=True)
 
     async def _refresh(self) -> None:
-        more = True
+        more, told = True, False
         while more:
             if not self._epoch:
                 await self._read_all()
             answer = await self._registry.call(
                 "/snavio.v1.Registry/Changes",
-                ChangesRequest(since_version=self._version, directory_epoch=self._epoch),
+                ChangesRequest(
+                    since_version=self._version,
+                    directory_epoch=self._epoch,
+                    instance=self._instance,
+                    bound_ms=self._bound_ms,
+                ),
                 ChangesResponse,
                 timeout_s=CALL_SECONDS,
             )
@@ -94,7 +103,9 @@ class HeldSuspensions:
                 if change.WhichOneof("value") == KIND:
                     self._set(change.suspension.source, suspended=not change.deleted)
             self._version = answer.version
-            more = answer.more
+            # Once more after a change, at once: Registry hears that it is applied here.
+            more = answer.more or (bool(answer.change) and not told)
+            told = told or not answer.more
         self._lift()
 
     async def _read_all(self) -> None:

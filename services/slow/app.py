@@ -25,6 +25,7 @@ from snavio.transport.credentials import CertificateFiles
 from snavio.transport.denylist import denylist_pull
 from snavio.transport.gate import Gate
 from snavio.transport.introspection import Introspection
+from snavio.transport.pull import Pull
 from snavio.transport.renewal import mesh_renewal
 from snavio.transport.server import MeshServer
 from snavio.wiring import CoordinationChoice, open_coordination, target_queues
@@ -89,6 +90,7 @@ class SlowApp:
         self._recent = RecentCommands(max_bytes=mesh.explain_max_mb << 20)
         self._introspection.gauges(self._recent.gauges, prefix="recent.")
         self._arbiter: Arbiter | None = None
+        self._presence: Pull | None = None
         self._server: MeshServer | None = None
 
     async def start(self) -> int:
@@ -115,6 +117,8 @@ class SlowApp:
         self._renewal.start()
         assert self._arbiter is not None
         self._arbiter.start()
+        assert self._presence is not None
+        self._presence.begin()
         self._reporting.start()
         return await self._server.start()
 
@@ -126,6 +130,8 @@ class SlowApp:
             await queue.close()
         if self._arbiter is not None:
             await self._arbiter.stop()
+        if self._presence is not None:
+            await self._presence.stop()
         if self._store is not None:
             await self._store.close()
         await self._denylist.stop()
@@ -140,7 +146,14 @@ class SlowApp:
         dominance = Dominance(clock=clock)
         self._reporting.journal.seen = self._recent.keep
         timeout_ms = settings.coordination_timeout_ms
-        rulings = Rulings(registry=registry, timeout_ms=settings.resolve_timeout_ms)
+        rulings = Rulings(
+            registry=registry,
+            timeout_ms=settings.resolve_timeout_ms,
+            instance=settings.instance,
+            bound_ms=self._mesh.budget_ms,
+        )
+        interval_s = self._mesh.pull_interval_ms / 1000
+        self._presence = Pull("presence", rulings.report, clock=clock, interval_s=interval_s)
         limits = Limits(store=store, dominance=dominance, clock=clock, timeout_ms=timeout_ms)
         strict = Strict(
             store=store,

@@ -222,8 +222,9 @@ class Arbiter:
         for lane in lanes:
             assert lane.resolution is not None
             place = place_of(lane)
-            once = is_strict(lane.resolution) and place in RECOGNISING
-            approved.append((lane.key, place, lane.resolution.route.topic, once))
+            # The queue is told for how long: a window of its own that is shorter would let a duplicate through.
+            once_ms = self._strict.keep_ms if is_strict(lane.resolution) and place in RECOGNISING else 0
+            approved.append((lane.key, place, lane.resolution.route.topic, once_ms))
             grants.append(_grant(lane.resolution.route))
         sends = case.native.dispatch(approved, bytes(grants))
         for lane in lanes:

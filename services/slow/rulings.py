@@ -34,9 +34,17 @@ Refused = tuple[Verdict, int, str]
 class Rulings:
     """Asks Registry."""
 
-    def __init__(self, *, registry: MeshChannel, timeout_ms: int) -> None:
+    def __init__(
+        self, *, registry: MeshChannel, timeout_ms: int, instance: str = "", bound_ms: int = 0
+    ) -> None:
         self._registry = registry
         self._timeout_ms = timeout_ms
+        self._instance = instance
+        self._bound_ms = bound_ms
+
+    async def report(self) -> None:
+        """Tell Registry that this Slow is there: an operator who freezes something sees it although it is idle."""
+        await self._ask((), timeout_ms=self._timeout_ms)
 
     async def rule(self, lanes: Sequence[Lane], *, timeout_ms: int) -> list[Lane]:
         """Refuse what the directory refuses; those that are left carry what it says."""
@@ -58,17 +66,9 @@ class Rulings:
         found: dict[Key, Resolution | Refused] = {}
         for start in range(0, len(keys), RESOLVE_KEYS):
             asked = keys[start : start + RESOLVE_KEYS]
-            request = ResolveRequest(
-                key=[ResolveKey(source=source, target=target, name=name) for source, target, name in asked]
-            )
             closed: Refused
             try:
-                answer = await self._registry.call(
-                    "/snavio.v1.Registry/Resolve",
-                    request,
-                    ResolveResponse,
-                    timeout_s=min(self._timeout_ms, timeout_ms) / 1000,
-                )
+                answer = await self._ask(asked, timeout_ms=timeout_ms)
             except SnavioError:
                 closed = (Verdict.DELIVERY_FAILURE, RETRY_AFTER_MS, "Registry could not be asked.")
                 found.update(dict.fromkeys(asked, closed))
@@ -80,6 +80,18 @@ class Rulings:
                 continue
             found.update(zip(asked, answer.resolution, strict=True))
         return found
+
+    async def _ask(self, keys: Sequence[Key], *, timeout_ms: int) -> ResolveResponse:
+        return await self._registry.call(
+            "/snavio.v1.Registry/Resolve",
+            ResolveRequest(
+                key=[ResolveKey(source=source, target=target, name=name) for source, target, name in keys],
+                instance=self._instance,
+                bound_ms=self._bound_ms,
+            ),
+            ResolveResponse,
+            timeout_s=min(self._timeout_ms, timeout_ms) / 1000,
+        )
 
 
 def _refusal(resolution: Resolution) -> Refused | None:

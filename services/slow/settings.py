@@ -66,7 +66,8 @@ class SlowSettings(Section):
         default=300_000,
         ge=1000,
         le=86_400_000,
-        description="How long an id of a strict route is remembered where the queue does not do it itself.",
+        description="How long an id of a strict route is remembered, by Slow or by the mailbox; a shorter replay "
+        "window of the mailbox's does not count for strict routes.",
     )
     claim_lease_ms: int = Field(
         default=15_000,

@@ -32,7 +32,7 @@ RECOGNISING = frozenset({0})
 
 _ANSWERS: dict[Claimed, tuple[Verdict, str]] = {
     Claimed.DUPLICATE: (Verdict.DUPLICATE, ""),
-    Claimed.CONFLICT: (Verdict.CONFLICT, "This id was used with another payload."),
+    Claimed.CONFLICT: (Verdict.CONFLICT, "This id was used for another command."),
     Claimed.PENDING: (Verdict.OUTCOME_UNKNOWN, "Another attempt with this id is under way."),
     Claimed.UNKNOWN: (Verdict.DELIVERY_FAILURE, "The coordination store has lost its memory and waits."),
 }
@@ -64,7 +64,7 @@ class Strict:
         self._store = store
         self._clock = clock
         self._owner = f"{instance}-{epoch}"
-        self._keep_ms = keep_ms
+        self.keep_ms = keep_ms
         self._timeout_ms = timeout_ms
         self._known = Committed(remembered)
         self._counts: Counter[str] = Counter(
@@ -180,7 +180,7 @@ class Strict:
             return
         now = self._clock.mono_ns()
         # From before it was sent: the queue's own memory of it cannot have begun earlier.
-        case.native.remember(self._known, case.opened_mono_ns + self._keep_ms * 1_000_000, now)
+        case.native.remember(self._known, case.opened_mono_ns + self.keep_ms * 1_000_000, now)
         counts = [case.native.duplicates(lane.key) for lane in strict]
         self._counts["StrictModeUsage"] += sum(total for total, _ in counts)
         self._counts["DuplicatesPrevented"] += sum(duplicates for _, duplicates in counts)

@@ -87,7 +87,7 @@ def _order(
 
     async def carry_out() -> bool:
         async with KillSwitch(
-            {name: str(getattr(mesh, name)) for name in ("registry", "shield", "fast", "slow")},
+            mesh.registry,
             certificates=certificates_of(by, installation),
             clock=SystemClock(),
             trust_domain=mesh.trust_domain,
@@ -98,6 +98,11 @@ def _order(
             if not json:
                 line(f"{subject} is {word}{before} (version {order.version}).")
                 line(f"Whoever hears nothing obeys within {order.bound_s:g} s.")
+                if order.listening_s < order.bound_s:
+                    line(
+                        f"Registry listens since {order.listening_s:.0f} s: an instance that has not called it since "
+                        "is not named here, and obeys within the same time."
+                    )
             told: list[dict[str, Any]] = []
             async for word_of in switch.acknowledgements(order, within_s=wait):
                 told.append(
@@ -120,6 +125,7 @@ def _order(
                         "changed": order.changed,
                         "version": order.version,
                         "bound_s": order.bound_s,
+                        "registry_listening_s": round(order.listening_s, 3),
                         "acknowledgements": told,
                     }
                 )

@@ -32,7 +32,7 @@ class Claimed(IntEnum):
     DUPLICATE = 3
     """It was delivered."""
     CONFLICT = 4
-    """The id belongs to another payload."""
+    """The id belongs to another target, name or payload."""
     PENDING = 5
     """Somebody is at it."""
     UNKNOWN = 6

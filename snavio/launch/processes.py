@@ -42,6 +42,8 @@ class MeshProcesses:
         self.enrolment = ""
         """Where newcomers enrol, if we chose the address."""
         self._running: dict[str, subprocess.Popen[str]] = {}
+        self._more: dict[str, tuple[str, dict[str, str]]] = {}
+        """Further instances: their service and what is different for them."""
 
     @classmethod
     def temporary(
@@ -91,6 +93,20 @@ class MeshProcesses:
             self.stop()
             raise
 
+    def spawn_another(self, service: str, instance: str, **settings: str) -> str:
+        """Start one more instance of a service under its own name and on a free port, without waiting for it; returns
+        its address. `settings` are of `[mesh]`: whom it calls instead of those of the configuration.
+
+        It is addressed by its instance name from then on, and ended before those of the configuration.
+        """
+        address = free_addresses()[service]
+        given = {
+            f"SNAVIO_MESH__{name.upper()}": value for name, value in {**settings, service: address}.items()
+        }
+        self._more[instance] = (service, {**given, f"SNAVIO_{service.upper()}__INSTANCE": instance})
+        self.spawn(instance)
+        return address
+
     def spawn(self, name: str) -> None:
         """Start one service without waiting for it.
 
@@ -98,14 +114,15 @@ class MeshProcesses:
         when the thread that started it ends.
         """
         self.forget(name)
+        service, environment = self._more.get(name, (name, {}))
         path = self.log(name)
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_size > MAX_LOG_BYTES:
                 path.replace(path.with_suffix(".log.1"))
         with path.open("a", encoding="utf-8") as log:
             self._running[name] = subprocess.Popen(
-                [*self._python(f"services.{name}"), *self._arguments()],
-                env=self._environment(),
+                [*self._python(f"services.{service}"), *self._arguments()],
+                env={**self._environment(), **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -177,7 +194,7 @@ class MeshProcesses:
     def stop(self) -> None:
         """Drain and end every service, the ingress first, each before those that it needs."""
         limit = time.monotonic() + STOP_SECONDS
-        for name in reversed(SERVICES):
+        for name in (*self._more, *reversed(SERVICES)):
             process = self._running.get(name)
             if process is None:
                 continue

@@ -46,8 +46,8 @@ class ClaimAsk:
 
     source: str
     command_id: bytes
-    payload: bytes
-    """BLAKE3 of it."""
+    contents: bytes
+    """BLAKE3 of target, name and payload: another command under the same id is a conflict."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,12 @@
 """The kill switch: stops a source, a target or one command, and tells who obeys already and by when all must.
 
-Never says that an instance obeys because it ought to: each tells which version of the directory it follows.
+Never says that an instance obeys because it ought to: each has told Registry which version of the directory it follows.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -21,11 +21,12 @@ from snavio.errors import BadRequest, NotFound, SnavioError
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
 from snavio.v1 import registry_pb2 as wire
-from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse
 
 CALL_SECONDS: Final = 5.0
 ASK_SECONDS: Final = 1.0
 PAUSE_SECONDS: Final = 0.05
+SHIELD_BOUND_S: Final = 180.0
+"""Where Registry has heard of no Shield: `[shield] keys_stale_ms` as it is unless configured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ class Order:
     bound_s: float
     """From the order on, an instance that hears nothing obeys by then all the same."""
     began_mono_ns: int
+    listening_s: float
+    """How long Registry has listened: it cannot name an instance that has not called it since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +81,12 @@ class Acknowledgement:
 
 
 class KillSwitch:
-    """A client of Registry, Shield, Fast and Slow under an operator's certificate."""
+    """A client of Registry under an operator's certificate. Every Shield, Fast and Slow calls Registry about once a
+    second and says what it has applied, so all of them are heard of, wherever they run."""
 
     def __init__(
         self,
-        addresses: Mapping[str, str],
+        registry: str,
         *,
         certificates: Path,
         clock: Clock,
@@ -90,10 +94,7 @@ class KillSwitch:
     ) -> None:
         files = CertificateFiles.in_folder(certificates)
         self._clock = clock
-        self._channels = {
-            name: MeshChannel(addresses[name], files=files, service=name, trust_domain=trust_domain)
-            for name in ("registry", "shield", "fast", "slow")
-        }
+        self._registry = MeshChannel(registry, files=files, service="registry", trust_domain=trust_domain)
 
     async def __aenter__(self) -> Self:
         return self
@@ -101,8 +102,7 @@ class KillSwitch:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for channel in self._channels.values():
-            await channel.close()
+        await self._registry.close()
 
     async def order(self, subject: Subject, *, frozen: bool, reason: str = "") -> Order:
         """Write it down; durable when this returns."""
@@ -122,52 +122,62 @@ class KillSwitch:
             written = await self._write(
                 "SetBan", wire.SetBanRequest(ban=ban, lifted=not frozen, options=options)
             )
-        return Order(subject, frozen, written.version, written.changed, await self._bound_s(subject), began)
+        followers = await self._followers(CALL_SECONDS)
+        return Order(
+            subject,
+            frozen,
+            written.version,
+            written.changed,
+            await self._bound_s(subject, followers),
+            began,
+            followers.listening_ms / 1000,
+        )
 
     async def acknowledgements(self, order: Order, *, within_s: float) -> AsyncIterator[Acknowledgement]:
         """One per instance, as they come; those that gave no word by `within_s` come last and do not obey yet."""
         # Fast has no part in stopping a source: Shield lets none of its commands in.
-        names = ("shield", "slow") if order.subject.source else ("fast", "slow")
-        asking = [asyncio.create_task(self._acknowledged(name, order, within_s)) for name in names]
-        try:
-            for done in asyncio.as_completed(asking):
-                yield await done
-        finally:
-            for task in asking:
-                task.cancel()
-
-    async def _acknowledged(self, service: str, order: Order, within_s: float) -> Acknowledgement:
-        last = "It does not answer."
-        instance = service
+        services = ("shield", "slow") if order.subject.source else ("fast", "slow")
+        obeying: set[tuple[str, str]] = set()
+        silent: dict[tuple[str, str], str] = {}
         while True:
-            status = await self._status(service)
+            found = await self._heard(services)
             after_s = (self._clock.mono_ns() - order.began_mono_ns) / 1e9
-            if status is not None:
-                instance = status.instance
-                version = _gauge(status, "directory.version")
-                if service == "slow":
-                    detail = "It asks Registry about every command."
-                    return Acknowledgement(service, instance, True, after_s, detail)
-                if version is not None and version >= order.version:
-                    detail = f"It follows version {int(version)}."
-                    return Acknowledgement(service, instance, True, after_s, detail)
-                last = f"It follows version {int(version or 0)}, and the order is {order.version}."
-            if after_s >= within_s:
-                return Acknowledgement(service, instance, False, after_s, last)
+            silent = dict.fromkeys(((service, "") for service in services), "Registry has heard of none.")
+            for each in found:
+                key = (each.service, each.instance)
+                silent.pop((each.service, ""), None)
+                obeys, detail = _word(each, order)
+                if key in obeying:
+                    continue
+                if obeys:
+                    obeying.add(key)
+                    yield Acknowledgement(*key, True, after_s, detail)
+                else:
+                    silent[key] = detail
+            if not silent or after_s >= within_s:
+                break
             await asyncio.sleep(PAUSE_SECONDS)
+        for (service, instance), detail in silent.items():
+            yield Acknowledgement(service, instance or f"every {service}", False, after_s, detail)
 
-    async def _bound_s(self, subject: Subject) -> float:
+    async def _heard(self, services: Collection[str]) -> list[wire.Follower]:
+        try:
+            answer = await self._followers(ASK_SECONDS)
+        except SnavioError:
+            # It may come back within the time that the caller gave us.
+            return []
+        return [follower for follower in answer.follower if follower.service in services]
+
+    async def _bound_s(self, subject: Subject, followers: wire.FollowersResponse) -> float:
         if subject.source:
-            status = await self._status("shield")
-            return (_gauge(status, "directory.bound_s") if status is not None else None) or CEILING_S[
-                Profile.LOW
-            ]
+            shields = [each.bound_ms / 1000 for each in followers.follower if each.service == "shield"]
+            return max(shields, default=SHIELD_BOUND_S)
         if not subject.name:
             # Some command of it may be of any profile.
             return max(CEILING_S.values())
         request = wire.HistoryRequest(kind="route", key=[subject.target, subject.name], limit=1)
         try:
-            found = await self._channels["registry"].call(
+            found = await self._registry.call(
                 "/snavio.v1.Registry/History", request, wire.HistoryResponse, timeout_s=CALL_SECONDS
             )
         except (NotFound, BadRequest):
@@ -175,21 +185,32 @@ class KillSwitch:
         profile = found.change[-1].route.profile if found.change else 0
         return CEILING_S[Profile(profile or Profile.LOW)]
 
-    async def _status(self, service: str) -> StatusResponse | None:
-        try:
-            return await self._channels[service].call(
-                "/snavio.v1.Introspection/Status", StatusRequest(), StatusResponse, timeout_s=ASK_SECONDS
-            )
-        except SnavioError:
-            return None
+    async def _followers(self, timeout_s: float) -> wire.FollowersResponse:
+        return await self._registry.call(
+            "/snavio.v1.Registry/Followers",
+            wire.FollowersRequest(),
+            wire.FollowersResponse,
+            timeout_s=timeout_s,
+        )
 
     async def _write(
         self, method: str, request: wire.SetSuspensionRequest | wire.SetBanRequest
     ) -> wire.WriteResponse:
-        return await self._channels["registry"].call(
+        return await self._registry.call(
             f"/snavio.v1.Registry/{method}", request, wire.WriteResponse, timeout_s=CALL_SECONDS
         )
 
 
-def _gauge(status: StatusResponse, name: str) -> float | None:
-    return next((gauge.value for gauge in status.gauge if gauge.name == name), None)
+def _word(follower: wire.Follower, order: Order) -> tuple[bool, str]:
+    """Whether it obeys, and how that is known."""
+    if follower.version >= order.version:
+        if follower.service == "slow":
+            return True, "It asks Registry about every command."
+        return True, f"It follows version {follower.version}."
+    silent_s = follower.silent_ms / 1000
+    if follower.silent_ms >= follower.bound_ms:
+        return True, f"Not heard of for {silent_s:.0f} s: whatever it knew is too old to be used by now."
+    return False, (
+        f"It followed version {follower.version} when it last called, {silent_s:.1f} s ago, and the order is "
+        f"{order.version}."
+    )

@@ -122,6 +122,7 @@ TABLE: Final[Mapping[str, tuple[Rule, ...]]] = MappingProxyType(
         "/snavio.v1.Registry/Changes": (ANY_MESH,),
         # Shield and Fast ask who owns a target, to tell its owner what became of a command.
         "/snavio.v1.Registry/Resolve": (mesh("slow", "fast", "shield"),),
+        "/snavio.v1.Registry/Followers": (OPERATOR,),
         "/snavio.v1.Registry/Dump": (ANY_MESH, JOB),
         "/snavio.v1.Registry/Apply": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Registry/Check": (OPERATOR, PRINCIPAL),

@@ -57,14 +57,16 @@ OPERATION_REQUEUE: Operation
 OPERATION_PURGE: Operation
 
 class TopicRuns(_message.Message):
-    __slots__ = ("topic", "run", "once")
+    __slots__ = ("topic", "run", "once", "once_ms")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     ONCE_FIELD_NUMBER: _ClassVar[int]
+    ONCE_MS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     run: _containers.RepeatedCompositeFieldContainer[_batch_pb2.Run]
     once: bool
-    def __init__(self, topic: _Optional[str] = ..., run: _Optional[_Iterable[_Union[_batch_pb2.Run, _Mapping]]] = ..., once: _Optional[bool] = ...) -> None: ...
+    once_ms: int
+    def __init__(self, topic: _Optional[str] = ..., run: _Optional[_Iterable[_Union[_batch_pb2.Run, _Mapping]]] = ..., once: _Optional[bool] = ..., once_ms: _Optional[int] = ...) -> None: ...
 
 class SendBatch(_message.Message):
     __slots__ = ("hello", "header", "topic")

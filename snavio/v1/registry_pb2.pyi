@@ -506,14 +506,44 @@ class WriteResponse(_message.Message):
     def __init__(self, version: _Optional[int] = ..., changed: _Optional[bool] = ...) -> None: ...
 
 class ChangesRequest(_message.Message):
-    __slots__ = ("since_version", "directory_epoch", "limit")
+    __slots__ = ("since_version", "directory_epoch", "limit", "instance", "bound_ms")
     SINCE_VERSION_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_EPOCH_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    BOUND_MS_FIELD_NUMBER: _ClassVar[int]
     since_version: int
     directory_epoch: int
     limit: int
-    def __init__(self, since_version: _Optional[int] = ..., directory_epoch: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+    instance: str
+    bound_ms: int
+    def __init__(self, since_version: _Optional[int] = ..., directory_epoch: _Optional[int] = ..., limit: _Optional[int] = ..., instance: _Optional[str] = ..., bound_ms: _Optional[int] = ...) -> None: ...
+
+class FollowersRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Follower(_message.Message):
+    __slots__ = ("service", "instance", "version", "silent_ms", "bound_ms")
+    SERVICE_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SILENT_MS_FIELD_NUMBER: _ClassVar[int]
+    BOUND_MS_FIELD_NUMBER: _ClassVar[int]
+    service: str
+    instance: str
+    version: int
+    silent_ms: int
+    bound_ms: int
+    def __init__(self, service: _Optional[str] = ..., instance: _Optional[str] = ..., version: _Optional[int] = ..., silent_ms: _Optional[int] = ..., bound_ms: _Optional[int] = ...) -> None: ...
+
+class FollowersResponse(_message.Message):
+    __slots__ = ("follower", "listening_ms")
+    FOLLOWER_FIELD_NUMBER: _ClassVar[int]
+    LISTENING_MS_FIELD_NUMBER: _ClassVar[int]
+    follower: _containers.RepeatedCompositeFieldContainer[Follower]
+    listening_ms: int
+    def __init__(self, follower: _Optional[_Iterable[_Union[Follower, _Mapping]]] = ..., listening_ms: _Optional[int] = ...) -> None: ...
 
 class ChangesResponse(_message.Message):
     __slots__ = ("version", "directory_epoch", "change", "more")
@@ -538,10 +568,14 @@ class ResolveKey(_message.Message):
     def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class ResolveRequest(_message.Message):
-    __slots__ = ("key",)
+    __slots__ = ("key", "instance", "bound_ms")
     KEY_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    BOUND_MS_FIELD_NUMBER: _ClassVar[int]
     key: _containers.RepeatedCompositeFieldContainer[ResolveKey]
-    def __init__(self, key: _Optional[_Iterable[_Union[ResolveKey, _Mapping]]] = ...) -> None: ...
+    instance: str
+    bound_ms: int
+    def __init__(self, key: _Optional[_Iterable[_Union[ResolveKey, _Mapping]]] = ..., instance: _Optional[str] = ..., bound_ms: _Optional[int] = ...) -> None: ...
 
 class Resolution(_message.Message):
     __slots__ = ("route", "allowed", "suspended", "warm_banned", "source_quota", "frozen")

@@ -57,7 +57,9 @@ async def test_strict_commands_are_sent_once_only_and_others_are_not(
 ) -> None:
     async with desk(store, clock, queue_kind=MAILBOX) as strict:
         assert await strict.ask(command(), command()) == [GOOD, GOOD]
-        assert [topic.once for body in strict.mailbox.bodies for topic in body.topic] == [True]
+        # With the time that Slow promises: the mailbox's own may be shorter.
+        (topic,) = (topic for body in strict.mailbox.bodies for topic in body.topic)
+        assert (topic.once, topic.once_ms) == (True, 300_000)
     async with desk(store, clock, queue_kind=MAILBOX, dedupe_mode=reg.DEDUPE_MODE_NONE) as plain:
         assert await plain.ask(command()) == [GOOD]
         assert [topic.once for body in plain.mailbox.bodies for topic in body.topic] == [False]

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from services.mailbox.settings import MailboxSettings
 from snavio.clock import ManualClock
 from snavio.domain.verdict import Verdict
 from snavio.native import uuid7
+from snavio.v1.command_pb2 import Command
 from tests.support.mailbox import TOPIC, PostOffice, commands, post_office, send_batch
 
 NEW, DUPLICATE, CONFLICT = (bytes([one]) for one in (Verdict.DELIVERED, Verdict.DUPLICATE, Verdict.CONFLICT))
@@ -97,3 +99,33 @@ async def test_more_than_a_row_of_once_commands_keeps_its_verdicts_in_place(offi
     odd = {number: code for number, code in enumerate(mixed) if code != NEW[0]}
     assert odd == {3: Verdict.CONFLICT, 1200: Verdict.CONFLICT}
     assert await office.consumer().stats() == {TOPIC: (1500, 0)}
+
+
+async def test_an_id_is_known_for_as_long_as_the_sender_promises_whatever_the_topic_says(
+    tmp_path: Path,
+) -> None:
+    settings = MailboxSettings(replay_window_ms=1000, topic_rules=f"{TOPIC} replay_ms=2000")
+    async with post_office(tmp_path, settings=settings) as office:
+        sender, ids = await office.sender(service="slow"), [uuid7(), uuid7()]
+        assert isinstance(office.clock, ManualClock)
+        promised = send_batch(1, (TOPIC, commands(1, ids=ids[:1])), once_ms=300_000)
+        assert await sender.send(promised) == NEW
+        assert await sender.send(send_batch(2, (TOPIC, commands(1, ids=ids[1:])), once=True)) == NEW
+        for seq in range(3, 8):
+            office.clock.advance(seconds=59)
+            again = send_batch(seq, (TOPIC, commands(1, ids=ids[:1])), once_ms=300_000)
+            assert await sender.send(again) == DUPLICATE
+        # And the topic's own window holds where nobody promised more.
+        assert await sender.send(send_batch(9, (TOPIC, commands(1, ids=ids[1:])), once=True)) == NEW
+        office.clock.advance(seconds=6)
+        assert await sender.send(send_batch(10, (TOPIC, commands(1, ids=ids[:1])), once_ms=300_000)) == NEW
+
+
+async def test_another_command_under_the_same_id_is_a_conflict_and_not_lost_as_a_duplicate(
+    office: PostOffice,
+) -> None:
+    sender, ids = await office.sender(service="slow"), [uuid7()]
+    lock, unlock = (Command(id=str(ids[0]), target="door", name=name) for name in ("lock", "unlock"))
+    assert await sender.send(send_batch(1, (TOPIC, [lock.SerializeToString()]), once=True)) == NEW
+    assert await sender.send(send_batch(2, (TOPIC, [unlock.SerializeToString()]), once=True)) == CONFLICT
+    assert await sender.send(send_batch(3, (TOPIC, [lock.SerializeToString()]), once=True)) == DUPLICATE

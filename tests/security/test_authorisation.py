@@ -140,6 +140,7 @@ EXPECTED = """
     snavio.v1.Registry            SetSuspension         operator
     snavio.v1.Registry            Changes               mesh
     snavio.v1.Registry            Resolve               mesh/slow mesh/fast mesh/shield
+    snavio.v1.Registry            Followers             operator
     snavio.v1.Registry            Dump                  mesh job
     snavio.v1.Registry            Apply                 operator principal
     snavio.v1.Registry            Check                 operator principal

@@ -13,11 +13,11 @@ from services.slow.dominance import Dominance
 from services.slow.limits import Limits
 from services.slow.rulings import Key, Refused, Rulings
 from services.slow.strict import Strict
-from snavio.clock import ManualClock
+from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.native import read_verdicts
 from snavio.ports.coordination import Coordination
-from snavio.ports.queue import Consignment
+from snavio.ports.queue import Consignment, TargetQueue
 from snavio.telemetry.journal import Journal
 from snavio.v1 import registry_pb2 as reg
 from snavio.v1.batch_pb2 import Verdicts
@@ -94,7 +94,7 @@ class Desk:
     mailbox: ScriptedQueue
     redis: ScriptedQueue
     directory: Directory
-    clock: ManualClock
+    clock: Clock
     seq: int = 0
 
     def send(self, *runs: RunOf, reason: int = STRICT) -> asyncio.Task[Answer]:
@@ -124,9 +124,16 @@ class Desk:
 
 @asynccontextmanager
 async def desk(
-    store: Coordination, clock: ManualClock, *, instance: str = "slow-0", remembered: int = 0, **route: Any
+    store: Coordination,
+    clock: Clock,
+    *,
+    instance: str = "slow-0",
+    remembered: int = 0,
+    real: TargetQueue | None = None,
+    **route: Any,
 ) -> AsyncIterator[Desk]:
-    """An Arbiter whose routes are strict and go to Redis unless told otherwise; ends without settling anything."""
+    """An Arbiter whose routes are strict and go to Redis unless told otherwise; ends without settling anything.
+    `real` takes the place of every queue but the mailbox."""
     limits = Limits(store=store, dominance=Dominance(clock=clock), clock=clock, timeout_ms=5000)
     strict = Strict(
         store=store,
@@ -143,7 +150,7 @@ async def desk(
         rulings=directory,
         limits=limits,
         strict=strict,
-        queues=[mailbox, redis],
+        queues=[mailbox, real or redis, real or redis],
         journal=Journal(),
         clock=clock,
         budget_ms=5000,

@@ -57,13 +57,14 @@ def send_batch(
     *topics: tuple[str, list[bytes]],
     budget_ms: int = 5000,
     once: bool = False,
+    once_ms: int = 0,
     source: str = "acme/shop",
 ) -> bytes:
     """A serialised SendBatch; every topic's commands are of one source."""
     batch = mail.SendBatch(header=BatchHeader(batch_seq=seq, budget_ms=budget_ms))
     for topic, some in topics:
         run = Run(source=source, key_version="hmac-v1", cert_serial="ab", admitted_unix_ns=5, command=some)
-        batch.topic.append(mail.TopicRuns(topic=topic, run=[run], once=once))
+        batch.topic.append(mail.TopicRuns(topic=topic, run=[run], once=once or once_ms > 0, once_ms=once_ms))
     serialised: bytes = batch.SerializeToString()
     return serialised
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -53,6 +54,13 @@ class DemoMesh:
             certificates=self.certificates(f"{TENANT}-{service}"),
             visibility_s=visibility_s,
         )
+
+    async def another(self, service: str, instance: str, **settings: str) -> str:
+        """One more instance of a service, ready; its address. See `MeshProcesses.spawn_another`."""
+        # Not on another thread: the process ends with the thread that started it.
+        address = self.processes.spawn_another(service, instance, **settings)
+        await asyncio.to_thread(self.processes.wait_ready, instance)
+        return address
 
     async def register_service(self, operator: Operator, service: str) -> None:
         """A service of the demo tenant, with a certificate folder."""

@@ -51,8 +51,8 @@ def test_approved_keys_go_on_and_replies_come_back_in_place() -> None:
     arbitration.refuse(1, Verdict.ROUTE_MISSING, 0, "")
     sends = arbitration.dispatch(
         [
-            (4, 0, "acme/bot", False),
-            (0, 0, "acme/bot", False),
+            (4, 0, "acme/bot", 0),
+            (0, 0, "acme/bot", 0),
             (2, 1, "x/y", False),
             (3, 0, "acme/other", False),
         ]
@@ -72,7 +72,7 @@ def test_approved_keys_go_on_and_replies_come_back_in_place() -> None:
 
 def test_key_that_nobody_approved_stays_open() -> None:
     arbitration = opened()
-    assert [count for _, count, _ in arbitration.dispatch([(1, 0, "acme/bot", False)])] == [1]
+    assert [count for _, count, _ in arbitration.dispatch([(1, 0, "acme/bot", 0)])] == [1]
     arbitration.ledger.merge(0, 0, read_verdicts(verdicts(b"\x01")))
     assert not arbitration.ledger.done
     assert arbitration.ledger.codes == bytes([0, 1, 0, 0, 0, 0])
@@ -81,7 +81,7 @@ def test_key_that_nobody_approved_stays_open() -> None:
 def test_refused_key_is_not_sent_even_when_approved() -> None:
     arbitration = opened()
     arbitration.refuse(0, Verdict.ACL_DENY, 0, "")
-    assert arbitration.dispatch([(0, 0, "acme/bot", False)]) == []
+    assert arbitration.dispatch([(0, 0, "acme/bot", 0)]) == []
 
 
 def test_misuse_is_told() -> None:
@@ -89,20 +89,20 @@ def test_misuse_is_told() -> None:
     with pytest.raises(ValueError, match="no such key"):
         arbitration.refuse(5, Verdict.ACL_DENY, 0, "")
     with pytest.raises(ValueError, match="no such key"):
-        arbitration.dispatch([(5, 0, "acme/bot", False)])
+        arbitration.dispatch([(5, 0, "acme/bot", 0)])
     with pytest.raises(ValueError, match="twice"):
-        arbitration.dispatch([(0, 0, "acme/bot", False), (0, 1, "acme/bot", False)])
+        arbitration.dispatch([(0, 0, "acme/bot", 0), (0, 1, "acme/bot", 0)])
     with pytest.raises(ValueError, match="decides nothing"):
         arbitration.refuse(0, 0, 0, "")
-    arbitration.dispatch([(0, 0, "acme/bot", False)])
+    arbitration.dispatch([(0, 0, "acme/bot", 0)])
     with pytest.raises(ValueError, match="before"):
-        arbitration.dispatch([(0, 0, "acme/bot", False)])
+        arbitration.dispatch([(0, 0, "acme/bot", 0)])
 
 
 def test_malformed_command_is_decided_at_opening() -> None:
     arbitration = Arbitration.open(escalated((MISS, [RunOf([A, b"\xff"])])))
     assert said(arbitration.ledger.opening()).decided == {1: Verdict.MALFORMED}
-    assert [count for _, count, _ in arbitration.dispatch([(0, 0, "acme/bot", False)])] == [1]
+    assert [count for _, count, _ in arbitration.dispatch([(0, 0, "acme/bot", 0)])] == [1]
 
 
 def test_bad_frames_are_refused_whole() -> None:
@@ -132,7 +132,7 @@ def test_what_fast_escalates_slow_can_open() -> None:
     plan = Dispatch().plan(batch(RunOf([A, B]), RunOf([A], source="globex/shop")), now_mono_ns=0)
     arbitration = Arbitration.open(b"".join(body for _, _, body in plan.escalations))
     assert arbitration.keys() == KEYS[:3]
-    arbitration.dispatch([(0, 0, "acme/bot", False), (1, 0, "acme/bot", False), (2, 0, "acme/bot", False)])
+    arbitration.dispatch([(0, 0, "acme/bot", 0), (1, 0, "acme/bot", 0), (2, 0, "acme/bot", 0)])
     answer = arbitration.ledger.merge(0, 0, read_verdicts(verdicts(b"\x01\x01\x01")))
     plan.ledger.merge(0, 0, read_verdicts(answer))
     # Each source is a part of its own; both travelled in one batch.

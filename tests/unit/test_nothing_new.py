@@ -9,10 +9,9 @@ from snavio.domain.directory import Draft, Tenant
 from snavio.v1.registry_pb2 import ChangesRequest, ChangesResponse
 
 
-def asking(directory: MemoryDirectory) -> bytes:
+def asking(directory: MemoryDirectory, instance: str = "") -> ChangesRequest:
     epoch, version = directory.standing
-    request: bytes = ChangesRequest(since_version=version, directory_epoch=epoch).SerializeToString()
-    return request
+    return ChangesRequest(since_version=version, directory_epoch=epoch, instance=instance)
 
 
 async def test_who_knows_everything_is_told_so_and_after_a_write_asked_on() -> None:
@@ -25,6 +24,7 @@ async def test_who_knows_everything_is_told_so_and_after_a_write_asked_on() -> N
     await directory.write(lambda _view: Draft(Tenant("rival")), actor="test")
     assert known.answer(before) is None
     assert known.answer(asking(directory)) is not None
+    assert known.answer(asking(directory, "fast-0")) == known.answer(asking(directory, "fast-1"))
 
 
 async def test_another_epoch_another_version_or_a_limit_are_not_answered_from_memory() -> None:
@@ -38,7 +38,7 @@ async def test_another_epoch_another_version_or_a_limit_are_not_answered_from_me
         ChangesRequest(since_version=version + 1, directory_epoch=epoch),
         ChangesRequest(since_version=version, directory_epoch=epoch, limit=1),
     ):
-        assert known.answer(request.SerializeToString()) is None
+        assert known.answer(request) is None
     before = asking(directory)
     await directory.renew_epoch()
     assert known.answer(before) is None

@@ -4,9 +4,8 @@
 //! undecided.
 
 use super::bundle::{Bundles, Destination, Send, write_sends};
-use super::crypto::blake3_digest;
 use super::docket::{Docket, Item, Lane};
-use super::duplicates::{Duplicates, Fingerprint};
+use super::duplicates::{Duplicates, Fingerprint, contents};
 use super::frames::{Limits, Span};
 use super::ledger::{Hint, Ledger};
 use super::telemetry::PHASE_FRESH;
@@ -43,8 +42,8 @@ pub struct Approval {
 pub struct Claim {
     pub index: u32,
     pub id: [u8; 16],
-    /// BLAKE3 of the payload.
-    pub payload: [u8; 32],
+    /// BLAKE3 of target, name and payload.
+    pub contents: [u8; 32],
 }
 
 impl Arbitration {
@@ -199,7 +198,7 @@ impl Arbitration {
         let mut bundles = Bundles::default();
         let mut ways = vec![None; self.docket.lanes.len()];
         for approval in order {
-            self.sent[approval.key] = Some(approval.destination.once);
+            self.sent[approval.key] = Some(approval.destination.once_ms > 0);
             ways[approval.key] = Some(bundles.place(approval.destination.clone()));
             let (told, block) = (self.docket.lanes[approval.key].told, &mut self.docket.block);
             let topic = block.intern(&approval.destination.topic);
@@ -234,17 +233,22 @@ impl Arbitration {
     }
 
     fn fingerprint(&self, index: u32) -> Option<Fingerprint> {
-        let item = self.docket.items.get(index as usize)?;
-        let lane = self.docket.lanes.get(item.lane as usize)?;
-        let (id, payload) = self.id_and_payload(item)?;
-        let [source, target, name] = [lane.source, lane.target, lane.name].map(|span| span.of(&self.frame));
+        let (id, [source, target, name, payload]) = self.identity(index)?;
         Some(Fingerprint::of(source, &id, target, name, payload))
     }
 
     fn claim(&self, index: u32) -> Option<Claim> {
+        let (id, [_, target, name, payload]) = self.identity(index)?;
+        Some(Claim { index, id, contents: contents(target, name, payload) })
+    }
+
+    /// Id, and source, target, name and payload.
+    fn identity(&self, index: u32) -> Option<([u8; 16], [&[u8]; 4])> {
         let item = self.docket.items.get(index as usize)?;
+        let lane = self.docket.lanes.get(item.lane as usize)?;
         let (id, payload) = self.id_and_payload(item)?;
-        Some(Claim { index, id, payload: blake3_digest(payload) })
+        let [source, target, name] = [lane.source, lane.target, lane.name].map(|span| span.of(&self.frame));
+        Some((id, [source, target, name, payload]))
     }
 
     fn id_and_payload(&self, item: &Item) -> Option<([u8; 16], &[u8])> {
@@ -285,7 +289,8 @@ mod tests {
     }
 
     fn to_bot(key: usize, once: bool) -> Approval {
-        Approval { key, destination: Destination { queue: 0, topic: Arc::from("acme/bot"), once }, grant: 1 }
+        let (topic, once_ms) = (Arc::from("acme/bot"), if once { 300_000 } else { 0 });
+        Approval { key, destination: Destination { queue: 0, topic, once_ms }, grant: 1 }
     }
 
     #[test]

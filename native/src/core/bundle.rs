@@ -115,8 +115,9 @@ impl<K: Clone + Eq + Hash> Bundles<K> {
 pub struct Destination {
     pub queue: u32,
     pub topic: Arc<str>,
-    /// Each id is stored once, later ones are answered as duplicates: `TopicRuns.once`.
-    pub once: bool,
+    /// Each id is stored once for so long, later ones are answered as duplicates: `TopicRuns.once`. 0 for no such
+    /// promise.
+    pub once_ms: u32,
 }
 
 /// What goes to one queue.
@@ -152,7 +153,7 @@ fn write_send(
     let bodies: Vec<usize> = topics
         .iter()
         .map(|(destination, bundle)| {
-            bytes_field_len(destination.topic.len()) + bundle.len(heads) + 2 * usize::from(destination.once)
+            bytes_field_len(destination.topic.len()) + bundle.len(heads) + once_len(destination.once_ms)
         })
         .collect();
     let mut out = Pieces::default();
@@ -163,7 +164,8 @@ fn write_send(
         put_varint(own, body as u64);
         put_bytes(own, 1, destination.topic.as_bytes());
         bundle.put(&mut out, 2, heads);
-        put_number(out.own(), 3, u64::from(destination.once));
+        put_number(out.own(), 3, u64::from(destination.once_ms > 0));
+        put_number(out.own(), 4, u64::from(destination.once_ms));
         if indices.is_empty() {
             indices = bundle.indices;
         } else {
@@ -173,6 +175,11 @@ fn write_send(
     let count = indices.len();
     ledger.add_part(Part::of(indices));
     Send { queue, topics: out, count }
+}
+
+/// Bytes of `once` and `once_ms`, which are not written when they say nothing.
+fn once_len(once_ms: u32) -> usize {
+    if once_ms == 0 { 0 } else { 3 + varint_len(u64::from(once_ms)) }
 }
 
 /// Writes bundles as `ArbitrationBatch.escalation` fields, one per reason.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::dispatch::Outlook;
+use super::deciding::Outlook;
 use super::escalation::REASONS;
 use super::phases::Phase;
 

@@ -17,20 +17,28 @@ pub struct Fingerprint {
 
 impl Fingerprint {
     pub fn of(source: &[u8], id: &[u8; 16], target: &[u8], name: &[u8], payload: &[u8]) -> Self {
-        Self { id: digest(&[source, id]), content: digest(&[target, name, payload]) }
+        Self { id: head(digest(&[source, id])), content: head(contents(target, name, payload)) }
     }
 }
 
+/// What makes two commands of one id the same: another target or name under it is no duplicate, and answered as one it
+/// would be lost without a word.
+pub fn contents(target: &[u8], name: &[u8], payload: &[u8]) -> [u8; 32] {
+    digest(&[target, name, payload])
+}
+
 /// Lengths first, so that no bytes can move between the pieces.
-fn digest(pieces: &[&[u8]]) -> [u8; 16] {
+fn digest(pieces: &[&[u8]]) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new();
     for piece in pieces {
         hasher.update(&(piece.len() as u64).to_le_bytes());
         hasher.update(piece);
     }
-    let mut out = [0; 16];
-    out.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
-    out
+    *hasher.finalize().as_bytes()
+}
+
+fn head(digest: [u8; 32]) -> [u8; 16] {
+    std::array::from_fn(|at| digest[at])
 }
 
 #[derive(Debug)]

@@ -259,7 +259,7 @@ fn sort(
         put_bytes(&mut row.2, 5, &command);
         row.0.indices.push(index as u32);
         if keyed {
-            fingerprints.put(&mut row.0.keys, letter.idem_key.as_bytes(), letter.payload);
+            fingerprints.put(&mut row.0.keys, letter.idem_key.as_bytes(), &[], letter.payload);
         }
     }
     let finish = |(mut row, _, body): (LetterRow, bool, Vec<u8>)| {

@@ -14,8 +14,13 @@ pub mod arbitration;
 pub mod bundle;
 pub mod columns;
 pub mod counters;
+pub mod deciding;
+#[cfg(test)]
+mod deciding_tests;
 pub mod directory;
 pub mod dispatch;
+#[cfg(test)]
+mod dispatch_tests;
 pub mod docket;
 pub mod duplicates;
 pub mod envelope;

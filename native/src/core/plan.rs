@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use super::bundle::{Bundle, Bundles, Send, write_escalations, write_sends};
+use super::deciding::{Decision, Key};
 use super::directory::Directory;
-use super::dispatch::{Decision, Dispatch, Key};
+use super::dispatch::Dispatch;
 use super::docket::{Docket, Item, Lane};
 use super::duplicates::Fingerprint;
 use super::escalation::{CACHE_MISS, DEDUPE_REQUIRED, TOKEN_REQUIRED};

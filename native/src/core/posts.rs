@@ -59,6 +59,10 @@ fn open_post(body: &[u8], entry: Span, most: usize) -> Result<Post<'_>, FrameRef
                 }
             }
             3 => post.once = placed.field.varint()? == 1,
+            // For how long is the mailbox's matter; elsewhere Slow has claimed the ids.
+            4 => {
+                placed.field.varint()?;
+            }
             _ => return Err(FrameRefused(MALFORMED)),
         }
     }

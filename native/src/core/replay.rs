@@ -29,6 +29,7 @@ pub struct Fingerprints<'a> {
     secret: &'a [u8; 32],
     scope: Vec<u8>,
     scope_len: usize,
+    contents: Vec<u8>,
     owner: [u8; 8],
 }
 
@@ -42,15 +43,20 @@ impl<'a> Fingerprints<'a> {
         }
         let tenant = scope.split('/').next().unwrap_or_default();
         let owner = head(&blake3::keyed_hash(secret, tenant.as_bytes()));
-        Self { secret, scope_len: prefix.len(), scope: prefix, owner }
+        Self { secret, scope_len: prefix.len(), scope: prefix, contents: Vec::new(), owner }
     }
 
-    /// Appends the column of one message.
-    pub fn put(&mut self, out: &mut Vec<u8>, key: &[u8], payload: &[u8]) {
+    /// Appends the column of one message. What it is called belongs to its contents: another command under the same
+    /// id, answered as a duplicate, would be lost without a word.
+    pub fn put(&mut self, out: &mut Vec<u8>, key: &[u8], name: &[u8], payload: &[u8]) {
         self.scope.truncate(self.scope_len);
         self.scope.extend_from_slice(key);
         out.extend_from_slice(&head::<16>(&blake3::keyed_hash(self.secret, &self.scope)));
-        out.extend_from_slice(&head::<8>(&blake3::keyed_hash(self.secret, payload)));
+        self.contents.clear();
+        self.contents.extend_from_slice(&(name.len() as u32).to_le_bytes());
+        self.contents.extend_from_slice(name);
+        self.contents.extend_from_slice(payload);
+        out.extend_from_slice(&head::<8>(&blake3::keyed_hash(self.secret, &self.contents)));
         out.extend_from_slice(&self.owner);
     }
 }
@@ -71,18 +77,20 @@ pub fn put_columns(
     let source = std::str::from_utf8(head.source.of(frame)).map_err(|_| Malformed)?;
     let mut fingerprints = Fingerprints::new(secret, topic, source);
     while let Some(Command { body, .. }) = commands.next()? {
-        let (id, payload) = id_and_payload(body.of(frame))?;
-        fingerprints.put(out, id, payload);
+        let [id, name, payload] = identity(body.of(frame))?;
+        fingerprints.put(out, id, name, payload);
     }
     Ok(())
 }
 
-fn id_and_payload(command: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
+/// Id, name and payload of a command.
+fn identity(command: &[u8]) -> Result<[&[u8]; 3], Malformed> {
     let mut fields = Fields::new(command);
-    let (mut id, mut payload) = (None, None);
+    let (mut id, mut name, mut payload) = (None, None, None);
     while let Some(field) = fields.next()? {
         let slot = match field.number {
             1 => &mut id,
+            8 => &mut name,
             10 => &mut payload,
             _ => continue,
         };
@@ -92,7 +100,8 @@ fn id_and_payload(command: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
         }
     }
     // Without an id all of a source's commands would be one.
-    Ok((id.filter(|id| !id.is_empty()).ok_or(Malformed)?, payload.unwrap_or_default()))
+    let id = id.filter(|id| !id.is_empty()).ok_or(Malformed)?;
+    Ok([id, name.unwrap_or_default(), payload.unwrap_or_default()])
 }
 
 /// The columns of stored runs, as `put_columns` made them.
@@ -384,7 +393,7 @@ mod tests {
 
     fn column(scope: &str, key: &str, payload: &str) -> Vec<u8> {
         let mut out = Vec::new();
-        Fingerprints::new(&SECRET, "acme/bot", scope).put(&mut out, key.as_bytes(), payload.as_bytes());
+        Fingerprints::new(&SECRET, "acme/bot", scope).put(&mut out, key.as_bytes(), &[], payload.as_bytes());
         out
     }
 
@@ -494,14 +503,17 @@ mod tests {
     fn columns_of_stored_runs_are_those_of_the_frame() {
         use super::super::testing::{command, run};
         use super::super::wire::put_bytes;
-        let one = run("acme/shop", &[command("bot", "say"), command("bot", "go")]);
+        let one = run("acme/shop", &[command("bot", "say"), command("bot", "say"), command("bot", "go")]);
         let mut stored = Vec::new();
         put_bytes(&mut stored, 5, &one);
         let mut direct = Vec::new();
         put_columns(&mut direct, &SECRET, "acme/bot", &one, Span { start: 0, end: one.len() as u32 })
             .unwrap();
         assert_eq!(columns_of(&SECRET, "acme/bot", &stored).unwrap(), direct);
-        assert_eq!(direct.len(), 2 * COLUMN);
-        assert_eq!(direct[..COLUMN], direct[COLUMN..], "the same id and payload");
+        let [first, same, other] = [0, 1, 2].map(|at| &direct[at * COLUMN..(at + 1) * COLUMN]);
+        assert_eq!(direct.len(), 3 * COLUMN);
+        assert_eq!(first, same, "the same id, name and payload");
+        assert_eq!(first[..16], other[..16], "the same id");
+        assert_ne!(first[16..24], other[16..24], "another command is no duplicate");
     }
 }

@@ -25,11 +25,13 @@ pub struct TopicRuns {
     pub runs: Pieces,
     /// For a topic that stores each (source, id) once: a column per command, see `replay`. Otherwise empty.
     pub keys: Vec<u8>,
+    /// How long they must be known at least, whatever the topic's own window is.
+    pub once_ms: u32,
 }
 
 impl TopicRuns {
-    fn new(topic: &str) -> Self {
-        Self { topic: topic.to_owned(), count: 0, runs: Pieces::default(), keys: Vec::new() }
+    fn new(topic: &str, once_ms: u32) -> Self {
+        Self { topic: topic.to_owned(), count: 0, runs: Pieces::default(), keys: Vec::new(), once_ms }
     }
 }
 
@@ -75,7 +77,7 @@ fn read_topic(
     secret: &[u8; 32],
     topics: &mut Vec<TopicRuns>,
 ) -> Result<usize, FrameRefused> {
-    let (mut topic, mut once) = (None, false);
+    let (mut topic, mut once, mut once_ms) = (None, false, 0);
     let mut total = 0;
     let mut runs: Vec<(Span, usize)> = Vec::new();
     let mut walk = Walk::new(frame, entry);
@@ -98,14 +100,17 @@ fn read_topic(
                 }
             }
             (3, Some(_)) if !once && placed.field.varint()? == 1 => once = true,
+            (4, Some(_)) if once && once_ms == 0 => {
+                once_ms = u32::try_from(placed.field.varint()?).map_err(|_| FrameRefused(MALFORMED))?;
+            }
             _ => return Err(FrameRefused(MALFORMED)),
         }
     }
     let topic = topic.ok_or(FrameRefused(MALFORMED))?;
-    let mut entry = TopicRuns::new(topic);
+    let mut entry = TopicRuns::new(topic, once_ms);
     for (run, count) in runs {
         if entry.count > 0 && entry.count + count > ENTRY_COMMANDS {
-            topics.push(std::mem::replace(&mut entry, TopicRuns::new(topic)));
+            topics.push(std::mem::replace(&mut entry, TopicRuns::new(topic, once_ms)));
         }
         put_varint(entry.runs.own(), u64::from(PARCEL_RUN) << 3 | 2);
         put_varint(entry.runs.own(), run.len() as u64);

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use super::directory::Route;
+use super::directory::{Limited, Route, Terms};
 use super::dispatch::{Dispatch, Rules};
 use super::frames::Limits;
 use super::ledger::write_header;
 use super::phases::Profile;
+use super::plan::Plan;
 use super::wire::{put_bytes, put_number};
 
 pub fn command(target: &str, name: &str) -> Vec<u8> {
@@ -79,4 +80,43 @@ pub fn dispatch(allowed: &[(&str, &str, &str)]) -> Dispatch {
 /// What a Fast that knows nothing escalates of a Batch: an ArbitrationBatch without its header.
 pub fn escalated(frame: &[u8]) -> Vec<u8> {
     dispatch(&[]).plan(frame, 0).escalations.into_iter().flat_map(|escalation| escalation.body).collect()
+}
+
+/// To queue 2, topic `acme/bot`.
+pub fn route(profile: Profile, strict: bool, terms: Terms) -> Route {
+    Route::new(2, Arc::from("acme/bot"), profile, strict, Arc::new(terms))
+}
+
+/// A Fast that lets `acme/shop` say things to `bot`, read just now.
+pub fn knowing(profile: Profile, strict: bool, terms: Terms) -> Dispatch {
+    let dispatch = Dispatch::new(Limits::MESH, Rules::default());
+    dispatch.put_route("bot", "say", route(profile, strict, terms));
+    dispatch.allow("acme/shop", "bot", "say", 1);
+    dispatch.renewed(0);
+    dispatch
+}
+
+/// The same without limits.
+pub fn known(profile: Profile, strict: bool) -> Dispatch {
+    knowing(profile, strict, Terms::default())
+}
+
+/// The same with a limit.
+pub fn limited() -> Dispatch {
+    knowing(Profile::Low, false, Terms { limited: Limited::Yes, ..Terms::default() })
+}
+
+/// One of its counters.
+pub fn counted(dispatch: &Dispatch, name: &str) -> u64 {
+    dispatch.counters().into_iter().find(|(known, _)| known == name).map_or(0, |(_, count)| count)
+}
+
+/// A Batch of so many commands of `acme/shop`.
+pub fn say(count: usize) -> Vec<u8> {
+    batch(&[("acme/shop", vec![command("bot", "say"); count])])
+}
+
+/// Commands that go to queues.
+pub fn sent(plan: &Plan) -> usize {
+    plan.sends.iter().map(|send| send.count).sum()
 }

@@ -177,7 +177,7 @@ impl Arbitration {
         let inner = lock(&self.inner);
         let claims = inner.claims(&self.ledger.get().lock(), key)?;
         let own = |claim: core::Claim| {
-            (claim.index, PyBytes::new(py, &claim.id).unbind(), PyBytes::new(py, &claim.payload).unbind())
+            (claim.index, PyBytes::new(py, &claim.id).unbind(), PyBytes::new(py, &claim.contents).unbind())
         };
         Ok(claims.into_iter().map(own).collect())
     }
@@ -196,7 +196,7 @@ impl Arbitration {
     fn dispatch(
         &self,
         py: Python<'_>,
-        approved: Vec<(usize, u32, String, bool)>,
+        approved: Vec<(usize, u32, String, u32)>,
         grants: Option<Vec<u8>>,
     ) -> PyResult<Vec<ToldSend>> {
         let grants = grants.unwrap_or_default();
@@ -204,9 +204,9 @@ impl Arbitration {
         let approved: Vec<core::Approval> = approved
             .into_iter()
             .enumerate()
-            .map(|(at, (key, queue, topic, once))| {
+            .map(|(at, (key, queue, topic, once_ms))| {
                 let (topic, grant) = (Arc::from(topic), grants.get(at).copied().unwrap_or(GRANT_UNLIMITED));
-                core::Approval { key, destination: Destination { queue, topic, once }, grant }
+                core::Approval { key, destination: Destination { queue, topic, once_ms }, grant }
             })
             .collect();
         let sends = py.detach(|| {

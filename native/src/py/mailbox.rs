@@ -26,6 +26,7 @@ struct Sending {
     frame_code: u8,
     topics: Vec<(Py<PyString>, usize, Py<PyBytes>)>,
     keys: Vec<Py<PyBytes>>,
+    once_ms: Vec<u32>,
 }
 
 #[pymethods]
@@ -48,6 +49,7 @@ impl Sending {
         let (inner, ledger) =
             without_gil_if_large(py, frame.len(), || core::Sending::open(frame, &limits, &secret));
         let keys = inner.topics.iter().map(|entry| PyBytes::new(py, &entry.keys).unbind()).collect();
+        let once_ms = inner.topics.iter().map(|entry| entry.once_ms).collect();
         let tell = |entry: core::TopicRuns| {
             let topic = PyString::new(py, &entry.topic).unbind();
             let runs = PyBytes::new_with(py, entry.runs.len(), |out| {
@@ -63,6 +65,7 @@ impl Sending {
             frame_code: inner.frame_code,
             topics: topics?,
             keys,
+            once_ms,
         })
     }
 
@@ -92,6 +95,11 @@ impl Sending {
     #[getter]
     fn keys(&self, py: Python<'_>) -> Vec<Py<PyBytes>> {
         self.keys.iter().map(|keys| keys.clone_ref(py)).collect()
+    }
+
+    #[getter]
+    fn once_ms(&self) -> Vec<u32> {
+        self.once_ms.clone()
     }
 }
 

@@ -131,7 +131,7 @@ fn replay_keys<'py>(
     let mut out = Vec::with_capacity(messages.len() * COLUMN);
     let mut fingerprints = Fingerprints::new(&secret, topic, scope);
     for (key, payload) in &messages {
-        fingerprints.put(&mut out, key.as_bytes(), payload.as_bytes());
+        fingerprints.put(&mut out, key.as_bytes(), &[], payload.as_bytes());
     }
     PyBytes::new(py, &out)
 }

@@ -170,7 +170,7 @@ class DynamoCoordination:
             def decide(record: str | None, now_ms: int) -> tuple[str | None, ClaimAnswer]:
                 kept, claimed, retry_after_ms = claims.claim(
                     _read_claim(record),
-                    payload=ask.payload,
+                    payload=ask.contents,
                     owner=owner,
                     now_ms=now_ms,
                     terms=self._terms,

@@ -206,7 +206,7 @@ class SqliteCoordination:
                 found = self._find(ask)
                 kept, claimed, retry_after_ms = claims.claim(
                     found,
-                    payload=ask.payload,
+                    payload=ask.contents,
                     owner=owner,
                     now_ms=now_ms,
                     terms=self._terms,

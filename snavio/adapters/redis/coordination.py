@@ -147,7 +147,7 @@ class RedisCoordination:
             [
                 place(f"c:{ask.source}\n{ask.command_id.hex()}"),
                 place(f"n:{ask.source}"),
-                ask.payload.hex(),
+                ask.contents.hex(),
             ]
             for ask in asks
         ]

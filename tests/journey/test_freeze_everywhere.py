@@ -1,0 +1,106 @@
+"""The kill switch on a mesh of several instances, all real processes: each gives its word, or is named without one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import orjson
+import pytest
+import pytest_asyncio
+
+from snavio.clock import SystemClock
+from snavio.domain.verdict import Verdict
+from snavio.sdk import Producer
+from snavio.sdk.freeze import Acknowledgement, KillSwitch, Order, Subject
+from snavio.v1.registry_pb2 import PROFILE_CRITICAL
+from tests.support.mesh import SOURCE, TARGET, DemoMesh, demo_mesh
+from tests.support.redis import redis_server
+from tests.support.terminal import snavio
+
+CRITICAL = "open-door"
+EVERYBODY = {"fast-0", "fast-1", "slow-0", "slow-1"}
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DemoMesh]:
+    """Two ways through: shield-0 over fast-0 and slow-0, shield-1 over fast-1 and slow-1."""
+    folder: Path = tmp_path_factory.mktemp("several")
+    async with redis_server(folder / "redis", fsync=None) as redis:
+        shared: dict[str, dict[str, object]] = {
+            "slow": {"coordination": "redis", "coordination_url": redis.url}
+        }
+        async with demo_mesh(folder / "mesh", settings=shared) as running:
+            slow = await running.another("slow", "slow-1")
+            fast = await running.another("fast", "fast-1", slow=slow)
+            running.addresses["shield-1"] = await running.another("shield", "shield-1", fast=fast)
+            async with running.operator() as operator:
+                await operator.put_route(TARGET, CRITICAL, profile=PROFILE_CRITICAL)
+                await operator.grant(SOURCE, TARGET, CRITICAL)
+            yield running
+
+
+def way(mesh: DemoMesh, shield: str) -> Producer:
+    return Producer(
+        shield=mesh.addresses[shield],
+        signer=mesh.addresses["signer"],
+        certificates=mesh.certificates("acme-billing"),
+    )
+
+
+def switch(mesh: DemoMesh) -> KillSwitch:
+    return KillSwitch(
+        mesh.addresses["registry"], certificates=mesh.certificates("operator-admin"), clock=SystemClock()
+    )
+
+
+async def words(kill: KillSwitch, order: Order, within_s: float = 20) -> dict[str, Acknowledgement]:
+    return {ack.instance: ack async for ack in kill.acknowledgements(order, within_s=within_s)}
+
+
+@pytest.mark.parametrize(
+    ("subject", "verdict", "instances"),
+    [
+        (Subject(target=TARGET, name=CRITICAL), Verdict.ACL_DENY, EVERYBODY),
+        (Subject(source=SOURCE), Verdict.SUSPENDED, {"shield-0", "shield-1", "slow-0", "slow-1"}),
+    ],
+    ids=["command", "source"],
+)
+async def test_every_instance_gives_its_word_and_keeps_it(
+    mesh: DemoMesh, subject: Subject, verdict: Verdict, instances: set[str]
+) -> None:
+    async with switch(mesh) as kill, way(mesh, "shield") as one, way(mesh, "shield-1") as two:
+        for producer in (one, two):
+            assert (await producer.send(TARGET, CRITICAL, b"")).delivered
+        order = await kill.order(subject, frozen=True, reason="drill")
+        assert order.bound_s == (180.0 if subject.source else 5.0)
+        acks = await words(kill, order)
+        assert {name: ack.obeys for name, ack in acks.items()} == dict.fromkeys(instances, True)
+        for producer in (one, two):
+            assert (await producer.send(TARGET, CRITICAL, b"")).verdict is verdict
+        order = await kill.order(subject, frozen=False, reason="over")
+        assert all(ack.obeys for ack in (await words(kill, order)).values())
+        for producer in (one, two):
+            assert (await producer.send(TARGET, CRITICAL, b"")).delivered
+
+
+async def test_an_instance_that_ended_without_a_word_is_named_and_the_others_are_not_waited_for(
+    mesh: DemoMesh, tmp_path: Path
+) -> None:
+    mesh.processes.kill("fast-1")
+    asked = ("freeze", TARGET, CRITICAL, "--wait", "3", "--config", str(mesh.processes.config), "--json")
+    ran = await asyncio.to_thread(snavio, *asked, folder=tmp_path)
+    assert ran.returncode == 1, ran.stderr
+    told = orjson.loads(ran.stdout)
+    obeys = {ack["instance"]: ack["obeys"] for ack in told["acknowledgements"]}
+    assert obeys == {**dict.fromkeys(EVERYBODY, True), "fast-1": False}
+    (silent,) = (ack for ack in told["acknowledgements"] if not ack["obeys"])
+    assert "when it last called" in silent["detail"]
+    assert told["bound_s"] == 5.0
+    await asyncio.to_thread(mesh.processes.restart, "fast-1")
+    async with switch(mesh) as kill:
+        order = await kill.order(Subject(target=TARGET, name=CRITICAL), frozen=False)
+        acks = await words(kill, order)
+        assert {name: ack.obeys for name, ack in acks.items()} == dict.fromkeys(EVERYBODY, True)
