@@ -83,7 +83,7 @@ class ShieldApp:
         )
         self._refreshes = EventJournal(epoch=clock.unix_ns(), max_events=256)
         fresh_ms = min(settings.keys_fresh_ms, settings.keys_stale_ms)
-        keys = self._keys(mesh, settings, admission, clock)
+        keys = self._keys(mesh, settings, admission, clock, holder=audience)
         meter = CacheMeter(
             HMAC,
             fresh_s=fresh_ms / 1000,
@@ -168,7 +168,13 @@ class ShieldApp:
         )
 
     def _keys(
-        self, mesh: MeshSettings, settings: ShieldSettings, admission: Admission, clock: Clock
+        self,
+        mesh: MeshSettings,
+        settings: ShieldSettings,
+        admission: Admission,
+        clock: Clock,
+        *,
+        holder: str,
     ) -> HeldKeys:
         folder, signer = mesh.state_dir / "shield", self._channels["signer"]
         opening = Opening(
@@ -187,6 +193,7 @@ class ShieldApp:
             clock=clock,
             interval_s=mesh.pull_interval_ms / 1000,
             stale_ms=settings.keys_stale_ms,
+            holder=holder,
             denylist=self._denylist,
             snapshots=self._key_snapshots if settings.use_snapshots else None,
             opening=opening,

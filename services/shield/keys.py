@@ -7,6 +7,7 @@ has no young enough keys for.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -27,6 +28,7 @@ from snavio.v1.signer_pb2 import Keyset, KeysetChangesRequest, KeysetChangesResp
 from snavio.v1.snapshot_pb2 import SealedKeys
 
 CALL_SECONDS = 2.0
+GOODBYE_SECONDS = 0.5
 # However slowly routes are pulled: a revoked key has to be out within five seconds, a failed call included.
 LONGEST_KEY_PAUSE_S = 1.0
 # With a snapshot in hand Signer is asked all the same before the first command: a key that was revoked since would
@@ -55,6 +57,7 @@ class HeldKeys:
         clock: Clock,
         interval_s: float,
         stale_ms: int,
+        holder: str,
         denylist: Denylist | None = None,
         snapshots: SnapshotReader | None = None,
         opening: Opening | None = None,
@@ -62,7 +65,8 @@ class HeldKeys:
         self._admission = admission
         self._signer = signer
         self._clock = clock
-        self._stale_ns = stale_ms * 1_000_000
+        self._stale_ms = stale_ms
+        self._holder = holder
         self._denylist = denylist
         self._snapshots = snapshots
         self._opening = opening
@@ -97,9 +101,12 @@ class HeldKeys:
         self._reports.begin()
 
     async def stop(self) -> None:
-        """End the pulls."""
+        """End the pulls; nothing may be let in any more."""
         for pull in (self._pull, self._reports):
             await pull.stop()
+        # So that no rotation waits for this one. Not worth waiting for: if it is lost, one waits a little longer.
+        with contextlib.suppress(SnavioError):
+            await self._ask(good_for_ms=0, timeout_s=GOODBYE_SECONDS)
         if self._opening is not None:
             await self._opening.stop()
 
@@ -128,7 +135,7 @@ class HeldKeys:
         """On another thread; ValueError when the part cannot be read."""
         assert self._opening is not None
         age_ns = self._clock.unix_ns() - snapshot.manifest.generated_unix_ns
-        if age_ns >= self._stale_ns:
+        if age_ns >= self._stale_ms * 1_000_000:
             raise SnapshotRefused(
                 Refusal.TOO_OLD, f"The key sets are {age_ns / 1e9:.0f} s old, more than keys_stale_ms."
             )
@@ -167,12 +174,7 @@ class HeldKeys:
         age_ns, asked = self._pull.age_ns(), self._clock.mono_ns()
         more, another = True, ""
         while more:
-            answer = await self._signer.call(
-                "/snavio.v1.Signer/KeysetChanges",
-                KeysetChangesRequest(since_version=self._version),
-                KeysetChangesResponse,
-                timeout_s=CALL_SECONDS,
-            )
+            answer = await self._ask(good_for_ms=self._stale_ms, timeout_s=CALL_SECONDS)
             if answer.store_epoch != self._epoch:
                 restarted = self._version != 0
                 self._forget()
@@ -184,6 +186,20 @@ class HeldKeys:
             self._version = answer.version
             more = answer.more
         self.refreshed(took_ns=self._clock.mono_ns() - asked, age_ns=age_ns, another=another)
+
+    async def _ask(self, *, good_for_ms: int, timeout_s: float) -> KeysetChangesResponse:
+        """Ask for what is new, and thereby say what is applied: Signer makes a key primary when all have it."""
+        return await self._signer.call(
+            "/snavio.v1.Signer/KeysetChanges",
+            KeysetChangesRequest(
+                since_version=self._version,
+                store_epoch=self._epoch,
+                holder=self._holder,
+                good_for_ms=good_for_ms,
+            ),
+            KeysetChangesResponse,
+            timeout_s=timeout_s,
+        )
 
     def _take(self, keysets: Iterable[Keyset]) -> None:
         for keyset in keysets:

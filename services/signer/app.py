@@ -12,6 +12,7 @@ from services.signer.assume import Assumption
 from services.signer.capabilities import Capabilities
 from services.signer.capability_servicer import CapabilityServicer
 from services.signer.certificates import Certificates
+from services.signer.distribution import Distribution
 from services.signer.enrolment import Enrolling
 from services.signer.key_snapshots import KeySnapshots
 from services.signer.keyset_servicer import KeysetServicer
@@ -55,6 +56,7 @@ from snavio.wiring import (
 
 DRAIN_SECONDS = 5.0
 UPKEEP_SECONDS = 20.0
+PROMOTE_SECONDS = 1.0
 FORGET_SECONDS = 30.0
 # Strangers who enrol: a person tries a few times, a deployment starts a few dozen machines.
 ENROL_EACH = Rate(burst=10, per_s=0.5)
@@ -81,6 +83,8 @@ class SignerApp:
         self._polls: Polls | None = None
         self._upkeep: Pull | None = None
         self._usage_ledger: UsageLedger | None = None
+        self._promoting: Pull | None = None
+        self.distribution: Distribution | None = None
         self._publishing: Pull | None = None
         self.key_snapshots: KeySnapshots | None = None
         self._archive: Archive | None = None
@@ -219,7 +223,11 @@ class SignerApp:
         events = EventJournal(epoch=clock.unix_ns(), onward=self._reporting.record)
         polls = self._polls = Polls(store=store, clock=clock)
         await polls.load()
-        keysets = Keysets(store=store, polls=polls, clock=clock, delay_ns=delay_ns, overlap_ns=overlap_ns)
+        keysets = Keysets(store=store, polls=polls, clock=clock, overlap_ns=overlap_ns)
+        distribution = self.distribution = Distribution(
+            keysets=keysets, store=store, clock=clock, least_ns=delay_ns
+        )
+        introspection.gauges(distribution.gauges, prefix="rotation.")
         scheduler = RotationScheduler(keysets=keysets, store=store, clock=clock, cadence_ns=cadence_ns)
         usage = Usage(clock=clock)
         vigil = Vigil(store=store, usage=usage, polls=polls, events=events, clock=clock)
@@ -232,6 +240,7 @@ class SignerApp:
         await ledger.load()
         KeysetServicer(
             keysets=keysets,
+            distribution=distribution,
             polls=polls,
             usage=usage,
             vigil=vigil,
@@ -273,6 +282,12 @@ class SignerApp:
 
         self._upkeep = Pull("upkeep of keys", upkeep, clock=clock, interval_s=UPKEEP_SECONDS)
         await self._upkeep.start(within_s=settings.start_within_s)
+
+        async def promote() -> None:
+            await distribution.turn()
+
+        self._promoting = Pull("distribution of keys", promote, clock=clock, interval_s=PROMOTE_SECONDS)
+        self._promoting.begin()
         if settings.write_snapshots:
             self._publishing.begin()
 
@@ -284,7 +299,7 @@ class SignerApp:
             await self._doorway.stop(1.0)
         if self._renewal is not None:
             await self._renewal.stop()
-        for upkeep in (self._upkeep, self._forgetting, self._publishing):
+        for upkeep in (self._upkeep, self._promoting, self._forgetting, self._publishing):
             if upkeep is not None:
                 await upkeep.stop()
         if self._archive is not None:

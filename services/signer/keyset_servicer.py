@@ -6,20 +6,26 @@ table reserves for Shield and for the source itself.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import orjson
 
+from services.signer.distribution import Distribution
 from services.signer.keysets import Keysets
 from services.signer.polls import Polls
 from services.signer.usage import Usage
 from services.signer.vigil import Vigil
 from snavio.clock import Clock
+from snavio.domain.distribution import Holder
 from snavio.domain.keyset import Keyset, KeyState, KeyVersion, rotation_due_ns
 from snavio.domain.retirement import retirement
+from snavio.errors import BadRequest
 from snavio.telemetry.events import EventJournal
 from snavio.transport.server import Call, Methods
 from snavio.v1 import signer_pb2 as wire
 
 MAX_EVENTS = 1000
+MAX_HOLDER_CHARACTERS = 128
 _STATES = {
     KeyState.SPREADING: wire.KEY_STATE_SPREADING,
     KeyState.PRIMARY: wire.KEY_STATE_PRIMARY,
@@ -36,6 +42,7 @@ class KeysetServicer:
         self,
         *,
         keysets: Keysets,
+        distribution: Distribution,
         polls: Polls,
         usage: Usage,
         vigil: Vigil,
@@ -45,6 +52,7 @@ class KeysetServicer:
         cadence_ns: int,
     ) -> None:
         self._keysets = keysets
+        self._distribution = distribution
         self._polls = polls
         self._usage = usage
         self._vigil = vigil
@@ -67,25 +75,25 @@ class KeysetServicer:
         methods.unary(at + "Events", self.events, wire.EventsRequest)
 
     async def create_keyset(self, request: wire.CreateKeysetRequest, call: Call) -> wire.KeysetStatus:
-        return self._status(await self._keysets.create(request.source, actor=str(call.peer.identity)))
+        return await self._status(await self._keysets.create(request.source, actor=str(call.peer.identity)))
 
     async def rotate_keyset(self, request: wire.RotateKeysetRequest, call: Call) -> wire.KeysetStatus:
         keyset = await self._keysets.rotate(
             request.source, actor=str(call.peer.identity), expected_newest=request.expected_newest
         )
-        return self._status(keyset)
+        return await self._status(keyset)
 
     async def revoke_key(self, request: wire.RevokeKeyRequest, call: Call) -> wire.KeysetStatus:
         keyset = await self._keysets.revoke(
             request.source, request.key_version, actor=str(call.peer.identity)
         )
-        return self._status(keyset)
+        return await self._status(keyset)
 
     async def set_minimum_key(self, request: wire.SetMinimumKeyRequest, call: Call) -> wire.KeysetStatus:
         keyset = await self._keysets.set_minimum(
             request.source, request.key_version, actor=str(call.peer.identity)
         )
-        return self._status(keyset)
+        return await self._status(keyset)
 
     async def describe_keysets(
         self, request: wire.DescribeKeysetsRequest, _call: Call
@@ -93,11 +101,23 @@ class KeysetServicer:
         page, more = await self._keysets.described(
             request.source, after=request.after_source, limit=request.limit
         )
-        return wire.DescribeKeysetsResponse(keyset=[self._status(keyset) for keyset in page], more=more)
+        return wire.DescribeKeysetsResponse(keyset=await self._statuses(page), more=more)
 
     async def keyset_changes(
         self, request: wire.KeysetChangesRequest, _call: Call
     ) -> wire.KeysetChangesResponse:
+        if len(request.holder) > MAX_HOLDER_CHARACTERS or not request.holder.isprintable():
+            raise BadRequest(
+                f"holder: at most {MAX_HOLDER_CHARACTERS} printable characters.", reason="bad-field"
+            )
+        # Who names nobody lets nobody in: a person who looks.
+        if request.holder:
+            self._distribution.hear(
+                request.holder,
+                store_epoch=request.store_epoch,
+                version=request.since_version,
+                good_for_ns=request.good_for_ms * 1_000_000,
+            )
         page = await self._keysets.changes(request.since_version, limit=request.limit)
         now = self._clock.unix_ns()
         return wire.KeysetChangesResponse(
@@ -145,16 +165,31 @@ class KeysetServicer:
             more=bool(found) and found[-1].seq < self._events.last_seq,
         )
 
-    def _status(self, keyset: Keyset) -> wire.KeysetStatus:
-        now = self._clock.unix_ns()
-        return wire.KeysetStatus(
-            keyset=_keyset(keyset, keyset.versions, secrets=False, now_ns=now),
-            primary=_primary(keyset, now),
-            last_poll_unix_ns=self._polls.last_ns(keyset.source) or 0,
-            next_rotation_unix_ns=rotation_due_ns(keyset, cadence_ns=self._cadence_ns),
-            use=[self._use(keyset, version, now) for version in keyset.versions],
-            observed_since_unix_ns=self._usage.observed_since_ns,
-            now_unix_ns=now,
+    async def _status(self, keyset: Keyset) -> wire.KeysetStatus:
+        return (await self._statuses([keyset]))[0]
+
+    async def _statuses(self, keysets: Sequence[Keyset]) -> list[wire.KeysetStatus]:
+        now, holders = self._clock.unix_ns(), await self._distribution.holders_of(keysets)
+        return [
+            wire.KeysetStatus(
+                keyset=_keyset(keyset, keyset.versions, secrets=False, now_ns=now),
+                primary=_primary(keyset, now),
+                last_poll_unix_ns=self._polls.last_ns(keyset.source) or 0,
+                next_rotation_unix_ns=rotation_due_ns(keyset, cadence_ns=self._cadence_ns),
+                use=[self._use(keyset, version, now) for version in keyset.versions],
+                observed_since_unix_ns=self._usage.observed_since_ns,
+                now_unix_ns=now,
+                holder=[self._holder(holder, has) for holder, has in holders.get(keyset.source, ())],
+            )
+            for keyset in keysets
+        ]
+
+    def _holder(self, holder: Holder, has: bool) -> wire.KeyHolder:
+        return wire.KeyHolder(
+            name=holder.name,
+            up_to_date=has,
+            heard_unix_ns=holder.heard_ns,
+            ends_unix_ns=self._distribution.ends_ns(holder),
         )
 
     def _use(self, keyset: Keyset, version: KeyVersion, now_ns: int) -> wire.KeyVersionUse:

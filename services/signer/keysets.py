@@ -17,6 +17,7 @@ from snavio.domain.keyset import (
     SECRET_BYTES,
     Keyset,
     create,
+    promote,
     raise_minimum,
     revoke,
     rotate,
@@ -43,14 +44,12 @@ class Keysets:
         store: KeyStore,
         polls: Polls,
         clock: Clock,
-        delay_ns: int,
         overlap_ns: int,
         secret: Callable[[], bytes] = new_secret,
     ) -> None:
         self._store = store
         self._polls = polls
         self._clock = clock
-        self._delay_ns = delay_ns
         self._overlap_ns = overlap_ns
         self._secret = secret
         self._log = structlog.get_logger()
@@ -66,10 +65,10 @@ class Keysets:
         return keyset
 
     async def rotate(self, source: str, *, actor: str, expected_newest: str = "") -> Keyset:
-        """A new version that becomes primary after the distribution delay.
+        """A new version on its way to every Shield; `promote` makes it primary.
 
-        Of two callers who saw the same newest version one wins; the other gets Conflict, however short the
-        delay is. Two rotations in a row would end the version that producers still sign with.
+        Of two callers who saw the same newest version one wins; the other gets Conflict, however fast it
+        arrives. Two rotations in a row would end the version that producers still sign with.
         """
         seen = expected_newest or _present(await self._store.keyset(source), source).versions[-1].name
 
@@ -99,13 +98,19 @@ class Keysets:
         return rotated
 
     def _rotated(self, keyset: Keyset) -> Keyset:
-        return rotate(
-            keyset,
-            secret=self._secret(),
-            now_ns=self._clock.unix_ns(),
-            delay_ns=self._delay_ns,
-            overlap_ns=self._overlap_ns,
+        return rotate(keyset, secret=self._secret(), now_ns=self._clock.unix_ns())
+
+    async def promote(self, source: str, key_version: str, *, actor: str) -> Keyset:
+        """Let producers sign with the version that has arrived; nothing if it is not the one that waits."""
+        now = self._clock.unix_ns()
+        keyset = await self._store.update_keyset(
+            source,
+            lambda before: promote(
+                _present(before, source), key_version, now_ns=now, overlap_ns=self._overlap_ns
+            ),
         )
+        self._log.info("key is primary", source=source, actor=actor, key_version=key_version)
+        return keyset
 
     async def set_minimum(self, source: str, key_version: str, *, actor: str) -> Keyset:
         """Refuse every version below one, at once."""

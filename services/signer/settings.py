@@ -51,7 +51,8 @@ class SignerSettings(Section):
         default=10.0,
         ge=0,
         le=3600,
-        description="How long a rotated key spreads before producers sign with it.",
+        description="How long a rotated key spreads at least before it signs; an HMAC key also waits until every "
+        "Shield has it.",
     )
     overlap_s: float = Field(
         default=7.0 * _DAY,

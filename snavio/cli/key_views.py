@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from snavio.cli.output import ago, console, count, fancy, line
 
 if TYPE_CHECKING:
-    from snavio.v1.signer_pb2 import KeysetStatus, KeyVersion, KeyVersionUse
+    from snavio.v1.signer_pb2 import KeyHolder, KeysetStatus, KeyVersion, KeyVersionUse
 
 _SECOND_NS = 1_000_000_000
 
@@ -27,6 +27,15 @@ def document(status: KeysetStatus) -> dict[str, Any]:
         "last_poll": _moment(status.last_poll_unix_ns),
         "next_rotation": _moment(status.next_rotation_unix_ns),
         "traffic_observed_since": _moment(status.observed_since_unix_ns),
+        "shields": [
+            {
+                "name": holder.name,
+                "up_to_date": holder.up_to_date,
+                "last_heard": _moment(holder.heard_unix_ns),
+                "waited_for_until": _moment(holder.ends_unix_ns),
+            }
+            for holder in status.holder
+        ],
         "versions": [
             {
                 "version": version.version,
@@ -89,9 +98,29 @@ def show_status(status: KeysetStatus) -> None:
             for version, use in pairs
         ],
     )
+    line(spread_line(status))
     for version, use in pairs:
         if state(version) == "previous":
             line(retire_line(version, use))
+
+
+def spread_line(status: KeysetStatus) -> str:
+    """Who has the keys as they stand, and whom a rotation waits for."""
+    now, holders = status.now_unix_ns, status.holder
+    if not holders:
+        return "No Shield has been heard."
+    has = [holder for holder in holders if holder.up_to_date]
+    said = f"{len(has)} of {len(holders)} Shields have these keys: {_names(has)}."
+    spreading = [version.version for version in status.keyset.version if state(version) == "spreading"]
+    late = [
+        f"{_names([holder])} (heard {_since(holder.heard_unix_ns, now)}, waited for "
+        f"{_span(max(0, holder.ends_unix_ns - now) / _SECOND_NS)} at most)"
+        for holder in holders
+        if not holder.up_to_date
+    ]
+    if not late:
+        return said
+    return f"{said} {f'{spreading[0]} waits for' if spreading else 'Not yet'}: {', '.join(late)}."
 
 
 def retire_line(version: KeyVersion, use: KeyVersionUse) -> str:
@@ -104,6 +133,11 @@ def state(version: KeyVersion) -> str:
     from snavio.v1.signer_pb2 import KeyState
 
     return str(KeyState.Name(version.state)).removeprefix("KEY_STATE_").lower()
+
+
+def _names(holders: Sequence[KeyHolder]) -> str:
+    # Which life of the process it is stands in the JSON.
+    return ", ".join(holder.name.partition(":")[0] for holder in holders) or "none"
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -19,6 +19,9 @@ REMEMBER_NS = 7 * 24 * 3600 * 1_000_000_000
 MAX_VERSIONS = 16
 # Sources that were registered in one minute would for ever be rotated in one minute.
 SPREAD_FRACTION = 10
+# `primary_from_ns` while a version is on its way. A planned time would be kept by producers that have asked, and kept
+# also when a Shield turns out to be late.
+UNDECIDED_NS = (1 << 63) - 1
 
 
 class KeyState(Enum):
@@ -63,6 +66,11 @@ class KeyVersion:
     def created_ns(self) -> int:
         """When it was made."""
         return self.not_before_ns + BACKDATE_NS
+
+    @property
+    def undecided(self) -> bool:
+        """Whether nobody can say yet from when it signs."""
+        return self.primary_from_ns == UNDECIDED_NS
 
     def accepts(self, signed_ns: int) -> bool:
         """Whether a command signed at that time with this version is good."""
@@ -110,9 +118,16 @@ class Keyset:
         """The versions that a producer may still have a use for."""
         return tuple(version for version in self.versions if self.state(version, now_ns).accepted)
 
-    def successor_created_ns(self, version: KeyVersion) -> int:
-        """When the rotation that replaced `version` happened; 0 if none did."""
-        return min((v.created_ns for v in self.versions if v.number > version.number), default=0)
+    def replaced_ns(self, version: KeyVersion) -> int:
+        """Since when whoever asks is told to sign with a newer one than `version`; 0 if nobody is."""
+        return min(
+            (
+                max(newer.created_ns, newer.primary_from_ns)
+                for newer in self.versions
+                if newer.number > version.number and not newer.undecided
+            ),
+            default=0,
+        )
 
     def primary(self, now_ns: int) -> KeyVersion | None:
         """The version that producers sign with: the newest whose time has come."""
@@ -122,7 +137,10 @@ class Keyset:
         return None
 
     def spreading(self, now_ns: int) -> KeyVersion | None:
-        """The version that is on its way to every Shield and not yet signed with."""
+        """The version that is on its way to every Shield and not yet signed with.
+
+        Also one whose time has not come again, after a clock was set back.
+        """
         newest = self.versions[-1]
         return newest if newest.primary_from_ns > now_ns and not newest.revoked else None
 
@@ -132,26 +150,42 @@ def create(source: str, *, secret: bytes, now_ns: int) -> Keyset:
     return Keyset(source, (_immediate((), secret=secret, now_ns=now_ns),))
 
 
-def rotate(keyset: Keyset, *, secret: bytes, now_ns: int, delay_ns: int, overlap_ns: int) -> Keyset:
-    """Add a version that becomes primary after `delay_ns`; the one before it stays good `overlap_ns` longer.
+def rotate(keyset: Keyset, *, secret: bytes, now_ns: int) -> Keyset:
+    """Add a version that Shields accept and nobody signs with until it is promoted.
 
-    The delay is there because a producer that learns of a key sooner than Shield would be refused.
+    A producer that signs with a key sooner than Shield knows it would be refused.
     """
     if keyset.spreading(now_ns) is not None:
         raise Conflict(f"{keyset.source}: a new key version is still spreading.", reason="rotation-under-way")
-    primary = keyset.primary(now_ns)
-    newest = keyset.versions[-1].number
-    primary_from = now_ns + delay_ns
     added = KeyVersion(
-        newest + 1, secret, not_before_ns=now_ns - BACKDATE_NS, primary_from_ns=primary_from, not_after_ns=0
+        keyset.versions[-1].number + 1,
+        secret,
+        not_before_ns=now_ns - BACKDATE_NS,
+        primary_from_ns=UNDECIDED_NS,
     )
+    return replace(keyset, versions=_recent((*keyset.versions, added), now_ns=now_ns))
+
+
+def promote(keyset: Keyset, name: str, *, now_ns: int, overlap_ns: int) -> Keyset:
+    """Make the version that spreads primary; the one before it stays good `overlap_ns` longer.
+
+    Unchanged if `name` is not the version that waits for it: somebody else was faster.
+    """
+    newest = keyset.versions[-1]
+    if newest.name != name or not newest.undecided or newest.revoked:
+        return keyset
+    primary = keyset.primary(now_ns)
+    # After every one before it, also when the clock was set back: producers sign with the latest.
+    decided = [version.primary_from_ns + 1 for version in keyset.versions if not version.undecided]
+    primary_from = max([now_ns, *decided])
     # Only current and immediately previous: from the moment the new one is primary, what was the
     # previous one until then is out, however much of its own overlap is left.
     kept = tuple(
         _end(version, primary_from + overlap_ns if version is primary else primary_from)
-        for version in keyset.versions
+        for version in keyset.versions[:-1]
     )
-    return replace(keyset, versions=_recent((*kept, added), now_ns=now_ns))
+    promoted = replace(newest, primary_from_ns=primary_from)
+    return replace(keyset, versions=_recent((*kept, promoted), now_ns=now_ns))
 
 
 def revoke(keyset: Keyset, name: str, *, secret: bytes, now_ns: int) -> Keyset:
@@ -210,7 +244,11 @@ def rotation_due_ns(keyset: Keyset, *, cadence_ns: int) -> int:
     Nothing but the key set says so. A rotation and its place in the schedule are therefore one write, and a
     clock that is set back finds the rotation done. How much sooner is the source's own, for ever.
     """
-    living = [version.primary_from_ns for version in keyset.versions if not version.revoked]
+    living = [
+        version.created_ns if version.undecided else version.primary_from_ns
+        for version in keyset.versions
+        if not version.revoked
+    ]
     share = int.from_bytes(hashlib.sha256(keyset.source.encode()).digest()[:4], "big")
     return max(living, default=0) + cadence_ns - (cadence_ns // SPREAD_FRACTION * share >> 32)
 

@@ -54,7 +54,7 @@ def retirement(
     if use.last_day:
         commands = "1 command" if use.last_day == 1 else f"{use.last_day:,} commands"
         return Retirement(False, f"it signed {commands} in the last 24 h")
-    rotated_ns = keyset.successor_created_ns(version)
+    rotated_ns = keyset.replaced_ns(version)
     if polled_at_ns is None:
         return Retirement(False, "the source has never asked for its keys, so it cannot know a newer one")
     if polled_at_ns < rotated_ns:
@@ -74,5 +74,5 @@ def expiry_is_imminent(keyset: Keyset, version: KeyVersion, *, polled_at_ns: int
     """Whether a version in use ends soon and its producer cannot know, since it has not asked."""
     if not is_legacy(keyset, version, now_ns) or not version.not_after_ns:
         return False
-    asked = polled_at_ns is not None and polled_at_ns >= keyset.successor_created_ns(version)
+    asked = polled_at_ns is not None and polled_at_ns >= keyset.replaced_ns(version)
     return not asked and version.not_after_ns - now_ns <= IMMINENT_NS

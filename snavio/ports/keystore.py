@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from snavio.domain.delegation import Delegation
+from snavio.domain.distribution import Holder
 from snavio.domain.enrolment import Enrolments
 from snavio.domain.keyset import Keyset
 from snavio.domain.signing_scope import Scope
@@ -44,6 +45,16 @@ class KeysetPage:
     version: int
     keysets: tuple[Keyset, ...]
     more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """What is on its way to every Shield, and who was heard to have what."""
+
+    store_epoch: int
+    keysets: tuple[tuple[int, Keyset], ...] = field(repr=False)
+    """Those whose newest version waits to become primary, each with the store's version that wrote it."""
+    holders: tuple[Holder, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +116,18 @@ class KeyStore(Protocol):
     async def keysets_since(self, version: int, *, limit: int) -> KeysetPage:
         """Key sets written after `version`. A reader ahead of the store proves that the store went back in
         time (a restored backup): the store then takes a new epoch and answers from the start."""
+        ...
+
+    async def written(self, sources: Collection[str]) -> dict[str, int]:
+        """The version with which the key set of each of those sources was written."""
+        ...
+
+    async def spread(self) -> Spread:
+        """What waits for Shields, and what they were last recorded to have, from one moment."""
+        ...
+
+    async def record_holders(self, heard: Collection[Holder], *, gone: Collection[str] = ()) -> None:
+        """Put each in the place of what was recorded under its name, and forget the `gone`, in one write."""
         ...
 
     async def revoke(self, revocation: Revocation, *, now_ns: int) -> int:

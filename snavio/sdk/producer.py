@@ -26,7 +26,7 @@ from snavio.sdk.dispatcher import MAX_BATCH_BYTES, MAX_COMMANDS, Dispatcher
 from snavio.sdk.keyfeed import KeyFeed
 from snavio.sdk.keyring import Keyring
 from snavio.sdk.outcome import Outcome, Outcomes
-from snavio.sdk.retry import RetryBudget, pause_s
+from snavio.sdk.retry import RetryBudget, pause_s, shield_behind_ms
 from snavio.sdk.settings import Patience
 from snavio.sdk.signing import Basis, Request, Signing
 from snavio.transport.channel import MeshChannel
@@ -239,9 +239,14 @@ class Producer:
             return True
         if not verdict.retryable:
             return False
-        pause = pause_s(attempts, answer.retry_after_ms, self._jitter)
+        ahead = self._mesh.signing.ahead_of_shield(verdict)
+        hint_ms = max(answer.retry_after_ms, shield_behind_ms(attempts)) if ahead else answer.retry_after_ms
+        pause = pause_s(attempts, hint_ms, self._jitter)
         now = self._clock.mono_ns()
-        if now + pause * 1e9 >= deadline or not self._budget.withdraw(now_mono_ns=now):
+        if now + pause * 1e9 >= deadline:
+            return False
+        # A Shield that is behind costs no token either: it will have caught up, and it refuses all at once.
+        if not ahead and not self._budget.withdraw(now_mono_ns=now):
             return False
         await asyncio.sleep(pause)
         return True

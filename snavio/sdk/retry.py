@@ -14,6 +14,7 @@ INITIAL = 100.0
 FLOOR_PER_SECOND = 10.0
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 2.0
+SHIELD_BEHIND_MS = 250
 
 
 class RetryBudget:
@@ -41,6 +42,11 @@ class RetryBudget:
             return False
         self._tokens -= 1.0
         return True
+
+
+def shield_behind_ms(attempts: int) -> int:
+    """How long to let a Shield catch up that does not know a new key yet: three times cover its slowest good pull."""
+    return SHIELD_BEHIND_MS << (attempts - 1)
 
 
 def pause_s(attempts: int, retry_after_ms: int, jitter: random.Random) -> float:

@@ -19,6 +19,8 @@ from snavio.sdk.keyfeed import KeyFeed
 from snavio.sdk.keyring import Keyring
 from snavio.v1.batch_pb2 import Hello
 
+# After a key was revoked its successor signs at once, and Shield hears of it with its next pull.
+NEWS_SECONDS = 10.0
 _KEY_REFUSED = frozenset({Verdict.UNKNOWN_KEY_VERSION, Verdict.KEY_EXPIRED, Verdict.KEY_REVOKED})
 
 
@@ -37,16 +39,17 @@ class Basis(NamedTuple):
 class Signing:
     """One source's way to sign."""
 
-    __slots__ = ("_audience", "_clock", "_feed", "_keyring", "_log", "basis")
+    __slots__ = ("_audience", "_changed_mono_ns", "_clock", "_feed", "_keyring", "_log", "basis")
 
     def __init__(self, keyring: Keyring, *, feed: KeyFeed, clock: Clock) -> None:
         self._keyring = keyring
         self._feed = feed
         self._clock = clock
         self._audience = ""
+        self._changed_mono_ns = clock.mono_ns()
         self.basis = Basis("", 0)
         """What `sign` uses now."""
-        keyring.on_change = self._rebase
+        keyring.on_change = self._rekeyed
         self._log = structlog.get_logger()
 
     def greeted(self, hello: Hello) -> None:
@@ -119,6 +122,15 @@ class Signing:
             except TimeoutError:
                 return False
         return False
+
+    def ahead_of_shield(self, verdict: Verdict) -> bool:
+        """Whether this refusal may only mean that Signer told us of a key before it told Shield."""
+        news_ns = self._clock.mono_ns() - self._changed_mono_ns
+        return verdict is Verdict.UNKNOWN_KEY_VERSION and news_ns < NEWS_SECONDS * 1e9
+
+    def _rekeyed(self) -> None:
+        self._changed_mono_ns = self._clock.mono_ns()
+        self._rebase()
 
     def _rebase(self) -> None:
         self.basis = Basis(self._audience, self._keyring.generation)

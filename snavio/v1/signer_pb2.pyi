@@ -127,7 +127,7 @@ class Keyset(_message.Message):
     def __init__(self, source: _Optional[str] = ..., version: _Optional[_Iterable[_Union[KeyVersion, _Mapping]]] = ..., deleted: _Optional[bool] = ..., minimum: _Optional[str] = ...) -> None: ...
 
 class KeysetStatus(_message.Message):
-    __slots__ = ("keyset", "primary", "last_poll_unix_ns", "next_rotation_unix_ns", "use", "observed_since_unix_ns", "now_unix_ns")
+    __slots__ = ("keyset", "primary", "last_poll_unix_ns", "next_rotation_unix_ns", "use", "observed_since_unix_ns", "now_unix_ns", "holder")
     KEYSET_FIELD_NUMBER: _ClassVar[int]
     PRIMARY_FIELD_NUMBER: _ClassVar[int]
     LAST_POLL_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
@@ -135,6 +135,7 @@ class KeysetStatus(_message.Message):
     USE_FIELD_NUMBER: _ClassVar[int]
     OBSERVED_SINCE_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     NOW_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
     keyset: Keyset
     primary: str
     last_poll_unix_ns: int
@@ -142,7 +143,20 @@ class KeysetStatus(_message.Message):
     use: _containers.RepeatedCompositeFieldContainer[KeyVersionUse]
     observed_since_unix_ns: int
     now_unix_ns: int
-    def __init__(self, keyset: _Optional[_Union[Keyset, _Mapping]] = ..., primary: _Optional[str] = ..., last_poll_unix_ns: _Optional[int] = ..., next_rotation_unix_ns: _Optional[int] = ..., use: _Optional[_Iterable[_Union[KeyVersionUse, _Mapping]]] = ..., observed_since_unix_ns: _Optional[int] = ..., now_unix_ns: _Optional[int] = ...) -> None: ...
+    holder: _containers.RepeatedCompositeFieldContainer[KeyHolder]
+    def __init__(self, keyset: _Optional[_Union[Keyset, _Mapping]] = ..., primary: _Optional[str] = ..., last_poll_unix_ns: _Optional[int] = ..., next_rotation_unix_ns: _Optional[int] = ..., use: _Optional[_Iterable[_Union[KeyVersionUse, _Mapping]]] = ..., observed_since_unix_ns: _Optional[int] = ..., now_unix_ns: _Optional[int] = ..., holder: _Optional[_Iterable[_Union[KeyHolder, _Mapping]]] = ...) -> None: ...
+
+class KeyHolder(_message.Message):
+    __slots__ = ("name", "up_to_date", "heard_unix_ns", "ends_unix_ns")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    UP_TO_DATE_FIELD_NUMBER: _ClassVar[int]
+    HEARD_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    ENDS_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    up_to_date: bool
+    heard_unix_ns: int
+    ends_unix_ns: int
+    def __init__(self, name: _Optional[str] = ..., up_to_date: _Optional[bool] = ..., heard_unix_ns: _Optional[int] = ..., ends_unix_ns: _Optional[int] = ...) -> None: ...
 
 class KeyVersionUse(_message.Message):
     __slots__ = ("version", "last_hour", "last_day", "last_used_unix_ns", "safe_to_retire", "retire_reason")
@@ -161,12 +175,18 @@ class KeyVersionUse(_message.Message):
     def __init__(self, version: _Optional[str] = ..., last_hour: _Optional[int] = ..., last_day: _Optional[int] = ..., last_used_unix_ns: _Optional[int] = ..., safe_to_retire: _Optional[bool] = ..., retire_reason: _Optional[str] = ...) -> None: ...
 
 class KeysetChangesRequest(_message.Message):
-    __slots__ = ("since_version", "limit")
+    __slots__ = ("since_version", "limit", "holder", "store_epoch", "good_for_ms")
     SINCE_VERSION_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    STORE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    GOOD_FOR_MS_FIELD_NUMBER: _ClassVar[int]
     since_version: int
     limit: int
-    def __init__(self, since_version: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+    holder: str
+    store_epoch: int
+    good_for_ms: int
+    def __init__(self, since_version: _Optional[int] = ..., limit: _Optional[int] = ..., holder: _Optional[str] = ..., store_epoch: _Optional[int] = ..., good_for_ms: _Optional[int] = ...) -> None: ...
 
 class KeysetChangesResponse(_message.Message):
     __slots__ = ("version", "keyset", "more", "store_epoch")

@@ -11,9 +11,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from snavio.adapters.embedded.sealed_keystore import FORMAT_VERSION, MAGIC, SealedKeyStore
+from snavio.adapters.embedded.sealed_file import FORMAT_VERSION, MAGIC
+from snavio.adapters.embedded.sealed_keystore import SealedKeyStore
 from snavio.adapters.embedded.sealing import SealingKey, read_sealing_key
-from snavio.domain.keyset import Keyset, create, raise_minimum, rotate
+from snavio.domain.keyset import Keyset, create, promote, raise_minimum, rotate
 from snavio.domain.signing_scope import Pair, Scope, provision, rotate_scope
 from snavio.errors import Conflict, IntegrityError, SnavioError, StateError, Unavailable
 from snavio.native import ed25519_public_key
@@ -206,7 +207,9 @@ async def test_scope_updates_at_the_same_time_do_not_overwrite_each_other(store:
 async def test_keys_polls_minimum_and_turns_are_there_after_reopening(path: Path) -> None:
     store = await SealedKeyStore.open(path, key=KEY, create=True)
     raised = raise_minimum(
-        rotate(keyset("acme/billing"), secret=b"2" * 32, now_ns=NOW, delay_ns=0, overlap_ns=9),
+        promote(
+            rotate(keyset("acme/billing"), secret=b"2" * 32, now_ns=NOW), "hmac-v2", now_ns=NOW, overlap_ns=9
+        ),
         "hmac-v2",
         now_ns=NOW,
     )

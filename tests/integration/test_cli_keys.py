@@ -43,6 +43,18 @@ class Desk:
             "billing", "TenantConfig", wire.TenantConfigRequest(), wire.TenantConfigResponse
         )
 
+    async def heard(self, shield: str, *, has: bool) -> None:
+        """A Shield asks, with all there is or with nothing."""
+        request = wire.KeysetChangesRequest()
+        there = await self.control.sign("shield", "KeysetChanges", request, wire.KeysetChangesResponse)
+        request = wire.KeysetChangesRequest(
+            holder=shield,
+            store_epoch=there.store_epoch,
+            since_version=there.version if has else 0,
+            good_for_ms=180_000,
+        )
+        await self.control.sign("shield", "KeysetChanges", request, wire.KeysetChangesResponse)
+
     async def use(self, version: str, commands: int) -> None:
         row = wire.KeyUse(source=SOURCE, key_version=version, commands=commands)
         await self.control.sign(
@@ -59,9 +71,16 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
 
 
 async def test_a_rotation_from_its_start_until_the_old_key_may_go(desk: Desk) -> None:
+    await desk.heard("shield-0:1", has=True)
+    await desk.heard("shield-1:1", has=False)
     rotated = await desk.told("rotate", SOURCE)
+    assert [shield["up_to_date"] for shield in rotated["shields"]] == [False, False]
+    await desk.heard("shield-0:1", has=True)
+    waits = (await desk.run("status", SOURCE)).stdout
+    assert "1 of 2 Shields have these keys: shield-0. hmac-v2 waits for: shield-1 (heard " in waits
+    await desk.heard("shield-1:1", has=True)
     assert [version["state"] for version in rotated["versions"]] == ["primary", "spreading"]
-    desk.control.clock.advance(seconds=desk.control.signer_settings.distribution_delay_s)
+    await desk.control.spread_keys()
     await desk.poll()
     desk.control.clock.advance(seconds=2 * DAY_S)
     await desk.use("hmac-v1", 1)

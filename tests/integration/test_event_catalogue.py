@@ -19,6 +19,8 @@ from snavio.telemetry import schema
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
 from snavio.v1.signer_pb2 import (
+    DescribeKeysetsRequest,
+    DescribeKeysetsResponse,
     KeysetStatus,
     KeyUse,
     PublicKeys,
@@ -50,6 +52,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def mesh(folder: Path) -> AsyncIterator[DemoMesh]:
     async with demo_mesh(folder / "mesh", settings=SETTINGS) as running:
         yield running
+
+
+async def primary(operator: MeshChannel, source: str, version: str) -> None:
+    """Until every Shield has it and producers sign with it."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            answer = await operator.call(
+                "/snavio.v1.Signer/DescribeKeysets",
+                DescribeKeysetsRequest(source=source),
+                DescribeKeysetsResponse,
+                timeout_s=10,
+            )
+            if answer.keyset[0].primary == version:
+                return
+            await asyncio.sleep(0.1)
 
 
 async def forger(mesh: DemoMesh, service: str = "billing") -> Forger:
@@ -153,6 +170,7 @@ async def test_keys_of_yesterday(mesh: DemoMesh) -> None:
         KeysetStatus,
         timeout_s=10,
     )
+    await primary(operator, "acme/quiet", "hmac-v2")
     await shield.call(
         "/snavio.v1.Signer/ReportKeyUsage",
         ReportKeyUsageRequest(use=[KeyUse(source="acme/quiet", key_version="hmac-v1", commands=3)]),

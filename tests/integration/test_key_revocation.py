@@ -11,6 +11,7 @@ import pytest
 from services.shield.keys import CALL_SECONDS, LONGEST_KEY_PAUSE_S, HeldKeys
 from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
+from snavio.errors import BadRequest
 from snavio.native import Admission, sign_command, uuid7
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
@@ -52,7 +53,8 @@ class Door:
             signer=self.signer,
             clock=self.clock,
             interval_s=0.05,
-            stale_ms=5000,
+            stale_ms=180_000,
+            holder=AUDIENCE,
         )
 
     async def next_pull(self) -> None:
@@ -115,7 +117,7 @@ async def test_versions_below_the_minimum_are_refused_after_the_next_pull(door: 
     await door.next_pull()
     old, new = await door.keys()
     assert door.judge(old) is door.judge(new) is Verdict.UNDECIDED
-    door.control.clock.advance(seconds=door.control.signer_settings.distribution_delay_s)
+    await door.control.spread_keys()
     await door.tell("SetMinimumKey", wire.SetMinimumKeyRequest(source=SOURCE, key_version="hmac-v2"))
     await door.next_pull()
     assert door.judge(old) is Verdict.KEY_REVOKED
@@ -128,6 +130,55 @@ async def test_rotated_key_is_let_in_before_any_producer_may_sign_with_it(door: 
     _, new = await door.keys()
     assert new.primary_from_unix_ns > door.control.clock.unix_ns()
     assert door.judge(new) is Verdict.UNDECIDED
+
+
+async def test_no_key_signs_before_every_shield_has_it(door: Door) -> None:
+    """A second Shield that was heard, and is late: it would refuse the new version."""
+    assert door.control.signer is not None
+    distribution = door.control.signer.distribution
+    assert distribution is not None
+    late = wire.KeysetChangesRequest(holder="shield-1:9", good_for_ms=180_000)
+    await door.control.sign("shield", "KeysetChanges", late, wire.KeysetChangesResponse)
+    await door.tell("RotateKeyset", wire.RotateKeysetRequest(source=SOURCE))
+    await door.next_pull()
+    await door.next_pull()
+    await door.control.spread_keys()
+
+    async def described() -> wire.KeysetStatus:
+        request = wire.DescribeKeysetsRequest(source=SOURCE)
+        answer = await door.control.sign(ADMIN, "DescribeKeysets", request, wire.DescribeKeysetsResponse)
+        status: wire.KeysetStatus = answer.keyset[0]
+        return status
+
+    waiting = await described()
+    assert waiting.primary == "hmac-v1"
+    assert {holder.name: holder.up_to_date for holder in waiting.holder} == {
+        AUDIENCE: True,
+        "shield-1:9": False,
+    }
+    page = await door.control.sign(
+        "shield", "KeysetChanges", wire.KeysetChangesRequest(), wire.KeysetChangesResponse
+    )
+    late.since_version, late.store_epoch = page.version, page.store_epoch
+    await door.control.sign("shield", "KeysetChanges", late, wire.KeysetChangesResponse)
+    await distribution.turn()
+    assert (await described()).primary == "hmac-v2"
+
+
+async def test_shield_that_ends_is_not_waited_for(door: Door) -> None:
+    await door.held.stop()
+    await door.tell("RotateKeyset", wire.RotateKeysetRequest(source=SOURCE))
+    await door.control.spread_keys()
+    request = wire.DescribeKeysetsRequest(source=SOURCE)
+    answer = await door.control.sign(ADMIN, "DescribeKeysets", request, wire.DescribeKeysetsResponse)
+    assert (answer.keyset[0].primary, list(answer.keyset[0].holder)) == ("hmac-v2", [])
+
+
+@pytest.mark.parametrize("holder", ["x" * 129, "a\nb"])
+async def test_name_of_a_shield_that_could_not_be_one_is_refused(door: Door, holder: str) -> None:
+    request = wire.KeysetChangesRequest(holder=holder, good_for_ms=1)
+    with pytest.raises(BadRequest):
+        await door.control.sign("shield", "KeysetChanges", request, wire.KeysetChangesResponse)
 
 
 async def test_use_of_keys_reaches_signer(door: Door) -> None:

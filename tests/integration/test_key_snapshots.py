@@ -121,6 +121,7 @@ async def shield(control: Control) -> AsyncIterator[Shield]:
         clock=clock,
         interval_s=0.05,
         stale_ms=STALE_MS,
+        holder=AUDIENCE,
         denylist=denylist,
         snapshots=reader,
         opening=opening,
@@ -277,7 +278,7 @@ async def test_a_store_from_a_backup_takes_a_new_epoch_because_its_own_snapshot_
     backup = path.read_bytes()
     for _ in range(3):
         await control.sign(ADMIN, "RotateKeyset", wire.RotateKeysetRequest(source=SOURCE), wire.KeysetStatus)
-        control.clock.advance(seconds=60)
+        await control.spread_keys()
     await publish(control)
     ahead = read_manifest((control.mesh.snapshots() / PLACES["hmac"]).read_bytes()).manifest
     await once_with_signer(control)

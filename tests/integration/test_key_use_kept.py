@@ -23,7 +23,7 @@ async def control(tmp_path: Path) -> AsyncIterator[Control]:
         await running.sign(ADMIN, "CreateKeyset", wire.CreateKeysetRequest(source=SOURCE), wire.KeysetStatus)
         await running.sign(ADMIN, "RotateKeyset", wire.RotateKeysetRequest(source=SOURCE), wire.KeysetStatus)
         # The new version signs, the old one is a legacy.
-        running.clock.advance(seconds=60)
+        await running.spread_keys()
         yield running
 
 

@@ -221,6 +221,18 @@ async def test_a_revoked_key_is_replaced_by_its_successor(mesh: Stage) -> None:
     assert (outcome.verdict, outcome.attempts) == (Verdict.DELIVERED, 2)
 
 
+async def test_a_shield_that_hears_of_a_key_after_its_producer_refuses_nobody_for_good(mesh: Stage) -> None:
+    mesh.shield.know([key_version(9)])
+    async with producer_of(mesh) as producer:
+        # More than the retry budget holds.
+        sent = asyncio.gather(*(producer.send(TARGET, NAME, b"%d" % n) for n in range(500)))
+        await asyncio.sleep(0.1)
+        mesh.shield.know(mesh.signer.keys)
+        outcomes = await sent
+    assert {outcome.verdict for outcome in outcomes} == {Verdict.DELIVERED}
+    assert max(outcome.attempts for outcome in outcomes) > 1
+
+
 async def test_a_key_that_shield_never_learns_does_not_flood_signer(mesh: Stage) -> None:
     mesh.shield.know([key_version(9)])
     async with producer_of(mesh) as producer:

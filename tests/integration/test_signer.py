@@ -130,7 +130,7 @@ async def test_rotated_key_becomes_primary_when_it_has_spread(control: Control) 
     with pytest.raises(Conflict) as refusal:
         await rotate(control)
     assert refusal.value.reason == "rotation-under-way"
-    control.clock.advance(seconds=control.signer_settings.distribution_delay_s)
+    await control.spread_keys()
     assert (await config(control, "billing")).primary == "hmac-v2"
 
 

@@ -38,7 +38,7 @@ async def rotate(control: Control) -> wire.KeysetStatus:
     status = await control.sign(
         ADMIN, "RotateKeyset", wire.RotateKeysetRequest(source=SOURCE), wire.KeysetStatus
     )
-    control.clock.advance(seconds=control.signer_settings.distribution_delay_s)
+    await control.spread_keys()
     return status
 
 

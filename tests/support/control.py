@@ -67,6 +67,12 @@ class Control:
         await self.stop_registry()
         await self.stop_signer()
 
+    async def spread_keys(self) -> None:
+        """As long as a rotation takes at least, and then Signer's next look at who has what."""
+        self.clock.advance(seconds=self.signer_settings.distribution_delay_s)
+        assert self.signer is not None and self.signer.distribution is not None
+        await self.signer.distribution.turn()
+
     async def sign(self, caller: str, method: str, request: Any, response: type[Any]) -> Any:
         """A call to Signer."""
         return await self._call("signer", caller, method, request, response)

@@ -36,9 +36,14 @@ class Watched:
             store=store,
             polls=self.polls,
             clock=clock,
-            delay_ns=10 * 10**9,
             overlap_ns=7 * DAY_S * 10**9,
         )
+
+    async def rotate(self) -> None:
+        """All of a rotation, from the new version to producers who sign with it."""
+        version = (await self.keysets.rotate(SOURCE, actor="test")).versions[-1].name
+        self.clock.advance(seconds=10)
+        await self.keysets.promote(SOURCE, version, actor="test")
 
     def said(self) -> list[tuple[str, dict[str, str | None]]]:
         return [(one.event.name, dict(one.event.fields())) for one in self.events.after(0, limit=100)]
@@ -91,8 +96,7 @@ async def test_use_of_the_primary_says_nothing(watched: Watched) -> None:
 
 
 async def test_use_of_the_previous_version_is_said_once_an_hour(watched: Watched) -> None:
-    await watched.keysets.rotate(SOURCE, actor="test")
-    watched.clock.advance(seconds=10)
+    await watched.rotate()
     for _ in range(3):
         await watched.vigil.report([(SOURCE, "hmac-v1", 1), (SOURCE, "hmac-v2", 1)])
     legacy = (
@@ -111,8 +115,8 @@ async def test_use_of_the_previous_version_is_said_once_an_hour(watched: Watched
 async def test_source_that_has_not_asked_is_warned_before_its_key_ends(watched: Watched) -> None:
     await watched.keysets.of(SOURCE)
     watched.clock.advance(seconds=1)
-    await watched.keysets.rotate(SOURCE, actor="test")
-    watched.clock.advance(seconds=10 + 5 * DAY_S)
+    await watched.rotate()
+    watched.clock.advance(seconds=5 * DAY_S)
     await watched.vigil.report([(SOURCE, "hmac-v1", 1)])
     assert [name for name, _ in watched.said()] == [
         "snavio.secret.legacy_key_used",
@@ -121,10 +125,23 @@ async def test_source_that_has_not_asked_is_warned_before_its_key_ends(watched: 
     assert set(watched.said()[1][1]) == {"version_id", "source", "time_of_last_config_poll"}
 
 
-async def test_source_that_has_asked_is_not_warned_of_the_end(watched: Watched) -> None:
-    await watched.keysets.rotate(SOURCE, actor="test")
+async def test_source_that_asked_while_the_new_version_spread_is_warned_all_the_same(
+    watched: Watched,
+) -> None:
+    """It knows the secret, and does not know that it is to sign with it."""
+    version = (await watched.keysets.rotate(SOURCE, actor="test")).versions[-1].name
     await watched.keysets.of(SOURCE)
-    watched.clock.advance(seconds=10 + 6 * DAY_S)
+    watched.clock.advance(seconds=10)
+    await watched.keysets.promote(SOURCE, version, actor="test")
+    watched.clock.advance(seconds=6 * DAY_S)
+    await watched.vigil.report([(SOURCE, "hmac-v1", 1)])
+    assert "snavio.secret.key_expiry_imminent" in [name for name, _ in watched.said()]
+
+
+async def test_source_that_has_asked_is_not_warned_of_the_end(watched: Watched) -> None:
+    await watched.rotate()
+    await watched.keysets.of(SOURCE)
+    watched.clock.advance(seconds=6 * DAY_S)
     await watched.vigil.report([(SOURCE, "hmac-v1", 1)])
     assert [name for name, _ in watched.said()] == ["snavio.secret.legacy_key_used"]
 

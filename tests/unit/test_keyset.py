@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from snavio.domain.keyset import (
     Keyset,
     KeyState,
     create,
+    promote,
     raise_minimum,
     revoke,
     rotate,
@@ -29,8 +32,14 @@ def secret(number: int) -> bytes:
 
 
 def rotated(keyset: Keyset, now_ns: int) -> Keyset:
-    number = keyset.versions[-1].number + 1
-    return rotate(keyset, secret=secret(number), now_ns=now_ns, delay_ns=DELAY, overlap_ns=OVERLAP)
+    """With a new version that has arrived everywhere a little later."""
+    spreading = spread(keyset, now_ns)
+    return promote(spreading, spreading.versions[-1].name, now_ns=now_ns + DELAY, overlap_ns=OVERLAP)
+
+
+def spread(keyset: Keyset, now_ns: int) -> Keyset:
+    """With a new version that is on its way."""
+    return rotate(keyset, secret=secret(keyset.versions[-1].number + 1), now_ns=now_ns)
 
 
 def accepted(keyset: Keyset, signed_ns: int) -> list[str]:
@@ -56,10 +65,28 @@ def test_first_key_signs_at_once_even_for_a_producer_whose_clock_is_behind(first
 
 
 def test_rotated_key_is_accepted_before_anybody_signs_with_it(first: Keyset) -> None:
-    second = rotated(first, NOW)
-    assert primary(second, NOW + DELAY - 1) == "hmac-v1"
-    assert primary(second, NOW + DELAY) == "hmac-v2"
+    second = spread(first, NOW)
+    assert primary(second, NOW + 100 * OVERLAP) == "hmac-v1"
     assert accepted(second, NOW) == ["hmac-v1", "hmac-v2"]
+    assert second.versions[0].not_after_ns == 0
+    promoted = promote(second, "hmac-v2", now_ns=NOW + DELAY, overlap_ns=OVERLAP)
+    assert primary(promoted, NOW + DELAY - 1) == "hmac-v1"
+    assert primary(promoted, NOW + DELAY) == "hmac-v2"
+
+
+def test_only_the_version_that_waits_is_promoted_and_only_once(first: Keyset) -> None:
+    second = rotated(first, NOW)
+    for keyset, name in [(first, "hmac-v1"), (second, "hmac-v2"), (spread(second, NOW + DELAY), "hmac-v2")]:
+        assert promote(keyset, name, now_ns=NOW + 2 * DELAY, overlap_ns=OVERLAP) is keyset
+    gone = revoke(spread(first, NOW), "hmac-v2", secret=secret(9), now_ns=NOW)
+    assert promote(gone, "hmac-v2", now_ns=NOW, overlap_ns=OVERLAP) is gone
+
+
+def test_promotion_after_a_clock_was_set_back_still_comes_after_every_primary_before(first: Keyset) -> None:
+    third = spread(rotated(first, NOW), NOW + DELAY)
+    after = promote(third, "hmac-v3", now_ns=NOW - 3600 * SECOND, overlap_ns=OVERLAP)
+    times = [version.primary_from_ns for version in after.versions]
+    assert times == sorted(set(times))
 
 
 def test_previous_key_ends_with_its_overlap_and_not_a_nanosecond_later(first: Keyset) -> None:
@@ -77,11 +104,10 @@ def test_third_key_puts_the_first_one_out_when_it_becomes_primary(first: Keyset)
 
 
 def test_rotation_is_refused_while_one_is_spreading(first: Keyset) -> None:
-    second = rotated(first, NOW)
     with pytest.raises(Conflict) as refusal:
-        rotated(second, NOW + DELAY - 1)
+        spread(spread(first, NOW), NOW + 100 * OVERLAP)
     assert refusal.value.reason == "rotation-under-way"
-    assert primary(rotated(second, NOW + DELAY), NOW + 2 * DELAY) == "hmac-v3"
+    assert primary(rotated(rotated(first, NOW), NOW + DELAY), NOW + 2 * DELAY) == "hmac-v3"
 
 
 def test_revoked_primary_is_replaced_at_once(first: Keyset) -> None:
@@ -100,13 +126,17 @@ def test_revoked_previous_key_leaves_the_primary_alone(first: Keyset) -> None:
 
 
 def test_revoking_the_primary_while_another_spreads_promotes_that_one(first: Keyset) -> None:
-    after = revoke(rotated(first, NOW), "hmac-v1", secret=secret(9), now_ns=NOW + 1)
+    after = revoke(spread(first, NOW), "hmac-v1", secret=secret(9), now_ns=NOW + 1)
     assert [version.name for version in after.versions] == ["hmac-v1", "hmac-v2"]
     assert primary(after, NOW + 1) == "hmac-v2"
 
 
-def test_revoking_the_spreading_key_takes_the_end_off_the_primary(first: Keyset) -> None:
-    after = revoke(rotated(first, NOW), "hmac-v2", secret=secret(9), now_ns=NOW + 1)
+@pytest.mark.parametrize("turn", [rotated, spread])
+def test_revoking_the_spreading_key_leaves_the_primary_without_an_end(
+    first: Keyset, turn: Callable[[Keyset, int], Keyset]
+) -> None:
+    """Also after a clock was set back to before its promotion."""
+    after = revoke(turn(first, NOW), "hmac-v2", secret=secret(9), now_ns=NOW + 1)
     assert primary(after, NOW + DELAY + OVERLAP) == "hmac-v1"
     assert accepted(after, NOW + DELAY + OVERLAP) == ["hmac-v1"]
     again = rotated(after, NOW + 2)
@@ -161,7 +191,9 @@ def test_short_secret_is_refused() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["rotate", "revoke-primary", "revoke-newest"]), st.integers(1, 10**15))
+        st.tuples(
+            st.sampled_from(["rotate", "promote", "revoke-primary", "revoke-newest"]), st.integers(1, 10**15)
+        )
     )
 )
 def test_whatever_operators_do_there_is_one_primary_and_at_most_three_live_keys(
@@ -173,9 +205,11 @@ def test_whatever_operators_do_there_is_one_primary_and_at_most_three_live_keys(
         now += pause
         if step == "rotate":
             try:
-                keyset = rotated(keyset, now)
+                keyset = spread(keyset, now)
             except Conflict:
                 assert keyset.spreading(now) is not None
+        elif step == "promote":
+            keyset = promote(keyset, keyset.versions[-1].name, now_ns=now, overlap_ns=OVERLAP)
         else:
             name = primary(keyset, now) if step == "revoke-primary" else keyset.versions[-1].name
             keyset = revoke(keyset, name, secret=secret(7), now_ns=now)
@@ -194,6 +228,7 @@ def test_states_tell_what_each_version_is_good_for(first: Keyset) -> None:
     states = [third.state(version, later).value for version in third.versions]
     assert states == ["ended", "previous", "primary"]
     assert second.state(second.versions[1], NOW) is KeyState.SPREADING
+    assert spread(third, later).state(spread(third, later).versions[-1], later) is KeyState.SPREADING
     assert revoke(third, "hmac-v2", secret=secret(9), now_ns=later).versions[1].revoked
     assert [version.name for version in third.accepted(later)] == ["hmac-v2", "hmac-v3"]
 
@@ -252,5 +287,5 @@ def test_revoked_primary_starts_a_new_cadence_and_a_revoked_newcomer_does_not(fi
     later = NOW + CADENCE // 2
     replaced = revoke(first, "hmac-v1", secret=secret(2), now_ns=later)
     assert rotation_due_ns(replaced, cadence_ns=CADENCE) > rotation_due_ns(first, cadence_ns=CADENCE)
-    undone = revoke(rotated(first, later), "hmac-v2", secret=secret(3), now_ns=later)
+    undone = revoke(spread(first, later), "hmac-v2", secret=secret(3), now_ns=later)
     assert rotation_due_ns(undone, cadence_ns=CADENCE) == rotation_due_ns(first, cadence_ns=CADENCE)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from snavio.domain.keyset import Keyset, create, raise_minimum, rotate
+from snavio.domain.keyset import Keyset, create, promote, raise_minimum, rotate
 from snavio.domain.retirement import (
     DAY_NS,
     HOUR_NS,
@@ -28,7 +28,8 @@ UNUSED = Use()
 @pytest.fixture
 def keyset() -> Keyset:
     first = create("acme/billing", secret=b"1" * 32, now_ns=NOW)
-    return rotate(first, secret=b"2" * 32, now_ns=ROTATED, delay_ns=DELAY, overlap_ns=OVERLAP)
+    spreading = rotate(first, secret=b"2" * 32, now_ns=ROTATED - DELAY)
+    return promote(spreading, "hmac-v2", now_ns=ROTATED, overlap_ns=OVERLAP)
 
 
 def ask(
@@ -61,7 +62,7 @@ def test_version_with_traffic_in_the_last_day_stays(keyset: Keyset) -> None:
 
 
 @pytest.mark.parametrize("polled_at_ns", [None, ROTATED - 1])
-def test_version_of_a_source_that_cannot_know_the_new_one_stays(
+def test_version_of_a_source_that_was_not_told_to_sign_with_the_new_one_stays(
     keyset: Keyset, polled_at_ns: int | None
 ) -> None:
     assert not ask(keyset, polled_at_ns=polled_at_ns)[0]
@@ -75,18 +76,18 @@ def test_less_than_a_day_of_watching_is_not_silence(keyset: Keyset) -> None:
 
 def test_primary_and_spreading_versions_stay(keyset: Keyset) -> None:
     assert ask(keyset, 1) == (False, "producers sign with it")
-    assert not ask(keyset, 1, now_ns=ROTATED)[0]
+    assert not ask(keyset, 1, now_ns=ROTATED - 1)[0]
 
 
 def test_what_is_not_accepted_any_more_has_gone_already(keyset: Keyset) -> None:
-    assert ask(keyset, now_ns=ROTATED + DELAY + OVERLAP)[0]
+    assert ask(keyset, now_ns=ROTATED + OVERLAP)[0]
     assert ask(raise_minimum(keyset, "hmac-v2", now_ns=LATER))[0]
 
 
 def test_use_is_legacy_from_the_moment_the_next_version_is_primary(keyset: Keyset) -> None:
     old = keyset.versions[0]
-    assert not is_legacy(keyset, old, ROTATED + DELAY - 1)
-    assert is_legacy(keyset, old, ROTATED + DELAY)
+    assert not is_legacy(keyset, old, ROTATED - 1)
+    assert is_legacy(keyset, old, ROTATED)
     assert not is_legacy(keyset, keyset.versions[1], LATER)
 
 

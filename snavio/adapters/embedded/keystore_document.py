@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from snavio.domain.delegation import Delegation
+from snavio.domain.distribution import Holder
 from snavio.domain.enrolment import Enrolment, Enrolments
 from snavio.domain.keyset import Keyset, KeyVersion
 from snavio.domain.signing_scope import Rotation, Scope, ScopeKey
@@ -35,6 +36,7 @@ class Contents:
     enrolments: Enrolments = field(default_factory=Enrolments)
     delegations: dict[str, Delegation] = field(default_factory=dict, repr=False)
     snapshot_key: SnapshotKey | None = None
+    holders: dict[str, Holder] = field(default_factory=dict)
 
 
 def encode(contents: Contents) -> bytes:
@@ -88,6 +90,7 @@ def encode(contents: Contents) -> bytes:
                 "key": b64encode(contents.snapshot_key.key).decode(),
                 "made_ns": contents.snapshot_key.made_ns,
             },
+            "holders": [asdict(holder) for holder in contents.holders.values()],
         },
         option=orjson.OPT_SORT_KEYS,
     )
@@ -126,6 +129,7 @@ def decode(document: bytes, *, name: str) -> Contents:
                 for entry in parsed.get("delegations", ())
             },
             snapshot_key=_decode_snapshot_key(parsed.get("snapshot_key")),
+            holders={entry["name"]: Holder(**entry) for entry in parsed.get("holders", ())},
         )
     # `from None`: the parser's own message quotes the document, and the document is secrets.
     except (KeyError, TypeError, ValueError, SnavioError):

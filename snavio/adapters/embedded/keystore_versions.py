@@ -1,0 +1,83 @@
+"""Entries of the key store by the version that wrote them: what is newer than a reader, and how one moves up.
+
+Pure. Entries stand in order of version, so the cost is what changed and not what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from snavio.adapters.embedded.keystore_document import Contents
+from snavio.domain.keyset import Keyset
+from snavio.errors import Saturated
+from snavio.ports.keystore import KeysetPage, Revocation, RevocationPage
+
+# Every write costs the whole file, about 5 MB at this size. More sources want another adapter.
+MAX_KEYSETS = 20_000
+MAX_REVOCATIONS = 50_000
+
+V = TypeVar("V")
+
+
+def with_keyset(contents: Contents, source: str, keyset: Keyset) -> Contents:
+    """The contents with that key set last; Saturated when one more does not fit."""
+    if source not in contents.keysets and len(contents.keysets) >= MAX_KEYSETS:
+        raise Saturated(f"The key store holds {MAX_KEYSETS} sources and is full.", retry_after_ms=60_000)
+    version = contents.version + 1
+    moved = {**contents.keysets}
+    moved.pop(source, None)
+    moved[source] = (version, keyset)
+    return replace(contents, version=version, keysets=moved)
+
+
+def keysets_after(contents: Contents, version: int, *, limit: int) -> KeysetPage:
+    """Key sets that were written after `version`, oldest first."""
+    newer = _newer(contents.keysets, version)
+    taken = newer[:limit]
+    more = len(newer) > limit
+    return KeysetPage(
+        store_epoch=contents.store_epoch,
+        version=taken[-1][0] if more else contents.version,
+        keysets=tuple(keyset for _, keyset in taken),
+        more=more,
+    )
+
+
+def with_revocations(
+    contents: Contents, revocations: Sequence[Revocation], *, now_ns: int
+) -> tuple[Contents, int]:
+    """The contents with those on the denylist, without what may be forgotten; and the version that has all."""
+    fresh = {entry.serial: entry for entry in revocations if entry.serial not in contents.revocations}
+    if not fresh:
+        return contents, max((contents.revocations[entry.serial][0] for entry in revocations), default=0)
+    kept = {serial: entry for serial, entry in contents.revocations.items() if entry[1].forget_at_ns > now_ns}
+    if len(kept) + len(fresh) > MAX_REVOCATIONS:
+        raise Saturated("The certificate denylist is full.", retry_after_ms=60_000)
+    # A version each: a page of the denylist ends at a version, and must not end inside of one.
+    version = contents.version
+    for revocation in fresh.values():
+        version += 1
+        kept[revocation.serial] = (version, revocation)
+    return replace(contents, version=version, revocations=kept), version
+
+
+def revocations_after(contents: Contents, version: int, *, now_ns: int, limit: int) -> RevocationPage:
+    """The denylist after `version`; all of it for a reader who is ahead of the store."""
+    newer = _newer(contents.revocations, version if version <= contents.version else 0)
+    taken = newer[:limit]
+    return RevocationPage(
+        version=taken[-1][0] if len(newer) > limit else contents.version,
+        revocations=tuple(entry for _, entry in taken if entry.forget_at_ns > now_ns),
+    )
+
+
+def _newer(entries: dict[str, tuple[int, V]], version: int) -> list[tuple[int, V]]:
+    newer: list[tuple[int, V]] = []
+    for entry in reversed(entries.values()):
+        if entry[0] <= version:
+            break
+        newer.append(entry)
+    newer.reverse()
+    return newer

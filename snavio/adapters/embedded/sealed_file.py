@@ -1,0 +1,111 @@
+"""The key store's contents in one sealed file, which every write replaces as a whole.
+
+Never writes a secret in the clear, never opens a file that was cut, changed or sealed with another key, and
+never acknowledges a write before file and folder are on disk.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self, TypeVar
+
+from snavio.adapters.embedded.files import replace_private_file
+from snavio.adapters.embedded.keystore_document import Contents, decode, encode
+from snavio.adapters.embedded.sealing import SealingKey
+from snavio.adapters.embedded.sqlite import StoreLock
+from snavio.errors import StateError, Unavailable
+from snavio.worker import Worker
+
+MAGIC = b"SNAVIOKS"
+FORMAT_VERSION = 2
+
+T = TypeVar("T")
+
+
+class SealedFile:
+    """One process's alone. The contents are also kept in memory, so reads cost nothing."""
+
+    def __init__(self, path: Path, *, key: SealingKey, lock: StoreLock, worker: Worker) -> None:
+        self._path = path
+        self._key = key
+        self._lock = lock
+        self._worker = worker
+        self._contents: Contents | None = None
+
+    @classmethod
+    async def open(cls, path: Path, *, key: SealingKey, create: bool = False) -> Self:
+        """Open the file at `path`, or make an empty one there if `create` says so and there is none."""
+        worker = Worker("key store")
+        try:
+            return await worker.run(lambda: cls._open(path, key=key, create=create, worker=worker))
+        except BaseException:
+            await worker.close(lambda: None)
+            raise
+
+    @classmethod
+    def _open(cls, path: Path, *, key: SealingKey, create: bool, worker: Worker) -> Self:
+        if not create and not path.exists():
+            raise StateError(
+                f"{path} does not exist; `python -m services.signer init` makes it.", reason="no-store"
+            )
+        lock = StoreLock(path)
+        try:
+            file = cls(path, key=key, lock=lock, worker=worker)
+            if path.exists():
+                file._load()
+            else:
+                file._save(Contents(store_epoch=new_epoch()))
+        except BaseException:
+            lock.release()
+            raise
+        return file
+
+    async def close(self) -> None:
+        """Finish what waits, and let another process have it."""
+        await self._worker.close(self._lock.release)
+
+    async def read(self, question: Callable[[Contents], T]) -> T:
+        """What `question` makes of the contents."""
+        return await self._worker.run(lambda: question(self._contents or self._load()))
+
+    async def write(self, change: Callable[[Contents], tuple[Contents, T]]) -> T:
+        """Put new contents in the place of the old and return the answer; the same contents write nothing."""
+
+        def write() -> T:
+            before = self._contents or self._load()
+            after, answer = change(before)
+            if after is not before:
+                self._save(after)
+            return answer
+
+        return await self._worker.run(write)
+
+    # -- on the worker's thread ------------------------------------------------------------------------
+
+    def _load(self) -> Contents:
+        try:
+            sealed = self._path.read_bytes()
+        except OSError as error:
+            raise Unavailable(f"{self._path} cannot be read: {error.strerror}.") from error
+        name = str(self._path)
+        plain = self._key.unseal(sealed, magic=MAGIC, format_version=FORMAT_VERSION, name=name)
+        self._contents = decode(plain, name=name)
+        return self._contents
+
+    def _save(self, contents: Contents) -> None:
+        # Forgotten first: if the write fails half-way, what counts is what the disk says when asked again.
+        # Going on with either version from memory could give one version number to two different writes.
+        self._contents = None
+        sealed = self._key.seal(encode(contents), magic=MAGIC, format_version=FORMAT_VERSION)
+        try:
+            replace_private_file(self._path, sealed)
+        except OSError as error:
+            raise Unavailable(f"{self._path} cannot be written: {error.strerror}.") from error
+        self._contents = contents
+
+
+def new_epoch() -> int:
+    """Tells this history of the store from every other."""
+    return secrets.randbits(63) | 1
