@@ -7,19 +7,19 @@ NATIVE_SOURCES := native/Cargo.toml native/Cargo.lock native/build.rs $(shell fi
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_CONSTRAINT := constraints.txt
 
-.PHONY: help up demo spark-demo down install proto config-docs build check format test test-native test-servers test-full bench clean
+.PHONY: help up demo spark-demo down install proto config-docs build compiled check format test test-native test-servers test-full bench clean
 .DEFAULT_GOAL := help
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS=$$'\t' read -r name text; do printf '  %-12s %s\n' "$$name" "$$text"; done
 
-up: build ## start a mesh on this machine and show what it does; Ctrl-C stops it
+up: compiled ## start a mesh on this machine and show what it does; Ctrl-C stops it
 	@$(BIN)/snavio up $(ARGS)
 
-demo: build ## a scripted tour of a mesh of its own; exits 0 when all went well
+demo: compiled ## a scripted tour of a mesh of its own; exits 0 when all went well
 	@$(BIN)/snavio demo $(ARGS)
 
-spark-demo: build ## traffic with one abusive source, the Spark jobs, its ban, and the report
+spark-demo: compiled ## traffic with one abusive source, the Spark jobs, its ban, and the report
 	@$(BIN)/snavio spark demo $(ARGS)
 
 down: build ## stop the mesh that runs on .snavio
@@ -49,8 +49,11 @@ $(VENV)/.built: $(VENV)/.installed $(NATIVE_SOURCES)
 	@command -v cargo >/dev/null || { echo "Snavio needs a Rust toolchain (cargo 1.88 or newer): install one with rustup, then run make again."; exit 1; }
 	@echo "building: the native extension (release)"
 	@VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(BIN)/maturin develop --release
-	@$(BIN)/python -m compileall -q snavio services
 	@touch $@
+
+# Each service is a process of its own, and compiles what it imports at every start where it may not write it down.
+compiled: build
+	@$(BIN)/python -m compileall -q snavio services
 
 check: build ## lint, types, formatting, generated code, stub
 	$(BIN)/ruff check .
@@ -90,13 +93,13 @@ test-servers:
 	    apt-get update -qq && apt-get install -y -qq --no-install-recommends libfaketime >/dev/null || true; fi; }
 	@ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 || echo "libfaketime is not there: the test of a clock that jumps is skipped"
 
-test: build test-native test-servers ## every test, with reduced counts where a test is long
+test: compiled test-native test-servers ## every test, with reduced counts where a test is long
 	$(BIN)/python tools/run_tests.py
 
-test-full: build test-native test-servers ## every test with its full counts
+test-full: compiled test-native test-servers ## every test with its full counts
 	SNAVIO_FULL=1 $(BIN)/python tools/run_tests.py --timeout 1800
 
-bench: build ## the benchmarks; writes docs/performance.md
+bench: compiled ## the benchmarks; writes docs/performance.md
 	$(BIN)/python -m pytest bench -q -s --timeout 1800
 
 clean: ## remove what was built
