@@ -48,12 +48,12 @@ COLUMNS: Final = (
 )
 
 
-def proposals(shares: DataFrame, base: DataFrame, policy: Policy, *, window_seconds: int = 30) -> DataFrame:
+def proposals(shares: DataFrame, base: DataFrame, policy: Policy) -> DataFrame:
     """One row per (kind, source, period) that the policy calls abuse."""
-    return dominance(shares, policy, window_seconds=window_seconds).unionByName(bursts(base, policy))
+    return dominance(shares, policy).unionByName(bursts(base, policy))
 
 
-def dominance(shares: DataFrame, policy: Policy, *, window_seconds: int) -> DataFrame:
+def dominance(shares: DataFrame, policy: Policy) -> DataFrame:
     """Recurring dominance: on one target, or on several together."""
     seconds = policy.period_minutes * 60
     placed = shares.where(F.col("contention")).withColumn("period", _aligned(F.col("window_start"), seconds))
@@ -103,7 +103,7 @@ def dominance(shares: DataFrame, policy: Policy, *, window_seconds: int) -> Data
             F.col("windows").alias("dominant_windows"),
         )
     )
-    end = F.timestamp_seconds(F.unix_timestamp("last") + window_seconds)
+    end = F.timestamp_seconds(F.unix_timestamp("last") + policy.window_seconds)
     return _told(one, F.lit(DOMINANCE_ONE), policy, end, evidence).unionByName(
         _told(many, F.lit(DOMINANCE_MANY), policy, end, evidence)
     )
