@@ -1,7 +1,8 @@
 """What the Spark jobs cost: against a scan of the same columns, against DuckDB, and against twenty times the events.
 
-Everything is one run on the same files, so that what the machine's other guests do falls on both sides. Needs some
-4 GB of disk and memory; SNAVIO_SPARK_EVENTS makes it smaller.
+Everything is one run on the same files, in turns, so that what the machine's other guests do falls on both sides.
+Every figure is recorded, also one that misses its target; then the test fails with all that were missed. Needs 1 GB
+of disk and 4 GB of memory; SNAVIO_SPARK_EVENTS makes it smaller.
 
 Run: `python -m pytest bench/test_spark.py -q -s`.
 """
@@ -16,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,27 +27,28 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from bench.meters import record, resident_mb
+from bench.meters import median_and_range, record, resident_mb
 from spark.jobs.watch_abuse import Watcher
 from spark.policy import Policy
 from spark.read import read_routes
 from spark.schema import event_schema
 from spark.session import session
 from spark.transforms.abuse import proposals
-from spark.transforms.base import RAW_COLUMNS, base
+from spark.transforms.base import BUCKETS, RAW_COLUMNS, base
 from spark.transforms.fairness import fairness
 from tests.support.telemetry_rows import T0, bulk
 
 LARGE = int(os.environ.get("SNAVIO_SPARK_EVENTS", "20000000"))
 SMALL = LARGE // 20
 FILE_ROWS = 500_000
+REPEATS = 3
 BASE_RATIO, DUCKDB_RATIO, GROWTH, BATCH_S, PEAK_MB, START_S = 2.5, 4.0, 5.0, 1.0, 3000.0, 4.0
 ROOT = Path(__file__).resolve().parents[1]
 
 
 @dataclass(slots=True)
 class Peak:
-    """The most memory that the JVM and this process had together, looked at ten times a second."""
+    """The most memory that the JVM had, looked at ten times a second."""
 
     jvm: int
     most_mb: float = 0.0
@@ -72,7 +74,9 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     for name, rows in (("small", SMALL), ("large", LARGE)):
         (folder / name).mkdir()
         for number in range(0, rows, FILE_ROWS):
-            part = bulk(min(FILE_ROWS, rows - number), seed=number)
+            # As Relay exports: each file has its own few minutes of the hour.
+            size = min(FILE_ROWS, rows - number)
+            part = bulk(size, seed=number, minutes=60 * size / rows, after_minutes=60 * number / rows)
             pq.write_table(part, folder / name / f"{number}.parquet", compression="zstd")
     return folder / "small", folder / "large"
 
@@ -101,43 +105,52 @@ def judge(spark: SparkSession, folder: Path) -> int:
 
 
 def judge_with_duckdb(folder: Path) -> int:
-    """The same counters, shares and rules in SQL; the oracle of tests/spark, made whole."""
-    connection = duckdb.connect()
-    connection.sql("SET threads = 2")
-    connection.sql(
-        f"""
-        CREATE TABLE base AS SELECT
-          epoch(at)::BIGINT // 30 * 30 AS w, target, command_name, source, path, key_version,
-          sum(CASE WHEN verdict = 1 OR (verdict >= 64 AND verdict NOT IN (65, 66)) THEN count ELSE 0 END) AS offered,
-          sum(CASE WHEN (verdict = 1 OR (verdict >= 64 AND verdict NOT IN (65, 66)))
-              AND coalesce(escalation, '') NOT IN ('warm_banned', 'cold_only') THEN count ELSE 0 END) AS competing,
-          sum(CASE WHEN verdict = 1 AND path = 'fast' THEN count ELSE 0 END) AS warm,
-          sum(CASE WHEN verdict = 38 THEN count ELSE 0 END) AS forged,
-          sum(CASE WHEN verdict = 39 THEN count ELSE 0 END) AS replayed,
-          sum(CASE WHEN verdict BETWEEN 16 AND 31 THEN count ELSE 0 END) AS bad_schema,
-          sum(CASE WHEN verdict IN (65, 66) THEN count ELSE 0 END) AS misrouted,
-          sum(CASE WHEN verdict = 64 THEN count ELSE 0 END) AS limited,
-          sum(CASE WHEN escalation = 'cache_miss' THEN count ELSE 0 END) AS missed,
-          sum(CASE WHEN cache_phase = 'fresh' THEN count ELSE 0 END) AS fresh,
-          max(abs(skew_seconds)) AS skew, sum(count) AS sent,
-          {", ".join(f"sum(CASE WHEN verdict = 1 AND least(greatest(ceil(log2(dispatch_latency_ms + 1e-9)) + 2, 0), 15) = {at} THEN count ELSE 0 END) AS l{at}" for at in range(16))}
-        FROM read_parquet('{folder}/*.parquet') WHERE source IS NOT NULL GROUP BY 1, 2, 3, 4, 5, 6"""  # noqa: E501
+    """The same base, shares and rules in SQL: it has to find as many, or one of the two is wrong."""
+    buckets = " ".join(
+        f"WHEN dispatch_latency_ms <= {2.0 ** (at - 2)} THEN {at}" for at in range(BUCKETS - 1)
     )
-    found = connection.sql(
-        """
-        WITH per AS (SELECT w, target, command_name, source, sum(warm) AS warm, sum(competing) AS competing FROM base
-                     GROUP BY 1, 2, 3, 4 HAVING sum(offered) > 0),
-        shared AS (SELECT *, sum(warm) OVER r AS volume, sum(competing) OVER r AS all_competing,
-                   count_if(competing > 0) OVER r - (competing > 0)::INT AS rivals
-                   FROM per WINDOW r AS (PARTITION BY w, target, command_name)),
-        judged AS (SELECT *, warm > 0.8 * volume AND volume >= 50 AS dominant FROM shared
-                   WHERE (all_competing - competing) >= 0.1 * all_competing OR rivals >= 2),
-        one AS (SELECT w // 600 AS period, source, target FROM judged GROUP BY 1, 2, 3
-                HAVING count_if(dominant) >= 3 AND sum(warm) > 0.8 * sum(volume)),
-        bursts AS (SELECT w // 60 AS minute, source FROM base GROUP BY 1, 2
-                   HAVING sum(forged) >= 200 AND sum(forged) >= 0.5 * sum(sent))
-        SELECT (SELECT count(*) FROM one) + (SELECT count(*) FROM bursts)"""
-    ).fetchone()
+    bursts = " UNION ALL ".join(
+        f"""SELECT DISTINCT minute // 600, source, '{name}' FROM minutes
+            WHERE {name} >= {least} AND {name} >= 0.5 * sent"""
+        for name, least in (("forged", 200), ("replayed", 200), ("malformed", 500), ("misrouted", 500))
+    )
+    with duckdb.connect() as connection:
+        connection.execute("SET threads = 2")
+        connection.execute(
+            f"""
+            CREATE TABLE base AS SELECT
+              epoch_us("at") // 30000000 * 30 AS w, target, command_name, source, path, key_version,
+              event, verdict, escalation, cache_phase,
+              CASE WHEN verdict = 1 THEN CASE {buckets} ELSE {BUCKETS - 1} END END AS bucket,
+              sum("count")::BIGINT AS n, sum(skew_seconds) AS skew_sum, max(abs(skew_seconds)) AS skew_max
+            FROM read_parquet('{folder}/*.parquet') WHERE source IS NOT NULL
+            GROUP BY ALL"""
+        )
+        found = connection.execute(
+            f"""
+            WITH rows AS (SELECT *, verdict = 1 OR (verdict >= 64 AND verdict NOT IN (65, 66)) AS offers,
+                coalesce(escalation IN ('warm_banned', 'cold_only'), false) AS kept_off FROM base),
+            per AS (SELECT w, target, command_name, source,
+                coalesce(sum(n) FILTER (verdict = 1 AND path = 'fast'), 0) AS warm,
+                coalesce(sum(n) FILTER (offers AND NOT kept_off), 0) AS competing
+                FROM rows GROUP BY ALL HAVING sum(n) FILTER (offers) > 0),
+            shared AS (SELECT *, sum(warm) OVER r AS volume, sum(competing) OVER r AS all_competing,
+                count_if(competing > 0) OVER r - (competing > 0)::INT AS rivals
+                FROM per WINDOW r AS (PARTITION BY w, target, command_name)),
+            by_target AS (SELECT w // 600 AS period, source, target, sum(warm) AS warm, sum(volume) AS volume,
+                count_if(warm > 0.8 * volume AND volume >= 50) AS windows FROM shared
+                WHERE all_competing - competing >= 0.1 * all_competing OR rivals >= 2
+                GROUP BY ALL HAVING windows > 0),
+            one AS (SELECT DISTINCT period, source FROM by_target WHERE windows >= 3 AND warm > 0.8 * volume),
+            many AS (SELECT period, source FROM by_target GROUP BY ALL
+                HAVING count(*) >= 2 AND sum(windows) >= 4 AND sum(warm) > 0.6 * sum(volume)),
+            minutes AS (SELECT w // 60 * 60 AS minute, source, sum(n) AS sent,
+                sum(n) FILTER (verdict = 38) AS forged, sum(n) FILTER (verdict = 39) AS replayed,
+                sum(n) FILTER (verdict BETWEEN 16 AND 28) AS malformed,
+                sum(n) FILTER (verdict IN (65, 66)) AS misrouted FROM base GROUP BY ALL),
+            bursts AS ({bursts})
+            SELECT (SELECT count(*) FROM one) + (SELECT count(*) FROM many) + (SELECT count(*) FROM bursts)"""
+        ).fetchone()
     return int(found[0]) if found else 0
 
 
@@ -145,46 +158,62 @@ def test_counting_judging_growth_and_memory(spark: SparkSession, archives: tuple
     small, large = archives
     jvm = int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
     peak = Peak(jvm)
-    threading.Thread(target=peak.watch, daemon=True).start()
-    for folder in archives:  # the first run compiles
-        judge(spark, folder)
-        scan(spark, folder)
-    scanned = timed(lambda: scan(spark, large))
-    counted = timed(lambda: count(spark, large))
-    judged = timed(lambda: judge(spark, large))
-    judged_small = timed(lambda: judge(spark, small))
-    judge_with_duckdb(large)
-    duck = timed(lambda: judge_with_duckdb(large))
-    peak.running = False
-    figures = {
-        "events": LARGE,
-        "scan_s": scanned,
-        "base_s": counted,
-        "fairness_and_abuse_s": judged,
-        "fairness_and_abuse_small_s": judged_small,
-        "duckdb_s": duck,
-        "peak_jvm_mb": peak.most_mb,
+    watching = threading.Thread(target=peak.watch, daemon=True)
+    watching.start()
+    works: dict[str, Callable[[], Any]] = {
+        "scan": lambda: scan(spark, large),
+        "base": lambda: count(spark, large),
+        "jobs": lambda: judge(spark, large),
+        "jobs on a twentieth": lambda: judge(spark, small),
+        "DuckDB": lambda: judge_with_duckdb(large),
     }
-    print(json.dumps(figures, indent=2))
-    record("spark base / scan", values=[counted / scanned], unit="x", target=f"<= {BASE_RATIO}")
-    record("spark jobs / DuckDB", values=[judged / duck], unit="x", target=f"<= {DUCKDB_RATIO}")
-    record("spark 20x the events", values=[judged / judged_small], unit="x", target=f"<= {GROWTH}")
-    record("spark peak memory", values=[peak.most_mb], unit="MB", target=f"<= {PEAK_MB:.0f}")
-    assert counted <= BASE_RATIO * scanned
-    assert judged <= DUCKDB_RATIO * duck
-    assert judged <= GROWTH * judged_small
-    assert peak.most_mb <= PEAK_MB
+    found = judge(spark, large), judge_with_duckdb(large)  # the first run compiles
+    times: dict[str, list[float]] = {name: [] for name in works}
+    # In turns: what else the machine does falls on all of them.
+    for _ in range(1 + REPEATS):
+        for name, work in works.items():
+            times[name].append(timed(work))
+    peak.running = False
+    watching.join()
+    times = {name: values[1:] for name, values in times.items()}
+    print(f"\n  {LARGE:,} events, {found[0]} proposals (DuckDB finds {found[1]}); second runs, seconds:")
+    for name, values in times.items():
+        print(f"    {name:20} {', '.join(f'{value:.2f}' for value in values)}")
+
+    def ratios(one: str, other: str) -> list[float]:
+        return [mine / theirs for mine, theirs in zip(times[one], times[other], strict=True)]
+
+    events = f"{LARGE / 1e6:g} M events"
+    judged(
+        reached("spark base / scan of its columns", ratios("base", "scan"), "x", BASE_RATIO, events),
+        reached("spark fairness and abuse / DuckDB", ratios("jobs", "DuckDB"), "x", DUCKDB_RATIO, events),
+        reached("spark 20x the events", ratios("jobs", "jobs on a twentieth"), "x", GROWTH, events),
+        reached("spark peak memory of the JVM", [peak.most_mb], "MB", PEAK_MB, events),
+        "" if found[0] == found[1] > 0 else f"Spark proposes {found[0]}, DuckDB {found[1]}",
+    )
+
+
+def reached(name: str, values: list[float], unit: str, most: float, note: str = "") -> str:
+    """Record a figure whatever it is; a sentence when its median is over `most`."""
+    record(name, values=values, unit=unit, target=f"<= {most:g}", note=note)
+    middle = median_and_range(values)[0]
+    return "" if middle <= most else f"{name}: {middle:.2f} {unit}, over {most:g}"
+
+
+def judged(*complaints: str) -> None:
+    """Fail with all that was missed, after everything was recorded."""
+    missed = [complaint for complaint in complaints if complaint]
+    assert not missed, "; ".join(missed)
 
 
 def test_a_micro_batch_of_ten_thousand_rows(spark: SparkSession, tmp_path: Path) -> None:
     watcher = Watcher(spark, tmp_path / "out", Policy(), None)
-    shift = datetime.now(UTC).timestamp() - T0.timestamp() - 300
+    ago = (datetime.now(UTC) - T0).total_seconds() / 60 - 5
     times = []
-    for number in range(8):
-        rows = bulk(10_000, seed=number, minutes=1)
+    for number in range(3 + 2 * REPEATS):
         path = tmp_path / f"{number}.parquet"
-        pq.write_table(rows, path)
-        at = datetime.fromtimestamp(T0.timestamp() + shift, UTC).isoformat()
+        pq.write_table(bulk(10_000, seed=number, minutes=1, after_minutes=ago), path)
+        at = (T0 + timedelta(minutes=ago)).isoformat()
         entry = {
             "path": str(path),
             "instance": f"fast-{number}",
@@ -196,9 +225,7 @@ def test_a_micro_batch_of_ten_thousand_rows(spark: SparkSession, tmp_path: Path)
         }
         lines = spark.createDataFrame([(json.dumps(entry),)], "value string")
         times.append(timed(partial(watcher.take, lines, number)))
-    best = sorted(times[3:])[len(times[3:]) // 2]
-    record("spark micro-batch of 10k rows", values=times[3:], unit="s", target=f"<= {BATCH_S:.0f}")
-    assert best <= BATCH_S
+    judged(reached("spark micro-batch of 10k rows", times[3:], "s", BATCH_S, "the first three compile"))
 
 
 def test_session_and_first_query_of_a_test() -> None:
@@ -216,5 +243,4 @@ def test_session_and_first_query_of_a_test() -> None:
             [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=300, check=True
         )
         times.append(float(done.stdout.split()[-1]))
-    record("spark test session and query", values=times, unit="s", target=f"<= {START_S:.0f}")
-    assert min(times) <= START_S
+    judged(reached("spark test session and first query", times, "s", START_S))

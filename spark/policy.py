@@ -15,6 +15,8 @@ class Policy:
     """Thresholds. Periods are aligned to the epoch, so that a proposal's id does not depend on when a job ran."""
 
     version: str = "1"
+    window_seconds: int = 30
+    """In which shares are counted; Fast's own windows have as many."""
     period_minutes: int = 10
     """Length of an aligned period in which violations are counted."""
     single_target_share: float = 0.8

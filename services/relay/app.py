@@ -101,7 +101,7 @@ class RelayApp:
             outbox=outbox,
             archive=self._archive,
             signer=signer,
-            keys=platform.verifying,
+            keys=platform.ever,
             turn=turn,
             clock=clock,
             after_s=settings.compact_after_s,

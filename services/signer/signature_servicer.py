@@ -47,7 +47,19 @@ class SignatureServicer:
 
     async def get_public_keys(self, request: wire.GetPublicKeysRequest, call: Call) -> wire.PublicKeys:
         require_may_read(call.peer.identity, request.scope)
-        return self._public(await self._signatures.of(request.scope))
+        scope = await self._signatures.of(request.scope)
+        answer = self._public(scope)
+        if request.include_ended:
+            known = {key.key_id for key in answer.key}
+            for key in scope.ever():
+                if key.key_id not in known:
+                    answer.key.add(
+                        key_id=key.key_id,
+                        public_key=key.public_key,
+                        valid_from_unix_ns=key.valid_from_ns,
+                        valid_until_unix_ns=key.valid_until_ns,
+                    )
+        return answer
 
     async def snapshot_key(self, _request: wire.SnapshotKeyRequest, _call: Call) -> wire.SnapshotKeyResponse:
         platform = await self._signatures.provision(PLATFORM, actor="signer")

@@ -99,7 +99,7 @@ async def run_batch(order: Order, *, archive: Path, access: Access, clock: Clock
         told({"step": "verifying"})
         # Before anything is read: what is proposed while we read is the next audit's to judge.
         began = await access.desk.version() if order.propose else 0
-        keys = await access.keys.verifying()
+        keys = await access.keys.ever()
         now = clock.unix_ns()
         belief = await asyncio.to_thread(
             believe, archive, keys, now_unix_ns=now, pin=pins.pin, wanted=order.wanted
@@ -173,7 +173,7 @@ async def watch(
             order.out / "proposals", answers=order.out / "answers.json", desk=access.desk, clock=clock
         )
         stop = asyncio.Event()
-        seen(await asyncio.to_thread(follower.step, await access.keys.verifying()))
+        seen(await asyncio.to_thread(follower.step, await access.keys.ever()))
         options = ["--index", str(follower.index), "--out", str(order.out), "--routes", str(routes)]
         options += ["--once"] if once else []
         line, environment = command("watch", [*options, *order.options], order.place, work=order.out)
@@ -202,7 +202,7 @@ async def _follow(follower: Follower, access: Access, seen: Seen) -> None:
     while True:
         await asyncio.sleep(LOOK_SECONDS)
         try:
-            keys = await access.keys.verifying()
+            keys = await access.keys.ever()
         except Unavailable:
             continue  # Nothing is believed without keys; what came meanwhile is seen at the next look.
         seen(await asyncio.to_thread(follower.step, keys))

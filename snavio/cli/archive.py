@@ -187,7 +187,7 @@ async def _keys(installation: Installation) -> Sequence[VerifyingKey]:
         trust_domain=mesh.trust_domain,
     )
     try:
-        return await PlatformKeys(signer).verifying()
+        return await PlatformKeys(signer).ever()
     finally:
         await signer.close()
 

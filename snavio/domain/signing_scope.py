@@ -19,6 +19,8 @@ MAILBOX = "mailbox"
 # A verifier whose clock is a little behind must not refuse what the newest key signed.
 BACKDATE_NS = 5 * 60 * 1_000_000_000
 MAX_KEYS = 16
+# Far more than rotations of a lifetime; the oldest make room.
+MAX_RETIRED = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,16 @@ class ScopeKey:
     def ended(self, now_ns: int) -> bool:
         """Whether its end is set and reached."""
         return self.valid_until_ns != 0 and self.valid_until_ns <= now_ns
+
+
+@dataclass(frozen=True, slots=True)
+class RetiredKey:
+    """What remains of a key that ended in good order: nobody can sign with it, and what it signed still counts."""
+
+    key_id: str
+    public_key: bytes
+    valid_from_ns: int
+    valid_until_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +82,8 @@ class Scope:
     name: str
     keys: tuple[ScopeKey, ...]
     rotation: Rotation | None = None
+    retired: tuple[RetiredKey, ...] = ()
+    """Oldest first, without seeds: archives outlive the keys that signed them."""
 
     def __post_init__(self) -> None:
         if self.name != MAILBOX:
@@ -99,6 +113,10 @@ class Scope:
     def verifying(self, now_ns: int) -> tuple[ScopeKey, ...]:
         """The keys whose signatures count, now or soon."""
         return tuple(key for key in self.keys if not key.ended(now_ns))
+
+    def ever(self) -> tuple[RetiredKey, ...]:
+        """Every key whose signatures count for the time in which it was good. Keys of an emergency are not there."""
+        return (*self.retired, *(_retired(key) for key in self.keys))
 
 
 def require_scope(name: str) -> None:
@@ -136,6 +154,10 @@ def rotate_scope(
         added = _key(pair, now_ns=now_ns, signs_from_ns=now_ns + delay_ns)
     # A key that verifies nothing any more is dropped, and its seed with it.
     kept = tuple(key for key in ended if not key.ended(now_ns))
+    gone = tuple(_retired(key) for key in ended if key.ended(now_ns))
+    # Whoever has a stolen seed can sign with any time of the past, so an emergency leaves nothing to believe of any
+    # key whose seed was still here. Seeds of keys that retired before were wiped then.
+    retired = scope.retired if emergency else (*scope.retired, *gone)[-MAX_RETIRED:]
     if len(kept) >= MAX_KEYS:
         raise Conflict(
             f"{scope.name} has {MAX_KEYS} keys that still verify; wait until one ends.",
@@ -146,6 +168,7 @@ def rotate_scope(
     return replace(
         scope,
         keys=(*kept, added),
+        retired=retired,
         rotation=Rotation(old.key_id, added.key_id, opened_at_ns=now_ns, closes_at_ns=closes_at_ns),
     )
 
@@ -154,6 +177,10 @@ def _key(pair: Pair, *, now_ns: int, signs_from_ns: int) -> ScopeKey:
     return ScopeKey(
         key_id_of(pair.public_key), pair.public_key, pair.seed, now_ns - BACKDATE_NS, signs_from_ns
     )
+
+
+def _retired(key: ScopeKey) -> RetiredKey:
+    return RetiredKey(key.key_id, key.public_key, key.valid_from_ns, key.valid_until_ns)
 
 
 def _ending(key: ScopeKey, at_ns: int) -> ScopeKey:

@@ -48,10 +48,17 @@ class PlatformKeys:
         return answer.key_id, answer.signature[0]
 
     async def verifying(self) -> Sequence[VerifyingKey]:
-        """Every key whose signatures count."""
+        """Every key whose signatures count now."""
+        return await self._keys(include_ended=False)
+
+    async def ever(self) -> Sequence[VerifyingKey]:
+        """Those, and every key that has ended in good order: for what was signed in its time, such as an archive."""
+        return await self._keys(include_ended=True)
+
+    async def _keys(self, *, include_ended: bool) -> Sequence[VerifyingKey]:
         answer = await self._signer.call(
             "/snavio.v1.Signer/GetPublicKeys",
-            GetPublicKeysRequest(scope=PLATFORM),
+            GetPublicKeysRequest(scope=PLATFORM, include_ended=include_ended),
             PublicKeys,
             timeout_s=CALL_SECONDS,
         )

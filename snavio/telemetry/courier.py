@@ -59,6 +59,7 @@ class Courier:
         self._mark = mark
         self._gather = gather
         self._durable_seq = 0
+        self._received_unix_ns = 0
         self._enough = asyncio.Event()
         self._receipt = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -160,7 +161,9 @@ class Courier:
     def _acknowledge(self, receipt: JournalReceipt) -> None:
         if receipt.epoch != self._epoch:
             return
-        self._durable_seq = max(self._durable_seq, receipt.durable_seq)
+        if receipt.durable_seq > self._durable_seq:
+            self._durable_seq = receipt.durable_seq
+            self._received_unix_ns = self._clock.unix_ns()
         self._journal.acknowledge(self._durable_seq)
         if self._mark is not None:
             self._mark.settled(self._epoch, self._durable_seq)
@@ -176,6 +179,9 @@ class Courier:
             self._enough.clear()
             for block in self._gather():
                 self._journal.append(block)
+            self._journal.tell_losses(
+                now_unix_ns=self._clock.unix_ns(), received_unix_ns=self._received_unix_ns
+            )
             while True:
                 in_flight = [seq for seq in in_flight if seq > self._durable_seq]
                 if len(in_flight) >= PAGES_IN_FLIGHT:

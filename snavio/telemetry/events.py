@@ -115,6 +115,25 @@ class ExecutedAfterRevocation:
 
 
 @dataclass(frozen=True, slots=True)
+class TelemetryDropped:
+    """Events about a tenant that were lost before anybody could read them."""
+
+    name: ClassVar[str] = schema.DROPPED
+
+    tenant: str
+    dropped_events: int
+    reason: str
+    """`journal_overflow`: Relay did not take them, and the process had no room left."""
+    queue_age_seconds: float
+    """Of the oldest of them."""
+    last_received_at: str | None
+    """When something of the queue was last taken; RFC 3339. None: never."""
+
+    def fields(self) -> Mapping[str, Value]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
 class JournalGap:
     """Events of a process that never reached Relay; None when nobody knows how many."""
 

@@ -15,6 +15,7 @@ import orjson
 from snavio.native import telemetry_rows
 from snavio.ports.journal_mark import JournalMark
 from snavio.telemetry.events import Event
+from snavio.telemetry.losses import Losses
 from snavio.v1.telemetry_pb2 import TelemetryBlock
 
 MAX_BYTES: Final = 32 << 20
@@ -56,6 +57,7 @@ class Journal:
         self._events = 0
         self._last_seq = 0
         self._dropped = 0
+        self._losses = Losses()
         self.full_enough: Callable[[int], None] = lambda _bytes: None
         """Told how many bytes nobody has taken, after every append."""
         self.seen: Callable[[bytes], None] = lambda _columns: None
@@ -118,6 +120,12 @@ class Journal:
         """What nobody has taken."""
         return self._ready_bytes
 
+    def tell_losses(self, *, now_unix_ns: int, received_unix_ns: int) -> None:
+        """Add what was dropped as events of its own; not while there is little room, or they would drop others."""
+        if self._losses and 2 * self._bytes < self._max_bytes and 2 * self._events < self._max_events:
+            for event in self._losses.told(now_unix_ns=now_unix_ns, received_unix_ns=received_unix_ns):
+                self.record(event, at_unix_ns=now_unix_ns)
+
     def counters(self) -> dict[str, int]:
         """What went through it so far; dropped events were not acknowledged when they made room."""
         return {"rows": self._last_seq, "dropped_rows": self._dropped}
@@ -136,6 +144,9 @@ class Journal:
         if self._mark is not None:
             self._mark.reached(self._last_seq)
         while self._bytes > self._max_bytes or self._events > self._max_events:
+            oldest = self._oldest()
+            assert oldest is not None
+            self._losses.add(oldest.columns)
             self._dropped += self._forget_oldest()
         self.full_enough(self._ready_bytes)
 

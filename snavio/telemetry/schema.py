@@ -208,7 +208,7 @@ EVENTS: Final = (
     EventType(SKEW_SAMPLE, "One admitted command in a hundred.", _SKEW),
     EventType(
         DROPPED,
-        "A tenant's telemetry aged out unread.",
+        "Events about a tenant were lost before anybody could read them.",
         {
             "tenant": "tenant",
             "dropped_events": "dropped_events",

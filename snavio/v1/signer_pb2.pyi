@@ -403,10 +403,12 @@ class SignResponse(_message.Message):
     def __init__(self, key_id: _Optional[str] = ..., signature: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class GetPublicKeysRequest(_message.Message):
-    __slots__ = ("scope",)
+    __slots__ = ("scope", "include_ended")
     SCOPE_FIELD_NUMBER: _ClassVar[int]
+    INCLUDE_ENDED_FIELD_NUMBER: _ClassVar[int]
     scope: str
-    def __init__(self, scope: _Optional[str] = ...) -> None: ...
+    include_ended: bool
+    def __init__(self, scope: _Optional[str] = ..., include_ended: _Optional[bool] = ...) -> None: ...
 
 class PublicKey(_message.Message):
     __slots__ = ("key_id", "public_key", "valid_from_unix_ns", "valid_until_unix_ns", "signs_from_unix_ns")

@@ -29,7 +29,7 @@ def counted(spark: SparkSession, given: argparse.Namespace) -> None:
     used = within(entries, given.since, given.until)
     told(step="reading", files=len(used), of=len(entries))
     events = read_events(spark, entries, columns=RAW_COLUMNS, since=given.since, until=given.until)
-    write_table(base(events), given.out / "base")
+    write_table(base(events, window_seconds=policy_of(given).window_seconds), given.out / "base")
 
 
 def detect_range(

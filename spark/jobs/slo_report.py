@@ -12,7 +12,6 @@ from spark.read import read_routes
 from spark.report import Findings, page
 from spark.transforms import slo
 from spark.transforms.abuse import proposals
-from spark.transforms.base import WINDOW_SECONDS
 from spark.transforms.fairness import fairness
 from spark.write import write_table, write_text
 
@@ -44,7 +43,7 @@ def report(given: argparse.Namespace) -> None:
             # The page shows the dominant ones; the rest is in the table.
             chosen = kept.where("dominant") if name == "shares" else kept
             rows[name] = [row.asDict() for row in chosen.collect()]
-        found = Findings(since=given.since, until=given.until, window_seconds=WINDOW_SECONDS, **rows)
+        found = Findings(since=given.since, until=given.until, window_seconds=policy.window_seconds, **rows)
         write_text(page(found), given.out / "report.html")
         told(step="done", report=given.out / "report.html")
     finally:

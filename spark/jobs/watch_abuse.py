@@ -46,7 +46,7 @@ class Watcher:
         now = datetime.now(UTC)
         events = read_events(self._spark, entries, columns=RAW_COLUMNS, until=now + FUTURE)
         folder = self._out / "base" / f"batch={batch:08d}"
-        write_table(base(events), folder)
+        write_table(base(events, window_seconds=self._policy.window_seconds), folder)
         newest = max((entry.max_at for entry in entries), default=now)
         watermark = min(newest, now) - LATENESS
         write_text(json.dumps({"until": min(newest, now + FUTURE).isoformat()}), folder.with_suffix(".json"))

@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from spark.policy import Policy
+from spark.transforms.base import counters
 
 DOMINANCE_ONE: Final = "dominance-single-target"
 DOMINANCE_MANY: Final = "dominance-several-targets"
@@ -47,12 +48,12 @@ COLUMNS: Final = (
 )
 
 
-def proposals(shares: DataFrame, base: DataFrame, policy: Policy, *, window_seconds: int = 30) -> DataFrame:
+def proposals(shares: DataFrame, base: DataFrame, policy: Policy) -> DataFrame:
     """One row per (kind, source, period) that the policy calls abuse."""
-    return dominance(shares, policy, window_seconds=window_seconds).unionByName(bursts(base, policy))
+    return dominance(shares, policy).unionByName(bursts(base, policy))
 
 
-def dominance(shares: DataFrame, policy: Policy, *, window_seconds: int) -> DataFrame:
+def dominance(shares: DataFrame, policy: Policy) -> DataFrame:
     """Recurring dominance: on one target, or on several together."""
     seconds = policy.period_minutes * 60
     placed = shares.where(F.col("contention")).withColumn("period", _aligned(F.col("window_start"), seconds))
@@ -102,7 +103,7 @@ def dominance(shares: DataFrame, policy: Policy, *, window_seconds: int) -> Data
             F.col("windows").alias("dominant_windows"),
         )
     )
-    end = F.timestamp_seconds(F.unix_timestamp("last") + window_seconds)
+    end = F.timestamp_seconds(F.unix_timestamp("last") + policy.window_seconds)
     return _told(one, F.lit(DOMINANCE_ONE), policy, end, evidence).unionByName(
         _told(many, F.lit(DOMINANCE_MANY), policy, end, evidence)
     )
@@ -112,13 +113,17 @@ def bursts(base: DataFrame, policy: Policy) -> DataFrame:
     """Minutes in which a source sent mostly what had to be refused."""
     bad = {kind: sum((F.col(name) for name in counters), F.lit(0)) for kind, (counters, _) in BURSTS.items()}
     sent = sum((F.col(name) for name in SENT), F.lit(0))
-    minutes = base.groupBy(_aligned(F.col("window_start"), 60).alias("minute"), "source").agg(
-        F.sum(sent).alias("sent"),
-        *(F.sum(number).alias(kind) for kind, number in bad.items()),
-        *(
-            F.collect_set(F.when(number > 0, F.col("target"))).alias(f"{kind} at")
-            for kind, number in bad.items()
-        ),
+    minutes = (
+        counters(base)
+        .groupBy(_aligned(F.col("window_start"), 60).alias("minute"), "source")
+        .agg(
+            F.sum(sent).alias("sent"),
+            *(F.sum(number).alias(kind) for kind, number in bad.items()),
+            *(
+                F.collect_set(F.when(number > 0, F.col("target"))).alias(f"{kind} at")
+                for kind, number in bad.items()
+            ),
+        )
     )
     # All kinds in one pass: each minute becomes a row per kind, and most of them go at once.
     each = F.explode(

@@ -1,6 +1,8 @@
-"""Counts raw events once: per window, route, source, path and key version. Everything else reads these counts.
+"""Counts raw events once: per window, route, source, path, key version and outcome. Everything else reads these counts.
 
-Never keeps an event: the base is some fifteen times smaller than what it was made of.
+Never keeps an event: the base is many times smaller than what it was made of. What became of a command is one number
+in the key and not fifty counters beside it: every event would have to update all of them, and that cost four times
+as much as reading it. `counters` tells them apart again, where there are few rows left.
 """
 
 from __future__ import annotations
@@ -44,78 +46,122 @@ RAW_COLUMNS: Final = (
 )
 EXECUTED_AFTER_REVOCATION: Final = "snavio.command.executed_after_acl_revoked"
 SKEW_SAMPLE: Final = "snavio.telemetry.skew_sample"
+# Where an outcome keeps what: verdict, escalation, phase, bucket, kind of event; zero is "none". An outcome never
+# leaves a run's own files, so these may change.
+_VERDICT, _ESCALATION, _PHASE, _BUCKET, _KIND = (0, 8), (8, 4), (12, 3), (15, 5), (20, 2)
+_KINDS: Final = (EXECUTED_AFTER_REVOCATION, SKEW_SAMPLE)
 
 
 def base(events: DataFrame, *, window_seconds: int = WINDOW_SECONDS) -> DataFrame:
-    """Counters per key. Rows without a source (journal gaps and the like) are not about commands and left out."""
-    verdict, count = F.col("verdict"), F.col("count")
-
-    def number(condition: Column) -> Column:
-        return F.sum(F.when(condition, count).otherwise(0))
-
-    window = F.timestamp_seconds(F.floor(F.unix_timestamp("at") / window_seconds) * window_seconds)
-    bucket = F.least(
-        F.greatest(F.ceil(F.log2("dispatch_latency_ms")) + 2, F.lit(0)), F.lit(BUCKETS - 1)
-    ).cast("int")
-    placed = events.where(F.col("source").isNotNull()).select(
-        window.alias("window_start"),
-        "target",
-        "command_name",
-        "source",
-        "path",
-        "key_version",
-        "event",
-        "verdict",
-        "count",
-        "escalation",
-        "cache_phase",
-        "skew_seconds",
-        F.when((verdict == V.DELIVERED) & (F.col("dispatch_latency_ms") > 0), bucket)
-        .otherwise(F.when(verdict == V.DELIVERED, 0))
-        .alias("bucket"),
+    """Counts per key and outcome. Rows without a source (journal gaps and the like) are not about commands."""
+    seconds = F.unix_seconds("at")
+    verdict, latency = F.col("verdict"), F.col("dispatch_latency_ms")
+    # Comparisons instead of a logarithm, and most commands are fast: few of them are made.
+    bucket = F.when(latency.isNull() | (latency <= 0.25), 1)
+    for at in range(1, BUCKETS - 1):
+        bucket = bucket.when(latency <= 2.0 ** (at - 2), at + 1)
+    outcome = _packed(
+        (_VERDICT, F.coalesce(verdict.bitwiseAND(0xFF), F.lit(0))),
+        (_ESCALATION, _place(F.col("escalation"), ESCALATIONS)),
+        (_PHASE, _place(F.col("cache_phase"), PHASES)),
+        (_BUCKET, F.when(verdict == V.DELIVERED, bucket.otherwise(BUCKETS)).otherwise(0)),
+        (_KIND, _place(F.col("event"), _KINDS)),
     )
+    skew = F.when(F.col("event") == SKEW_SAMPLE, F.col("skew_seconds"))
+    return (
+        events.where(F.col("source").isNotNull())
+        .select(
+            F.timestamp_seconds(seconds - F.pmod(seconds, F.lit(window_seconds))).alias("window_start"),
+            *KEYS[1:],
+            outcome.alias("outcome"),
+            "count",
+            skew.alias("skew"),
+        )
+        .groupBy(*KEYS, "outcome")
+        .agg(
+            F.sum("count").alias("number"),
+            F.sum("skew").alias("skew_sum"),
+            F.max(F.abs("skew")).alias("skew_max"),
+        )
+    )
+
+
+def merged(bases: DataFrame) -> DataFrame:
+    """Several bases as one: counts of the same key and outcome add up."""
+    return bases.groupBy(*KEYS, "outcome").agg(
+        F.sum("number").alias("number"),
+        F.sum("skew_sum").alias("skew_sum"),
+        F.max("skew_max").alias("skew_max"),
+    )
+
+
+def counters(base: DataFrame) -> DataFrame:
+    """The rows of a base with a column per counter, to be summed by whoever groups them; what nobody sums is free."""
+    verdict, number = _part(_VERDICT), F.col("number")
     delivered = verdict == V.DELIVERED
     # Only what got past the ACL competes: refused traffic would let a source frame its rival.
     offered = delivered | ((verdict >= V.VALID_FROM) & ~verdict.isin(V.ACL_DENY, V.ROUTE_MISSING))
     # Nor does a source that is kept off the warm path compete for it: it would make a dominant one of its victim.
-    kept_off = F.coalesce(F.col("escalation").isin("warm_banned", "cold_only"), F.lit(False))
-    skewed = F.col("event") == SKEW_SAMPLE
-    counters = {
-        "offered": number(offered),
-        "competing": number(offered & ~kept_off),
-        "warm": number(delivered & (F.col("path") == "fast")),
-        "delivered": number(delivered),
-        "duplicates": number(verdict == V.DUPLICATE),
-        "rate_limited": number(verdict == V.RATE_LIMIT_EXCEEDED),
-        "acl_denied": number(verdict == V.ACL_DENY),
-        "route_missing": number(verdict == V.ROUTE_MISSING),
-        "delivery_failed": number(verdict == V.DELIVERY_FAILURE),
-        "fairness_refused": number(verdict == V.FAIRNESS_VIOLATION),
-        "outcome_unknown": number(verdict == V.OUTCOME_UNKNOWN),
-        "saturated": number(verdict == V.SATURATED),
-        "conflicts": number(verdict == V.CONFLICT),
-        "invalid_schema": number(verdict.between(V.SCHEMA_FIRST, V.SCHEMA_LAST)),
-        "invalid_hmac": number(verdict == V.HMAC_MISMATCH),
-        "invalid_timestamp": number(verdict == V.TIMESTAMP_OUTSIDE_WINDOW),
-        "invalid_key": number(verdict.isin(*V.KEYS)),
-        "replayed": number(verdict == V.REPLAYED),
-        "suspended": number(verdict == V.SUSPENDED),
-        "executed_after_revocation": number(F.col("event") == EXECUTED_AFTER_REVOCATION),
-        "skew_samples": number(skewed),
-        "skew_sum": F.sum(F.when(skewed, F.col("skew_seconds"))),
-        "skew_max": F.max(F.when(skewed, F.abs("skew_seconds"))),
+    kept_off = _part(_ESCALATION).isin(_code("warm_banned", ESCALATIONS), _code("cold_only", ESCALATIONS))
+    skewed = _part(_KIND) == _code(SKEW_SAMPLE, _KINDS)
+    conditions = {
+        "offered": offered,
+        "competing": offered & ~kept_off,
+        "warm": delivered & F.coalesce(F.col("path") == "fast", F.lit(False)),
+        "delivered": delivered,
+        "duplicates": verdict == V.DUPLICATE,
+        "rate_limited": verdict == V.RATE_LIMIT_EXCEEDED,
+        "acl_denied": verdict == V.ACL_DENY,
+        "route_missing": verdict == V.ROUTE_MISSING,
+        "delivery_failed": verdict == V.DELIVERY_FAILURE,
+        "fairness_refused": verdict == V.FAIRNESS_VIOLATION,
+        "outcome_unknown": verdict == V.OUTCOME_UNKNOWN,
+        "saturated": verdict == V.SATURATED,
+        "conflicts": verdict == V.CONFLICT,
+        "invalid_schema": verdict.between(V.SCHEMA_FIRST, V.SCHEMA_LAST),
+        "invalid_hmac": verdict == V.HMAC_MISMATCH,
+        "invalid_timestamp": verdict == V.TIMESTAMP_OUTSIDE_WINDOW,
+        "invalid_key": verdict.isin(*V.KEYS),
+        "replayed": verdict == V.REPLAYED,
+        "suspended": verdict == V.SUSPENDED,
+        "executed_after_revocation": _part(_KIND) == _code(EXECUTED_AFTER_REVOCATION, _KINDS),
+        "skew_samples": skewed,
     }
-    counters |= {f"escalated_{reason}": number(F.col("escalation") == reason) for reason in ESCALATIONS}
-    counters |= {f"phase_{phase}": number(F.col("cache_phase") == phase) for phase in PHASES}
-    counters |= {f"latency_{at:02d}": number(F.col("bucket") == at) for at in range(BUCKETS)}
-    return placed.groupBy(*KEYS).agg(*(value.alias(name) for name, value in counters.items()))
-
-
-def merged(bases: DataFrame) -> DataFrame:
-    """Several bases as one: counts of the same key add up."""
-    sums = [name for name in bases.columns if name not in (*KEYS, "skew_max")]
-    return (
-        bases.groupBy(*KEYS)
-        .agg(*(F.sum(name).alias(name) for name in sums), F.max("skew_max").alias("skew_max"))
-        .select(*bases.columns)
+    conditions |= {
+        f"escalated_{reason}": _part(_ESCALATION) == _code(reason, ESCALATIONS) for reason in ESCALATIONS
+    }
+    conditions |= {f"phase_{phase}": _part(_PHASE) == _code(phase, PHASES) for phase in PHASES}
+    conditions |= {f"latency_{at:02d}": _part(_BUCKET) == at + 1 for at in range(BUCKETS)}
+    return base.select(
+        *KEYS,
+        *(
+            F.when(condition, number).otherwise(F.lit(0).cast("long")).alias(name)
+            for name, condition in conditions.items()
+        ),
+        "skew_sum",
+        "skew_max",
     )
+
+
+def _code(name: str, names: tuple[str, ...]) -> int:
+    return names.index(name) + 1
+
+
+def _place(column: Column, names: tuple[str, ...]) -> Column:
+    """The place of a text among known ones, from 1; a text that we do not know counts as none."""
+    found = F.when(column.isNull(), 0)
+    for name in names:
+        found = found.when(column == name, _code(name, names))
+    return found.otherwise(0)
+
+
+def _packed(*parts: tuple[tuple[int, int], Column]) -> Column:
+    found = F.lit(0)
+    for (shift, _), value in parts:
+        found = found.bitwiseOR(F.shiftleft(value, shift))
+    return found
+
+
+def _part(place: tuple[int, int]) -> Column:
+    shift, width = place
+    return F.shiftright(F.col("outcome"), shift).bitwiseAND((1 << width) - 1)

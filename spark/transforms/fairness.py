@@ -10,6 +10,8 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from spark.transforms.base import counters
+
 DEFAULTS: Final[dict[str, float]] = {
     "dominant_share": 0.8,
     "competing_share": 0.1,
@@ -25,7 +27,8 @@ def fairness(base: DataFrame, routes: DataFrame) -> DataFrame:
     `routes` has the route's own parameters as `min_<parameter>` columns; a route that is not in it has the defaults.
     """
     per_source = (
-        base.where(F.col("target").isNotNull() & F.col("command_name").isNotNull())
+        counters(base)
+        .where(F.col("target").isNotNull() & F.col("command_name").isNotNull())
         .groupBy("window_start", *ROUTE, "source")
         .agg(*(F.sum(name).alias(name) for name in ("warm", "offered", "competing", "delivered")))
         .where(F.col("offered") > 0)

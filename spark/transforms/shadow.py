@@ -8,6 +8,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from spark.transforms.base import counters
+
 
 def with_limit(
     base: DataFrame, *, target: str, command_name: str, limit: int, interval_seconds: int
@@ -21,7 +23,8 @@ def with_limit(
     )
     interval = Window.partitionBy("interval")
     shares = (
-        base.where((F.col("target") == target) & (F.col("command_name") == command_name))
+        counters(base)
+        .where((F.col("target") == target) & (F.col("command_name") == command_name))
         .groupBy(start.alias("interval"), "source")
         .agg(F.sum("offered").alias("offered"))
         .withColumn("all", F.sum("offered").over(interval))

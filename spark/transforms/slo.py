@@ -10,7 +10,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from spark.transforms.base import BUCKETS, ESCALATIONS, PHASES
+from spark.transforms.base import BUCKETS, ESCALATIONS, PHASES, counters
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
 FAILURES: Final = (
@@ -42,7 +42,8 @@ def latency(base: DataFrame) -> DataFrame:
     """Percentiles of delivered commands per route and path: the end of the bucket that holds them."""
     names = [f"latency_{at:02d}" for at in range(BUCKETS)]
     summed = (
-        base.where(F.col("path").isNotNull() & F.col("target").isNotNull())
+        counters(base)
+        .where(F.col("path").isNotNull() & F.col("target").isNotNull())
         .groupBy("target", "command_name", "path")
         .agg(*(F.sum(name).alias(name) for name in names))
         .withColumn("delivered", sum((F.col(name) for name in names), F.lit(0)))
@@ -73,14 +74,17 @@ def _quantile(names: list[str], quantile: float) -> Column:
 def refusals(base: DataFrame) -> DataFrame:
     """Per route: what was delivered, and how many commands failed for which reason."""
     counted = ("delivered", "duplicates", *FAILURES, *INVALID)
-    return base.groupBy("target", "command_name").agg(*(F.sum(name).alias(name) for name in counted))
+    return (
+        counters(base).groupBy("target", "command_name").agg(*(F.sum(name).alias(name) for name in counted))
+    )
 
 
 def escalations(base: DataFrame) -> DataFrame:
     """Per route: why commands went to Slow, and in which phase the caches were."""
     counted = (*(f"escalated_{reason}" for reason in ESCALATIONS), *(f"phase_{phase}" for phase in PHASES))
     return (
-        base.where(F.col("target").isNotNull())
+        counters(base)
+        .where(F.col("target").isNotNull())
         .groupBy("target", "command_name")
         .agg(*(F.sum(name).alias(name) for name in counted))
     )
@@ -89,7 +93,8 @@ def escalations(base: DataFrame) -> DataFrame:
 def skew(base: DataFrame, *, window_s: float = 60.0) -> DataFrame:
     """Per source: how far its clock is off, how fast that grows, and when its commands would be refused."""
     means = (
-        base.where(F.col("skew_samples") > 0)
+        counters(base)
+        .where(F.col("skew_samples") > 0)
         .groupBy("source", "window_start")
         .agg(
             F.sum("skew_samples").alias("samples"),
@@ -111,7 +116,7 @@ def skew(base: DataFrame, *, window_s: float = 60.0) -> DataFrame:
 
 def keys(base: DataFrame) -> DataFrame:
     """Per source and key version: commands that got past Shield under it, and when the last one did."""
-    used = base.where(F.col("key_version").isNotNull())
+    used = counters(base).where(F.col("key_version").isNotNull())
     return used.groupBy("source", "key_version").agg(
         F.sum("offered").alias("commands"), F.max("window_start").alias("last_used")
     )
@@ -120,7 +125,8 @@ def keys(base: DataFrame) -> DataFrame:
 def revoked(base: DataFrame) -> DataFrame:
     """Commands that went by a right that had been taken away, per route and source."""
     return (
-        base.groupBy("target", "command_name", "source")
+        counters(base)
+        .groupBy("target", "command_name", "source")
         .agg(F.sum("executed_after_revocation").alias("commands"))
         .where(F.col("commands") > 0)
     )
@@ -130,9 +136,13 @@ def timeline(base: DataFrame) -> DataFrame:
     """Per window: delivered by path, failed, invalid; for plots."""
     failed = sum((F.col(name) for name in FAILURES), F.lit(0))
     invalid = sum((F.col(name) for name in INVALID), F.lit(0))
-    return base.groupBy("window_start").agg(
-        F.sum("warm").alias("fast"),
-        (F.sum("delivered") - F.sum("warm")).alias("slow"),
-        F.sum(failed).alias("failed"),
-        F.sum(invalid).alias("invalid"),
+    return (
+        counters(base)
+        .groupBy("window_start")
+        .agg(
+            F.sum("warm").alias("fast"),
+            (F.sum("delivered") - F.sum("warm")).alias("slow"),
+            F.sum(failed).alias("failed"),
+            F.sum(invalid).alias("invalid"),
+        )
     )

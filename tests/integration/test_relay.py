@@ -151,6 +151,13 @@ async def test_an_overflow_is_counted(tmp_path: Path) -> None:
         reporting.start()
         (gap,) = await relays.eventually("event = 'snavio.telemetry.journal_gap'", 1)
         assert gap[4] == dropped
+        (told,) = await relays.eventually("event = 'snavio.telemetry.dropped'", 1)
+        assert told[4] == dropped
+        where = (
+            f"event = 'snavio.telemetry.dropped' AND tenant = '{SOURCE.partition('/')[0]}' "
+            "AND reason = 'journal_overflow' AND queue_age_seconds > 0 AND last_received_at IS NOT NULL"
+        )
+        assert len(relays.seen(where)) == 1
         await reporting.stop()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from base64 import b64decode
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -14,6 +15,9 @@ from services.signer import bootstrap
 from services.signer.settings import SignerSettings
 from snavio.errors import BadRequest, Conflict, NotAllowed, NotFound
 from snavio.native import ed25519_is_weak, ed25519_verify
+from snavio.snapshot.verification import VerifyingKey
+from snavio.telemetry.manifest import TelemetryManifest
+from snavio.telemetry.signing import verified
 from snavio.v1 import signer_pb2 as wire
 from tests.support.control import ADMIN, Control, control_plane
 
@@ -226,8 +230,11 @@ async def sign(
     return await control.sign(by, "Sign", request, wire.SignResponse)
 
 
-async def public_keys(control: Control, scope: str, *, by: str = "shield") -> wire.PublicKeys:
-    return await control.sign(by, "GetPublicKeys", wire.GetPublicKeysRequest(scope=scope), wire.PublicKeys)
+async def public_keys(
+    control: Control, scope: str, *, by: str = "shield", include_ended: bool = False
+) -> wire.PublicKeys:
+    request = wire.GetPublicKeysRequest(scope=scope, include_ended=include_ended)
+    return await control.sign(by, "GetPublicKeys", request, wire.PublicKeys)
 
 
 async def rotate_scope(control: Control, scope: str, *, emergency: bool = False) -> wire.PublicKeys:
@@ -292,6 +299,62 @@ async def test_emergency_leaves_nothing_that_the_old_key_could_sign(scoped: Cont
     assert [key.key_id for key in keys.key] == [keys.active_key_id]
     with pytest.raises(NotFound):
         await sign(scoped, "platform", b"x", key_id=old)
+
+
+async def exported(control: Control) -> TelemetryManifest:
+    """A manifest as Relay publishes it now."""
+    manifest = TelemetryManifest(1, control.clock.unix_ns(), ())
+    named = replace(manifest, key_id=(await public_keys(control, "platform")).active_key_id)
+    signed = await sign(control, "platform", named.signed_form())
+    assert signed.key_id == named.key_id
+    return replace(named, signature=signed.signature[0])
+
+
+async def believed(control: Control, manifest: TelemetryManifest, *, include_ended: bool = True) -> bool:
+    answer = await public_keys(control, "platform", by=ADMIN, include_ended=include_ended)
+    keys = [
+        VerifyingKey(key.key_id, key.public_key, key.valid_from_unix_ns, key.valid_until_unix_ns)
+        for key in answer.key
+    ]
+    return verified(manifest, manifest.signed_form(), keys)
+
+
+async def test_a_manifest_outlives_the_key_that_signed_it(scoped: Control) -> None:
+    await provision(scoped, "platform")
+    first = await exported(scoped)
+    await rotate_scope(scoped, "platform")
+    scoped.clock.advance(seconds=2 * 3600)
+    # Closed, and still in the store; then gone with its seed, over a restart too.
+    assert (await believed(scoped, first), await believed(scoped, first, include_ended=False)) == (
+        True,
+        False,
+    )
+    await rotate_scope(scoped, "platform")
+    scoped.clock.advance(seconds=2 * 3600)
+    await scoped.stop_signer()
+    await scoped.start_signer()
+    second = await exported(scoped)
+    assert await believed(scoped, first)
+    assert await believed(scoped, second)
+    # Only for its own time: a date after its end is a lie, whoever has kept the key.
+    assert not await believed(scoped, replace(first, exported_unix_ns=scoped.clock.unix_ns()))
+    with pytest.raises(NotFound):
+        await sign(scoped, "platform", b"x", key_id=first.key_id)
+
+
+async def test_a_key_that_an_emergency_ended_makes_nothing_of_the_past_believed(scoped: Control) -> None:
+    await provision(scoped, "platform")
+    old = await exported(scoped)
+    await rotate_scope(scoped, "platform")
+    scoped.clock.advance(seconds=2 * 3600)
+    await rotate_scope(scoped, "platform")
+    scoped.clock.advance(seconds=60)
+    stolen = await exported(scoped)
+    assert await believed(scoped, stolen)
+    await rotate_scope(scoped, "platform", emergency=True)
+    assert not await believed(scoped, stolen)
+    # Its seed was wiped before the theft.
+    assert await believed(scoped, old)
 
 
 @pytest.mark.parametrize("emergency", [False, True])

@@ -15,7 +15,7 @@ from spark import verdicts
 from spark.policy import Policy
 from spark.schema import event_schema
 from spark.transforms.abuse import proposals
-from spark.transforms.base import BUCKETS, KEYS, base, merged
+from spark.transforms.base import BUCKETS, KEYS, base, counters, merged
 from spark.transforms.fairness import fairness
 from tests.support.telemetry_rows import ACL_CODE, HMAC_CODE, RATE_CODE, bulk, row, write
 
@@ -55,7 +55,7 @@ def test_the_base_counts_commands_and_not_rows(spark: SparkSession, tmp_path: Pa
         row(event="snavio.telemetry.journal_gap", source=None, verdict=None),
         row(event="snavio.somebody.elses", verdict=None),
     ]
-    counted = base(read(spark, write(rows, tmp_path / "a.parquet")))
+    counted = counters(base(read(spark, write(rows, tmp_path / "a.parquet"))))
     (found,) = told(counted.groupBy("source").sum())
     assert {name[4:-1]: found[name] for name in found if name.startswith("sum(") and found[name]} == {
         "offered": 3,
@@ -76,13 +76,14 @@ def test_the_base_counts_commands_and_not_rows(spark: SparkSession, tmp_path: Pa
 def test_a_latency_is_in_the_bucket_that_its_power_of_two_ends(
     spark: SparkSession, tmp_path: Path, latency_ms: float, bucket: int
 ) -> None:
-    (found,) = told(base(read(spark, write([row(dispatch_latency_ms=latency_ms)], tmp_path / "a.parquet"))))
+    path = write([row(dispatch_latency_ms=latency_ms)], tmp_path / "a.parquet")
+    (found,) = told(counters(base(read(spark, path))))
     assert [at for at in range(BUCKETS) if found[f"latency_{at:02d}"]] == [bucket]
 
 
 def test_windows_begin_where_they_are_aligned(spark: SparkSession, tmp_path: Path) -> None:
     rows = [row(after_s=second) for second in (0, 29.999, 30, 59.9, 60)]
-    counted = base(read(spark, write(rows, tmp_path / "a.parquet"))).orderBy("window_start")
+    counted = counters(base(read(spark, write(rows, tmp_path / "a.parquet")))).orderBy("window_start")
     assert [found["delivered"] for found in told(counted)] == [2, 2, 1]
 
 
@@ -98,7 +99,7 @@ def test_the_base_agrees_with_duckdb(spark: SparkSession, tmp_path: Path) -> Non
     ours = {
         (found["target"], found["source"]): (found["offered"], found["warm"], found["invalid_hmac"])
         for found in told(
-            base(read(spark, path))
+            counters(base(read(spark, path)))
             .groupBy("target", "source")
             .sum("offered", "warm", "invalid_hmac")
             .toDF("target", "source", "offered", "warm", "invalid_hmac")

@@ -28,19 +28,20 @@ class Scenario:
 
     name: str
     seed: int
-    rows: list[tuple[int, str, str, int, int]] = field(default_factory=list)
-    """window, target, source, delivered warm, refused by the limit."""
+    rows: list[tuple[int, str, str, int, int, int]] = field(default_factory=list)
+    """window, target, source, delivered warm, refused by the limit, delivered by Slow because of a warm ban."""
     abusers: set[str] = field(default_factory=set)
 
     @property
     def tenant(self) -> str:
         return f"{self.name}-{self.seed}"
 
-    def add(self, window: int, route: int, source: str, delivered: float, refused: float = 0) -> None:
-        if delivered >= 1 or refused >= 1:
-            self.rows.append(
-                (window, f"{self.tenant}-{route}", f"{self.tenant}/{source}", int(delivered), int(refused))
-            )
+    def add(
+        self, window: int, route: int, source: str, delivered: float, refused: float = 0, banned: float = 0
+    ) -> None:
+        counts = int(delivered), int(refused), int(banned)
+        if any(counts):
+            self.rows.append((window, f"{self.tenant}-{route}", f"{self.tenant}/{source}", *counts))
 
 
 def honest(made: Scenario, rng: np.random.Generator, *, mean: float, routes: int = ROUTES) -> None:
@@ -113,6 +114,24 @@ def several_targets(made: Scenario, rng: np.random.Generator) -> None:
             made.add(window, route, "abuser", rng.poisson(others * share / (1 - share)))
 
 
+def bans_alternate(made: Scenario, rng: np.random.Generator) -> None:
+    """An abuser that Fast bans for 30 s whenever it was dominant; then its only victim has the warm path alone."""
+    made.abusers.add(f"{made.tenant}/abuser")
+    for route in range(ROUTES):
+        victim = rng.uniform(60, 300)
+        share = rng.uniform(0.85, 0.97)
+        phase = int(rng.integers(0, 2))
+        for window in range(WINDOWS):
+            made.add(window, route, f"victim-{route}", rng.poisson(victim))
+            sent = rng.poisson(victim * share / (1 - share))
+            if window % 2 == phase:
+                made.add(window, route, "abuser", sent)
+            else:
+                # The ban begins within a window: some of it was warm before.
+                early = sent * rng.uniform(0, 0.1)
+                made.add(window, route, "abuser", early, banned=sent - early)
+
+
 SCENARIOS: dict[str, Callable[[Scenario, np.random.Generator], None]] = {
     "quiet": quiet,
     "single-sender": single_sender,
@@ -120,6 +139,7 @@ SCENARIOS: dict[str, Callable[[Scenario, np.random.Generator], None]] = {
     "slow-burn": slow_burn,
     "on-off": on_off,
     "several-targets": several_targets,
+    "bans-alternate": bans_alternate,
 }
 WITHOUT_ABUSERS = ("quiet", "single-sender", "honest-bursts")
 
@@ -136,19 +156,17 @@ def scenarios(seeds: range) -> Iterator[Scenario]:
 def as_table(found: list[Scenario]) -> pa.Table:
     """As the archive would hold them: one row per window, source and outcome, standing for many commands."""
     start = int(T0.timestamp() * 1e6)
-    picked: list[tuple[int, str, str, int, bool]] = []
+    picked: list[tuple[int, str, str, int, str]] = []
     for made in found:
-        for window, target, source, delivered, refused in made.rows:
-            if delivered:
-                picked.append((window, target, source, delivered, True))
-            if refused:
-                picked.append((window, target, source, refused, False))
+        for window, target, source, delivered, refused, banned in made.rows:
+            outcomes = {"warm": delivered, "refused": refused, "banned": banned}
+            picked += [(window, target, source, count, how) for how, count in outcomes.items() if count]
     rows = len(picked)
     times = pa.array([start + window * WINDOW_S * 1_000_000 for window, *_ in picked]).cast(
         pa.timestamp("us", "UTC")
     )
     columns: dict[str, Any] = {
-        "event": pa.array([DELIVERED if warm else FAILED for *_, warm in picked]),
+        "event": pa.array([FAILED if how == "refused" else DELIVERED for *_, how in picked]),
         "instance": pa.repeat(pa.scalar("fast-0"), rows),
         "epoch": pa.repeat(pa.scalar(1, pa.int64()), rows),
         "seq": pa.array(np.arange(1, rows + 1)),
@@ -158,8 +176,13 @@ def as_table(found: list[Scenario]) -> pa.Table:
         "source": pa.array([source for _, _, source, _, _ in picked]),
         "target": pa.array([target for _, target, _, _, _ in picked]),
         "command_name": pa.repeat(pa.scalar("say"), rows),
-        "path": pa.repeat(pa.scalar("fast"), rows),
-        "verdict": pa.array([DELIVERED_CODE if warm else RATE_CODE for *_, warm in picked], pa.int32()),
+        "path": pa.array(["slow" if how == "banned" else "fast" for *_, how in picked]),
+        "escalation": pa.array(
+            ["warm_banned" if how == "banned" else None for *_, how in picked], pa.string()
+        ),
+        "verdict": pa.array(
+            [RATE_CODE if how == "refused" else DELIVERED_CODE for *_, how in picked], pa.int32()
+        ),
         "dispatch_latency_ms": pa.repeat(pa.scalar(2.0), rows),
         "key_version": pa.repeat(pa.scalar("hmac-v1"), rows),
     }
@@ -199,7 +222,7 @@ def scores(found: list[Scenario], proposed: set[str]) -> dict[str, Score]:
     told: dict[str, Score] = {}
     for name in SCENARIOS:
         of = [made for made in found if made.name == name]
-        sources = {source for made in of for _, _, source, _, _ in made.rows}
+        sources = {source for made in of for _, _, source, *_ in made.rows}
         abusers = {abuser for made in of for abuser in made.abusers}
         told[name] = Score(
             len(abusers & proposed),

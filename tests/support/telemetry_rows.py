@@ -63,17 +63,24 @@ def write(rows: pa.Table | list[dict[str, Any]], path: Path) -> Path:
 
 
 def bulk(
-    rows: int, *, seed: int, minutes: int = 60, sources: int = 500, routes: int = 60, abusers: int = 3
+    rows: int,
+    *,
+    seed: int,
+    minutes: float = 60,
+    after_minutes: float = 0,
+    sources: int = 500,
+    routes: int = 60,
+    abusers: int = 3,
 ) -> pa.Table:
     """Synthetic traffic: most of it honest, a few sources that take nearly all of a route of theirs."""
     rng = np.random.default_rng(seed)
     source = rng.zipf(1.4, rows) % sources
     route = rng.integers(0, routes, rows)
-    abusive = rng.random(rows) < 0.15
+    abusive = rng.random(rows) < 0.25
     source = np.where(abusive, sources + rng.integers(0, max(1, abusers), rows), source)
     route = np.where(abusive, source % routes, route)
-    start = int(T0.timestamp() * 1e6)
-    at = np.sort(rng.integers(0, minutes * 60_000_000, rows)) + start
+    start = int(T0.timestamp() * 1e6 + after_minutes * 60_000_000)
+    at = np.sort(rng.integers(0, int(minutes * 60_000_000), rows)) + start
     draw = rng.random(rows)
     verdict = np.select(
         [draw < 0.95, draw < 0.97, draw < 0.98, draw < 0.99],

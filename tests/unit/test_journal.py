@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import orjson
 import pytest
 
 from snavio.adapters.embedded.journal_files import MAX_ENDED, FileJournalMark
 from snavio.errors import StateError
+from snavio.native import format_timestamp
 from snavio.ports.journal_mark import EndedLife
 from snavio.telemetry.events import LegacyKeyUsed
 from snavio.telemetry.journal import Block, Journal
+from snavio.telemetry.schema import DROPPED
 from snavio.v1.telemetry_pb2 import TelemetryBlock
-from tests.support.telemetry import SOURCE, block
+from tests.support.telemetry import NOW, SOURCE, block
 
 EVENT = LegacyKeyUsed("hmac-v1", SOURCE, None)
 
@@ -62,6 +65,42 @@ def test_a_full_journal_drops_the_oldest_and_counts_it(bound: dict[str, int]) ->
         journal.append(rows(10))
     assert numbers(journal.take(max_bytes=1 << 20)) == [(21, 30), (31, 40), (41, 50)]
     assert journal.counters() == {"rows": 50, "dropped_rows": 20}
+
+
+def test_what_made_room_is_told_by_tenant_once_there_is_room() -> None:
+    journal = Journal(service="fast", max_events=40)
+    journal.record(EVENT, at_unix_ns=1_000_000_000)
+    for _ in range(5):
+        journal.append(rows(10))
+    journal.tell_losses(now_unix_ns=NOW, received_unix_ns=0)
+    assert journal.last_seq == 51  # not yet: it would cost others their place
+    journal.acknowledge(51)
+    journal.tell_losses(now_unix_ns=NOW, received_unix_ns=NOW - 5)
+    journal.tell_losses(now_unix_ns=NOW, received_unix_ns=NOW)
+    (block,) = journal.take(max_bytes=1 << 20)
+    (told,) = TelemetryBlock.FromString(block.columns).event
+    assert told.name == DROPPED
+    assert orjson.loads(told.fields) == {
+        "tenant": "acme",
+        "dropped_events": 11,
+        "reason": "journal_overflow",
+        "queue_age_seconds": (NOW - 1_000_000_000) / 1e9,
+        "last_received_at": format_timestamp(NOW - 5),
+    }
+
+
+def test_news_of_a_loss_that_is_lost_itself_is_told_again() -> None:
+    journal = Journal(max_events=10)
+    for _ in range(3):
+        journal.append(rows(10))
+    journal.acknowledge(30)
+    journal.tell_losses(now_unix_ns=NOW, received_unix_ns=0)
+    journal.append(rows(10))
+    journal.acknowledge(41)
+    journal.tell_losses(now_unix_ns=NOW, received_unix_ns=0)
+    (block,) = journal.take(max_bytes=1 << 20)
+    (told,) = TelemetryBlock.FromString(block.columns).event
+    assert orjson.loads(told.fields)["dropped_events"] == 20
 
 
 def test_a_journal_that_is_off_holds_nothing() -> None:

@@ -118,6 +118,18 @@ def test_ended_keys_go_with_their_seeds_and_living_ones_are_bounded(first: Scope
     assert refusal.value.reason == "too-many-keys"
 
 
+def test_a_key_that_ended_in_good_order_is_kept_without_its_seed(first: Scope) -> None:
+    later = NOW + DELAY + OVERLAP
+    third = rotated(rotated(first, 2, NOW), 3, later)
+    assert [key.key_id for key in third.keys] == ids(2, 3)
+    assert [key.key_id for key in third.retired] == ids(1)
+    assert not hasattr(third.retired[0], "seed")
+    assert [key.key_id for key in third.ever()] == ids(1, 2, 3)
+    # A thief could have signed anything with the keys that were still here, with any date.
+    fourth = rotated(third, 4, later + 1, emergency=True)
+    assert [key.key_id for key in fourth.ever()] == ids(1, 4)
+
+
 def test_clock_that_went_back_still_finds_a_key(first: Scope) -> None:
     assert rotated(first, 2, NOW).active(NOW - 3600 * SECOND).key_id == ids(1)[0]
 

@@ -15,7 +15,7 @@ from snavio.domain.delegation import Delegation
 from snavio.domain.distribution import Holder
 from snavio.domain.enrolment import Enrolment, Enrolments
 from snavio.domain.keyset import Keyset, KeyVersion
-from snavio.domain.signing_scope import Rotation, Scope, ScopeKey
+from snavio.domain.signing_scope import RetiredKey, Rotation, Scope, ScopeKey
 from snavio.errors import SnavioError, StateError
 from snavio.ports.keystore import Authority, Revocation, SnapshotKey
 
@@ -72,6 +72,10 @@ def encode(contents: Contents) -> bytes:
                 name: {
                     "keys": [_encode_scope_key(key) for key in scope.keys],
                     "rotation": scope.rotation and asdict(scope.rotation),
+                    "retired": [
+                        {**asdict(key), "public_key": b64encode(key.public_key).decode()}
+                        for key in scope.retired
+                    ],
                 }
                 for name, scope in contents.scopes.items()
             },
@@ -167,7 +171,14 @@ def _decode_key(entry: dict[str, Any]) -> KeyVersion:
 def _decode_scope(name: str, entry: dict[str, Any]) -> Scope:
     rotation = entry["rotation"]
     return Scope(
-        name, tuple(_decode_scope_key(key) for key in entry["keys"]), rotation and Rotation(**rotation)
+        name,
+        tuple(_decode_scope_key(key) for key in entry["keys"]),
+        rotation and Rotation(**rotation),
+        # Stores that were written before keys retired have none.
+        tuple(
+            RetiredKey(**{**key, "public_key": b64decode(key["public_key"], validate=True)})
+            for key in entry.get("retired", ())
+        ),
     )
 
 
