@@ -61,7 +61,7 @@ def report(error: BaseException, *, as_json: bool) -> ExitCode:
     if not expected:
         sentence += " Run again with SNAVIO_DEBUG=1 to see where, and please report it."
     reason = error.reason if isinstance(error, SnavioError) else "internal"
-    if isinstance(error, Unavailable) and reason == "unavailable":
+    if isinstance(error, Unavailable) and reason in ("unavailable", "deadline-exceeded"):
         sentence += " Is the mesh up? `snavio up` starts one, `snavio doctor` looks for what is wrong."
     if as_json:
         import orjson

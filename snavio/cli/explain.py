@@ -39,7 +39,9 @@ def explain(
     from snavio.errors import Unavailable
     from snavio.launch.installation import attach
     from snavio.sdk.explain import explain as ask
+    from snavio.sdk.explain import read_command_id
 
+    command_id = read_command_id(command_id)
     installation = attach(state_dir=state_dir, config=config)
     mesh = installation.mesh
     found = asyncio.run(

@@ -161,7 +161,7 @@ async def _call(address: str, request: EnrollRequest, *, ca_pem: bytes, trust_do
         try:
             answer = await channel.unary_unary(METHOD)(request.SerializeToString(), timeout=CALL_SECONDS)
         except grpc.aio.AioRpcError as error:
-            raise error_of(error) from None
+            raise error_of(error, peer="Signer", address=address) from None
     try:
         response: EnrollResponse = EnrollResponse.FromString(answer)
         return response

@@ -6,6 +6,7 @@ Never guesses: a service that could not be asked is named, and a step that nobod
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,7 @@ async def explain(
     trust_domain: str = DEFAULT_TRUST_DOMAIN,
 ) -> Explanation:
     """Ask everybody at once; `addresses` are those of shield, fast, slow, mailbox and signer."""
+    command_id = read_command_id(command_id)
     files = CertificateFiles.in_folder(certificates)
     channels = {
         name: MeshChannel(addresses[name], files=files, service=name, trust_domain=trust_domain)
@@ -95,6 +97,16 @@ async def explain(
         oldest_unix_ns={name: answer.oldest_unix_ns for name, answer in told.items() if answer is not None},
         away=tuple(name for name, answer in told.items() if answer is None),
     )
+
+
+def read_command_id(text: str) -> str:
+    """A command's id as the mesh spells it; BadRequest when it is none."""
+    try:
+        return str(uuid.UUID(text))
+    except ValueError:
+        raise BadRequest(
+            f"{text!r} is not the id of a command, which is a UUID.", reason="bad-field"
+        ) from None
 
 
 async def _ask(channel: MeshChannel, command_id: str) -> wire.ExplainResponse | None:

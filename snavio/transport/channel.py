@@ -103,7 +103,7 @@ class MeshChannel:
         try:
             answer: bytes = await unary(request, timeout=timeout_s, metadata=_metadata(presented))
         except grpc.aio.AioRpcError as error:
-            raise error_of(error) from None
+            raise error_of(error, peer=self.service.capitalize(), address=self.address) from None
         return answer
 
     def stream(self, method: str) -> Any:

@@ -74,6 +74,12 @@ _REASON_BY_CODE: Final = {
     grpc.StatusCode.DEADLINE_EXCEEDED: DEADLINE_EXCEEDED,
     grpc.StatusCode.CANCELLED: "cancelled",
 }
+# Nobody should have to know gRPC to read that a service is away.
+_SENTENCES: Final[dict[Any, str]] = {
+    grpc.StatusCode.UNAVAILABLE: "{peer} does not answer at {address}.",
+    grpc.StatusCode.DEADLINE_EXCEEDED: "{peer} does not answer in time at {address}.",
+}
+_STRANGER: Final = "Whoever answers at {address} is not the {peer} of this installation, or does not know us."
 
 
 async def abort(context: Any, error: SnavioError) -> None:
@@ -137,8 +143,9 @@ def _retry_info(error: Saturated, retry_after_ms: int) -> bytes:
     return serialised
 
 
-def error_of(rpc_error: Any) -> SnavioError:
-    """The SnavioError that the other end raised, or the one that gRPC's own failure amounts to."""
+def error_of(rpc_error: Any, *, peer: str = "", address: str = "") -> SnavioError:
+    """The SnavioError that the other end raised, or the one that gRPC's own failure amounts to. With `peer`, such as
+    "Registry", a failure of gRPC's is told in words of ours; gRPC's are a note of the error, for whoever debugs."""
     code = rpc_error.code()
     message = rpc_error.details() or code.name.lower()
     metadata = {str(key): value for key, value in rpc_error.trailing_metadata() or ()}
@@ -154,6 +161,13 @@ def error_of(rpc_error: Any) -> SnavioError:
     if code is grpc.StatusCode.UNAUTHENTICATED:
         signer = _text(metadata.get(SIGNER_KEY)) or ""
         return Unauthenticated(message, reason=reason, signer=signer if _ADDRESS.fullmatch(signer) else "")
+    if peer and reason is None and code in _SENTENCES:
+        # TLS has no status of its own.
+        stranger = "handshake" in message.lower() or "CERTIFICATE" in message
+        sentence = _STRANGER if stranger else _SENTENCES[code]
+        silent = Unavailable(sentence.format(peer=peer, address=address), reason=_REASON_BY_CODE.get(code))
+        silent.add_note(f"gRPC: {message}")
+        return silent
     kind = _CLASS_BY_CODE.get(code, SnavioError)
     if reason == OVERSIZED and kind is BadRequest:
         kind = FrameTooLarge
