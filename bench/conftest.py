@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 
 import pytest
+import structlog
 import uvloop
 
 from bench.meters import touch_memory, write_report
@@ -36,6 +38,11 @@ def mesh(runner: asyncio.Runner, tmp_path_factory: pytest.TempPathFactory) -> It
     running = runner.run(context.__aenter__())
     yield running
     runner.run(context.__aexit__(None, None, None))
+
+
+def pytest_configure() -> None:
+    # Figures are printed between what services of this process would say.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
 
 
 def pytest_sessionfinish() -> None:

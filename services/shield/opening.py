@@ -25,8 +25,10 @@ from snavio.snapshot.verification import VerifyingKey
 from snavio.transport.channel import MeshChannel
 from snavio.transport.pull import Pull
 from snavio.v1.signer_pb2 import SnapshotKeyRequest, SnapshotKeyResponse
+from snavio.worker import Worker
 
 CALL_SECONDS: Final = 2.0
+DISK_SECONDS: Final = 3.0
 # Both change about once a month, or in an emergency.
 ASK_EVERY_S: Final = 60.0
 
@@ -82,6 +84,8 @@ class Opening:
         self._kept: _Kept | None = None
         self._asked = False
         self._turn = asyncio.Lock()
+        # A bound on waiting: a disk that hangs must not keep a Shield from starting that Signer has told everything.
+        self._disk = Worker("opening key", max_waiting=2, timeout_s=DISK_SECONDS)
         self._pull = Pull("opening key", self._refresh, clock=clock, interval_s=ASK_EVERY_S)
         self._log = structlog.get_logger()
 
@@ -92,7 +96,7 @@ class Opening:
         except SnavioError as error:
             self._log.warning("opening key not asked for", reason=error.reason)
             # Told, but not kept, is good enough for this life.
-            self._kept = self._kept or await asyncio.to_thread(self._read)
+            self._kept = self._kept or await self._read()
         self._pull.begin()
 
     async def learn(self) -> None:
@@ -105,6 +109,8 @@ class Opening:
     async def stop(self) -> None:
         """End the asking."""
         await self._pull.stop()
+        with contextlib.suppress(SnavioError):
+            await self._disk.close(lambda: None)
 
     def key(self) -> bytes:
         """What opens the snapshot; Unavailable when it was never had."""
@@ -119,9 +125,9 @@ class Opening:
             raise Unavailable("Signer is away, and no opening key was kept from before.")
         return self._kept
 
-    def _read(self) -> _Kept | None:
+    async def _read(self) -> _Kept | None:
         try:
-            return _decoded(self._file.read())
+            return _decoded(await self._disk.run(self._file.read))
         except SnavioError as error:
             self._log.warning("opening key not read", reason=error.reason)
             return None
@@ -143,5 +149,5 @@ class Opening:
         )
         if told != self._kept:
             self._kept = told
-            await asyncio.to_thread(self._file.keep, told.encoded())
+            await self._disk.run(lambda: self._file.keep(told.encoded()))
         self._asked = True

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from services.signer.applying import Applying
 from services.signer.assume import Assumption
 from services.signer.capabilities import Capabilities
 from services.signer.capability_servicer import CapabilityServicer
@@ -144,7 +145,6 @@ class SignerApp:
         )
         certificates = Certificates(
             ca=ca,
-            store=store,
             ledger=self._ledger,
             gate=gate,
             clock=clock,
@@ -164,6 +164,12 @@ class SignerApp:
         await enrolling.start()
         servicer = SignerServicer(
             certificates=certificates,
+            applying=Applying(
+                certificates=certificates,
+                store=store,
+                trust_domain=mesh.trust_domain,
+                ttl_s=settings.ttl_s,
+            ),
             revoking=revoking,
             assumption=Assumption(
                 store=store,
@@ -180,8 +186,9 @@ class SignerApp:
         folder = mesh.certificates("signer")
         self._renewal = Renewal(folder, certificates.renew_own("signer"), clock=clock)
         # Before serving: with a certificate that ended while we were away, nobody could talk to us.
-        with contextlib.suppress(SnavioError):
-            await self._renewal.renew_if_due()
+        with contextlib.suppress(SnavioError, TimeoutError):
+            async with asyncio.timeout(settings.start_within_s):
+                await self._renewal.renew_if_due()
         self._renewal.start()
         introspection.gauges(self._renewal.gauges, prefix="certificate.")
         self._forgetting = Pull(
@@ -309,7 +316,7 @@ class SignerApp:
             with contextlib.suppress(SnavioError):
                 await self._polls.write(now=True)
         if self._usage_ledger is not None:
-            await self._usage_ledger.write(now=True)
+            await self._usage_ledger.close()
         if self._enrolling is not None:
             with contextlib.suppress(SnavioError):
                 await self._enrolling.forget_expired()

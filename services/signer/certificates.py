@@ -1,7 +1,7 @@
-"""Decides who gets a certificate, for which identity and for how long.
+"""Issues certificates that somebody else has decided on, and knows which were issued.
 
-Never certifies a mesh identity for anybody but itself: whoever could would be any service of the mesh. Never issues
-what it has not written down, and never issues to a certificate while that one is being revoked.
+Never issues what it has not written down, nor for an identity that is barred, nor to a certificate while that one is
+being revoked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from snavio.clock import Clock
-from snavio.domain.delegation import require_delegated
 from snavio.domain.identity import Identity, Kind, parse_identity
 from snavio.errors import NotAllowed
 from snavio.pki import (
@@ -26,7 +25,6 @@ from snavio.pki import (
     serial_of,
 )
 from snavio.ports.certificates import CertificateLedger, IssuedCertificate
-from snavio.ports.keystore import KeyStore
 from snavio.transport.gate import Gate
 from snavio.transport.peer import Peer
 from snavio.transport.renewal import Certified, Certify
@@ -70,7 +68,6 @@ class Certificates:
         self,
         *,
         ca: CertificateAuthority,
-        store: KeyStore,
         ledger: CertificateLedger,
         gate: Gate,
         clock: Clock,
@@ -79,7 +76,6 @@ class Certificates:
         turn: asyncio.Lock,
     ) -> None:
         self._ca = ca
-        self._store = store
         self._ledger = ledger
         self._gate = gate
         self._clock = clock
@@ -89,23 +85,6 @@ class Certificates:
         # certificate that is written down just after the revocation has looked for it.
         self._turn = turn
         self._log = structlog.get_logger()
-
-    async def issue(self, *, csr_pem: str, spiffe_id: str, ttl_s: int, caller: Peer) -> Issued:
-        """A certificate for the key in the request and for that identity; its other wishes are ignored."""
-        identity = parse_identity(spiffe_id, trust_domain=self._trust_domain)
-        _require_may_certify(caller.identity, identity)
-        public_key = public_key_of_csr(csr_pem)
-        cap = self._ttl_s(identity.kind)
-        renewal = identity == caller.identity
-        known = await self._ledger.find(caller.cert_serial) if renewal else None
-        delegate = known.delegate if known is not None else ""
-        if delegate:
-            # No way around AssumeService to a longer life.
-            cap = min(cap, MAX_ASSUMED_S)
-        return await self.certify(
-            Application(public_key, identity, min(ttl_s or cap, cap), str(caller.identity), caller, delegate),
-            require=lambda: self._require_still_delegated(identity, delegate) if renewal else _nothing(),
-        )
 
     async def certify(
         self, application: Application, *, require: Callable[[], Awaitable[None]] = _nothing
@@ -194,28 +173,6 @@ class Certificates:
         """What is known of a certificate."""
         return await self._ledger.find(serial)
 
-    async def _require_still_delegated(self, identity: Identity, delegate: str) -> None:
-        """A service that renews itself needs what the principal needed through whom it was first certified."""
-        if identity.kind is not Kind.SERVICE:
-            return
-        known = await self._store.delegation(identity.source)
-        if delegate:
-            principal = parse_identity(delegate, trust_domain=self._trust_domain)
-            require_delegated(known, identity.source, principal)
-        elif known is not None:
-            # An operator made it, so it needs no principal; suspended it is all the same.
-            require_delegated(known, identity.source, None)
-
 
 def _inherits(parent: Peer, application: Application) -> bool:
     return parent.identity == application.identity or parent.identity.kind is not Kind.OPERATOR
-
-
-def _require_may_certify(caller: Identity, identity: Identity) -> None:
-    # A principal that renews itself goes on the chain of its first certificate: revoking any of them ends all later.
-    renews_itself = identity == caller and caller.kind is not Kind.JOB
-    names_another = caller.kind is Kind.OPERATOR and identity.kind is not Kind.MESH
-    if not renews_itself and not names_another:
-        raise NotAllowed(
-            f"{caller} may not have a certificate made for {identity}.", reason="not-your-identity"
-        )

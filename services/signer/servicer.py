@@ -5,6 +5,7 @@ Never takes from a request who is asking: that stands in the certificate of the 
 
 from __future__ import annotations
 
+from services.signer.applying import Applying
 from services.signer.assume import Assumption
 from services.signer.certificates import MAX_LISTED, Certificates, Issued
 from services.signer.enrolment import Enrolling
@@ -22,6 +23,7 @@ class SignerServicer:
         self,
         *,
         certificates: Certificates,
+        applying: Applying,
         revoking: Revoking,
         assumption: Assumption,
         enrolling: Enrolling,
@@ -29,6 +31,7 @@ class SignerServicer:
     ) -> None:
         self._revoking = revoking
         self._certificates = certificates
+        self._applying = applying
         self._assumption = assumption
         self._enrolling = enrolling
         self._gate = gate
@@ -52,7 +55,7 @@ class SignerServicer:
         self, request: wire.IssueCertificateRequest, call: Call
     ) -> wire.IssueCertificateResponse:
         return _issued(
-            await self._certificates.issue(
+            await self._applying.issue(
                 csr_pem=request.csr_pem,
                 spiffe_id=request.spiffe_id,
                 ttl_s=request.ttl_seconds,

@@ -6,7 +6,7 @@ watched while nobody did: after a long absence the watch begins anew, and counts
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,12 +19,14 @@ from snavio.clock import Clock
 from snavio.errors import SnavioError
 from snavio.native import blake3_hex
 from snavio.ports.archive import Watermark
+from snavio.worker import Worker
 
 WRITE_EVERY_NS: Final = 60 * 1_000_000_000
 # Meanwhile Shields keep their counts and tell them later. Longer, and one of them may have been restarted and have
 # forgotten some: "unused for a day" could then be said of a version that was used.
 LONGEST_ABSENCE_NS: Final = 10 * 60 * 1_000_000_000
 MAX_FILE_BYTES: Final = 64 << 20
+DISK_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +46,15 @@ class UsageLedger:
         self._vigil = vigil
         self._clock = clock
         self._written_mono_ns: int | None = None
+        # Its own thread, with a bound on waiting: a disk that hangs must hold up neither rotations nor, by using up the
+        # threads that all share, signatures.
+        self._disk = Worker("key use", max_waiting=1, timeout_s=DISK_SECONDS)
         self._log = structlog.get_logger()
 
     async def load(self) -> None:
         """Go on from what is on disk, as far as it can be believed."""
         try:
-            self._restore(_decoded(await asyncio.to_thread(self._file.read)))
+            self._restore(_decoded(await self._disk.run(self._file.read)))
         except SnavioError as error:
             self._log.warning("key use not read", reason=error.reason)
         except (ValueError, TypeError, KeyError):
@@ -76,10 +81,16 @@ class UsageLedger:
             self._clock.unix_ns(), self._usage.observed_since_ns, self._usage.told(), self._vigil.told()
         )
         try:
-            await asyncio.to_thread(self._keep, kept)
+            await self._disk.run(lambda: self._keep(kept))
         except SnavioError as error:
             # Counts are for people who wonder; a disk that refuses them must not hold up what keys need.
             self._log.warning("key use not kept", reason=error.reason)
+
+    async def close(self) -> None:
+        """Keep what was counted, and end."""
+        await self.write(now=True)
+        with contextlib.suppress(SnavioError):
+            await self._disk.close(lambda: None)
 
     def _keep(self, kept: _Kept) -> None:
         body = orjson.dumps(kept)

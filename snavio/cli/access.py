@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.desk import By, Command, Reason, Source, Target, ask, wrote
-from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.desk import Caller, Command, Reason, Source, Target, wrote
+from snavio.cli.option_groups import grouped
+from snavio.cli.options import Json
 from snavio.cli.output import line, print_json
 
 if TYPE_CHECKING:
@@ -22,15 +23,14 @@ access = typer.Typer(
 
 
 @access.command()
+@grouped
 def request(
     source: Source,
     target: Target,
     command: Command,
     *,
     reason: Annotated[str, typer.Option("--reason", "-r", help="What it is wanted for.", show_default=False)],
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
+    caller: Caller,
     json: Json = False,
 ) -> None:
     """Ask for one of your services to be let in.
@@ -39,22 +39,17 @@ def request(
     Examples:
       snavio access request acme/billing discord-bot notify-user --reason "receipts for customers"
     """
-    done = ask(
-        lambda desk: desk.request_access(source, target, command, reason=reason),
-        by=by,
-        state_dir=state_dir,
-        config=config,
-    )
+    done = caller.ask(lambda desk: desk.request_access(source, target, command, reason=reason))
     words = "Asked" if done.changed else "Asked before"
     wrote(f"{words}: the owner of {target} decides.", done, json=json)
 
 
 @access.command("ls")
+@grouped
 def list_requests(
     tenant: Annotated[str, typer.Argument(help="The tenant; your own if not given.")] = "",
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
+    *,
+    caller: Caller,
     json: Json = False,
 ) -> None:
     """What is asked of a tenant's targets, and what the tenant asks.
@@ -64,7 +59,7 @@ def list_requests(
       snavio access ls acme
       snavio access ls --as acme-ci --json | jq '.incoming[] | select(.state == "pending")'
     """
-    found = ask(lambda desk: desk.access_requests(tenant), by=by, state_dir=state_dir, config=config)
+    found = caller.ask(lambda desk: desk.access_requests(tenant))
     incoming, outgoing = map(_document, found.incoming), map(_document, found.outgoing)
     if json:
         print_json({"incoming": list(incoming), "outgoing": list(outgoing)})
@@ -78,15 +73,14 @@ def list_requests(
 
 
 @access.command()
+@grouped
 def grant(
     source: Source,
     target: Target,
     command: Command,
     *,
     reason: Reason = "",
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
+    caller: Caller,
     json: Json = False,
 ) -> None:
     """Grant what was asked for; the right is written in the same step.
@@ -95,25 +89,19 @@ def grant(
     Examples:
       snavio access grant acme/billing discord-bot notify-user
     """
-    done = ask(
-        lambda desk: desk.answer_access(source, target, command, grant=True, reason=reason),
-        by=by,
-        state_dir=state_dir,
-        config=config,
-    )
+    done = caller.ask(lambda desk: desk.answer_access(source, target, command, grant=True, reason=reason))
     wrote(f"Granted: {source} may send {command} to {target}.", done, json=json)
 
 
 @access.command()
+@grouped
 def decline(
     source: Source,
     target: Target,
     command: Command,
     *,
     reason: Reason = "",
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
+    caller: Caller,
     json: Json = False,
 ) -> None:
     """Decline what was asked for.
@@ -122,12 +110,7 @@ def decline(
     Examples:
       snavio access decline acme/billing discord-bot notify-user --reason "use the digest instead"
     """
-    done = ask(
-        lambda desk: desk.answer_access(source, target, command, grant=False, reason=reason),
-        by=by,
-        state_dir=state_dir,
-        config=config,
-    )
+    done = caller.ask(lambda desk: desk.answer_access(source, target, command, grant=False, reason=reason))
     wrote(f"Declined: {source} gets no right to {command}.", done, json=json)
 
 

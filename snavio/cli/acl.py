@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from snavio.cli.desk import By, Command, Reason, Source, Target, ask, wrote
-from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.desk import Caller, Command, Reason, Source, Target, wrote
+from snavio.cli.option_groups import grouped
+from snavio.cli.options import Json
 from snavio.cli.output import line, print_json
 
 acl = typer.Typer(
@@ -20,13 +21,12 @@ Moment = "`now`, how long ago (90s, 15m, 2h, 7d), or a time such as 2026-01-31T1
 
 
 @acl.command("ls")
+@grouped
 def list_rights(
     *,
     target: Annotated[str, typer.Option(help="Rights to this target.")] = "",
     source: Annotated[str, typer.Option(help="Rights of this source.")] = "",
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
+    caller: Caller,
     json: Json = False,
 ) -> None:
     """The rights of a target or of a source, as they are now.
@@ -36,9 +36,7 @@ def list_rights(
       snavio acl ls --target discord-bot
       snavio acl ls --source acme/billing --json
     """
-    found = ask(
-        lambda desk: desk.access(target=target, source=source), by=by, state_dir=state_dir, config=config
-    )
+    found = caller.ask(lambda desk: desk.access(target=target, source=source))
     if json:
         rights = [{"source": e.source, "target": e.target, "command": e.name} for e in found.acl]
         print_json({"version": found.version, "rights": rights, "more": found.more})
@@ -52,15 +50,14 @@ def list_rights(
 
 
 @acl.command()
+@grouped
 def grant(
     source: Source,
     target: Target,
     command: Command,
     *,
     reason: Reason = "",
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
+    caller: Caller,
     json: Json = False,
 ) -> None:
     """Let a source send a command to a target that you own.
@@ -69,26 +66,20 @@ def grant(
     Examples:
       snavio acl grant acme/billing discord-bot notify-user --reason "ticket 17"
     """
-    done = ask(
-        lambda desk: desk.grant(source, target, command, reason=reason),
-        by=by,
-        state_dir=state_dir,
-        config=config,
-    )
+    done = caller.ask(lambda desk: desk.grant(source, target, command, reason=reason))
     words = "may now send" if done.changed else "might already send"
     wrote(f"{source} {words} {command} to {target}.", done, json=json)
 
 
 @acl.command()
+@grouped
 def revoke(
     source: Source,
     target: Target,
     command: Command,
     *,
     reason: Reason = "",
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
+    caller: Caller,
     json: Json = False,
 ) -> None:
     """Take that right away; the log keeps when and why.
@@ -97,25 +88,19 @@ def revoke(
     Examples:
       snavio acl revoke acme/billing discord-bot notify-user --reason "contract ended"
     """
-    done = ask(
-        lambda desk: desk.revoke(source, target, command, reason=reason),
-        by=by,
-        state_dir=state_dir,
-        config=config,
-    )
+    done = caller.ask(lambda desk: desk.revoke(source, target, command, reason=reason))
     words = "may no longer send" if done.changed else "had no right to send"
     wrote(f"{source} {words} {command} to {target}.", done, json=json)
 
 
 @acl.command()
+@grouped
 def diff(
     *,
     since: Annotated[str, typer.Option("--from", help=Moment, show_default=False)],
     to: Annotated[str, typer.Option("--to", help=Moment)] = "now",
     target: Annotated[str, typer.Option(help="Only this target.")] = "",
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
+    caller: Caller,
     json: Json = False,
 ) -> None:
     """Which rights came and went between two times; what came and went again in between is left out.
@@ -132,9 +117,7 @@ def diff(
     now = SystemClock().unix_ns()
     start = read_moment(since, now_unix_ns=now, option="--from")
     end = 0 if to == "now" else read_moment(to, now_unix_ns=now, option="--to")
-    found = ask(
-        lambda desk: desk.acl_diff(start, end, target=target), by=by, state_dir=state_dir, config=config
-    )
+    found = caller.ask(lambda desk: desk.acl_diff(start, end, target=target))
     rows = [
         {
             "change": "granted" if moved.granted else "revoked",
@@ -164,14 +147,13 @@ def diff(
 
 
 @acl.command()
+@grouped
 def at(
     target: Target,
     command: Command,
     when: Annotated[str, typer.Argument(help=Moment)] = "now",
     *,
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
+    caller: Caller,
     json: Json = False,
 ) -> None:
     """Who could send a command at a time, answered from the log.
@@ -186,9 +168,7 @@ def at(
     from snavio.clock import SystemClock
 
     at_ns = 0 if when == "now" else read_moment(when, now_unix_ns=SystemClock().unix_ns(), option="WHEN")
-    found = ask(
-        lambda desk: desk.access_at(target, command, at_ns), by=by, state_dir=state_dir, config=config
-    )
+    found = caller.ask(lambda desk: desk.access_at(target, command, at_ns))
     if json:
         sources = [
             {

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
+
+from snavio.cli.options import Config, StateDir
 
 if TYPE_CHECKING:
     from snavio.config import MeshSettings
@@ -29,6 +32,19 @@ Reason = Annotated[str, typer.Option("--reason", "-r", help="Why; kept in the lo
 Source = Annotated[str, typer.Argument(help="Who sends, `<tenant>/<service>`.", show_default=False)]
 Target = Annotated[str, typer.Argument(help="Who shall act, such as discord-bot.", show_default=False)]
 Command = Annotated[str, typer.Argument(help="What it shall do, such as notify-user.", show_default=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks which mesh."""
+
+    by: By = None
+    state_dir: StateDir = None
+    config: Config = None
+
+    def ask(self, question: Callable[[DirectoryDesk], Awaitable[T]]) -> T:
+        """The answer of the running mesh's Registry."""
+        return ask(question, by=self.by, state_dir=self.state_dir, config=self.config)
 
 
 def ask(

@@ -6,24 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.desk import By
-from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.option_groups import grouped
+from snavio.cli.options import Json
 from snavio.cli.output import line, print_json
 from snavio.cli.queue_changes import add_changes, dlq
-from snavio.cli.queue_desk import (
-    Because,
-    CommandId,
-    Door,
-    FromSource,
-    MinAttempts,
-    Named,
-    Since,
-    Topic,
-    Until,
-    known,
-    narrowed,
-    states,
-)
+from snavio.cli.queue_desk import Door, Topic, Tried, known, states
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,14 +36,13 @@ States = Annotated[
 
 
 @queue.command("ls")
+@grouped
 def list_topics(
     prefix: Annotated[
         str, typer.Argument(help="Only topics that begin so, such as acme/.", show_default=False)
     ] = "",
     *,
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
+    door: Door,
     json: Json = False,
 ) -> None:
     """Every topic in numbers, the fullest first.
@@ -72,7 +58,7 @@ def list_topics(
     async def ask(queue: Queue, _name: Callable[[str], str]) -> list[TopicStats]:
         return await queue.stats()
 
-    found = [one for one in Door(by, state_dir, config).ask(ask) if one.topic.startswith(prefix)]
+    found = [one for one in door.ask(ask) if one.topic.startswith(prefix)]
     found.sort(key=lambda one: (-one.ready - one.inflight, -one.dead, one.topic))
     if json:
         print_json({"topics": [topic_document(one) for one in found]})
@@ -83,9 +69,8 @@ def list_topics(
 
 
 @queue.command()
-def stats(
-    topic: Topic, by: By = None, state_dir: StateDir = None, config: Config = None, json: Json = False
-) -> None:
+@grouped
+def stats(topic: Topic, *, door: Door, json: Json = False) -> None:
     """One topic: what is where, how full it is, what died and why.
 
     \b
@@ -98,7 +83,7 @@ def stats(
     async def ask(queue: Queue, name: Callable[[str], str]) -> TopicStats:
         return await known(queue, name(topic))
 
-    found = Door(by, state_dir, config).ask(ask)
+    found = door.ask(ask)
     if json:
         print_json(topic_document(found))
     else:
@@ -106,13 +91,12 @@ def stats(
 
 
 @queue.command()
+@grouped
 def peek(
     topic: Topic,
     *,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="How many.")] = 10,
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
+    door: Door,
     json: Json = False,
 ) -> None:
     """The oldest messages that wait, with their payloads. Nothing is leased and no attempt is counted.
@@ -127,26 +111,19 @@ def peek(
         await known(queue, name(topic))
         return await queue.peek(name(topic), limit=limit)
 
-    _show(Door(by, state_dir, config).ask(ask, "peek"), f"Nothing waits in {topic}.", json=json)
+    _show(door.ask(ask, "peek"), f"Nothing waits in {topic}.", json=json)
 
 
 @queue.command("find")
+@grouped
 def find_messages(
     topic: Topic,
     *,
     state: States = None,
-    source: FromSource = "",
-    name: Named = "",
-    command_id: CommandId = "",
-    because: Because = "",
-    since: Since = "",
-    until: Until = "",
-    min_attempts: MinAttempts = 0,
+    which: Tried,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")] = 100,
     payload: Annotated[bool, typer.Option("--payload", help="Show payloads, too.")] = False,
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
+    door: Door,
     json: Json = False,
 ) -> None:
     """Messages by state, time and content, oldest first: the same filters that cancel, requeue and purge take.
@@ -157,25 +134,17 @@ def find_messages(
       snavio queue find acme/discord-bot --source acme/billing --since 2h --payload
       snavio queue find acme/discord-bot --min-attempts 3 --json | jq '.messages[].last_error'
     """
-    chosen = states(state)
-    only = narrowed(
-        source=source,
-        name=name,
-        command_id=command_id,
-        because=because,
-        since=since,
-        until=until,
-        min_attempts=min_attempts,
-    )
+    chosen, only = states(state), which.narrowed()
 
     async def ask(queue: Queue, full: Callable[[str], str]) -> list[Message]:
         await known(queue, full(topic))
         return await up_to(queue, full(topic), chosen, limit, only, payload=payload)
 
-    _show(Door(by, state_dir, config).ask(ask, "list"), f"Nothing of that kind is in {topic}.", json=json)
+    _show(door.ask(ask, "list"), f"Nothing of that kind is in {topic}.", json=json)
 
 
 @queue.command()
+@grouped
 def top(
     prefix: Annotated[
         str, typer.Argument(help="Only topics that begin so, such as acme/.", show_default=False)
@@ -184,9 +153,7 @@ def top(
     interval: Annotated[float, typer.Option(min=0.2, help="Seconds over which rates are measured.")] = 1.0,
     rounds: Annotated[int, typer.Option(min=0, help="End after so many; 0 goes on until Ctrl-C.")] = 0,
     rows: Annotated[int, typer.Option(min=1, help="Show at most so many topics.")] = 20,
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
+    door: Door,
     json: Json = False,
 ) -> None:
     """Topics live, the busiest first: messages in and out per second, depth, leased, oldest, DLQ.
@@ -202,7 +169,7 @@ def top(
     async def ask(queue: Queue, _name: Callable[[str], str]) -> None:
         await watch(queue, prefix=prefix, interval_s=interval, rounds=rounds, rows=rows, json=json)
 
-    Door(by, state_dir, config).ask(ask)
+    door.ask(ask)
 
 
 async def up_to(

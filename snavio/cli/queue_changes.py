@@ -6,27 +6,15 @@ Never changes anything by filter without `--yes`: without it, it tells what woul
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.desk import By
-from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.option_groups import grouped
+from snavio.cli.options import Json
 from snavio.cli.output import line, print_json
-from snavio.cli.queue_desk import (
-    Because,
-    CommandId,
-    Door,
-    FromSource,
-    MinAttempts,
-    Named,
-    Since,
-    Topic,
-    Until,
-    known,
-    narrowed,
-    states,
-)
+from snavio.cli.queue_desk import Dead, Door, Stored, Topic, Tried, known, states
 
 if TYPE_CHECKING:
     from snavio.domain.message import State
@@ -54,6 +42,16 @@ States = Annotated[
     ),
 ]
 
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """Whether it is meant, for how many at the most, and why."""
+
+    yes: Yes = False
+    at_most: AtMost = None
+    reason: Why = ""
+
+
 dlq = typer.Typer(
     help="See what is dead and why; reprocess or delete it. Nothing leaves the DLQ for its topic by itself.\n\n"
     "\b\nExamples:\n  snavio queue dlq ls acme/discord-bot\n"
@@ -70,9 +68,7 @@ def _carry_out(
     *,
     chosen: tuple[State, ...],
     only: dict[str, Any],
-    yes: bool,
-    at_most: int | None,
-    reason: str,
+    doing: Doing,
     door: Door,
     json: bool,
     dead_only: bool = False,
@@ -80,6 +76,7 @@ def _carry_out(
     from snavio.cli.queue_views import preview_document, show_preview
     from snavio.errors import BadRequest, Conflict
 
+    yes, at_most, reason = doing.yes, doing.at_most, doing.reason
     if ids and (only or (chosen and not dead_only)):
         raise BadRequest("Name either message ids or a filter, not both.", reason="ids-or-filter")
     if operation == "purge" and not ids and not chosen:
@@ -151,19 +148,9 @@ def cancel(
     ids: Ids = None,
     *,
     state: States = None,
-    source: FromSource = "",
-    name: Named = "",
-    command_id: CommandId = "",
-    because: Because = "",
-    since: Since = "",
-    until: Until = "",
-    min_attempts: MinAttempts = 0,
-    yes: Yes = False,
-    at_most: AtMost = None,
-    reason: Why = "",
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
+    which: Tried,
+    doing: Doing,
+    door: Door,
     json: Json = False,
 ) -> None:
     """Take messages out, ready, leased or dead ones. They are kept, and `resume` puts them back.
@@ -174,45 +161,20 @@ def cancel(
       snavio queue cancel acme/discord-bot --source acme/billing --since 15m         only shows
       snavio queue cancel acme/discord-bot --source acme/billing --since 15m --yes   does it
     """
-    only = narrowed(
-        source=source,
-        name=name,
-        command_id=command_id,
-        because=because,
-        since=since,
-        until=until,
-        min_attempts=min_attempts,
-    )
     _carry_out(
         "cancel",
         topic,
         ids,
         chosen=states(state),
-        only=only,
-        yes=yes,
-        at_most=at_most,
-        reason=reason,
-        door=Door(by, state_dir, config),
+        only=which.narrowed(),
+        doing=doing,
+        door=door,
         json=json,
     )
 
 
 def resume(
-    topic: Topic,
-    ids: Ids = None,
-    *,
-    source: FromSource = "",
-    name: Named = "",
-    command_id: CommandId = "",
-    since: Since = "",
-    until: Until = "",
-    yes: Yes = False,
-    at_most: AtMost = None,
-    reason: Why = "",
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
-    json: Json = False,
+    topic: Topic, ids: Ids = None, *, which: Stored, doing: Doing, door: Door, json: Json = False
 ) -> None:
     """Put canceled messages back, at the attempt that they had reached.
 
@@ -221,19 +183,7 @@ def resume(
       snavio queue resume acme/discord-bot 5121
       snavio queue resume acme/discord-bot --since 1h --yes
     """
-    only = narrowed(source=source, name=name, command_id=command_id, since=since, until=until)
-    _carry_out(
-        "resume",
-        topic,
-        ids,
-        chosen=(),
-        only=only,
-        yes=yes,
-        at_most=at_most,
-        reason=reason,
-        door=Door(by, state_dir, config),
-        json=json,
-    )
+    _carry_out("resume", topic, ids, chosen=(), only=which.narrowed(), doing=doing, door=door, json=json)
 
 
 def requeue(
@@ -241,19 +191,9 @@ def requeue(
     ids: Ids = None,
     *,
     state: States = None,
-    source: FromSource = "",
-    name: Named = "",
-    command_id: CommandId = "",
-    because: Because = "",
-    since: Since = "",
-    until: Until = "",
-    min_attempts: MinAttempts = 0,
-    yes: Yes = False,
-    at_most: AtMost = None,
-    reason: Why = "",
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
+    which: Tried,
+    doing: Doing,
+    door: Door,
     json: Json = False,
 ) -> None:
     """Make dead, canceled, delivered or delayed messages ready now, with all attempts before them.
@@ -263,25 +203,14 @@ def requeue(
       snavio queue requeue acme/discord-bot 5121
       snavio queue requeue acme/discord-bot --state delivered --since 10m --yes
     """
-    only = narrowed(
-        source=source,
-        name=name,
-        command_id=command_id,
-        because=because,
-        since=since,
-        until=until,
-        min_attempts=min_attempts,
-    )
     _carry_out(
         "requeue",
         topic,
         ids,
         chosen=states(state),
-        only=only,
-        yes=yes,
-        at_most=at_most,
-        reason=reason,
-        door=Door(by, state_dir, config),
+        only=which.narrowed(),
+        doing=doing,
+        door=door,
         json=json,
     )
 
@@ -291,19 +220,9 @@ def purge(
     ids: Ids = None,
     *,
     state: States = None,
-    source: FromSource = "",
-    name: Named = "",
-    command_id: CommandId = "",
-    because: Because = "",
-    since: Since = "",
-    until: Until = "",
-    min_attempts: MinAttempts = 0,
-    yes: Yes = False,
-    at_most: AtMost = None,
-    reason: Why = "",
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
+    which: Tried,
+    doing: Doing,
+    door: Door,
     json: Json = False,
 ) -> None:
     """Delete messages; there is no way back. By filter, the states have to be named.
@@ -313,45 +232,29 @@ def purge(
       snavio queue purge acme/discord-bot --state ready --until 2d
       snavio queue purge acme/discord-bot --state ready --until 2d --yes --at-most 500
     """
-    only = narrowed(
-        source=source,
-        name=name,
-        command_id=command_id,
-        because=because,
-        since=since,
-        until=until,
-        min_attempts=min_attempts,
-    )
     _carry_out(
         "purge",
         topic,
         ids,
         chosen=states(state),
-        only=only,
-        yes=yes,
-        at_most=at_most,
-        reason=reason,
-        door=Door(by, state_dir, config),
+        only=which.narrowed(),
+        doing=doing,
+        door=door,
         json=json,
     )
 
 
 @dlq.command("ls")
+@grouped
 def list_dead(
     topic: Topic,
     *,
-    because: Because = "",
-    source: FromSource = "",
-    name: Named = "",
-    since: Since = "",
-    until: Until = "",
+    which: Dead,
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, max=MOST_SHOWN, help="At most so many.")
     ] = 100,
     payload: Annotated[bool, typer.Option("--payload", help="Show payloads, too.")] = False,
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
+    door: Door,
     json: Json = False,
 ) -> None:
     """Dead messages with reason, attempt and last error, oldest first.
@@ -366,13 +269,13 @@ def list_dead(
     from snavio.cli.queue_views import message_document, show_dead
     from snavio.domain.message import State
 
-    only = narrowed(because=because, source=source, name=name, since=since, until=until)
+    only = which.narrowed()
 
     async def ask(queue: Queue, full: Callable[[str], str]) -> tuple[list[Message], int]:
         total = (await known(queue, full(topic))).dead
         return await up_to(queue, full(topic), (State.DEAD,), limit, only, payload=payload), total
 
-    found, total = Door(by, state_dir, config).ask(ask, "list")
+    found, total = door.ask(ask, "list")
     if json:
         print_json({"dead": total, "messages": [message_document(one) for one in found]})
     elif found:
@@ -382,23 +285,9 @@ def list_dead(
 
 
 @dlq.command("reprocess")
+@grouped
 def reprocess(
-    topic: Topic,
-    ids: Ids = None,
-    *,
-    because: Because = "",
-    source: FromSource = "",
-    name: Named = "",
-    command_id: CommandId = "",
-    since: Since = "",
-    until: Until = "",
-    yes: Yes = False,
-    at_most: AtMost = None,
-    reason: Why = "",
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
-    json: Json = False,
+    topic: Topic, ids: Ids = None, *, which: Dead, doing: Doing, door: Door, json: Json = False
 ) -> None:
     """Make dead messages ready again, with all attempts before them.
 
@@ -408,30 +297,18 @@ def reprocess(
       snavio queue dlq reprocess acme/discord-bot --because max-attempts         only shows
       snavio queue dlq reprocess acme/discord-bot --because max-attempts --yes   does it
     """
-    only = narrowed(
-        because=because, source=source, name=name, command_id=command_id, since=since, until=until
-    )
-    door = Door(by, state_dir, config)
-    _of_the_dlq("requeue", topic, ids, only, yes=yes, at_most=at_most, reason=reason, door=door, json=json)
+    _of_the_dlq("requeue", topic, ids, which, doing=doing, door=door, json=json)
 
 
 @dlq.command("delete")
+@grouped
 def delete(
     topic: Topic,
     ids: Ids = None,
     *,
-    because: Because = "",
-    source: FromSource = "",
-    name: Named = "",
-    command_id: CommandId = "",
-    since: Since = "",
-    until: Until = "",
-    yes: Yes = False,
-    at_most: AtMost = None,
-    reason: Why = "",
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
+    which: Dead,
+    doing: Doing,
+    door: Door,
     json: Json = False,
 ) -> None:
     """Delete dead messages; there is no way back.
@@ -441,20 +318,16 @@ def delete(
       snavio queue dlq delete acme/discord-bot 5121
       snavio queue dlq delete acme/discord-bot --until 7d --yes
     """
-    only = narrowed(
-        because=because, source=source, name=name, command_id=command_id, since=since, until=until
-    )
-    door = Door(by, state_dir, config)
-    _of_the_dlq("purge", topic, ids, only, yes=yes, at_most=at_most, reason=reason, door=door, json=json)
+    _of_the_dlq("purge", topic, ids, which, doing=doing, door=door, json=json)
 
 
-def _of_the_dlq(operation: str, topic: str, ids: list[int] | None, only: dict[str, Any], **rest: Any) -> None:
+def _of_the_dlq(operation: str, topic: str, ids: list[int] | None, which: Dead, **rest: Any) -> None:
     from snavio.domain.message import State
 
-    _carry_out(operation, topic, ids, chosen=(State.DEAD,), only=only, dead_only=True, **rest)
+    _carry_out(operation, topic, ids, chosen=(State.DEAD,), only=which.narrowed(), dead_only=True, **rest)
 
 
 def add_changes(app: typer.Typer) -> None:
     """The commands that stand beside `ls` and `top`."""
     for command in (cancel, resume, requeue, purge):
-        app.command()(command)
+        app.command()(grouped(command))

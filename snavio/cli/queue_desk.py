@@ -9,11 +9,11 @@ import asyncio
 import difflib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from snavio.cli.desk import By
 from snavio.cli.options import Config, StateDir
 
 if TYPE_CHECKING:
@@ -55,16 +55,64 @@ MinAttempts = Annotated[
     int, typer.Option(min=0, help="Only those delivered so often at least.", show_default=False)
 ]
 
-__all__ = ["Config", "Door", "StateDir"]
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Which messages, by what every one of them has."""
+
+    source: FromSource = ""
+    name: Named = ""
+    command_id: CommandId = ""
+    since: Since = ""
+    until: Until = ""
+
+    def narrowed(self) -> dict[str, Any]:
+        """The filter of a command; only what was said."""
+        from snavio.cli.moments import read_moment
+        from snavio.clock import SystemClock
+
+        now, since, until = SystemClock().unix_ns(), self.since, self.until
+        said: dict[str, Any] = {
+            "source": self.source,
+            "name": self.name,
+            "command_id": self.command_id,
+            "stored_from_unix_ns": read_moment(since, now_unix_ns=now, option="--since") if since else 0,
+            "stored_before_unix_ns": read_moment(until, now_unix_ns=now, option="--until") if until else 0,
+            **self._further(),
+        }
+        return {key: value for key, value in said.items() if value}
+
+    def _further(self) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Dead(Stored):
+    """The same, and why they are dead."""
+
+    because: Because = ""
+
+    def _further(self) -> dict[str, Any]:
+        return {"dead_reason": _reason(self.because)}
+
+
+@dataclass(frozen=True, slots=True)
+class Tried(Dead):
+    """The same, and how often they were delivered."""
+
+    min_attempts: MinAttempts = 0
+
+    def _further(self) -> dict[str, Any]:
+        return {"dead_reason": _reason(self.because), "min_attempts": self.min_attempts}
 
 
 @dataclass(frozen=True, slots=True)
 class Door:
     """Which mailbox, and as whom."""
 
-    by: str | None
-    state_dir: Path | None
-    config: Path | None
+    by: By = None
+    state_dir: StateDir = None
+    config: Config = None
 
     def ask(self, question: Callable[[Queue, Callable[[str], str]], Awaitable[T]], *needs: str) -> T:
         """The answer of the running mesh's mailbox. The question also gets a reader of topic names.
@@ -120,33 +168,6 @@ async def known(queue: Queue, topic: str) -> TopicStats:
     else:
         hint = " There is none yet: a topic begins with its first message."
     raise NotFound(f"No topic {topic[:128]!r}.{hint}", reason="unknown-topic")
-
-
-def narrowed(
-    *,
-    source: str = "",
-    name: str = "",
-    command_id: str = "",
-    because: str = "",
-    since: str = "",
-    until: str = "",
-    min_attempts: int = 0,
-) -> dict[str, Any]:
-    """The filter of a command; only what was said."""
-    from snavio.cli.moments import read_moment
-    from snavio.clock import SystemClock
-
-    now = SystemClock().unix_ns()
-    said: dict[str, Any] = {
-        "source": source,
-        "name": name,
-        "command_id": command_id,
-        "dead_reason": _reason(because),
-        "min_attempts": min_attempts,
-        "stored_from_unix_ns": read_moment(since, now_unix_ns=now, option="--since") if since else 0,
-        "stored_before_unix_ns": read_moment(until, now_unix_ns=now, option="--until") if until else 0,
-    }
-    return {key: value for key, value in said.items() if value}
 
 
 def states(words: list[str] | None) -> tuple[State, ...]:

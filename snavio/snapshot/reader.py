@@ -88,12 +88,15 @@ class SnapshotReader:
     async def verify(self, *, kind: str = SNAPSHOT) -> Manifest | Refused:
         """As `load` of all parts, without using or remembering anything."""
         try:
-            manifest, _ = await self._manifest(kind)
-            await self._parts(manifest, [part.name for part in manifest.parts])
+            async with asyncio.timeout(LOAD_SECONDS):
+                manifest, _ = await self._manifest(kind)
+                await self._parts(manifest, [part.name for part in manifest.parts])
         except SnapshotRefused as refused:
             return Refused(refused.refusal, refused.detail)
         except SnavioError as error:
             return Refused(Refusal.UNAVAILABLE, str(error))
+        except TimeoutError:
+            return Refused(Refusal.UNAVAILABLE, f"It could not be read within {LOAD_SECONDS:.0f} s.")
         return manifest
 
     async def _fetch(self, names: Sequence[str], kind: str) -> Snapshot:

@@ -50,11 +50,11 @@ impl Interner {
         at
     }
 
-    /// One more hold of a number that is held.
+    /// So many more holds of a number that is held.
     #[inline]
-    pub fn again(&mut self, at: u32) {
+    pub fn again(&mut self, at: u32, times: u32) {
         if let Some(entry) = self.entries.get_mut(at as usize).filter(|entry| entry.references > 0) {
-            entry.references += 1;
+            entry.references += times;
         }
     }
 

@@ -231,6 +231,24 @@ impl Part {
         })
     }
 
+    /// The numbers of a column from row `from` on, as many as `out` has room for; for those who read all of them.
+    /// Plane by plane, which costs a fraction of as many calls of `number`.
+    pub fn numbers(&self, column: usize, from: u32, out: &mut [u64]) {
+        out.fill(0);
+        let (Some(at), Some(width)) = (self.columns.get(column), self.header.kind.widths().get(column))
+        else {
+            return;
+        };
+        let rows = self.header.rows as usize;
+        for plane in 0..*width {
+            let plane_at = at + plane * rows;
+            let bytes = self.body.get(plane_at + from as usize..plane_at + rows).unwrap_or_default();
+            for (number, byte) in out.iter_mut().zip(bytes) {
+                *number |= u64::from(*byte) << (8 * plane);
+            }
+        }
+    }
+
     /// As `number`, for columns of string numbers.
     #[inline]
     pub fn id(&self, column: usize, row: u32) -> u32 {
@@ -363,6 +381,13 @@ mod tests {
             assert_eq!(part.text(part.id(0, row)).unwrap(), format!("tenant/service-{}", row / 3));
             assert_eq!(part.text(part.id(2, row)).unwrap(), format!("say{}", row % 3));
             assert_eq!(part.number(3, row), u64::from(row) << 33);
+        }
+        for (column, from) in [(0, 0), (2, 990), (3, 500), (3, 1000), (4, 0)] {
+            let mut read = [7; 24];
+            part.numbers(column, from, &mut read);
+            let one_by_one =
+                (from..from + 24).map(|row| if row < 1000 { part.number(column, row) } else { 0 });
+            assert!(one_by_one.eq(read), "column {column} from row {from}");
         }
         assert!(part.text(part.strings() as u32).is_err());
         assert_eq!(Part::open(&written, Kind::Routes).err(), Some(Unreadable::Kind));

@@ -6,20 +6,18 @@ and never lets one tenant use up the room of the others.
 
 from __future__ import annotations
 
-import hashlib
 import secrets
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import astuple
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 
-from snavio.adapters.embedded.sqlite import StoreLock, open_store, store_errors
+from snavio.adapters.embedded.sqlite_ledger import LedgerFile, checksum, count
 from snavio.domain.capability_root import RootLine
 from snavio.errors import IntegrityError, Saturated
 from snavio.ports.capabilities import Audit, Ending, EndingsPage, IssuedCapability
-from snavio.worker import Worker
 
 APPLICATION_ID = 0x534E4341  # "SNCA"
 SCHEMA_VERSION = 1
@@ -53,75 +51,58 @@ _ID, _HOLDER, _LINE = "id", "holder", "line"
 # A mailbox whose clock is behind may still take for alive what has ended here.
 SKEW_NS = 600 * 1_000_000_000
 
-T = TypeVar("T")
-
 
 class SqliteCapabilityLedger:
-    """A `CapabilityLedger`; all of SQLite happens on one thread."""
+    """A `CapabilityLedger`."""
 
-    def __init__(self, connection: Any, *, path: Path, lock: StoreLock, worker: Worker, epoch: int) -> None:
-        self._connection = connection
-        self._path = path
-        self._lock = lock
-        self._worker = worker
+    def __init__(self, file: LedgerFile, *, epoch: int) -> None:
+        self._file = file
         self._epoch = epoch
 
     @staticmethod
     async def open(path: Path) -> SqliteCapabilityLedger:
         """Open the ledger at `path`, an empty one if there is none."""
-        worker = Worker("capability ledger")
-
-        def begin() -> SqliteCapabilityLedger:
-            lock = StoreLock(path)
-            try:
-                connection = open_store(
-                    path, application_id=APPLICATION_ID, schema_version=SCHEMA_VERSION, create=SCHEMA
-                )
-                with store_errors(path), connection:
-                    epoch = _epoch(connection)
-            except BaseException:
-                lock.release()
-                raise
-            return SqliteCapabilityLedger(connection, path=path, lock=lock, worker=worker, epoch=epoch)
-
+        file = await LedgerFile.open(
+            path,
+            name="capability ledger",
+            application_id=APPLICATION_ID,
+            schema_version=SCHEMA_VERSION,
+            schema=SCHEMA,
+        )
         try:
-            return await worker.run(begin)
+            return SqliteCapabilityLedger(file, epoch=await file.transaction(_epoch))
         except BaseException:
-            await worker.close(lambda: None)
+            await file.close()
             raise
 
     async def close(self) -> None:
-        def end() -> None:
-            self._connection.close()
-            self._lock.release()
-
-        await self._worker.close(end)
+        await self._file.close()
 
     async def record(self, issued: IssuedCapability) -> None:
-        def write() -> None:
-            self._forget(issued.issued_ns - SKEW_NS, issued.tenant)
+        def write(connection: Any) -> None:
+            _forget(connection, issued.issued_ns - SKEW_NS, issued.tenant)
             for where, values, most in (
                 ("tenant = ?", (issued.tenant,), MAX_PER_TENANT),
                 ("1", (), MAX_CAPABILITIES),
             ):
-                if self._count(f"issued WHERE {where}", values) >= most:
+                if count(connection, f"issued WHERE {where}", values) >= most:
                     raise Saturated("Too many capabilities are alive.", retry_after_ms=60_000)
-            self._connection.execute(
+            connection.execute(
                 f"INSERT INTO issued ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 our own words
-                (*astuple(issued), _checksum(astuple(issued))),
+                (*astuple(issued), checksum(astuple(issued))),
             )
 
-        await self._transaction(write)
+        await self._file.transaction(write)
 
     async def find(self, cap_id: str) -> IssuedCapability | None:
-        def read() -> IssuedCapability | None:
-            row = self._connection.execute(
+        def read(connection: Any) -> IssuedCapability | None:
+            row = connection.execute(
                 f"SELECT {COLUMNS} FROM issued WHERE cap_id = ?",  # noqa: S608 our own words
                 (cap_id,),
             ).fetchone()
             return _issued(row) if row else None
 
-        return await self._transaction(read)
+        return await self._file.transaction(read)
 
     async def living(
         self, *, now_ns: int, realm: str = "", holder: str = "", tenant: str = "", after: str = "", limit: int
@@ -137,69 +118,71 @@ class SqliteCapabilityLedger:
                 where += f" AND {clause.replace('?1', f'?{len(bound) + 1}')}"
                 bound.append(value)  # type: ignore[arg-type]
 
-        def read() -> tuple[tuple[IssuedCapability, bool], ...]:
+        def read(connection: Any) -> tuple[tuple[IssuedCapability, bool], ...]:
             query = f"SELECT {COLUMNS} FROM issued WHERE {where} ORDER BY place LIMIT ?"  # noqa: S608 our own words
-            found = [_issued(row) for row in self._connection.execute(query, (*bound, limit)).fetchall()]
-            return tuple((each, self._ended(each, now_ns)) for each in found)
+            found = [_issued(row) for row in connection.execute(query, (*bound, limit)).fetchall()]
+            return tuple((each, _ended(connection, each, now_ns)) for each in found)
 
-        return await self._transaction(read)
+        return await self._file.transaction(read)
 
     async def end_capability(self, cap_id: str, *, forget_ns: int, audit: Audit) -> int:
-        return await self._transaction(lambda: self._put(_ID, cap_id, 0, forget_ns, audit))
+        return await self._file.transaction(
+            lambda connection: _put(connection, _ID, cap_id, 0, forget_ns=forget_ns, audit=audit)
+        )
 
     async def end_holder(self, holder: str, *, until_ms: int, forget_ns: int, bar: bool, audit: Audit) -> int:
-        def write() -> int:
+        def write(connection: Any) -> int:
             if bar:
-                if self._count("barred WHERE holder <> ?", (holder,)) >= MAX_BARRED:
+                if count(connection, "barred WHERE holder <> ?", (holder,)) >= MAX_BARRED:
                     raise Saturated("Too many holders are barred.", retry_after_ms=60_000)
-                self._connection.execute("INSERT OR IGNORE INTO barred VALUES (?)", (holder,))
-            return self._put(_HOLDER, holder, until_ms, forget_ns, audit)
+                connection.execute("INSERT OR IGNORE INTO barred VALUES (?)", (holder,))
+            return _put(connection, _HOLDER, holder, until_ms, forget_ns=forget_ns, audit=audit)
 
-        return await self._transaction(write)
+        return await self._file.transaction(write)
 
     async def restore_holder(self, holder: str) -> bool:
-        def write() -> bool:
-            self._connection.execute("DELETE FROM barred WHERE holder = ?", (holder,))
-            return bool(self._connection.changes())
+        def write(connection: Any) -> bool:
+            connection.execute("DELETE FROM barred WHERE holder = ?", (holder,))
+            return bool(connection.changes())
 
-        return await self._transaction(write)
+        return await self._file.transaction(write)
 
     async def barred(self, holders: Collection[str]) -> frozenset[str]:
-        def read() -> frozenset[str]:
-            return frozenset(name for name in holders if self._count("barred WHERE holder = ?", (name,)))
+        def read(connection: Any) -> frozenset[str]:
+            return frozenset(
+                name for name in holders if count(connection, "barred WHERE holder = ?", (name,))
+            )
 
-        return await self._transaction(read)
+        return await self._file.transaction(read)
 
     async def line(self, realm: str) -> RootLine:
-        return await self._transaction(lambda: self._line(realm))
+        return await self._file.transaction(lambda connection: _line(connection, realm))
 
     async def update_line(
         self, realm: str, decide: Callable[[RootLine], RootLine], *, audit: Audit
     ) -> tuple[RootLine, int]:
-        def write() -> tuple[RootLine, int]:
-            line = decide(self._line(realm))
+        def write(connection: Any) -> tuple[RootLine, int]:
+            line = decide(_line(connection, realm))
             value = [line.version, line.minimum, [list(each) for each in line.ends]]
-            return line, self._put(_LINE, realm, value, 0, audit)
+            return line, _put(connection, _LINE, realm, value, forget_ns=0, audit=audit)
 
-        return await self._transaction(write)
+        return await self._file.transaction(write)
 
     async def endings_since(self, version: int, *, epoch: int, now_ns: int, limit: int) -> EndingsPage:
-        def read() -> EndingsPage:
+        def read(connection: Any) -> EndingsPage:
             # The highest ever given, also when its row is gone: a reader must not fall back behind it.
-            row = self._connection.execute(
-                "SELECT seq FROM sqlite_sequence WHERE name = 'endings'"
-            ).fetchone()
+            row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'endings'").fetchone()
             newest = row[0] if row else 0
             since = version if epoch == self._epoch and version <= newest else 0
-            rows = self._connection.execute(
+            rows = connection.execute(
                 "SELECT version, kind, subject, value, forget_ns, checksum FROM endings"
                 " WHERE version > ? AND (forget_ns = 0 OR forget_ns > ?) ORDER BY version LIMIT ?",
                 (since, now_ns - SKEW_NS, limit + 1),
             ).fetchall()
             more, rows = len(rows) > limit, rows[:limit]
             found: dict[str, list[Any]] = {_ID: [], _HOLDER: [], _LINE: []}
-            for _, kind, subject, value, forget_ns, checksum in rows:
-                found[kind].append(_ending(kind, subject, value, forget_ns, checksum))
+            for _, kind, subject, value, forget_ns, kept in rows:
+                found[kind].append(_ending(kind, subject, value, forget_ns, kept))
             return EndingsPage(
                 epoch=self._epoch,
                 version=rows[-1][0] if more else newest,
@@ -209,65 +192,57 @@ class SqliteCapabilityLedger:
                 more=more,
             )
 
-        return await self._transaction(read)
+        return await self._file.transaction(read)
 
-    # -- on the worker's thread ------------------------------------------------------------------------
 
-    async def _transaction(self, work: Callable[[], T]) -> T:
-        def transact() -> T:
-            with store_errors(self._path), self._connection:
-                return work()
+def _put(connection: Any, kind: str, subject: str, value: Any, *, forget_ns: int, audit: Audit) -> int:
+    connection.execute(
+        "DELETE FROM endings WHERE version IN"
+        " (SELECT version FROM endings WHERE forget_ns > 0 AND forget_ns < ? LIMIT ?)",
+        (audit.at_ns - SKEW_NS, FORGOTTEN_AT_ONCE),
+    )
+    most = MAX_LINES if kind == _LINE else MAX_ENDINGS
+    if count(connection, "endings WHERE kind = ? AND subject <> ?", (kind, subject)) >= most:
+        raise Saturated("Too many revocations are remembered.", retry_after_ms=60_000)
+    text = orjson.dumps(value).decode()
+    connection.execute("DELETE FROM endings WHERE kind = ? AND subject = ?", (kind, subject))
+    connection.execute(
+        "INSERT INTO endings (kind, subject, value, forget_ns, at_ns, actor, reason, checksum)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (kind, subject, text, forget_ns, *astuple(audit), checksum((kind, subject, text, forget_ns))),
+    )
+    return int(connection.last_insert_rowid())
 
-        return await self._worker.run(transact)
 
-    def _count(self, of: str, values: tuple[Any, ...]) -> int:
-        (count,) = self._connection.execute(f"SELECT count(*) FROM {of}", values).fetchone()  # noqa: S608
-        return int(count)
+def _get(connection: Any, kind: str, subject: str) -> Any:
+    row = connection.execute(
+        "SELECT value, forget_ns, checksum FROM endings WHERE kind = ? AND subject = ?", (kind, subject)
+    ).fetchone()
+    return _ending(kind, subject, *row) if row else None
 
-    def _put(self, kind: str, subject: str, value: Any, forget_ns: int, audit: Audit) -> int:
-        self._connection.execute(
-            "DELETE FROM endings WHERE version IN"
-            " (SELECT version FROM endings WHERE forget_ns > 0 AND forget_ns < ? LIMIT ?)",
-            (audit.at_ns - SKEW_NS, FORGOTTEN_AT_ONCE),
-        )
-        most = MAX_LINES if kind == _LINE else MAX_ENDINGS
-        if self._count("endings WHERE kind = ? AND subject <> ?", (kind, subject)) >= most:
-            raise Saturated("Too many revocations are remembered.", retry_after_ms=60_000)
-        text = orjson.dumps(value).decode()
-        self._connection.execute("DELETE FROM endings WHERE kind = ? AND subject = ?", (kind, subject))
-        self._connection.execute(
-            "INSERT INTO endings (kind, subject, value, forget_ns, at_ns, actor, reason, checksum)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (kind, subject, text, forget_ns, *astuple(audit), _checksum((kind, subject, text, forget_ns))),
-        )
-        return int(self._connection.last_insert_rowid())
 
-    def _get(self, kind: str, subject: str) -> Any:
-        row = self._connection.execute(
-            "SELECT value, forget_ns, checksum FROM endings WHERE kind = ? AND subject = ?", (kind, subject)
-        ).fetchone()
-        return _ending(kind, subject, *row) if row else None
+def _line(connection: Any, realm: str) -> RootLine:
+    return _get(connection, _LINE, realm) or RootLine(realm)
 
-    def _line(self, realm: str) -> RootLine:
-        return self._get(_LINE, realm) or RootLine(realm)
 
-    def _ended(self, issued: IssuedCapability, now_ns: int) -> bool:
-        if self._get(_ID, issued.cap_id) is not None:
+def _ended(connection: Any, issued: IssuedCapability, now_ns: int) -> bool:
+    if _get(connection, _ID, issued.cap_id) is not None:
+        return True
+    for holder in {issued.holder, f"tenant:{issued.tenant}"}:
+        ending = _get(connection, _HOLDER, holder)
+        if ending is not None and issued.issued_ns // 1_000_000 <= ending.issued_until_ms:
             return True
-        for holder in {issued.holder, f"tenant:{issued.tenant}"}:
-            ending = self._get(_HOLDER, holder)
-            if ending is not None and issued.issued_ns // 1_000_000 <= ending.issued_until_ms:
-                return True
-        return not self._line(issued.realm).accepts(issued.root_version, now_ns)
+    return not _line(connection, issued.realm).accepts(issued.root_version, now_ns)
 
-    def _forget(self, before_ns: int, tenant: str) -> None:
-        # Also the caller's own, so that a tenant at its bound gets room as soon as one of them has expired.
-        for clause, values in (("1", ()), ("tenant = ?", (tenant,))):
-            self._connection.execute(
-                "DELETE FROM issued WHERE place IN (SELECT place FROM issued WHERE expires_ns < ?"  # noqa: S608
-                f" AND {clause} ORDER BY expires_ns LIMIT ?)",
-                (before_ns, *values, FORGOTTEN_AT_ONCE),
-            )
+
+def _forget(connection: Any, before_ns: int, tenant: str) -> None:
+    # Also the caller's own, so that a tenant at its bound gets room as soon as one of them has expired.
+    for clause, values in (("1", ()), ("tenant = ?", (tenant,))):
+        connection.execute(
+            "DELETE FROM issued WHERE place IN (SELECT place FROM issued WHERE expires_ns < ?"  # noqa: S608
+            f" AND {clause} ORDER BY expires_ns LIMIT ?)",
+            (before_ns, *values, FORGOTTEN_AT_ONCE),
+        )
 
 
 def _epoch(connection: Any) -> int:
@@ -281,25 +256,16 @@ def _epoch(connection: Any) -> int:
 
 def _issued(row: tuple[Any, ...]) -> IssuedCapability:
     issued = IssuedCapability(*row[:-1])
-    if row[-1] != _checksum(astuple(issued)):
+    if row[-1] != checksum(astuple(issued)):
         raise IntegrityError(f"The record of capability {issued.cap_id} is damaged.")
     return issued
 
 
-def _ending(kind: str, subject: str, value: str, forget_ns: int, checksum: bytes) -> Ending | RootLine:
-    if checksum != _checksum((kind, subject, value, forget_ns)):
+def _ending(kind: str, subject: str, value: str, forget_ns: int, kept: bytes) -> Ending | RootLine:
+    if kept != checksum((kind, subject, value, forget_ns)):
         raise IntegrityError("The record of a revoked capability is damaged.")
     parsed = orjson.loads(value)
     if kind != _LINE:
         return Ending(subject, forget_ns, parsed)
     version, minimum, ends = parsed
     return RootLine(subject, version, minimum, tuple((old, end) for old, end in ends))
-
-
-def _checksum(parts: Iterable[Any]) -> bytes:
-    """Finds rot and slips of the hand; whoever can write the file can write the checksum too."""
-    digest = hashlib.blake2b(digest_size=8)
-    for part in parts:
-        piece = str(part).encode()
-        digest.update(len(piece).to_bytes(4, "big") + piece)
-    return digest.digest()

@@ -5,16 +5,14 @@ Never answers from a record whose checksum does not fit, and never forgets a cer
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import astuple, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from snavio.adapters.embedded.sqlite import StoreLock, open_store, store_errors
+from snavio.adapters.embedded.sqlite_ledger import LedgerFile, checksum, count
 from snavio.errors import IntegrityError, Saturated
 from snavio.ports.certificates import IssuedCertificate
-from snavio.worker import Worker
 
 APPLICATION_ID = 0x534E4345  # "SNCE"
 SCHEMA_VERSION = 1
@@ -39,71 +37,52 @@ KEPT_AFTER_EXPIRY_NS = 86_400 * 1_000_000_000
 # Each record forgets a few, so that none ever waits for thousands.
 FORGOTTEN_AT_ONCE = 16
 
-T = TypeVar("T")
-
 
 class SqliteCertificateLedger:
-    """A `CertificateLedger`; all of SQLite happens on one thread."""
+    """A `CertificateLedger`."""
 
-    def __init__(self, connection: Any, *, path: Path, lock: StoreLock, worker: Worker) -> None:
-        self._connection = connection
-        self._path = path
-        self._lock = lock
-        self._worker = worker
+    def __init__(self, file: LedgerFile) -> None:
+        self._file = file
 
     @staticmethod
     async def open(path: Path) -> SqliteCertificateLedger:
         """Open the ledger at `path`, an empty one if there is none."""
-        worker = Worker("certificate ledger")
-
-        def begin() -> SqliteCertificateLedger:
-            lock = StoreLock(path)
-            try:
-                connection = open_store(
-                    path, application_id=APPLICATION_ID, schema_version=SCHEMA_VERSION, create=SCHEMA
-                )
-            except BaseException:
-                lock.release()
-                raise
-            return SqliteCertificateLedger(connection, path=path, lock=lock, worker=worker)
-
-        try:
-            return await worker.run(begin)
-        except BaseException:
-            await worker.close(lambda: None)
-            raise
+        return SqliteCertificateLedger(
+            await LedgerFile.open(
+                path,
+                name="certificate ledger",
+                application_id=APPLICATION_ID,
+                schema_version=SCHEMA_VERSION,
+                schema=SCHEMA,
+            )
+        )
 
     async def close(self) -> None:
-        def end() -> None:
-            self._connection.close()
-            self._lock.release()
-
-        await self._worker.close(end)
+        await self._file.close()
 
     async def record(self, issued: IssuedCertificate) -> None:
-        def write() -> None:
-            self._forget(issued.issued_ns - KEPT_AFTER_EXPIRY_NS)
-            (count,) = self._connection.execute("SELECT count(*) FROM issued").fetchone()
-            if count >= MAX_CERTIFICATES:
+        def write(connection: Any) -> None:
+            _forget(connection, issued.issued_ns - KEPT_AFTER_EXPIRY_NS)
+            if count(connection, "issued") >= MAX_CERTIFICATES:
                 raise Saturated("Too many certificates are alive.", retry_after_ms=60_000)
-            self._connection.execute(
+            connection.execute(
                 f"INSERT INTO issued ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 our own words
-                (*astuple(issued), _checksum(issued)),
+                (*astuple(issued), checksum(astuple(issued))),
             )
 
-        await self._transaction(write)
+        await self._file.transaction(write)
 
     async def find(self, serial: str) -> IssuedCertificate | None:
         found = await self._select("serial = ?", (serial,))
         return found[0] if found else None
 
     async def descendants(self, serials: Collection[str], *, now_ns: int) -> tuple[str, ...]:
-        def walk() -> tuple[str, ...]:
+        def walk(connection: Any) -> tuple[str, ...]:
             seen = set(serials)
             alive: list[str] = []
             waiting = list(serials)
             while waiting:
-                rows = self._connection.execute(
+                rows = connection.execute(
                     "SELECT serial, not_after_ns FROM issued WHERE parent = ?", (waiting.pop(),)
                 ).fetchall()
                 for serial, not_after_ns in rows:
@@ -115,7 +94,7 @@ class SqliteCertificateLedger:
                             alive.append(serial)
             return tuple(alive)
 
-        return await self._transaction(walk)
+        return await self._file.transaction(walk)
 
     async def living(
         self, *, now_ns: int, spiffe_id: str = "", delegate: str = "", after: str = "", limit: int
@@ -132,84 +111,61 @@ class SqliteCertificateLedger:
         return await self._select(f"{where} ORDER BY place LIMIT ?", (*bound, limit))
 
     async def bar(self, spiffe_id: str, *, at_ns: int, actor: str, reason: str) -> None:
-        def write() -> None:
-            (count,) = self._connection.execute(
-                "SELECT count(*) FROM barred WHERE spiffe_id <> ?", (spiffe_id,)
-            ).fetchone()
-            if count >= MAX_BARRED:
+        def write(connection: Any) -> None:
+            if count(connection, "barred WHERE spiffe_id <> ?", (spiffe_id,)) >= MAX_BARRED:
                 raise Saturated("Too many identities are barred.", retry_after_ms=60_000)
-            self._connection.execute(
+            connection.execute(
                 "INSERT OR IGNORE INTO barred VALUES (?, ?, ?, ?)", (spiffe_id, at_ns, actor, reason)
             )
 
-        await self._transaction(write)
+        await self._file.transaction(write)
 
     async def unbar(self, spiffe_id: str) -> bool:
-        def write() -> bool:
-            self._connection.execute("DELETE FROM barred WHERE spiffe_id = ?", (spiffe_id,))
-            return bool(self._connection.changes())
+        def write(connection: Any) -> bool:
+            connection.execute("DELETE FROM barred WHERE spiffe_id = ?", (spiffe_id,))
+            return bool(connection.changes())
 
-        return await self._transaction(write)
+        return await self._file.transaction(write)
 
     async def barred(self, spiffe_ids: Collection[str]) -> frozenset[str]:
-        def read() -> frozenset[str]:
-            found = (
-                self._connection.execute("SELECT 1 FROM barred WHERE spiffe_id = ?", (name,)).fetchone()
-                and name
-                for name in spiffe_ids
+        def read(connection: Any) -> frozenset[str]:
+            return frozenset(
+                name for name in spiffe_ids if count(connection, "barred WHERE spiffe_id = ?", (name,))
             )
-            return frozenset(name for name in found if name)
 
-        return await self._transaction(read)
-
-    # -- on the worker's thread ------------------------------------------------------------------------
-
-    async def _transaction(self, work: Callable[[], T]) -> T:
-        def transact() -> T:
-            with store_errors(self._path), self._connection:
-                return work()
-
-        return await self._worker.run(transact)
+        return await self._file.transaction(read)
 
     async def _select(self, where: str, values: tuple[Any, ...]) -> tuple[IssuedCertificate, ...]:
-        def read() -> tuple[IssuedCertificate, ...]:
+        def read(connection: Any) -> tuple[IssuedCertificate, ...]:
             query = f"SELECT {COLUMNS} FROM issued WHERE {where}"  # noqa: S608 our own words
-            return tuple(_read(row) for row in self._connection.execute(query, values))
+            return tuple(_read(row) for row in connection.execute(query, values))
 
-        return await self._transaction(read)
+        return await self._file.transaction(read)
 
-    def _forget(self, before_ns: int) -> None:
-        expired = self._connection.execute(
-            "SELECT serial, parent FROM issued WHERE not_after_ns < ? ORDER BY not_after_ns LIMIT ?",
-            (before_ns, FORGOTTEN_AT_ONCE),
+
+def _forget(connection: Any, before_ns: int) -> None:
+    expired = connection.execute(
+        "SELECT serial, parent FROM issued WHERE not_after_ns < ? ORDER BY not_after_ns LIMIT ?",
+        (before_ns, FORGOTTEN_AT_ONCE),
+    ).fetchall()
+    for serial, parent in expired:
+        children = connection.execute(
+            f"SELECT {COLUMNS} FROM issued WHERE parent = ?",  # noqa: S608 our own words
+            (serial,),
         ).fetchall()
-        for serial, parent in expired:
-            children = self._connection.execute(
-                f"SELECT {COLUMNS} FROM issued WHERE parent = ?",  # noqa: S608 our own words
-                (serial,),
-            ).fetchall()
-            for row in children:
-                kept = _read(row)
-                # The parent of the forgotten one, which may live for weeks, must still reach this child.
-                adopted = replace(kept, parent=parent)
-                self._connection.execute(
-                    "UPDATE issued SET parent = ?, checksum = ? WHERE serial = ?",
-                    (parent, _checksum(adopted), kept.serial),
-                )
-            self._connection.execute("DELETE FROM issued WHERE serial = ?", (serial,))
+        for row in children:
+            kept = _read(row)
+            # The parent of the forgotten one, which may live for weeks, must still reach this child.
+            adopted = replace(kept, parent=parent)
+            connection.execute(
+                "UPDATE issued SET parent = ?, checksum = ? WHERE serial = ?",
+                (parent, checksum(astuple(adopted)), kept.serial),
+            )
+        connection.execute("DELETE FROM issued WHERE serial = ?", (serial,))
 
 
 def _read(row: tuple[Any, ...]) -> IssuedCertificate:
     issued = IssuedCertificate(*row[:-1])
-    if row[-1] != _checksum(issued):
+    if row[-1] != checksum(astuple(issued)):
         raise IntegrityError(f"The record of certificate {issued.serial} is damaged.")
     return issued
-
-
-def _checksum(issued: IssuedCertificate) -> bytes:
-    """Finds rot and slips of the hand; whoever can write the file can write the checksum too."""
-    digest = hashlib.blake2b(digest_size=8)
-    for part in astuple(issued):
-        piece = str(part).encode()
-        digest.update(len(piece).to_bytes(4, "big") + piece)
-    return digest.digest()

@@ -1,0 +1,83 @@
+"""A SQLite file that one process keeps for itself, all of it on one thread, and what vouches for its records.
+
+Never leaves a thread or a lock behind when it cannot be opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from snavio.adapters.embedded.sqlite import StoreLock, open_store, store_errors
+from snavio.worker import Worker
+
+T = TypeVar("T")
+
+
+class LedgerFile:
+    """The file, its lock, its connection and its thread, which begin and end together."""
+
+    def __init__(self, connection: Any, *, path: Path, lock: StoreLock, worker: Worker) -> None:
+        self._connection = connection
+        self._path = path
+        self._lock = lock
+        self._worker = worker
+
+    @staticmethod
+    async def open(
+        path: Path, *, name: str, application_id: int, schema_version: int, schema: Sequence[str]
+    ) -> LedgerFile:
+        """The ledger at `path`, an empty one if there is none; `name` is for error messages."""
+        worker = Worker(name)
+
+        def begin() -> LedgerFile:
+            lock = StoreLock(path)
+            try:
+                connection = open_store(
+                    path, application_id=application_id, schema_version=schema_version, create=schema
+                )
+            except BaseException:
+                lock.release()
+                raise
+            return LedgerFile(connection, path=path, lock=lock, worker=worker)
+
+        try:
+            return await worker.run(begin)
+        except BaseException:
+            await worker.close(lambda: None)
+            raise
+
+    async def close(self) -> None:
+        """Finish what waits, and let another process have it."""
+
+        def end() -> None:
+            self._connection.close()
+            self._lock.release()
+
+        await self._worker.close(end)
+
+    async def transaction(self, work: Callable[[Any], T]) -> T:
+        """What `work` makes of the connection, on the thread, all of it or nothing."""
+
+        def transact() -> T:
+            with store_errors(self._path), self._connection:
+                return work(self._connection)
+
+        return await self._worker.run(transact)
+
+
+def count(connection: Any, of: str, values: Sequence[Any] = ()) -> int:
+    """How many rows; `of` is our own words after FROM, never a caller's."""
+    (found,) = connection.execute(f"SELECT count(*) FROM {of}", values).fetchone()  # noqa: S608
+    return int(found)
+
+
+def checksum(parts: Iterable[Any]) -> bytes:
+    """Finds rot and slips of the hand; whoever can write the file can write the checksum too."""
+    digest = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        piece = str(part).encode()
+        digest.update(len(piece).to_bytes(4, "big") + piece)
+    return digest.digest()

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from snavio.cli.option_groups import grouped
+
+
+@dataclass(frozen=True, slots=True)
+class Whom:
+    """Two options and an inherited third make one value."""
+
+    source: Annotated[str, typer.Option("--source", "-s", help="Who sends.")] = ""
+    tries: Annotated[int, typer.Option(min=0, help="How often.")] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WhomAndWhy(Whom):
+    reason: Annotated[str | None, typer.Option(help="Why.")] = None
+
+
+@pytest.fixture
+def app() -> typer.Typer:
+    made = typer.Typer()
+
+    @made.command()
+    @grouped
+    def tell(
+        topic: Annotated[str, typer.Argument()],
+        ids: Annotated[list[int] | None, typer.Argument()] = None,
+        *,
+        who: WhomAndWhy,
+        json: Annotated[bool, typer.Option("--json")] = False,
+    ) -> None:
+        """What was said."""
+        typer.echo(f"{topic} {ids} {who.source!r} {who.tries} {who.reason} {json}")
+
+    return made
+
+
+def test_fields_of_a_group_are_options_of_the_command(app: typer.Typer) -> None:
+    said = CliRunner().invoke(
+        app, ["bot", "7", "8", "-s", "acme/shop", "--tries", "3", "--reason", "x", "--json"]
+    )
+    assert said.stdout == "bot [7, 8] 'acme/shop' 3 x True\n"
+
+
+def test_what_is_not_said_has_the_default_of_its_field(app: typer.Typer) -> None:
+    assert CliRunner().invoke(app, ["bot"]).stdout == "bot None '' 0 None False\n"
+
+
+def test_each_option_is_judged_and_explained_as_if_it_stood_alone(app: typer.Typer) -> None:
+    assert CliRunner().invoke(app, ["bot", "--tries", "-1"]).exit_code == 2
+    shown = CliRunner().invoke(app, ["--help"]).stdout
+    assert all(words in shown for words in ("What was said.", "--source", "Who sends.", "How often.", "Why."))
