@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Observation
     from opentelemetry.sdk.metrics.export import MetricReader
 
+CONSOLE: Final = "console"
 GROUP: Final = "opentelemetry_metrics_exporter"
 READ_SECONDS: Final = 5.0
 STOP_MS: Final = 2000
@@ -142,7 +144,8 @@ def _reader(name: str) -> MetricReader:
             reason="exporter-missing",
         )
     exporter: Any = next(iter(found)).load()
-    return PeriodicExportingMetricReader(exporter())
+    # Standard output is a launcher's, which reads one line of it and then no more: a pipe that fills up would block.
+    return PeriodicExportingMetricReader(exporter(out=sys.stderr) if name == CONSOLE else exporter())
 
 
 def _points(*sources: Mapping[str, float]) -> Points:

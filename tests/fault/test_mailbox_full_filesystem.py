@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -110,18 +111,15 @@ async def test_P_2_really_full_file_system_refuses_sends_serves_receives_and_rec
             # Our own messages fill it: the reserve is left, so acknowledgements make room.
             await load.until(Verdict.SATURATED)
             assert await load.send() is Verdict.SATURATED
-            # All of it: a segment goes as a whole, and this file system is smaller than one.
-            assert await load.take() >= COUNT
+            # Half is enough: what is left of a segment that is mostly dead is moved, and the segment removed.
+            waiting = len(load.delivered) - len(load.finished)
+            assert await load.take(most=waiting * 6 // 10) < waiting
             await load.until(Verdict.DELIVERED)
             # Somebody else takes the reserve as well: not a byte is free.
             await load.until(Verdict.SATURATED)
-            with ballast.open("wb") as file:
+            with ballast.open("wb", buffering=0) as file, suppress(OSError):
                 while True:
-                    try:
-                        file.write(bytes(1 << 16))
-                        file.flush()
-                    except OSError:
-                        break
+                    file.write(bytes(1 << 16))
             left = os.statvfs(small)
             assert left.f_bavail * left.f_frsize < 1 << 16
             assert await load.send() is not Verdict.DELIVERED
