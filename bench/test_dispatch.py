@@ -321,10 +321,6 @@ async def demand(mesh: DemoMesh) -> Counts:
     for number in range(1, WAYS):
         fast = await mesh.another("fast", f"fast-{number}")
         shields.append(await mesh.another("shield", f"shield-{number}", fast=fast))
-    intervals = 4 if SHORT else 15
-    # An interval of warming up, then whole ones.
-    first = int(time.time()) // INTERVAL_S + 2
-    last = first + intervals
     told: list[tuple[int, int, int]] = []
     async with AsyncExitStack() as stack:
         producers = [
@@ -338,6 +334,9 @@ async def demand(mesh: DemoMesh) -> Counts:
             )
             for shield in shields
         ]
+        # An interval of warming up, then whole ones.
+        first = int(time.time()) // INTERVAL_S + 2
+        last = first + (4 if SHORT else 15)
         await asyncio.gather(*(offer(producer, told, until_s=last * INTERVAL_S) for producer in producers))
     for number in range(1, WAYS):
         for service in ("shield", "fast"):
