@@ -28,11 +28,7 @@ from snavio.launch.revocation_meter import RevocationMeter
 from snavio.native import Dispatch
 from snavio.sdk import Producer
 from snavio.sdk.directory import DirectoryDesk
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.introspection import METHOD
 from snavio.v1 import registry_pb2 as wire
-from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse
 from tests.support.frames import RunOf, batch, command
 from tests.support.mesh import SOURCE, TARGET, TENANT, DemoMesh
 
@@ -193,7 +189,7 @@ def test_fast_with_every_rule_on_beside_a_route_without_any(runner: asyncio.Runn
             watch.start()
             samples[name].append(watch.stop(runner.run(pour(producer, name))))
     runner.run(producer.__aexit__(None, None, None))
-    warm = runner.run(counted(mesh))
+    warm = runner.run(mesh.counters("fast"))
     targets = Targets()
     # The first turn warms up.
     bare, ruled = samples[BARE][1:], samples[RULED][1:]
@@ -292,16 +288,6 @@ async def pour(producer: Producer, name: str) -> int:
         return delivered
 
     return sum(await asyncio.gather(*(lane() for _ in range(8))))
-
-
-async def counted(mesh: DemoMesh) -> Mapping[str, int]:
-    files = CertificateFiles.in_folder(mesh.certificates("operator-admin"))
-    channel = MeshChannel(mesh.addresses["fast"], files=files, service="fast")
-    try:
-        told = await channel.call(METHOD, StatusRequest(), StatusResponse, timeout_s=10)
-    finally:
-        await channel.close()
-    return {each.name: each.value for each in told.counter}
 
 
 @dataclass
