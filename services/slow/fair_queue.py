@@ -16,8 +16,11 @@ from typing import Generic, TypeVar
 from snavio.errors import Saturated
 
 RETRY_AFTER_MS = 250
-# A turn of a line that is held back, and the share of all of them in a round and in time, is so many times smaller.
+# A turn of a line that is held back, and the share of all of them in a round, is so many times smaller.
 HELD_PARTS = 5
+# Their share of time: a fifth while nobody else comes, and half of that while somebody does. A fifth of the time alone
+# would cost others all that a flood may cost them, and what is decided beside it is not free either.
+ALONE_PARTS, BESIDE_PARTS = 5, 10
 
 T = TypeVar("T")
 
@@ -51,6 +54,8 @@ class FairQueue(Generic[T]):
         self._held_lines = 0
         self._holding = False
         """A round with held lines is under way, or was just now."""
+        self._others = False
+        """Somebody who is not held back came since held lines had their last round."""
         self._cost = 0
         self._changed = asyncio.Event()
 
@@ -78,6 +83,7 @@ class FairQueue(Generic[T]):
         line.waiting.append((cost, item))
         line.cost += cost
         self._cost += cost
+        self._others = self._others or not held
         self._changed.set()
 
     async def take(self, most: int) -> Round[T]:
@@ -92,10 +98,11 @@ class FairQueue(Generic[T]):
         if taken.held:
             # What they took of Slow they now leave to others, several times over.
             loop = asyncio.get_running_loop()
-            loop.call_later((HELD_PARTS - 1) * (loop.time() - taken.began_s), self._rested)
+            parts = BESIDE_PARTS if self._others else ALONE_PARTS
+            loop.call_later((parts - 1) * (loop.time() - taken.began_s), self._rested)
 
     def _rested(self) -> None:
-        self._holding = False
+        self._holding = self._others = False
         self._changed.set()
 
     def _available(self) -> bool:

@@ -38,6 +38,8 @@ WARM_SECONDS: Final = 30.0
 REFUSED_IN_A_ROW: Final = 25
 """So many refusals one after the other end a round: several pulls of every instance."""
 BETWEEN_SECONDS: Final = 0.01
+HEARD_MS: Final = 10_000
+"""A Fast that has not called for longer is gone, or cut off; it cannot be measured by what it hears."""
 
 
 class RevocationMeter:
@@ -84,10 +86,24 @@ class RevocationMeter:
         target = target_of(profile)
         times = []
         for _ in range(rounds):
-            await operator.grant(SOURCE, target, NAME)
+            granted = await operator.grant(SOURCE, target, NAME)
+            if profile is not Profile.SYNC:
+                await self._known_to_fast(operator, granted)
             await self._warm(producer, target)
             times.append(await self._round(operator, producer, target, profile))
         return RevocationTimes(profile, tuple(times))
+
+    async def _known_to_fast(self, operator: Operator, version: int) -> None:
+        # Before that, Slow decides with the rights of the moment, and a revocation would be felt at once: it is the
+        # rights in Fast's memory that are measured.
+        limit = self._clock.mono_ns() + round(WARM_SECONDS * 1e9)
+        while True:
+            known = [each for each in await operator.followers("fast") if each.silent_ms < HEARD_MS]
+            if known and all(each.version >= version for each in known):
+                return
+            if self._clock.mono_ns() > limit:
+                raise Unavailable("No Fast has heard of the canary's right; nothing to measure.")
+            await asyncio.sleep(BETWEEN_SECONDS)
 
     async def _warm(self, producer: Producer, target: str) -> None:
         limit = self._clock.mono_ns() + round(WARM_SECONDS * 1e9)

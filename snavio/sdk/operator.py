@@ -145,6 +145,16 @@ class Operator:
             "SetSuspension", registry.SetSuspensionRequest(suspension=value, suspended=suspended)
         )
 
+    async def followers(self, service: str) -> list[registry.Follower]:
+        """The processes of a service that act on the directory, and which version each has applied."""
+        answer = await self._registry.call(
+            "/snavio.v1.Registry/Followers",
+            registry.FollowersRequest(),
+            registry.FollowersResponse,
+            timeout_s=CALL_SECONDS,
+        )
+        return [each for each in answer.follower if each.service == service]
+
     async def _write(self, method: str, request: Message) -> int:
         answer = await self._registry.call(
             f"/snavio.v1.Registry/{method}", request, registry.WriteResponse, timeout_s=CALL_SECONDS

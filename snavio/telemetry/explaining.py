@@ -11,7 +11,7 @@ from typing import Final
 
 from snavio.domain.identity import Identity, Kind
 from snavio.errors import BadRequest, SnavioError
-from snavio.telemetry.recent import RecentCommands
+from snavio.telemetry.recent import RecentCommands, sightings
 from snavio.telemetry.trace import trace_of
 from snavio.transport.call import Call
 from snavio.transport.channel import MeshChannel
@@ -43,7 +43,7 @@ class Explaining:
         except ValueError:
             raise BadRequest("command_id: must be a UUID.", reason="bad-field") from None
         # Off the loop: a full ring takes milliseconds to read.
-        found = await asyncio.to_thread(self._recent.find, command_id, limit=MAX_TRACES)
+        found = await asyncio.to_thread(sightings, self._recent.kept(), command_id, limit=MAX_TRACES)
         told = [trace_of(sighting, instance=self._instance) for sighting in found]
         traces = [trace for trace in told if trace is not None]
         return ExplainResponse(

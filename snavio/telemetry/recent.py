@@ -6,7 +6,7 @@ Never decodes what nobody asks for and never grows: when full, the oldest block 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,25 +43,30 @@ class RecentCommands:
         while self._blocks and (self._bytes > self._max_bytes or len(self._blocks) > MAX_BLOCKS):
             self._bytes -= len(self._blocks.popleft()) + _OVERHEAD
 
-    def find(self, command_id: bytes, *, limit: int) -> list[Sighting]:
-        """Rows about a command, oldest first; of too many, the newest."""
-        found: deque[Sighting] = deque(maxlen=limit)
-        # A copy: the lookup runs on another thread while blocks are added.
-        for columns in tuple(self._blocks):
-            if command_id in columns:
-                found.extend(_rows(columns, command_id))
-        return list(found)
+    def kept(self) -> tuple[bytes, ...]:
+        """The blocks of this moment, oldest first; not copies. To be called where `keep` is: a deque that changes while
+        another thread walks over it ends the walk."""
+        return tuple(self._blocks)
 
     def oldest_unix_ns(self) -> int:
         """When the oldest block was settled; 0 when there is none."""
-        for columns in tuple(self._blocks)[:1]:
-            settled: int = TelemetryBlock.FromString(columns).settled_unix_ns
-            return settled
-        return 0
+        if not self._blocks:
+            return 0
+        settled: int = TelemetryBlock.FromString(self._blocks[0]).settled_unix_ns
+        return settled
 
     def gauges(self) -> dict[str, float]:
         """How full it is."""
         return {"blocks": float(len(self._blocks)), "bytes": float(self._bytes)}
+
+
+def sightings(kept: Iterable[bytes], command_id: bytes, *, limit: int) -> list[Sighting]:
+    """Rows about a command, oldest first; of too many, the newest."""
+    found: deque[Sighting] = deque(maxlen=limit)
+    for columns in kept:
+        if command_id in columns:
+            found.extend(_rows(columns, command_id))
+    return list(found)
 
 
 def _rows(columns: bytes, command_id: bytes) -> Iterator[Sighting]:

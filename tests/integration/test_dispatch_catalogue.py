@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from snavio.domain.verdict import Verdict
+from snavio.errors import BadRequest
 from snavio.sdk import Producer
 from snavio.telemetry import schema
 from snavio.v1 import registry_pb2 as reg
@@ -161,3 +162,10 @@ async def test_what_leaves_a_dlq_unread_is_told(mesh: DemoMesh) -> None:
         told = fields(row)
         assert (told["topic"], told["state"], told["cause"]) == (TOPIC, "dead", "depth")
         assert (row["service"], row["instance"]) == ("mailbox", "mailbox-0")
+
+
+async def test_an_installation_without_redis_refuses_such_a_route(mesh: DemoMesh) -> None:
+    async with mesh.operator() as operator:
+        with pytest.raises(BadRequest, match="no redis queues") as refused:
+            await operator.put_route(TARGET, "streamed", queue_kind=reg.QUEUE_KIND_REDIS)
+    assert refused.value.reason == "queue-kind-not-available"

@@ -19,41 +19,27 @@ from tests.support.fast import (
     DEDUPE_REQUIRED,
     GOOD,
     NAME,
+    RIVAL,
     SOURCE,
     TARGET,
     TOKEN_REQUIRED,
     WARM_BANNED,
     Scene,
+    allow,
     fast,
+    put,
+    rivals,
+    route,
 )
-from tests.support.neighbours import ScriptedRegistry, answering, commands_of, eventually
+from tests.support.neighbours import answering, commands_of, eventually
 
-RIVAL = "globex/shop"
 FULL = os.environ.get("SNAVIO_FULL") == "1"
-
-
-def route(**told: Any) -> reg.Route:
-    return reg.Route(target=TARGET, name=NAME, topic="acme/discord-bot", **told)
-
-
-def allow(registry: ScriptedRegistry, *sources: str) -> None:
-    for source in sources:
-        registry.write(acl=reg.AclEntry(source=source, target=TARGET, name=NAME))
 
 
 @pytest.fixture
 async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
-    # A certificate that outlives a wall clock which is set by an hour: that is its own business.
-    async with fast(tmp_path, shield_ttl_s=4 * 3600) as running:
-        allow(running.registry, SOURCE, RIVAL)
-        running.registry.write(route=route())
-        await running.registry.was_read()
+    async with rivals(tmp_path) as running:
         yield running
-
-
-async def put(scene: Scene, told: reg.Route) -> None:
-    scene.registry.write(route=told)
-    await scene.registry.was_read()
 
 
 # --- the warm path is warm

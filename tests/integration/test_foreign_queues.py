@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from snavio.domain.queue_address import stream_key
 from snavio.domain.verdict import Verdict
-from snavio.errors import BadRequest, IntegrityError
+from snavio.errors import IntegrityError
 from snavio.sdk.queued import QueuedCommand
 from snavio.v1.registry_pb2 import PROFILE_SYNC, QUEUE_KIND_REDIS, QUEUE_KIND_SQS
 from tests.contract.test_target_queue import make_queue
@@ -108,11 +108,3 @@ async def test_an_entry_that_somebody_else_wrote_is_refused(scene: Scene) -> Non
         with pytest.raises(IntegrityError) as refused:
             made()
         assert refused.value.reason == "not-a-letter"
-
-
-async def test_an_installation_without_redis_refuses_such_a_route(tmp_path: Path) -> None:
-    async with demo_mesh(tmp_path) as mesh, mesh.operator() as operator:
-        await operator.claim_target(STREAM, TENANT)
-        with pytest.raises(BadRequest, match="no redis queues") as refused:
-            await operator.put_route(STREAM, NAME, queue_kind=QUEUE_KIND_REDIS)
-        assert refused.value.reason == "queue-kind-not-available"

@@ -14,6 +14,7 @@ from snavio.domain.verdict import Verdict
 from snavio.errors import Unavailable
 from snavio.transport.introspection import METHOD
 from snavio.transport.server import Call, Methods
+from snavio.v1 import registry_pb2 as reg
 from snavio.v1 import slow_pb2 as slw
 from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse
 from tests.support.neighbours import Bench, ScriptedHop, ScriptedRegistry, ScriptedSigner
@@ -22,6 +23,7 @@ from tests.support.wire import Answer, Forge, Key, RawStream, hello_frame, mesh_
 
 GOOD = Verdict.DELIVERED
 SOURCE = "acme/billing"
+RIVAL = "globex/shop"
 TARGET, NAME = "discord-bot", "notify-user"
 CACHE_MISS, ACL_EXPIRED, ROUTE_EXPIRED, DEDUPE_REQUIRED = 1, 2, 3, 4
 TOKEN_REQUIRED, WARM_BANNED, COLD_ONLY, SYNC = 5, 6, 7, 8
@@ -160,3 +162,30 @@ async def fast(
         bench.clock.advance(seconds=3600)
         await app.drain()
         await bench.close()
+
+
+@asynccontextmanager
+async def rivals(folder: Path) -> AsyncIterator[Scene]:
+    """A Fast that knows one route, on which two sources may send."""
+    # A certificate that outlives a wall clock which is set by an hour: that is its own business.
+    async with fast(folder, shield_ttl_s=4 * 3600) as running:
+        allow(running.registry, SOURCE, RIVAL)
+        await put(running, route())
+        yield running
+
+
+def route(**told: Any) -> reg.Route:
+    """That route, with what a test adds."""
+    return reg.Route(target=TARGET, name=NAME, topic="acme/discord-bot", **told)
+
+
+def allow(registry: ScriptedRegistry, *sources: str) -> None:
+    """Let them send on it."""
+    for source in sources:
+        registry.write(acl=reg.AclEntry(source=source, target=TARGET, name=NAME))
+
+
+async def put(scene: Scene, told: reg.Route) -> None:
+    """Write the route and wait until Fast has read it."""
+    scene.registry.write(route=told)
+    await scene.registry.was_read()

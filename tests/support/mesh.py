@@ -12,6 +12,10 @@ from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, Kind
 from snavio.launch.processes import MeshProcesses
 from snavio.sdk import Consumer, Producer
 from snavio.sdk.operator import Operator
+from snavio.transport.channel import MeshChannel
+from snavio.transport.credentials import CertificateFiles
+from snavio.transport.introspection import METHOD
+from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse
 
 TENANT = "acme"
 TARGET = "discord-bot"
@@ -54,6 +58,16 @@ class DemoMesh:
             certificates=self.certificates(f"{TENANT}-{service}"),
             visibility_s=visibility_s,
         )
+
+    async def counters(self, service: str) -> dict[str, int]:
+        """What a service has counted, as an operator reads it."""
+        files = CertificateFiles.in_folder(self.certificates("operator-admin"))
+        channel = MeshChannel(self.addresses[service], files=files, service=service)
+        try:
+            told = await channel.call(METHOD, StatusRequest(), StatusResponse, timeout_s=10)
+        finally:
+            await channel.close()
+        return {each.name: each.value for each in told.counter}
 
     async def another(self, service: str, instance: str, **settings: str) -> str:
         """One more instance of a service, ready; its address. See `MeshProcesses.spawn_another`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -73,6 +74,20 @@ async def test_lines_that_are_held_back_have_one_round_at_a_time_and_little_of_i
     assert not third.done()
     waiting.finish(first)
     assert (await third).held
+
+
+@pytest.mark.parametrize(("others", "rest_s"), [(False, 4.0), (True, 9.0)])
+async def test_held_lines_have_a_fifth_of_the_time_alone_and_a_tenth_beside_others(
+    others: bool, rest_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting, loop, pauses = queue(), asyncio.get_running_loop(), list[float]()
+    monkeypatch.setattr(loop, "call_later", lambda pause, _then: pauses.append(pause))
+    waiting.put("banned", "banned", cost=1, held=True)
+    if others:
+        waiting.put("other", "other", cost=1)
+    held = await waiting.take(1 if not others else 100)
+    waiting.finish(replace(held, began_s=loop.time() - 1))
+    assert pauses == [pytest.approx(rest_s, rel=0.1)]
 
 
 async def test_who_had_nothing_waiting_has_saved_up_nothing() -> None:

@@ -1,0 +1,59 @@
+"""Figures with a target: recorded and printed first, judged afterwards, so that a missed one is in the report, too.
+
+Never stops at the first that is missed: a run tells all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from bench.meters import record
+
+SHORT = bool(os.environ.get("SNAVIO_BENCH_SHORT"))
+"""To see that a benchmark runs through; its figures are of too few repeats to be kept."""
+
+Middle = Callable[[Sequence[float]], float]
+
+
+@dataclass
+class Targets:
+    """What one benchmark has measured. `by` says which of the values is judged."""
+
+    missed: list[str] = field(default_factory=list)
+
+    def at_least(
+        self,
+        name: str,
+        values: Sequence[float],
+        *,
+        floor: float,
+        unit: str,
+        note: str = "",
+        by: Middle = statistics.median,
+    ) -> None:
+        """Record, and remember whether it is enough."""
+        record(name, values=values, unit=unit, target=f"≥ {floor:,g}", note=note)
+        if by(values) < floor:
+            self.missed.append(f"{name}: {by(values):,.4g} {unit}, and at least {floor:,g} is wanted")
+
+    def at_most(
+        self,
+        name: str,
+        values: Sequence[float],
+        *,
+        ceiling: float,
+        unit: str,
+        note: str = "",
+        by: Middle = statistics.median,
+    ) -> None:
+        """Record, and remember whether it is too much."""
+        record(name, values=values, unit=unit, target=f"≤ {ceiling:,g}", note=note)
+        if by(values) > ceiling:
+            self.missed.append(f"{name}: {by(values):,.4g} {unit}, and at most {ceiling:,g} is wanted")
+
+    def require(self) -> None:
+        """Fail with everything that was missed."""
+        assert not self.missed, "; ".join(self.missed)

@@ -1,0 +1,99 @@
+"""Limits and strict routes through the real processes: permits reach Fast and the limit holds; a strict command arrives
+once, whatever is sent again and whoever was restarted meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from snavio.domain.verdict import Verdict
+from snavio.sdk import Producer
+from snavio.v1 import registry_pb2 as reg
+from tests.support.mesh import SOURCE, TARGET, DemoMesh, demo_mesh
+
+MAXIMUM, INTERVAL_S = 400, 1
+MOST_INTERVALS = 30
+LIMITED, STRICT = "limited", "refund"
+ROUTES = (
+    reg.Route(target=TARGET, name=LIMITED, limit=reg.Limit(max=MAXIMUM, interval_seconds=INTERVAL_S)),
+    reg.Route(target=TARGET, name=STRICT, dedupe_mode=reg.DEDUPE_MODE_STRICT),
+)
+# A window of the mailbox's own that is shorter than a restart takes must not matter.
+SETTINGS: dict[str, dict[str, object]] = {"mailbox": {"replay_window_ms": 1000}}
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DemoMesh]:
+    async with demo_mesh(tmp_path_factory.mktemp("dispatch"), settings=SETTINGS) as running:
+        async with running.operator() as operator:
+            for route in ROUTES:
+                await operator._write("PutRoute", reg.PutRouteRequest(route=route))
+                await operator.grant(SOURCE, TARGET, route.name)
+        yield running
+
+
+async def test_duplicates_get_the_first_outcome_seven_times_and_arrive_once(mesh: DemoMesh) -> None:
+    command_id = str(uuid.uuid4())
+    async with mesh.producer() as producer, mesh.consumer() as consumer:
+        first = await producer.send(TARGET, STRICT, b"10 EUR", command_id=command_id)
+        assert first.verdict is Verdict.DELIVERED
+        for _ in range(7):
+            again = await producer.send(TARGET, STRICT, b"10 EUR", command_id=command_id)
+            assert (again.verdict, again.delivered) == (Verdict.DUPLICATE, True)
+        other = await producer.send(TARGET, STRICT, b"1000 EUR", command_id=command_id)
+        assert other.verdict is Verdict.CONFLICT
+        marker = await producer.send(TARGET, STRICT, b"the end")
+        received = []
+        async for command in consumer:
+            received.append(command.command_id)
+            await command.ack()
+            if command.command_id == marker.command_id:
+                break
+        assert received == [command_id, marker.command_id]
+
+
+async def test_a_restart_of_fast_and_slow_forgets_no_id(mesh: DemoMesh) -> None:
+    command_id = str(uuid.uuid4())
+    async with mesh.producer() as producer:
+        first = await producer.send(TARGET, STRICT, b"x", command_id=command_id)
+        assert first.verdict is Verdict.DELIVERED
+        for service in ("fast", "slow"):
+            mesh.processes.kill(service)
+            await asyncio.to_thread(mesh.processes.restart, service)
+        verdicts = set()
+        async with asyncio.timeout(60):
+            while Verdict.DUPLICATE not in verdicts:
+                verdicts.add((await producer.send(TARGET, STRICT, b"x", command_id=command_id)).verdict)
+        assert Verdict.DELIVERED not in verdicts
+
+
+async def send(producer: Producer, count: int) -> Counter[Verdict]:
+    outcomes = await producer.send_batch([(TARGET, LIMITED, b"x")] * count, timeout_s=1.0)
+    return Counter(outcome.verdict for outcome in outcomes)
+
+
+async def test_permits_reach_fast_and_no_more_is_delivered_than_the_intervals_allow(mesh: DemoMesh) -> None:
+    outcomes: Counter[Verdict] = Counter()
+    async with mesh.producer() as producer:
+        began = time.time()
+        while time.time() - began < MOST_INTERVALS * INTERVAL_S:
+            outcomes += await send(producer, 100)
+            told = await mesh.counters("fast")
+            # The SDK waits and tries again when a limit is reached, so it shows at Slow and not in the outcomes.
+            felt = told.get("grants.state.exhausted", 0) + told.get("grants.state.decided_by_slow", 0)
+            warm = told.get("grants.permits", 0) and told["dispatch.dispatched"]
+            if felt and warm and outcomes[Verdict.DELIVERED] > 2 * MAXIMUM:
+                break
+        else:
+            pytest.fail(f"the limit was not felt, or no permits came: {outcomes}, {told}")
+        touched = int(time.time() // INTERVAL_S) - int(began // INTERVAL_S) + 1
+    # Whose patience ended before the next interval began does not know.
+    assert set(outcomes) <= {Verdict.DELIVERED, Verdict.RATE_LIMIT_EXCEEDED, Verdict.OUTCOME_UNKNOWN}
+    assert outcomes[Verdict.DELIVERED] <= MAXIMUM * touched
