@@ -207,7 +207,11 @@ def _keys(found: Findings) -> str:
     for row in found.keys:
         by_version.setdefault(row["key_version"], []).append(int(row["commands"] or 0))
     rows = [
-        (version, float(sum(numbers)), f"{sum(numbers):,} of {len(numbers)} sources")
+        (
+            version,
+            float(sum(numbers)),
+            f"{sum(numbers):,} of {len(numbers)} source" + "s" * (len(numbers) != 1),
+        )
         for version, numbers in sorted(by_version.items())
     ]
     return bars(rows, label="commands by key version")

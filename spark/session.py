@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
@@ -32,6 +34,14 @@ LOCAL: Final[Mapping[str, str]] = {
 SHORT: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 
 
+CONNECT_PORT: Final = 15002
+CONNECT_SECONDS: Final = 5.0
+
+
+class ConnectAway(Exception):
+    """Spark Connect cannot be reached, or not from here."""
+
+
 class JavaMissing(Exception):
     """There is nothing to run Spark on."""
 
@@ -46,6 +56,24 @@ def require_java() -> None:
         )
 
 
+def require_connect(remote: str) -> None:
+    """ConnectAway unless somebody listens: Spark's own client would try for minutes and say nothing."""
+    try:
+        found = urlsplit(remote)
+        host, port = found.hostname, found.port or CONNECT_PORT
+    except ValueError:
+        host = None
+    if host is None or found.scheme != "sc":
+        raise ValueError(f"--remote: {remote.partition(';')[0]} is no address such as sc://localhost:15002.")
+    try:
+        socket.create_connection((host, port), CONNECT_SECONDS).close()
+    except OSError as error:
+        raise ConnectAway(
+            f"Nobody answers at sc://{host}:{port} ({error.strerror or error}): start a Spark Connect server, "
+            "or leave out --remote."
+        ) from None
+
+
 def session(
     name: str,
     *,
@@ -57,10 +85,18 @@ def session(
 ) -> SparkSession:
     """A session for one job. `remote` is a Spark Connect address and takes the place of `master`."""
     if remote:
-        builder = SparkSession.builder.appName(name).remote(remote)
-        for key, value in {"spark.sql.session.timeZone": "UTC", **(settings or {})}.items():
-            builder = builder.config(key, value)
-        return builder.getOrCreate()
+        require_connect(remote)
+        ours = {key: value for key, value in SETTINGS.items() if key.startswith("spark.sql.")}
+        try:
+            builder = SparkSession.builder.appName(name).remote(remote)
+            for key, value in {**ours, **(settings or {})}.items():
+                builder = builder.config(key, value)
+            return builder.getOrCreate()
+        except ImportError as missing:
+            raise ConnectAway(
+                f"Spark Connect needs a package that is not here: {missing}. "
+                "Install Snavio with `pip install 'snavio[spark]'`."
+            ) from None
     require_java()
     local = master.startswith("local")
     if local:

@@ -41,6 +41,7 @@ MAX_LINE_BYTES: Final = 1 << 20
 NOISE: Final = re.compile(
     r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d |WARNING|WARN|INFO|Using |Setting default|To adjust|SLF4J|log4j|Picked up"
     r"|::|\s|Traceback|\[\d|at |Caused by|JVM stacktrace|Exception in thread|ERROR "
+    r"|[IWEF]\d{4} \d\d:"  # gRPC's own
 )
 
 Told = Callable[[dict[str, Any]], None]
@@ -165,6 +166,8 @@ def _failure(code: int, sentence: str) -> SnavioError:
             return BadRequest(sentence.partition("error: ")[2] or sentence, reason="bad-job")
         case 3:
             return Unavailable(sentence, reason="java-missing")
+        case 4:
+            return Unavailable(sentence, reason="spark-away")
         case _:
             return SnavioError(sentence, reason="job-failed")
 

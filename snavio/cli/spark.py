@@ -203,6 +203,12 @@ def _show(order: Order, result: Result, *, json: bool) -> None:
         if audited.over:
             line(f"{audited.over} proposals are about what is over; nobody is banned for it.")
         line(audited.not_judged or f"{len(audited.confirmed)} confirmed, {len(audited.withdrawn)} withdrawn.")
+    if order.job == "backfill":
+        told = result.told
+        line(
+            f"{told.get('hours', 0)} hours, {told.get('proposals', 0)} findings; {told.get('skipped', 0)} hours were "
+            f"done before, {told.get('empty', 0)} have no events."
+        )
     if page:
         line(f"The report: {page}")
     else:

@@ -37,6 +37,7 @@ class View:
         self._bar: Any = None
         self._task: Any = None
         self._last = ""
+        self._progress = ""
 
     def __enter__(self) -> Self:
         out = console()
@@ -68,6 +69,9 @@ class View:
         word = WORDS.get(step, step)
         known = ("files", "events", "table", "hour", "proposals")
         detail = ", ".join(f"{facts[name]} {name}" for name in known if name in facts and step != "done")
+        if "done" in facts and "of" in facts:
+            # Stays in sight while the next one is worked on.
+            self._progress = f"{facts['done']} of {facts['of']}"
         if self._json:
             if self._job == "watch":
                 print_json(facts)
@@ -77,6 +81,7 @@ class View:
                 line(f"{word}: {detail}" if detail else word)
             self._last = word
             return
+        detail = ", ".join(filter(None, (self._progress, detail)))
         if "done" in facts and "of" in facts:
             self._bar.update(
                 self._task, description=word, detail=detail, completed=facts["done"], total=facts["of"]

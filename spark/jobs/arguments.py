@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark.policy import Policy
-from spark.session import JavaMissing, session
+from spark.session import ConnectAway, JavaMissing, session
 
 
 def parser(about: str) -> argparse.ArgumentParser:
@@ -81,6 +81,8 @@ def run(work: Callable[[argparse.Namespace], None], options: argparse.ArgumentPa
         work(given)
     except JavaMissing as missing:
         sys.exit(_sentence(str(missing), 3))
+    except ConnectAway as away:
+        sys.exit(_sentence(str(away), 4))
     except (ValueError, OSError, KeyError) as mistake:
         sys.exit(_sentence(str(mistake), 2))
     except PySparkException as fault:

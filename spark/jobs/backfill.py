@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 from spark.jobs.arguments import open_session, parser, policy_of, run, told
 from spark.jobs.detect_abuse import detect_range, entries_of
-from spark.write import write_text
+from spark.read import within
+from spark.write import write_lines, write_text
 
 HOUR = timedelta(hours=1)
 DONE = "_done"
@@ -30,21 +31,25 @@ def backfill(given: argparse.Namespace) -> None:
     if given.until <= given.since:
         raise ValueError("--until has to be after --since.")
     policy = policy_of(given)
-    entries_of(given)
+    entries = entries_of(given)
     wanted = hours(given.since, given.until)
     spark = open_session("snavio backfill", given)
     try:
-        total = skipped = 0
+        total = skipped = empty = 0
         for number, start in enumerate(wanted, 1):
             out = given.out / start.strftime("%Y-%m-%dT%H")
-            if given.again or not (out / DONE).exists():
+            if not within(entries, start, start + HOUR):
+                # Most hours of a long range, and Spark would take seconds to find nothing in each.
+                write_lines([], out / "proposals.jsonl")
+                empty += 1
+            elif given.again or not (out / DONE).exists():
                 found = detect_range(spark, given, policy, since=start, until=start + HOUR, out=out)
                 write_text(f"{found}\n", out / DONE)
                 total += found
             else:
                 skipped += 1
             told(step="hour", hour=start, done=number, of=len(wanted))
-        told(step="done", proposals=total, hours=len(wanted), skipped=skipped)
+        told(step="done", proposals=total, hours=len(wanted), skipped=skipped, empty=empty)
     finally:
         spark.stop()
 

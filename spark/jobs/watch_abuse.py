@@ -80,6 +80,9 @@ class Watcher:
 def watch(given: argparse.Namespace) -> None:
     """Until it is stopped, or once over what is there."""
     policy = policy_of(given)
+    if given.remote:
+        # It would take our steps to a Python of its own, away from the index and from the proposals.
+        raise ValueError("watch cannot run through Spark Connect: use --master, or run `abuse` there.")
     given.out.mkdir(parents=True, exist_ok=True)
     given.index.mkdir(parents=True, exist_ok=True)
     spark = open_session("snavio watch", given)

@@ -216,7 +216,7 @@ async def test_one_that_crowds_others_out_again_and_again_is_banned_until_it_is_
 
     # Its victims never are, though they had the warm path to themselves meanwhile.
     async with BanDesk(mesh.addresses["registry"], certificates=mesh.certificates("operator-admin")) as desk:
-        assert {ban.source for ban in (await desk.ls()).ban} == {CROWDER}
+        assert {standing.ban.source for standing in (await desk.ls()).ban} == {CROWDER}
         await desk.lift(CROWDER, reason="it has promised to behave")
     await until_last(mesh, CROWDER, ("fast", None), target=CROWDED)
     assert watched.answers.empty()

@@ -197,9 +197,35 @@ def test_batch_and_watch_propose_the_same_and_a_killed_watch_loses_and_doubles_n
     assert early[-1]["total_violations"] == record[0]["total_violations"] == 5
 
 
+@pytest.mark.timeout(600)
+def test_a_backfill_goes_hour_by_hour_and_leaves_what_is_done_or_empty(tmp_path: Path) -> None:
+    one, two = (
+        write(contended(5), tmp_path / "1.parquet"),
+        write(contended(5, start=120), tmp_path / "2.parquet"),
+    )
+    later = {"min_at": (T0 + timedelta(hours=1)).isoformat(), "max_at": (T0 + timedelta(hours=1)).isoformat()}
+    listed = index(tmp_path, entry(one, last=500), entry(two, instance="fast-1", last=500, **later))
+    out = tmp_path / "out"
+    (out / "2026-11-16T11").mkdir(parents=True)
+    (out / "2026-11-16T11" / "_done").write_text("1\n")
+    until = (T0 + timedelta(hours=4)).isoformat()
+    options = ("--index", listed, "--out", out, "--since", T0.isoformat(), "--until", until)
+    code, told, err = ended(job("backfill", *options))
+    assert code == 0, err
+    lines = [json.loads(line) for line in told.splitlines()]
+    assert [(line["done"], line["of"]) for line in lines if line["step"] == "hour"] == [
+        (number, 4) for number in (1, 2, 3, 4)
+    ]
+    assert lines[-1] == {"step": "done", "proposals": 1, "hours": 4, "skipped": 1, "empty": 2}
+    (found,) = (out / "2026-11-16T10" / "proposals.jsonl").read_text().splitlines()
+    assert json.loads(found)["source"] == "acme/big"
+    assert (out / "2026-11-16T10" / "fairness").is_dir()
+
+
 @pytest.mark.parametrize(
     ("name", "options", "sentence"),
     [
+        ("backfill", ("--index", "/nowhere.jsonl"), "say --since and --until"),
         ("detect_abuse", ("--index", "/nowhere.jsonl"), "No such file"),
         ("shadow", ("--index", "/nowhere.jsonl"), "Ask one thing"),
         ("shadow", ("--index", "/nowhere.jsonl", "--limit", "5"), "--target and --command"),
