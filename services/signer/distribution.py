@@ -61,13 +61,13 @@ class Distribution:
         spread = await self._store.spread()
         if await self._record(spread):
             spread = await self._store.spread()
-        promoted = []
+        promoted, waiting = [], []
         for written, keyset in spread.keysets:
-            if self._arrived(spread, written, keyset):
-                version = keyset.versions[-1].name
-                await self._keysets.promote(keyset.source, version, actor=ACTOR)
+            if not self._arrived(spread, written, keyset):
+                waiting.append(keyset)
+            elif await self._keysets.promote(keyset.source, keyset.versions[-1].name, actor=ACTOR):
                 promoted.append(keyset.source)
-        self._note([keyset for _, keyset in spread.keysets if keyset.source not in promoted])
+        self._note(waiting)
         return promoted
 
     async def holders_of(self, keysets: Sequence[Keyset]) -> Mapping[str, Sequence[tuple[Holder, bool]]]:

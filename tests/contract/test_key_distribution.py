@@ -220,7 +220,8 @@ async def test_two_signers_at_once_promote_once(signer: Signer) -> None:
     others = [Signer(signer.store, signer.clock) for _ in range(3)]
     await signer.rotate()
     signer.clock.advance(seconds=LEAST_S)
-    await asyncio.gather(*(one.distribution.turn() for one in (signer, *others)))
+    promoted = await asyncio.gather(*(one.distribution.turn() for one in (signer, *others)))
+    assert sorted(promoted) == [[], [], [], [SOURCE]]
     keyset = await signer.store.keyset(SOURCE)
     assert keyset is not None
     assert [version.primary_from_ns for version in keyset.versions][1] == signer.clock.unix_ns()
