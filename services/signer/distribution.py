@@ -61,13 +61,13 @@ class Distribution:
         spread = await self._store.spread()
         if await self._record(spread):
             spread = await self._store.spread()
-        promoted = []
+        promoted, waiting = [], []
         for written, keyset in spread.keysets:
-            if self._arrived(spread, written, keyset):
-                version = keyset.versions[-1].name
-                await self._keysets.promote(keyset.source, version, actor=ACTOR)
+            if not self._arrived(spread, written, keyset):
+                waiting.append(keyset)
+            elif await self._keysets.promote(keyset.source, keyset.versions[-1].name, actor=ACTOR):
                 promoted.append(keyset.source)
-        self._note([keyset for _, keyset in spread.keysets if keyset.source not in promoted])
+        self._note(waiting)
         return promoted
 
     async def holders_of(self, keysets: Sequence[Keyset]) -> Mapping[str, Sequence[tuple[Holder, bool]]]:
@@ -84,7 +84,7 @@ class Distribution:
 
     def ends_ns(self, holder: Holder) -> int:
         """From when that Shield is not waited for any more, unless it is heard again."""
-        return holder.ends_ns(since_ns=self._since_ns)
+        return holder.ends_ns(since_ns=self._since_ns, now_ns=self._clock.unix_ns())
 
     def gauges(self) -> dict[str, int]:
         """What is under way, for Introspection."""
@@ -96,7 +96,8 @@ class Distribution:
 
     def _arrived(self, spread: Spread, written: int, keyset: Keyset) -> bool:
         now, newest = self._clock.unix_ns(), keyset.versions[-1]
-        began = max(newest.created_ns, self._since_ns)
+        # Made in the future: a clock was set back, and how long it has spread before that is not known.
+        began = max(newest.created_ns if newest.created_ns <= now else 0, self._since_ns)
         # Time for those to speak whom this Signer has not heard of.
         if now < began + self._least_ns:
             return False

@@ -100,17 +100,21 @@ class Keysets:
     def _rotated(self, keyset: Keyset) -> Keyset:
         return rotate(keyset, secret=self._secret(), now_ns=self._clock.unix_ns())
 
-    async def promote(self, source: str, key_version: str, *, actor: str) -> Keyset:
-        """Let producers sign with the version that has arrived; nothing if it is not the one that waits."""
-        now = self._clock.unix_ns()
-        keyset = await self._store.update_keyset(
-            source,
-            lambda before: promote(
-                _present(before, source), key_version, now_ns=now, overlap_ns=self._overlap_ns
-            ),
-        )
-        self._log.info("key is primary", source=source, actor=actor, key_version=key_version)
-        return keyset
+    async def promote(self, source: str, key_version: str, *, actor: str) -> bool:
+        """Let producers sign with the version that has arrived; whether it was done here, and not meanwhile."""
+        promoted = False
+
+        def decide(before: Keyset | None) -> Keyset:
+            nonlocal promoted
+            present, now = _present(before, source), self._clock.unix_ns()
+            after = promote(present, key_version, now_ns=now, overlap_ns=self._overlap_ns)
+            promoted = after is not present
+            return after
+
+        await self._store.update_keyset(source, decide)
+        if promoted:
+            self._log.info("key is primary", source=source, actor=actor, key_version=key_version)
+        return promoted
 
     async def set_minimum(self, source: str, key_version: str, *, actor: str) -> Keyset:
         """Refuse every version below one, at once."""

@@ -25,13 +25,15 @@ class Holder:
         """Whether it works with that version of the store, or a later one."""
         return self.store_epoch == store_epoch and self.version >= version
 
-    def ends_ns(self, *, since_ns: int = 0) -> int:
+    def ends_ns(self, *, since_ns: int, now_ns: int) -> int:
         """From when it lets nothing in, unless it is heard again.
 
         `since_ns` is from when its silence counts at the earliest: who listens only since then, or did not write
-        down what it heard before, does not know of silence before.
+        down what it heard before, does not know of silence before. What was heard in the future was heard before a
+        clock was set back.
         """
-        return max(self.heard_ns, since_ns) + self.good_for_ns
+        heard_ns = self.heard_ns if self.heard_ns <= now_ns else since_ns
+        return max(heard_ns, since_ns) + self.good_for_ns
 
 
 def awaited(
@@ -42,5 +44,5 @@ def awaited(
         holder
         for holder in holders
         if not holder.has(store_epoch=store_epoch, version=version)
-        and holder.ends_ns(since_ns=since_ns) > now_ns
+        and holder.ends_ns(since_ns=since_ns, now_ns=now_ns) > now_ns
     )

@@ -84,6 +84,11 @@ class MeshProcesses:
     def start(self) -> None:
         """Prepare, start every service, and wait until each is ready."""
         self.prepare()
+        self.begin()
+
+    def begin(self) -> None:
+        """The same for a state folder that is prepared."""
+        self.logs.mkdir(parents=True, exist_ok=True)
         try:
             for name in SERVICES:
                 self.spawn(name)

@@ -183,6 +183,22 @@ async def test_restart_does_not_make_a_shield_silent_that_nobody_could_hear(sign
     assert await again.primary() == "hmac-v1"
 
 
+async def test_clock_set_back_an_hour_holds_up_no_rotation(signer: Signer) -> None:
+    signer.clock.advance(seconds=2 * 3600)
+    await signer.pull("gone")
+    await signer.distribution.turn()
+    await signer.rotate()
+    behind = ManualClock(signer.clock.unix_ns() - 3600 * SECOND_NS)
+    again = Signer(signer.store, behind)
+    behind.advance(seconds=GOOD_FOR_S - 1)
+    assert await again.primary() == "hmac-v1"
+    behind.advance(seconds=1)
+    await again.distribution.turn()
+    keyset = await signer.store.keyset(SOURCE)
+    assert keyset is not None
+    assert not keyset.versions[-1].undecided
+
+
 async def test_signers_that_each_hear_one_shield_promote_once_and_only_together(signer: Signer) -> None:
     other = Signer(signer.store, signer.clock)
     for one, shield in ((signer, "a"), (other, "b")):
@@ -204,7 +220,8 @@ async def test_two_signers_at_once_promote_once(signer: Signer) -> None:
     others = [Signer(signer.store, signer.clock) for _ in range(3)]
     await signer.rotate()
     signer.clock.advance(seconds=LEAST_S)
-    await asyncio.gather(*(one.distribution.turn() for one in (signer, *others)))
+    promoted = await asyncio.gather(*(one.distribution.turn() for one in (signer, *others)))
+    assert sorted(promoted) == [[], [], [], [SOURCE]]
     keyset = await signer.store.keyset(SOURCE)
     assert keyset is not None
     assert [version.primary_from_ns for version in keyset.versions][1] == signer.clock.unix_ns()

@@ -128,7 +128,9 @@ async def live(mesh: DemoMesh, search: Search, folder: Path) -> None:
         assert (await producer.send(TARGET, NAME, b"one")).delivered
         await keys.rotate(SOURCE)
         await mistakes(mesh, keys, search)
-        await asyncio.sleep(0.3)
+        async with asyncio.timeout(30.0):
+            while (await keys.status(SOURCE)).primary != "hmac-v2":
+                await asyncio.sleep(0.05)
         assert (await producer.send(TARGET, NAME, b"two")).delivered
         await answers_to_operators(mesh, keys, search)
     await crash(mesh)

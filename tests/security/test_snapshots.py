@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,10 @@ from services.registry.snapshots import Outcome
 from snavio.domain.directory import AclEntry, Suspension
 from snavio.errors import Unavailable
 from snavio.native import Dispatch
-from snavio.snapshot.manifest import ACL, PLACES, SNAPSHOT
+from snavio.snapshot.manifest import ACL, PLACES, SNAPSHOT, Manifest, read_manifest
 from snavio.snapshot.reader import FAILURES, LOADED, Refused
-from snavio.snapshot.refusal import Refusal
-from snavio.snapshot.verification import ROUTES, SUSPENSIONS, Snapshot
+from snavio.snapshot.refusal import Refusal, SnapshotRefused
+from snavio.snapshot.verification import ROUTES, SUSPENSIONS, Snapshot, VerifyingKey, verify_manifest
 from tests.support.snapshots import PARTS, SECOND, Studio
 
 
@@ -38,13 +39,33 @@ async def test_a_good_snapshot_is_loaded_and_counted(studio: Studio) -> None:
 
 async def test_one_flipped_bit_at_any_position_of_the_manifest_is_refused(studio: Studio) -> None:
     good = studio.manifest_path.read_bytes()
-    for at in range(len(good)):
-        damaged = bytearray(good)
-        damaged[at] ^= 1 << (at % 8)
-        studio.manifest_path.write_bytes(damaged)
-        assert await studio.refusal(studio.reader) is not None, at
+    keys = await studio.platform.verifying()
+    for bit in range(8 * len(good)):
+        with pytest.raises(SnapshotRefused):
+            _believed(_flipped(good, bit), keys, studio)
+    assert _believed(good, keys, studio) == studio.manifest()
+    # And what a service makes of it, here and there.
+    for bit in range(0, 8 * len(good), 347):
+        studio.manifest_path.write_bytes(_flipped(good, bit))
+        assert await studio.refusal() is not None, bit
     studio.manifest_path.write_bytes(good)
     assert await studio.refusal() is None
+
+
+def _flipped(good: bytes, bit: int) -> bytes:
+    damaged = bytearray(good)
+    damaged[bit // 8] ^= 1 << (bit % 8)
+    return bytes(damaged)
+
+
+def _believed(encoded: bytes, keys: Sequence[VerifyingKey], studio: Studio) -> Manifest:
+    return verify_manifest(
+        read_manifest(encoded),
+        kind=SNAPSHOT,
+        keys=keys,
+        now_unix_ns=studio.clock.unix_ns(),
+        max_bytes=1 << 20,
+    )
 
 
 @pytest.mark.parametrize("name", PARTS)
@@ -72,6 +93,10 @@ async def test_a_part_cut_anywhere_or_made_longer_is_refused(studio: Studio, nam
 async def test_a_manifest_cut_anywhere_is_refused(studio: Studio) -> None:
     good = studio.manifest_path.read_bytes()
     for length in range(len(good)):
+        with pytest.raises(SnapshotRefused) as cut:
+            read_manifest(good[:length])
+        assert cut.value.refusal is Refusal.MALFORMED, length
+    for length in range(0, len(good), 41):
         studio.manifest_path.write_bytes(good[:length])
         assert await studio.refusal() is Refusal.MALFORMED, length
 

@@ -8,6 +8,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from services.signer.bootstrap import prepare
+from services.signer.settings import SignerSettings
+from snavio.clock import SystemClock
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, Kind
 from snavio.launch.processes import MeshProcesses
 from snavio.sdk import Consumer, Producer
@@ -100,7 +103,10 @@ async def demo_mesh(
     """Start a mesh in `folder`, register the demo tenant, and stop everything at the end."""
     fast_pulls: dict[str, dict[str, object]] = {"mesh": {"pull_interval_ms": 100}}
     processes = MeshProcesses.temporary(folder, settings={**fast_pulls, **(settings or {})})
-    processes.start()
+    # In this process: a Python that starts for it alone costs more than all that it does.
+    signer = SignerSettings.model_validate((settings or {}).get("signer", {}))
+    await prepare(processes.mesh, signer, clock=SystemClock())
+    processes.begin()
     try:
         mesh = DemoMesh(processes)
         await mesh.register()
