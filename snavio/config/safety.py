@@ -89,7 +89,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         when="`[mailbox] amnesia` is true",
-        danger="messages that were acknowledged as delivered are lost when the mailbox stops, however it stops",
+        danger="messages that were acknowledged as delivered are lost when the mailbox stops, however it stops, and so "
+        "is which commands of strict routes were delivered: one that is sent again arrives again",
         word_section="mailbox",
         word_key="i_accept_losing_messages",
         offenders=_amnesia,

@@ -86,7 +86,7 @@ class Up:
         assert self.process.stdout is not None
         for text in self.process.stdout:
             heard: dict[str, Any] = orjson.loads(text)
-            if heard["event"] == event and containing in text:
+            if heard.get("event") == event and containing in text:
                 return heard
         self._errors.seek(0)
         raise AssertionError(f"it ended without {event!r}: {self._errors.read()}")

@@ -374,8 +374,9 @@ def test_the_error_is_a_bad_request_that_machines_can_read(file: Path) -> None:
 def test_amnesia_is_refused_unless_losing_messages_is_accepted(file: Path) -> None:
     assert mistakes(file, "[mailbox]\namnesia = true\n") == [
         "snavio.toml:2:1: [mailbox] amnesia = true is unsafe: messages that were acknowledged as delivered are "
-        "lost when the mailbox stops, however it stops. If you mean it, add `i_accept_losing_messages = true` to "
-        "[mailbox], or set SNAVIO_MAILBOX__I_ACCEPT_LOSING_MESSAGES=true."
+        "lost when the mailbox stops, however it stops, and so is which commands of strict routes were delivered: one "
+        "that is sent again arrives again. If you mean it, add `i_accept_losing_messages = true` to [mailbox], or set "
+        "SNAVIO_MAILBOX__I_ACCEPT_LOSING_MESSAGES=true."
     ]
     file.write_text("[mailbox]\namnesia = true\ni_accept_losing_messages = true\n")
     assert load(MailboxSettings, "mailbox", config=file, environment={})[1].amnesia
