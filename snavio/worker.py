@@ -41,6 +41,14 @@ class Worker:
         future.add_done_callback(self._leave)
         return await self._outcome(future)
 
+    async def begin(self, opening: Callable[[], T]) -> T:
+        """As `run`, for the work that opens the store: when it fails, the thread ends too."""
+        try:
+            return await self.run(opening)
+        except BaseException:
+            await self.close(lambda: None)
+            raise
+
     async def close(self, last: Callable[[], object]) -> None:
         """Finish what waits, run `last`, end the thread. Idempotent: a second `last` does not run."""
         try:

@@ -6,7 +6,7 @@ that is silent is waited for as long as it may still let commands in with the ke
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import structlog
 
@@ -72,13 +72,11 @@ class Distribution:
 
     async def holders_of(self, keysets: Sequence[Keyset]) -> Mapping[str, Sequence[tuple[Holder, bool]]]:
         """For each source every Shield that counts, and whether it has the key set as it stands."""
-        spread = await self._store.spread()
+        epoch, recorded = await self._store.holders()
         written = await self._store.written([keyset.source for keyset in keysets])
-        holders = sorted(self._known(spread).values(), key=lambda holder: holder.name)
+        holders = sorted(self._known(recorded).values(), key=lambda holder: holder.name)
         return {
-            source: [
-                (holder, holder.has(store_epoch=spread.store_epoch, version=version)) for holder in holders
-            ]
+            source: [(holder, holder.has(store_epoch=epoch, version=version)) for holder in holders]
             for source, version in written.items()
         }
 
@@ -102,7 +100,7 @@ class Distribution:
         if now < began + self._least_ns:
             return False
         late = awaited(
-            self._known(spread).values(),
+            self._known(spread.holders).values(),
             store_epoch=spread.store_epoch,
             version=written,
             since_ns=began,
@@ -118,9 +116,9 @@ class Distribution:
             )
         return not late
 
-    def _known(self, spread: Spread) -> dict[str, Holder]:
+    def _known(self, recorded: Iterable[Holder]) -> dict[str, Holder]:
         """What was recorded, and what this Signer has heard since."""
-        known = {holder.name: holder for holder in spread.holders}
+        known = {holder.name: holder for holder in recorded}
         for name, heard in self._heard.items():
             if name not in known or heard.heard_ns >= known[name].heard_ns:
                 known[name] = heard
@@ -138,7 +136,7 @@ class Distribution:
         """Write down what another Signer, or the next life of this one, has to know; whether there was any."""
         now = self._clock.unix_ns()
         recorded = {holder.name: holder for holder in spread.holders}
-        known = self._known(spread)
+        known = self._known(spread.holders)
         silent = {name for name, holder in known.items() if self.ends_ns(holder) <= now}
         for name in silent:
             self._heard.pop(name, None)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from snavio.v1.signer_pb2 import KeyHolder, KeysetStatus, KeyVersion, KeyVersionUse
 
 _SECOND_NS = 1_000_000_000
+# Shields ask about once a second.
+SILENT_NS = 5 * _SECOND_NS
 
 
 def document(status: KeysetStatus) -> dict[str, Any]:
@@ -106,21 +108,31 @@ def show_status(status: KeysetStatus) -> None:
 
 def spread_line(status: KeysetStatus) -> str:
     """Who has the keys as they stand, and whom a rotation waits for."""
-    now, holders = status.now_unix_ns, status.holder
+    holders = status.holder
     if not holders:
         return "No Shield has been heard."
     has = [holder for holder in holders if holder.up_to_date]
-    said = f"{len(has)} of {len(holders)} Shields have these keys: {_names(has)}."
-    spreading = [version.version for version in status.keyset.version if state(version) == "spreading"]
-    late = [
-        f"{_names([holder])} (heard {_since(holder.heard_unix_ns, now)}, waited for "
-        f"{_span(max(0, holder.ends_unix_ns - now) / _SECOND_NS)} at most)"
-        for holder in holders
-        if not holder.up_to_date
-    ]
+    names = f": {', '.join(map(_name, has))}" if has else ""
+    said = f"{len(has)} of {len(holders)} Shields have these keys{names}."
+    late = ", ".join(_late(holder, status.now_unix_ns) for holder in holders if not holder.up_to_date)
     if not late:
         return said
-    return f"{said} {f'{spreading[0]} waits for' if spreading else 'Not yet'}: {', '.join(late)}."
+    spreading = [version.version for version in status.keyset.version if state(version) == "spreading"]
+    return f"{said} {f'{spreading[0]} waits for' if spreading else 'Not yet'}: {late}."
+
+
+def _late(holder: KeyHolder, now_ns: int) -> str:
+    heard = _since(holder.heard_unix_ns, now_ns)
+    if now_ns - holder.heard_unix_ns < SILENT_NS:
+        return f"{_name(holder)} (heard {heard})"
+    # One that speaks is waited for as long as it takes; one that does not, until it lets nothing in by itself.
+    left = _span(max(0, holder.ends_unix_ns - now_ns) / _SECOND_NS)
+    return f"{_name(holder)} (last heard {heard}, waited for {left} more at most)"
+
+
+def _name(holder: KeyHolder) -> str:
+    # Which life of the process it is stands in the JSON.
+    return holder.name.partition(":")[0]
 
 
 def retire_line(version: KeyVersion, use: KeyVersionUse) -> str:
@@ -133,11 +145,6 @@ def state(version: KeyVersion) -> str:
     from snavio.v1.signer_pb2 import KeyState
 
     return str(KeyState.Name(version.state)).removeprefix("KEY_STATE_").lower()
-
-
-def _names(holders: Sequence[KeyHolder]) -> str:
-    # Which life of the process it is stands in the JSON.
-    return ", ".join(holder.name.partition(":")[0] for holder in holders) or "none"
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -126,6 +126,10 @@ class KeyStore(Protocol):
         """What waits for Shields, and what they were last recorded to have, from one moment."""
         ...
 
+    async def holders(self) -> tuple[int, tuple[Holder, ...]]:
+        """The store's epoch, and what Shields were last recorded to have; costs nothing per key set."""
+        ...
+
     async def record_holders(self, heard: Collection[Holder], *, gone: Collection[str] = ()) -> None:
         """Put each in the place of what was recorded under its name, and forget the `gone`, in one write."""
         ...

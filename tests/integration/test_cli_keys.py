@@ -12,6 +12,7 @@ import orjson
 import pytest
 from typer.testing import CliRunner
 
+from snavio.cli.key_views import spread_line
 from snavio.cli.keys import keys
 from snavio.v1 import signer_pb2 as wire
 from tests.support.control import ADMIN, Control, control_plane
@@ -77,7 +78,7 @@ async def test_a_rotation_from_its_start_until_the_old_key_may_go(desk: Desk) ->
     assert [shield["up_to_date"] for shield in rotated["shields"]] == [False, False]
     await desk.heard("shield-0:1", has=True)
     waits = (await desk.run("status", SOURCE)).stdout
-    assert "1 of 2 Shields have these keys: shield-0. hmac-v2 waits for: shield-1 (heard " in waits
+    assert "1 of 2 Shields have these keys: shield-0. hmac-v2 waits for: shield-1 (heard 0 s ago)." in waits
     await desk.heard("shield-1:1", has=True)
     assert [version["state"] for version in rotated["versions"]] == ["primary", "spreading"]
     await desk.control.spread_keys()
@@ -125,6 +126,20 @@ async def test_refusals_are_one_sentence_and_exit_code_one(desk: Desk) -> None:
         "unknown-key-version",
         "no-keyset",
     ]
+
+
+def test_a_silent_shield_is_told_from_one_that_is_only_late() -> None:
+    now = 1_700_000_000 * 10**9
+    status = wire.KeysetStatus(now_unix_ns=now)
+    assert spread_line(status) == "No Shield has been heard."
+    status.holder.add(name="shield-0:1", heard_unix_ns=now - 40 * 10**9, ends_unix_ns=now + 140 * 10**9)
+    assert spread_line(status) == (
+        "0 of 1 Shields have these keys. Not yet: shield-0 (last heard 40 s ago, waited for 2 min more at most)."
+    )
+    status.keyset.version.add(version="hmac-v2", state=wire.KEY_STATE_SPREADING)
+    assert "hmac-v2 waits for: shield-0" in spread_line(status)
+    status.holder[0].up_to_date = True
+    assert spread_line(status) == "1 of 1 Shields have these keys: shield-0."
 
 
 async def test_without_a_mesh_one_sentence_says_what_to_do(tmp_path: Path) -> None:

@@ -53,3 +53,16 @@ async def test_closed_worker_says_so() -> None:
     with pytest.raises(Unavailable) as refusal:
         await worker.run(lambda: None)
     assert refusal.value.reason == "closed"
+
+
+async def test_store_that_cannot_be_opened_leaves_no_thread_behind() -> None:
+    worker = Worker("test")
+
+    def fail() -> None:
+        raise ValueError("no such store")
+
+    with pytest.raises(ValueError, match="no such store"):
+        await worker.begin(fail)
+    with pytest.raises(Unavailable) as closed:
+        await worker.run(lambda: None)
+    assert closed.value.reason == "closed"

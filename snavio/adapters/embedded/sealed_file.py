@@ -38,11 +38,7 @@ class SealedFile:
     async def open(cls, path: Path, *, key: SealingKey, create: bool = False) -> Self:
         """Open the file at `path`, or make an empty one there if `create` says so and there is none."""
         worker = Worker("key store")
-        try:
-            return await worker.run(lambda: cls._open(path, key=key, create=create, worker=worker))
-        except BaseException:
-            await worker.close(lambda: None)
-            raise
+        return await worker.begin(lambda: cls._open(path, key=key, create=create, worker=worker))
 
     @classmethod
     def _open(cls, path: Path, *, key: SealingKey, create: bool, worker: Worker) -> Self:

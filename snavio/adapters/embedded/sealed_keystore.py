@@ -113,6 +113,11 @@ class SealedKeyStore:
 
         return await self._file.read(take)
 
+    async def holders(self) -> tuple[int, tuple[Holder, ...]]:
+        return await self._file.read(
+            lambda contents: (contents.store_epoch, tuple(contents.holders.values()))
+        )
+
     async def record_holders(self, heard: Collection[Holder], *, gone: Collection[str] = ()) -> None:
         def change(contents: Contents) -> tuple[Contents, None]:
             holders = {**contents.holders, **{holder.name: holder for holder in heard}}

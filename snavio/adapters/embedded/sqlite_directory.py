@@ -63,11 +63,7 @@ class SqliteDirectory:
                 lock.release()
                 raise
 
-        try:
-            return await worker.run(begin)
-        except BaseException:
-            await worker.close(lambda: None)
-            raise
+        return await worker.begin(begin)
 
     async def close(self) -> None:
         def end() -> None:

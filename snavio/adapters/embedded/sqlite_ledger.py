@@ -43,11 +43,7 @@ class LedgerFile:
                 raise
             return LedgerFile(connection, path=path, lock=lock, worker=worker)
 
-        try:
-            return await worker.run(begin)
-        except BaseException:
-            await worker.close(lambda: None)
-            raise
+        return await worker.begin(begin)
 
     async def close(self) -> None:
         """Finish what waits, and let another process have it."""
