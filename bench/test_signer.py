@@ -6,6 +6,7 @@ import asyncio
 import os
 import statistics
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -105,26 +106,27 @@ def test_sign_in_batches(benchmark: Any, runner: asyncio.Runner, mesh: DemoMesh)
     assert statistics.median(sample.rate for sample in samples) >= 30_000
 
 
-async def _refused_for_keys(mesh: DemoMesh) -> int:
+async def _refused_for_keys(mesh: DemoMesh) -> Counter[str]:
+    """As Shield counted them: what the SDK has repaired is seen as well."""
     async with Probes(mesh.processes.mesh, certificates=mesh.certificates("operator-admin")) as probes:
         status = await probes.status("shield")
     assert status is not None
     counts = {counter.name: counter.value for counter in status.counter}
-    return sum(counts[f"admission.{reason}"] for reason in REFUSED_FOR_KEYS)
+    return Counter({reason: counts[f"admission.{reason}"] for reason in REFUSED_FOR_KEYS})
 
 
-async def _rotate_under_load(mesh: DemoMesh, producer: Producer) -> tuple[int, int, int]:
-    """How many were sent, how many did not arrive, and how many Shield refused for their key."""
-    sent = lost = 0
+async def _rotate_under_load(mesh: DemoMesh, producer: Producer) -> tuple[int, Counter[str], Counter[str]]:
+    """How many were sent, what did not arrive and why, and what Shield refused for its key."""
+    sent, lost = 0, Counter[str]()
     before = await _refused_for_keys(mesh)
     done = asyncio.Event()
 
     async def lane() -> None:
-        nonlocal sent, lost
+        nonlocal sent
         while not done.is_set():
             outcomes = await producer.send_batch([(TARGET, NAME, b"x" * 210)] * BATCH)
             sent += BATCH
-            lost += BATCH - outcomes.delivered
+            lost.update(outcome.reason for outcome in outcomes.refused)
 
     async def rotate() -> None:
         try:
@@ -153,7 +155,9 @@ async def _signed_with(keys: KeyDesk, version: str) -> None:
 
 def test_rotation_under_load_refuses_nobody(benchmark: Any, runner: asyncio.Runner, mesh: DemoMesh) -> None:
     producer = runner.run(mesh.producer().__aenter__())
-    results: list[tuple[int, int, int]] = []
+    # The source was registered a moment ago, and its first key is news to Shield: not what is measured here.
+    assert runner.run(producer.send(TARGET, NAME, b"x")).delivered
+    results: list[tuple[int, Counter[str], Counter[str]]] = []
 
     def repeat() -> None:
         results.append(runner.run(_rotate_under_load(mesh, producer)))
@@ -161,11 +165,13 @@ def test_rotation_under_load_refuses_nobody(benchmark: Any, runner: asyncio.Runn
     benchmark.pedantic(repeat, rounds=ROTATIONS, iterations=1, warmup_rounds=0)
     runner.run(producer.__aexit__(None, None, None))
     sent = sum(sent for sent, _, _ in results)
+    lost = sum((lost for _, lost, _ in results), Counter[str]())
     record(
         "rotation under load: valid commands refused",
-        values=[float(lost + refused) for _, lost, refused in results],
+        values=[float(lost.total() + refused.total()) for _, lost, refused in results],
         unit="commands",
         target="0",
-        note=f"of {sent:,} sent, in {ROTATIONS} rotations",
+        # A machine that is too busy loses time, not keys; which of them it was has to be seen.
+        note=f"of {sent:,} sent, in {ROTATIONS} rotations" + (f"; {dict(lost)}" if lost else ""),
     )
-    assert [(lost, refused) for _, lost, refused in results] == [(0, 0)] * ROTATIONS
+    assert [(+lost, +refused) for _, lost, refused in results] == [({}, {})] * ROTATIONS

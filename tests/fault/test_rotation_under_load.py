@@ -86,10 +86,11 @@ async def until_primary(keys: KeyDesk, version: str) -> None:
 
 
 async def test_rotation_under_load_refuses_no_valid_command(mesh: DemoMesh) -> None:
-    before = await refused_for_their_key(mesh)
     async with mesh.producer() as producer, desk(mesh) as keys:
         async with Load(producer) as load:
             await load.flows()
+            # From here on: the source was registered a moment ago, and its first key was news to Shield.
+            before = await refused_for_their_key(mesh)
             for number in range(2, ROTATIONS + 2):
                 await keys.rotate(SOURCE)
                 await load.flows()
