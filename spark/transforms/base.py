@@ -1,8 +1,8 @@
 """Counts raw events once: per window, route, source, path, key version and outcome. Everything else reads these counts.
 
 Never keeps an event: the base is many times smaller than what it was made of. What became of a command is one number
-in the key and not fifty counters beside it: every event would have to update all of them, and that cost four times
-as much as reading it. `counters` tells them apart again, where there are few rows left.
+in the key and not fifty counters beside it, so that an event updates few of them and rows stay narrow on their way.
+`counters` tells them apart again.
 """
 
 from __future__ import annotations
