@@ -256,6 +256,8 @@ def test_a_fresh_process_loads_and_verifies_it(published: Published, quarter: Pu
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind counts the instructions")
 def test_loading_is_linear_in_what_is_loaded(published: Published, quarter: Published) -> None:
     most, least = published.instructions(), quarter.instructions()
+    if not least:
+        pytest.skip("the library has no symbols to count by: build it with cargo")
     record(
         "snapshot of 1M ACL entries: instructions to load an entry",
         values=[most / (SOURCES * RIGHTS + ROUTES)],
