@@ -28,6 +28,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bench.meters import median_and_range, record, resident_mb
+from spark import class_archive
 from spark.jobs.watch_abuse import Watcher
 from spark.policy import Policy
 from spark.read import read_routes
@@ -209,7 +210,7 @@ def judged(*complaints: str) -> None:
 def test_a_micro_batch_of_ten_thousand_rows(spark: SparkSession, tmp_path: Path) -> None:
     watcher = Watcher(spark, tmp_path / "out", Policy(), None)
     ago = (datetime.now(UTC) - T0).total_seconds() / 60 - 5
-    times = []
+    times, judging = [], []
     for number in range(3 + 2 * REPEATS):
         path = tmp_path / f"{number}.parquet"
         pq.write_table(bulk(10_000, seed=number, minutes=1, after_minutes=ago), path)
@@ -224,11 +225,20 @@ def test_a_micro_batch_of_ten_thousand_rows(spark: SparkSession, tmp_path: Path)
             "max_at": at,
         }
         lines = spark.createDataFrame([(json.dumps(entry),)], "value string")
-        times.append(timed(partial(watcher.take, lines, number)))
+        times.append(timed(partial(watcher.count, lines, number)))
+        judging.append(timed(watcher.judge))
+    record(
+        "spark judging what is known",
+        values=judging[3:],
+        unit="s",
+        target="-",
+        note="at most twice in a window of 30 s, beside the micro-batches",
+    )
     judged(reached("spark micro-batch of 10k rows", times[3:], "s", BATCH_S, "the first three compile"))
 
 
 def test_session_and_first_query_of_a_test() -> None:
+    assert class_archive.ensure()
     script = (
         "import time; began = time.perf_counter()\n"
         "from spark.session import session\n"

@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
+from spark import class_archive
+
 # Of every session. ANSI: a division by zero is an error, not a quiet null.
 SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
@@ -31,7 +33,7 @@ LOCAL: Final[Mapping[str, str]] = {
     "spark.sql.shuffle.partitions": "8",
 }
 # Start sooner, run slower: for jobs of seconds.
-SHORT: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+SHORT: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 CONNECT_PORT: Final = 15002
@@ -101,11 +103,13 @@ def session(
     local = master.startswith("local")
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        # Of the small JVM that only puts the command line of the real one together.
+        os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT)
     chosen = {**SETTINGS, **(LOCAL if local else {}), **(settings or {})}
     if short:
-        chosen["spark.driver.extraJavaOptions"] = (
-            f"{chosen.get('spark.driver.extraJavaOptions', '')} {SHORT}".strip()
-        )
+        given = chosen.get("spark.driver.extraJavaOptions", "")
+        archive = class_archive.options() if local else ""
+        chosen["spark.driver.extraJavaOptions"] = " ".join(filter(None, (given, SHORT, archive)))
     # Memory is the JVM's, so it has to be said before there is one.
     builder = SparkSession.builder.appName(name).master(master).config("spark.driver.memory", driver_memory)
     for key, value in chosen.items():

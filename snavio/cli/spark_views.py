@@ -23,6 +23,7 @@ WORDS: Final = {
     "hour": "hours",
     "batch": "watching",
     "watching": "watching",
+    "judged": "judged",
     "proposing": "telling Registry",
     "done": "done",
 }
@@ -77,7 +78,7 @@ class View:
                 print_json(facts)
             return
         if self._bar is None:
-            if word != self._last or step in ("hour", "batch"):
+            if word != self._last or step in ("hour", "batch", "judged"):
                 line(f"{word}: {detail}" if detail else word)
             self._last = word
             return

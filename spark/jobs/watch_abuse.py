@@ -31,7 +31,11 @@ FUTURE = timedelta(minutes=2)
 
 
 class Watcher:
-    """What is known so far: a base per batch, in folders."""
+    """What is known so far: a base per batch, in folders, each with a note that says how far it goes.
+
+    Counting and judging are two things: a batch is counted in less than a second, whatever is known already, and what
+    is known is judged now and then. More often than twice in a window would tell nothing new.
+    """
 
     def __init__(self, spark: SparkSession, out: Path, policy: Policy, routes: Path | None) -> None:
         self._spark = spark
@@ -39,8 +43,9 @@ class Watcher:
         self._policy = policy
         self._routes = routes
         self._horizon = LATENESS + timedelta(minutes=2 * policy.period_minutes)
+        self._judged = ""
 
-    def take(self, lines: DataFrame, batch: int) -> None:
+    def count(self, lines: DataFrame, batch: int) -> None:
         """One micro-batch of index lines."""
         entries = read_index("\n".join(row[0] for row in lines.collect()))
         now = datetime.now(UTC)
@@ -48,33 +53,44 @@ class Watcher:
         folder = self._out / "base" / f"batch={batch:08d}"
         write_table(base(events, window_seconds=self._policy.window_seconds), folder)
         newest = max((entry.max_at for entry in entries), default=now)
-        watermark = min(newest, now) - LATENESS
+        # Last: who judges reads the bases that have a note, and those are whole.
         write_text(json.dumps({"until": min(newest, now + FUTURE).isoformat()}), folder.with_suffix(".json"))
-        self._forget(watermark - self._horizon)
-        number = self._propose(batch, watermark)
-        told(step="batch", batch=batch, files=len(entries), proposals=number, watermark=watermark)
+        told(step="batch", batch=batch, files=len(entries))
 
-    def _propose(self, batch: int, watermark: datetime) -> int:
-        folders = [str(folder) for folder in sorted((self._out / "base").glob("batch=*")) if folder.is_dir()]
-        together = (
-            self._spark.read.option("basePath", str(self._out / "base")).parquet(*folders).drop("batch")
-        )
+    def judge(self) -> None:
+        """Propose upon all that is known, if there is news since the last time."""
+        notes = {note.stem: _until(note) for note in sorted((self._out / "base").glob("batch=*.json"))}
+        newest = max(notes, default="")
+        if newest == self._judged:
+            return
+        watermark = min(max(notes.values()), datetime.now(UTC)) - LATENESS
+        begins = watermark - self._horizon
+        self._forget([name for name, until in notes.items() if until < begins and name != newest])
+        folders = [
+            str(self._out / "base" / name)
+            for name, until in notes.items()
+            if until >= begins or name == newest
+        ]
+        together = self._spark.read.option("basePath", str(self._out / "base")).parquet(*folders)
         counts = (
-            merged(together)
-            .where(F.col("window_start") >= F.lit(watermark - self._horizon))
-            .localCheckpoint()
+            merged(together.drop("batch")).where(F.col("window_start") >= F.lit(begins)).localCheckpoint()
         )
         shares = fairness(counts, read_routes(self._spark, self._routes))
         found = proposals(shares, counts, self._policy)
         rows = [row.asDict() for row in found.orderBy("proposal_id").collect()]
-        return write_lines(rows, self._out / "proposals" / f"{batch:08d}.jsonl")
+        number = write_lines(rows, self._out / "proposals" / f"{newest.removeprefix('batch=')}.jsonl")
+        self._judged = newest
+        told(step="judged", proposals=number, watermark=watermark)
 
-    def _forget(self, before: datetime) -> None:
+    def _forget(self, names: list[str]) -> None:
         """Bases of which no window can matter any more."""
-        for note in sorted((self._out / "base").glob("batch=*.json")):
-            if datetime.fromisoformat(json.loads(note.read_text("utf-8"))["until"]) < before:
-                shutil.rmtree(note.with_suffix(""), ignore_errors=True)
-                note.unlink(missing_ok=True)
+        for name in names:
+            shutil.rmtree(self._out / "base" / name, ignore_errors=True)
+            (self._out / "base" / f"{name}.json").unlink(missing_ok=True)
+
+
+def _until(note: Path) -> datetime:
+    return datetime.fromisoformat(json.loads(note.read_text("utf-8"))["until"])
 
 
 def watch(given: argparse.Namespace) -> None:
@@ -94,7 +110,7 @@ def watch(given: argparse.Namespace) -> None:
             .option("maxFilesPerTrigger", given.files_per_batch)
             .load(str(given.index))
         )
-        writer = lines.writeStream.foreachBatch(watcher.take).option(
+        writer = lines.writeStream.foreachBatch(watcher.count).option(
             "checkpointLocation", str(given.out / "checkpoint")
         )
         if given.once:
@@ -103,7 +119,9 @@ def watch(given: argparse.Namespace) -> None:
             writer = writer.trigger(processingTime=f"{given.every_s} seconds")
         query = writer.start()
         told(step="watching")
-        query.awaitTermination()
+        while not query.awaitTermination(max(given.every_s, policy.window_seconds / 2)):
+            watcher.judge()
+        watcher.judge()
     finally:
         spark.stop()
 

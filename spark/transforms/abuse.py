@@ -114,7 +114,7 @@ def bursts(base: DataFrame, policy: Policy) -> DataFrame:
     bad = {kind: sum((F.col(name) for name in counters), F.lit(0)) for kind, (counters, _) in BURSTS.items()}
     sent = sum((F.col(name) for name in SENT), F.lit(0))
     minutes = (
-        counters(base)
+        counters(base, *SENT)
         .groupBy(_aligned(F.col("window_start"), 60).alias("minute"), "source")
         .agg(
             F.sum(sent).alias("sent"),

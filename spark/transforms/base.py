@@ -7,6 +7,7 @@ in the key and not fifty counters beside it, so that an event updates few of the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -50,6 +51,8 @@ SKEW_SAMPLE: Final = "snavio.telemetry.skew_sample"
 # leaves a run's own files, so these may change.
 _VERDICT, _ESCALATION, _PHASE, _BUCKET, _KIND = (0, 8), (8, 4), (12, 3), (15, 5), (20, 2)
 _KINDS: Final = (EXECUTED_AFTER_REVOCATION, SKEW_SAMPLE)
+
+Condition = Callable[[], Column]
 
 
 def base(events: DataFrame, *, window_seconds: int = WINDOW_SECONDS) -> DataFrame:
@@ -95,48 +98,18 @@ def merged(bases: DataFrame) -> DataFrame:
     )
 
 
-def counters(base: DataFrame) -> DataFrame:
-    """The rows of a base with a column per counter, to be summed by whoever groups them; what nobody sums is free."""
-    verdict, number = _part(_VERDICT), F.col("number")
-    delivered = verdict == V.DELIVERED
-    # Only what got past the ACL competes: refused traffic would let a source frame its rival.
-    offered = delivered | ((verdict >= V.VALID_FROM) & ~verdict.isin(V.ACL_DENY, V.ROUTE_MISSING))
-    # Nor does a source that is kept off the warm path compete for it: it would make a dominant one of its victim.
-    kept_off = _part(_ESCALATION).isin(_code("warm_banned", ESCALATIONS), _code("cold_only", ESCALATIONS))
-    skewed = _part(_KIND) == _code(SKEW_SAMPLE, _KINDS)
-    conditions = {
-        "offered": offered,
-        "competing": offered & ~kept_off,
-        "warm": delivered & F.coalesce(F.col("path") == "fast", F.lit(False)),
-        "delivered": delivered,
-        "duplicates": verdict == V.DUPLICATE,
-        "rate_limited": verdict == V.RATE_LIMIT_EXCEEDED,
-        "acl_denied": verdict == V.ACL_DENY,
-        "route_missing": verdict == V.ROUTE_MISSING,
-        "delivery_failed": verdict == V.DELIVERY_FAILURE,
-        "fairness_refused": verdict == V.FAIRNESS_VIOLATION,
-        "outcome_unknown": verdict == V.OUTCOME_UNKNOWN,
-        "saturated": verdict == V.SATURATED,
-        "conflicts": verdict == V.CONFLICT,
-        "invalid_schema": verdict.between(V.SCHEMA_FIRST, V.SCHEMA_LAST),
-        "invalid_hmac": verdict == V.HMAC_MISMATCH,
-        "invalid_timestamp": verdict == V.TIMESTAMP_OUTSIDE_WINDOW,
-        "invalid_key": verdict.isin(*V.KEYS),
-        "replayed": verdict == V.REPLAYED,
-        "suspended": verdict == V.SUSPENDED,
-        "executed_after_revocation": _part(_KIND) == _code(EXECUTED_AFTER_REVOCATION, _KINDS),
-        "skew_samples": skewed,
-    }
-    conditions |= {
-        f"escalated_{reason}": _part(_ESCALATION) == _code(reason, ESCALATIONS) for reason in ESCALATIONS
-    }
-    conditions |= {f"phase_{phase}": _part(_PHASE) == _code(phase, PHASES) for phase in PHASES}
-    conditions |= {f"latency_{at:02d}": _part(_BUCKET) == at + 1 for at in range(BUCKETS)}
+def counters(base: DataFrame, *names: str) -> DataFrame:
+    """The rows of a base with a column per named counter, or with all of them, to be summed by whoever groups them.
+
+    Name what you need: a plan of fifty columns takes Spark longer to make than a micro-batch takes to run.
+    """
+    number = F.col("number")
+    chosen = names or tuple(_CONDITIONS)
     return base.select(
         *KEYS,
         *(
-            F.when(condition, number).otherwise(F.lit(0).cast("long")).alias(name)
-            for name, condition in conditions.items()
+            F.when(_CONDITIONS[name](), number).otherwise(F.lit(0).cast("long")).alias(name)
+            for name in chosen
         ),
         "skew_sum",
         "skew_max",
@@ -165,3 +138,51 @@ def _packed(*parts: tuple[tuple[int, int], Column]) -> Column:
 def _part(place: tuple[int, int]) -> Column:
     shift, width = place
     return F.shiftright(F.col("outcome"), shift).bitwiseAND((1 << width) - 1)
+
+
+def _is(verdict: int) -> Condition:
+    return lambda: _part(_VERDICT) == verdict
+
+
+def _has(place: tuple[int, int], code: int) -> Condition:
+    return lambda: _part(place) == code
+
+
+def _offered() -> Column:
+    """Only what got past the ACL competes: refused traffic would let a source frame its rival."""
+    verdict = _part(_VERDICT)
+    return (verdict == V.DELIVERED) | ((verdict >= V.VALID_FROM) & ~verdict.isin(V.ACL_DENY, V.ROUTE_MISSING))
+
+
+def _competing() -> Column:
+    """Nor does a source that is kept off the warm path compete for it: it would make a dominant one of its victim."""
+    kept_off = (_code("warm_banned", ESCALATIONS), _code("cold_only", ESCALATIONS))
+    return _offered() & ~_part(_ESCALATION).isin(*kept_off)
+
+
+_CONDITIONS: Final[dict[str, Condition]] = {
+    "offered": _offered,
+    "competing": _competing,
+    "warm": lambda: (_part(_VERDICT) == V.DELIVERED) & F.coalesce(F.col("path") == "fast", F.lit(False)),
+    "delivered": _is(V.DELIVERED),
+    "duplicates": _is(V.DUPLICATE),
+    "rate_limited": _is(V.RATE_LIMIT_EXCEEDED),
+    "acl_denied": _is(V.ACL_DENY),
+    "route_missing": _is(V.ROUTE_MISSING),
+    "delivery_failed": _is(V.DELIVERY_FAILURE),
+    "fairness_refused": _is(V.FAIRNESS_VIOLATION),
+    "outcome_unknown": _is(V.OUTCOME_UNKNOWN),
+    "saturated": _is(V.SATURATED),
+    "conflicts": _is(V.CONFLICT),
+    "invalid_schema": lambda: _part(_VERDICT).between(V.SCHEMA_FIRST, V.SCHEMA_LAST),
+    "invalid_hmac": _is(V.HMAC_MISMATCH),
+    "invalid_timestamp": _is(V.TIMESTAMP_OUTSIDE_WINDOW),
+    "invalid_key": lambda: _part(_VERDICT).isin(*V.KEYS),
+    "replayed": _is(V.REPLAYED),
+    "suspended": _is(V.SUSPENDED),
+    "executed_after_revocation": _has(_KIND, _code(EXECUTED_AFTER_REVOCATION, _KINDS)),
+    "skew_samples": _has(_KIND, _code(SKEW_SAMPLE, _KINDS)),
+    **{f"escalated_{reason}": _has(_ESCALATION, _code(reason, ESCALATIONS)) for reason in ESCALATIONS},
+    **{f"phase_{phase}": _has(_PHASE, _code(phase, PHASES)) for phase in PHASES},
+    **{f"latency_{at:02d}": _has(_BUCKET, at + 1) for at in range(BUCKETS)},
+}

@@ -19,6 +19,7 @@ DEFAULTS: Final[dict[str, float]] = {
     "minimum_volume": 50,
 }
 ROUTE: Final = ("target", "command_name")
+COUNTED: Final = ("warm", "offered", "competing", "delivered")
 
 
 def fairness(base: DataFrame, routes: DataFrame) -> DataFrame:
@@ -27,10 +28,10 @@ def fairness(base: DataFrame, routes: DataFrame) -> DataFrame:
     `routes` has the route's own parameters as `min_<parameter>` columns; a route that is not in it has the defaults.
     """
     per_source = (
-        counters(base)
+        counters(base, *COUNTED)
         .where(F.col("target").isNotNull() & F.col("command_name").isNotNull())
         .groupBy("window_start", *ROUTE, "source")
-        .agg(*(F.sum(name).alias(name) for name in ("warm", "offered", "competing", "delivered")))
+        .agg(*(F.sum(name).alias(name) for name in COUNTED))
         .where(F.col("offered") > 0)
     )
     route = Window.partitionBy("window_start", *ROUTE)

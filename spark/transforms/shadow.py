@@ -23,7 +23,7 @@ def with_limit(
     )
     interval = Window.partitionBy("interval")
     shares = (
-        counters(base)
+        counters(base, "offered")
         .where((F.col("target") == target) & (F.col("command_name") == command_name))
         .groupBy(start.alias("interval"), "source")
         .agg(F.sum("offered").alias("offered"))

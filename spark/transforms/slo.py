@@ -42,7 +42,7 @@ def latency(base: DataFrame) -> DataFrame:
     """Percentiles of delivered commands per route and path: the end of the bucket that holds them."""
     names = [f"latency_{at:02d}" for at in range(BUCKETS)]
     summed = (
-        counters(base)
+        counters(base, *names)
         .where(F.col("path").isNotNull() & F.col("target").isNotNull())
         .groupBy("target", "command_name", "path")
         .agg(*(F.sum(name).alias(name) for name in names))
@@ -75,7 +75,9 @@ def refusals(base: DataFrame) -> DataFrame:
     """Per route: what was delivered, and how many commands failed for which reason."""
     counted = ("delivered", "duplicates", *FAILURES, *INVALID)
     return (
-        counters(base).groupBy("target", "command_name").agg(*(F.sum(name).alias(name) for name in counted))
+        counters(base, *counted)
+        .groupBy("target", "command_name")
+        .agg(*(F.sum(name).alias(name) for name in counted))
     )
 
 
@@ -83,7 +85,7 @@ def escalations(base: DataFrame) -> DataFrame:
     """Per route: why commands went to Slow, and in which phase the caches were."""
     counted = (*(f"escalated_{reason}" for reason in ESCALATIONS), *(f"phase_{phase}" for phase in PHASES))
     return (
-        counters(base)
+        counters(base, *counted)
         .where(F.col("target").isNotNull())
         .groupBy("target", "command_name")
         .agg(*(F.sum(name).alias(name) for name in counted))
@@ -93,7 +95,7 @@ def escalations(base: DataFrame) -> DataFrame:
 def skew(base: DataFrame, *, window_s: float = 60.0) -> DataFrame:
     """Per source: how far its clock is off, how fast that grows, and when its commands would be refused."""
     means = (
-        counters(base)
+        counters(base, "skew_samples")
         .where(F.col("skew_samples") > 0)
         .groupBy("source", "window_start")
         .agg(
@@ -116,7 +118,7 @@ def skew(base: DataFrame, *, window_s: float = 60.0) -> DataFrame:
 
 def keys(base: DataFrame) -> DataFrame:
     """Per source and key version: commands that got past Shield under it, and when the last one did."""
-    used = counters(base).where(F.col("key_version").isNotNull())
+    used = counters(base, "offered").where(F.col("key_version").isNotNull())
     return used.groupBy("source", "key_version").agg(
         F.sum("offered").alias("commands"), F.max("window_start").alias("last_used")
     )
@@ -125,7 +127,7 @@ def keys(base: DataFrame) -> DataFrame:
 def revoked(base: DataFrame) -> DataFrame:
     """Commands that went by a right that had been taken away, per route and source."""
     return (
-        counters(base)
+        counters(base, "executed_after_revocation")
         .groupBy("target", "command_name", "source")
         .agg(F.sum("executed_after_revocation").alias("commands"))
         .where(F.col("commands") > 0)
@@ -137,7 +139,7 @@ def timeline(base: DataFrame) -> DataFrame:
     failed = sum((F.col(name) for name in FAILURES), F.lit(0))
     invalid = sum((F.col(name) for name in INVALID), F.lit(0))
     return (
-        counters(base)
+        counters(base, "warm", "delivered", *FAILURES, *INVALID)
         .groupBy("window_start")
         .agg(
             F.sum("warm").alias("fast"),

@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from spark import class_archive
 from spark.session import session
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     folder: Path = tmp_path_factory.mktemp("spark")
+    # Made once per machine; every JVM that the tests start afterwards has it.
+    class_archive.ensure()
     made = session(
         "tests",
         master="local[2]",

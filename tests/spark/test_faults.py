@@ -65,13 +65,15 @@ def test_events_from_the_future_neither_hold_up_the_watcher_nor_move_its_waterma
         "max_at": (now + timedelta(days=1)).isoformat(),
     }
     watcher = Watcher(spark, tmp_path / "out", Policy(), None)
-    watcher.take(spark.createDataFrame([(json.dumps(entry),)], "value string"), 0)
+    watcher.count(spark.createDataFrame([(json.dumps(entry),)], "value string"), 0)
+    watcher.judge()
     (proposal,) = (tmp_path / "out" / "proposals" / "00000000.jsonl").read_text().splitlines()
     assert json.loads(proposal)["source"] == "acme/big"
     kept = spark.read.parquet(str(tmp_path / "out" / "base" / "batch=00000000"))
     assert kept.where("source = 'acme/ahead'").count() == 0
     # An hour of silence later it still knows what it counted.
-    watcher.take(spark.createDataFrame([], "value string"), 1)
+    watcher.count(spark.createDataFrame([], "value string"), 1)
+    watcher.judge()
     assert (tmp_path / "out" / "proposals" / "00000001.jsonl").read_text().splitlines() == [proposal]
 
 
