@@ -15,7 +15,7 @@ from tests.support.mesh import DemoMesh, demo_mesh
 
 ROOMY: dict[str, dict[str, object]] = {
     "mesh": {"pull_interval_ms": 1000},
-    "mailbox": {"max_topic_messages": 1_000_000_000},
+    "mailbox": {"max_topic_messages": 1_000_000_000, "max_replay_keys": 20_000_000},
 }
 """Room for a long run's backlog."""
 

@@ -18,6 +18,7 @@ from typing import Final
 import pyspark
 
 MAKE_SECONDS: Final = 180
+MOST_KEPT: Final = 3
 # An archive of another build is passed over; nobody has to read about it at every start.
 _QUIET: Final = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
 
@@ -56,6 +57,7 @@ def ensure() -> bool:
         )
         # Whole or not at all: two who make it at once both have a good one.
         fresh.replace(found)
+        _prune(found.parent)
         return True
     return False
 
@@ -91,6 +93,13 @@ def make(path: Path) -> None:
     with contextlib.suppress(Exception):
         gateway.jvm.System.exit(0)
     gateway.proc.wait(MAKE_SECONDS)
+
+
+def _prune(folder: Path) -> None:
+    """Those of other environments, but for a few: each is large, and environments come and go."""
+    by_age = sorted(folder.glob("spark-*.jsa"), key=lambda kept: kept.stat().st_mtime, reverse=True)
+    for old in by_age[MOST_KEPT:]:
+        old.unlink(missing_ok=True)
 
 
 def _java() -> Path:
