@@ -135,9 +135,9 @@ def write_report() -> None:
     lines = [
         "# Performance, as measured",
         "",
-        "Written by `make bench` from `bench/figures.json`; do not edit. Medians of at least six repeats, with",
-        "their range. The last column is the commit that was measured; a row without one is from older",
-        "code and is to be read so.",
+        "Written by `make bench` from `bench/figures.json`; do not edit. Medians of the repeats (six, three for",
+        "Spark), with their range. The last column is the commit that was measured: `-dirty` where figures of the",
+        "same run were already written; a row without one is from older code and is to be read so.",
         "",
         f"Machine: {os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}; load generator",
         "and all services share them, over loopback with mTLS. Commands are 400 bytes encoded. The mailbox answers",
