@@ -61,6 +61,7 @@ check: build ## lint, types, formatting, generated code, stub
 	$(BIN)/mypy
 	cd native && cargo fmt --check
 	cd native && cargo clippy --quiet --all-targets --features python -- -D warnings
+	cd native/fuzz && cargo fmt --check && cargo check --quiet --no-default-features
 	$(BIN)/python tools/check_generated.py
 	$(BIN)/python tools/generate_configuration.py --check
 	$(BIN)/python tools/generate_schema.py --check
