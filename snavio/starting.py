@@ -12,6 +12,8 @@ import os
 import sys
 from collections.abc import Iterator
 
+from snavio.lean_dataclasses import lean_dataclasses
+
 _DRAWING = "rich"
 
 
@@ -28,7 +30,8 @@ def lean_imports() -> Iterator[None]:
     if hidden:
         sys.modules[_DRAWING] = None  # type: ignore[assignment]
     try:
-        yield
+        with lean_dataclasses():
+            yield
     finally:
         if hidden:
             del sys.modules[_DRAWING]

@@ -94,8 +94,6 @@ class Delivery(Transit):
             )
             self._timers.arm(deadline, lease)
             leased.append(Leased(lease, lo, taken))
-            if attempt == 1 and not batch.retries.over(lo, lo + taken):
-                topic.ordering.handed(batch.shard, batch_id, lo, lo + taken)
             messages -= taken
             max_bytes -= batch.size * taken // batch.count
             self._hold(topic, taken)
@@ -104,6 +102,14 @@ class Delivery(Transit):
         if topic.ready and self.ceiling(name) is not None:
             self._starved.add(name)
         return leased
+
+    def handed(self, leased: Iterable[Leased]) -> None:
+        """What is still held of these is on its way to a consumer."""
+        for one in (part for taken in leased for part in taken.left()):
+            batch, end = one.lease.batch, one.first + one.count
+            if one.lease.attempt == 1 and not batch.retries.over(one.first, end):
+                ordering = self._topics[batch.topic].ordering
+                ordering.handed(batch.shard, batch.batch_id, one.first, end)
 
     def give_back(self, leased: Leased, *, keep: int = 0) -> None:
         """All but the first `keep` messages never left the mailbox: ready again, at the same attempt."""

@@ -5,7 +5,6 @@ Never changes more by filter than a preview has shown, and never answers before 
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import secrets
@@ -20,6 +19,7 @@ from services.mailbox.delivery import Delivery
 from services.mailbox.leases import ID_STRIDE, Batch, Settling
 from services.mailbox.listing import ALL_STATES, Chosen, Filter, Listing, Sight
 from services.mailbox.settling import Settlements
+from services.mailbox.turns import Turns
 from snavio.clock import Clock
 from snavio.domain.message import State, bounded
 from snavio.errors import BadRequest, Conflict, NotFound, Saturated
@@ -78,7 +78,7 @@ class Oversight:
         self._clock = clock
         # Of this life of the mailbox: a preview from before a restart has to be made again.
         self._secret = secrets.token_bytes(32)
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._turns = Turns()
 
     async def preview(self, wish: Wish) -> Done:
         """What the wish would change, some of it, and a token to have it done."""
@@ -106,7 +106,7 @@ class Oversight:
                     reason="preview-outdated",
                 )
         matched = changed = 0
-        async with self._turn(wish.topic):
+        async with self.turn(wish.topic):
             async for part in self._matching(wish, through):
                 matched += sum(one.bits.bit_count() for one in part)
                 self._require_room(wish, part)
@@ -197,20 +197,10 @@ class Oversight:
     @asynccontextmanager
     async def turn(self, topic: str) -> AsyncIterator[None]:
         """Be the only one who changes the topic's messages, apart from those who receive and settle them."""
-        async with self._turn(topic):
-            yield
-
-    @asynccontextmanager
-    async def _turn(self, topic: str) -> AsyncIterator[None]:
-        if len(self._locks) >= WORKING_TOPICS:
+        if len(self._turns) >= WORKING_TOPICS:
             raise Saturated("Too many topics are being changed.", retry_after_ms=1000)
-        lock = self._locks.setdefault(topic, asyncio.Lock())
-        try:
-            async with lock:
-                yield
-        finally:
-            if not lock.locked():
-                self._locks.pop(topic, None)
+        async with self._turns.of(topic):
+            yield
 
     # -- tokens ----------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Hands out messages: waits for some, leases them, and frames their stored bytes without looking into them.
 
-Never keeps a lease whose messages did not leave the mailbox, and never hands out bytes that failed their
-check.
+Never keeps a lease whose messages did not leave the mailbox, never hands out bytes that failed their check, and never
+lets one receive of a topic overtake another that was given older messages.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from services.mailbox.leases import Batch
 from services.mailbox.ranges import ones, zeros
 from services.mailbox.rows import Rows
 from services.mailbox.topics import Leased
+from services.mailbox.turns import Turns
 from snavio.clock import Clock, SystemClock
 from snavio.errors import IntegrityError, NotFound, Saturated
 from snavio.native import slice_runs
@@ -120,7 +121,7 @@ class Receiving:
         """From a lease to the response, without the wait for messages."""
         self.refused: Counter[str] = Counter()
         """Receives that a ceiling kept from getting what there was."""
-        self._refills: dict[str, asyncio.Lock] = {}
+        self._turns = Turns()
         self._log = structlog.get_logger()
 
     async def receive(self, wanted: Wanted) -> bytes:
@@ -134,6 +135,26 @@ class Receiving:
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + wanted.wait_s
+        while True:
+            # From the look at the disk to the response: one receive may have to wait for bytes while the next finds its
+            # own in memory. Without turns the newer messages would be gone first, and after a crash in between, the
+            # older ones would come long after them.
+            async with self._turns.of(wanted.topic):
+                taken = await self._look(wanted)
+            if taken is not None:
+                return taken
+            left = until - loop.time()
+            if left <= 0 or self._stopping():
+                ceiling = self._delivery.kept_back(wanted.topic)
+                if ceiling is not None:
+                    self.refused[ceiling] += 1
+                    hint = self._delivery.limits.retry_after_ms
+                    raise Saturated("Too many messages are leased.", retry_after_ms=hint, reason=ceiling)
+                return Taken(self._response([], 0))
+            await self._waiters.wait(wanted.topic, left)
+
+    async def _look(self, wanted: Wanted) -> Taken | None:
+        """What is there now; None when nothing is."""
         while True:
             await self._fill_up(wanted.topic)
             # Again after each wait: a consumer that was revoked meanwhile gets nothing of what came since.
@@ -150,19 +171,10 @@ class Receiving:
                 parcels, failures = await self._frame(leased, wanted.max_bytes)
                 if parcels or failures:
                     self.latency.add(self._clock.mono_ns() - began)
+                    self._delivery.handed(leased)
                     return Taken(self._response(parcels, failures), tuple(leased))
-                continue
-            if self._delivery.shortage(wanted.topic) is not None:
-                continue  # what was out of date in memory has made room for what is on disk
-            left = until - loop.time()
-            if left <= 0 or self._stopping():
-                ceiling = self._delivery.kept_back(wanted.topic)
-                if ceiling is not None:
-                    self.refused[ceiling] += 1
-                    hint = self._delivery.limits.retry_after_ms
-                    raise Saturated("Too many messages are leased.", retry_after_ms=hint, reason=ceiling)
-                return Taken(self._response([], 0))
-            await self._waiters.wait(wanted.topic, left)
+            elif self._delivery.shortage(wanted.topic) is None:
+                return None  # otherwise what was out of date in memory has made room for what is on disk
 
     @property
     def stopping(self) -> bool:
@@ -175,16 +187,9 @@ class Receiving:
             self._delivery.give_back(one)
 
     async def _fill_up(self, topic: str) -> None:
-        """Fetch from disk what memory lacks; callers of one topic do it once, not each."""
+        """Fetch from disk what memory lacks."""
         while (asked := self._delivery.shortage(topic)) is not None:
-            lock = self._refills.setdefault(topic, asyncio.Lock())
-            try:
-                async with lock:
-                    if self._delivery.shortage(topic) == asked:
-                        await self._rows.refill(self._delivery, asked)
-            finally:
-                if not lock.locked():
-                    self._refills.pop(topic, None)
+            await self._rows.refill(self._delivery, asked)
 
     async def _frame(self, leased: list[Leased], max_bytes: int) -> tuple[list[bytes], int]:
         """Parcels for what was leased, within `max_bytes` unless one message is larger."""

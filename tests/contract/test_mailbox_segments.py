@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import apsw
 import pytest
 
-from snavio.adapters.embedded import compaction
+from snavio.adapters.embedded import compaction, payload_log
 from snavio.adapters.embedded.payload_log import Place, SegmentGone
 from snavio.errors import IntegrityError, NotFound, Saturated, StateError
+from tests.support import segments as stores
 from tests.support.segments import (
     KIB,
     SEGMENT,
@@ -25,17 +26,7 @@ from tests.support.segments import (
     settle,
 )
 
-
-@pytest.fixture
-def disk() -> FaultyDisk:
-    return FaultyDisk()
-
-
-@pytest.fixture
-def opened(tmp_path: Path, disk: FaultyDisk) -> Iterator[Reopened]:
-    stores = Reopened(tmp_path, disk)
-    yield stores
-    stores.close()
+disk, opened = stores.disk, stores.opened
 
 
 def test_one_commit_is_one_write_and_one_sync_whatever_it_holds(opened: Reopened, disk: FaultyDisk) -> None:
@@ -79,6 +70,52 @@ def test_spare_segment_is_written_over_and_its_old_bytes_are_never_read(
     assert store.read(TOPIC, fresh) == payload(99)
     with pytest.raises(NotFound):
         store.read(TOPIC, ids[0])
+
+
+def test_backlog_leaves_the_systems_cache_but_for_its_latest_segments(
+    opened: Reopened, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(payload_log, "CACHED_SEGMENTS", 2)
+    store = opened(max_bytes=1 << 30)
+    ids = [batch_id for one in range(20) for batch_id in append(store, payload(one))]
+    assert disk.uncached == [], "not on the way of a commit"
+    keep_house(store)
+    # Five segments: one is written, two stay.
+    assert disk.uncached == ["payload-1.seg", "payload-2.seg"]
+    assert [store.read(TOPIC, one) for one in ids] == [payload(one) for one in range(20)]
+    keep_house(store)
+    assert len(disk.uncached) == 2, "each once"
+
+
+def test_only_a_segment_that_is_still_cached_is_kept_as_a_spare(
+    opened: Reopened, disk: FaultyDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(payload_log, "CACHED_SEGMENTS", 2)
+    store = opened(max_bytes=1 << 30)
+    ids = [batch_id for one in range(20) for batch_id in append(store, payload(one))]
+    keep_house(store)
+    settle(store, *ids[:12])
+    keep_house(store)
+    # Of the three that are done, two are cold: to write over them would be to read them first.
+    assert segments(tmp_path) == ["payload-3.seg", "payload-4.seg", "payload-5.seg"]
+    inode = (tmp_path / "payload-3.seg").stat().st_ino
+    append(store, payload(99))
+    assert (tmp_path / "payload-6.seg").stat().st_ino == inode
+    assert disk.uncached == ["payload-1.seg", "payload-2.seg"], "a spare stays cached"
+
+
+def test_cache_that_takes_no_advice_harms_nobody(
+    opened: Reopened, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(_path: Path) -> None:
+        raise OSError(22, "no advice here")
+
+    monkeypatch.setattr(payload_log, "CACHED_SEGMENTS", 0)
+    monkeypatch.setattr(disk, "uncache", refuses)
+    store = opened()
+    ids = [batch_id for one in range(8) for batch_id in append(store, payload(one))]
+    keep_house(store)
+    assert [store.read(TOPIC, one) for one in ids] == [payload(one) for one in range(8)]
 
 
 def test_straggler_is_moved_out_of_a_segment_and_stays_readable(opened: Reopened, tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ ROUNDS = 6 if FULL else 1
 AT_ONCE = 200 if FULL else 20
 WITHIN_S = 30.0
 CACHE_S = 5
+SLACK_S = 2.0
+"""For the revocation's way to the mailbox, a request that is refused, and for us to read of it: usually 0.4 s."""
 SETTINGS: dict[str, dict[str, object]] = {
     "signer": {"distribution_delay_s": 1.5, "overlap_s": 3600},
     "mailbox": {"capability_cache_s": CACHE_S},
@@ -135,12 +137,15 @@ async def denials(mesh: DemoMesh, reason: str) -> int:
 
 
 async def felt(mesh: DemoMesh, before: int) -> float:
-    """Until the mailbox has refused somebody for a revocation; how long that took."""
+    """Until the mailbox has refused somebody for a revocation; how long that took, at most the cache time."""
     began = time.perf_counter()
     async with asyncio.timeout(WITHIN_S):
         while await denials(mesh, "cap-revoked") <= before:
             await asyncio.sleep(0.05)
-    return time.perf_counter() - began
+    took_s = time.perf_counter() - began
+    # The one bound in seconds that is the promise itself: whoever was revoked gets nothing after it.
+    assert took_s <= CACHE_S + SLACK_S
+    return took_s
 
 
 async def test_G_10_root_keys_rotate_under_live_traffic_and_nothing_is_refused(mesh: DemoMesh) -> None:

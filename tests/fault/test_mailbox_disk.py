@@ -6,7 +6,6 @@ import errno
 import os
 import random
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from snavio.adapters.embedded.mailbox_database import PAGE_SIZE
 from snavio.adapters.embedded.payload_log import RESERVE_BYTES
 from snavio.errors import IntegrityError, Saturated, Unavailable
+from tests.support import segments as stores
 from tests.support.power import FailingSync, on
 from tests.support.segments import (
     KIB,
@@ -27,17 +27,7 @@ from tests.support.segments import (
     settle,
 )
 
-
-@pytest.fixture
-def disk() -> FaultyDisk:
-    return FaultyDisk()
-
-
-@pytest.fixture
-def opened(tmp_path: Path, disk: FaultyDisk) -> Iterator[Reopened]:
-    stores = Reopened(tmp_path, disk)
-    yield stores
-    stores.close()
+disk, opened = stores.disk, stores.opened
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])

@@ -24,11 +24,13 @@ from tests.support.killable import Killable, killable
 from tests.support.mailbox import TOPIC, ReceivingPeer, SendingPeer, commands, send_batch
 
 ROOT = Path(__file__).resolve().parents[2]
-ROUNDS = 100 if os.environ.get("SNAVIO_FULL") == "1" else 3
+FULL = os.environ.get("SNAVIO_FULL") == "1"
+ROUNDS = 100 if FULL else 3
 WINDOW = 16
 SECONDS = 30.0
 TARGET_S = 0.5
-"""Told and not asserted: what else runs on a machine stretches a start more than any fault of ours."""
+"""To the first answer. Asserted of the CPU that it takes, and told of the time: what else runs on a machine stretches a
+start more than any fault of ours."""
 
 
 class Load:
@@ -125,14 +127,16 @@ async def test_I_1_kill_under_load_loses_no_acknowledged_send_and_repeats_no_ack
             assert set(await consumer.ack(got.receipts())) == {1}
         await office.end(signal.SIGTERM)
     # After the first, each of them is a restart upon what a killed process has left.
-    restarts = sorted(answered_s[1:])
-    p95 = restarts[min(len(restarts) - 1, int(len(restarts) * 0.95))]
+    restarts, used = sorted(answered_s[1:]), sorted(used_s[1:])
+    at_p95 = min(len(restarts) - 1, int(len(restarts) * 0.95))
     figure(
         f"{ROUNDS} kills: {len(load.delivered)} sends and {len(load.finished)} acks acknowledged; from the start of "
-        f"the process to its first answer median {restarts[len(restarts) // 2]:.2f} s, p95 {p95:.2f} s (at most "
-        f"{TARGET_S} s on a quiet machine), most {restarts[-1]:.2f} s; it used "
-        f"{sorted(used_s)[len(used_s) // 2]:.2f} s of CPU until then; load {os.getloadavg()[0]:.1f}"
+        f"the process to its first answer median {restarts[len(restarts) // 2]:.2f} s, p95 {restarts[at_p95]:.2f} s "
+        f"(at most {TARGET_S} s on a quiet machine), most {restarts[-1]:.2f} s; of CPU until then median "
+        f"{used[len(used) // 2]:.2f} s, p95 {used[at_p95]:.2f} s; load {os.getloadavg()[0]:.1f}"
     )
+    if FULL:  # three starts have no p95
+        assert used[at_p95] <= TARGET_S
     assert len(left) == len(set(left)), "a resend was stored twice"
     assert not set(left) & load.finished
     # An ack that was cut off may or may not have reached the disk; nothing else may be missing.

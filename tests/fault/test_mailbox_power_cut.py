@@ -157,7 +157,11 @@ def hold(store: SqliteMailboxStore, promised: Promised) -> None:
 
 
 def cut_at_many_moments(
-    folder: Path, *, seed: str, kind_of_files: type[ForgetfulFiles] = ForgetfulFiles, max_bytes: int = 1 << 30
+    folder: Path,
+    *,
+    seed: str,
+    kind_of_files: type[ForgetfulFiles] = ForgetfulFiles,
+    max_bytes: int = 1 << 30,
 ) -> ForgetfulDisk:
     dice = random.Random(os.environ.get("SNAVIO_SEED", "power") + seed)
     sender, path = Sender(dice), folder / "mailbox.db"
@@ -220,7 +224,24 @@ class NeverNamed(ForgetfulFiles):
         pass
 
 
-@pytest.mark.parametrize("bug", [NeverSynced, NeverNamed])
-def test_cut_notices_a_store_that_leaves_a_sync_out(tmp_path: Path, bug: type[ForgetfulFiles]) -> None:
+@pytest.mark.parametrize("files", [NeverSynced, NeverNamed])
+def test_cut_notices_a_store_that_leaves_a_sync_out(tmp_path: Path, files: type[ForgetfulFiles]) -> None:
     with pytest.raises(AssertionError, match="Cut"):
-        cut_at_many_moments(tmp_path, seed="", kind_of_files=bug)
+        cut_at_many_moments(tmp_path, seed="", kind_of_files=files)
+
+
+def test_cut_tears_a_page_of_sqlite_at_its_sectors(tmp_path: Path) -> None:
+    path = tmp_path / "mailbox.db"
+    disk = ForgetfulDisk(
+        dice=random.Random("torn"), chances={"write": 1.0, "sync": 1.0}, witness=lambda: None
+    )
+    with on(disk):
+        connection = apsw.Connection(str(path))
+        connection.pragma("journal_mode", "wal")
+        connection.execute("CREATE TABLE kept (words BLOB)")
+        connection.execute("INSERT INTO kept VALUES (?)", (b"\xab" * 3000,))
+        logs = [picture.files.get("mailbox.db-wal", b"") for picture in disk.pictures]
+        connection.close()
+    whole = max(log.count(b"\xab") for log in logs)
+    assert whole >= 3000
+    assert any(0 < log.count(b"\xab") < whole for log in logs), "a page is there in part"

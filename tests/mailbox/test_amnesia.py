@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
+
+from services.mailbox.delivery import DONE, GONE
+from services.mailbox.leases import ID_STRIDE
 from services.mailbox.settings import MailboxSettings
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
+from snavio.domain.message import State
 from snavio.native import uuid7
 from snavio.ports.mailbox_store import NewBatch, Origin, Progress, Send
+from snavio.sdk.queue import Queue
 from snavio.v1 import mailbox_pb2 as mail
 from tests.support.killable import killable
-from tests.support.mailbox import SECONDS, SERVICE, TOPIC, commands, post_office, send_batch
+from tests.support.mailbox import SECONDS, SERVICE, TOPIC, PostOffice, commands, post_office, send_batch
 
 BATCHES = 400 if os.environ.get("SNAVIO_FULL") == "1" else 40
 MINE = frozenset({"snavio.toml", "mailbox.log"})
@@ -80,6 +87,64 @@ async def test_I_16_durable_mailbox_says_so_and_keeps_its_dlq(tmp_path: Path) ->
             SERVICE + "Stats", mail.StatsRequest(topic=TOPIC), mail.StatsResponse, timeout_s=SECONDS
         )
         assert (stats.topic[0].dlq_profile, stats.topic[0].dead) == ("durable", 2)
+
+
+def held_by(office: PostOffice, msg_id: int) -> bytearray:
+    """The bytes that the store has of a message's batch."""
+    assert office.app is not None
+    store = office.app._store
+    assert isinstance(store, MemoryMailboxStore)
+    return store._topics[TOPIC][msg_id // ID_STRIDE].runs
+
+
+@pytest.fixture
+async def forgetful(tmp_path: Path) -> AsyncIterator[PostOffice]:
+    settings = MailboxSettings(amnesia=True, i_accept_losing_messages=True)
+    async with post_office(tmp_path, settings=settings) as office:
+        yield office
+
+
+@pytest.mark.parametrize("state", [State.READY, State.INFLIGHT, State.CANCELED])
+async def test_I_9_purged_message_is_wiped_at_once_and_the_others_of_its_batch_are_delivered(
+    forgetful: PostOffice, state: State
+) -> None:
+    queue, consumer = Queue.over(forgetful.operator().channel), forgetful.consumer()
+    await (await forgetful.sender()).send(send_batch(1, (TOPIC, commands(3, size=200, mark="secret-"))))
+    ids = [one.msg_id for one in await queue.peek(TOPIC)]
+    got = await consumer.receive(max_messages=2) if state is State.INFLIGHT else None
+    if state is State.CANCELED:
+        assert await queue.cancel(TOPIC, ids[1:2]) == 1
+    before = held_by(forgetful, ids[1])
+    assert b"secret-1." in before
+    assert await queue.purge(TOPIC, ids[1:2]) == 1
+    assert not any(before), "overwritten, and not only let go of"
+    assert b"secret-1." not in held_by(forgetful, ids[1])
+    if got is not None:
+        assert await consumer.ack(got.receipts()) == DONE + GONE
+        assert (await consumer.receive()).marks == ["secret-2"]
+    else:
+        assert (await consumer.receive()).marks == ["secret-0", "secret-2"]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+async def test_I_9_dead_message_that_is_deleted_is_wiped_and_before_that_it_is_not(
+    forgetful: PostOffice, alone: bool
+) -> None:
+    queue, consumer = Queue.over(forgetful.operator().channel), forgetful.consumer()
+    await (await forgetful.sender()).send(send_batch(1, (TOPIC, commands(2, size=200, mark="secret-"))))
+    got = await consumer.receive()
+    assert await consumer.nack(got.receipts(0, 1), dead=True) == DONE
+    if alone:
+        assert await consumer.ack(got.receipts(1, 2)) == DONE
+    before = held_by(forgetful, got.messages[0][0])
+    (dead,) = [one async for one in queue.dlq(TOPIC, payload=True)]
+    assert dead.payload is not None and dead.payload.startswith(b"secret-0.") and dead.payload in before
+    assert await (await queue.preview_delete_dead(TOPIC)).apply() == 1
+    assert not any(before)
+    if not alone:
+        assert b"secret-0." not in held_by(forgetful, got.messages[0][0])
+        assert await consumer.nack(got.receipts(1, 2)) == DONE
+        assert (await consumer.receive()).marks == ["secret-1"]
 
 
 def test_I_9_settled_and_closed_rows_are_wiped() -> None:

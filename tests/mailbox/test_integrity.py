@@ -14,6 +14,7 @@ import pytest
 from services.mailbox import posting
 from services.mailbox.settings import MailboxSettings
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
+from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.errors import Code, IntegrityError
 from snavio.native import Sending, blake3_digest, open_letters, slice_runs
 from snavio.ports.mailbox_store import Damaged, NewBatch, Origin, Send
@@ -136,6 +137,38 @@ async def test_I_12_damaged_message_goes_to_the_dlq_and_its_neighbours_are_deliv
         assert office.app is not None and office.app._settlements is not None
         counts = office.app._settlements._delivery.counts(TOPIC)
         assert counts is not None and (counts.ready, counts.inflight, counts.dead) == (0, 0, 1)
+
+
+def damage(kept: bytes) -> bytes:
+    """One bit of message 50, other than it was."""
+    at = kept.index(b"x50.")
+    return kept[:at] + bytes([kept[at] ^ 1]) + kept[at + 1 :]
+
+
+async def test_G_7_bit_that_flips_in_the_memory_of_recent_batches_is_delivered_from_the_disk(
+    tmp_path: Path,
+) -> None:
+    async with post_office(tmp_path) as office:
+        sender = await office.sender()
+        await sender.send(send_batch(1, (TOPIC, commands(100, size=300))))
+        assert office.app is not None and office.app._settlements is not None
+        rows = office.app._settlements._rows._rows
+        ((batch_id, (runs, digest)),) = rows.items()
+        rows[batch_id] = damage(runs), digest
+        got = await office.consumer().receive()
+        assert got.marks == [f"x{n}" for n in range(100)]
+
+
+async def test_G_7_bit_that_flips_in_amnesia_is_delivered_to_nobody(tmp_path: Path) -> None:
+    async with post_office(tmp_path, settings=MailboxSettings(amnesia=True)) as office:
+        sender = await office.sender()
+        await sender.send(send_batch(1, (TOPIC, commands(100, size=300))))
+        assert office.app is not None and isinstance(office.app._store, MemoryMailboxStore)
+        (row,) = office.app._store._topics[TOPIC].values()
+        row.runs[:] = damage(bytes(row.runs))
+        assert not (await office.consumer().receive()).messages
+        dead = [one async for one in Queue.over(office.operator().channel).dlq(TOPIC)]
+        assert len(dead) == 100 and all(one.last_error.startswith("E_INTEGRITY") for one in dead)
 
 
 OWN = "acme/own/mail"

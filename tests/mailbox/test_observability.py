@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
 
 from services.mailbox.settings import MailboxSettings
+from snavio.clock import SystemClock
 from snavio.errors import Saturated
 from snavio.telemetry.metrics import Metrics
 from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse
@@ -136,6 +138,40 @@ async def test_I_10_numbers_are_opentelemetry_instruments_that_read_when_collect
             }
         assert not any(name.startswith("topic.") for name in told), "no family is named by callers"
         await watch.metrics.stop()
+
+
+async def test_G_5_latencies_of_enqueue_and_dequeue_are_told_and_leave_room_below_50_ms(
+    tmp_path: Path,
+) -> None:
+    times = 60
+    # A real clock: one that is moved by hand stands still while the mailbox works, and every latency would be nothing.
+    async with post_office(tmp_path, clock=SystemClock()) as office:
+        sender, consumer = await office.sender(), office.consumer()
+        watch = Watch(office)
+        began_s = time.process_time()
+        for seq in range(1, times + 1):
+            await sender.send(send_batch(seq, (TOPIC, commands(10))))
+            await consumer.ack((await consumer.receive()).receipts())
+        used_ms = (time.process_time() - began_s) / times * 1000
+        told, collected = await reading(office), await watch.collect()
+        await watch.metrics.stop()
+    recent = {one.name: one for one in told.latency}
+    for name in ("enqueue", "dequeue", "ack"):
+        one, buckets = recent[name], collected[f"{name}_latency_seconds_bucket"]
+        assert one.count == buckets[labels(le="+Inf")] == times
+        assert 0 < one.p50_us <= one.p95_us <= one.p99_us and one.max_us > 0
+        assert collected[f"{name}_latency_seconds_sum"][labels()] > 0
+        # An edge on either side of 50 ms: a dashboard can draw the document's line.
+        assert {labels(le="0.032768"), labels(le="0.065536")} <= buckets.keys()
+        shares = [
+            collected[f"{name}_latency_recent_us"][labels(quantile=share)]
+            for share in ("0.5", "0.95", "0.99")
+        ]
+        assert shares == [one.p50_us, one.p95_us, one.p99_us]
+    # The document's p95 of 50 ms is time on a machine that has nothing else to do, and bench/test_mailbox.py holds it.
+    # Here others may be at work, who stretch a time and hardly the CPU that a send, a receive and an ack take: all of
+    # them together, on both sides of the wire, must fit.
+    assert used_ms < 50
 
 
 async def test_I_10_mailbox_process_tells_the_exporter_that_it_is_given(tmp_path: Path) -> None:

@@ -14,21 +14,23 @@ import apsw
 
 from snavio.adapters.embedded.disk import Buffer, SystemDisk
 
-SECTOR = 4096
+SECTOR = 512
+"""The smallest that disks write as one: a page of SQLite, aligned or not, is several."""
 Write = Callable[[bytearray], None]
 
 
 @dataclass
-class _Image:
+class Image:
     """What is surely on disk of one file, and the writes that are only in the page cache."""
 
     durable: bytearray = field(default_factory=bytearray)
     pending: list[Write] = field(default_factory=list)
 
     def after_cut(self, dice: random.Random) -> bytes:
-        """A disk may have written any of what was not synced, in any order: each write is there or is not."""
+        """A disk may have written any of what was not synced, in any order: each sector is there or is not."""
         survivor = bytearray(self.durable)
-        share = dice.choice([0.0, 0.5, 1.0])
+        # Nearly all of it as well: with half of their sectors, hardly any page of SQLite would be left whole.
+        share = dice.choice([0.0, 0.5, 0.95, 1.0])
         for write in self.pending:
             if dice.random() < share:
                 write(survivor)
@@ -40,7 +42,7 @@ class _Image:
         self.pending.clear()
 
 
-Names = dict[str, _Image]
+Names = dict[str, Image]
 
 
 @dataclass(frozen=True)
@@ -73,17 +75,17 @@ class ForgetfulDisk:
         self._lock = threading.RLock()
         self._first = threading.get_ident()
 
-    def image(self, path: str) -> _Image:
+    def image(self, path: str) -> Image:
         """One of SQLite's files; it sees to their names itself."""
         with self._lock:
-            return self._durable_names.setdefault(path, self._names.setdefault(path, _Image()))
+            return self._durable_names.setdefault(path, self._names.setdefault(path, Image()))
 
-    def wrote(self, image: _Image, *writes: Write, kind: str) -> None:
+    def wrote(self, image: Image, *writes: Write, kind: str) -> None:
         with self._lock:
             image.pending.extend(writes)
             self._happened(kind)
 
-    def synced(self, image: _Image, *, kind: str) -> None:
+    def synced(self, image: Image, *, kind: str) -> None:
         with self._lock:
             # Once before and once after: the second is the moment between a sync and what relies on it.
             self._happened(kind)
@@ -134,6 +136,15 @@ def _put(offset: int, content: bytes) -> Write:
     return write
 
 
+def _torn(offset: int, content: bytes) -> Iterator[Write]:
+    """One write as its sectors, each of which reaches the disk by itself."""
+    at = 0
+    while at < len(content):
+        end = min(len(content), at + SECTOR - (offset + at) % SECTOR)
+        yield _put(offset + at, content[at:end])
+        at = end
+
+
 def _cut_off(size: int) -> Write:
     return lambda image: image.__delitem__(slice(size, None))
 
@@ -143,10 +154,10 @@ class ForgetfulFiles(SystemDisk):
 
     def __init__(self, disk: ForgetfulDisk) -> None:
         self._disk = disk
-        self._images: dict[int, _Image] = {}
+        self._images: dict[int, Image] = {}
 
     def create(self, path: Path) -> int:
-        descriptor, image = super().create(path), _Image()
+        descriptor, image = super().create(path), Image()
         self._images[descriptor] = image
         self._disk.renamed(lambda names: names.__setitem__(str(path), image), kind="create")
         return descriptor
@@ -163,8 +174,7 @@ class ForgetfulFiles(SystemDisk):
     def write(self, descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:
         written = super().write(descriptor, buffers, offset)
         content = b"".join(buffers)[:written]
-        torn = [_put(offset + at, content[at : at + SECTOR]) for at in range(0, written, SECTOR)]
-        self._disk.wrote(self._images[descriptor], *torn, kind="payload write")
+        self._disk.wrote(self._images[descriptor], *_torn(offset, content), kind="payload write")
         return written
 
     def truncate(self, descriptor: int, size: int) -> None:
@@ -191,13 +201,15 @@ class ForgetfulFiles(SystemDisk):
 
 
 class _File(apsw.VFSFile):
+    """One of SQLite's. A write may be torn at any sector, as those of payload files are."""
+
     def __init__(self, disk: ForgetfulDisk, name: Any, flags: list[int]) -> None:
         super().__init__("unix", name, flags)
         self._disk = disk
         self._path = name.filename() if isinstance(name, apsw.URIFilename) else str(name)
 
     def xWrite(self, data: bytes, offset: int) -> None:
-        self._disk.wrote(self._disk.image(self._path), _put(offset, bytes(data)), kind="write")
+        self._disk.wrote(self._disk.image(self._path), *_torn(offset, bytes(data)), kind="write")
         super().xWrite(data, offset)
 
     def xTruncate(self, size: int) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
+
+import pytest
 
 from snavio.adapters.embedded.disk import Buffer, SystemDisk
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
@@ -29,6 +31,7 @@ class FaultyDisk(SystemDisk):
         self.free: int | None = None
         self.written: list[int] = []
         self.synced: list[int] = []
+        self.uncached: list[str] = []
 
     def _fail(self, call: str) -> None:
         if code := self.fails.pop(call, 0):
@@ -48,6 +51,10 @@ class FaultyDisk(SystemDisk):
         self._fail("sync")
         self.synced.append(descriptor)
         super().sync(descriptor)
+
+    def uncache(self, path: Path) -> None:
+        super().uncache(path)
+        self.uncached.append(path.name)
 
     def free_bytes(self, folder: Path) -> int:
         return super().free_bytes(folder) if self.free is None else self.free
@@ -81,6 +88,18 @@ class Reopened:
         if self._store is not None:
             self._store.close()
             self._store = None
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    return FaultyDisk()
+
+
+@pytest.fixture
+def opened(tmp_path: Path, disk: FaultyDisk) -> Iterator[Reopened]:
+    stores = Reopened(tmp_path, disk)
+    yield stores
+    stores.close()
 
 
 def payload(mark: int, size: int = 16 * KIB) -> bytes:

@@ -9,89 +9,12 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from services.mailbox.commits import Commits, Committed, Outcome
-from services.mailbox.delivery import Delivery
-from services.mailbox.intake import Intake, Sender
-from services.mailbox.receiving import Receiving, Waiters, Wanted
-from services.mailbox.rows import Rows
-from services.mailbox.settling import Settlements
-from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
-from snavio.clock import ManualClock
+from services.mailbox.delivery import DONE, GONE
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated, SnavioError, Unavailable
-from snavio.native import open_parcels
 from snavio.ports.mailbox_store import NewBatch, Origin, Progress, Send
-from snavio.v1.batch_pb2 import Verdicts
-from snavio.worker import Worker
+from tests.support.desk import Desk
 from tests.support.mailbox import TOPIC, commands, send_batch
-
-ME = "spiffe://snavio.local/tenant/acme/service/me"
-DONE, GONE = b"\x01", b"\x03"
-
-
-class Disk(MemoryMailboxStore):
-    """A store whose commits tests let through one by one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open = threading.Event()
-        self.open.set()
-        self.fault: Exception | None = None
-        self.only_sends = False
-        self.groups: list[tuple[int, int]] = []
-
-    def commit(
-        self, sends: Sequence[Send], progress: Sequence[Progress], *, now_unix_ns: int
-    ) -> list[tuple[int, ...]]:
-        assert self.open.wait(10)
-        self.groups.append((len(sends), len(progress)))
-        if self.fault is not None and (sends or not self.only_sends):
-            raise self.fault
-        return super().commit(sends, progress, now_unix_ns=now_unix_ns)
-
-
-class Desk:
-    """The mailbox without server and disk."""
-
-    def __init__(self, *, max_waiting_bytes: int = 1 << 20) -> None:
-        self.disk, self.clock, self.waiters = Disk(), ManualClock(), Waiters()
-        self.commits = Commits(self.disk, clock=self.clock, max_waiting_bytes=max_waiting_bytes)
-        self.worker = Worker("reads")
-        self.rows = Rows(self.disk, worker=self.worker)
-        self.delivery = Delivery(
-            clock=self.clock,
-            boot_epoch=1,
-            records=(),
-            woken=self.waiters.wake,
-            record=lambda state: self.commits.submit(progress=(state,)),
-        )
-        self.intake = Intake(
-            store=self.disk,
-            commits=self.commits,
-            delivery=self.delivery,
-            rows=self.rows,
-            clock=self.clock,
-        )
-        self.receiving = Receiving(
-            delivery=self.delivery, rows=self.rows, waiters=self.waiters, stopping=lambda: False
-        )
-        self.settlements = Settlements(delivery=self.delivery, commits=self.commits, rows=self.rows)
-
-    async def take(self, frame: bytes) -> asyncio.Future[bytes]:
-        """The codes of the final answer, when it comes."""
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-
-        def final(verdicts: bytes) -> None:
-            answer.set_result(Verdicts.FromString(verdicts).codes)
-
-        await self.intake.take(frame, Sender("fast/fast-0", 1), partial=lambda _: None, final=final)
-        return answer
-
-    async def receive(self) -> list[int]:
-        response = await self.receiving.receive(Wanted(TOPIC, ME, 1000, 5000, 1 << 20, 0.0, lambda: None))
-        return [message[0] for message in open_parcels(response)[1]]
-
-    async def ack(self, msg_ids: list[int]) -> bytes:
-        return await self.settlements.settle(TOPIC, 1, msg_ids, [1] * len(msg_ids), holder=ME, final=True)
 
 
 @pytest.fixture
@@ -99,9 +22,7 @@ async def desk() -> AsyncIterator[Desk]:
     one = Desk()
     one.commits.start()
     yield one
-    one.disk.open.set()
-    await one.commits.close()
-    await one.worker.close(lambda: None)
+    await one.close()
 
 
 def send(seq: int) -> Send:
@@ -194,8 +115,7 @@ async def test_batch_that_waited_longer_than_its_budget_is_refused_before_it_is_
     assert await first == DONE
     assert await (await second) == bytes([Verdict.DELIVERY_FAILURE])
     assert len(await desk.receive()) == 1
-    await desk.commits.close()
-    await desk.worker.close(lambda: None)
+    await desk.close()
 
 
 async def test_ack_that_the_disk_refused_is_an_error_and_can_be_repeated(desk: Desk) -> None:
@@ -250,3 +170,42 @@ async def test_receive_that_fails_leases_nothing(desk: Desk, monkeypatch: pytest
             await desk.receive()
     assert desk.delivery.inflight == 0
     assert len(await desk.receive()) == 4
+
+
+async def test_G_9_receive_that_waits_for_the_disk_is_not_overtaken_by_one_of_newer_messages(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seq in (1, 2, 3):
+        await (await desk.take(send_batch(seq, (TOPIC, commands(2)))))
+    desk.rows.forget(1)
+    may_read, stored = threading.Event(), desk.disk.read
+
+    def slow(topic: str, batch_id: int) -> bytes:
+        assert may_read.wait(10)
+        return stored(topic, batch_id)
+
+    monkeypatch.setattr(desk.disk, "read", slow)
+    left: list[list[int]] = []
+
+    async def receive(most: int) -> None:
+        left.append(await desk.receive(most))
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(receive(3))
+        group.create_task(receive(3))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert left == [], "the second has its bytes in memory, and waits"
+        may_read.set()
+    assert left == [[1024, 1025, 2048], [2049, 3072, 3073]]
+    assert desk.reorder_depth() == {}
+
+
+async def test_C_5_depth_counts_what_came_back_unsent_after_newer_ones_had_gone(desk: Desk) -> None:
+    for seq in (1, 2):
+        await (await desk.take(send_batch(seq, (TOPIC, commands(40)))))
+    unsent = await desk.receiving.take(desk.wanted(40))
+    assert len(await desk.receive(40)) == 40
+    desk.receiving.give_back(unsent)
+    assert len(await desk.receive(40)) == 40
+    assert desk.reorder_depth() == {0: 40}

@@ -58,6 +58,10 @@ class Disk(Protocol):
         """The descriptor is gone."""
         ...
 
+    def uncache(self, path: Path) -> None:
+        """Nobody is expected to read the file soon; what of it is not synced stays cached."""
+        ...
+
     def free_bytes(self, folder: Path) -> int:
         """What the file system that `folder` is on has left for us."""
         ...
@@ -101,6 +105,14 @@ class SystemDisk:
 
     def close(self, descriptor: int) -> None:
         os.close(descriptor)
+
+    def uncache(self, path: Path) -> None:
+        descriptor = self.open(path)
+        try:
+            if hasattr(os, "posix_fadvise"):  # not on macOS
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
 
     def free_bytes(self, folder: Path) -> int:
         found = os.statvfs(folder)

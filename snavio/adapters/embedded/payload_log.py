@@ -10,7 +10,7 @@ import contextlib
 import errno
 import re
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,8 @@ MAX_BUFFERS = 1024
 """In one call; the system takes no more."""
 MAX_DESCRIPTORS = 32
 MAX_SPARES = 2
+CACHED_SEGMENTS = 8
+"""Not written any more, and kept in the system's cache for receivers that are a little behind."""
 FULL_RETRY_MS = 1000
 RESERVE_BYTES = 16 << 20
 """Left free on the disk for acknowledgements: without space for them, a full disk would stay full."""
@@ -47,6 +49,8 @@ class _Segment:
     immovable: bool = False
     """Compaction can do no more for it."""
     failed: bool = False
+    cold: bool = False
+    """Not in the system's cache, as far as we know."""
 
 
 class SegmentGone(Exception):
@@ -68,9 +72,11 @@ class PayloadLog:
         for path in folder.iterdir():
             if found := _NAME.fullmatch(path.name):
                 number = int(found[1])
-                self._segments[number] = _Segment(number, path.stat().st_size, live.get(number, 0))
+                size = path.stat().st_size
+                self._segments[number] = _Segment(number, size, live.get(number, 0), cold=True)
         # Every start begins a segment of its own, with a number that nothing on disk or in a row has.
         self._spares: dict[int, int] = {}
+        self._warm: deque[_Segment] = deque()
         self._last = max((*self._segments, *live), default=0)
         self._size = sum(segment.size for segment in self._segments.values())
         self._current: _Segment | None = None
@@ -188,6 +194,7 @@ class PayloadLog:
         if self._current is not None:
             with self._counting:
                 self._current.failed = failed
+                self._warm.append(self._current)
                 self._current = None
             with contextlib.suppress(OSError):
                 self._disk.close(self._current_descriptor)
@@ -240,7 +247,8 @@ class PayloadLog:
     def remove_dead(self, *, spare: bool) -> None:
         """Remove segments without live bytes. Not on the way of a commit: freeing 64 MiB takes a while.
 
-        With `spare`, a few are kept to be written over: a file that does not grow is synced for much less.
+        With `spare`, a few are kept to be written over: a file that does not grow is synced for much less. Not a cold
+        one: each write that ends within a page would have to read that page first.
         """
         with self._counting:
             dead = [one for one in self._segments.values() if one is not self._current and not one.live]
@@ -252,7 +260,10 @@ class PayloadLog:
                     self._disk.close(descriptor)
                 with self._counting:
                     del self._segments[segment.number]
-                    fit = 2 * segment.size > self._segment_bytes and not segment.failed
+                    # A spare stays cached until it is written again.
+                    with contextlib.suppress(ValueError):
+                        self._warm.remove(segment)
+                    fit = 2 * segment.size > self._segment_bytes and not (segment.failed or segment.cold)
                     fit = fit and len(self._spares) < MAX_SPARES
                     (self._spares if fit else surplus)[segment.number] = segment.size
         if not spare:
@@ -268,6 +279,20 @@ class PayloadLog:
                 raise Unavailable(f"{self._path(number)} cannot be removed.") from error
             with self._counting:
                 self._size -= size
+
+    def cool(self) -> None:
+        """Take all but the latest segments out of the system's cache.
+
+        A backlog that nobody reads would fill the machine's memory, at the cost of everybody's cache and of a fresh
+        page for each one written: more than half of what a send costs once it goes on for a minute.
+        """
+        while len(self._warm) > CACHED_SEGMENTS:
+            with self._counting:
+                segment = self._warm.popleft()
+                segment.cold = True
+            # Advice: the segment may have been removed meanwhile, and a cache that stays as it is harms nobody.
+            with contextlib.suppress(OSError):
+                self._disk.uncache(self._path(segment.number))
 
     def sparse(self, share: float) -> int | None:
         """The segment of which least is live, if that is less than `share` and it may be compacted."""

@@ -379,6 +379,7 @@ class SqliteMailboxStore:
         if cramped:
             self._log.seal_if_sparse(CRAMPED_SPARSE)
         self._log.remove_dead(spare=self._spare and not cramped)
+        self._log.cool()
         return self._compaction.step(CRAMPED_SPARSE if cramped else SPARSE)
 
     def close(self) -> None:

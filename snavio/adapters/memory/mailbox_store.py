@@ -1,22 +1,27 @@
 """A mailbox store without a disk: what it holds ends with the process, by configuration and not by accident.
 
-Never touches the file system; "durable" here means "until this process ends".
+Never touches the file system; "durable" here means "until this process ends". Never hands out bytes that changed
+while they were held.
 """
 
 from __future__ import annotations
 
 import secrets
+import threading
 from bisect import bisect_right
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from snavio.adapters.hollowing import hollow
 from snavio.adapters.memory.recognition import CAPACITY, Recognition
 from snavio.adapters.memory.recollection import Recollection
 from snavio.domain.message import State
-from snavio.errors import NotFound, Saturated
+from snavio.errors import IntegrityError, NotFound, Saturated
+from snavio.native import blake3_digest
 from snavio.ports.mailbox_store import (
     BatchRecord,
+    Ended,
     Milestone,
     Origin,
     Progress,
@@ -35,16 +40,38 @@ class _Row:
     record: BatchRecord
     runs: bytearray
     """Its own copy, so that it can be wiped when it is settled; what Python copied from it cannot be."""
+    digest: bytes
+
+    def intact(self) -> bytes:
+        """What was stored. IntegrityError when it is not that any more."""
+        runs = bytes(self.runs)
+        if blake3_digest(runs) != self.digest:
+            raise IntegrityError(f"Batch {self.record.batch_id} is not what was stored.")
+        return runs
+
+    def keep(self, bits: int) -> int:
+        """Wipe all messages but those whose bit is set; by how many bytes it grew, usually less than none."""
+        smaller = hollow(self.intact(), bits)
+        growth = len(smaller) - len(self.runs)
+        self.wipe()
+        self.runs, self.digest = bytearray(smaller), blake3_digest(smaller)
+        self.record = replace(self.record, size=len(smaller))
+        return growth
 
     def wipe(self) -> None:
         self.runs[:] = bytes(len(self.runs))
 
 
 class MemoryMailboxStore:
-    """See MailboxStore. Every method is a few dictionary operations under the interpreter's lock."""
+    """See MailboxStore. Most methods are a few dictionary operations under the interpreter's lock.
+
+    Those that read, write or wipe bytes take turns: one thread commits and another reads, and half-wiped bytes would
+    look like damaged ones.
+    """
 
     def __init__(self, *, max_bytes: int = 1 << 30, max_keys: int = CAPACITY) -> None:
         self._max_bytes = max_bytes
+        self._bytes = threading.Lock()
         self._size = 0
         self._last_id = 0
         self._topics: dict[str, dict[int, _Row]] = {}
@@ -67,12 +94,13 @@ class MemoryMailboxStore:
         self, sends: Sequence[Send], progress: Sequence[Progress], *, now_unix_ns: int
     ) -> list[tuple[int, ...]]:
         growth = sum(len(batch.runs) for send in sends for batch in send.batches)
-        if growth and self._size + growth > self._max_bytes:
-            raise Saturated("The memory set aside for messages is used up.", retry_after_ms=FULL_RETRY_MS)
-        ids = [tuple(self._append(send, now_unix_ns)) for send in sends]
-        self._known.remember(sends, ids, now_unix_ns=now_unix_ns)
-        for state in progress:
-            self._settle(state)
+        with self._bytes:
+            if growth and self._size + growth > self._max_bytes:
+                raise Saturated("The memory set aside for messages is used up.", retry_after_ms=FULL_RETRY_MS)
+            ids = [tuple(self._append(send, now_unix_ns)) for send in sends]
+            self._known.remember(sends, ids, now_unix_ns=now_unix_ns)
+            for state in progress:
+                self._settle(state)
         return ids
 
     def _append(self, send: Send, now_unix_ns: int) -> list[int]:
@@ -81,7 +109,9 @@ class MemoryMailboxStore:
             self._last_id += 1
             record = BatchRecord.fresh(self._last_id, batch, now_unix_ns)
             # Rows of a topic are in order of id because ids only grow.
-            self._topics.setdefault(batch.topic, {})[self._last_id] = _Row(record, bytearray(batch.runs))
+            self._topics.setdefault(batch.topic, {})[self._last_id] = _Row(
+                record, bytearray(batch.runs), blake3_digest(batch.runs)
+            )
             self._size += len(batch.runs)
             ids.append(self._last_id)
         if send.origin is not None:
@@ -98,33 +128,33 @@ class MemoryMailboxStore:
             del rows[state.batch_id]
             self._size -= len(row.runs)
             row.wipe()
-        else:
-            row.record = replace(
-                row.record,
-                settled=state.settled,
-                retries=state.retries,
-                ends=state.ends,
-                age_ns=state.age_ns,
-            )
+            return
+        purged, before = _purged(state.ends), _purged(row.record.ends)
+        row.record = replace(
+            row.record, settled=state.settled, retries=state.retries, ends=state.ends, age_ns=state.age_ns
+        )
+        if purged & ~before:
+            # Not when the batch ends, which may be in weeks: somebody wanted these bytes to be gone.
+            with suppress(IntegrityError):  # damaged before: whoever receives of it finds out which are
+                self._size += row.keep(~purged)
 
     def recall(self, origin: Origin) -> bytes | Recall:
         return self._sent.recall(origin)
 
     def read(self, topic: str, batch_id: int) -> bytes:
-        row = self._topics.get(topic, {}).get(batch_id)
-        if row is None:
-            raise NotFound(f"Batch {batch_id} of {topic} is gone.")
-        return bytes(row.runs)
+        with self._bytes:
+            row = self._topics.get(topic, {}).get(batch_id)
+            if row is None:
+                raise NotFound(f"Batch {batch_id} of {topic} is gone.")
+            return row.intact()
 
     def hollow(self, topic: str, batch_id: int, *, keep: int) -> int | None:
-        row = self._topics.get(topic, {}).get(batch_id)
-        if row is None:
-            return None
-        smaller = bytearray(hollow(bytes(row.runs), keep))
-        self._size += len(smaller) - len(row.runs)
-        row.wipe()
-        row.runs, row.record = smaller, replace(row.record, size=len(smaller))
-        return len(smaller)
+        with self._bytes:
+            row = self._topics.get(topic, {}).get(batch_id)
+            if row is None:
+                return None
+            self._size += row.keep(keep)
+            return len(row.runs)
 
     def pending(self, topic: str, *, after: int, limit: int) -> list[BatchRecord]:
         return self.records(topic, after=after, limit=limit, holding=State.READY)
@@ -184,6 +214,15 @@ class MemoryMailboxStore:
             for row in rows.values():
                 row.wipe()
         self._topics.clear()
+
+
+def _purged(ends: Sequence[Ended]) -> int:
+    """Bitmap of the messages that were deleted."""
+    bits = 0
+    for one in ends:
+        if one.ending.state is State.PURGED:
+            bits |= (1 << one.end) - (1 << one.first)
+    return bits
 
 
 def _held(record: BatchRecord, state: State) -> int:

@@ -1,0 +1,222 @@
+"""RECV against ACK against the end of a lease: many at once, in orders that a seed chooses, over the real parts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+import pytest
+
+from services.mailbox.delivery import DONE, GONE, LATE
+from services.mailbox.leases import ID_STRIDE
+from services.mailbox.policy import Policies, Policy
+from snavio.errors import Unavailable
+from snavio.native import open_parcels
+from tests.support.desk import Desk
+from tests.support.mailbox import TOPIC, commands, send_batch
+
+SEEDS = 200 if os.environ.get("SNAVIO_FULL") == "1" else 12
+WORKERS, ACTIONS = 8, 60
+SIZES = (1, 1, 7, 40, 120)
+
+
+class Receipt(NamedTuple):
+    """A message as it was received; until when, at the most."""
+
+    msg_id: int
+    attempt: int
+    until_mono_ns: int
+
+
+class Ledger:
+    """What everybody was told of every message; complains as soon as two of them do not go together."""
+
+    def __init__(self) -> None:
+        self.past: dict[int, list[str]] = {}
+        self.attempt: dict[int, int] = {}
+        self.acked: set[int] = set()
+        self.gone: set[int] = set()
+        self.unheard: set[int] = set()
+        """Acknowledged by their holder, who does not know whether that was done."""
+
+    def tell(self, who: str, msg_id: int, what: str) -> None:
+        self.past.setdefault(msg_id, []).append(f"{who}: {what}")
+
+    def story(self, msg_id: int) -> str:
+        return f"message {msg_id}: " + "; ".join(self.past.get(msg_id, ["never received"]))
+
+    def received(self, who: str, msg_id: int, attempt: int) -> None:
+        self.tell(who, msg_id, f"received at attempt {attempt}")
+        assert msg_id not in self.acked, self.story(msg_id)
+        # More than one more when a lease ended before its holder, who went away, had seen anything of it.
+        assert attempt > self.attempt.get(msg_id, 0), self.story(msg_id)
+        self.attempt[msg_id] = attempt
+
+    def answered(self, who: str, msg_id: int, attempt: int, code: bytes, *, rightly: bool) -> None:
+        self.tell(who, msg_id, f"ack of attempt {attempt} answered {code!r}")
+        if code == DONE:
+            assert rightly and msg_id not in self.acked, self.story(msg_id)
+            assert attempt == self.attempt[msg_id], self.story(msg_id)
+            self.acked.add(msg_id)
+        elif code == GONE:
+            self.gone.add(msg_id)
+        else:
+            assert code == LATE, self.story(msg_id)
+
+
+class Holder:
+    """One consumer: receives, acknowledges in time or too late, goes away in the middle of either."""
+
+    def __init__(self, desk: Desk, ledger: Ledger, name: str, dice: random.Random) -> None:
+        self.desk, self.ledger, self.name, self.dice = desk, ledger, name, dice
+        self.identity = f"spiffe://snavio.local/tenant/acme/service/{name}"
+        self.receipts: list[Receipt] = []
+        self.others: list[Holder] = []
+
+    async def live(self) -> None:
+        actions = [self.receive, self.ack, self.wait, self.receive, self.ack, self.steal]
+        for _ in range(ACTIONS):
+            await self.dice.choice(actions)()
+            await asyncio.sleep(0)
+
+    async def wait(self) -> None:
+        self.desk.clock.advance(seconds=self.dice.choice([0.01, 0.3, 1.1]))
+        if self.dice.random() < 0.5:
+            self.desk.delivery.tick()
+
+    async def receive(self) -> None:
+        await self._perhaps_leave(self._receive())
+
+    async def ack(self) -> None:
+        """Some of what was ever received; also what was acknowledged, or taken away, long ago."""
+        await self._perhaps_leave(self._settle(self.receipts, own=True))
+
+    async def steal(self) -> None:
+        """The same with another one's receipts."""
+        await self._perhaps_leave(self._settle(self.dice.choice(self.others).receipts, own=False))
+
+    async def _receive(self) -> None:
+        wanted = self.desk.wanted(self.dice.choice(SIZES), self.identity)
+        response = await self.desk.receiving.receive(wanted)
+        until = self.desk.clock.mono_ns() + wanted.visibility_ms * 1_000_000
+        for msg_id, attempt, *_ in open_parcels(response)[1]:
+            self.ledger.received(self.name, msg_id, attempt)
+            self.receipts.append(Receipt(msg_id, attempt, until))
+
+    async def _settle(self, receipts: list[Receipt], *, own: bool) -> None:
+        chosen = sorted(self.dice.sample(receipts, min(len(receipts), self.dice.choice(SIZES))))
+        for msg_id, attempt, _ in chosen:
+            self.ledger.tell(self.name, msg_id, f"acks attempt {attempt}")
+        now = self.desk.clock.mono_ns()
+        ids, attempts = [one.msg_id for one in chosen], [one.attempt for one in chosen]
+        try:
+            codes = await self.desk.settlements.settle(TOPIC, 1, ids, attempts, holder=self.identity)
+        except (Unavailable, asyncio.CancelledError) as error:
+            # Refused, or done beside something that was refused; what was decided before a caller left is done.
+            for msg_id in ids:
+                self.ledger.tell(self.name, msg_id, f"heard no answer ({type(error).__name__})")
+            self.ledger.unheard.update(ids if own else ())
+            raise
+        for code, (msg_id, attempt, until) in zip(codes, chosen, strict=True):
+            self.ledger.answered(self.name, msg_id, attempt, bytes([code]), rightly=own and now < until)
+
+    async def _perhaps_leave(self, call: Coroutine[object, object, None]) -> None:
+        """One in five goes away after a few steps of the loop, whatever it is doing."""
+        task = asyncio.create_task(call)
+        if self.dice.random() < 0.2:
+            for _ in range(self.dice.randrange(4)):
+                await asyncio.sleep(0)
+            task.cancel()
+        await asyncio.wait((task,))
+        if not task.cancelled() and not isinstance(task.exception(), Unavailable):
+            task.result()
+
+
+async def bad_weather(desk: Desk, dice: random.Random) -> None:
+    """A disk that holds commits up, and refuses some."""
+    while True:
+        desk.disk.open.clear()
+        for _ in range(dice.randrange(30)):
+            await asyncio.sleep(0)
+        desk.disk.fault = Unavailable("broken") if dice.random() < 0.2 else None
+        desk.disk.open.set()
+        for _ in range(dice.randrange(60)):
+            await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def opened(*, cached_bytes: int) -> AsyncIterator[Desk]:
+    # So many attempts that none of them ends in the DLQ.
+    desk = Desk(cached_bytes=cached_bytes, policies=Policies(default=Policy(max_attempts=1000)))
+    desk.commits.start()
+    try:
+        yield desk
+    finally:
+        await desk.close()
+
+
+async def drain(desk: Desk, ledger: Ledger) -> set[int]:
+    """Let every lease end, receive what is left, and acknowledge it."""
+    left: set[int] = set()
+    while True:
+        desk.clock.advance(seconds=3)
+        response = await desk.receiving.receive(desk.wanted(5000))
+        messages = open_parcels(response)[1]
+        if not messages:
+            return left
+        for msg_id, attempt, *_ in messages:
+            ledger.received("last", msg_id, attempt)
+        left |= {one[0] for one in messages}
+        codes = await desk.settlements.settle(
+            TOPIC, 1, [one[0] for one in messages], [one[1] for one in messages], holder=desk.wanted(1).holder
+        )
+        assert set(codes) == set(DONE)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_G_3_receive_ack_and_the_end_of_a_lease_race_and_every_message_is_acknowledged_once(
+    seed: int,
+) -> None:
+    dice, ledger = random.Random(f"{os.environ.get('SNAVIO_SEED', 'races')} {seed}"), Ledger()
+    # With and without the disk between a lease and its response.
+    async with asyncio.timeout(120), opened(cached_bytes=dice.choice([0, 4000, 1 << 20])) as desk:
+        sent: set[int] = set()
+        for seq in range(1, 9):
+            count = dice.choice(SIZES)
+            assert await (await desk.take(send_batch(seq, (TOPIC, commands(count))))) == DONE * count
+            sent |= {seq * ID_STRIDE + index for index in range(count)}
+        weather = asyncio.create_task(bad_weather(desk, random.Random(f"{seed} weather")))
+        holders = [
+            Holder(desk, ledger, f"h{number}", random.Random(f"{seed} {number}")) for number in range(WORKERS)
+        ]
+        async with asyncio.TaskGroup() as group:
+            for holder in holders:
+                holder.others = [one for one in holders if one is not holder]
+                group.create_task(holder.live())
+        weather.cancel()
+        desk.disk.fault = None
+        desk.disk.open.set()
+        acked = set(ledger.acked)
+        left = await drain(desk, ledger)
+        for msg_id in sent - acked - left:
+            assert msg_id in ledger.unheard, ledger.story(msg_id)
+        for msg_id in ledger.gone & left:
+            pytest.fail(f"said to be gone, and there: {ledger.story(msg_id)}")
+        assert left <= sent and not left & acked
+        assert_nothing_is_left(desk)
+
+
+def assert_nothing_is_left(desk: Desk) -> None:
+    counts, topic = desk.delivery.counts(TOPIC), desk.delivery.topic(TOPIC)
+    assert counts is not None and topic is not None
+    assert (counts.ready, counts.inflight, counts.dead, counts.canceled) == (0, 0, 0, 0)
+    assert (topic.messages, topic.inflight, topic.settling, topic.spans) == (0, 0, 0, 0)
+    assert set(topic.by_shard.values()) == {0} and not topic.batches and not topic.adopted
+    assert (desk.delivery.inflight, desk.delivery.spans) == (0, 0)
+    assert not desk.delivery._tenants and not desk.delivery._starved
+    assert not desk.settlements._underway and len(desk.receiving._turns) == 0
+    assert desk.disk.records(TOPIC, after=0, limit=10) == [] and desk.disk.gauges()["store_bytes"] == 0
