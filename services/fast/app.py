@@ -55,14 +55,14 @@ class FastApp:
         files = CertificateFiles.in_folder(mesh.certificates("fast"))
         interval_s = mesh.pull_interval_ms / 1000
         self._settings = settings
-        self._bearer = sender(mesh.signer, files=files, trust_domain=mesh.trust_domain, clock=clock)
+        bearer = sender(mesh.signer, files=files, trust_domain=mesh.trust_domain, clock=clock)
         self._channels = {
             name: MeshChannel(
                 address,
                 files=files,
                 service=name,
                 trust_domain=mesh.trust_domain,
-                bearer=self._bearer if name == "mailbox" else None,
+                bearer=bearer if name == "mailbox" else None,
             )
             for name, address in (
                 ("slow", mesh.slow),
@@ -118,6 +118,7 @@ class FastApp:
             keys=PlatformKeys(self._channels["signer"]).verifying,
             watermark=open_watermark(mesh.state_dir / "fast" / f"{settings.instance}.snapshot"),
             clock=clock,
+            refused=self._reporting.snapshot_refused,
         )
         self._directory = CachedDirectory(
             dispatch=dispatch,
@@ -128,7 +129,6 @@ class FastApp:
             bound_ms=LONGEST_BOUND_MS,
             snapshots=snapshots if settings.use_snapshots else None,
             meters=meters,
-            record=self._reporting.record,
         )
         self._queues = target_queues(
             mesh, self._channels["mailbox"], clock=clock, instance=settings.instance, epoch=epoch
@@ -255,7 +255,6 @@ class FastApp:
         await self._denylist.stop()
         await self._archive.close()
         await self._renewal.stop()
-        await self._bearer.close()
         await self._reporting.stop()
         for channel in self._channels.values():
             await channel.close()

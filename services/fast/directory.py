@@ -5,33 +5,27 @@ Never keeps an entry across a change of the directory's epoch, and counts age fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from snavio.clock import Clock
 from snavio.domain import directory as domain
-from snavio.errors import Conflict, NotFound
 from snavio.native import Dispatch
 from snavio.snapshot.manifest import Manifest
 from snavio.snapshot.reader import Refused, SnapshotReader
-from snavio.snapshot.refusal import Refusal
 from snavio.snapshot.verification import ACL, BANS, ROUTES, Snapshot
 from snavio.telemetry.cache import CacheMeter
-from snavio.telemetry.events import Event, SnapshotLoadFailed
 from snavio.transport.channel import MeshChannel
-from snavio.transport.dump import DumpReading
+from snavio.transport.directory_feed import DirectoryFeed
 from snavio.transport.pull import Pull
 from snavio.v1.registry_pb2 import (
     DEDUPE_MODE_STRICT,
     DISPATCH_MODE_COLD_ONLY,
     Ban,
     Change,
-    ChangesRequest,
-    ChangesResponse,
     Fairness,
     Route,
 )
 
-CALL_SECONDS = 2.0
 LASTS_MONO_NS = 2**63 - 1
 """The end of what is not over before somebody lifts it."""
 
@@ -50,21 +44,21 @@ class CachedDirectory:
         bound_ms: int = 0,
         snapshots: SnapshotReader | None = None,
         meters: Sequence[CacheMeter] = (),
-        record: Callable[[Event], None] = lambda _event: None,
     ) -> None:
         self._meters = meters
         self._dispatch = dispatch
-        self._registry = registry
         self._clock = clock
-        self._instance = instance
-        self._bound_ms = bound_ms
         self._snapshots = snapshots
-        self._record = record
         self._forgotten_mono_ns: int | None = None
         """When what another epoch said was read, until this one is read as a whole."""
-        self._version = 0
-        self._epoch = 0
-        self._reading: DumpReading | None = None
+        self._feed = DirectoryFeed(
+            registry,
+            clock=clock,
+            take=self._apply,
+            forget=self._forget,
+            instance=instance,
+            bound_ms=bound_ms,
+        )
         self._pull = Pull("directory", self._refresh, clock=clock, interval_s=interval_s)
 
     async def start(self, *, within_s: float) -> None:
@@ -81,7 +75,7 @@ class CachedDirectory:
 
     def gauges(self) -> dict[str, float]:
         """Which version of the directory is obeyed here."""
-        return {"version": float(self._version)}
+        return {"version": float(self._feed.version)}
 
     def refresh_soon(self) -> None:
         """A stale entry was used, or a command was not found: look again now."""
@@ -94,10 +88,8 @@ class CachedDirectory:
         if isinstance(loaded, Refused):
             # Whatever it was, nothing of it may stay.
             self._dispatch.clear()
-            if loaded.refusal is not Refusal.ABSENT:
-                self._record(SnapshotLoadFailed(loaded.refusal.value, loaded.detail))
             return False
-        self._version, self._epoch = loaded.version, loaded.epoch
+        self._feed.go_on_from(loaded.version, loaded.epoch)
         # From when Registry was read, not from now: a right that was taken away since must not look fresh.
         age_ns = self._clock.unix_ns() - loaded.generated_unix_ns
         self._dispatch.renewed(self._clock.mono_ns() - age_ns)
@@ -116,62 +108,22 @@ class CachedDirectory:
         return snapshot.manifest
 
     async def _refresh(self) -> None:
-        told = False
-        while True:
-            if not self._epoch:
-                await self._read_all()
-            asked = self._clock.mono_ns()
-            answer = await self._registry.call(
-                "/snavio.v1.Registry/Changes",
-                ChangesRequest(
-                    since_version=self._version,
-                    directory_epoch=self._epoch,
-                    instance=self._instance,
-                    bound_ms=self._bound_ms,
-                ),
-                ChangesResponse,
-                timeout_s=CALL_SECONDS,
-            )
-            if answer.directory_epoch != self._epoch:
-                self._forgotten_mono_ns = asked - (self._dispatch.age_ns(asked) or 0)
-                self._forget()
-                continue
-            for change in answer.change:
-                self._apply(change)
-            self._version = answer.version
-            if not answer.more and answer.change and not told:
-                # Once more, at once: Registry hears that this is applied, and an operator who has frozen something
-                # waits for that word.
-                told = True
-            elif not answer.more:
-                # Only now: a half-read list lacks revocations, and renewing the age of what it grants
-                # would keep a revoked right alive.
-                now = self._clock.mono_ns()
-                age_ns, another = self._dispatch.age_ns(now), ""
-                if self._forgotten_mono_ns is not None:
-                    age_ns, another = now - self._forgotten_mono_ns, f"directory {self._epoch}"
-                    self._forgotten_mono_ns = None
-                self._dispatch.renewed(asked)
-                for meter in self._meters:
-                    meter.refreshed(took_ns=now - asked, age_ns=age_ns, another=another)
-                return
+        asked = await self._feed.catch_up()
+        # Only now: a half-read list lacks revocations, and renewing the age of what it grants
+        # would keep a revoked right alive.
+        now = self._clock.mono_ns()
+        age_ns, another = self._dispatch.age_ns(now), ""
+        if self._forgotten_mono_ns is not None:
+            age_ns, another = now - self._forgotten_mono_ns, f"directory {self._feed.epoch}"
+            self._forgotten_mono_ns = None
+        self._dispatch.renewed(asked)
+        for meter in self._meters:
+            meter.refreshed(took_ns=now - asked, age_ns=age_ns, another=another)
 
-    async def _read_all(self) -> None:
-        """What stands, not how it came to stand: the log is longer with every year, the directory is not."""
-        reading = self._reading = self._reading or DumpReading(self._registry)
-        try:
-            async for entry in reading.entries():
-                self._apply(entry)
-        except (Conflict, NotFound):
-            self._forget()
-            raise
-        self._reading = None
-        self._version, self._epoch = reading.version, reading.epoch
-
-    def _forget(self) -> None:
+    def _forget(self, asked_mono_ns: int | None) -> None:
+        if asked_mono_ns is not None:
+            self._forgotten_mono_ns = asked_mono_ns - (self._dispatch.age_ns(asked_mono_ns) or 0)
         self._dispatch.clear()
-        self._version = self._epoch = 0
-        self._reading = None
 
     def _apply(self, change: Change) -> None:
         match change.WhichOneof("value"):

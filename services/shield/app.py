@@ -63,6 +63,13 @@ class ShieldApp:
             max_batch_commands=MAX_BATCH_COMMANDS,
             max_payload_bytes=MAX_PAYLOAD_BYTES,
         )
+        self._reporting = Reporting(
+            mesh,
+            service="shield",
+            instance=settings.instance,
+            clock=clock,
+            gather=lambda: [block for _, block in admission.flood_telemetry(clock.unix_ns())],
+        )
         gate = Gate(clock=clock)
         self._archive = open_archive(mesh.snapshots())
         snapshots = SnapshotReader(
@@ -70,16 +77,10 @@ class ShieldApp:
             keys=PlatformKeys(self._channels["signer"]).verifying,
             watermark=open_watermark(mesh.state_dir / "shield" / f"{settings.instance}.snapshot"),
             clock=clock,
+            refused=self._reporting.snapshot_refused,
         )
         self._denylist = denylist_pull(
             self._channels["signer"], gate, clock=clock, interval_s=interval_s, stale_s=mesh.denylist_stale_s
-        )
-        self._reporting = Reporting(
-            mesh,
-            service="shield",
-            instance=settings.instance,
-            clock=clock,
-            gather=lambda: [block for _, block in admission.flood_telemetry(clock.unix_ns())],
         )
         self._refreshes = EventJournal(epoch=clock.unix_ns(), max_events=256)
         fresh_ms = min(settings.keys_fresh_ms, settings.keys_stale_ms)
@@ -186,6 +187,7 @@ class ShieldApp:
             # Its own: versions of the key store and of the directory have nothing to do with each other.
             watermark=open_watermark(folder / f"{settings.instance}.keys-snapshot"),
             clock=clock,
+            refused=self._reporting.snapshot_refused,
         )
         return HeldKeys(
             admission=admission,

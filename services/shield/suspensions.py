@@ -6,17 +6,15 @@ Never lets anybody in by a half-read list: what was suspended stays so until the
 from __future__ import annotations
 
 from snavio.clock import Clock
-from snavio.errors import Conflict, NotFound
 from snavio.native import Admission, snapshot_suspensions
 from snavio.snapshot.manifest import Manifest
 from snavio.snapshot.reader import Refused, SnapshotReader
 from snavio.snapshot.verification import SUSPENSIONS, Snapshot
 from snavio.transport.channel import MeshChannel
-from snavio.transport.dump import DumpReading
+from snavio.transport.directory_feed import DirectoryFeed
 from snavio.transport.pull import Pull
-from snavio.v1.registry_pb2 import ChangesRequest, ChangesResponse
+from snavio.v1.registry_pb2 import Change
 
-CALL_SECONDS = 2.0
 KIND = "suspension"
 
 
@@ -35,16 +33,19 @@ class HeldSuspensions:
         snapshots: SnapshotReader | None = None,
     ) -> None:
         self._admission = admission
-        self._registry = registry
-        self._instance = instance
-        self._bound_ms = bound_ms
         self._snapshots = snapshots
-        self._version = 0
-        self._epoch = 0
         self.sources: set[str] = set()
         self._before: set[str] = set()
         """Of the directory before this one, until all of this one has been read."""
-        self._reading: DumpReading | None = None
+        self._feed = DirectoryFeed(
+            registry,
+            clock=clock,
+            take=self._take,
+            forget=self._begin_again,
+            kind=KIND,
+            instance=instance,
+            bound_ms=bound_ms,
+        )
         self._pull = Pull("suspensions", self._refresh, clock=clock, interval_s=interval_s)
 
     async def start(self, *, within_s: float) -> None:
@@ -63,7 +64,7 @@ class HeldSuspensions:
 
     def gauges(self) -> dict[str, float]:
         """Which version of the directory is obeyed here."""
-        return {"version": float(self._version)}
+        return {"version": float(self._feed.version)}
 
     def nudge(self) -> None:
         """Look again soon."""
@@ -76,54 +77,21 @@ class HeldSuspensions:
         if isinstance(loaded, Refused):
             return
         manifest, sources = loaded
-        self._version, self._epoch = manifest.version, manifest.epoch
+        self._feed.go_on_from(manifest.version, manifest.epoch)
         for source in sources:
             self._set(source, suspended=True)
 
     async def _refresh(self) -> None:
-        more, told = True, False
-        while more:
-            if not self._epoch:
-                await self._read_all()
-            answer = await self._registry.call(
-                "/snavio.v1.Registry/Changes",
-                ChangesRequest(
-                    since_version=self._version,
-                    directory_epoch=self._epoch,
-                    instance=self._instance,
-                    bound_ms=self._bound_ms,
-                ),
-                ChangesResponse,
-                timeout_s=CALL_SECONDS,
-            )
-            if answer.directory_epoch != self._epoch:
-                self._begin_again()
-                continue
-            for change in answer.change:
-                if change.WhichOneof("value") == KIND:
-                    self._set(change.suspension.source, suspended=not change.deleted)
-            self._version = answer.version
-            # Once more after a change, at once: Registry hears that it is applied here.
-            more = answer.more or (bool(answer.change) and not told)
-            told = told or not answer.more
+        await self._feed.catch_up()
         self._lift()
 
-    async def _read_all(self) -> None:
-        reading = self._reading = self._reading or DumpReading(self._registry, kind=KIND)
-        try:
-            async for entry in reading.entries():
-                self._set(entry.suspension.source, suspended=True)
-        except (Conflict, NotFound):
-            self._begin_again()
-            raise
-        self._reading = None
-        self._version, self._epoch = reading.version, reading.epoch
+    def _take(self, change: Change) -> None:
+        if change.WhichOneof("value") == KIND:
+            self._set(change.suspension.source, suspended=not change.deleted)
 
-    def _begin_again(self) -> None:
+    def _begin_again(self, _asked_mono_ns: int | None) -> None:
         self._before |= self.sources
         self.sources = set()
-        self._version = self._epoch = 0
-        self._reading = None
 
     def _lift(self) -> None:
         for source in self._before - self.sources:

@@ -53,14 +53,14 @@ class SlowApp:
         self._clock = clock
         self._store = store
         self._files = CertificateFiles.in_folder(mesh.certificates("slow"))
-        self._bearer = sender(mesh.signer, files=self._files, trust_domain=mesh.trust_domain, clock=clock)
+        bearer = sender(mesh.signer, files=self._files, trust_domain=mesh.trust_domain, clock=clock)
         self._channels = {
             name: MeshChannel(
                 address,
                 files=self._files,
                 service=name,
                 trust_domain=mesh.trust_domain,
-                bearer=self._bearer if name == "mailbox" else None,
+                bearer=bearer if name == "mailbox" else None,
             )
             for name, address in (
                 ("registry", mesh.registry),
@@ -136,7 +136,6 @@ class SlowApp:
             await self._store.close()
         await self._denylist.stop()
         await self._renewal.stop()
-        await self._bearer.close()
         await self._reporting.stop()
         for channel in self._channels.values():
             await channel.close()

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from grpc_health.v1 import health_pb2
 
 from snavio.config import MeshSettings
 from snavio.errors import SnavioError
 from snavio.launch.processes import SERVICES
+from snavio.sdk.lifetime import Closing
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
 from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse
@@ -22,7 +22,7 @@ from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse
 CALL_SECONDS: Final = 1.0
 
 
-class Probes:
+class Probes(Closing):
     """One channel per service, under an operator's certificate."""
 
     def __init__(self, mesh: MeshSettings, *, certificates: Path) -> None:
@@ -33,14 +33,6 @@ class Probes:
             )
             for name in SERVICES
         }
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Let go of every connection."""

@@ -41,7 +41,7 @@ class Refused:
 
 
 class SnapshotReader:
-    """One reader of one archive; `watermark` is its own."""
+    """One reader of one archive; `watermark` is its own. `refused` is told why a snapshot was not believed."""
 
     def __init__(
         self,
@@ -51,12 +51,14 @@ class SnapshotReader:
         watermark: Watermark,
         clock: Clock,
         max_bytes: int = MAX_SNAPSHOT_BYTES,
+        refused: Callable[[Refused], None] = lambda _refused: None,
     ) -> None:
         self._archive = archive
         self._keys = keys
         self._watermark = watermark
         self._clock = clock
         self._max_bytes = max_bytes
+        self._refused = refused
         self._counts: Counter[str] = Counter()
         self._log = structlog.get_logger()
 
@@ -147,7 +149,11 @@ class SnapshotReader:
 
     def _refuse(self, refusal: Refusal, detail: str) -> Refused:
         self._counts[f"{FAILURES}.{refusal.value}"] += 1
+        answer = Refused(refusal, detail)
         # Before the first snapshot there is none; that is no news for an operator.
-        say = self._log.info if refusal is Refusal.ABSENT else self._log.warning
-        say("snapshot not used", reason=refusal.value, detail=detail)
-        return Refused(refusal, detail)
+        if refusal is Refusal.ABSENT:
+            self._log.info("snapshot not used", reason=refusal.value, detail=detail)
+        else:
+            self._log.warning("snapshot not used", reason=refusal.value, detail=detail)
+            self._refused(answer)
+        return answer

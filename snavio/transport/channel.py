@@ -131,12 +131,14 @@ class MeshChannel:
         return self._generation + (0 if self._bearer is None else self._bearer.generation())
 
     async def close(self) -> None:
-        """Cancel what is under way and let go of every connection."""
+        """Cancel what is under way, a renewal of the capability too, and let go of every connection."""
         self._closed = True
         retiring = list(self._retiring)
         for task in retiring:
             task.cancel()
         await asyncio.gather(*retiring, return_exceptions=True)
+        if self._bearer is not None:
+            await self._bearer.close()
         channel, self._channel = self._channel, None
         self._unary = {}
         if channel is not None:

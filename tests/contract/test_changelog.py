@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import apsw
@@ -11,7 +10,6 @@ import orjson
 import pytest
 
 from snavio.adapters.embedded.sqlite_directory import APPLICATION_ID, SqliteDirectory
-from snavio.adapters.memory.directory import MemoryDirectory
 from snavio.clock import ManualClock
 from snavio.domain.directory import (
     KINDS,
@@ -40,8 +38,10 @@ from snavio.domain.directory import (
 from snavio.errors import Conflict, IntegrityError, NotFound, Unavailable
 from snavio.ports.changelog import Dump
 from snavio.ports.directory import Directory, Written
+from tests.support import directories
+from tests.support.directories import ACTOR
 
-ACTOR = "spiffe://snavio.local/operator/admin"
+clock, path, directory = directories.clock, directories.path, directories.directory
 ONE_OF_EACH: tuple[Value, ...] = (
     Tenant("acme"),
     Principal("acme", "ci"),
@@ -60,29 +60,6 @@ ONE_OF_EACH: tuple[Value, ...] = (
         "v1:1", "v1", "dominance", "acme/billing", ("bot:Ping",), 3, 1, 2, 1 << 60, covers=("bot:Ping",)
     ),
 )
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "registry" / "directory.db"
-
-
-@pytest.fixture(params=["sqlite", "memory"])
-async def directory(
-    request: pytest.FixtureRequest, path: Path, clock: ManualClock
-) -> AsyncIterator[Directory]:
-    opened: Directory = (
-        await SqliteDirectory.open(path, clock=clock)
-        if request.param == "sqlite"
-        else MemoryDirectory(clock=clock)
-    )
-    yield opened
-    await opened.close()
 
 
 async def put(directory: Directory, *values: Value, reason: str = "") -> Written:

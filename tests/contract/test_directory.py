@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import apsw
@@ -12,7 +11,6 @@ import pytest
 
 from snavio.adapters.embedded.directory_rows import record_line
 from snavio.adapters.embedded.sqlite_directory import SqliteDirectory
-from snavio.adapters.memory.directory import MemoryDirectory
 from snavio.clock import ManualClock
 from snavio.domain.directory import (
     AclEntry,
@@ -29,33 +27,12 @@ from snavio.domain.directory import (
 from snavio.errors import Conflict, IntegrityError, StateError
 from snavio.ports.directory import Directory, Written
 from snavio.ports.survey import Survey
+from tests.support import directories
+from tests.support.directories import ACTOR
 
-ACTOR = "spiffe://snavio.local/operator/admin"
+clock, path, directory = directories.clock, directories.path, directories.directory
 ROUTE = Route("bot", "Ping", profile=Profile.CRITICAL).addressed_to("acme")
 ACL = AclEntry("acme/billing", "bot", "Ping")
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "registry" / "directory.db"
-
-
-@pytest.fixture(params=["sqlite", "memory"])
-async def directory(
-    request: pytest.FixtureRequest, path: Path, clock: ManualClock
-) -> AsyncIterator[Directory]:
-    opened: Directory = (
-        await SqliteDirectory.open(path, clock=clock)
-        if request.param == "sqlite"
-        else MemoryDirectory(clock=clock)
-    )
-    yield opened
-    await opened.close()
 
 
 async def put(directory: Directory, value: Value) -> Written:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,27 +13,21 @@ from services.signer.distribution import Distribution
 from services.signer.keysets import Keysets
 from services.signer.polls import Polls
 from snavio.adapters.embedded.sealed_keystore import SealedKeyStore
-from snavio.adapters.embedded.sealing import SealingKey
 from snavio.clock import ManualClock
 from snavio.domain.distribution import Holder
 from snavio.errors import Unavailable
 from snavio.ports.keystore import KeyStore
+from tests.support import keystores
+from tests.support.keystores import KEY
 
 SOURCE, SECOND_NS = "acme/billing", 10**9
 LEAST_S, GOOD_FOR_S = 10, 180
-KEY = SealingKey(b"k" * 32)
+path, store = keystores.path, keystores.store
 
 
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
-
-
-@pytest.fixture(params=["sealed"])
-async def store(tmp_path: Path) -> AsyncIterator[KeyStore]:
-    opened = await SealedKeyStore.open(tmp_path / "keys.sealed", key=KEY, create=True)
-    yield opened
-    await opened.close()
 
 
 class Signer:

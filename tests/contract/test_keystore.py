@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import stat
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import orjson
@@ -19,10 +18,12 @@ from snavio.domain.signing_scope import Pair, Scope, provision, rotate_scope
 from snavio.errors import Conflict, IntegrityError, SnavioError, StateError, Unavailable
 from snavio.native import ed25519_public_key
 from snavio.ports.keystore import Authority, KeyStore, Revocation, SnapshotKey
+from tests.support import keystores
+from tests.support.keystores import KEY
 
 NOW = 1_700_000_000_000_000_000
 PLANTED = b"planted-secret-0123456789abcdef!"
-KEY = SealingKey(b"k" * 32)
+path, store = keystores.path, keystores.store
 
 
 def keyset(source: str, secret: bytes = PLANTED) -> Keyset:
@@ -31,18 +32,6 @@ def keyset(source: str, secret: bytes = PLANTED) -> Keyset:
 
 def revocation(serial: str, *, forget_at_ns: int = NOW + 1000) -> Revocation:
     return Revocation(serial, NOW, forget_at_ns, "spiffe://snavio.local/operator/admin", "test")
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "signer" / "keys.sealed"
-
-
-@pytest.fixture(params=["sealed"])
-async def store(path: Path) -> AsyncIterator[KeyStore]:
-    opened = await SealedKeyStore.open(path, key=KEY, create=True)
-    yield opened
-    await opened.close()
 
 
 async def test_empty_store_has_nothing(store: KeyStore) -> None:

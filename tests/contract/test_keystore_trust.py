@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from snavio.adapters.embedded.sealed_keystore import SealedKeyStore
-from snavio.adapters.embedded.sealing import SealingKey
 from snavio.domain.delegation import Delegation
 from snavio.domain.enrolment import Enrolment, Enrolments
 from snavio.errors import SnavioError
 from snavio.ports.keystore import KeyStore, Revocation
+from tests.support import keystores
+from tests.support.keystores import KEY
 
 NOW = 1_700_000_000_000_000_000
-KEY = SealingKey(b"k" * 32)
+path, store = keystores.path, keystores.store
 TOKEN = Enrolment(b"planted-digest-0123456789abcdef!", "acme", "", NOW + 1000, "admin")
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "signer" / "keys.sealed"
-
-
-@pytest.fixture(params=["sealed"])
-async def store(path: Path) -> AsyncIterator[KeyStore]:
-    opened = await SealedKeyStore.open(path, key=KEY, create=True)
-    yield opened
-    await opened.close()
 
 
 async def test_enrolments_and_delegations_are_there_after_reopening_and_sealed(path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -12,26 +11,20 @@ from services.signer.keysets import Keysets
 from services.signer.polls import Polls
 from services.signer.scheduler import CATCH_UP_NS, TURN_NS, RotationScheduler
 from snavio.adapters.embedded.sealed_keystore import SealedKeyStore
-from snavio.adapters.embedded.sealing import SealingKey
 from snavio.clock import Clock, ManualClock
 from snavio.errors import Conflict, Unavailable
 from snavio.ports.keystore import KeyStore
+from tests.support import keystores
+from tests.support.keystores import KEY
 
 DAY_S = 24 * 3600
 CADENCE_NS = 30 * DAY_S * 10**9
-KEY = SealingKey(b"k" * 32)
+path, store = keystores.path, keystores.store
 
 
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
-
-
-@pytest.fixture(params=["sealed"])
-async def store(tmp_path: Path) -> AsyncIterator[KeyStore]:
-    opened = await SealedKeyStore.open(tmp_path / "keys.sealed", key=KEY, create=True)
-    yield opened
-    await opened.close()
 
 
 def keysets(store: KeyStore, clock: Clock) -> Keysets:

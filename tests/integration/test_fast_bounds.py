@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from snavio.domain.verdict import Verdict
-from snavio.transport.stream import BatchStream
 from snavio.v1 import registry_pb2 as reg
-from snavio.v1 import slow_pb2 as slw
 from tests.support.fast import (
     ACL_EXPIRED,
     CACHE_MISS,
@@ -25,7 +23,9 @@ from tests.support.fast import (
     Scene,
     allow,
     fast,
+    issued,
     put,
+    refusing,
     rivals,
     route,
 )
@@ -39,17 +39,6 @@ FULL = os.environ.get("SNAVIO_FULL") == "1"
 async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     async with rivals(tmp_path) as running:
         yield running
-
-
-def issued(permits: int, *, life_ms: int = 60_000) -> slw.Grant:
-    return slw.Grant(state=slw.GRANT_STATE_ISSUED, permits=permits, life_ms=life_ms, interval=7)
-
-
-def refusing(verdict: Verdict) -> Any:
-    async def script(batch: Any, stream: BatchStream) -> None:
-        stream.reply(answering(batch, [verdict] * len(commands_of(batch))), True)
-
-    return script
 
 
 # --- unknown routes

@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from snavio.domain.verdict import Verdict
-from snavio.transport.stream import BatchStream
 from snavio.v1 import registry_pb2 as reg
-from snavio.v1 import slow_pb2 as slw
 from tests.support.fast import (
     CACHE_MISS,
     COLD_ONLY,
@@ -27,11 +24,13 @@ from tests.support.fast import (
     Scene,
     allow,
     fast,
+    issued,
     put,
+    refusing,
     rivals,
     route,
 )
-from tests.support.neighbours import answering, commands_of, eventually
+from tests.support.neighbours import commands_of, eventually
 
 FULL = os.environ.get("SNAVIO_FULL") == "1"
 
@@ -91,10 +90,6 @@ async def test_the_cache_is_told_under_the_names_of_document_001(scene: Scene) -
 
 
 # --- permits
-
-
-def issued(permits: int, *, life_ms: int = 60_000) -> slw.Grant:
-    return slw.Grant(state=slw.GRANT_STATE_ISSUED, permits=permits, life_ms=life_ms, interval=7)
 
 
 async def test_a_limited_route_goes_by_slow_until_permits_are_here_and_then_as_far_as_they_go(
@@ -307,10 +302,3 @@ async def test_duplicates_of_what_was_delivered_are_answered_from_memory(scene: 
     told = await scene.status()
     assert told["Snavio.Dedup.DuplicatesPrevented"] == 6
     assert (told["Snavio.Dedup.StrictModeUsage"], told["Snavio.Dedup.Escalations"]) == (10, 4)
-
-
-def refusing(verdict: Verdict) -> Any:
-    async def script(batch: Any, stream: BatchStream) -> None:
-        stream.reply(answering(batch, [verdict] * len(commands_of(batch))), True)
-
-    return script

@@ -12,14 +12,12 @@ from services.shield.keys import CALL_SECONDS, LONGEST_KEY_PAUSE_S, HeldKeys
 from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest
-from snavio.native import Admission, sign_command, uuid7
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
 from snavio.v1 import signer_pb2 as wire
 from tests.support.control import ADMIN, Control, control_plane
+from tests.support.judging import AUDIENCE, SOURCE, admitting, judged
 from tests.support.neighbours import eventually
-
-SOURCE, AUDIENCE = "acme/billing", "shield-0:1"
 
 
 class CountingChannel(MeshChannel):
@@ -47,7 +45,7 @@ class Door:
         self.clock = SystemClock()
         self.signer = CountingChannel(control.mesh.signer, files=files, service="signer")
         self.registry = MeshChannel(control.mesh.registry, files=files, service="registry")
-        self.admission = Admission(audience=AUDIENCE, nonce_capacity=1000, nonce_share_per_source=1000)
+        self.admission = admitting()
         self.held = HeldKeys(
             admission=self.admission,
             signer=self.signer,
@@ -64,21 +62,7 @@ class Door:
         await eventually(lambda: self.signer.begun > wanted)
 
     def judge(self, key: wire.KeyVersion) -> Verdict:
-        now = self.clock.unix_ns()
-        command = sign_command(
-            key.secret,
-            key_version=key.version,
-            audience=AUDIENCE,
-            command_id=uuid7(),
-            timestamp_unix_ns=now,
-            target="bot",
-            name="notify",
-            payload=b"",
-        )
-        judged = self.admission.judge_one(
-            command, source=SOURCE, cert_serial="1", now_unix_ns=now, budget_ms=1000
-        )
-        return Verdict(judged.ledger.codes[0])
+        return judged(self.admission, key, now_unix_ns=self.clock.unix_ns())
 
     async def keys(self) -> list[wire.KeyVersion]:
         answer = await self.control.sign(

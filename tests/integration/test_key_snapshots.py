@@ -18,7 +18,7 @@ from services.signer.settings import SignerSettings
 from snavio.domain.identity import Identity, Kind
 from snavio.domain.verdict import Verdict
 from snavio.errors import NotAllowed, Unavailable
-from snavio.native import Admission, sign_command, uuid7
+from snavio.native import Admission
 from snavio.snapshot.manifest import PLACES, read_manifest
 from snavio.snapshot.reader import FAILURES, LOADED, SnapshotReader
 from snavio.transport.channel import MeshChannel
@@ -29,9 +29,9 @@ from snavio.transport.peer import Peer
 from snavio.v1 import signer_pb2 as wire
 from snavio.wiring import open_archive, open_watermark
 from tests.support.control import ADMIN, Control, control_plane
+from tests.support.judging import AUDIENCE, SOURCE, admitting, judged
 from tests.support.neighbours import eventually
 
-SOURCE, AUDIENCE = "acme/billing", "shield-0:1"
 STALE_MS = 180_000
 SERIAL = "abc123"
 
@@ -75,21 +75,7 @@ class Shield:
     reader: SnapshotReader
 
     def judge(self, key: wire.KeyVersion) -> Verdict:
-        now = self.control.clock.unix_ns()
-        command = sign_command(
-            key.secret,
-            key_version=key.version,
-            audience=AUDIENCE,
-            command_id=uuid7(),
-            timestamp_unix_ns=now,
-            target="bot",
-            name="notify",
-            payload=b"",
-        )
-        judged = self.admission.judge_one(
-            command, source=SOURCE, cert_serial="1", now_unix_ns=now, budget_ms=1000
-        )
-        return Verdict(judged.ledger.codes[0])
+        return judged(self.admission, key, now_unix_ns=self.control.clock.unix_ns())
 
     def refused(self, serial: str) -> bool:
         peer = Peer(Identity("snavio.local", Kind.SERVICE, "billing", "acme"), serial, 1 << 62)
@@ -105,7 +91,7 @@ async def shield(control: Control) -> AsyncIterator[Shield]:
         service="signer",
     )
     archive, clock = open_archive(control.mesh.snapshots()), control.clock
-    admission = Admission(audience=AUDIENCE, nonce_capacity=1000, nonce_share_per_source=1000)
+    admission = admitting()
     gate = Gate(clock=clock)
     denylist = denylist_pull(signer, gate, clock=clock, interval_s=0.05)
     opening = Opening(signer=signer, file=open_watermark(folder / "shield-0.opening"), clock=clock)

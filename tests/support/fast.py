@@ -14,10 +14,18 @@ from snavio.domain.verdict import Verdict
 from snavio.errors import Unavailable
 from snavio.transport.introspection import METHOD
 from snavio.transport.server import Call, Methods
+from snavio.transport.stream import BatchStream
 from snavio.v1 import registry_pb2 as reg
 from snavio.v1 import slow_pb2 as slw
 from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse
-from tests.support.neighbours import Bench, ScriptedHop, ScriptedRegistry, ScriptedSigner
+from tests.support.neighbours import (
+    Bench,
+    ScriptedHop,
+    ScriptedRegistry,
+    ScriptedSigner,
+    answering,
+    commands_of,
+)
 from tests.support.pki import Authority
 from tests.support.wire import Answer, Forge, Key, RawStream, hello_frame, mesh_batch, run
 
@@ -183,6 +191,20 @@ def allow(registry: ScriptedRegistry, *sources: str) -> None:
     """Let them send on it."""
     for source in sources:
         registry.write(acl=reg.AclEntry(source=source, target=TARGET, name=NAME))
+
+
+def issued(permits: int, *, life_ms: int = 60_000) -> slw.Grant:
+    """Permits, as Slow gives them."""
+    return slw.Grant(state=slw.GRANT_STATE_ISSUED, permits=permits, life_ms=life_ms, interval=7)
+
+
+def refusing(verdict: Verdict) -> Any:
+    """A script of Slow: this verdict for everything."""
+
+    async def script(batch: Any, stream: BatchStream) -> None:
+        stream.reply(answering(batch, [verdict] * len(commands_of(batch))), True)
+
+    return script
 
 
 async def put(scene: Scene, told: reg.Route) -> None:
