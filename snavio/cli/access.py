@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.desk import Caller, Command, Reason, Source, Target, wrote
+from snavio.cli.desk import Caller, Reason, Right, wrote
 from snavio.cli.option_groups import grouped
 from snavio.cli.options import Json
 from snavio.cli.output import line, print_json
@@ -25,9 +25,7 @@ access = typer.Typer(
 @access.command()
 @grouped
 def request(
-    source: Source,
-    target: Target,
-    command: Command,
+    right: Right,
     *,
     reason: Annotated[str, typer.Option("--reason", "-r", help="What it is wanted for.", show_default=False)],
     caller: Caller,
@@ -39,9 +37,9 @@ def request(
     Examples:
       snavio access request acme/billing discord-bot notify-user --reason "receipts for customers"
     """
-    done = caller.ask(lambda desk: desk.request_access(source, target, command, reason=reason))
+    done = caller.ask(lambda desk: desk.request_access(*right.triple, reason=reason))
     words = "Asked" if done.changed else "Asked before"
-    wrote(f"{words}: the owner of {target} decides.", done, json=json)
+    wrote(f"{words}: the owner of {right.target} decides.", done, json=json)
 
 
 @access.command("ls")
@@ -74,44 +72,28 @@ def list_requests(
 
 @access.command()
 @grouped
-def grant(
-    source: Source,
-    target: Target,
-    command: Command,
-    *,
-    reason: Reason = "",
-    caller: Caller,
-    json: Json = False,
-) -> None:
+def grant(right: Right, *, reason: Reason = "", caller: Caller, json: Json = False) -> None:
     """Grant what was asked for; the right is written in the same step.
 
     \b
     Examples:
       snavio access grant acme/billing discord-bot notify-user
     """
-    done = caller.ask(lambda desk: desk.answer_access(source, target, command, grant=True, reason=reason))
-    wrote(f"Granted: {source} may send {command} to {target}.", done, json=json)
+    done = caller.ask(lambda desk: desk.answer_access(*right.triple, grant=True, reason=reason))
+    wrote(f"Granted: {right.source} may send {right.command} to {right.target}.", done, json=json)
 
 
 @access.command()
 @grouped
-def decline(
-    source: Source,
-    target: Target,
-    command: Command,
-    *,
-    reason: Reason = "",
-    caller: Caller,
-    json: Json = False,
-) -> None:
+def decline(right: Right, *, reason: Reason = "", caller: Caller, json: Json = False) -> None:
     """Decline what was asked for.
 
     \b
     Examples:
       snavio access decline acme/billing discord-bot notify-user --reason "use the digest instead"
     """
-    done = caller.ask(lambda desk: desk.answer_access(source, target, command, grant=False, reason=reason))
-    wrote(f"Declined: {source} gets no right to {command}.", done, json=json)
+    done = caller.ask(lambda desk: desk.answer_access(*right.triple, grant=False, reason=reason))
+    wrote(f"Declined: {right.source} gets no right to {right.command}.", done, json=json)
 
 
 def _document(asked: AccessRequest) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from snavio.cli.desk import Caller, Command, Reason, Source, Target, wrote
+from snavio.cli.desk import Caller, Command, Reason, Right, Target, wrote
 from snavio.cli.option_groups import grouped
 from snavio.cli.options import Json
 from snavio.cli.output import line, print_json
@@ -51,46 +51,30 @@ def list_rights(
 
 @acl.command()
 @grouped
-def grant(
-    source: Source,
-    target: Target,
-    command: Command,
-    *,
-    reason: Reason = "",
-    caller: Caller,
-    json: Json = False,
-) -> None:
+def grant(right: Right, *, reason: Reason = "", caller: Caller, json: Json = False) -> None:
     """Let a source send a command to a target that you own.
 
     \b
     Examples:
       snavio acl grant acme/billing discord-bot notify-user --reason "ticket 17"
     """
-    done = caller.ask(lambda desk: desk.grant(source, target, command, reason=reason))
+    done = caller.ask(lambda desk: desk.grant(*right.triple, reason=reason))
     words = "may now send" if done.changed else "might already send"
-    wrote(f"{source} {words} {command} to {target}.", done, json=json)
+    wrote(f"{right.source} {words} {right.command} to {right.target}.", done, json=json)
 
 
 @acl.command()
 @grouped
-def revoke(
-    source: Source,
-    target: Target,
-    command: Command,
-    *,
-    reason: Reason = "",
-    caller: Caller,
-    json: Json = False,
-) -> None:
+def revoke(right: Right, *, reason: Reason = "", caller: Caller, json: Json = False) -> None:
     """Take that right away; the log keeps when and why.
 
     \b
     Examples:
       snavio acl revoke acme/billing discord-bot notify-user --reason "contract ended"
     """
-    done = caller.ask(lambda desk: desk.revoke(source, target, command, reason=reason))
+    done = caller.ask(lambda desk: desk.revoke(*right.triple, reason=reason))
     words = "may no longer send" if done.changed else "had no right to send"
-    wrote(f"{source} {words} {command} to {target}.", done, json=json)
+    wrote(f"{right.source} {words} {right.command} to {right.target}.", done, json=json)
 
 
 @acl.command()

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from snavio.cli.desk import OperatorCaller
 from snavio.cli.exits import ExitCode
 from snavio.cli.options import Config, Json, StateDir
 from snavio.cli.output import console, fancy, line, print_json
+from snavio.cli.platform_keys import platform_keys
+from snavio.errors import BadRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from snavio.launch.installation import Installation
+    from snavio.config import MeshSettings
     from snavio.snapshot.verification import VerifyingKey
     from snavio.telemetry.asking import Answer
 
@@ -84,12 +87,11 @@ def verify(
       snavio archive verify
       snavio archive verify --json | jq -r '.findings[] | [.problem, .path] | @tsv'
     """
-    from snavio.launch.installation import attach
     from snavio.telemetry.inspection import check, hours, overlaps
 
-    installation = attach(state_dir=state_dir, config=config)
-    place = folder or installation.mesh.archive()
-    keys = asyncio.run(_keys(installation))
+    mesh, certificates = OperatorCaller(state_dir, config).attached()
+    place = mesh.archive() if folder is None else _place(folder, state_dir, config)
+    keys = asyncio.run(_keys(mesh, certificates))
     found = list(hours(place))
     findings = [finding for hour in found for finding in check(place, hour, keys)] + overlaps(found)
     files = sum(len(hour.files) for hour in found)
@@ -128,6 +130,11 @@ def query(
 
     answer = ask(_place(folder, state_dir, config), sql)
     if json:
+        if len(set(answer.columns)) < len(answer.columns):
+            raise BadRequest(
+                "Two columns have the same name, and one would hide the other: name them apart with AS.",
+                reason="bad-question",
+            )
         rows = [dict(zip(answer.columns, map(_plain, row), strict=True)) for row in answer.rows]
         print_json({"columns": answer.columns, "rows": rows, "more": answer.more})
         return
@@ -155,7 +162,14 @@ def _print(answer: Answer) -> None:
 def _place(folder: Path | None, state_dir: Path | None, config: Path | None) -> Path:
     from snavio.launch.installation import find
 
-    return folder or find(state_dir=state_dir, config=config).mesh.archive()
+    if folder is None:
+        return find(state_dir=state_dir, config=config).mesh.archive()
+    if not folder.is_dir() or (any(folder.iterdir()) and not (folder / "telemetry").is_dir()):
+        raise BadRequest(
+            f"{folder} is not an archive: that is a folder with a folder `telemetry` in it.",
+            reason="no-archive",
+        )
+    return folder
 
 
 def _hours(place: Path) -> list[dict[str, Any]]:
@@ -174,28 +188,22 @@ def _hours(place: Path) -> list[dict[str, Any]]:
     ]
 
 
-async def _keys(installation: Installation) -> Sequence[VerifyingKey]:
-    from snavio.snapshot.platform_keys import PlatformKeys
-    from snavio.transport.channel import MeshChannel
-    from snavio.transport.credentials import CertificateFiles
-
-    mesh = installation.mesh
-    signer = MeshChannel(
-        mesh.signer,
-        files=CertificateFiles.in_folder(installation.operator_certificates),
-        service="signer",
-        trust_domain=mesh.trust_domain,
-    )
-    try:
-        return await PlatformKeys(signer).ever()
-    finally:
-        await signer.close()
+async def _keys(mesh: MeshSettings, certificates: Path) -> Sequence[VerifyingKey]:
+    async with platform_keys(mesh, certificates) as keys:
+        return await keys.ever()
 
 
 def _plain(value: Any) -> Any:
-    """As JSON can tell it: ids as UUIDs, other bytes as hex."""
-    if isinstance(value, bytes):
-        return _shown(value)
+    """As JSON can tell it: ids as UUIDs, other bytes as hex, numbers of more than 64 bits as text."""
+    match value:
+        case bytes():
+            return _shown(value)
+        case int() if not -(1 << 63) <= value < 1 << 64:
+            return str(value)
+        case list() | tuple():
+            return [_plain(one) for one in value]
+        case dict():
+            return {_shown(key): _plain(one) for key, one in value.items()}
     return value
 
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.desk import By, Reason, certificates_of
-from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.desk import Caller, Reason
+from snavio.cli.option_groups import grouped
+from snavio.cli.options import Json
 from snavio.cli.output import ago, console, fancy, line, print_json
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from snavio.config import MeshSettings
     from snavio.sdk.bans import BanDesk
     from snavio.v1.registry_pb2 import Ban, BanProposal, ExplainBanResponse, StandingBan
 
-T = TypeVar("T")
 _LISTS = {1: "warm-ban", 2: "cold-only", 3: "frozen"}
 _STATES = {0: "applied", 1: "applied", 2: "confirmed", 3: "withdrawn", 4: "lifted"}
 
@@ -31,12 +32,11 @@ Who = Annotated[str, typer.Argument(help="The source, `<tenant>/<service>`.", sh
 
 
 @bans.command("ls")
+@grouped
 def list_bans(
     *,
     source: Annotated[str, typer.Option(help="Only of this source.")] = "",
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
+    caller: Caller,
     json: Json = False,
 ) -> None:
     """Every ban that stands, and when it ends by itself.
@@ -46,7 +46,7 @@ def list_bans(
       snavio bans ls
       snavio bans ls --source acme/billing --json
     """
-    found = _ask(lambda desk: desk.ls(source), by=by, state_dir=state_dir, config=config)
+    found = caller.ask_at(_desk, lambda desk: desk.ls(source))
     if json:
         print_json({"version": found.version, "bans": [_ban(each) for each in found.ban], "more": found.more})
         return
@@ -69,9 +69,8 @@ def list_bans(
 
 
 @bans.command()
-def explain(
-    source: Who, *, by: By = None, state_dir: StateDir = None, config: Config = None, json: Json = False
-) -> None:
+@grouped
+def explain(source: Who, *, caller: Caller, json: Json = False) -> None:
     """Why a source is banned, or was lately: its bans, the proposals behind them, and those that were refused.
 
     \b
@@ -79,7 +78,7 @@ def explain(
       snavio bans explain acme/billing
       snavio bans explain acme/billing --json
     """
-    told = _ask(lambda desk: desk.explain(source), by=by, state_dir=state_dir, config=config)
+    told = caller.ask_at(_desk, lambda desk: desk.explain(source))
     if json:
         print_json(_explanation(source, told))
         return
@@ -104,6 +103,7 @@ def explain(
 
 
 @bans.command()
+@grouped
 def lift(
     source: Who,
     *,
@@ -111,9 +111,7 @@ def lift(
     command: Annotated[str, typer.Option(help="Only its ban from this command of the target.")] = "",
     cold_only: Annotated[bool, typer.Option("--cold-only", help="Take it off the cold-only list.")] = False,
     reason: Reason = "",
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
+    caller: Caller,
     json: Json = False,
 ) -> None:
     """Let a source back to the warm path; proposals about what it did until now ban it no more.
@@ -138,7 +136,7 @@ def lift(
             have = f"It has bans on {', '.join(standing)}." if standing else "`snavio bans ls` shows who has."
             raise NotFound(f"{error} {have}", reason=error.reason) from None
 
-    done = _ask(lifting, by=by, state_dir=state_dir, config=config)
+    done = caller.ask_at(_desk, lifting)
     if json:
         lifted = [
             {"list": _LISTS[ban.list], "target": ban.target, "command": ban.name} for ban in done.lifted
@@ -149,26 +147,10 @@ def lift(
         line(f"{source} is back on the warm path of {_route(ban)}.")
 
 
-def _ask(
-    question: Callable[[BanDesk], Awaitable[T]],
-    *,
-    by: str | None,
-    state_dir: Path | None,
-    config: Path | None,
-) -> T:
-    from snavio.launch.installation import attach
+def _desk(mesh: MeshSettings, certificates: Path) -> BanDesk:
     from snavio.sdk.bans import BanDesk
 
-    installation = attach(state_dir=state_dir, config=config)
-    folder = certificates_of(by, installation)
-
-    async def answer() -> T:
-        async with BanDesk(
-            installation.mesh.registry, certificates=folder, trust_domain=installation.mesh.trust_domain
-        ) as desk:
-            return await question(desk)
-
-    return asyncio.run(answer())
+    return BanDesk(mesh.registry, certificates=certificates, trust_domain=mesh.trust_domain)
 
 
 def _show(head: Sequence[str], rows: Sequence[Sequence[str]], *, none: str) -> None:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snavio.cli.desk import By
-from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.desk import Caller
+from snavio.cli.option_groups import grouped
+from snavio.cli.options import Json
 from snavio.cli.output import line, print_json
 
 if TYPE_CHECKING:
+    from snavio.config import MeshSettings
     from snavio.domain.capability import Capability
     from snavio.domain.caveat import Operation, Quota
     from snavio.sdk.capabilities import CapabilityDesk
     from snavio.v1.signer_pb2 import CapabilityRecord
 
-T = TypeVar("T")
 CONSUMER = ("recv", "ack", "nack", "extend", "stats")
 
 caps = typer.Typer(
@@ -50,6 +49,7 @@ Reason = Annotated[str, typer.Option(help="Why, for the record.")]
 
 
 @caps.command()
+@grouped
 def issue(
     realm: Realm,
     *,
@@ -57,9 +57,7 @@ def issue(
     holder: Holder = "",
     ttl: Ttl = "",
     quota: QuotaOption = "",
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
+    caller: Caller,
     json: Json = False,
 ) -> None:
     """Have a capability made. Without --op it allows what a consumer needs: recv, ack, nack, extend, stats.
@@ -79,11 +77,8 @@ def issue(
     wanted = [each.value for each in _operations(op)] if op else list(CONSUMER)
     limits = _quota(quota)
     ttl_s = read_span(ttl, option="--ttl") if ttl else 0
-    made = _ask(
-        lambda desk: desk.issue(realm, wanted, holder=holder, ttl_s=ttl_s, quota=limits),
-        by=by,
-        state_dir=state_dir,
-        config=config,
+    made = caller.ask_at(
+        _desk, lambda desk: desk.issue(realm, wanted, holder=holder, ttl_s=ttl_s, quota=limits)
     )
     if json:
         print_json({"capability": made.capability, **document(read_text(made.capability))})
@@ -162,6 +157,7 @@ def show(capability: Text, json: Json = False) -> None:
 
 
 @caps.command()
+@grouped
 def revoke(
     what: Annotated[
         str,
@@ -178,9 +174,7 @@ def revoke(
         bool, typer.Option("--restore", help="With a holder: it may have some again.")
     ] = False,
     reason: Reason = "",
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
+    caller: Caller,
     json: Json = False,
 ) -> None:
     """End capabilities before their time: one, a holder's, or all of a root key. Felt within the mailbox's cache time.
@@ -215,7 +209,7 @@ def revoke(
         else:
             await desk.revoke(what, reason=reason)
 
-    _ask(ask, by=by, state_dir=state_dir, config=config)
+    caller.ask_at(_desk, ask)
     if json:
         print_json({"restored" if restore else "revoked": what, "root": root, "barred": bar})
     else:
@@ -223,13 +217,13 @@ def revoke(
 
 
 @caps.command()
+@grouped
 def rotate(
     realm: Annotated[
         str, typer.Argument(help="A topic, `<tenant>/*` or `*`; without, everything.", show_default=False)
     ] = "",
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
+    *,
+    caller: Caller,
     json: Json = False,
 ) -> None:
     """Take a new root key into use; what was made before stays good for the overlap.
@@ -241,7 +235,7 @@ def rotate(
     """
     from snavio.cli.capability_views import moment
 
-    answer = _ask(lambda desk: desk.rotate(realm), by=by, state_dir=state_dir, config=config)
+    answer = caller.ask_at(_desk, lambda desk: desk.rotate(realm))
     until = moment(answer.overlap_until_unix_ns // 1_000_000)
     if json:
         print_json({"realm": realm or None, "version": answer.version or None, "overlap_until": until})
@@ -251,15 +245,14 @@ def rotate(
 
 
 @caps.command("ls")
+@grouped
 def list_capabilities(
     realm: Annotated[
         str, typer.Argument(help="Those whose topic begins so, such as acme/.", show_default=False)
     ] = "",
     *,
     holder: Annotated[str, typer.Option(help="Those of one holder.", show_default=False)] = "",
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
+    caller: Caller,
     json: Json = False,
 ) -> None:
     """Capabilities that Signer has made and that have not expired, oldest first.
@@ -274,7 +267,7 @@ def list_capabilities(
     async def ask(desk: CapabilityDesk) -> list[CapabilityRecord]:
         return [record async for record in desk.living(realm=realm, holder=holder)]
 
-    found = _ask(ask, by=by, state_dir=state_dir, config=config)
+    found = caller.ask_at(_desk, ask)
     if json:
         print_json({"capabilities": [record_document(record) for record in found]})
     elif found:
@@ -335,24 +328,7 @@ def _quota(words: str) -> Quota | None:
     return Quota(int(messages), read_span(span, option="--quota") * 1000)
 
 
-def _ask(
-    question: Callable[[CapabilityDesk], Awaitable[T]],
-    *,
-    by: str | None,
-    state_dir: Path | None,
-    config: Path | None,
-) -> T:
-    from snavio.cli.desk import certificates_of
-    from snavio.launch.installation import attach
+def _desk(mesh: MeshSettings, certificates: Path) -> CapabilityDesk:
     from snavio.sdk.capabilities import CapabilityDesk
 
-    installation = attach(state_dir=state_dir, config=config)
-    folder = certificates_of(by, installation)
-
-    async def ask() -> T:
-        async with CapabilityDesk(
-            installation.mesh.signer, certificates=folder, trust_domain=installation.mesh.trust_domain
-        ) as desk:
-            return await question(desk)
-
-    return asyncio.run(ask())
+    return CapabilityDesk(mesh.signer, certificates=certificates, trust_domain=mesh.trust_domain)

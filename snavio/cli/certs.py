@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.desk import OperatorCaller
+from snavio.cli.option_groups import grouped
+from snavio.cli.options import Json
 from snavio.cli.output import line, print_json
 
 if TYPE_CHECKING:
     from snavio.config import MeshSettings
     from snavio.sdk.certificates import CertificateDesk
     from snavio.v1.signer_pb2 import CertificateRecord
-
-T = TypeVar("T")
 
 certs = typer.Typer(
     help="See which certificates are alive, and revoke them.\n\n"
@@ -29,12 +28,13 @@ Reason = Annotated[str, typer.Option(help="Why, for the record.")]
 
 
 @certs.command("ls")
+@grouped
 def list_certificates(
     identity: Annotated[
         str, typer.Argument(help="Those of one identity, spiffe://….", show_default=False)
     ] = "",
-    state_dir: StateDir = None,
-    config: Config = None,
+    *,
+    caller: OperatorCaller,
     json: Json = False,
 ) -> None:
     """Certificates that have not expired, oldest first, with the one that each was renewed or assumed from.
@@ -49,7 +49,7 @@ def list_certificates(
     async def ask(desk: CertificateDesk) -> list[CertificateRecord]:
         return [record async for record in desk.living(identity)]
 
-    found = _ask(ask, state_dir=state_dir, config=config)
+    found = caller.ask_at(certificate_desk, ask)
     if json:
         print_json({"certificates": [_document(record) for record in found]})
         return
@@ -64,11 +64,12 @@ def list_certificates(
 
 
 @certs.command()
+@grouped
 def revoke(
     which: Annotated[str, typer.Argument(help="A serial, or an identity, spiffe://….", show_default=False)],
     reason: Reason = "",
-    state_dir: StateDir = None,
-    config: Config = None,
+    *,
+    caller: OperatorCaller,
     json: Json = False,
 ) -> None:
     """End a certificate with all that was renewed or assumed from it; or all that an identity has, and bar it.
@@ -87,7 +88,7 @@ def revoke(
             return await desk.revoke_identity(which, reason=reason)
         return await desk.revoke(which, reason=reason)
 
-    serials = _ask(ask, state_dir=state_dir, config=config)
+    serials = caller.ask_at(certificate_desk, ask)
     if json:
         print_json({"revoked": serials})
         return
@@ -98,10 +99,11 @@ def revoke(
 
 
 @certs.command()
+@grouped
 def restore(
     identity: Annotated[str, typer.Argument(help="The identity, spiffe://….", show_default=False)],
-    state_dir: StateDir = None,
-    config: Config = None,
+    *,
+    caller: OperatorCaller,
     json: Json = False,
 ) -> None:
     """Let a barred identity have certificates again; those that were revoked stay so.
@@ -110,7 +112,7 @@ def restore(
     Examples:
       snavio certs restore spiffe://snavio.local/tenant/acme/principal/ci
     """
-    changed = _ask(lambda desk: desk.restore_identity(identity), state_dir=state_dir, config=config)
+    changed = caller.ask_at(certificate_desk, lambda desk: desk.restore_identity(identity))
     if json:
         print_json({"changed": changed})
     else:
@@ -118,13 +120,14 @@ def restore(
 
 
 @certs.command()
+@grouped
 def renew(
     folder: Annotated[Path, typer.Argument(help="Folder of a principal's certificate.", show_default=False)],
     signer: Annotated[
         str, typer.Option(help="Signer, host:port, if not this installation's.", show_default=False)
     ] = "",
-    state_dir: StateDir = None,
-    config: Config = None,
+    *,
+    caller: OperatorCaller,
     json: Json = False,
 ) -> None:
     """Renew a principal's certificate with itself, before it ends; afterwards it takes a token.
@@ -140,9 +143,10 @@ def renew(
     from snavio.launch.installation import find
     from snavio.sdk.principal import renew_now
 
-    mesh = find(state_dir=state_dir, config=config).mesh if signer else _attached(state_dir, config)
+    # Who names a Signer needs no mesh that runs here.
+    here = find(state_dir=caller.state_dir, config=caller.config).mesh if signer else caller.attached()[0]
     leaf = asyncio.run(
-        renew_now(folder, signer=signer or mesh.signer, clock=SystemClock(), trust_domain=mesh.trust_domain)
+        renew_now(folder, signer=signer or here.signer, clock=SystemClock(), trust_domain=here.trust_domain)
     )
     if json:
         print_json({"identity": leaf.spiffe_id, "serial": leaf.serial, "not_after": _time(leaf.not_after_ns)})
@@ -150,29 +154,13 @@ def renew(
         line(f"renewed  {leaf.spiffe_id}  until {_time(leaf.not_after_ns)}  {leaf.serial}")
 
 
-def _attached(state_dir: Path | None, config: Path | None) -> MeshSettings:
-    from snavio.launch.installation import attach
-
-    return attach(state_dir=state_dir, config=config).mesh
-
-
-def _ask(
-    question: Callable[[CertificateDesk], Awaitable[T]], *, state_dir: Path | None, config: Path | None
-) -> T:
-    from snavio.launch.installation import attach
+def certificate_desk(mesh: MeshSettings, certificates: Path) -> CertificateDesk:
+    """Where an operator asks about certificates and enrolments."""
     from snavio.sdk.certificates import CertificateDesk
 
-    installation = attach(state_dir=state_dir, config=config)
-
-    async def ask() -> T:
-        async with CertificateDesk(
-            signer_address=installation.mesh.signer,
-            certificates=installation.operator_certificates,
-            trust_domain=installation.mesh.trust_domain,
-        ) as desk:
-            return await question(desk)
-
-    return asyncio.run(ask())
+    return CertificateDesk(
+        signer_address=mesh.signer, certificates=certificates, trust_domain=mesh.trust_domain
+    )
 
 
 def _time(unix_ns: int) -> str:

@@ -1,9 +1,14 @@
-"""Reaches Registry for a command, under the operator's certificate or under one that `--as` names."""
+"""Reaches a service of the running mesh for a command, under the operator's certificate or one that `--as` names.
+
+Never acts under another certificate than the one that was named, and never leaves a desk open behind an answer.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -18,6 +23,7 @@ if TYPE_CHECKING:
     from snavio.sdk.directory import DirectoryDesk
     from snavio.v1.registry_pb2 import WriteResponse
 
+D = TypeVar("D")
 T = TypeVar("T")
 
 By = Annotated[
@@ -35,41 +41,103 @@ Command = Annotated[str, typer.Argument(help="What it shall do, such as notify-u
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class Right:
+    """That a source may send a command to a target."""
+
+    source: Source
+    target: Target
+    command: Command
+
+    @property
+    def triple(self) -> tuple[str, str, str]:
+        """As the SDK takes it."""
+        return self.source, self.target, self.command
+
+
+class Asking(ABC):
+    """Whoever asks a running mesh."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def attached(self) -> tuple[MeshSettings, Path]:
+        """The running mesh, and the certificate folder to act under."""
+
+    @abstractmethod
+    async def prepare(self, mesh: MeshSettings, certificates: Path) -> None:
+        """What is to be done before anything is asked."""
+
+    def answer(self, question: Callable[[MeshSettings, Path], Awaitable[T]]) -> T:
+        """The answer of the running mesh; `question` gets what `attached` finds."""
+        mesh, certificates = self.attached()
+
+        async def prepared() -> T:
+            await self.prepare(mesh, certificates)
+            return await question(mesh, certificates)
+
+        return asyncio.run(prepared())
+
+    def ask_at(
+        self,
+        desk: Callable[[MeshSettings, Path], AbstractAsyncContextManager[D]],
+        question: Callable[[D], Awaitable[T]],
+    ) -> T:
+        """The answer at a desk, which is open for this one question."""
+
+        async def at_the_desk(mesh: MeshSettings, certificates: Path) -> T:
+            async with desk(mesh, certificates) as opened:
+                return await question(opened)
+
+        return self.answer(at_the_desk)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCaller(Asking):
+    """Which mesh its operator asks, where nobody else may: there is no `--as`."""
+
+    state_dir: StateDir = None
+    config: Config = None
+
+    def attached(self) -> tuple[MeshSettings, Path]:
+        """See `Asking`."""
+        from snavio.launch.installation import attach
+
+        installation = attach(state_dir=self.state_dir, config=self.config)
+        return installation.mesh, installation.operator_certificates
+
+    async def prepare(self, mesh: MeshSettings, certificates: Path) -> None:
+        """Nothing: an operator's certificate is renewed when its mesh starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller(Asking):
     """Who asks which mesh."""
 
     by: By = None
     state_dir: StateDir = None
     config: Config = None
 
+    def attached(self) -> tuple[MeshSettings, Path]:
+        """See `Asking`."""
+        from snavio.launch.installation import attach
+
+        installation = attach(state_dir=self.state_dir, config=self.config)
+        return installation.mesh, certificates_of(self.by, installation)
+
+    async def prepare(self, mesh: MeshSettings, certificates: Path) -> None:
+        """Renew the certificate that `--as` names, if it is due."""
+        if self.by is not None:
+            await _renew_if_due(certificates, mesh)
+
     def ask(self, question: Callable[[DirectoryDesk], Awaitable[T]]) -> T:
-        """The answer of the running mesh's Registry."""
-        return ask(question, by=self.by, state_dir=self.state_dir, config=self.config)
+        """The answer of the running mesh's Registry about its directory."""
+        return self.ask_at(_directory, question)
 
 
-def ask(
-    question: Callable[[DirectoryDesk], Awaitable[T]],
-    *,
-    by: str | None,
-    state_dir: Path | None,
-    config: Path | None,
-) -> T:
-    """The answer of the running mesh's Registry."""
-    from snavio.launch.installation import attach
+def _directory(mesh: MeshSettings, certificates: Path) -> DirectoryDesk:
     from snavio.sdk.directory import DirectoryDesk
 
-    installation = attach(state_dir=state_dir, config=config)
-    folder = certificates_of(by, installation)
-
-    async def answer() -> T:
-        if by is not None:
-            await _renew_if_due(folder, installation.mesh)
-        async with DirectoryDesk(
-            installation.mesh.registry, certificates=folder, trust_domain=installation.mesh.trust_domain
-        ) as desk:
-            return await question(desk)
-
-    return asyncio.run(answer())
+    return DirectoryDesk(mesh.registry, certificates=certificates, trust_domain=mesh.trust_domain)
 
 
 async def _renew_if_due(folder: Path, mesh: MeshSettings) -> None:

@@ -9,10 +9,13 @@ from typing import Annotated
 
 import typer
 
-from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.desk import OperatorCaller
+from snavio.cli.option_groups import grouped
+from snavio.cli.options import Json
 from snavio.cli.output import line, print_json, program
 
 
+@grouped
 def enroll(
     token: Annotated[
         str | None,
@@ -37,8 +40,7 @@ def enroll(
     hours: Annotated[
         float, typer.Option(min=0.02, max=168, help="With --new-token: how long it is good.")
     ] = 24,
-    state_dir: StateDir = None,
-    config: Config = None,
+    caller: OperatorCaller,
     json: Json = False,
 ) -> None:
     """Get a principal's certificate for a one-time token. The private key is made here and stays here.
@@ -56,7 +58,7 @@ def enroll(
     if new_token:
         if token is not None or not tenant:
             raise BadRequest("--new-token makes a token: give --tenant, and no token.")
-        _make(tenant, name, hours, state_dir=state_dir, config=config, json=json)
+        _make(tenant, name, hours, caller=caller, json=json)
         return
     if token is None:
         raise BadRequest("Give the token, or `-` to read it from standard input.")
@@ -84,24 +86,13 @@ def _use(token: str, signer: str, name: str, out: Path | None, *, json: bool) ->
     line(f"folder    {enrolled.folder}")
 
 
-def _make(
-    tenant: str, name: str, hours: float, *, state_dir: Path | None, config: Path | None, json: bool
-) -> None:
-    from snavio.launch.installation import attach
-    from snavio.sdk.certificates import CertificateDesk
-    from snavio.v1.signer_pb2 import CreateEnrolmentResponse
+def _make(tenant: str, name: str, hours: float, *, caller: OperatorCaller, json: bool) -> None:
+    from snavio.cli.certs import certificate_desk
 
-    installation = attach(state_dir=state_dir, config=config)
-
-    async def ask() -> CreateEnrolmentResponse:
-        async with CertificateDesk(
-            signer_address=installation.mesh.signer,
-            certificates=installation.operator_certificates,
-            trust_domain=installation.mesh.trust_domain,
-        ) as desk:
-            return await desk.new_token(tenant, principal=name, ttl_s=round(hours * 3600))
-
-    made = asyncio.run(ask())
+    made = caller.ask_at(
+        certificate_desk,
+        lambda desk: desk.new_token(tenant, principal=name, ttl_s=round(hours * 3600)),
+    )
     if json:
         print_json({"token": made.token, "expires_unix_ns": made.expires_unix_ns})
         return

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snavio.cli.desk import By, certificates_of
-from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.desk import Caller
+from snavio.cli.option_groups import grouped
+from snavio.cli.options import Json
 from snavio.cli.output import ago, console, fancy, line, print_json
 
 if TYPE_CHECKING:
@@ -20,12 +20,11 @@ _WORDS = {1: "passed", 2: "REFUSED", 3: "note", 4: "not reached", 5: "unknown"}
 _STYLES = {1: "green", 2: "bold red", 3: "yellow", 4: "dim", 5: "dim"}
 
 
+@grouped
 def explain(
     command_id: Annotated[str, typer.Argument(help="The command's id, a UUID.", show_default=False)],
     *,
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
+    caller: Caller,
     json: Json = False,
 ) -> None:
     """What became of a command, step by step. Tenants are told of their own commands, operators of all.
@@ -37,18 +36,15 @@ def explain(
     """
     from snavio.cli.exits import ExitCode
     from snavio.errors import Unavailable
-    from snavio.launch.installation import attach
     from snavio.sdk.explain import explain as ask
     from snavio.sdk.explain import read_command_id
 
     command_id = read_command_id(command_id)
-    installation = attach(state_dir=state_dir, config=config)
-    mesh = installation.mesh
-    found = asyncio.run(
-        ask(
+    found = caller.answer(
+        lambda mesh, certificates: ask(
             command_id,
             addresses={name: str(getattr(mesh, name)) for name in ASKED},
-            certificates=certificates_of(by, installation),
+            certificates=certificates,
             trust_domain=mesh.trust_domain,
         )
     )

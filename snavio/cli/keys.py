@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.desk import OperatorCaller
+from snavio.cli.option_groups import grouped
+from snavio.cli.options import Json
 from snavio.cli.output import line, print_json
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from snavio.config import MeshSettings
     from snavio.sdk.keys import KeyDesk
     from snavio.v1.signer_pb2 import KeysetStatus
-
-T = TypeVar("T")
 
 keys = typer.Typer(
     help="See, rotate and retire the HMAC keys that sources sign with.\n\n"
@@ -29,7 +28,8 @@ Version = Annotated[str, typer.Argument(help="The key version, such as hmac-v1."
 
 
 @keys.command("ls")
-def list_keys(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
+@grouped
+def list_keys(*, caller: OperatorCaller, json: Json = False) -> None:
     """Every source with its key versions, last poll and next rotation.
 
     \b
@@ -42,7 +42,7 @@ def list_keys(state_dir: StateDir = None, config: Config = None, json: Json = Fa
     async def ask(desk: KeyDesk) -> list[KeysetStatus]:
         return [status async for status in desk.all()]
 
-    found = _ask(ask, state_dir=state_dir, config=config)
+    found = caller.ask_at(_desk, ask)
     if json:
         print_json({"keysets": [document(status) for status in found]})
     elif found:
@@ -52,7 +52,8 @@ def list_keys(state_dir: StateDir = None, config: Config = None, json: Json = Fa
 
 
 @keys.command()
-def status(source: Source, state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
+@grouped
+def status(source: Source, *, caller: OperatorCaller, json: Json = False) -> None:
     """One source's versions, their share of traffic, the last poll, and which of them can be retired.
 
     \b
@@ -60,17 +61,18 @@ def status(source: Source, state_dir: StateDir = None, config: Config = None, js
       snavio keys status acme/billing
       snavio keys status acme/billing --json | jq '.versions[] | {version, safe_to_retire, reason}'
     """
-    _show(_ask(lambda desk: desk.status(source), state_dir=state_dir, config=config), json=json)
+    _show(caller.ask_at(_desk, lambda desk: desk.status(source)), json=json)
 
 
 @keys.command()
+@grouped
 def rotate(
     source: Source,
     newest: Annotated[
         str, typer.Option(help="Refuse if there is a newer version than this one already.")
     ] = "",
-    state_dir: StateDir = None,
-    config: Config = None,
+    *,
+    caller: OperatorCaller,
     json: Json = False,
 ) -> None:
     """Add a key version, let it spread, then sign with it; the one before stays good for the overlap.
@@ -83,52 +85,39 @@ def rotate(
       snavio keys rotate acme/billing --newest hmac-v1
     """
     _show(
-        _ask(lambda desk: desk.rotate(source, expected_newest=newest), state_dir=state_dir, config=config),
+        caller.ask_at(_desk, lambda desk: desk.rotate(source, expected_newest=newest)),
         json=json,
     )
 
 
 @keys.command()
-def revoke(
-    source: Source, version: Version, state_dir: StateDir = None, config: Config = None, json: Json = False
-) -> None:
+@grouped
+def revoke(source: Source, version: Version, *, caller: OperatorCaller, json: Json = False) -> None:
     """End a key version at once; Shield refuses it within seconds, whatever the signed time.
 
     \b
     Examples:
       snavio keys revoke acme/billing hmac-v1
     """
-    _show(_ask(lambda desk: desk.revoke(source, version), state_dir=state_dir, config=config), json=json)
+    _show(caller.ask_at(_desk, lambda desk: desk.revoke(source, version)), json=json)
 
 
 @keys.command()
-def minimum(
-    source: Source, version: Version, state_dir: StateDir = None, config: Config = None, json: Json = False
-) -> None:
+@grouped
+def minimum(source: Source, version: Version, *, caller: OperatorCaller, json: Json = False) -> None:
     """Retire every version below this one at once, and for good.
 
     \b
     Examples:
       snavio keys minimum acme/billing hmac-v2
     """
-    _show(_ask(lambda desk: desk.set_minimum(source, version), state_dir=state_dir, config=config), json=json)
+    _show(caller.ask_at(_desk, lambda desk: desk.set_minimum(source, version)), json=json)
 
 
-def _ask(question: Callable[[KeyDesk], Awaitable[T]], *, state_dir: Path | None, config: Path | None) -> T:
-    from snavio.launch.installation import attach
+def _desk(mesh: MeshSettings, certificates: Path) -> KeyDesk:
     from snavio.sdk.keys import KeyDesk
 
-    installation = attach(state_dir=state_dir, config=config)
-
-    async def ask() -> T:
-        async with KeyDesk(
-            installation.mesh.signer,
-            certificates=installation.operator_certificates,
-            trust_domain=installation.mesh.trust_domain,
-        ) as desk:
-            return await question(desk)
-
-    return asyncio.run(ask())
+    return KeyDesk(mesh.signer, certificates=certificates, trust_domain=mesh.trust_domain)
 
 
 def _show(found: KeysetStatus, *, json: bool) -> None:

@@ -8,37 +8,30 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, get_type_hints
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """`command` for typer: every parameter whose type is a dataclass becomes the fields of that dataclass."""
+    """`command` for typer: every parameter whose type is a dataclass becomes the fields of that dataclass.
+
+    A field may be such a group itself.
+    """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {}
     shown: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():
         group = hints[parameter.name]
-        if not dataclasses.is_dataclass(group):
+        if dataclasses.is_dataclass(group):
+            groups[parameter.name] = group
+            shown += _options(group)
+        else:
             shown.append(parameter.replace(annotation=group))
-            continue
-        groups[parameter.name] = group
-        kinds = get_type_hints(group, include_extras=True)
-        shown += [
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=field.default,
-                annotation=kinds[field.name],
-            )
-            for field in dataclasses.fields(group)
-        ]
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
         for name, group in groups.items():
-            said = {field.name: given.pop(field.name) for field in dataclasses.fields(group)}
-            given[name] = group(**said)
+            given[name] = _filled(group, given)
         command(**given)
 
     # Typer asks both of them. Keyword only, because a group may stand before an option without a default.
@@ -46,3 +39,30 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
     return run
+
+
+def _options(group: Any) -> Iterator[inspect.Parameter]:
+    kinds = get_type_hints(group, include_extras=True)
+    for field in dataclasses.fields(group):
+        if dataclasses.is_dataclass(kinds[field.name]):
+            yield from _options(kinds[field.name])
+            continue
+        required = field.default is dataclasses.MISSING
+        yield inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if required else field.default,
+            annotation=kinds[field.name],
+        )
+
+
+def _filled(group: Any, given: dict[str, Any]) -> Any:
+    """A group of what was given, which is taken out of there."""
+    kinds = get_type_hints(group, include_extras=True)
+    said = {
+        field.name: _filled(kinds[field.name], given)
+        if dataclasses.is_dataclass(kinds[field.name])
+        else given.pop(field.name)
+        for field in dataclasses.fields(group)
+    }
+    return group(**said)

@@ -43,13 +43,15 @@ States = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Doing:
-    """Whether it is meant, for how many at the most, and why."""
+    """Whether it is meant, for how many at the most, and why; who does it, and how it is told."""
 
     yes: Yes = False
     at_most: AtMost = None
     reason: Why = ""
+    door: Door
+    json: Json = False
 
 
 dlq = typer.Typer(
@@ -69,14 +71,12 @@ def _carry_out(
     chosen: tuple[State, ...],
     only: dict[str, Any],
     doing: Doing,
-    door: Door,
-    json: bool,
     dead_only: bool = False,
 ) -> None:
     from snavio.cli.queue_views import preview_document, show_preview
     from snavio.errors import BadRequest, Conflict
 
-    yes, at_most, reason = doing.yes, doing.at_most, doing.reason
+    yes, at_most, reason, json = doing.yes, doing.at_most, doing.reason, doing.json
     if ids and (only or (chosen and not dead_only)):
         raise BadRequest("Name either message ids or a filter, not both.", reason="ids-or-filter")
     if operation == "purge" and not ids and not chosen:
@@ -109,7 +109,7 @@ def _carry_out(
         await known(queue, full)
         return (None, await by_ids(queue, full)) if ids else await by_filter(queue, full)
 
-    preview, changed = door.ask(ask, "list", "manage")
+    preview, changed = doing.door.ask(ask, "list", "manage")
     done = DONE[operation]
     if preview is None:
         named = len(set(ids or []))
@@ -143,16 +143,7 @@ async def _require_dead(queue: Queue, topic: str, ids: list[int]) -> None:
             )
 
 
-def cancel(
-    topic: Topic,
-    ids: Ids = None,
-    *,
-    state: States = None,
-    which: Tried,
-    doing: Doing,
-    door: Door,
-    json: Json = False,
-) -> None:
+def cancel(topic: Topic, ids: Ids = None, *, state: States = None, which: Tried, doing: Doing) -> None:
     """Take messages out, ready, leased or dead ones. They are kept, and `resume` puts them back.
 
     \b
@@ -161,21 +152,10 @@ def cancel(
       snavio queue cancel acme/discord-bot --source acme/billing --since 15m         only shows
       snavio queue cancel acme/discord-bot --source acme/billing --since 15m --yes   does it
     """
-    _carry_out(
-        "cancel",
-        topic,
-        ids,
-        chosen=states(state),
-        only=which.narrowed(),
-        doing=doing,
-        door=door,
-        json=json,
-    )
+    _carry_out("cancel", topic, ids, chosen=states(state), only=which.narrowed(), doing=doing)
 
 
-def resume(
-    topic: Topic, ids: Ids = None, *, which: Stored, doing: Doing, door: Door, json: Json = False
-) -> None:
+def resume(topic: Topic, ids: Ids = None, *, which: Stored, doing: Doing) -> None:
     """Put canceled messages back, at the attempt that they had reached.
 
     \b
@@ -183,19 +163,10 @@ def resume(
       snavio queue resume acme/discord-bot 5121
       snavio queue resume acme/discord-bot --since 1h --yes
     """
-    _carry_out("resume", topic, ids, chosen=(), only=which.narrowed(), doing=doing, door=door, json=json)
+    _carry_out("resume", topic, ids, chosen=(), only=which.narrowed(), doing=doing)
 
 
-def requeue(
-    topic: Topic,
-    ids: Ids = None,
-    *,
-    state: States = None,
-    which: Tried,
-    doing: Doing,
-    door: Door,
-    json: Json = False,
-) -> None:
+def requeue(topic: Topic, ids: Ids = None, *, state: States = None, which: Tried, doing: Doing) -> None:
     """Make dead, canceled, delivered or delayed messages ready now, with all attempts before them.
 
     \b
@@ -203,28 +174,10 @@ def requeue(
       snavio queue requeue acme/discord-bot 5121
       snavio queue requeue acme/discord-bot --state delivered --since 10m --yes
     """
-    _carry_out(
-        "requeue",
-        topic,
-        ids,
-        chosen=states(state),
-        only=which.narrowed(),
-        doing=doing,
-        door=door,
-        json=json,
-    )
+    _carry_out("requeue", topic, ids, chosen=states(state), only=which.narrowed(), doing=doing)
 
 
-def purge(
-    topic: Topic,
-    ids: Ids = None,
-    *,
-    state: States = None,
-    which: Tried,
-    doing: Doing,
-    door: Door,
-    json: Json = False,
-) -> None:
+def purge(topic: Topic, ids: Ids = None, *, state: States = None, which: Tried, doing: Doing) -> None:
     """Delete messages; there is no way back. By filter, the states have to be named.
 
     \b
@@ -232,16 +185,7 @@ def purge(
       snavio queue purge acme/discord-bot --state ready --until 2d
       snavio queue purge acme/discord-bot --state ready --until 2d --yes --at-most 500
     """
-    _carry_out(
-        "purge",
-        topic,
-        ids,
-        chosen=states(state),
-        only=which.narrowed(),
-        doing=doing,
-        door=door,
-        json=json,
-    )
+    _carry_out("purge", topic, ids, chosen=states(state), only=which.narrowed(), doing=doing)
 
 
 @dlq.command("ls")
@@ -286,9 +230,7 @@ def list_dead(
 
 @dlq.command("reprocess")
 @grouped
-def reprocess(
-    topic: Topic, ids: Ids = None, *, which: Dead, doing: Doing, door: Door, json: Json = False
-) -> None:
+def reprocess(topic: Topic, ids: Ids = None, *, which: Dead, doing: Doing) -> None:
     """Make dead messages ready again, with all attempts before them.
 
     \b
@@ -297,20 +239,12 @@ def reprocess(
       snavio queue dlq reprocess acme/discord-bot --because max-attempts         only shows
       snavio queue dlq reprocess acme/discord-bot --because max-attempts --yes   does it
     """
-    _of_the_dlq("requeue", topic, ids, which, doing=doing, door=door, json=json)
+    _of_the_dlq("requeue", topic, ids, which, doing)
 
 
 @dlq.command("delete")
 @grouped
-def delete(
-    topic: Topic,
-    ids: Ids = None,
-    *,
-    which: Dead,
-    doing: Doing,
-    door: Door,
-    json: Json = False,
-) -> None:
+def delete(topic: Topic, ids: Ids = None, *, which: Dead, doing: Doing) -> None:
     """Delete dead messages; there is no way back.
 
     \b
@@ -318,13 +252,14 @@ def delete(
       snavio queue dlq delete acme/discord-bot 5121
       snavio queue dlq delete acme/discord-bot --until 7d --yes
     """
-    _of_the_dlq("purge", topic, ids, which, doing=doing, door=door, json=json)
+    _of_the_dlq("purge", topic, ids, which, doing)
 
 
-def _of_the_dlq(operation: str, topic: str, ids: list[int] | None, which: Dead, **rest: Any) -> None:
+def _of_the_dlq(operation: str, topic: str, ids: list[int] | None, which: Dead, doing: Doing) -> None:
     from snavio.domain.message import State
 
-    _carry_out(operation, topic, ids, chosen=(State.DEAD,), only=which.narrowed(), dead_only=True, **rest)
+    only = which.narrowed()
+    _carry_out(operation, topic, ids, chosen=(State.DEAD,), only=only, doing=doing, dead_only=True)
 
 
 def add_changes(app: typer.Typer) -> None:

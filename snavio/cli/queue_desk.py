@@ -5,7 +5,6 @@ Never asks for the right to change anything when the command only looks.
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -13,10 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from snavio.cli.desk import By
-from snavio.cli.options import Config, StateDir
+from snavio.cli.desk import Caller
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from snavio.config import MeshSettings
     from snavio.domain.identity import Identity
     from snavio.domain.message import State
     from snavio.sdk.queue import Queue, TopicStats
@@ -110,9 +111,7 @@ class Tried(Dead):
 class Door:
     """Which mailbox, and as whom."""
 
-    by: By = None
-    state_dir: StateDir = None
-    config: Config = None
+    caller: Caller
 
     def ask(self, question: Callable[[Queue, Callable[[str], str]], Awaitable[T]], *needs: str) -> T:
         """The answer of the running mesh's mailbox. The question also gets a reader of topic names.
@@ -120,15 +119,10 @@ class Door:
         `needs` are the operations beside stats; a service gets no capability that allows more than it may do.
         """
         from snavio.cli.actor import read_actor, require_serving
-        from snavio.cli.desk import certificates_of
-        from snavio.launch.installation import attach
         from snavio.sdk.queue import Queue
 
-        installation = attach(state_dir=self.state_dir, config=self.config)
-        mesh = installation.mesh
-        who = read_actor(certificates_of(self.by, installation), trust_domain=mesh.trust_domain)
-
-        async def answer() -> T:
+        async def answer(mesh: MeshSettings, certificates: Path) -> T:
+            who = read_actor(certificates, trust_domain=mesh.trust_domain)
             # A call to nobody would wait for its whole deadline.
             await require_serving("mailbox", mesh, who)
             async with Queue(
@@ -141,7 +135,7 @@ class Door:
             ) as queue:
                 return await question(queue, lambda words: full_name(words, who.identity))
 
-        return asyncio.run(answer())
+        return self.caller.answer(answer)
 
 
 def full_name(words: str, identity: Identity) -> str:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snavio.cli.desk import By, Command, Reason, Source, Target, ask
+from snavio.cli.desk import Caller, Reason, Right
 from snavio.cli.exits import ExitCode
-from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.option_groups import grouped
+from snavio.cli.options import Json
 from snavio.cli.output import line, print_json
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 MOST_CHECKED = 100
 
 
+@grouped
 def register(
     *,
     file: Annotated[
@@ -27,9 +29,7 @@ def register(
         bool, typer.Option("--dry-run", help="Show what would change; write nothing.")
     ] = False,
     reason: Reason = "",
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
+    caller: Caller,
     json: Json = False,
 ) -> None:
     """Register a tenant's services, targets, routes and rights from a file: all of it, or nothing.
@@ -63,13 +63,10 @@ def register(
 
     wanted = read_registration(file)
     triples = wanted.triples[:MOST_CHECKED]
-    answer = ask(
+    answer = caller.ask(
         lambda desk: desk.apply(
             wanted.values, reason=reason or f"snavio register {file.name}", dry_run=dry_run, check=triples
-        ),
-        by=by,
-        state_dir=state_dir,
-        config=config,
+        )
     )
     if json:
         _print_document(answer, triples, dry_run=dry_run)
@@ -77,16 +74,8 @@ def register(
         _show(answer, triples, dry_run=dry_run, left_out=len(wanted.triples) - len(triples))
 
 
-def try_(
-    source: Source,
-    target: Target,
-    command: Command,
-    *,
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
-    json: Json = False,
-) -> None:
+@grouped
+def try_(right: Right, *, caller: Caller, json: Json = False) -> None:
     """Show what a command would meet, gate by gate, without sending one.
 
     Exit code 0 when it would be delivered, 1 when a gate refuses it; the first of them is named.
@@ -98,13 +87,12 @@ def try_(
     """
     from snavio.cli.directory_views import check_document, show_forecast, show_gates
 
-    triple = (source, target, command)
-    check = ask(lambda desk: desk.check(*triple), by=by, state_dir=state_dir, config=config)
+    check = caller.ask(lambda desk: desk.check(*right.triple))
     if json:
-        print_json(check_document(triple, check))
+        print_json(check_document(right.triple, check))
     else:
         show_gates(check)
-        show_forecast(triple, check)
+        show_forecast(right.triple, check)
     if not check.passes:
         raise typer.Exit(ExitCode.REFUSED)
 

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from snavio.cli.desk import OperatorCaller
 from snavio.cli.exits import ExitCode
 from snavio.cli.options import Config, Json, StateDir
 from snavio.cli.output import ago, console, fancy, line, print_json
+from snavio.cli.platform_keys import platform_keys
 
 if TYPE_CHECKING:
     from snavio.config import MeshSettings
@@ -68,11 +70,8 @@ def verify(
       snavio snapshot verify
       snavio snapshot verify --json | jq -r .snapshot.refused
     """
-    from snavio.launch.installation import attach
-
-    installation = attach(state_dir=state_dir, config=config)
-    certificates = installation.operator_certificates
-    verdicts = asyncio.run(_verify(installation.mesh, certificates, folder or installation.mesh.snapshots()))
+    mesh, certificates = OperatorCaller(state_dir, config).attached()
+    verdicts = asyncio.run(_verify(mesh, certificates, folder or mesh.snapshots()))
     if json:
         print_json(verdicts)
     else:
@@ -122,23 +121,15 @@ def _document(manifest: Manifest, now_unix_ns: int) -> dict[str, Any]:
 async def _verify(mesh: MeshSettings, certificates: Path, folder: Path) -> dict[str, dict[str, Any]]:
     from snavio.clock import SystemClock
     from snavio.snapshot.manifest import ACL, HMAC, SNAPSHOT
-    from snavio.snapshot.platform_keys import PlatformKeys
     from snavio.snapshot.reader import Refused, SnapshotReader
     from snavio.snapshot.seen import NothingSeen
-    from snavio.transport.channel import MeshChannel
-    from snavio.transport.credentials import CertificateFiles
     from snavio.wiring import open_archive
 
-    signer = MeshChannel(
-        mesh.signer,
-        files=CertificateFiles.in_folder(certificates),
-        service="signer",
-        trust_domain=mesh.trust_domain,
-    )
     archive = open_archive(folder)
     try:
         # Asked once, outside the reader: an absent Signer is no fault of the snapshot.
-        keys = await PlatformKeys(signer).verifying()
+        async with platform_keys(mesh, certificates) as signer:
+            keys = await signer.verifying()
 
         async def known() -> Any:
             return keys
@@ -158,7 +149,6 @@ async def _verify(mesh: MeshSettings, certificates: Path, folder: Path) -> dict[
         return verdicts
     finally:
         await archive.close()
-        await signer.close()
 
 
 def _print(found: dict[str, Any]) -> None:

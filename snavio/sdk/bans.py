@@ -7,14 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
-from typing import Final, Literal, Self, TypeVar
+from typing import Final, Literal
 
-from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.methods import Message
+from snavio.sdk.client import RegistryClient
 from snavio.v1 import registry_pb2 as wire
 
 CALL_SECONDS: Final = 10.0
@@ -23,7 +18,6 @@ MOST: Final = 1000
 JOB_FOLDER: Final = "job-spark"
 """Certificate folder of the auditing jobs that `snavio up` makes, under the state folder's `certs`."""
 
-M = TypeVar("M", bound=Message)
 Decision = Literal["applied", "already", "refused"]
 State = Literal["applied", "confirmed", "withdrawn", "lifted"]
 
@@ -82,22 +76,10 @@ class Audit:
     left: tuple[str, ...]
 
 
-class BanDesk:
+class BanDesk(RegistryClient):
     """A client of Registry under the certificate in `certificates`: a job's or an operator's."""
 
-    def __init__(
-        self, registry: str, *, certificates: Path, trust_domain: str = DEFAULT_TRUST_DOMAIN
-    ) -> None:
-        files = CertificateFiles.in_folder(certificates)
-        self._registry = MeshChannel(registry, files=files, service="registry", trust_domain=trust_domain)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._registry.close()
+    call_seconds = CALL_SECONDS
 
     async def propose(self, proposals: Sequence[Proposal]) -> list[Outcome]:
         """One outcome per proposal, in order. After Unavailable, propose again: nothing is applied twice."""
@@ -165,11 +147,6 @@ class BanDesk:
         """End bans before their time; NotFound when there are none. Operators only."""
         request = wire.LiftBanRequest(source=source, target=target, name=name, list=ban_list, reason=reason)
         return await self._call("LiftBan", request, wire.LiftBanResponse)
-
-    async def _call(self, method: str, request: Message, response: type[M]) -> M:
-        return await self._registry.call(
-            f"/snavio.v1.Registry/{method}", request, response, timeout_s=CALL_SECONDS
-        )
 
 
 def _to_wire(proposal: Proposal) -> wire.BanProposal:

@@ -6,39 +6,18 @@ Never keeps a capability: whoever had it made decides where it goes.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
-from types import TracebackType
 
 from snavio.domain.caveat import Quota
-from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
+from snavio.sdk.client import SignerClient
 from snavio.v1 import signer_pb2 as wire
 
-SERVICE = "/snavio.v1.Signer/"
 CALL_SECONDS = 5.0
 
 
-class CapabilityDesk:
+class CapabilityDesk(SignerClient):
     """A client of Signer, under the certificate in `certificates`."""
 
-    def __init__(
-        self, signer_address: str, *, certificates: Path, trust_domain: str = DEFAULT_TRUST_DOMAIN
-    ) -> None:
-        self._signer = MeshChannel(
-            signer_address,
-            files=CertificateFiles.in_folder(certificates),
-            service="signer",
-            trust_domain=trust_domain,
-        )
-
-    async def __aenter__(self) -> CapabilityDesk:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._signer.close()
+    call_seconds = CALL_SECONDS
 
     async def issue(
         self,
@@ -58,9 +37,7 @@ class CapabilityDesk:
             quota_messages=quota.messages if quota else 0,
             quota_interval_ms=quota.interval_ms if quota else 0,
         )
-        return await self._signer.call(
-            SERVICE + "IssueCapability", request, wire.IssueCapabilityResponse, timeout_s=CALL_SECONDS
-        )
+        return await self._call("IssueCapability", request, wire.IssueCapabilityResponse)
 
     async def revoke(self, cap_id: str, *, reason: str = "") -> None:
         """End one, with all that was narrowed from it."""
@@ -81,22 +58,17 @@ class CapabilityDesk:
 
     async def rotate(self, realm: str = "") -> wire.RotateCapabilityRootResponse:
         """A new root key for a realm, or for all of them."""
-        return await self._signer.call(
-            SERVICE + "RotateCapabilityRoot",
-            wire.RotateCapabilityRootRequest(realm=realm),
-            wire.RotateCapabilityRootResponse,
-            timeout_s=CALL_SECONDS,
-        )
+        request = wire.RotateCapabilityRootRequest(realm=realm)
+        return await self._call("RotateCapabilityRoot", request, wire.RotateCapabilityRootResponse)
 
     async def living(self, *, realm: str = "", holder: str = "") -> AsyncIterator[wire.CapabilityRecord]:
         """Capabilities that have not expired, oldest first."""
         after, more = "", True
         while more:
-            page = await self._signer.call(
-                SERVICE + "ListCapabilities",
+            page = await self._call(
+                "ListCapabilities",
                 wire.ListCapabilitiesRequest(realm=realm, holder=holder, after_id=after),
                 wire.ListCapabilitiesResponse,
-                timeout_s=CALL_SECONDS,
             )
             for record in page.capability:
                 yield record
@@ -104,6 +76,4 @@ class CapabilityDesk:
             more = page.more
 
     async def _revoke(self, request: wire.RevokeCapabilityRequest) -> None:
-        await self._signer.call(
-            SERVICE + "RevokeCapability", request, wire.RevokeCapabilityResponse, timeout_s=CALL_SECONDS
-        )
+        await self._call("RevokeCapability", request, wire.RevokeCapabilityResponse)

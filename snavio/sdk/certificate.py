@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import stamina
-
 from snavio.clock import Clock
 from snavio.domain.identity import Identity, Kind, parse_identity, valid_name
 from snavio.errors import BadRequest, SnavioError, StateError, Unavailable
+from snavio.sdk.persistence import persist
 from snavio.sdk.principal import principal_renewal
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
@@ -82,9 +81,7 @@ class ServiceCertificate:
                 if leaf.not_after_ns <= self._clock.unix_ns():
                     raise
             return
-        async for attempt in stamina.retry_context(
-            on=Unavailable, attempts=None, timeout=None, wait_initial=0.1, wait_max=1.0, wait_jitter=0.1
-        ):
+        async for attempt in persist(Unavailable, first_pause_s=0.1):
             with attempt:
                 await replace_certificate(self._folder, self._certify, spiffe_id=self._identity().spiffe_id)
 

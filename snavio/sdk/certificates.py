@@ -7,39 +7,23 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from types import TracebackType
-from typing import TypeVar
 
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.methods import Message
+from snavio.sdk.client import SignerClient
 from snavio.v1 import signer_pb2 as wire
 
 CALL_SECONDS = 5.0
-Response = TypeVar("Response", bound=Message)
 
 
-class CertificateDesk:
+class CertificateDesk(SignerClient):
     """A client of Signer's CA, under an operator's certificate."""
+
+    call_seconds = CALL_SECONDS
 
     def __init__(
         self, *, signer_address: str, certificates: Path, trust_domain: str = DEFAULT_TRUST_DOMAIN
     ) -> None:
-        self._channel = MeshChannel(
-            signer_address,
-            files=CertificateFiles.in_folder(certificates),
-            service="signer",
-            trust_domain=trust_domain,
-        )
-
-    async def __aenter__(self) -> CertificateDesk:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._channel.close()
+        super().__init__(signer_address, certificates=certificates, trust_domain=trust_domain)
 
     async def new_token(
         self, tenant: str, *, principal: str = "", ttl_s: int = 0
@@ -89,8 +73,3 @@ class CertificateDesk:
             "RestoreIdentity", wire.RestoreIdentityRequest(spiffe_id=spiffe_id), wire.RestoreIdentityResponse
         )
         return bool(answer.changed)
-
-    async def _call(self, method: str, request: Message, response: type[Response]) -> Response:
-        return await self._channel.call(
-            f"/snavio.v1.Signer/{method}", request, response, timeout_s=CALL_SECONDS
-        )

@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
-import stamina
 import structlog
 
 from snavio.clock import Clock, SystemClock
@@ -22,6 +20,8 @@ from snavio.native import open_parcels
 from snavio.sdk.certificate import ServiceCertificate
 from snavio.sdk.delivery import Command, Lease, Nack, Row
 from snavio.sdk.leases import LeaseKeeper
+from snavio.sdk.lifetime import Starting
+from snavio.sdk.persistence import persist
 from snavio.sdk.settings import Intake
 from snavio.sdk.settling import Desk
 from snavio.transport.asking import ask_signer
@@ -45,7 +45,7 @@ NOT_AS_SENT = Nack(delay_ms=None, reason="E_INTEGRITY: the payload is not what i
 _DAMAGED = 15
 
 
-class Consumer:
+class Consumer(Starting):
     """The receiving half of the SDK: `async for command in consumer`. Lives on one event loop.
 
     Settle every command; the lease of one that is forgotten is extended for as long as the consumer is open.
@@ -119,15 +119,6 @@ class Consumer:
         """Messages that are prefetched, handed out, or whose end the mailbox has not confirmed."""
         return self._unsettled
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
     async def start(self) -> None:
         """Begin to prefetch; a mailbox that is away is tried again until it is there."""
         if self._channel is not None:
@@ -176,7 +167,6 @@ class Consumer:
             await self._stop("settle")
             if self._certificate:
                 await self._certificate.stop()
-            await self._bearer.close()
             if self._channel is not None:
                 await self._channel.close()
 
@@ -231,14 +221,7 @@ class Consumer:
                 wait_ms=round(intake.receive_wait_s * 1000),
             ).SerializeToString()
             answer, asked = b"", 0
-            async for attempt in stamina.retry_context(
-                on=(Unavailable, Saturated),
-                attempts=None,
-                timeout=None,
-                wait_initial=0.05,
-                wait_max=1.0,
-                wait_jitter=0.1,
-            ):
+            async for attempt in persist(Unavailable, Saturated, first_pause_s=0.05):
                 with attempt:
                     asked = self._clock.mono_ns()
                     answer = await channel.call_raw(

@@ -6,41 +6,22 @@ Never retries a write: what became of one that was not answered is asked by writ
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from types import TracebackType
-from typing import Self, TypeVar
 
 from snavio.domain.directory import Value
-from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
+from snavio.sdk.client import RegistryClient
 from snavio.transport.entries import entry_to_wire
-from snavio.transport.methods import Message
 from snavio.v1 import registry_pb2 as wire
 
 CALL_SECONDS = 10.0
 
-M = TypeVar("M", bound=Message)
 Triple = tuple[str, str, str]
 """Source, target, command."""
 
 
-class DirectoryDesk:
+class DirectoryDesk(RegistryClient):
     """A client of Registry under the certificate in `certificates`."""
 
-    def __init__(
-        self, registry: str, *, certificates: Path, trust_domain: str = DEFAULT_TRUST_DOMAIN
-    ) -> None:
-        files = CertificateFiles.in_folder(certificates)
-        self._registry = MeshChannel(registry, files=files, service="registry", trust_domain=trust_domain)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._registry.close()
+    call_seconds = CALL_SECONDS
 
     async def apply(
         self,
@@ -126,11 +107,6 @@ class DirectoryDesk:
         """Requests to a tenant's targets, and of its own sources."""
         request = wire.ListAccessRequestsRequest(tenant=tenant)
         return await self._call("ListAccessRequests", request, wire.ListAccessRequestsResponse)
-
-    async def _call(self, method: str, request: Message, response: type[M]) -> M:
-        return await self._registry.call(
-            f"/snavio.v1.Registry/{method}", request, response, timeout_s=CALL_SECONDS
-        )
 
 
 def _because(reason: str) -> wire.WriteOptions:

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from snavio.clock import Clock
@@ -18,8 +17,7 @@ from snavio.domain.directory.rules import require_command, require_target, split
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
 from snavio.domain.revocation import CEILING_S
 from snavio.errors import BadRequest, NotFound, SnavioError
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
+from snavio.sdk.client import RegistryClient
 from snavio.v1 import registry_pb2 as wire
 
 CALL_SECONDS: Final = 5.0
@@ -80,9 +78,11 @@ class Acknowledgement:
     detail: str
 
 
-class KillSwitch:
+class KillSwitch(RegistryClient):
     """A client of Registry under an operator's certificate. Every Shield, Fast and Slow calls Registry about once a
     second and says what it has applied, so all of them are heard of, wherever they run."""
+
+    call_seconds = CALL_SECONDS
 
     def __init__(
         self,
@@ -92,17 +92,8 @@ class KillSwitch:
         clock: Clock,
         trust_domain: str = DEFAULT_TRUST_DOMAIN,
     ) -> None:
-        files = CertificateFiles.in_folder(certificates)
+        super().__init__(registry, certificates=certificates, trust_domain=trust_domain)
         self._clock = clock
-        self._registry = MeshChannel(registry, files=files, service="registry", trust_domain=trust_domain)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._registry.close()
 
     async def order(self, subject: Subject, *, frozen: bool, reason: str = "") -> Order:
         """Write it down; durable when this returns."""
@@ -177,28 +168,21 @@ class KillSwitch:
             return max(CEILING_S.values())
         request = wire.HistoryRequest(kind="route", key=[subject.target, subject.name], limit=1)
         try:
-            found = await self._registry.call(
-                "/snavio.v1.Registry/History", request, wire.HistoryResponse, timeout_s=CALL_SECONDS
-            )
+            found = await self._call("History", request, wire.HistoryResponse)
         except (NotFound, BadRequest):
             return max(CEILING_S.values())
         profile = found.change[-1].route.profile if found.change else 0
         return CEILING_S[Profile(profile or Profile.LOW)]
 
     async def _followers(self, timeout_s: float) -> wire.FollowersResponse:
-        return await self._registry.call(
-            "/snavio.v1.Registry/Followers",
-            wire.FollowersRequest(),
-            wire.FollowersResponse,
-            timeout_s=timeout_s,
+        return await self._call(
+            "Followers", wire.FollowersRequest(), wire.FollowersResponse, timeout_s=timeout_s
         )
 
     async def _write(
         self, method: str, request: wire.SetSuspensionRequest | wire.SetBanRequest
     ) -> wire.WriteResponse:
-        return await self._registry.call(
-            f"/snavio.v1.Registry/{method}", request, wire.WriteResponse, timeout_s=CALL_SECONDS
-        )
+        return await self._call(method, request, wire.WriteResponse)
 
 
 def _word(follower: wire.Follower, order: Order) -> tuple[bool, str]:

@@ -6,33 +6,18 @@ Never receives a secret: Signer's answers to operators have none.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
+from snavio.sdk.client import SignerClient
 from snavio.transport.methods import Message
 from snavio.v1 import signer_pb2 as wire
 
 CALL_SECONDS = 5.0
 
 
-class KeyDesk:
+class KeyDesk(SignerClient):
     """A client of Signer under an operator's certificate."""
 
-    def __init__(self, signer: str, *, certificates: Path, trust_domain: str = DEFAULT_TRUST_DOMAIN) -> None:
-        files = CertificateFiles.in_folder(certificates)
-        self._signer = MeshChannel(signer, files=files, service="signer", trust_domain=trust_domain)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._signer.close()
+    call_seconds = CALL_SECONDS
 
     async def status(self, source: str) -> wire.KeysetStatus:
         """One source's key versions with their traffic; NotFound if it has none."""
@@ -69,19 +54,10 @@ class KeyDesk:
 
     async def events(self, *, since: int = 0, epoch: int = 0) -> wire.EventsResponse:
         """What happened to keys after an event."""
-        return await self._signer.call(
-            "/snavio.v1.Signer/Events",
-            wire.EventsRequest(since=since, epoch=epoch),
-            wire.EventsResponse,
-            timeout_s=CALL_SECONDS,
-        )
+        return await self._call("Events", wire.EventsRequest(since=since, epoch=epoch), wire.EventsResponse)
 
     async def _describe(self, request: wire.DescribeKeysetsRequest) -> wire.DescribeKeysetsResponse:
-        return await self._signer.call(
-            "/snavio.v1.Signer/DescribeKeysets", request, wire.DescribeKeysetsResponse, timeout_s=CALL_SECONDS
-        )
+        return await self._call("DescribeKeysets", request, wire.DescribeKeysetsResponse)
 
     async def _change(self, method: str, request: Message) -> wire.KeysetStatus:
-        return await self._signer.call(
-            f"/snavio.v1.Signer/{method}", request, wire.KeysetStatus, timeout_s=CALL_SECONDS
-        )
+        return await self._call(method, request, wire.KeysetStatus)

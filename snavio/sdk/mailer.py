@@ -8,17 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-from snavio.clock import SystemClock
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
 from snavio.domain.verdict import Verdict
 from snavio.native import blake3_digest
-from snavio.transport.asking import ask_signer
-from snavio.transport.bearer import Bearer, Wanted
+from snavio.sdk.lifetime import Closing
+from snavio.sdk.mailbox_channel import mailbox_channel
+from snavio.transport.bearer import Wanted
 from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
 from snavio.v1.mailbox_pb2 import Letter as WireLetter
 from snavio.v1.mailbox_pb2 import SendRequest, SendResponse
 
@@ -53,7 +50,7 @@ class Sent:
         return self.verdict is Verdict.DUPLICATE
 
 
-class Mailer:
+class Mailer(Closing):
     """For one topic, `<tenant>/own/<name>`, under the certificate of a service in `certificates`."""
 
     def __init__(
@@ -66,16 +63,14 @@ class Mailer:
         capability: str | None = None,
         trust_domain: str = DEFAULT_TRUST_DOMAIN,
     ) -> None:
-        files = CertificateFiles.in_folder(certificates)
-        bearer = Bearer(
-            Wanted(topic, ("send",)),
-            ask_signer(signer, files=files, trust_domain=trust_domain),
-            clock=SystemClock(),
-            fixed=capability,
-        )
         self._topic = topic
-        self._channel = MeshChannel(
-            mailbox, files=files, service="mailbox", trust_domain=trust_domain, bearer=bearer
+        self._channel = mailbox_channel(
+            mailbox,
+            Wanted(topic, ("send",)),
+            certificates=certificates,
+            signer=signer,
+            capability=capability,
+            trust_domain=trust_domain,
         )
 
     @classmethod
@@ -85,12 +80,8 @@ class Mailer:
         mailer._topic, mailer._channel = topic, channel
         return mailer
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def close(self) -> None:
+        """Let go of the connection."""
         await self._channel.close()
 
     async def send(self, letter: Letter) -> Sent:

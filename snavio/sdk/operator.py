@@ -6,10 +6,10 @@ Never keeps a private key in memory longer than it takes to write it to its fold
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
 
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity
 from snavio.pki import make_key_and_csr, write_certificate_folder
+from snavio.sdk.lifetime import Closing
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
 from snavio.transport.methods import Message
@@ -19,7 +19,7 @@ from snavio.v1 import signer_pb2 as signer
 CALL_SECONDS = 5.0
 
 
-class Operator:
+class Operator(Closing):
     """A client of the control plane, under the certificate in `certificates`."""
 
     def __init__(
@@ -36,12 +36,8 @@ class Operator:
             registry_address, files=files, service="registry", trust_domain=trust_domain
         )
 
-    async def __aenter__(self) -> Operator:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def close(self) -> None:
+        """Let go of both connections."""
         await self._signer.close()
         await self._registry.close()
 

@@ -10,10 +10,7 @@ import asyncio
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
-
-import stamina
+from typing import NamedTuple
 
 from snavio.clock import Clock, SystemClock
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
@@ -25,7 +22,9 @@ from snavio.sdk.certificate import ServiceCertificate
 from snavio.sdk.dispatcher import MAX_BATCH_BYTES, MAX_COMMANDS, Dispatcher
 from snavio.sdk.keyfeed import KeyFeed
 from snavio.sdk.keyring import Keyring
+from snavio.sdk.lifetime import Starting
 from snavio.sdk.outcome import Outcome, Outcomes
+from snavio.sdk.persistence import persist
 from snavio.sdk.retry import RetryBudget, pause_s, shield_behind_ms
 from snavio.sdk.settings import Patience
 from snavio.sdk.signing import Basis, Request, Signing
@@ -42,7 +41,7 @@ class _Mesh(NamedTuple):
     signing: Signing
 
 
-class Producer:
+class Producer(Starting):
     """The sending half of the SDK: `async with Producer(...) as producer`. Lives on one event loop."""
 
     def __init__(
@@ -89,15 +88,6 @@ class Producer:
     def source(self) -> str:
         """`<tenant>/<service>`, as Signer knows us; empty before the start."""
         return self._keyring.source
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def start(self) -> None:
         """Have a certificate, fetch the keys and greet Shield; raises when any does not work in time."""
@@ -262,14 +252,7 @@ class Producer:
         try:
             async with asyncio.timeout(self._patience.start_s):
                 await dispatcher.start()
-                async for attempt in stamina.retry_context(
-                    on=Unavailable,
-                    attempts=None,
-                    timeout=None,
-                    wait_initial=0.1,
-                    wait_max=1.0,
-                    wait_jitter=0.1,
-                ):
+                async for attempt in persist(Unavailable, first_pause_s=0.1):
                     with attempt:
                         await feed.fetch()
                 self._following = asyncio.create_task(feed.follow(), name="producer keys")

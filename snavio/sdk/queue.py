@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from snavio.clock import SystemClock
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
 from snavio.domain.message import Attempt, AttemptOutcome, State
-from snavio.transport.asking import ask_signer
-from snavio.transport.bearer import Bearer, Wanted
+from snavio.sdk.lifetime import Closing
+from snavio.sdk.mailbox_channel import mailbox_channel
+from snavio.transport.bearer import Wanted
 from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
 from snavio.v1 import mailbox_pb2 as wire
 
 SERVICE = "/snavio.v1.Mailbox/"
@@ -101,7 +99,7 @@ class Preview:
         return (await self._queue.change(self._request)).changed  # type: ignore[no-any-return]
 
 
-class Queue:
+class Queue(Closing):
     """A client of the mailbox for those who look after it, under the certificate in `certificates`.
 
     `realm` is what the capability is asked for: a topic, `<tenant>/*`, or `*` for an operator; `operations` what it
@@ -119,15 +117,13 @@ class Queue:
         capability: str | None = None,
         trust_domain: str = DEFAULT_TRUST_DOMAIN,
     ) -> None:
-        files = CertificateFiles.in_folder(certificates)
-        bearer = Bearer(
+        self._channel = mailbox_channel(
+            mailbox,
             Wanted(realm, operations),
-            ask_signer(signer, files=files, trust_domain=trust_domain),
-            clock=SystemClock(),
-            fixed=capability,
-        )
-        self._channel = MeshChannel(
-            mailbox, files=files, service="mailbox", trust_domain=trust_domain, bearer=bearer
+            certificates=certificates,
+            signer=signer,
+            capability=capability,
+            trust_domain=trust_domain,
         )
 
     @classmethod
@@ -137,12 +133,8 @@ class Queue:
         queue._channel = channel
         return queue
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def close(self) -> None:
+        """Let go of the connection."""
         await self._channel.close()
 
     # -- looking -------------------------------------------------------------------------------------

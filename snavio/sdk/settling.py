@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import stamina
 import structlog
 from google.protobuf.message import DecodeError
 
 from snavio.errors import IntegrityError, Saturated, SnavioError, Unavailable
 from snavio.sdk.delivery import Lease, Nack, Settlement
+from snavio.sdk.persistence import persist
 from snavio.transport.channel import MeshChannel
 from snavio.v1.mailbox_pb2 import AckRequest, NackRequest, Receipts, SettleResponse
 
@@ -181,14 +181,7 @@ class Desk:
             )
         frame, answer = request.SerializeToString(), b""
         # Without end: what is not confirmed keeps its place among the unsettled, which are bounded.
-        async for attempt in stamina.retry_context(
-            on=(Unavailable, Saturated),
-            attempts=None,
-            timeout=None,
-            wait_initial=0.05,
-            wait_max=1.0,
-            wait_jitter=0.1,
-        ):
+        async for attempt in persist(Unavailable, Saturated, first_pause_s=0.05):
             with attempt:
                 answer = await self._channel.call_raw(method, frame, timeout_s=self._call_s)
         return read_codes(answer, len(bundle.msg_ids))

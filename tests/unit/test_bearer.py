@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
 from snavio.clock import ManualClock
 from snavio.errors import NotAllowed, SnavioError, Unauthenticated, Unavailable
 from snavio.transport.bearer import HELPED, Bearer, Given, Wanted
+from snavio.transport.channel import MeshChannel
+from snavio.transport.credentials import CertificateFiles
 
 
 def refused(reason: str = "cap-revoked", signer: str = "") -> Unauthenticated:
@@ -120,6 +123,21 @@ async def test_a_signer_that_is_away_is_asked_again_but_not_all_the_time(
         await asyncio.sleep(0)
     assert bearer.generation() == 2
     await bearer.close()
+
+
+async def test_a_channel_that_closes_ends_the_renewal_under_way(
+    bearer: Bearer, signer: Signer, clock: ManualClock, tmp_path: Path
+) -> None:
+    await bearer.replace(refused("cap-required"), None)
+    clock.advance(seconds=60)
+    bearer.present()
+    await asyncio.sleep(0)
+    assert len(signer.asked) == 2, "a renewal is under way"
+    channel = MeshChannel(
+        "127.0.0.1:1", files=CertificateFiles.in_folder(tmp_path), service="mailbox", bearer=bearer
+    )
+    await channel.close()
+    assert "renew capability" not in [task.get_name() for task in asyncio.all_tasks()]
 
 
 def test_a_capability_is_not_shown_by_accident() -> None:

@@ -57,3 +57,33 @@ def test_each_option_is_judged_and_explained_as_if_it_stood_alone(app: typer.Typ
     assert CliRunner().invoke(app, ["bot", "--tries", "-1"]).exit_code == 2
     shown = CliRunner().invoke(app, ["--help"]).stdout
     assert all(words in shown for words in ("What was said.", "--source", "Who sends.", "How often.", "Why."))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """A group with a group in it, and with something that has to be said."""
+
+    to: Annotated[str, typer.Argument()]
+    who: Whom
+    loud: Annotated[bool, typer.Option("--loud")] = False
+
+
+@pytest.fixture
+def post() -> typer.Typer:
+    made = typer.Typer()
+
+    @made.command()
+    @grouped
+    def send(letter: Letter) -> None:
+        typer.echo(f"{letter.to} {letter.who.source!r} {letter.who.tries} {letter.loud}")
+
+    return made
+
+
+def test_a_group_in_a_group_is_filled_from_the_same_options(post: typer.Typer) -> None:
+    said = CliRunner().invoke(post, ["ada", "-s", "acme/shop", "--tries", "2", "--loud"])
+    assert said.stdout == "ada 'acme/shop' 2 True\n"
+
+
+def test_a_field_without_default_has_to_be_said(post: typer.Typer) -> None:
+    assert CliRunner().invoke(post, []).exit_code == 2

@@ -1,0 +1,35 @@
+"""The keys that Signer vouches for, asked under the certificate of whoever checks what the platform has signed.
+
+Never keeps a key from one command to the next: one that was withdrawn meanwhile would still be believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from snavio.config import MeshSettings
+    from snavio.snapshot.platform_keys import PlatformKeys
+
+
+@asynccontextmanager
+async def platform_keys(mesh: MeshSettings, certificates: Path) -> AsyncIterator[PlatformKeys]:
+    """Signer's word on them, for as long as somebody asks."""
+    from snavio.snapshot.platform_keys import PlatformKeys
+    from snavio.transport.channel import MeshChannel
+    from snavio.transport.credentials import CertificateFiles
+
+    signer = MeshChannel(
+        mesh.signer,
+        files=CertificateFiles.in_folder(certificates),
+        service="signer",
+        trust_domain=mesh.trust_domain,
+    )
+    try:
+        yield PlatformKeys(signer)
+    finally:
+        await signer.close()

@@ -1,0 +1,111 @@
+"""The mailbox with its real commits, receives and acknowledgements, over a disk that tests hold up and break."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+
+from services.mailbox.commits import Commits
+from services.mailbox.delivery import Delivery
+from services.mailbox.intake import Intake, Sender
+from services.mailbox.policy import Policies
+from services.mailbox.receiving import Receiving, Waiters, Wanted
+from services.mailbox.rows import Rows
+from services.mailbox.settling import Settlements
+from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
+from snavio.clock import ManualClock
+from snavio.native import open_parcels
+from snavio.ports.mailbox_store import Progress, Send
+from snavio.v1.batch_pb2 import Verdicts
+from snavio.worker import Worker
+from tests.support.mailbox import TOPIC
+
+ME = "spiffe://snavio.local/tenant/acme/service/me"
+
+
+class Disk(MemoryMailboxStore):
+    """A store whose commits tests let through one by one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = threading.Event()
+        self.open.set()
+        self.fault: Exception | None = None
+        self.only_sends = False
+        self.groups: list[tuple[int, int]] = []
+
+    def commit(
+        self, sends: Sequence[Send], progress: Sequence[Progress], *, now_unix_ns: int
+    ) -> list[tuple[int, ...]]:
+        assert self.open.wait(10)
+        self.groups.append((len(sends), len(progress)))
+        if self.fault is not None and (sends or not self.only_sends):
+            raise self.fault
+        return super().commit(sends, progress, now_unix_ns=now_unix_ns)
+
+
+class Desk:
+    """The mailbox without server and disk."""
+
+    def __init__(
+        self,
+        *,
+        max_waiting_bytes: int = 1 << 20,
+        cached_bytes: int = 32 << 20,
+        policies: Policies | None = None,
+    ) -> None:
+        self.disk, self.clock, self.waiters = Disk(), ManualClock(), Waiters()
+        self.commits = Commits(self.disk, clock=self.clock, max_waiting_bytes=max_waiting_bytes)
+        self.worker = Worker("reads")
+        self.rows = Rows(self.disk, worker=self.worker, max_bytes=cached_bytes)
+        self.delivery = Delivery(
+            clock=self.clock,
+            boot_epoch=1,
+            records=(),
+            woken=self.waiters.wake,
+            record=lambda state: self.commits.submit(progress=(state,)),
+            policies=policies,
+        )
+        self.intake = Intake(
+            store=self.disk,
+            commits=self.commits,
+            delivery=self.delivery,
+            rows=self.rows,
+            clock=self.clock,
+        )
+        self.receiving = Receiving(
+            delivery=self.delivery, rows=self.rows, waiters=self.waiters, stopping=lambda: False
+        )
+        self.settlements = Settlements(delivery=self.delivery, commits=self.commits, rows=self.rows)
+
+    async def take(self, frame: bytes) -> asyncio.Future[bytes]:
+        """The codes of the final answer, when it comes."""
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+        def final(verdicts: bytes) -> None:
+            answer.set_result(Verdicts.FromString(verdicts).codes)
+
+        await self.intake.take(frame, Sender("fast/fast-0", 1), partial=lambda _: None, final=final)
+        return answer
+
+    def wanted(self, most: int, holder: str = ME) -> Wanted:
+        return Wanted(TOPIC, holder, 1000, most, 1 << 20, 0.0, lambda: None)
+
+    async def receive(self, most: int = 5000) -> list[int]:
+        response = await self.receiving.receive(self.wanted(most))
+        return [message[0] for message in open_parcels(response)[1]]
+
+    def reorder_depth(self) -> dict[int, int]:
+        counts = self.delivery.counts(TOPIC)
+        assert counts is not None
+        return dict(counts.reorder_depth)
+
+    async def ack(self, msg_ids: list[int]) -> bytes:
+        """Of the first attempt at each."""
+        return await self.settlements.settle(TOPIC, 1, msg_ids, [1] * len(msg_ids), holder=ME, final=True)
+
+    async def close(self) -> None:
+        self.disk.open.set()
+        await self.commits.close()
+        await self.worker.close(lambda: None)
