@@ -12,7 +12,8 @@ import asyncio
 import os
 import statistics
 import time
-from collections.abc import Sequence
+import uuid
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.meters import Sample, Stopwatch, record
@@ -45,14 +46,18 @@ from snavio.wiring import open_archive, open_outbox
 from tests.support.frames import RunOf, batch, command, verdicts
 from tests.support.mesh import NAME, TARGET, DemoMesh, demo_mesh
 
-REPEATS = 4
+REPEATS = 6
 ROUND_SECONDS = 3.0
 CONCURRENT_BATCHES = 4
 PAYLOAD = b"x" * 210
 RATIO = 1.25
 EVENTS_PER_S = 200_000
 BYTES_PER_EVENT = 32
+TOLD_BY = ("shield", "fast", "slow")
+FILE_EVENTS = 10_000
+"""Of one service: fewer wait for company, and are no work that was left undone."""
 PAGES, BLOCKS_PER_PAGE, ROWS = 60, 18, 1000
+RANDOM_PAGES = 10
 SEED = bytes(range(32))
 
 
@@ -69,20 +74,44 @@ async def pour(producer: Producer, seconds: float) -> int:
     return sum(await asyncio.gather(*(lane() for _ in range(CONCURRENT_BATCHES))))
 
 
-async def counter(mesh: DemoMesh, service: str, name: str) -> int:
-    async with Probes(mesh.processes.mesh, certificates=mesh.certificates("operator-admin")) as probes:
-        status = await probes.status(service)
+def probes(mesh: DemoMesh) -> Probes:
+    return Probes(mesh.processes.mesh, certificates=mesh.certificates("operator-admin"))
+
+
+async def reading(asked: Probes, service: str, name: str) -> float:
+    """A counter or gauge of a service."""
+    status = await asked.status(service)
     assert status is not None
-    return next((each.value for each in status.counter if each.name == name), 0)
+    return next((each.value for each in (*status.counter, *status.gauge) if each.name == name), 0)
 
 
-async def measured(mesh: DemoMesh, producer: Producer) -> Sample:
+async def archived(asked: Probes) -> None:
+    """Wait until what was told is in the archive, but for less than a file of each service."""
+    async with asyncio.timeout(60):
+        while True:
+            told = [await reading(asked, name, "journal.waiting_rows") for name in TOLD_BY]
+            waiting = await reading(asked, "relay", "outbox.waiting_events")
+            if not any(told) and waiting < FILE_EVENTS * len(TOLD_BY):
+                return
+            await asyncio.sleep(0.1)
+
+
+async def measured(mesh: DemoMesh, producer: Producer, asked: Probes) -> Sample:
+    """A round, with all that it leaves to be done."""
     watch = Stopwatch({"client": os.getpid(), **{name: mesh.processes.pid(name) for name in SERVICES}})
     watch.start()
-    return watch.stop(await pour(producer, ROUND_SECONDS))
+    delivered = await pour(producer, ROUND_SECONDS)
+    await archived(asked)
+    return watch.stop(delivered)
 
 
-async def both(folder: Path) -> tuple[list[Sample], list[Sample], int]:
+def bytes_per_event(archive: Path, *, by: str) -> float:
+    """Of all that one process told."""
+    files = [file for hour in hours(archive) for file in hour.files if file.stretch.instance == by]
+    return sum(file.size for file in files) / sum(file.stretch.rows for file in files)
+
+
+async def both(folder: Path) -> tuple[list[Sample], list[Sample], int, float]:
     settings: dict[str, dict[str, object]] = {"mailbox": {"max_topic_messages": 1_000_000_000}}
     off: dict[str, dict[str, object]] = {**settings, "mesh": {"telemetry": False}}
     on: dict[str, dict[str, object]] = {**settings, "mesh": {"telemetry": True}}
@@ -91,35 +120,51 @@ async def both(folder: Path) -> tuple[list[Sample], list[Sample], int]:
         demo_mesh(folder / "off", settings=off) as silent,
         told.producer() as first,
         silent.producer() as second,
+        probes(told) as loud,
+        probes(silent) as quiet,
     ):
         await pour(first, 1.0)
         await pour(second, 1.0)
+        await archived(loud)
         with_it, without_it = [], []
         for _ in range(REPEATS):
-            with_it.append(await measured(told, first))
-            without_it.append(await measured(silent, second))
-        dropped = sum(
-            [await counter(told, name, "journal.dropped_rows") for name in ("shield", "fast", "slow")]
-        )
-        missed = await counter(told, "relay", "intake.missed_events")
-    return with_it, without_it, dropped + missed
+            with_it.append(await measured(told, first, loud))
+            without_it.append(await measured(silent, second, quiet))
+        dropped = sum([await reading(loud, name, "journal.dropped_rows") for name in TOLD_BY])
+        missed = await reading(loud, "relay", "intake.missed_events")
+        size = bytes_per_event(told.processes.mesh.archive(), by="fast-0")
+    return with_it, without_it, int(dropped + missed), size
 
 
 def test_cpu_per_command_with_telemetry(runner: asyncio.Runner, tmp_path: Path) -> None:
-    with_it, without_it, dropped = runner.run(both(tmp_path))
+    with_it, without_it, dropped, size = runner.run(both(tmp_path))
     ratios = [one.cpu_us / other.cpu_us for one, other in zip(with_it, without_it, strict=True)]
-    record("telemetry on ÷ off: CPU per command, all processes", values=ratios, unit="x", target=f"≤ {RATIO}")
+    record(
+        "telemetry on ÷ off: CPU per command, all processes",
+        values=ratios,
+        unit="x",
+        target=f"≤ {RATIO}",
+        note=f"until all of it is archived; {dropped} dropped",
+    )
     record(
         "telemetry on: CPU per command, relay",
         values=[sample.cpu_us_of("relay") for sample in with_it],
         unit="µs",
         target="-",
     )
+    record(
+        "archive: bytes per delivered event",
+        values=[size],
+        unit="bytes",
+        target=f"≤ {BYTES_PER_EVENT}",
+        note="as the mesh wrote them",
+    )
     assert dropped == 0
+    assert size <= BYTES_PER_EVENT
     assert statistics.median(ratios) <= RATIO
 
 
-def journal_pages() -> list[bytes]:
+def journal_pages(new_id: Callable[[], str], pages_wanted: int = PAGES) -> list[bytes]:
     """Pages of delivered commands: 503 sources, 60 routes, batches of 1000, as Fast writes them."""
     dispatch = Dispatch()
     now = SystemClock().unix_ns()
@@ -132,7 +177,7 @@ def journal_pages() -> list[bytes]:
     dispatch.renewed(0)
     delivered = read_verdicts(verdicts(b"\x01" * ROWS))
     pages, seq = [], 1
-    for page in range(PAGES):
+    for page in range(pages_wanted):
         blocks = []
         for number in range(BLOCKS_PER_PAGE):
             at = now + (page * BLOCKS_PER_PAGE + number) * 5_000_000
@@ -141,7 +186,7 @@ def journal_pages() -> list[bytes]:
                 command(
                     target=f"target-{route}",
                     name=f"name-{route % 7}",
-                    command_id=uuid7(),
+                    command_id=new_id(),
                     timestamp=format_timestamp(at - row * 900),
                     payload=b"",
                 )
@@ -201,16 +246,22 @@ async def archive_all(folder: Path, pages: Sequence[bytes]) -> tuple[float, floa
 
 
 def test_relay_sustains_its_rate_into_the_archive(runner: asyncio.Runner, tmp_path: Path) -> None:
-    pages = journal_pages()
+    pages = journal_pages(uuid7)
     events = PAGES * BLOCKS_PER_PAGE * ROWS
     spent = [runner.run(archive_all(tmp_path / str(number), pages)) for number in range(3)]
     files = [file for hour in hours(tmp_path / "0" / "archive") for file in hour.files]
     assert sum(file.stretch.rows for file in files) == events
-    size = sum(file.size for file in files) / events
+    runner.run(archive_all(tmp_path / "random", journal_pages(lambda: str(uuid.uuid4()), RANDOM_PAGES)))
+    size = bytes_per_event(tmp_path / "random" / "archive", by="fast-0")
     rates = [events / wall for wall, _ in spent]
     record("relay, journal page to signed archive", values=rates, unit="events/s", target="≥ 200,000")
     record("relay: CPU per event", values=[cpu / events * 1e6 for _, cpu in spent], unit="µs", target="-")
-    record("archive: bytes per delivered event", values=[size], unit="bytes", target="≤ 32")
-    # Of one core: what the other guests of the machine leave of it is not ours to promise.
-    assert statistics.median(events / cpu for _, cpu in spent) >= EVENTS_PER_S
+    record(
+        "archive: bytes per delivered event, random ids",
+        values=[size],
+        unit="bytes",
+        target=f"≤ {BYTES_PER_EVENT}",
+        note="of a producer that does not make its ids in order, as the SDK does",
+    )
+    assert statistics.median(rates) >= EVENTS_PER_S
     assert size <= BYTES_PER_EVENT

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
-from spark import class_archive
+from spark import class_archive, early_imports
 
 # Of every session. ANSI: a division by zero is an error, not a quiet null.
 SETTINGS: Final[Mapping[str, str]] = {
@@ -26,14 +26,22 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    # Sets of names are small here: a table of them is quicker than sorting everything from the 129th key on.
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "20000",
 }
 LOCAL: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "8",
+    # Three equal tasks on two cores take as long as four.
+    "spark.sql.adaptive.coalescePartitions.minPartitionNum": "8",
+    # A file or two for a task: the table in which a task counts stays small, and a small table is quick.
+    "spark.sql.files.maxPartitionBytes": "32m",
 }
+# Nobody waits for an answer between two pauses of a batch; what counts is the whole.
+LONG: Final = "-XX:+UseParallelGC"
 # Start sooner, run slower: for jobs of seconds.
-SHORT: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SHORT: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 
 
 CONNECT_PORT: Final = 15002
@@ -106,14 +114,15 @@ def session(
         # Of the small JVM that only puts the command line of the real one together.
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT)
     chosen = {**SETTINGS, **(LOCAL if local else {}), **(settings or {})}
-    if short:
+    if local:
         given = chosen.get("spark.driver.extraJavaOptions", "")
-        archive = class_archive.options() if local else ""
-        chosen["spark.driver.extraJavaOptions"] = " ".join(filter(None, (given, SHORT, archive)))
+        fitting = (SHORT, class_archive.options()) if short else (LONG,)
+        chosen["spark.driver.extraJavaOptions"] = " ".join(filter(None, (given, *fitting)))
     # Memory is the JVM's, so it has to be said before there is one.
     builder = SparkSession.builder.appName(name).master(master).config("spark.driver.memory", driver_memory)
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    made = builder.getOrCreate()
+    with early_imports.meanwhile():
+        made = builder.getOrCreate()
     made.sparkContext.setLogLevel("ERROR")
     return made

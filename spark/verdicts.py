@@ -10,6 +10,7 @@ from typing import Final
 DELIVERED: Final = 1
 DUPLICATE: Final = 2
 SUSPENDED: Final = 32
+WRONG_AUDIENCE: Final = 36
 TIMESTAMP_OUTSIDE_WINDOW: Final = 37
 HMAC_MISMATCH: Final = 38
 REPLAYED: Final = 39
@@ -26,5 +27,7 @@ SCHEMA_FIRST, SCHEMA_LAST = 16, 28
 """Malformed, over-long, or with a field outside its form."""
 KEYS: Final = (33, 34, 35)
 """Key version unknown, ended or revoked."""
+CERTIFICATES: Final = (40, 41)
+"""The sender's certificate has expired or was revoked."""
 VALID_FROM: Final = 64
 """From here on the command was valid."""

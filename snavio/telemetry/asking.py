@@ -49,6 +49,8 @@ def ask(archive: Path, question: str, *, limit: int = MAX_ROWS) -> Answer:
         raise StateError(
             "Questions need DuckDB: install it with `pip install 'snavio[archive]'`.", reason="no-duckdb"
         ) from None
+    if not _encodes(question):
+        raise BadRequest("A question is text in UTF-8.", reason="bad-question")
     try:
         statements = duckdb.extract_statements(question)
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
@@ -95,6 +97,15 @@ def _view(files: Sequence[Path]) -> str:
     names = ", ".join(_quoted(str(path)) for path in files)
     # By name: a column that an old file lacks is null, and one that only a newer file has is there.
     return f"{empty} UNION ALL BY NAME SELECT * FROM read_parquet([{names}], union_by_name = true, hive_partitioning = false)"  # noqa: E501, S608
+
+
+def _encodes(text: str) -> bool:
+    """Whether it is text at all: an argument that was no UTF-8 comes with stand-ins for its bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _quoted(text: str) -> str:

@@ -5,13 +5,15 @@ Never starts before it is told to, and never keeps a service from ending.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import structlog
 
 from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.errors import SnavioError
 from snavio.telemetry.courier import Courier, Gather
-from snavio.telemetry.events import Event
+from snavio.telemetry.events import Event, SnapshotLoadFailed
 from snavio.telemetry.journal import Journal
 from snavio.telemetry.metrics import Metrics, export_metrics
 from snavio.telemetry.schema import AUDIT
@@ -19,6 +21,9 @@ from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
 from snavio.transport.introspection import Introspection
 from snavio.wiring import open_journal_mark
+
+if TYPE_CHECKING:  # Most services read no snapshots, and start sooner without that.
+    from snavio.snapshot.reader import Refused
 
 
 class Reporting:
@@ -75,6 +80,10 @@ class Reporting:
             # A full disk must not undo what has happened; the event still travels.
             self._log.error("an audit event is not on disk", event_name=event.name, message=str(error))
             self.journal.record(event, at_unix_ns=at)
+
+    def snapshot_refused(self, refused: Refused) -> None:
+        """For a service's snapshot readers: what they did not believe."""
+        self.record(SnapshotLoadFailed(refused.refusal.value, refused.detail))
 
     def introspect(self, introspection: Introspection) -> None:
         """Let operators see it."""

@@ -127,6 +127,12 @@ _SECRET: Final = {
     "time_of_last_config_poll": "time_of_last_config_poll",
 }
 _THROTTLE: Final = {"retry_after_ms": "retry_after_ms", "throttle_until": "throttle_until"}
+# Only with the reason `fairness-violation`.
+_SHARES: Final = {
+    "source_share": "source_share",
+    "competing_share": "competing_share",
+    "dispatch_volume": "dispatch_volume",
+}
 _POLL: Final = frozenset({"time_of_last_config_poll"})
 
 DELIVERED: Final = "snavio.command.delivered"
@@ -165,8 +171,8 @@ EVENTS: Final = (
     EventType(
         FAILED,
         "A valid command could not be dispatched.",
-        {**_COMMAND, "reason": "reason", **_REPLAY, **_THROTTLE},
-        frozenset({*_COMMAND, *_REPLAY, *_THROTTLE}),
+        {**_COMMAND, "reason": "reason", **_REPLAY, **_THROTTLE, **_SHARES},
+        frozenset({*_COMMAND, *_REPLAY, *_THROTTLE, *_SHARES}),
     ),
     EventType(
         DUPLICATE,

@@ -12,7 +12,7 @@ from spark.jobs.arguments import open_session, parser, policy_of, run, told
 from spark.policy import Policy
 from spark.read import Entry, read_events, read_index, read_routes, within
 from spark.transforms.abuse import proposals
-from spark.transforms.base import RAW_COLUMNS, base
+from spark.transforms.base import RAW_COLUMNS, base, by_route
 from spark.transforms.fairness import fairness
 from spark.write import write_lines, write_table
 
@@ -45,7 +45,7 @@ def detect_range(
     counted(spark, argparse.Namespace(**{**vars(given), "since": since, "until": until, "out": out}))
     counts = spark.read.parquet(str(out / "base"))
     told(step="sharing")
-    shares = fairness(counts, read_routes(spark, given.routes))
+    shares = fairness(by_route(counts), read_routes(spark, given.routes))
     write_table(shares, out / "fairness")
     kept = spark.read.parquet(str(out / "fairness"))
     rows = [row.asDict() for row in proposals(kept, counts, policy).orderBy("proposal_id").collect()]

@@ -12,6 +12,7 @@ import json
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Lock
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -20,7 +21,7 @@ from spark.jobs.arguments import open_session, parser, policy_of, run, told
 from spark.policy import Policy
 from spark.read import read_events, read_index, read_routes
 from spark.transforms.abuse import proposals
-from spark.transforms.base import RAW_COLUMNS, base, merged
+from spark.transforms.base import FORM, RAW_COLUMNS, base, merged
 from spark.transforms.fairness import fairness
 from spark.write import write_lines, write_table, write_text
 
@@ -40,26 +41,38 @@ class Watcher:
     def __init__(self, spark: SparkSession, out: Path, policy: Policy, routes: Path | None) -> None:
         self._spark = spark
         self._out = out
+        self._bases = out / f"base-{FORM}"
         self._policy = policy
         self._routes = routes
         self._horizon = LATENESS + timedelta(minutes=2 * policy.period_minutes)
         self._judged = ""
+        self._judging = Lock()
 
     def count(self, lines: DataFrame, batch: int) -> None:
         """One micro-batch of index lines."""
         entries = read_index("\n".join(row[0] for row in lines.collect()))
         now = datetime.now(UTC)
         events = read_events(self._spark, entries, columns=RAW_COLUMNS, until=now + FUTURE)
-        folder = self._out / "base" / f"batch={batch:08d}"
+        folder = self._bases / f"batch={batch:08d}"
+        note = folder.with_suffix(".json")
+        if note.exists():
+            # An earlier life got as far as this, and Spark did not hear of it. Counting has a thread of its own: who
+            # judges at this moment may finish, and without its note nobody judges what is about to be replaced.
+            with self._judging:
+                note.unlink(missing_ok=True)
         write_table(base(events, window_seconds=self._policy.window_seconds), folder)
         newest = max((entry.max_at for entry in entries), default=now)
         # Last: who judges reads the bases that have a note, and those are whole.
-        write_text(json.dumps({"until": min(newest, now + FUTURE).isoformat()}), folder.with_suffix(".json"))
+        write_text(json.dumps({"until": min(newest, now + FUTURE).isoformat()}), note)
         told(step="batch", batch=batch, files=len(entries))
 
     def judge(self) -> None:
         """Propose upon all that is known, if there is news since the last time."""
-        notes = {note.stem: _until(note) for note in sorted((self._out / "base").glob("batch=*.json"))}
+        with self._judging:
+            self._judge()
+
+    def _judge(self) -> None:
+        notes = {note.stem: _until(note) for note in sorted((self._bases).glob("batch=*.json"))}
         newest = max(notes, default="")
         if newest == self._judged:
             return
@@ -67,11 +80,9 @@ class Watcher:
         begins = watermark - self._horizon
         self._forget([name for name, until in notes.items() if until < begins and name != newest])
         folders = [
-            str(self._out / "base" / name)
-            for name, until in notes.items()
-            if until >= begins or name == newest
+            str(self._bases / name) for name, until in notes.items() if until >= begins or name == newest
         ]
-        together = self._spark.read.option("basePath", str(self._out / "base")).parquet(*folders)
+        together = self._spark.read.option("basePath", str(self._bases)).parquet(*folders)
         counts = (
             merged(together.drop("batch")).where(F.col("window_start") >= F.lit(begins)).localCheckpoint()
         )
@@ -85,8 +96,18 @@ class Watcher:
     def _forget(self, names: list[str]) -> None:
         """Bases of which no window can matter any more."""
         for name in names:
-            shutil.rmtree(self._out / "base" / name, ignore_errors=True)
-            (self._out / "base" / f"{name}.json").unlink(missing_ok=True)
+            shutil.rmtree(self._bases / name, ignore_errors=True)
+            (self._bases / f"{name}.json").unlink(missing_ok=True)
+
+
+def tidy(checkpoint: Path) -> None:
+    """Remove what a kill left of files that Spark was writing; it gives them their names when they are whole.
+
+    Killed within its first such file, Spark would never start again: a checkpoint without batches in which there is
+    anything at all belongs, as it sees it, to another query.
+    """
+    for unfinished in [*checkpoint.rglob(".*.tmp"), *checkpoint.rglob(".*.tmp.crc")]:
+        unfinished.unlink(missing_ok=True)
 
 
 def _until(note: Path) -> datetime:
@@ -110,9 +131,9 @@ def watch(given: argparse.Namespace) -> None:
             .option("maxFilesPerTrigger", given.files_per_batch)
             .load(str(given.index))
         )
-        writer = lines.writeStream.foreachBatch(watcher.count).option(
-            "checkpointLocation", str(given.out / "checkpoint")
-        )
+        checkpoint = given.out / "checkpoint"
+        tidy(checkpoint)
+        writer = lines.writeStream.foreachBatch(watcher.count).option("checkpointLocation", str(checkpoint))
         if given.once:
             writer = writer.trigger(availableNow=True)
         else:

@@ -16,24 +16,13 @@ from spark.transforms.base import counters
 
 DOMINANCE_ONE: Final = "dominance-single-target"
 DOMINANCE_MANY: Final = "dominance-several-targets"
+# What is counted, and from how many a minute on it is too much.
 BURSTS: Final = {
-    "burst-invalid-hmac": (("invalid_hmac",), "burst_hmac"),
-    "burst-replayed": (("replayed",), "burst_replayed"),
-    "burst-schema": (("invalid_schema",), "burst_schema"),
-    "burst-misrouted": (("route_missing", "acl_denied"), "burst_misrouted"),
+    "burst-invalid-hmac": ("invalid_hmac", "burst_hmac"),
+    "burst-replayed": ("replayed", "burst_replayed"),
+    "burst-schema": ("invalid_schema", "burst_schema"),
+    "burst-misrouted": ("misrouted", "burst_misrouted"),
 }
-# All that a source sent, whatever became of it.
-SENT: Final = (
-    "offered",
-    "duplicates",
-    "acl_denied",
-    "route_missing",
-    "invalid_schema",
-    "invalid_hmac",
-    "invalid_timestamp",
-    "invalid_key",
-    "replayed",
-)
 COLUMNS: Final = (
     "proposal_id",
     "policy_version",
@@ -65,34 +54,27 @@ def dominance(shares: DataFrame, policy: Policy) -> DataFrame:
         F.max("competing_share").alias("competing_share"),
     )
     dominated = by_target.where(F.col("windows") > 0).withColumn("share", F.try_divide("warm", "volume"))
-    one = dominated.where(
-        (F.col("windows") >= policy.single_target_windows) & (F.col("share") > policy.single_target_share)
+    alone = (F.col("windows") >= policy.single_target_windows) & (F.col("share") > policy.single_target_share)
+    # Both rules in one pass: asked apart, each would read and sum all of the shares again.
+    both = dominated.groupBy("period", "source").agg(
+        _dominance_of(alone, F.max(F.when(alone, F.col("share")))).alias("one"),
+        _dominance_of(F.lit(True), F.try_divide(F.sum("warm"), F.sum("volume"))).alias("many"),
     )
     many = (
-        dominated.groupBy("period", "source")
-        .agg(
-            F.sort_array(F.collect_set("target")).alias("targets"),
-            F.sum("warm").alias("warm"),
-            F.sum("volume").alias("volume"),
-            F.sum("windows").alias("windows"),
-            F.max("last").alias("last"),
-            F.max("competing_share").alias("competing_share"),
-        )
-        .withColumn("share", F.try_divide("warm", "volume"))
-        .where(
-            (F.size("targets") >= policy.several_targets)
-            & (F.col("windows") >= policy.several_targets_windows)
-            & (F.col("share") > policy.several_targets_share)
+        (F.size("many.targets") >= policy.several_targets)
+        & (F.col("many.windows") >= policy.several_targets_windows)
+        & (F.col("many.share") > policy.several_targets_share)
+    )
+    each = F.explode(
+        F.array(
+            F.struct(F.lit(DOMINANCE_ONE).alias("kind"), (F.size("one.targets") > 0).alias("is"), "one.*"),
+            F.struct(F.lit(DOMINANCE_MANY).alias("kind"), many.alias("is"), "many.*"),
         )
     )
-    one = one.groupBy("period", "source").agg(
-        F.sort_array(F.collect_set("target")).alias("targets"),
-        F.sum("warm").alias("warm"),
-        F.sum("volume").alias("volume"),
-        F.sum("windows").alias("windows"),
-        F.max("last").alias("last"),
-        F.max("competing_share").alias("competing_share"),
-        F.max("share").alias("share"),
+    found = (
+        both.select("period", "source", each.alias("each"))
+        .select("period", "source", "each.*")
+        .where(F.col("is"))
     )
     evidence = F.to_json(
         F.struct(
@@ -104,26 +86,40 @@ def dominance(shares: DataFrame, policy: Policy) -> DataFrame:
         )
     )
     end = F.timestamp_seconds(F.unix_timestamp("last") + policy.window_seconds)
-    return _told(one, F.lit(DOMINANCE_ONE), policy, end, evidence).unionByName(
-        _told(many, F.lit(DOMINANCE_MANY), policy, end, evidence)
+    return _told(found, F.col("kind"), policy, end, evidence)
+
+
+def _dominance_of(counts: Column, share: Column) -> Column:
+    """What a source did on those of its targets for which `counts` is true."""
+    return F.struct(
+        F.sort_array(F.collect_set(F.when(counts, F.col("target")))).alias("targets"),
+        *(F.sum(F.when(counts, F.col(name))).alias(name) for name in ("warm", "volume", "windows")),
+        *(F.max(F.when(counts, F.col(name))).alias(name) for name in ("last", "competing_share")),
+        share.alias("share"),
     )
 
 
 def bursts(base: DataFrame, policy: Policy) -> DataFrame:
     """Minutes in which a source sent mostly what had to be refused."""
-    bad = {kind: sum((F.col(name) for name in counters), F.lit(0)) for kind, (counters, _) in BURSTS.items()}
-    sent = sum((F.col(name) for name in SENT), F.lit(0))
-    minutes = (
-        counters(base, *SENT)
-        .groupBy(_aligned(F.col("window_start"), 60).alias("minute"), "source")
-        .agg(
-            F.sum(sent).alias("sent"),
-            *(F.sum(number).alias(kind) for kind, number in bad.items()),
-            *(
-                F.collect_set(F.when(number > 0, F.col("target"))).alias(f"{kind} at")
-                for kind, number in bad.items()
-            ),
+    bad = {kind: F.col(counter) for kind, (counter, _) in BURSTS.items()}
+    # Sums first, and by target only where something had to be refused: sets of names are slow, and most rows are good.
+    refused = sum(bad.values(), F.lit(0)) > 0
+    by_target = (
+        counters(base, "sent", *(counter for counter, _ in BURSTS.values()))
+        .groupBy(
+            _aligned(F.col("window_start"), 60).alias("minute"),
+            "source",
+            F.when(refused, F.col("target")).alias("target"),
+            # Says nothing here, but without it Spark would leave the column out of these rows and not out of those
+            # of `fairness`: two different moves of the base in place of one.
+            F.when(refused, F.col("command_name")).alias("command_name"),
         )
+        .agg(F.sum("sent").alias("sent"), *(F.sum(number).alias(kind) for kind, number in bad.items()))
+    )
+    minutes = by_target.groupBy("minute", "source").agg(
+        F.sum("sent").alias("sent"),
+        *(F.sum(kind).alias(kind) for kind in bad),
+        *(F.collect_set(F.when(F.col(kind) > 0, F.col("target"))).alias(f"{kind} at") for kind in bad),
     )
     # All kinds in one pass: each minute becomes a row per kind, and most of them go at once.
     each = F.explode(

@@ -27,11 +27,13 @@ def fairness(base: DataFrame, routes: DataFrame) -> DataFrame:
 
     `routes` has the route's own parameters as `min_<parameter>` columns; a route that is not in it has the defaults.
     """
+    # Asked while summing and not as a filter, which Spark would take down to the events: then this base and the one
+    # that others read would be two plans, and the events would be read twice.
+    routed = F.col("target").isNotNull() & F.col("command_name").isNotNull()
     per_source = (
         counters(base, *COUNTED)
-        .where(F.col("target").isNotNull() & F.col("command_name").isNotNull())
         .groupBy("window_start", *ROUTE, "source")
-        .agg(*(F.sum(name).alias(name) for name in COUNTED))
+        .agg(*(F.sum(F.when(routed, F.col(name))).alias(name) for name in COUNTED))
         .where(F.col("offered") > 0)
     )
     route = Window.partitionBy("window_start", *ROUTE)

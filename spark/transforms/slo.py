@@ -10,7 +10,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from spark.transforms.base import BUCKETS, ESCALATIONS, PHASES, counters
+from spark.transforms.base import BUCKETS, ESCALATIONS, LATENCIES, PHASES, counters
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
 FAILURES: Final = (
@@ -28,6 +28,8 @@ INVALID: Final = (
     "invalid_hmac",
     "invalid_timestamp",
     "invalid_key",
+    "invalid_certificate",
+    "wrong_audience",
     "replayed",
     "suspended",
 )
@@ -40,7 +42,7 @@ def upper_ms(bucket: int) -> float:
 
 def latency(base: DataFrame) -> DataFrame:
     """Percentiles of delivered commands per route and path: the end of the bucket that holds them."""
-    names = [f"latency_{at:02d}" for at in range(BUCKETS)]
+    names = list(LATENCIES)
     summed = (
         counters(base, *names)
         .where(F.col("path").isNotNull() & F.col("target").isNotNull())
@@ -118,9 +120,16 @@ def skew(base: DataFrame, *, window_s: float = 60.0) -> DataFrame:
 
 def keys(base: DataFrame) -> DataFrame:
     """Per source and key version: commands that got past Shield under it, and when the last one did."""
-    used = counters(base, "offered").where(F.col("key_version").isNotNull())
+    # Past Shield is more than offered: who was not allowed, or came twice, has signed with the key all the same. And
+    # what Shield refused is no use of a key: whoever forges would keep an old one in use for ever.
+    past = ("offered", "misrouted", "duplicates")
+    used = (
+        counters(base, *past)
+        .withColumn("past", sum((F.col(name) for name in past), F.lit(0)))
+        .where(F.col("key_version").isNotNull() & (F.col("past") > 0))
+    )
     return used.groupBy("source", "key_version").agg(
-        F.sum("offered").alias("commands"), F.max("window_start").alias("last_used")
+        F.sum("past").alias("commands"), F.max("window_start").alias("last_used")
     )
 
 

@@ -79,6 +79,7 @@ async def test_query_answers_in_lines_and_in_json(tmp_path: Path) -> None:
         "SELECT",
         "",
         "what?",
+        "SELECT '\udcff'",
     ],
 )
 async def test_a_question_only_reads_and_a_bad_one_is_one_sentence(
@@ -93,6 +94,35 @@ async def test_a_question_only_reads_and_a_bad_one_is_one_sentence(
         assert report(refused.value, as_json=False) in (1, 2)
         assert capsys.readouterr().err.count("\n") == 1
         assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("question", "value"),
+    [
+        ("SELECT 99999999999999999999999::HUGEINT AS a", "99999999999999999999999"),
+        ("SELECT [1, 99999999999999999999999::HUGEINT] AS a", [1, "99999999999999999999999"]),
+        ("SELECT MAP {1: 'x'} AS a", {"1": "x"}),
+        ("SELECT {'b': '\\x01'::BLOB} AS a", {"b": "01"}),
+        ("SELECT 'NaN'::DOUBLE AS a", None),
+    ],
+)
+def test_whatever_duckdb_answers_is_json(tmp_path: Path, question: str, value: object) -> None:
+    told = json.loads(run("query", question, "--json", folder=tmp_path))
+    assert told["rows"] == [{"a": value}]
+
+
+def test_two_columns_of_one_name_are_not_told_as_one(tmp_path: Path) -> None:
+    with pytest.raises(SnavioError, match="same name"):
+        run("query", "SELECT 1 AS a, 2 AS a", "--json", folder=tmp_path)
+    assert "a\ta" in run("query", "SELECT 1 AS a, 2 AS a", folder=tmp_path)
+
+
+@pytest.mark.parametrize("command", [["ls"], ["query", "SELECT 1"]])
+def test_a_folder_that_is_no_archive_is_named(tmp_path: Path, command: list[str]) -> None:
+    (tmp_path / "notes.txt").write_text("x")
+    for place in (tmp_path / "nowhere", tmp_path / "notes.txt", tmp_path):
+        with pytest.raises(SnavioError, match="is not an archive"):
+            run(*command, folder=place)
 
 
 def truncate(folder: Path) -> None:

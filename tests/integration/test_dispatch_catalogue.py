@@ -92,8 +92,8 @@ async def test_a_source_that_takes_a_saturated_route_from_others_is_told_its_sha
     for row in await archived(mesh, failed("fairness-violation", CONTESTED)):
         told = fields(row)
         assert told["retry_after_ms"] >= 30_000 and told["throttle_until"] > row["at"]
-        assert (row["source_share"], row["dispatch_volume"], row["escalation"]) == (0.95, 20, "warm_banned")
-        assert 0 < row["competing_share"] < 1
+        assert (told["source_share"], told["dispatch_volume"], row["escalation"]) == (0.95, 20, "warm_banned")
+        assert 0 < told["competing_share"] < 1
 
 
 async def test_a_source_that_dominates_is_banned_from_the_warm_path_once(mesh: DemoMesh) -> None:
@@ -169,3 +169,20 @@ async def test_an_installation_without_redis_refuses_such_a_route(mesh: DemoMesh
         with pytest.raises(BadRequest, match="no redis queues") as refused:
             await operator.put_route(TARGET, "streamed", queue_kind=reg.QUEUE_KIND_REDIS)
     assert refused.value.reason == "queue-kind-not-available"
+
+
+async def test_a_command_whose_queue_is_away_is_told_as_a_delivery_failure(mesh: DemoMesh) -> None:
+    mesh.processes.kill("mailbox")
+    try:
+        async with mesh.producer() as producer, asyncio.timeout(PATIENCE_S):
+            # Of what was on its way to the mailbox when that ended, nobody knows what became.
+            while (outcome := await producer.send(TARGET, SYNC, b"x", timeout_s=1.0)).verdict is not (
+                Verdict.DELIVERY_FAILURE
+            ):
+                assert outcome.verdict is Verdict.OUTCOME_UNKNOWN
+    finally:
+        mesh.processes.spawn("mailbox")
+        await asyncio.to_thread(mesh.processes.wait_ready, "mailbox")
+    for row in await found(mesh, f"{in_archive(outcome.command_id)} AND reason = 'delivery-failure'"):
+        assert (row["event"], fields(row)["command.name"]) == (schema.FAILED, SYNC)
+        assert fields(row).keys() >= {"command_id", "source", "target", "timestamp"}

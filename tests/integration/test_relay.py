@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
@@ -16,6 +17,7 @@ from services.relay.settings import RelaySettings
 from snavio.clock import SystemClock
 from snavio.config import MeshSettings
 from snavio.errors import BadRequest, Conflict, SnavioError
+from snavio.telemetry import schema
 from snavio.telemetry.asking import ask
 from snavio.telemetry.courier import METHOD
 from snavio.telemetry.events import AbuseDetected, LegacyKeyUsed
@@ -24,6 +26,7 @@ from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
 from snavio.transport.status import error_of
 from snavio.v1.relay_pb2 import JournalPage, JournalReceipt
+from tests.support.archived import Row, fields
 from tests.support.control import Control, control_plane
 from tests.support.telemetry import SOURCE, block, page
 
@@ -57,6 +60,12 @@ class Relays:
             f"SELECT instance, epoch, seq, event, dropped_events FROM events WHERE {where} ORDER BY ALL"
         )
         return list(ask(self.mesh.archive(), question).rows)
+
+    def row(self, event: str) -> Row:
+        """The only one of an event, with all its columns."""
+        answer = ask(self.mesh.archive(), f"SELECT * FROM events WHERE event = '{event}'")
+        (row,) = answer.rows
+        return dict(zip(answer.columns, row, strict=True))
 
     async def eventually(self, where: str, count: int) -> list[tuple[object, ...]]:
         async with asyncio.timeout(PATIENCE_S):
@@ -149,15 +158,16 @@ async def test_an_overflow_is_counted(tmp_path: Path) -> None:
         dropped = reporting.journal.counters()["dropped_rows"]
         assert dropped > 0
         reporting.start()
-        (gap,) = await relays.eventually("event = 'snavio.telemetry.journal_gap'", 1)
-        assert gap[4] == dropped
-        (told,) = await relays.eventually("event = 'snavio.telemetry.dropped'", 1)
-        assert told[4] == dropped
-        where = (
-            f"event = 'snavio.telemetry.dropped' AND tenant = '{SOURCE.partition('/')[0]}' "
-            "AND reason = 'journal_overflow' AND queue_age_seconds > 0 AND last_received_at IS NOT NULL"
-        )
-        assert len(relays.seen(where)) == 1
+        for event in (schema.JOURNAL_GAP, schema.DROPPED):
+            await relays.eventually(f"event = '{event}'", 1)
+        gap, lost = (fields(relays.row(event)) for event in (schema.JOURNAL_GAP, schema.DROPPED))
+        detail = gap.pop("detail")
+        assert gap == {"dropped_events": dropped, "reason": "overflow"}
+        assert detail.startswith("fast-0 epoch ") and detail.endswith(f": 1 to {dropped}")
+        assert lost.pop("queue_age_seconds") > 0
+        assert lost.pop("last_received_at") <= datetime.now(UTC)
+        tenant = SOURCE.partition("/")[0]
+        assert lost == {"tenant": tenant, "dropped_events": dropped, "reason": "journal_overflow"}
         await reporting.stop()
 
 

@@ -21,9 +21,10 @@ from snavio.audit.entries import IndexEntry, write_index
 from snavio.audit.jobs import Job, Place, command
 from snavio.errors import BadRequest, SnavioError, Unavailable
 from snavio.telemetry.manifest import Stretch
+from spark import class_archive
+from spark.session import SHORT
 from tests.support.telemetry_rows import T0, row, write
 
-FULL = os.environ.get("SNAVIO_FULL") == "1"
 PATIENCE_S = 240.0
 TOKEN = "sesame"
 pytestmark = pytest.mark.timeout(600)
@@ -38,7 +39,9 @@ def free_port() -> int:
 def run(folder: Path, job: str, remote: str) -> dict[str, object]:
     """As `snavio spark run` starts it."""
     options = ["--index", str(folder / "index.jsonl"), "--out", str(folder / "out")]
-    line, environment = command(job, options, Place(remote=remote), work=folder / "work")
+    # Rows by the hundred: compiling the queries would take longer than running them.
+    settings = tuple(f"{key}={value}" for key, value in class_archive.INTERPRETED.items())
+    line, environment = command(job, options, Place(remote=remote, settings=settings), work=folder / "work")
     return asyncio.run(Job(line, environment, log=folder / "job.log").run(lambda _: None))
 
 
@@ -75,15 +78,17 @@ def test_what_connect_cannot_do_is_told_in_one_sentence(
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
     home, port = Path(pyspark.__file__).parent, free_port()
+    class_archive.ensure()
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
         "spark.connect.authenticate.token": TOKEN,
         "spark.ui.enabled": "false",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": f"{SHORT} {class_archive.options()}",
         "spark.sql.shuffle.partitions": "1",
     }
     environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment["SPARK_LAUNCHER_OPTS"] = SHORT
     with (tmp_path / "server.log").open("wb") as log:
         process = subprocess.Popen(
             [
@@ -112,7 +117,6 @@ def server(tmp_path: Path) -> Iterator[str]:
         process.wait(30)
 
 
-@pytest.mark.skipif(not FULL, reason="another JVM: with SNAVIO_FULL=1")
 @pytest.mark.skipif(importlib.util.find_spec("zstandard") is None, reason="Spark Connect needs zstandard")
 def test_a_job_finds_the_same_through_connect(server: str, archive: Path) -> None:
     told = run(archive, "abuse", server)

@@ -14,18 +14,24 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from spark.jobs import watch_abuse
 from spark.jobs.watch_abuse import Watcher
 from spark.policy import Policy
 from spark.read import read_routes
 from spark.schema import event_schema
 from spark.transforms.abuse import proposals
-from spark.transforms.base import base
+from spark.transforms.base import FORM, base
 from spark.transforms.fairness import fairness
+from spark.write import write_table
 from tests.support.abuse_scenarios import WITHOUT_ABUSERS, as_table, scenarios, scores
 from tests.support.telemetry_rows import T0, bulk, row, write
 
 FULL = os.environ.get("SNAVIO_FULL") == "1"
 SEEDS = range(200, 205) if FULL else range(200, 202)
+# Of 20 and of 8 abusers; the others are slow burners that end barely above 80 % of their route.
+FOUND = 17 if FULL else 7
+HONEST = {"quiet": 24, "single-sender": 8, "honest-bursts": 24}
+"""Sources per seed."""
 FLOOD = 1_000_000 if FULL else 10_000
 
 pytestmark = pytest.mark.timeout(600)
@@ -69,12 +75,31 @@ def test_events_from_the_future_neither_hold_up_the_watcher_nor_move_its_waterma
     watcher.judge()
     (proposal,) = (tmp_path / "out" / "proposals" / "00000000.jsonl").read_text().splitlines()
     assert json.loads(proposal)["source"] == "acme/big"
-    kept = spark.read.parquet(str(tmp_path / "out" / "base" / "batch=00000000"))
+    kept = spark.read.parquet(str(tmp_path / "out" / f"base-{FORM}" / "batch=00000000"))
     assert kept.where("source = 'acme/ahead'").count() == 0
     # An hour of silence later it still knows what it counted.
     watcher.count(spark.createDataFrame([], "value string"), 1)
     watcher.judge()
     assert (tmp_path / "out" / "proposals" / "00000001.jsonl").read_text().splitlines() == [proposal]
+
+
+def test_a_batch_that_is_counted_again_is_not_judged_while_its_counts_are_replaced(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier life noted the batch and was killed before Spark did; judging would read files that go away."""
+    nothing = spark.createDataFrame([], "value string")
+    Watcher(spark, tmp_path, Policy(), None).count(nothing, 0)
+    again = Watcher(spark, tmp_path, Policy(), None)
+
+    def meanwhile(frame: Any, folder: Path) -> None:
+        again.judge()
+        assert not (tmp_path / "proposals").exists()
+        write_table(frame, folder)
+
+    monkeypatch.setattr(watch_abuse, "write_table", meanwhile)
+    again.count(nothing, 0)
+    again.judge()
+    assert (tmp_path / "proposals" / "00000000.jsonl").read_text() == ""
 
 
 def test_clocks_an_hour_apart_make_two_windows_and_no_abuser(spark: SparkSession, tmp_path: Path) -> None:
@@ -121,12 +146,17 @@ def test_no_honest_source_is_proposed_and_most_abusers_are(spark: SparkSession, 
     made = list(scenarios(SEEDS))
     path = tmp_path / "events.parquet"
     pq.write_table(as_table(made), path)
-    told = scores(made, {one["source"] for one in judged(spark, path)})
-    assert {name: told[name].wrong for name in WITHOUT_ABUSERS} == dict.fromkeys(WITHOUT_ABUSERS, 0)
-    assert sum(score.wrong for score in told.values()) == 0
-    found = sum(score.found for score in told.values())
-    there = found + sum(score.missed for score in told.values())
-    assert found / there >= 0.6
+    proposed = {one["source"] for one in judged(spark, path)}
+    told = scores(made, proposed)
+    # Somebody was there to be wronged, and nobody was: not in the quiet ones, and not beside an abuser.
+    assert {name: told[name].honest for name in WITHOUT_ABUSERS} == {
+        name: number * len(SEEDS) for name, number in HONEST.items()
+    }
+    assert [source for source in proposed if source.startswith(WITHOUT_ABUSERS)] == []
+    abusers = {abuser for one in made for abuser in one.abusers}
+    assert proposed - abusers == set()
+    # One less than now is a policy that was tuned; two less is one that was spoiled.
+    assert len(proposed & abusers) >= FOUND - 1
 
 
 @pytest.mark.parametrize("rows", [[], [row(source=None, event="snavio.telemetry.journal_gap", verdict=None)]])

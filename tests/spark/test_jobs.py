@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +48,16 @@ def index(folder: Path, *entries: dict[str, Any], name: str = "1") -> Path:
     return fresh.replace(path)
 
 
-def job(name: str, *options: str | Path, environment: dict[str, str] | None = None) -> subprocess.Popen[str]:
+def job(
+    name: str, *options: str | Path, environment: dict[str, str] | None = None, halted: str = ""
+) -> subprocess.Popen[str]:
+    """A job's process; `watch_abuse` may be made to stand still at a point of `tests.support.halting_watch`."""
+    module = ("tests.support.halting_watch", halted) if halted else (f"spark.jobs.{name}",)
     return subprocess.Popen(
         [
             sys.executable,
             "-m",
-            f"spark.jobs.{name}",
+            *module,
             "--short",
             "--driver-memory",
             "1g",
@@ -152,49 +155,6 @@ def test_an_index_that_is_none_says_which_line() -> None:
 
 
 # -- whole jobs ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.timeout(600)
-def test_batch_and_watch_propose_the_same_and_a_killed_watch_loses_and_doubles_nothing(
-    tmp_path: Path,
-) -> None:
-    """One test for both runs: a JVM's start is most of what they cost."""
-    now = datetime.now(UTC).timestamp() - T0.timestamp() - 600
-    start = int(now // 600) * 600 // 30
-    halves = [contended(2, start=start), contended(3, start=start + 2)]
-    folder = tmp_path / "index"
-    at = (T0 + timedelta(seconds=start * 30)).isoformat()
-    for number, rows in enumerate(halves):
-        path = write(rows, tmp_path / f"{number}.parquet")
-        index(
-            folder,
-            entry(path, instance=f"fast-{number}", last=len(rows), min_at=at, max_at=at),
-            name=str(number),
-        )
-    options = ("--index", folder, "--files-per-batch", "1")
-
-    killed = job("watch_abuse", *options, "--out", tmp_path / "watch", "--once")
-    assert killed.stdout is not None
-    for line in killed.stdout:
-        if json.loads(line)["step"] == "batch":
-            os.killpg(killed.pid, signal.SIGKILL)
-            break
-    killed.communicate()
-    code, out, err = ended(job("watch_abuse", *options, "--out", tmp_path / "watch", "--once"))
-    assert code == 0, err
-    assert '"step": "batch"' in out
-    code, _, err = ended(job("detect_abuse", "--index", folder, "--out", tmp_path / "batch"))
-    assert code == 0, err
-
-    record = [json.loads(line) for line in (tmp_path / "batch" / "proposals.jsonl").read_text().splitlines()]
-    early = [
-        json.loads(line)
-        for path in sorted((tmp_path / "watch" / "proposals").glob("*.jsonl"))
-        for line in path.read_text().splitlines()
-    ]
-    assert [found["source"] for found in record] == ["acme/big"]
-    assert {found["proposal_id"] for found in early} == {found["proposal_id"] for found in record}
-    assert early[-1]["total_violations"] == record[0]["total_violations"] == 5
 
 
 @pytest.mark.timeout(600)

@@ -15,6 +15,7 @@ from spark.transforms.base import base
 from spark.transforms.fairness import fairness
 from spark.transforms.shadow import with_limit, with_threshold
 from tests.spark.test_transforms import contended, read, routes, told
+from tests.support import slo_rows
 from tests.support.telemetry_rows import RATE_CODE, T0, row, write
 
 
@@ -28,28 +29,40 @@ def test_percentiles_are_exact_to_their_bucket(spark: SparkSession, tmp_path: Pa
     assert (found["p50_ms"], found["p95_ms"], found["p99_ms"]) == (1.0, 8.0, 128.0)
 
 
+def test_every_table_says_what_was_counted_by_hand(spark: SparkSession, tmp_path: Path) -> None:
+    counts = counted(spark, tmp_path, slo_rows.rows())
+    for name, expected in slo_rows.EXPECTED.items():
+        found = told(getattr(slo, name)(counts))
+        assert slo_rows.in_order(found) == expected, name
+
+
 def test_a_drifting_clock_is_told_with_the_time_that_is_left(spark: SparkSession, tmp_path: Path) -> None:
     sample = "snavio.telemetry.skew_sample"
+    # Where a clock is at first, and what each of ten samples within an hour adds to that.
+    clocks = {"ahead": (10, 1), "behind": (-10, -1), "mends": (20, -1), "over": (61, 1), "steady": (-3, 0)}
     rows = [
         row(
             event=sample,
             verdict=None,
             path=None,
-            source="acme/drifts",
-            skew_seconds=10.0 + n,
+            source=f"acme/{name}",
+            skew_seconds=float(start + n * step),
             after_s=n * 360,
         )
+        for name, (start, step) in clocks.items()
         for n in range(11)
     ]
-    rows += [
-        row(event=sample, verdict=None, path=None, source="acme/steady", skew_seconds=-3.0, after_s=n * 360)
-        for n in range(11)
-    ]
-    drifts, steady = sorted(told(slo.skew(counted(spark, tmp_path, rows))), key=lambda found: found["source"])
-    assert drifts["skew_seconds"] == pytest.approx(20.0)
-    assert drifts["seconds_per_hour"] == pytest.approx(10.0)
-    assert drifts["hours_to_rejection"] == pytest.approx(4.0)
-    assert steady["hours_to_rejection"] is None
+    found = {one.pop("source"): one for one in told(slo.skew(counted(spark, tmp_path, rows)))}
+    names = ("samples", "skew_seconds", "worst_seconds", "seconds_per_hour", "hours_to_rejection")
+    for name, expected in {
+        "ahead": (11, 20, 20, 10, 4),
+        "behind": (11, -20, 20, -10, 4),
+        "mends": (11, 10, 20, -10, None),
+        "over": (11, 71, 71, 10, 0),
+        "steady": (11, -3, 3, 0, None),
+    }.items():
+        assert found[f"acme/{name}"] == pytest.approx(dict(zip(names, expected, strict=True))), name
+    assert len(found) == len(clocks)
 
 
 def test_a_shadow_limit_tells_who_would_have_been_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ def test_verdicts_are_the_meshs_own() -> None:
             assert getattr(verdicts, name) == getattr(Verdict, name)
     assert (verdicts.SCHEMA_FIRST, verdicts.SCHEMA_LAST) == (Verdict.MALFORMED, Verdict.INVALID_TRACEPARENT)
     assert verdicts.KEYS == (Verdict.UNKNOWN_KEY_VERSION, Verdict.KEY_EXPIRED, Verdict.KEY_REVOKED)
+    assert verdicts.CERTIFICATES == (Verdict.CERTIFICATE_EXPIRED, Verdict.CERTIFICATE_REVOKED)
 
 
 def test_the_base_counts_commands_and_not_rows(spark: SparkSession, tmp_path: Path) -> None:
@@ -58,6 +59,7 @@ def test_the_base_counts_commands_and_not_rows(spark: SparkSession, tmp_path: Pa
     counted = counters(base(read(spark, write(rows, tmp_path / "a.parquet"))))
     (found,) = told(counted.groupBy("source").sum())
     assert {name[4:-1]: found[name] for name in found if name.startswith("sum(") and found[name]} == {
+        "sent": 703,
         "offered": 3,
         "competing": 3,
         "warm": 1,
@@ -89,7 +91,7 @@ def test_windows_begin_where_they_are_aligned(spark: SparkSession, tmp_path: Pat
 
 def test_bases_of_two_files_add_up_to_the_base_of_both(spark: SparkSession, tmp_path: Path) -> None:
     one, two = (write(bulk(2000, seed=seed, minutes=3), tmp_path / f"{seed}.parquet") for seed in (1, 2))
-    together = base(read(spark, one, two))
+    together = merged(base(read(spark, one, two)))
     apart = merged(base(read(spark, one)).unionByName(base(read(spark, two))))
     assert together.exceptAll(apart).count() == apart.exceptAll(together).count() == 0
 

@@ -24,6 +24,8 @@ CATALOGUE = {
     "snavio.command.failed": {
         *("command_id", "source", "target", "command.name", "timestamp", "reason"),
         *("replay", "replay_reason", "replay_id", "retry_after_ms", "throttle_until"),
+        # From its section C, where it shows a `fairness-violation`.
+        *("source_share", "competing_share", "dispatch_volume"),
     },
     "snavio.command.duplicate": {
         *("command_id", "source", "target", "command.name", "timestamp", "dedupe_mode"),
