@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ REPEATS = 6
 ROUND_SECONDS = 4.0
 STEADY_SECONDS = float(os.environ.get("SNAVIO_STEADY_SECONDS", "180"))
 CONCURRENT_BATCHES = 8
+MOST_GROWTH = 1.15
+"""Steady means that it does not grow. What is left is for the machine's own phases."""
 # With its other fields, a command of 400 encoded bytes.
 PAYLOAD = b"x" * 210
 
@@ -121,6 +124,15 @@ def test_three_hops_steady(benchmark: Any, runner: asyncio.Runner, shape: Shape)
     )
     values = [sample.rate for sample in samples]
     record(f"{what}: rate", values=values, unit="commands/s", target="about 220,000")
+    growth = statistics.mean([one.cpu_us for one in samples[-2:]]) / statistics.mean(
+        [one.cpu_us for one in samples[:2]]
+    )
+    record(
+        f"{what}: CPU per command in the last third ÷ in the first",
+        values=[growth],
+        unit="x",
+        target=f"≤ {MOST_GROWTH}",
+    )
     record(
         f"{what}: memory of shield afterwards",
         values=[resident_mb(shape.mesh.processes.pid("shield"))],
@@ -129,3 +141,4 @@ def test_three_hops_steady(benchmark: Any, runner: asyncio.Runner, shape: Shape)
         note="holds the nonces of the last minute",
     )
     assert middle <= shape.most_us
+    assert growth <= MOST_GROWTH
