@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from snavio.audit.proposals import Proposal
-from snavio.audit.proposing import AT_ONCE, Answer, Desk
+from snavio.audit.proposing import AT_ONCE, Answer, Desk, Verdict
 from snavio.clock import Clock
 
 LATENESS_NS: Final = 15 * 60_000_000_000
@@ -46,33 +46,37 @@ async def audit(
 ) -> Audited:
     """Tell Registry; Unavailable while it is away, and telling it again is the same as telling it once."""
     now = clock.unix_ns()
-    due = [proposal for proposal in found if proposal.ban_until_unix_ns > now]
-    answers: list[tuple[Proposal, Answer]] = []
-    for at in range(0, len(due), AT_ONCE):
-        part = due[at : at + AT_ONCE]
-        answers += zip(part, await desk.propose(part, provisional=False), strict=True)
-    refused = sum(not answer.applied for _, answer in answers)
     period_ns = period_minutes * 60_000_000_000
     # Whole periods only: of a period that was cut, half the evidence would be missing.
     since = -(-(since_unix_ns or 0) // period_ns) * period_ns
     until = min(until_unix_ns if until_unix_ns is not None else now, now - LATENESS_NS)
     until = until // period_ns * period_ns
-    why = ""
+    why, verdict = "", Verdict((), ())
     if quarantined:
         why = "Nothing was confirmed or withdrawn: files of the range are left out, and with them evidence."
     elif until <= since:
         why = "Nothing was confirmed or withdrawn: no whole period of the range is over for 15 minutes."
-    if why:
-        return Audited(tuple(answers), len(found) - len(due), not_judged=why, refused=refused)
-    verdict = await desk.conclude(
-        since_unix_ns=since,
-        until_unix_ns=until,
-        policy_version=policy_version,
-        proposal_ids=[
-            proposal.proposal_id for proposal in found if since <= proposal.window_start_unix_ns < until
-        ],
-        as_of_version=began_at_version,
-    )
+    else:
+        # Before the proposals: a ban that is proposed again without reserve is confirmed by that, and untold here.
+        verdict = await desk.conclude(
+            since_unix_ns=since,
+            until_unix_ns=until,
+            policy_version=policy_version,
+            proposal_ids=[
+                proposal.proposal_id for proposal in found if since <= proposal.window_start_unix_ns < until
+            ],
+            as_of_version=began_at_version,
+        )
+    due = [proposal for proposal in found if proposal.ban_until_unix_ns > now]
+    answers: list[tuple[Proposal, Answer]] = []
+    for at in range(0, len(due), AT_ONCE):
+        part = due[at : at + AT_ONCE]
+        answers += zip(part, await desk.propose(part, provisional=False), strict=True)
     return Audited(
-        tuple(answers), len(found) - len(due), verdict.confirmed, verdict.withdrawn, refused=refused
+        tuple(answers),
+        len(found) - len(due),
+        verdict.confirmed,
+        verdict.withdrawn,
+        not_judged=why,
+        refused=sum(not answer.applied for _, answer in answers),
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -21,6 +20,7 @@ import orjson
 
 from snavio.config import MeshSettings
 from snavio.errors import StateError, Unavailable
+from snavio.launch.free_ports import free_ports
 
 # In the order in which they need each other.
 SERVICES: Final = ("signer", "relay", "registry", "mailbox", "slow", "fast", "shield")
@@ -244,15 +244,7 @@ class MeshProcesses:
 def free_addresses(*more: str) -> dict[str, str]:
     """A free loopback address for every service, and for whatever else is named; all different."""
     names = (*SERVICES, *more)
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in names]
-    try:
-        return {
-            name: f"127.0.0.1:{listener.getsockname()[1]}"
-            for name, listener in zip(names, sockets, strict=True)
-        }
-    finally:
-        for listener in sockets:
-            listener.close()
+    return {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)}
 
 
 def _toml(sections: Mapping[str, Mapping[str, object]]) -> str:

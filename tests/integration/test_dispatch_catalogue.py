@@ -86,13 +86,14 @@ async def test_a_source_that_takes_a_saturated_route_from_others_is_told_its_sha
         assert await send(producer, CONTESTED, 19) == [Verdict.DELIVERED] * 19
         await send(rival, CONTESTED, 4)
         async with asyncio.timeout(PATIENCE_S):
-            # Until Fast has heard of the ban, this is an ordinary limit.
-            while not await archived(mesh, failed("fairness-violation", CONTESTED)):
+            # Slow may know of the ban before Fast does, which then sends everybody by Slow for the limit's sake.
+            violations = f"{failed('fairness-violation', CONTESTED)} AND escalation = 'warm_banned'"
+            while not (rows := await archived(mesh, violations)):
                 await send(producer, CONTESTED, 3)
-    for row in await archived(mesh, failed("fairness-violation", CONTESTED)):
+    for row in rows:
         told = fields(row)
         assert told["retry_after_ms"] >= 30_000 and told["throttle_until"] > row["at"]
-        assert (told["source_share"], told["dispatch_volume"], row["escalation"]) == (0.95, 20, "warm_banned")
+        assert (told["source_share"], told["dispatch_volume"]) == (0.95, 20)
         assert 0 < told["competing_share"] < 1
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import apsw
 import pytest
 
+from snavio.adapters.embedded.replay_keys import ReplayKeys
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.domain.verdict import Verdict
@@ -224,6 +225,46 @@ def test_G_7_damaged_keys_are_noticed_and_nothing_new_is_let_in_for_a_window(
         assert sender.send((1, "a"), now=NOW + 302 * S) == NEW
     finally:
         sender.store.close()
+
+
+def test_G_7_keys_of_a_page_that_reads_as_nothing_close_the_door_and_not_the_mailbox(
+    reopened: Open, tmp_path: Path
+) -> None:
+    sender = Sender(reopened())
+    sender.send((1, "a"))
+    sender.send((2, "a"))
+    sender.store.close()
+    connection = apsw.Connection(str(tmp_path / "mailbox.db"))
+    connection.execute("PRAGMA writable_schema = RESET; PRAGMA writable_schema = ON")
+    loosen = "UPDATE sqlite_schema SET sql = replace(sql, ?, ?) WHERE name = 'replay_keys'"
+    connection.execute(loosen, ("keys BLOB NOT NULL", "keys BLOB"))
+    connection.execute("PRAGMA writable_schema = RESET")
+    connection.execute("UPDATE replay_keys SET keys = NULL WHERE batch_id = 2")
+    connection.close()
+    sender.store = SqliteMailboxStore(tmp_path / "mailbox.db", digest=blake3_digest)
+    try:
+        assert sender.send((1, "a"), (2, "a"), now=NOW + S) == DUPLICATE + FULL
+    finally:
+        sender.store.close()
+
+
+def test_G_7_pages_that_lead_in_a_circle_are_read_once_and_close_the_door() -> None:
+    reads = 0
+
+    class Circle:
+        """A database whose pages lead back to a row that was there before."""
+
+        def rows(self, statement: str, _values: tuple[object, ...] = ()) -> list[Any]:
+            nonlocal reads
+            if "secret" in statement:
+                return [(b"s" * 32,)]
+            reads += 1
+            assert reads < 10
+            return [(7, 0, 1, b"", blake3_digest(b"7\n0\n1\n"))]
+
+    keys = ReplayKeys(Circle(), digest=blake3_digest, capacity=10)  # type: ignore[arg-type]
+    assert reads == 2
+    assert keys.known._blind_until_ns > 0
 
 
 @pytest.mark.parametrize("column", ["at_ns", "until_ns"])

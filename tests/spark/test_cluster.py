@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ import pytest
 
 from snavio.audit.entries import IndexEntry, write_index
 from snavio.audit.jobs import Job, Place, command
+from snavio.launch.free_ports import free_ports
 from snavio.telemetry.manifest import Stretch
 from spark import class_archive
 from spark.session import SHORT
@@ -34,12 +34,6 @@ def quick() -> str:
     return f"{SHORT} {class_archive.options()}"
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 def workers(page: int) -> int:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{page}/json/", timeout=5) as told:
@@ -51,7 +45,7 @@ def workers(page: int) -> int:
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
     home = Path(pyspark.__file__).parent
-    port, page = free_port(), free_port()
+    port, page = free_ports(2)
     environment = {
         **os.environ,
         "SPARK_HOME": str(home),

@@ -20,6 +20,7 @@ import pytest
 from snavio.audit.entries import IndexEntry, write_index
 from snavio.audit.jobs import Job, Place, command
 from snavio.errors import BadRequest, SnavioError, Unavailable
+from snavio.launch.free_ports import free_ports
 from snavio.telemetry.manifest import Stretch
 from spark import class_archive
 from spark.session import SHORT
@@ -28,12 +29,6 @@ from tests.support.telemetry_rows import T0, row, write
 PATIENCE_S = 240.0
 TOKEN = "sesame"
 pytestmark = pytest.mark.timeout(600)
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def run(folder: Path, job: str, remote: str) -> dict[str, object]:
@@ -77,7 +72,7 @@ def test_what_connect_cannot_do_is_told_in_one_sentence(
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
-    home, port = Path(pyspark.__file__).parent, free_port()
+    home, (port,) = Path(pyspark.__file__).parent, free_ports(1)
     class_archive.ensure()
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",

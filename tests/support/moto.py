@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -12,6 +11,8 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import aioboto3
+
+from snavio.launch.free_ports import free_ports
 
 REGION = "eu-central-1"
 START_SECONDS = 30.0
@@ -42,9 +43,7 @@ class MotoServer:
     """One server on a free port."""
 
     def __init__(self) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = int(free.getsockname()[1])
+        (self.port,) = free_ports(1)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -59,6 +58,8 @@ class MotoServer:
         )
         async with asyncio.timeout(START_SECONDS):
             while True:
+                # Another's listener on this port must not pass for ours.
+                assert self._process.poll() is None, f"moto's server ended with {self._process.returncode}"
                 try:
                     _, writer = await asyncio.open_connection("127.0.0.1", self.port)
                 except OSError:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from redis.asyncio import Redis
+
+from snavio.launch.free_ports import free_ports
 
 START_SECONDS = 10.0
 
@@ -27,9 +28,7 @@ class RedisServer:
         self._folder = folder
         self._fsync = fsync
         self._extra = extra
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = int(free.getsockname()[1])
+        (self.port,) = free_ports(1)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

@@ -62,6 +62,7 @@ class Registry:
         self.cap = 1000
         self.malformed: set[str] = set()
         self.concluded: list[dict[str, Any]] = []
+        self.provisional: set[str] = set()
 
     async def version(self) -> int:
         return 7
@@ -77,6 +78,10 @@ class Registry:
         for proposal in proposals:
             room = proposal.proposal_id in self.bans or len(self.bans) < self.cap
             if room:
+                if provisional and proposal.proposal_id not in self.bans:
+                    self.provisional.add(proposal.proposal_id)
+                if not provisional:
+                    self.provisional.discard(proposal.proposal_id)
                 self.bans.setdefault(proposal.proposal_id, proposal)
             answers.append(
                 Answer(proposal.proposal_id, room, "" if room else "cap-reached", "", 0 if room else 60_000)
@@ -87,7 +92,9 @@ class Registry:
         if self.away:
             raise Unavailable("Registry is away.")
         self.concluded.append(given)
-        return Verdict(tuple(given["proposal_ids"]), ())
+        confirmed = [one for one in given["proposal_ids"] if one in self.provisional]
+        self.provisional.difference_update(confirmed)
+        return Verdict(tuple(confirmed), ())
 
 
 def proposer(tmp_path: Path, registry: Registry, clock: ManualClock | None = None) -> Proposer:
@@ -231,11 +238,17 @@ def test_a_burst_leaves_the_warm_path_of_all_routes_and_its_targets_are_evidence
 # -- the audit -----------------------------------------------------------------------------------------
 
 
-async def audited(registry: Registry, *, quarantined: int = 0, until: int | None = NOW) -> Any:
-    found = read_lines(
-        json.dumps(one).encode()
-        for one in (line("a"), line("past", start=NOW - 60 * MINUTE), line("edge", start=NOW - 20 * MINUTE))
-    ).proposals
+LINES = (line("a"), line("past", start=NOW - 60 * MINUTE), line("edge", start=NOW - 20 * MINUTE))
+
+
+def proposals(*lines: dict[str, Any]) -> Sequence[Proposal]:
+    return read_lines(json.dumps(one).encode() for one in lines).proposals
+
+
+async def audited(
+    registry: Registry, *lines: dict[str, Any], quarantined: int = 0, until: int | None = NOW
+) -> Any:
+    found = proposals(*(lines or LINES))
     return await audit(
         found,
         desk=registry,
@@ -257,6 +270,16 @@ async def test_an_audit_judges_whole_periods_that_get_no_more_events(tmp_path: P
     assert told["proposal_ids"] == [hashlib.sha256(b"past").hexdigest()]
     assert (told["as_of_version"], result.over) == (7, 2)
     assert [proposal.source for proposal in registry.bans.values()] == ["acme/a"]
+
+
+async def test_an_audit_tells_every_ban_that_it_confirms_also_one_that_still_lasts(tmp_path: Path) -> None:
+    registry = Registry()
+    long = line("long", start=NOW - 30 * MINUTE, ban_applied_until=at(NOW + 5 * MINUTE))
+    over = line("over", start=NOW - 40 * MINUTE)
+    await registry.propose(proposals(long, over), provisional=True)
+    result = await audited(registry, long, over)
+    assert set(result.confirmed) == {long["proposal_id"], over["proposal_id"]}
+    assert (await audited(registry, long, over)).confirmed == ()
 
 
 async def test_nobody_is_set_free_by_a_file_that_was_spoilt(tmp_path: Path) -> None:

@@ -41,13 +41,17 @@ class ReplayKeys:
             (after,),
         ):
             for batch_id, at_ns, until_ns, keys, digest in rows:
-                if digest != self._seal(batch_id, at_ns, until_ns, keys):
+                # Whatever the schema says, a page that was hit can read as NULL, or lead back to earlier rows.
+                torn = not isinstance(keys, bytes) or batch_id <= after
+                if torn or digest != self._seal(batch_id, at_ns, until_ns, keys):
                     damaged += 1
                     continue
                 # By rows that check alone: a time that was hit would end the windows of all the others.
                 began_ns = max(began_ns, at_ns)
                 longest_ns = max(longest_ns, until_ns - at_ns)
                 self.known.load(keys, batch_id, at_ns=at_ns, until_ns=until_ns)
+            if rows[-1][0] <= after:
+                break
             after = rows[-1][0]
         self.known.began(began_ns)
         if damaged:
