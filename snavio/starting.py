@@ -12,8 +12,6 @@ import os
 import sys
 from collections.abc import Iterator
 
-from snavio.lean_dataclasses import lean_dataclasses
-
 _DRAWING = "rich"
 
 
@@ -30,8 +28,7 @@ def lean_imports() -> Iterator[None]:
     if hidden:
         sys.modules[_DRAWING] = None  # type: ignore[assignment]
     try:
-        with lean_dataclasses():
-            yield
+        yield
     finally:
         if hidden:
             del sys.modules[_DRAWING]
