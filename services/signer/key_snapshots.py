@@ -61,6 +61,8 @@ class KeySnapshots:
             lifetime_s=lifetime_s,
             max_bytes=MAX_SNAPSHOT_BYTES,
         )
+        # Two rounds at once would seal one version twice, and one's manifest would name the other's bytes.
+        self._one_at_a_time = asyncio.Lock()
         self._counts: Counter[str] = Counter()
         self._size_bytes = 0
         self._write_seconds = 0.0
@@ -81,7 +83,9 @@ class KeySnapshots:
         """Publish what has changed, or say anew that nothing has; a failure is counted and told, not raised."""
         began = self._clock.mono_ns()
         try:
-            if await self._publish():
+            async with self._one_at_a_time:
+                written = await self._publish()
+            if written:
                 self._counts[GENERATED] += 1
                 self._write_seconds = (self._clock.mono_ns() - began) / 1e9
         except SnapshotRefused as refused:

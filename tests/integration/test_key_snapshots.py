@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -361,6 +362,15 @@ async def test_a_full_disk_leaves_the_old_snapshot_and_is_counted(
         assert started.reader.counters() == {LOADED: 1}
     await snapshots(control).turn()
     assert manifest.read_bytes() != before
+
+
+async def test_rounds_that_meet_publish_one_part_that_its_manifest_names(control: Control) -> None:
+    await once_with_signer(control)
+    await asyncio.gather(*(snapshots(control).turn() for _ in range(4)))
+    assert snapshots(control).counters() == {GENERATED: 1}
+    async with shield(control) as started:
+        await started.keys.start(within_s=5)
+        assert started.reader.counters() == {LOADED: 1}
 
 
 async def test_signer_publishes_by_itself(tmp_path: Path) -> None:
