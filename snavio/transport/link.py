@@ -26,6 +26,10 @@ WIRE_VERSION = 1
 SWEEP_SECONDS = 0.025
 CLOSE_SECONDS = 5.0
 MAX_BUDGET_MS = 60_000
+# What a peer knows for certain at the end of its time must be here before ours is over: this much of it is kept for
+# the way back, and for the peer's own sweep.
+RETURN_MS = 4 * round(SWEEP_SECONDS * 1000)
+RETURN_SHARE = 10
 
 
 class BatchLink:
@@ -174,7 +178,8 @@ class BatchLink:
             for consignment in taken:
                 placed.append((offset, consignment))
                 offset += consignment.count
-        budget_ms = min(max(1, (last - self._clock.mono_ns()) // 1_000_000), MAX_BUDGET_MS)
+        left_ms = (last - self._clock.mono_ns()) // 1_000_000
+        budget_ms = min(max(1, left_ms - min(left_ms // RETURN_SHARE, RETURN_MS)), MAX_BUDGET_MS)
         frame = batch_frame(seq, budget_ms, [consignment.freight for consignment in taken])
         shipment = self._flying[seq] = Shipment(seq, placed, first, frame)
         self._unheard += 1

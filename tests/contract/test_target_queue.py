@@ -217,7 +217,7 @@ async def test_a_queue_that_comes_back_within_the_budget_gets_its_commands(yard:
     yard.queue.put(warm)
     await warm.verdicts()
     await yard.stop()
-    sent = parcel((BOT, commands(4, mark="late")), budget_s=14)
+    sent = parcel((BOT, commands(4, mark="late")), budget_s=60)
     yard.queue.put(sent)
     await asyncio.sleep(0)
     await yard.start()

@@ -36,7 +36,7 @@ CACHE_S = 5
 SLACK_S = 2.0
 """For the revocation's way to the mailbox, a request that is refused, and for us to read of it: usually 0.4 s."""
 SETTINGS: dict[str, dict[str, object]] = {
-    "signer": {"distribution_delay_s": 1.5, "overlap_s": 3600},
+    "signer": {"distribution_delay_s": 4.0, "overlap_s": 3600},
     "mailbox": {"capability_cache_s": CACHE_S},
 }
 BOT = "spiffe://snavio.local/tenant/acme/service/bot"

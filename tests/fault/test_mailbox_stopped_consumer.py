@@ -64,11 +64,13 @@ async def test_G_3_stopped_consumer_is_redelivered_once_and_its_late_ack_is_harm
             stdout=asyncio.subprocess.PIPE,
         )
         try:
-            assert await line(stopped) == "got 1"
+            # The second or third, if a busy machine kept it waiting for longer than its lease.
+            word, attempt = (await line(stopped)).split()
+            assert word == "got"
             stopped.send_signal(signal.SIGSTOP)
             other = office.consumer(name="other")
             got = await other.receive(wait_ms=9000, visibility_ms=60_000)
-            assert [one[1] for one in got.messages] == [2]
+            assert [one[1] for one in got.messages] == [int(attempt) + 1]
             stopped.send_signal(signal.SIGCONT)
             assert stopped.stdin is not None
             stopped.stdin.write(b"go on\n")

@@ -31,8 +31,9 @@ SYNC_NAME = "delete-user"
 SENDERS = 16 if FULL else 2
 # Before the fault, while it lasts (where traffic goes on), and after it.
 SOME = 500 if FULL else 20
-BUDGET_MS = 1500
-WITHIN_S = 30.0
+# More than a busy machine keeps a warm command waiting: `once` has but one attempt.
+BUDGET_MS = 3000
+WITHIN_S = 60.0
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

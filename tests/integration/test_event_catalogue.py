@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
 from collections.abc import AsyncIterator
 from datetime import datetime
 from pathlib import Path
@@ -111,11 +112,14 @@ async def test_failed_with_its_reason(mesh: DemoMesh) -> None:
 
 async def test_skew_near_the_limit_and_samples(mesh: DemoMesh) -> None:
     billing = await forger(mesh)
+    began = time.monotonic()
     assert await billing.submit(billing.signed(target=TARGET, ahead_ns=50_000_000_000)) is Verdict.DELIVERED
+    lasted = time.monotonic() - began
     await billing.close()
     (row,) = await found(mesh, f"event = '{schema.SKEW_NEAR_LIMIT}'")
     told = fields(row)
-    assert -51 < told["skew_seconds"] < -48
+    # As far ahead as it was stamped, less what it was on its way.
+    assert -50.1 < told["skew_seconds"] < -49.9 + lasted
     assert (told["received_at"] - told["sent_at"]).total_seconds() == pytest.approx(told["skew_seconds"])
     async with mesh.producer() as producer:
         # None sampled of so many: once in a trillion runs.
@@ -127,6 +131,7 @@ async def test_skew_near_the_limit_and_samples(mesh: DemoMesh) -> None:
 
 async def test_executed_after_its_right_was_taken_away(mesh: DemoMesh) -> None:
     async with mesh.operator() as operator, mesh.producer() as producer, asyncio.timeout(PATIENCE_S):
+        longest = 0.0
         while True:
             await operator.grant(SOURCE, TARGET, NAME)
             sent = ""
@@ -134,16 +139,18 @@ async def test_executed_after_its_right_was_taken_away(mesh: DemoMesh) -> None:
                 outcome = await producer.send(TARGET, NAME, b"x")
                 rows = await found(mesh, in_archive(outcome.command_id))
                 sent = outcome.command_id if rows[0]["path"] == "fast" else ""
+            began = time.monotonic()
             await operator.revoke(SOURCE, TARGET, NAME)
             # Fast asks about once a second: some of these go by the old word.
             late = [await producer.send(TARGET, NAME, b"late", timeout_s=2) for _ in range(10)]
+            longest = max(longest, time.monotonic() - began)
             if any(outcome.verdict is Verdict.DELIVERED for outcome in late):
                 break
         await operator.grant(SOURCE, TARGET, NAME)
     rows = await found(mesh, f"event = '{schema.EXECUTED_AFTER_REVOCATION}'")
     told = fields(rows[0])
     assert (told["source"], told["target"], told["command.name"]) == (SOURCE, TARGET, NAME)
-    assert 0 < told["stale_duration_seconds"] < 5
+    assert 0 < told["stale_duration_seconds"] < longest + 0.1
     assert isinstance(told["acl_revocation_timestamp"], datetime)
     delivered = sum(outcome.verdict is Verdict.DELIVERED for outcome in late)
     await found(

@@ -23,6 +23,7 @@ from snavio.v1.batch_pb2 import Refusal, Verdicts
 from snavio.v1.command_pb2 import Command
 from snavio.v1.shield_pb2 import Submission
 from tests.support.docs import example
+from tests.support.neighbours import eventually
 from tests.support.scripted import Stage, deliver, hang_up, key_version, refuse, say_nothing, stage
 
 TARGET, NAME = "discord-bot", "notify-user"
@@ -113,11 +114,12 @@ async def test_partial_answers_reach_each_sender_as_they_come(mesh: Stage) -> No
         return [Verdicts(batch_seq=judgement.ledger.batch_seq, codes=b"\1\1").SerializeToString()]
 
     mesh.shield.scripts.append(first_half)
-    async with producer_of(mesh, timeout_s=0.4, max_attempts=1) as producer:
+    async with producer_of(mesh, max_attempts=1) as producer:
         sends = [asyncio.ensure_future(producer.send(TARGET, NAME, b"%d" % n)) for n in range(4)]
         assert (await sends[0]).delivered
         assert (await sends[1]).delivered
         assert not sends[2].done()
+        await mesh.shield_server.server.drain(0)
         outcomes = await asyncio.gather(*sends)
     assert [outcome.verdict for outcome in outcomes[2:]] == [Verdict.OUTCOME_UNKNOWN] * 2
 
@@ -226,7 +228,8 @@ async def test_a_shield_that_hears_of_a_key_after_its_producer_refuses_nobody_fo
     async with producer_of(mesh) as producer:
         # More than the retry budget holds.
         sent = asyncio.gather(*(producer.send(TARGET, NAME, b"%d" % n) for n in range(500)))
-        await asyncio.sleep(0.1)
+        # All of them were refused.
+        await eventually(lambda: sum(mesh.shield.batches) >= 500)
         mesh.shield.know(mesh.signer.keys)
         outcomes = await sent
     assert {outcome.verdict for outcome in outcomes} == {Verdict.DELIVERED}
@@ -263,7 +266,7 @@ async def test_a_refusal_after_an_unanswered_attempt_stays_unknown(mesh: Stage) 
 async def test_silence_ends_as_outcome_unknown_for_the_impatient_and_the_patient(mesh: Stage) -> None:
     mesh.shield.otherwise = say_nothing
     async with producer_of(mesh, max_attempts=1) as producer:
-        patient = asyncio.ensure_future(producer.send(TARGET, NAME, b"", timeout_s=0.6))
+        patient = asyncio.ensure_future(producer.send(TARGET, NAME, b"", timeout_s=3.0))
         hasty = asyncio.ensure_future(producer.send(TARGET, NAME, b"", timeout_s=0.1))
         assert (await hasty).verdict is Verdict.OUTCOME_UNKNOWN
         assert not patient.done()
@@ -273,7 +276,9 @@ async def test_silence_ends_as_outcome_unknown_for_the_impatient_and_the_patient
 async def test_a_shield_that_is_away_is_a_delivery_failure_within_the_timeout(mesh: Stage) -> None:
     async with producer_of(mesh) as producer:
         await mesh.shield_server.server.drain(0)
-        await asyncio.sleep(0.05)
+        assert producer._mesh is not None
+        link = producer._mesh.dispatcher.link
+        await eventually(lambda: not link.connected.is_set())
         outcome = await producer.send(TARGET, NAME, b"", timeout_s=0.3)
     assert outcome.verdict is Verdict.DELIVERY_FAILURE
 
@@ -342,7 +347,7 @@ async def test_an_idle_stream_that_grew_old_is_opened_anew_and_goes_on_serving(m
         on_hello=lambda hello: audiences.append(hello.audience),
     )
     await link.start()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while len(audiences) < 3:
             await asyncio.sleep(0.01)
         lot = Lot(

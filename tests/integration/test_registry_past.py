@@ -53,7 +53,7 @@ async def resolved(control: Control, name: str) -> wire.Resolution:
 
 
 async def reached(control: Control, wanted: int) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while await version(control) < wanted:
             await asyncio.sleep(0.01)
 

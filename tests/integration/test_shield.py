@@ -402,10 +402,11 @@ async def test_invalid_commands_leave_the_nonce_table_as_it_was(scene: Scene) ->
 # --- budgets, and a Fast that is away
 
 
-@pytest.mark.parametrize(("asked", "most"), [(60_000, 5000), (0, 5000), (700, 700), (2**32 - 1, 5000)])
+@pytest.mark.parametrize(("asked", "most"), [(60_000, 4900), (0, 4900), (700, 630), (2**32 - 1, 4900)])
 async def test_the_budget_of_a_batch_is_capped_by_the_mesh(scene: Scene, asked: int, most: int) -> None:
     billing = scene.producer()
     stream = await billing.stream()
+    # Of what is left, a tenth and at most a tenth of a second is kept for the way back.
     await stream.ask(submission([billing.forge.command()], budget_ms=asked))
     await billing.submit(billing.forge.command(), budget_ms=asked)
     assert [batch.header.budget_ms for batch in scene.fast.batches] == [most, most]
@@ -493,7 +494,8 @@ async def test_unary_calls_travel_together_and_each_gets_its_own_verdict(scene: 
     async def by_payload(batch: Any, stream: BatchStream) -> None:
         numbers = [int(Command.FromString(command).payload) for command in commands_of(batch)]
         codes = [GOOD if number % 2 else Verdict.ACL_DENY for number in numbers]
-        await asyncio.sleep(0.01)
+        # Nothing is answered before all have come in, however slowly they do: what waits then shares batches.
+        await eventually(lambda: scene.counters()["accepted"] == count)
         stream.reply(answering(batch, codes), True)
 
     scene.fast.script = by_payload
@@ -509,7 +511,6 @@ async def test_unary_calls_travel_together_and_each_gets_its_own_verdict(scene: 
     assert [answer.codes for answer in answers] == [
         [GOOD if number % 2 else Verdict.ACL_DENY] for number in range(count)
     ]
-    # How many share a batch depends on how fast the calls come in, which a busy machine slows down.
     assert len(scene.fast.batches) < count / 2
     for run in (run for batch in scene.fast.batches for run in runs_of(batch)):
         for raw in run.command:

@@ -295,7 +295,7 @@ async def test_caller_whose_time_is_over_hears_so_and_its_handler_is_cancelled(a
     ended = asyncio.Event()
 
     async def forever(_request: bytes, call: Call) -> bytes:
-        assert 0 < (call.remaining_s() or 0) <= 0.2
+        assert 0 < (call.remaining_s() or 0) <= 2.0
         try:
             await asyncio.Event().wait()
         finally:
@@ -307,7 +307,8 @@ async def test_caller_whose_time_is_over_hears_so_and_its_handler_is_cancelled(a
         calling(served, authority.service("acme", "billing")) as channel,
     ):
         with pytest.raises(Unavailable) as over:
-            await channel.call_raw(UNARY, b"", timeout_s=0.2)
+            # Long enough to be connected and heard on a busy machine: a handler that never began does not end.
+            await channel.call_raw(UNARY, b"", timeout_s=2.0)
         assert over.value.reason == "deadline-exceeded"
         async with asyncio.timeout(WITHIN_S):
             await ended.wait()
@@ -446,7 +447,7 @@ async def test_peer_that_does_not_read_its_answers_loses_the_stream(authority: A
     async def stream(call: Call) -> None:
         # A slow trickle is no offence: each write ends in time, and there are more than two looks at them.
         for _ in range(6):
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.4)
             await call.write(b"")
         for _ in range(2):
             with pytest.raises(Unavailable) as stuck:
@@ -458,7 +459,7 @@ async def test_peer_that_does_not_read_its_answers_loses_the_stream(authority: A
     methods = Methods()
     methods.stream_raw(STREAM, stream)
     async with (
-        serving(authority, methods=methods, write_limit_s=0.25) as served,
+        serving(authority, methods=methods, write_limit_s=1.0) as served,
         calling(served, authority.service("acme", "billing")) as channel,
         asyncio.timeout(WITHIN_S),
     ):
@@ -499,7 +500,7 @@ async def test_handler_may_answer_for_a_revoked_peer_itself(authority: Authority
 
 async def test_stream_that_reaches_its_age_is_ended_well(authority: Authority) -> None:
     async with (
-        serving(authority, max_connection_age_s=0.2) as served,
+        serving(authority, max_connection_age_s=2.0) as served,
         calling(served, authority.service("acme", "billing")) as channel,
     ):
         stream = channel.stream(STREAM)

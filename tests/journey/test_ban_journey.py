@@ -20,6 +20,7 @@ import asyncio
 import json
 import os
 import sys
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -42,7 +43,7 @@ from snavio.v1.registry_pb2 import PROFILE_LOW, QUEUE_KIND_MAILBOX, Fairness, Pu
 from tests.support.archived import fields, found
 from tests.support.mesh import NAME, SOURCE, TARGET, TENANT, DemoMesh, demo_mesh
 
-MAX_BAN_S = 20
+MAX_BAN_S = 40
 SETTINGS: dict[str, dict[str, object]] = {
     "relay": {"export_after_s": 0.3, "export_few_after_s": 0.3},
     # Long enough to see it, short enough to see its end.
@@ -107,6 +108,13 @@ async def paths(mesh: DemoMesh, source: str) -> list[tuple[str, str | None]]:
         f"AND source = '{source}' ORDER BY \"at\", seq",
     )
     return [(path, escalation) for path, escalation in rows]
+
+
+async def room(seconds: float, *, within: int) -> None:
+    """Wait until so much is left of an aligned stretch: evidence of two of them does not add up."""
+    left = within - time.time() % within
+    if left < seconds:
+        await asyncio.sleep(left + 0.1)
 
 
 async def until_last(
@@ -176,6 +184,8 @@ async def test_a_forger_is_banned_goes_by_slow_and_comes_back(mesh: DemoMesh, wa
         mesh.processes.mesh, certificates=mesh.certificates(f"{TENANT}-billing"), clock=SystemClock()
     )
     await forger.begin()
+    # Within one minute: what two of them share is no burst in either.
+    await room(20, within=60)
     verdicts = await asyncio.gather(*(forger.submit(forger.signed(secret=bytes(32))) for _ in range(FORGED)))
     await forger.close()
     assert set(verdicts) == {Verdict.HMAC_MISMATCH}
@@ -217,11 +227,10 @@ async def test_one_that_crowds_others_out_again_and_again_is_banned_until_it_is_
     assert (proposal.source, proposal.kind) == (CROWDER, "dominance-single-target")
     assert (proposal.affected_targets, answer.applied) == ((CROWDED,), True)
     assert proposal.total_violations >= 2
-    await until_last(mesh, CROWDER, ("slow", "warm_banned"), target=CROWDED)
-
-    # Its victims never are, though they had the warm path to themselves meanwhile.
     async with BanDesk(mesh.addresses["registry"], certificates=mesh.certificates("operator-admin")) as desk:
+        # Its victims never are, though they had the warm path to themselves meanwhile.
         assert {standing.ban.source for standing in (await desk.ls()).ban} == {CROWDER}
+        await until_last(mesh, CROWDER, ("slow", "warm_banned"), target=CROWDED)
         await desk.lift(CROWDER, reason="it has promised to behave")
     await until_last(mesh, CROWDER, ("fast", None), target=CROWDED)
     assert watched.answers.empty()
@@ -268,8 +277,11 @@ async def test_the_hourly_run_finds_the_same_and_says_so(mesh: DemoMesh, tmp_pat
     os.utime(stray, (0, 0))
     told = await _cli(mesh, "abuse", "--out", str(tmp_path / "abuse"), "--short", "--json")
     document = json.loads(told)
-    assert [one["source"] for one in document["proposals"]] == [SOURCE]
-    assert [one["applied"] for one in document["answers"]] == [True]
+    ids = {one["source"]: one["proposal_id"] for one in document["proposals"]}
+    # On a slow machine the other crowded for so long that this policy, too, calls it abuse: it was lifted.
+    assert SOURCE in ids and ids.keys() <= {SOURCE, CROWDER}
+    applied = {one["proposal_id"]: one["applied"] for one in document["answers"]}
+    assert applied == {of: source == SOURCE for source, of in ids.items()}
     assert document["archive"]["by_reason"] == {"unsigned": 1}
     stray.unlink()
     if os.environ.get("SNAVIO_FULL") != "1":

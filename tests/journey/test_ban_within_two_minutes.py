@@ -21,7 +21,7 @@ from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
 from snavio.sdk.bans import BanDesk
 from spark.policy import Policy
-from tests.journey.test_ban_journey import CROWDED, CROWDER, HONEST, _crowded_route, sent
+from tests.journey.test_ban_journey import CROWDED, CROWDER, HONEST, _crowded_route, room, sent
 from tests.support.mesh import NAME, SOURCE, TARGET, TENANT, DemoMesh, demo_mesh
 
 PROMISE_S = 120.0
@@ -32,13 +32,6 @@ pytestmark = [
     pytest.mark.skipif(os.environ.get("SNAVIO_FULL") != "1", reason="takes minutes: with SNAVIO_FULL=1"),
     pytest.mark.timeout(1500),
 ]
-
-
-async def room(seconds: float, *, within: int) -> None:
-    """Wait until so much is left of an aligned stretch: evidence of two of them does not add up."""
-    left = within - time.time() % within
-    if left < seconds:
-        await asyncio.sleep(left + 0.1)
 
 
 async def forge(mesh: DemoMesh) -> float:

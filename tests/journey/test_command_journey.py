@@ -161,7 +161,7 @@ async def test_what_the_mailbox_acknowledged_survives_its_kill(mesh: DemoMesh) -
 
 async def _eventually(producer: Producer, verdict: Verdict) -> bool:
     """Rules reach Shield with its next pull; ask until they have, within bounds."""
-    for _ in range(50):
+    for _ in range(200):
         outcome = await producer.send(TARGET, NAME, b"?")
         if outcome.verdict is verdict:
             return True

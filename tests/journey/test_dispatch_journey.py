@@ -18,7 +18,7 @@ from snavio.v1 import registry_pb2 as reg
 from tests.support.mesh import SOURCE, TARGET, DemoMesh, demo_mesh
 
 MAXIMUM, INTERVAL_S = 400, 1
-MOST_INTERVALS = 30
+MOST_INTERVALS = 90
 LIMITED, STRICT = "limited", "refund"
 ROUTES = (
     reg.Route(target=TARGET, name=LIMITED, limit=reg.Limit(max=MAXIMUM, interval_seconds=INTERVAL_S)),
@@ -94,6 +94,7 @@ async def test_permits_reach_fast_and_no_more_is_delivered_than_the_intervals_al
         else:
             pytest.fail(f"the limit was not felt, or no permits came: {outcomes}, {told}")
         touched = int(time.time() // INTERVAL_S) - int(began // INTERVAL_S) + 1
-    # Whose patience ended before the next interval began does not know.
-    assert set(outcomes) <= {Verdict.DELIVERED, Verdict.RATE_LIMIT_EXCEEDED, Verdict.OUTCOME_UNKNOWN}
+    # Whose patience ended before the next interval began does not know, or heard that Slow came too late.
+    late = {Verdict.OUTCOME_UNKNOWN, Verdict.DELIVERY_FAILURE, Verdict.SATURATED}
+    assert set(outcomes) - late <= {Verdict.DELIVERED, Verdict.RATE_LIMIT_EXCEEDED}
     assert outcomes[Verdict.DELIVERED] <= MAXIMUM * touched

@@ -90,7 +90,7 @@ async def test_an_instance_that_ended_without_a_word_is_named_and_the_others_are
     mesh: DemoMesh, tmp_path: Path
 ) -> None:
     mesh.processes.kill("fast-1")
-    asked = ("freeze", TARGET, CRITICAL, "--wait", "3", "--config", str(mesh.processes.config), "--json")
+    asked = ("freeze", TARGET, CRITICAL, "--wait", "10", "--config", str(mesh.processes.config), "--json")
     ran = await asyncio.to_thread(snavio, *asked, folder=tmp_path)
     assert ran.returncode == 1, ran.stderr
     told = orjson.loads(ran.stdout)

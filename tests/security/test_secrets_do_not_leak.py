@@ -47,7 +47,8 @@ HMAC_SECRET = bytes(range(101, 133))
 SEED = bytes(range(180, 212))
 SETTINGS: dict[str, dict[str, object]] = {
     "mesh": {"pull_interval_ms": 100},
-    "signer": {"distribution_delay_s": 0.2, "poll_after_s": 1},
+    # Long enough for all mistakes to be made while a rotation is under way.
+    "signer": {"distribution_delay_s": 3.0, "poll_after_s": 1},
 }
 
 

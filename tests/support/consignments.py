@@ -12,7 +12,8 @@ from snavio.v1 import mailbox_pb2 as mail
 from snavio.v1.batch_pb2 import Run
 from tests.support.mailbox import commands
 
-SECONDS = 15.0
+# Generous, because nothing is measured by it: a queue that comes back may have to start first.
+SECONDS = 90.0
 Topics = tuple[tuple[str, list[bytes]], ...]
 
 

@@ -20,11 +20,13 @@ from services.signer.bootstrap import prepare
 from services.signer.settings import SignerSettings
 from snavio.clock import ManualClock
 from snavio.config import MeshSettings
+from snavio.launch.free_ports import free_ports
 from snavio.pki import make_key_and_csr, write_certificate_folder
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
 from snavio.v1 import registry_pb2 as reg
 from snavio.v1 import signer_pb2 as sig
+from tests.support.wire import WITHIN_S
 
 ADMIN = "operator-admin"
 
@@ -116,7 +118,7 @@ class Control:
                 address, files=CertificateFiles.in_folder(self.mesh.certificates(caller)), service=service
             )
         name = f"/snavio.v1.{service.capitalize()}/{method}"
-        return await channel.call(name, request, response, timeout_s=5.0)
+        return await channel.call(name, request, response, timeout_s=WITHIN_S)
 
 
 _prepared: list[tempfile.TemporaryDirectory[str]] = []
@@ -148,12 +150,13 @@ async def control_plane(
     All of one test run are one installation, with one CA, unless it is to be `fresh`.
     """
     # TLS judges certificates by the machine's clock, so ours begins there.
-    clock = ManualClock(time.time_ns())
+    clock, ports = ManualClock(time.time_ns()), free_ports(2)
     mesh = MeshSettings.model_validate(
         {
             "state_dir": state_dir,
-            "signer": "127.0.0.1:0",
-            "registry": "127.0.0.1:0",
+            # Not of the system's choice: an outgoing connection could take such a port while its server is away.
+            "signer": f"127.0.0.1:{ports[0]}",
+            "registry": f"127.0.0.1:{ports[1]}",
             "pull_interval_ms": 50,
             # Tests move the clock by days in one step, and no denylist is pulled in between.
             "denylist_stale_s": denylist_stale_s,

@@ -17,6 +17,7 @@ from snavio.config import MeshSettings
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, Kind
 from snavio.domain.verdict import Verdict
 from snavio.errors import Conflict, Unavailable
+from snavio.launch.free_ports import free_ports
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
 from snavio.transport.gate import Gate
@@ -49,7 +50,8 @@ class Neighbour:
     authority: Authority
     name: str
     methods: Methods
-    address: str = "127.0.0.1:0"
+    # Not of the system's choice: an outgoing connection could take such a port while the server is away.
+    address: str = field(default_factory=lambda: f"127.0.0.1:{free_ports(1)[0]}")
     server: MeshServer | None = None
 
     async def start(self) -> None:

@@ -101,7 +101,9 @@ async def slow(
     await bench.neighbour("signer", signer.methods())
     await bench.neighbour("registry", registry.methods())
     await bench.neighbour("mailbox", mailbox.methods())
-    app = SlowApp(bench.mesh("slow"), SlowSettings.model_validate(settings), bench.clock, store=store)
+    # Longer than a busy machine keeps this process waiting: who is to be late in a test says so.
+    patient = {"resolve_timeout_ms": 10_000, "coordination_timeout_ms": 10_000, **settings}
+    app = SlowApp(bench.mesh("slow"), SlowSettings.model_validate(patient), bench.clock, store=store)
     try:
         address = f"127.0.0.1:{await app.start()}"
         channel = bench.channel(address, bench.authority.mesh("fast"), "slow")
