@@ -377,6 +377,27 @@ async def test_a_full_table_refuses_and_forgets_nobody(shop: Shop) -> None:
         assert await claimed(store, 77) is Claimed.NEW
 
 
+async def test_a_table_full_of_what_is_over_takes_a_batch_of_any_size(shop: Shop) -> None:
+    async with shop.open(max_claims=600, per_source=500) as store:
+        for batch in range(6):
+            asks = [ask(1000 * batch + number) for number in range(300)]
+            assert {answer.claimed for answer in await store.claim(asks, owner="a")} == {Claimed.NEW}
+            shop.clock.advance(seconds=3600)
+
+
+async def test_a_refused_batch_leaves_the_count_of_claims_as_it_was(shop: Shop) -> None:
+    if shop.kind == "dynamo":
+        pytest.skip("grows with what is paid for")
+    async with shop.open(max_claims=8, per_source=8) as store:
+        for _ in range(3):
+            with pytest.raises(Saturated):
+                await store.claim([ask(number) for number in range(9)], owner="a")
+        asks = [ask(number) for number in range(8)]
+        assert {answer.claimed for answer in await store.claim(asks, owner="a")} == {Claimed.NEW}
+        with pytest.raises(Saturated):
+            await claimed(store, 8)
+
+
 # -- bans
 
 
@@ -392,3 +413,13 @@ async def test_bans_are_counted_within_their_time_and_from_nothing_once_they_are
         assert await store.count_bans([one], within_ms=60_000) == [2]
         await store.forget_bans([one, one])
         assert await store.count_bans([one], within_ms=60_000) == [1]
+
+
+async def test_bans_are_counted_again_once_those_that_filled_the_table_are_long_ago(shop: Shop) -> None:
+    def of(day: int) -> list[tuple[str, str, str]]:
+        return [(f"acme/service-{day}-{number}", *KEY) for number in range(200)]
+
+    async with shop.open(max_banned=500) as store:
+        for day in range(6):
+            assert await store.count_bans(of(day), within_ms=60_000) == [1] * 200
+            shop.clock.advance(seconds=86_400)
