@@ -251,6 +251,33 @@ async def test_an_hour_back_is_an_interval_lost_and_no_more(shop: Shop) -> None:
         assert await taken(store, 200) == 100
 
 
+async def test_an_interval_that_the_clock_steps_back_out_of_is_not_given_twice(shop: Shop) -> None:
+    to_the_end_ns = 60_000_000_000 - shop.clock.unix_ns() % 60_000_000_000
+    async with shop.open() as store:
+        shop.clock.advance(ns=to_the_end_ns + 2_000_000)
+        assert await taken(store, 70) == 70
+        # As when two instances disagree by a moment about what time it is at the store.
+        shop.clock.advance(ns=-5_000_000)
+        [permits] = await store.take([Ask(KEY, MINUTE, 1)])
+        assert (permits.count, permits.retry_after_ms) == (0, 3)
+        assert (await granted(store, 5)).count == 0
+        shop.clock.advance(ns=3_000_000)
+        assert await taken(store, 70) == 30
+
+
+async def test_a_cooldown_outlives_a_clock_that_is_set_back(shop: Shop) -> None:
+    rule = replace(MINUTE, cooldown_ms=600_000)
+    async with shop.open() as store:
+        assert await taken(store, 100, rule) == 100
+    behind = type(shop.clock)(shop.clock.unix_ns() - 3_600_000_000_000)
+    async with shop.open(known_epoch=f"{shop.name}-1", clock=behind) as store:
+        assert await taken(store, 1, rule) == 0
+        behind.advance(seconds=599)
+        assert await taken(store, 1, rule) == 0
+        behind.advance(seconds=60)
+        assert await taken(store, 1, rule) == 1
+
+
 async def test_an_hour_forward_begins_a_new_interval(shop: Shop) -> None:
     async with shop.open() as store:
         await taken(store, 100)
