@@ -58,7 +58,7 @@ class Asking:
                 answer="",
                 expires_unix_ns=now + REQUEST_LIFE_NS,
             )
-            standing = view.find(AccessRequest, *request.key)
+            standing = _asked(view, request.target, request.name, request.source)
             # The same question again changes nothing: its time goes on from when it was first asked.
             if standing is not None and not is_over(standing, now):
                 same = replace(asked, expires_unix_ns=standing.expires_unix_ns)
@@ -76,7 +76,7 @@ class Asking:
 
         def decide(view: View) -> Sequence[Draft]:
             owner_of(view, actor, acl.target)
-            request = view.find(AccessRequest, acl.target, acl.name, acl.source)
+            request = _asked(view, acl.target, acl.name, acl.source)
             if request is None or is_over(request, now):
                 raise NotFound(f"{acl.source} has not asked for this.", reason="unknown-request")
             state = RequestState.GRANTED if grant else RequestState.DECLINED
@@ -110,7 +110,11 @@ class Asking:
                 room = MAX_LISTED - len(incoming)
                 if room <= 0:
                     break
-                incoming += view.beginning(AccessRequest, target.target, limit=room)
+                incoming += [
+                    request
+                    for request in view.beginning(AccessRequest, target.target, limit=room)
+                    if _asked(view, *request.key) is not None
+                ]
             outgoing = view.under(AccessRequest, tenant, limit=MAX_LISTED)
             return (
                 [request for request in incoming if not is_over(request, now)],
@@ -118,3 +122,15 @@ class Asking:
             )
 
         return question
+
+
+def _asked(view: View, target: str, name: str, source: str) -> AccessRequest | None:
+    """What stands of a request to the target's owner of today.
+
+    A name may have been given back since: what its owner before was asked, and said, is not the next one's to know, and
+    must not keep anybody from asking anew.
+    """
+    since = view.version_of(Target, target)
+    if view.version_of(AccessRequest, target, name, source) < since:
+        return None
+    return view.find(AccessRequest, target, name, source)

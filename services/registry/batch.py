@@ -11,6 +11,7 @@ from typing import Final
 
 from services.registry.check import Facts
 from services.registry.ownership import Ownership, expecting
+from services.registry.standing import Standing, Told
 from services.registry.trust import Trust
 from snavio.domain.directory import (
     Difference,
@@ -18,13 +19,12 @@ from snavio.domain.directory import (
     Overlay,
     Principal,
     Service,
-    Suspension,
     Tenant,
     Value,
     View,
 )
 from snavio.domain.identity import Identity
-from snavio.errors import BadRequest
+from snavio.errors import BadRequest, SnavioError
 from snavio.ports.directory import Directory, Written
 from snavio.transport.entries import entry_from_wire
 from snavio.v1 import registry_pb2 as wire
@@ -66,6 +66,7 @@ class Batches:
     directory: Directory
     ownership: Ownership
     trust: Trust
+    standing: Standing
 
     async def apply(
         self,
@@ -93,21 +94,46 @@ class Batches:
             return overlay.drafts
 
         version, suspended = await self.directory.read(
-            lambda view: (decide(view), _suspended(view, wanted))[1]
+            lambda view: (decide(view), self._suspended(view, wanted))[1]
         )
         if dry_run:
             return Applied(Written(version, changed=False), differences, facts)
+        told: list[Told] = []
+        try:
+            await self._tell(differences, suspended, told, trust_domain=actor.trust_domain)
+            written = await self.directory.write(decide, actor=actor.spiffe_id, reason=reason)
+        except SnavioError:
+            # Signer must not go on with what the directory never took.
+            await self._agree(told)
+            raise
+        await self._agree(told)
+        return Applied(written, differences, facts, await self._enrolments(differences))
+
+    async def _tell(
+        self,
+        differences: Sequence[Difference],
+        suspended: frozenset[str],
+        told: list[Told],
+        *,
+        trust_domain: str,
+    ) -> None:
         for difference in differences:
             service, gone = difference.after, difference.before
             if isinstance(gone, Principal) and service is None:
                 # Before the write: named or not, it is then without certificates even if we fail here.
-                await self.trust.dismiss(gone, trust_domain=actor.trust_domain)
+                await self.trust.dismiss(gone, trust_domain=trust_domain)
             if isinstance(service, Service):
                 # Before the write, as for a single registration: a service without keys could send nothing.
                 await self.trust.keyset(service.source)
-                await self.trust.principals(service, suspended=service.source in suspended)
-        written = await self.directory.write(decide, actor=actor.spiffe_id, reason=reason)
-        return Applied(written, differences, facts, await self._enrolments(differences))
+                told.append(await self.standing.tell(service, suspended=service.source in suspended))
+
+    async def _agree(self, told: Sequence[Told]) -> None:
+        for each in told:
+            await self.standing.agree(each.service.source, each)
+
+    def _suspended(self, view: View, wanted: Sequence[Wanted]) -> frozenset[str]:
+        sources = {write.value.source for write in wanted if isinstance(write.value, Service)}
+        return frozenset(source for source in sources if self.standing.suspended(view, source))
 
     async def _enrolments(self, differences: Sequence[Difference]) -> list[wire.TenantEnrolment]:
         """After the write, which alone says which tenants are new: nobody collects tokens by repeating a batch."""
@@ -143,11 +169,6 @@ def wanted_from_wire(request: wire.ApplyRequest) -> list[Wanted]:
         )
         for number, write in enumerate(request.write)
     ]
-
-
-def _suspended(view: View, wanted: Sequence[Wanted]) -> frozenset[str]:
-    sources = {write.value.source for write in wanted if isinstance(write.value, Service)}
-    return frozenset(source for source in sources if view.find(Suspension, source) is not None)
 
 
 def _named(entry: wire.Entry) -> wire.Entry:

@@ -6,7 +6,7 @@ Never reconstructs from the present: a moment is a version, and the log has ever
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from services.registry.sight import as_seen, owned_since, require_stake, stake
@@ -75,8 +75,13 @@ class Past:
         if len(key) != parts:
             raise BadRequest(f"key: must have {parts} parts for a {kind_name}.", reason="bad-field")
         _, since = await self.directory.read(lambda view: require_stake(view, reader, kind, key))
-        changes = await self.directory.history(kind, key, limit=min(limit, MAX_HISTORY) or MAX_HISTORY)
-        return [as_seen(change, reader) for change in changes if change.version >= since]
+        wanted = min(limit, MAX_HISTORY) or MAX_HISTORY
+        # One more, to know whether what stood there before the first was the reader's to see.
+        changes = await self.directory.history(kind, key, limit=wanted + 1)
+        seen = [change for change in changes if change.version >= since]
+        if seen and len(seen) < len(changes):
+            seen[0] = replace(seen[0], before=None)
+        return [as_seen(change, reader) for change in seen[-wanted:]]
 
     async def access_at(self, target: str, name: str, at_ns: int, *, reader: Identity) -> Access:
         """Who could send `name` to `target` at a time; 0 means now."""

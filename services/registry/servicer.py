@@ -7,7 +7,6 @@ and would not say why.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import structlog
 
@@ -16,6 +15,7 @@ from services.registry.batch import Batches, wanted_from_wire
 from services.registry.check import facts_for
 from services.registry.forecast import Forecast
 from services.registry.ownership import Ownership, expecting
+from services.registry.standing import Standing
 from services.registry.trust import Trust
 from snavio.domain.directory import (
     AccessRequest,
@@ -27,12 +27,11 @@ from snavio.domain.directory import (
     Suspension,
     Target,
     Tenant,
-    require_source,
     require_text,
 )
 from snavio.domain.directory.rules import require_name
 from snavio.domain.identity import Kind
-from snavio.errors import Conflict, NotAllowed
+from snavio.errors import NotAllowed, SnavioError
 from snavio.ports.directory import Decision, Directory
 from snavio.transport.entries import (
     acl_from_wire,
@@ -61,7 +60,8 @@ class RegistryServicer:
         self._trust = trust
         self._asking = Asking(ownership)
         self._forecast = Forecast(trust)
-        self._batches = Batches(directory, ownership, trust)
+        self._standing = Standing(directory, trust, ownership.clock)
+        self._batches = Batches(directory, ownership, trust, self._standing)
         self._log = structlog.get_logger()
 
     def methods(self) -> Methods:
@@ -107,19 +107,20 @@ class RegistryServicer:
         )
         # Asked once before Signer is: a refused registration must not leave a key set behind, nor end certificates.
         _, (_, suspended) = await self._directory.read(
-            lambda view: (decision(view), view.find(Suspension, service.source) is not None)
+            lambda view: (decision(view), self._standing.suspended(view, service.source))
         )
         await self._trust.keyset(service.source)
         # Before the directory: a principal that is named no more is then without its right even if we fail here,
         # and the same registration again sets everything straight.
-        await self._trust.principals(service, suspended=suspended)
+        told = await self._standing.tell(service, suspended=suspended)
         try:
-            return await self._write(decision, call, request.options)
-        except Conflict:
-            # Another write came first. Signer must not go on with principals that the directory never took.
-            _, kept = await self._directory.read(lambda view: view.find(Service, *service.key))
-            await self._trust.principals(kept or replace(service, principals=()), suspended=suspended)
+            written = await self._write(decision, call, request.options)
+        except SnavioError:
+            # Another write came first, or none was possible. Signer must not go on with what the directory never took.
+            await self._standing.agree(service.source, told)
             raise
+        await self._standing.agree(service.source, told)
+        return written
 
     async def claim_target(self, request: wire.ClaimTargetRequest, call: Call) -> wire.WriteResponse:
         target = Target(request.target.target, request.target.tenant)
@@ -151,10 +152,7 @@ class RegistryServicer:
         decision = self._ownership.set_suspension(call.peer.identity, suspension, suspended=request.suspended)
         written = await self._write(decision, call, request.options)
         # After the write, which Shield obeys; an error here is answered, and the same request again repairs it.
-        named = require_source(suspension.source, "suspension.source")
-        _, service = await self._directory.read(lambda view: view.find(Service, *named.key))
-        if service is not None:
-            await self._trust.principals(service, suspended=request.suspended)
+        await self._standing.agree(suspension.source)
         return written
 
     async def apply(self, request: wire.ApplyRequest, call: Call) -> wire.ApplyResponse:

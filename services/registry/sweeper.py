@@ -11,9 +11,10 @@ from typing import Final
 
 import structlog
 
+from services.registry.standing import Standing
 from services.registry.trust import Trust
 from snavio.clock import Clock
-from snavio.domain.directory import Draft, Service, Suspension, Value, View, is_over, require_source
+from snavio.domain.directory import Draft, Suspension, Value, View, is_over
 from snavio.domain.identity import Identity, Kind
 from snavio.errors import SnavioError
 from snavio.ports.directory import Directory
@@ -27,7 +28,7 @@ class Sweeper:
 
     def __init__(self, *, directory: Directory, trust: Trust, clock: Clock, trust_domain: str) -> None:
         self._directory = directory
-        self._trust = trust
+        self._standing = Standing(directory, trust, clock)
         self._clock = clock
         self._actor = Identity(trust_domain, Kind.MESH, "registry").spiffe_id
         self._log = structlog.get_logger()
@@ -54,11 +55,9 @@ class Sweeper:
 
         It is told before the tombstone is written: if it is away, the next sweep finds the suspension again.
         """
-        named = require_source(suspension.source, "suspension.source")
-        _, service = await self._directory.read(lambda view: view.find(Service, *named.key))
         try:
-            if service is not None:
-                await self._trust.principals(service, suspended=False)
+            # What the directory says by then: an operator may have suspended it anew.
+            await self._standing.agree(suspension.source)
         except SnavioError as error:
             self._log.warning("suspension not lifted yet", source=suspension.source, reason=error.reason)
             return False

@@ -19,7 +19,7 @@ from services.signer.key_snapshots import KeySnapshots
 from services.signer.keyset_servicer import KeysetServicer
 from services.signer.keysets import Keysets
 from services.signer.polls import Polls
-from services.signer.revoking import MAX_PAGE, Revoking
+from services.signer.revoking import Revoking
 from services.signer.scheduler import RotationScheduler
 from services.signer.servicer import SignerServicer
 from services.signer.settings import SignerSettings
@@ -329,13 +329,12 @@ class SignerApp:
 
 
 async def _fill(gate: Gate, revoking: Revoking) -> None:
-    version = 0
-    while True:
-        page = await revoking.denylist(version)
+    version, page = 0, await revoking.denylist(0)
+    # By the version and not by the length: a page is short of what has been forgotten in it, and the last one is not.
+    while page.version > version:
         gate.revoke(revocation.serial for revocation in page.revocations)
-        if len(page.revocations) < MAX_PAGE:
-            return
         version = page.version
+        page = await revoking.denylist(version)
 
 
 def build(mesh: MeshSettings, settings: SignerSettings, clock: Clock) -> SignerApp:

@@ -42,10 +42,12 @@ class SlowApp:
         *,
         store: Coordination | None = None,
     ) -> None:
-        if settings.claim_lease_ms <= mesh.budget_ms:
-            # A claim that can be taken over while its owner still waits for the queue is no claim.
+        least_ms = mesh.budget_ms + settings.coordination_timeout_ms
+        if settings.claim_lease_ms <= least_ms:
+            # A claim that can be taken over while its owner waits for the queue or for the commit is no claim.
             raise BadRequest(
-                f"[slow] claim_lease_ms must be over [mesh] budget_ms, which is {mesh.budget_ms}.",
+                "[slow] claim_lease_ms must be over [mesh] budget_ms and [slow] coordination_timeout_ms together, "
+                f"which are {least_ms}.",
                 reason="bad-configuration",
             )
         self._mesh = mesh

@@ -17,7 +17,7 @@ import structlog
 
 from services.slow.case import Case, Lane
 from services.slow.fair_queue import FairQueue
-from services.slow.limits import Limits
+from services.slow.limits import TOO_LATE, Limits
 from services.slow.rulings import Rulings, is_strict
 from services.slow.strict import RECOGNISING, Strict, needs_claim, place_of
 from snavio.clock import Clock
@@ -178,20 +178,22 @@ class Arbiter:
         )
         claimed = [lane for lane in lanes if lane.claims]
         lanes = await self._limits.debit(lanes, timeout_ms=self._left_ms(lanes))
-        lanes = self._in_time(lanes)
+        # At once: what is waited for here would take permits into the next interval.
+        self._send(self._in_time(lanes))
         await self._strict.abandon(claimed)
-        self._send(lanes)
 
     def _in_time(self, lanes: Sequence[Lane]) -> list[Lane]:
-        """Without those whose time is over; their permits go back."""
+        """Without those whose time, or whose permits' time, is over; what is left of their permits goes back."""
         now = self._clock.mono_ns()
         left = []
         for lane in lanes:
-            if lane.case.deadline_mono_ns > now:
+            ends = lane.permits_end_mono_ns
+            if lane.case.deadline_mono_ns > now and (ends is None or ends > now):
                 left.append(lane)
             else:
                 self._limits.give_up(lane)
-                lane.refuse(Verdict.DELIVERY_FAILURE, RETRY_AFTER_MS, LATE)
+                late = lane.case.deadline_mono_ns <= now
+                lane.refuse(Verdict.DELIVERY_FAILURE, RETRY_AFTER_MS, LATE if late else TOO_LATE)
         return left
 
     def _left_ms(self, lanes: Sequence[Lane]) -> int:

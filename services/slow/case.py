@@ -102,6 +102,8 @@ class Lane:
     """Commands that may still go on."""
     permits: list[Return] = field(default_factory=list)
     """What they cost; what was not used of it goes back."""
+    permits_end_mono_ns: int | None = None
+    """From when on they would be used in an interval that has not paid for them."""
     claims: list[tuple[int, ClaimAsk, Claimed]] = field(default_factory=list)
     """Number in the batch, claim and how it was had, for strict delivery that needs one."""
     sent: bool = False

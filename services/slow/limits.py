@@ -24,6 +24,7 @@ from snavio.ports.coordination import MAX_BATCH, Ask, Coordination, Return
 RETRY_AFTER_MS = 500
 MAX_RETURNS = 10_000
 SOURCE_QUOTA = "source-quota"
+TOO_LATE = "The coordination store was slow."
 
 AskOf = Callable[[Lane], Ask | None]
 
@@ -114,8 +115,13 @@ class Limits:
                 # The interval ended while we waited: in the next one these would overrun.
                 self._counts["too_late"] += permits.count
                 self.give_up(lane)
-                lane.refuse(Verdict.DELIVERY_FAILURE, RETRY_AFTER_MS, "The coordination store was slow.")
+                lane.refuse(Verdict.DELIVERY_FAILURE, RETRY_AFTER_MS, TOO_LATE)
                 continue
+            if permits.count and not ask.rule.shadow:
+                # Whatever is waited for between here and the sending counts as well.
+                ends = asked_ns + permits.life_ms * 1_000_000
+                known = lane.permits_end_mono_ns
+                lane.permits_end_mono_ns = ends if known is None else min(known, ends)
             self._apply(lane, ask, permits)
 
     def _apply(self, lane: Lane, ask: Ask, permits: Permits) -> None:
@@ -184,9 +190,11 @@ class Limits:
                 try:
                     async with asyncio.timeout(self._timeout_ms / 1000):
                         await self._store.give_back(batch)
-                except (SnavioError, TimeoutError):
+                except Exception as error:  # Whatever it is, it must not end the giving back for good.
                     # Not again: it may have happened, and permits given back twice would overrun the limit.
                     self._counts["lost"] += sum(each.count for each in batch)
+                    if not isinstance(error, SnavioError | TimeoutError):
+                        self._log.exception("permits were not given back")
 
 
 def _source_ask(lane: Lane) -> Ask | None:

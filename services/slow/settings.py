@@ -73,7 +73,8 @@ class SlowSettings(Section):
         default=15_000,
         ge=1000,
         le=600_000,
-        description="After this time, a strict command whose Slow died may be taken over; longer than the budget.",
+        description="After this time, a strict command whose Slow died may be taken over; longer than the budget "
+        "and the wait for the store.",
     )
     max_claims: int = Field(
         default=1_000_000,

@@ -20,7 +20,7 @@ from services.slow.rulings import is_strict
 from snavio.clock import Clock
 from snavio.domain.claim import Claimed
 from snavio.domain.verdict import Verdict
-from snavio.errors import Saturated, SnavioError
+from snavio.errors import Saturated, SnavioError, Unavailable
 from snavio.native import Committed
 from snavio.ports.coordination import MAX_BATCH, ClaimAsk, Coordination
 from snavio.telemetry.latency import LatencyWindow
@@ -87,18 +87,33 @@ class Strict:
 
     async def claim(self, lanes: Sequence[Lane], *, timeout_ms: int) -> list[Lane]:
         """Claim the ids of strict lanes whose queue cannot recognise them; lanes with none of theirs are answered."""
-        left = []
+        left, away = [], False
+        ends_s = asyncio.get_running_loop().time() + timeout_ms / 1000
         for lane in lanes:
-            if not needs_claim(lane) or await self._claimed(lane, min(timeout_ms, self._timeout_ms)):
+            if not needs_claim(lane):
                 left.append(lane)
+                continue
+            try:
+                if not away and await self._claimed(lane, ends_s):
+                    left.append(lane)
+                failed = away
+            except (SnavioError, TimeoutError) as error:
+                # After one silence the others are not made to wait for the same, one after the other.
+                failed, away = True, _is_away(error)
+            if failed:
+                # Nothing was sent. Claims that were had end with their lease, or are taken over by the next attempt.
+                lane.refuse(
+                    Verdict.DELIVERY_FAILURE, RETRY_AFTER_MS, "The coordination store could not be asked."
+                )
         return left
 
-    async def _claimed(self, lane: Lane, timeout_ms: int) -> bool:
+    async def _claimed(self, lane: Lane, ends_s: float) -> bool:
         native = lane.case.native
         asked = [(index, ClaimAsk(lane.source, i, p)) for index, i, p in native.claims(lane.key)]
         answered: list[tuple[int, ClaimAsk, Claimed, int]] = []
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            within_s = asyncio.get_running_loop().time() + self._timeout_ms / 1000
+            async with asyncio.timeout_at(min(ends_s, within_s)):
                 for start in range(0, len(asked), MAX_BATCH):
                     part = asked[start : start + MAX_BATCH]
                     answers = await self._store.claim([ask for _, ask in part], owner=self._owner_of(lane))
@@ -106,17 +121,8 @@ class Strict:
                         (index, ask, answer.claimed, answer.retry_after_ms)
                         for (index, ask), answer in zip(part, answers, strict=True)
                     ]
-        except (SnavioError, TimeoutError) as error:
-            full = isinstance(error, Saturated)
-            retry_after_ms = error.retry_after_ms if isinstance(error, Saturated) else RETRY_AFTER_MS
-            # Nothing was sent. Claims that were had end with their lease, or are taken over by the next attempt.
-            lane.refuse(
-                Verdict.SATURATED if full else Verdict.DELIVERY_FAILURE,
-                retry_after_ms,
-                "Too many strict commands are remembered."
-                if full
-                else "The coordination store could not be asked.",
-            )
+        except Saturated as full:
+            lane.refuse(Verdict.SATURATED, full.retry_after_ms, "Too many strict commands are remembered.")
             return False
         lane.claims = [(index, ask, claimed) for index, ask, claimed, _ in answered if claimed in _OURS]
         for outcome, (verdict, detail) in _ANSWERS.items():
@@ -130,12 +136,18 @@ class Strict:
 
     async def abandon(self, lanes: Sequence[Lane]) -> None:
         """Release what was claimed for commands that were refused afterwards: they were not sent."""
+        away = False
         for lane in lanes:
             codes = lane.case.native.ledger.codes if lane.claims else b""
             refused = [claim for claim in lane.claims if codes[claim[0]] or not lane.count]
             if refused:
                 lane.claims = [claim for claim in lane.claims if claim not in refused]
-                await self._tell(self._store.release, lane, [ask for _, ask, _ in refused])
+                asks = [ask for _, ask, _ in refused]
+                # As in `claim`: one silence is waited for, and not one for each lane.
+                if away:
+                    self._counts["claims_left"] += len(asks)
+                else:
+                    away = not await self._tell(self._store.release, lane, asks)
 
     def answering(self, lane: Lane, frame: bytes) -> asyncio.Task[None]:
         """Commit or release what an answer of the queue decides, then pass the answer on."""
@@ -163,7 +175,8 @@ class Strict:
 
         return asyncio.create_task(record())
 
-    async def _tell(self, tell: Tell, lane: Lane, asks: Sequence[ClaimAsk]) -> None:
+    async def _tell(self, tell: Tell, lane: Lane, asks: Sequence[ClaimAsk]) -> bool:
+        """Whether the store knows."""
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):
                 for start in range(0, len(asks), MAX_BATCH):
@@ -172,6 +185,8 @@ class Strict:
             # The claims stay pending: the next attempt waits for the lease and then takes over.
             self._counts["claims_left"] += len(asks)
             self._log.warning("claims could not be settled", claims=len(asks))
+            return False
+        return True
 
     def settled(self, case: Case) -> None:
         """A case is over: count it, and remember what it delivered."""
@@ -193,6 +208,13 @@ class Strict:
 
     def _owner_of(self, lane: Lane) -> str:
         return f"{self._owner}-{lane.case.number}-{lane.key}"
+
+
+def _is_away(error: Exception) -> bool:
+    """Whether nobody need be asked for anything else; a record that is damaged or contended is one record."""
+    return not isinstance(error, SnavioError) or (
+        isinstance(error, Unavailable) and error.reason != "contended"
+    )
 
 
 def place_of(lane: Lane) -> int:

@@ -95,7 +95,8 @@ def settle(usage: Usage, rule: Rule, now_ms: int, *, born_ms: int) -> Usage:
     """`usage` carried into the interval of `now_ms`.
 
     `born_ms` is when the store began to remember: an interval that had begun before is taken for used up, because
-    what it cost is not known. So is one that time came back to.
+    what it cost is not known. So is one that time came back to. A step back over the end of one interval does not move
+    `usage`: stores whose clocks disagree by a moment would otherwise forget the new interval at every turn.
     """
     interval = now_ms // rule.interval_ms
     moved_back = False
@@ -107,6 +108,8 @@ def settle(usage: Usage, rule: Rule, now_ms: int, *, born_ms: int) -> Usage:
             # It turned out that the store had forgotten something after this was written.
             used = max(usage.used, rule.max) if forgotten else usage.used
             return replace(usage, used=used, born_ms=born_ms)
+        if usage.interval == interval + 1:
+            return usage
         moved_back = usage.interval > interval
     elif usage.interval >= 0 and (usage.interval + 1) * usage.interval_ms > interval * rule.interval_ms:
         # The limit has another interval now: what the old one cost still counts where the two overlap.
@@ -116,7 +119,10 @@ def settle(usage: Usage, rule: Rule, now_ms: int, *, born_ms: int) -> Usage:
         )
     unknown = moved_back or forgotten
     slots = () if moved_back else usage.slots
-    cooldown = 0 if moved_back else usage.cooldown_until_ms
+    # One from the future is no longer than a cooldown; and no shorter, or setting the clock would end it.
+    cooldown = usage.cooldown_until_ms if usage.cooldown_until_ms > now_ms else 0
+    if moved_back:
+        cooldown = min(cooldown, now_ms + rule.cooldown_ms)
     return replace(
         usage,
         interval_ms=rule.interval_ms,
@@ -193,6 +199,9 @@ def give_back(usage: Usage, rule_interval_ms: int, interval: int, count: int, *,
 def _room(usage: Usage, rule: Rule, now_ms: int) -> int:
     if now_ms < usage.cooldown_until_ms and not rule.shadow:
         return 0
+    if now_ms < usage.interval * rule.interval_ms:
+        # Time stepped back out of this interval: what goes now would be used in the one before.
+        return 0
     room = rule.max - usage.used
     if rule.burst:
         oldest = now_ms // SLOT_MS - SLOTS_PER_WINDOW + 1
@@ -224,7 +233,7 @@ def _permits(usage: Usage, rule: Rule, now_ms: int, count: int, state: State, *,
         if rule.burst and usage.used < rule.max and usage.slots:
             # The interval has room, this second has not: when the oldest slot has left the window.
             free_ms = min(end_ms, (usage.slots[0][0] + SLOTS_PER_WINDOW) * SLOT_MS)
-        free_ms = max(free_ms, usage.cooldown_until_ms)
+        free_ms = max(free_ms, usage.cooldown_until_ms, usage.interval * rule.interval_ms)
         retry_after_ms = max(1, free_ms - now_ms)
     return Permits(
         count=count,

@@ -198,7 +198,7 @@ class KeyStore(Protocol):
         ...
 
     async def renew_epoch(self) -> int:
-        """Tell every reader to start again; for a store that came from a backup."""
+        """Tell every reader to start again; for a store that came from a backup. The denylist is told again whole."""
         ...
 
     async def close(self) -> None:

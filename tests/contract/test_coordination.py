@@ -251,6 +251,33 @@ async def test_an_hour_back_is_an_interval_lost_and_no_more(shop: Shop) -> None:
         assert await taken(store, 200) == 100
 
 
+async def test_an_interval_that_the_clock_steps_back_out_of_is_not_given_twice(shop: Shop) -> None:
+    to_the_end_ns = 60_000_000_000 - shop.clock.unix_ns() % 60_000_000_000
+    async with shop.open() as store:
+        shop.clock.advance(ns=to_the_end_ns + 2_000_000)
+        assert await taken(store, 70) == 70
+        # As when two instances disagree by a moment about what time it is at the store.
+        shop.clock.advance(ns=-5_000_000)
+        [permits] = await store.take([Ask(KEY, MINUTE, 1)])
+        assert (permits.count, permits.retry_after_ms) == (0, 3)
+        assert (await granted(store, 5)).count == 0
+        shop.clock.advance(ns=3_000_000)
+        assert await taken(store, 70) == 30
+
+
+async def test_a_cooldown_outlives_a_clock_that_is_set_back(shop: Shop) -> None:
+    rule = replace(MINUTE, cooldown_ms=600_000)
+    async with shop.open() as store:
+        assert await taken(store, 100, rule) == 100
+    behind = type(shop.clock)(shop.clock.unix_ns() - 3_600_000_000_000)
+    async with shop.open(known_epoch=f"{shop.name}-1", clock=behind) as store:
+        assert await taken(store, 1, rule) == 0
+        behind.advance(seconds=599)
+        assert await taken(store, 1, rule) == 0
+        behind.advance(seconds=60)
+        assert await taken(store, 1, rule) == 1
+
+
 async def test_an_hour_forward_begins_a_new_interval(shop: Shop) -> None:
     async with shop.open() as store:
         await taken(store, 100)
@@ -377,6 +404,27 @@ async def test_a_full_table_refuses_and_forgets_nobody(shop: Shop) -> None:
         assert await claimed(store, 77) is Claimed.NEW
 
 
+async def test_a_table_full_of_what_is_over_takes_a_batch_of_any_size(shop: Shop) -> None:
+    async with shop.open(max_claims=600, per_source=500) as store:
+        for batch in range(6):
+            asks = [ask(1000 * batch + number) for number in range(300)]
+            assert {answer.claimed for answer in await store.claim(asks, owner="a")} == {Claimed.NEW}
+            shop.clock.advance(seconds=3600)
+
+
+async def test_a_refused_batch_leaves_the_count_of_claims_as_it_was(shop: Shop) -> None:
+    if shop.kind == "dynamo":
+        pytest.skip("grows with what is paid for")
+    async with shop.open(max_claims=8, per_source=8) as store:
+        for _ in range(3):
+            with pytest.raises(Saturated):
+                await store.claim([ask(number) for number in range(9)], owner="a")
+        asks = [ask(number) for number in range(8)]
+        assert {answer.claimed for answer in await store.claim(asks, owner="a")} == {Claimed.NEW}
+        with pytest.raises(Saturated):
+            await claimed(store, 8)
+
+
 # -- bans
 
 
@@ -392,3 +440,13 @@ async def test_bans_are_counted_within_their_time_and_from_nothing_once_they_are
         assert await store.count_bans([one], within_ms=60_000) == [2]
         await store.forget_bans([one, one])
         assert await store.count_bans([one], within_ms=60_000) == [1]
+
+
+async def test_bans_are_counted_again_once_those_that_filled_the_table_are_long_ago(shop: Shop) -> None:
+    def of(day: int) -> list[tuple[str, str, str]]:
+        return [(f"acme/service-{day}-{number}", *KEY) for number in range(200)]
+
+    async with shop.open(max_banned=500) as store:
+        for day in range(6):
+            assert await store.count_bans(of(day), within_ms=60_000) == [1] * 200
+            shop.clock.advance(seconds=86_400)

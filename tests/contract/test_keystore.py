@@ -95,6 +95,31 @@ async def test_pages_lead_through_all_keysets_in_order_of_change(store: KeyStore
     assert (await store.keysets_since(version, limit=2)).keysets == ()
 
 
+async def test_reader_of_the_denylist_misses_nothing_when_the_store_came_from_a_backup(
+    store: KeyStore, path: Path
+) -> None:
+    await store.revoke(revocation("a1"), now_ns=NOW)
+    backup = path.read_bytes()
+    for number in range(5):
+        await store.revoke(revocation(f"b{number}"), now_ns=NOW)
+    read = (await store.revocations_since(0, now_ns=NOW, limit=10)).version
+    await store.close()
+    path.write_bytes(backup)
+    restored = await SealedKeyStore.open(path, key=KEY)
+    try:
+        # As many writes as were lost, so that the versions fit and what they say does not.
+        for number in range(5):
+            await restored.revoke(revocation(f"c{number}"), now_ns=NOW)
+        await restored.renew_epoch()
+        page = await restored.revocations_since(read, now_ns=NOW, limit=10)
+        assert {entry.serial for entry in page.revocations} == {"a1", "c0", "c1", "c2", "c3", "c4"}
+        await restored.revoke(revocation("d0"), now_ns=NOW)
+        page = await restored.revocations_since(page.version, now_ns=NOW, limit=10)
+        assert [entry.serial for entry in page.revocations] == ["d0"]
+    finally:
+        await restored.close()
+
+
 async def test_reader_who_is_ahead_gets_a_new_epoch_and_everything(store: KeyStore) -> None:
     await store.update_keyset("acme/billing", lambda _b: keyset("acme/billing"))
     before = await store.keysets_since(0, limit=10)

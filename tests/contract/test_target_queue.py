@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -25,7 +27,7 @@ from snavio.domain.queue_traits import TRAITS, Traits
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated
 from snavio.native import open_posts, open_single
-from snavio.ports.carrier import Letter
+from snavio.ports.carrier import Letter, NotCarried
 from snavio.ports.queue import TargetQueue
 from snavio.wiring import mailbox_queue
 from tests.support.consignments import commands, parcel
@@ -366,6 +368,54 @@ async def test_a_command_too_long_for_sqs_fails_alone(aws: MotoServer) -> None:
     good, bad = Verdict.DELIVERED, Verdict.DELIVERY_FAILURE
     assert await sent.verdicts() == [good, bad, good, good, good]
     await queue.close()
+
+
+@pytest.mark.parametrize("ending", ["reset", "server error", "cut answer"])
+async def test_an_sqs_that_fails_after_it_has_the_message_may_have_stored_it(
+    ending: str, aws: MotoServer
+) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        await reader.readexactly(int(head.split("content-length:")[1].split()[0]))
+        if ending == "reset":
+            linger = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        else:
+            status = "500 Oops" if ending == "server error" else "200 OK"
+            length = 2 if ending == "server error" else 200
+            writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n{{}}".encode())
+        writer.close()
+
+    await aws.reset()
+    await make_queue(aws, BOT)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    carrier = SqsCarrier(region=REGION, clock=SystemClock(), endpoint_url=aws.url)
+    proof = await carrier._proof(BOT)
+    port = server.sockets[0].getsockname()[1]
+    await carrier.close()
+    carrier = SqsCarrier(region=REGION, clock=SystemClock(), endpoint_url=f"http://127.0.0.1:{port}")
+    carrier._proofs[BOT] = proof
+    (_, _, letters), *_ = open_posts(parcel((BOT, commands(2))).body)
+    delivery = await carrier.carry(BOT, [Letter(*letter) for letter in letters], token="t", timeout_s=10)
+    assert delivery.verdicts == (Verdict.OUTCOME_UNKNOWN,) * 2
+    await carrier.close()
+    server.close()
+
+
+async def test_a_redis_that_has_the_commands_and_cannot_say_that_it_synced_may_have_stored_them(
+    tmp_path: Path,
+) -> None:
+    async with redis_server(tmp_path / "redis", fsync=None) as server:
+        carrier = RedisStreamCarrier(server.url, max_stream_length=CAPACITY)
+        # It synced when it was examined; since then another server, or another setting, has taken over.
+        carrier._waits_for_fsync = True
+        (_, _, letters), *_ = open_posts(parcel((BOT, commands(2))).body)
+        with pytest.raises(NotCarried) as failure:
+            await carrier.carry(BOT, [Letter(*letter) for letter in letters], token="t", timeout_s=10)
+        assert failure.value.perhaps
+        async with server.client() as client:
+            assert await client.xlen(stream_key(BOT)) == 2
+        await carrier.close()
 
 
 async def test_more_than_the_bound_is_refused_at_once() -> None:

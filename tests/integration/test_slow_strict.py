@@ -12,8 +12,9 @@ from snavio.adapters.embedded.sqlite_coordination import SqliteCoordination
 from snavio.clock import ManualClock
 from snavio.domain.claim import Terms
 from snavio.domain.verdict import Verdict
-from snavio.ports.coordination import Coordination
+from snavio.ports.coordination import Ask, Coordination
 from snavio.v1 import registry_pb2 as reg
+from snavio.v1.slow_pb2 import ESCALATION_REASON_WARM_BANNED as WARM_BANNED
 from tests.support.arbiter import MAILBOX, answer, desk
 from tests.support.frames import RunOf, command
 from tests.support.neighbours import eventually
@@ -211,3 +212,61 @@ async def test_what_a_dead_slow_left_between_claim_and_commit_is_taken_over_and_
             assert await heir.ask(command(command_id=ID)) == [TWICE]
         assert heir.redis.delivered == 1
     await store.close()
+
+
+async def test_a_store_that_hangs_is_waited_for_once_and_not_by_every_lane(
+    store: Coordination, clock: ManualClock
+) -> None:
+    asked = 0
+
+    async def hang(asks: object, *, owner: str) -> None:
+        nonlocal asked
+        asked += 1
+        await asyncio.Event().wait()
+
+    async with desk(store, clock, timeout_ms=50) as slow:
+        store.claim = hang  # type: ignore[assignment, method-assign]
+        told = await slow.send(*(RunOf([command(name=f"n{number}")]) for number in range(20)))
+        assert told.codes == [Verdict.DELIVERY_FAILURE] * 20
+        assert asked == 1
+
+
+async def test_releasing_refused_ids_holds_up_nobody_who_was_let_through(
+    store: Coordination, clock: ManualClock
+) -> None:
+    """Waited for first, a slow release would take permits into an interval that has not paid for them."""
+    async with desk(store, clock, limit=limit(1)) as slow:
+        release, sent_by_then = store.release, []
+
+        async def watched(asks: object, *, owner: str) -> None:
+            sent_by_then.append(slow.redis.delivered)
+            await release(asks, owner=owner)  # type: ignore[arg-type]
+
+        store.release = watched  # type: ignore[method-assign]
+        assert await slow.ask(command(), command()) == [GOOD, Verdict.RATE_LIMIT_EXCEEDED]
+        await eventually(lambda: sent_by_then)
+        assert sent_by_then == [1]
+
+
+async def test_permits_are_not_used_once_their_interval_ended_behind_the_sources_own_quota(
+    store: Coordination, clock: ManualClock
+) -> None:
+    quota = reg.SourceQuota(
+        source="acme/billing", target="bot", name="notify-user", max=5, interval_seconds=60
+    )
+    async with desk(store, clock, queue_kind=MAILBOX, dedupe_mode=reg.DEDUPE_MODE_NONE) as slow:
+        slow.directory.source_quota = quota
+        slow.directory.route["limit"] = limit(100, seconds=3600)
+        take = store.take
+
+        async def slowly(asks: list[Ask]) -> object:
+            answers = await take(asks)
+            if len(asks[0].key) == 2:
+                clock.advance(seconds=4)
+            return answers
+
+        store.take = slowly  # type: ignore[assignment, method-assign]
+        # Two seconds before the end of the quota's minute.
+        clock.advance(ns=58_000_000_000 - clock.unix_ns() % 60_000_000_000 + 60_000_000_000)
+        assert await slow.ask(command(), reason=WARM_BANNED) == [Verdict.DELIVERY_FAILURE]
+        assert slow.mailbox.delivered == 0

@@ -68,6 +68,7 @@ class Directory(Rulings):
     """The same answer for every key."""
 
     route: dict[str, Any] = field(default_factory=dict)
+    source_quota: reg.SourceQuota | None = None
 
     def __post_init__(self) -> None:
         self.asked = 0
@@ -79,7 +80,11 @@ class Directory(Rulings):
         await self.open.wait()
         fields: dict[str, Any] = {"topic": "acme/bot", "dedupe_mode": reg.DEDUPE_MODE_STRICT, **self.route}
         return {
-            key: reg.Resolution(route=reg.Route(target=key[1], name=key[2], **fields), allowed=True)
+            key: reg.Resolution(
+                route=reg.Route(target=key[1], name=key[2], **fields),
+                allowed=True,
+                source_quota=self.source_quota,
+            )
             for key in keys
         }
 
@@ -130,11 +135,12 @@ async def desk(
     instance: str = "slow-0",
     remembered: int = 0,
     real: TargetQueue | None = None,
+    timeout_ms: int = 5000,
     **route: Any,
 ) -> AsyncIterator[Desk]:
     """An Arbiter whose routes are strict and go to Redis unless told otherwise; ends without settling anything.
     `real` takes the place of every queue but the mailbox."""
-    limits = Limits(store=store, dominance=Dominance(clock=clock), clock=clock, timeout_ms=5000)
+    limits = Limits(store=store, dominance=Dominance(clock=clock), clock=clock, timeout_ms=timeout_ms)
     strict = Strict(
         store=store,
         clock=clock,
@@ -142,7 +148,7 @@ async def desk(
         epoch=1,
         keep_ms=300_000,
         remembered=remembered,
-        timeout_ms=5000,
+        timeout_ms=timeout_ms,
     )
     mailbox, redis = ScriptedQueue(), ScriptedQueue()
     directory = Directory(route={"queue_kind": REDIS, **route})

@@ -51,6 +51,7 @@ class Shop:
         clock: ManualClock | None = None,
         max_claims: int = 1000,
         per_source: int = 100,
+        max_banned: int = 1000,
         boot: str = "boot-1",
     ) -> AsyncIterator[Coordination]:
         self.epochs += 1
@@ -65,6 +66,7 @@ class Shop:
                 terms=TERMS,
                 max_claims=max_claims,
                 max_claims_per_source=per_source,
+                max_banned=max_banned,
             )
         elif self.kind == "redis":
             store = RedisCoordination(

@@ -10,14 +10,22 @@ import asyncio
 import base64
 import json
 import re
+import socket
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
 import aioboto3
+from aiohttp import ClientConnectorError
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, ConnectionClosedError, ReadTimeoutError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    EndpointConnectionError,
+    HTTPClientError,
+    IncompleteReadError,
+)
 
 from snavio.clock import Clock
 from snavio.domain.directory.route import QueueKind
@@ -134,14 +142,18 @@ class SqsCarrier:
             async with self._calls:
                 client = await self._open()
                 answer = await client.send_message_batch(QueueUrl=url, Entries=entries)
-        except (ReadTimeoutError, ConnectionClosedError):
-            # Each call ends for itself: the others' messages are known to be stored.
-            return dict.fromkeys(call, Verdict.OUTCOME_UNKNOWN), "SQS did not answer."
-        except (BotoCoreError, OSError):
+        except (BotoCoreError, OSError) as error:
+            if _may_have_arrived(error):
+                # Each call ends for itself: the others' messages are known to be stored.
+                return dict.fromkeys(call, Verdict.OUTCOME_UNKNOWN), "SQS did not answer."
             return {}, "SQS cannot be reached."
         except ClientError as error:
             code = error.response.get("Error", {}).get("Code", "")
-            return {}, f"SQS refused: {re.sub(r'[^A-Za-z0-9.]', '', code)[:64]}."
+            said = f"SQS refused: {re.sub(r'[^A-Za-z0-9.]', '', code)[:64]}."
+            if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500) >= 500:
+                # It failed, and does not say when: a message may have been stored before.
+                return dict.fromkeys(call, Verdict.OUTCOME_UNKNOWN), said
+            return {}, said
         told = {int(entry["Id"]): Verdict.DELIVERED for entry in answer.get("Successful", [])}
         detail = ""
         for entry in answer.get("Failed", []):
@@ -165,6 +177,14 @@ class SqsCarrier:
                     session.client("sqs", endpoint_url=self._endpoint_url, config=config)
                 )
             return self._client
+
+
+def _may_have_arrived(error: Exception) -> bool:
+    """Whether SQS may have the request although no answer came. In doubt it may: a strict id would be set free."""
+    if isinstance(error, EndpointConnectionError):
+        # Also what a connection says that broke while the answer was awaited.
+        return not isinstance(error.kwargs.get("error"), ClientConnectorError | socket.gaierror)
+    return isinstance(error, HTTPClientError | IncompleteReadError | OSError)
 
 
 def unfit(topic: str, attributes: dict[str, str], tags: dict[str, str]) -> str:

@@ -17,6 +17,8 @@ from snavio.ports.keystore import KeysetPage, Revocation, RevocationPage
 # Every write costs the whole file, about 5 MB at this size. More sources want another adapter.
 MAX_KEYSETS = 20_000
 MAX_REVOCATIONS = 50_000
+# More writes than a store sees between a backup and its return.
+EPOCH_STEP = 1 << 32
 
 V = TypeVar("V")
 
@@ -71,6 +73,21 @@ def revocations_after(contents: Contents, version: int, *, now_ns: int, limit: i
         version=taken[-1][0] if len(newer) > limit else contents.version,
         revocations=tuple(entry for _, entry in taken if entry.forget_at_ns > now_ns),
     )
+
+
+def with_epoch(contents: Contents, epoch: int) -> Contents:
+    """The contents as the beginning of another history, which no reader can have read in part.
+
+    Readers of the denylist know versions and no epochs: had two histories used one version for different revocations,
+    whoever had read the first up to there would never hear of those of the second. So every revocation is told again,
+    under versions that the history before cannot have reached.
+    """
+    version = contents.version + EPOCH_STEP
+    revocations = {
+        serial: (version + place, revocation)
+        for place, (serial, (_, revocation)) in enumerate(contents.revocations.items(), 1)
+    }
+    return replace(contents, version=version + len(revocations), store_epoch=epoch, revocations=revocations)
 
 
 def _newer(entries: dict[str, tuple[int, V]], version: int) -> list[tuple[int, V]]:

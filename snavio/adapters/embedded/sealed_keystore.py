@@ -16,6 +16,7 @@ from snavio.adapters.embedded.keystore_versions import (
     MAX_KEYSETS,
     keysets_after,
     revocations_after,
+    with_epoch,
     with_keyset,
     with_revocations,
 )
@@ -244,6 +245,6 @@ class SealedKeyStore:
     async def renew_epoch(self) -> int:
         def change(contents: Contents) -> tuple[Contents, int]:
             epoch = new_epoch()
-            return replace(contents, version=contents.version + 1, store_epoch=epoch), epoch
+            return with_epoch(contents, epoch), epoch
 
         return await self._file.write(change)

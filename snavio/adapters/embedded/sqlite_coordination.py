@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -50,8 +51,11 @@ SCHEMA: Final = (
         STRICT, WITHOUT ROWID""",
     "CREATE INDEX ban_by_end ON ban (over_ms)",
 )
-# Each write forgets a few of what is over, so that none ever waits for thousands.
+# Each write forgets a few of what is over, so that none ever waits for thousands; and more than it brings, or what is
+# over would gather until nothing new finds room.
 FORGOTTEN_AT_ONCE: Final = 64
+# When there is no room, it is worth waiting for thousands.
+FORGOTTEN_AT_MOST: Final = 20_000
 MAX_BANNED: Final = 100_000
 # A clock that was set while we were away; less is drift.
 STEP_MS: Final = 2000
@@ -74,6 +78,7 @@ class SqliteCoordination:
         terms: Terms,
         max_claims: int,
         max_claims_per_source: int,
+        max_banned: int = MAX_BANNED,
     ) -> None:
         self._connection = connection
         self._path = path
@@ -84,10 +89,13 @@ class SqliteCoordination:
         self._terms = terms
         self._max_claims = max_claims
         self._max_claims_per_source = max_claims_per_source
+        self._max_banned = max_banned
         self._claims = dict(
             connection.execute("SELECT source, count(*) FROM claim GROUP BY source").fetchall()
         )
         self._claimed = sum(self._claims.values())
+        self._counted: list[tuple[str, int]] = []
+        """What the transaction under way has changed in these counts."""
 
     @staticmethod
     async def open(
@@ -100,6 +108,7 @@ class SqliteCoordination:
         terms: Terms,
         max_claims: int,
         max_claims_per_source: int,
+        max_banned: int = MAX_BANNED,
         timeout_s: float = 10.0,
     ) -> SqliteCoordination:
         """Open the store at `path`, an empty one if there is none.
@@ -133,6 +142,7 @@ class SqliteCoordination:
                     terms=terms,
                     max_claims=max_claims,
                     max_claims_per_source=max_claims_per_source,
+                    max_banned=max_banned,
                 )
             except BaseException:
                 lock.release()
@@ -183,7 +193,7 @@ class SqliteCoordination:
                         "INSERT OR REPLACE INTO usage VALUES (?, ?, ?, ?)",
                         (name, record, over_ms(usage), _checksum(name, record)),
                     )
-            self._forget("usage", "over_ms", now_ms)
+            self._forget("usage", now_ms, _tidied(len(steps)))
             return answers
 
         return await self._transaction(work)
@@ -200,7 +210,7 @@ class SqliteCoordination:
 
     async def claim(self, asks: Sequence[ClaimAsk], *, owner: str) -> list[ClaimAnswer]:
         def work(now_ms: int) -> list[ClaimAnswer]:
-            self._forget_claims(now_ms)
+            self._forget_claims(now_ms, _tidied(len(asks)))
             answers = []
             for ask in asks:
                 found = self._find(ask)
@@ -218,7 +228,7 @@ class SqliteCoordination:
                 answers.append(ClaimAnswer(claimed, retry_after_ms))
             return answers
 
-        return await self._transaction(work)
+        return await self._transaction(work, make_room=self._forget_claims)
 
     async def commit(self, asks: Sequence[ClaimAsk], *, owner: str) -> None:
         def work(now_ms: int) -> None:
@@ -274,6 +284,7 @@ class SqliteCoordination:
             raise Saturated("Too many strict commands are remembered.", retry_after_ms=self._terms.lease_ms)
 
     def _count_claim(self, source: str, change: int) -> None:
+        self._counted.append((source, change))
         self._claimed += change
         left = self._claims.get(source, 0) + change
         if left > 0:
@@ -281,28 +292,31 @@ class SqliteCoordination:
         else:
             self._claims.pop(source, None)
 
-    def _forget_claims(self, now_ms: int) -> None:
+    def _forget_claims(self, now_ms: int, most: int) -> int:
         over = self._connection.execute(
-            "SELECT source, command_id FROM claim WHERE expires_ms <= ? LIMIT ?", (now_ms, FORGOTTEN_AT_ONCE)
+            "SELECT source, command_id FROM claim WHERE expires_ms <= ? ORDER BY expires_ms LIMIT ?",
+            (now_ms, most),
         ).fetchall()
         for source, command_id in over:
             self._connection.execute(
                 "DELETE FROM claim WHERE source = ? AND command_id = ?", (source, command_id)
             )
             self._count_claim(source, -1)
+        return len(over)
 
     # -- bans ------------------------------------------------------------------------------------------
 
     async def count_bans(self, keys: Sequence[tuple[str, str, str]], *, within_ms: int) -> list[int]:
         def work(now_ms: int) -> list[int]:
-            self._forget("ban", "over_ms", now_ms)
+            self._forget("ban", now_ms, _tidied(len(keys)))
+            (count,) = self._connection.execute("SELECT count(*) FROM ban").fetchone()
             answers = []
             for key in keys:
                 name = key_text(key)
                 row = self._connection.execute("SELECT times FROM ban WHERE key = ?", (name,)).fetchone()
                 if row is None:
-                    (count,) = self._connection.execute("SELECT count(*) FROM ban").fetchone()
-                    if count >= MAX_BANNED:
+                    count += 1
+                    if count > self._max_banned:
                         raise Saturated("Too many banned sources are counted.", retry_after_ms=60_000)
                 times = counted(orjson.loads(row[0]) if row else [], now_ms, within_ms)
                 self._connection.execute(
@@ -312,7 +326,7 @@ class SqliteCoordination:
                 answers.append(len(times))
             return answers
 
-        return await self._transaction(work)
+        return await self._transaction(work, make_room=partial(self._forget, "ban"))
 
     async def forget_bans(self, keys: Sequence[tuple[str, str, str]]) -> None:
         def work(_now_ms: int) -> None:
@@ -323,29 +337,47 @@ class SqliteCoordination:
 
     # -- on the worker's thread ------------------------------------------------------------------------
 
-    async def _transaction(self, work: Callable[[int], T]) -> T:
+    async def _transaction(
+        self, work: Callable[[int], T], *, make_room: Callable[[int, int], int] | None = None
+    ) -> T:
         def transact() -> T:
+            now_ms = self._clock.unix_ns() // 1_000_000
             try:
-                with store_errors(self._path), self._connection:
-                    return work(self._clock.unix_ns() // 1_000_000)
-            except BaseException:
-                # What was rolled back was not claimed.
-                self._recount()
-                raise
+                return self._transact(lambda: work(now_ms))
+            except Saturated:
+                # With the refusal, what it had forgotten was rolled back as well. Forgotten by itself it stays so, or a
+                # table full of what is over would refuse for ever.
+                if make_room is None or not self._transact(lambda: make_room(now_ms, FORGOTTEN_AT_MOST)):
+                    raise
+                return self._transact(lambda: work(now_ms))
 
         return await self._worker.run(transact)
 
-    def _recount(self) -> None:
-        counts = self._connection.execute("SELECT source, count(*) FROM claim GROUP BY source")
-        self._claims = dict(counts.fetchall())
-        self._claimed = sum(self._claims.values())
+    def _transact(self, work: Callable[[], T]) -> T:
+        self._counted = []
+        try:
+            with store_errors(self._path), self._connection:
+                return work()
+        except BaseException:
+            # What was rolled back was neither claimed nor forgotten. Counting the table anew would cost a refused
+            # caller nothing and everybody else its length.
+            for source, change in list(self._counted):
+                self._count_claim(source, -change)
+            raise
 
-    def _forget(self, table: str, column: str, now_ms: int) -> None:
+    def _forget(self, table: str, now_ms: int, most: int) -> int:
         self._connection.execute(
             f"DELETE FROM {table} WHERE key IN "  # noqa: S608 our own words
-            f"(SELECT key FROM {table} WHERE {column} <= ? LIMIT ?)",
-            (now_ms, FORGOTTEN_AT_ONCE),
+            f"(SELECT key FROM {table} WHERE over_ms <= ? ORDER BY over_ms LIMIT ?)",
+            (now_ms, most),
         )
+        forgotten: int = self._connection.changes()
+        return forgotten
+
+
+def _tidied(brought: int) -> int:
+    """How much of what is over a write forgets that brings so many."""
+    return FORGOTTEN_AT_ONCE + 2 * brought
 
 
 def _begin(

@@ -73,6 +73,7 @@ local function settle(usage, rule)
       usage.b = born
       return
     end
+    if usage.i == interval + 1 then return end
     moved_back = usage.i > interval
   elseif usage.i >= 0 and (usage.i + 1) * usage.m > interval * rule.m then
     usage.m, usage.i, usage.g, usage.b = rule.m, interval, 0, born
@@ -82,11 +83,15 @@ local function settle(usage, rule)
   usage.u = 0
   if moved_back or forgotten then usage.u = rule.max end
   usage.m, usage.i, usage.g, usage.b = rule.m, interval, 0, born
-  if moved_back then usage.c, usage.s, usage.l, usage.h = 0, {}, -1, {} end
+  if usage.c <= now then usage.c = 0 end
+  if moved_back then
+    usage.c, usage.s, usage.l, usage.h = math.min(usage.c, now + rule.cooldown), {}, -1, {}
+  end
 end
 
 local function room_of(usage, rule)
   if now < usage.c and not rule.shadow then return 0 end
+  if now < usage.i * rule.m then return 0 end
   local room = rule.max - usage.u
   if rule.burst > 0 then
     local oldest, sum = math.floor(now / SLOT) - SLOTS + 1, 0
@@ -126,7 +131,7 @@ local function permits(usage, rule, count, state, refused)
     if rule.burst > 0 and usage.u < rule.max and usage.s[1] then
       free = math.min(ends, (usage.s[1][1] + SLOTS) * SLOT)
     end
-    free = math.max(free, usage.c)
+    free = math.max(free, usage.c, usage.i * rule.m)
     retry = math.max(1, free - now)
   end
   local lives = 0

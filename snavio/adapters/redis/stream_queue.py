@@ -159,7 +159,12 @@ class RedisStreamCarrier:
             # A server that restarted has forgotten it.
             stored = await _ask(connection, "EVAL", SCRIPT, *arguments)
         if self._waits_for_fsync:
-            synced = await _ask(connection, "WAITAOF", 1, 0, max(1, round(timeout_s * 1000)))
+            try:
+                synced = await _ask(connection, "WAITAOF", 1, 0, max(1, round(timeout_s * 1000)))
+            except ResponseError:
+                # As when another server takes over. The letters are in the stream: whether they stay is not known.
+                self._waits_for_fsync = None
+                raise NotCarried("Redis did not say that it has synced.", perhaps=True) from None
             if not synced[0]:
                 raise TimeoutError
         return min(int(stored), len(letters))

@@ -1,0 +1,39 @@
+"""Signer's own gate, filled from its store at start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+from services.signer import app
+from services.signer.revoking import MAX_PAGE, Revoking
+from snavio.adapters.embedded.sealed_keystore import SealedKeyStore
+from snavio.clock import ManualClock
+from snavio.ports.keystore import Revocation, RevocationPage
+from snavio.transport.gate import Gate
+from tests.support.keystores import KEY
+
+
+async def test_revoked_certificates_behind_a_page_with_forgotten_ones_are_refused(tmp_path: Path) -> None:
+    clock = ManualClock()
+    now = clock.unix_ns()
+    store = await SealedKeyStore.open(tmp_path / "keys", key=KEY, create=True)
+    try:
+        ends = [now + 1, *[now + 10**12] * (MAX_PAGE + 1)]
+        await store.revoke_all(
+            [Revocation(f"{number:x}", now, end, "admin", "") for number, end in enumerate(ends, 1)],
+            now_ns=now,
+        )
+        clock.advance(seconds=1)
+
+        async def denylist(since: int) -> RevocationPage:
+            return await store.revocations_since(since, now_ns=clock.unix_ns(), limit=MAX_PAGE)
+
+        gate = Gate(clock=clock)
+        await app._fill(gate, cast("Revoking", SimpleNamespace(denylist=denylist)))
+        assert gate.revoked(f"{MAX_PAGE + 2:x}")
+        assert gate.revoked("2")
+        assert not gate.revoked("1")
+    finally:
+        await store.close()

@@ -1,0 +1,138 @@
+"""What Signer is left with when registrations, suspensions and their ends meet."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from services.registry.batch import Batches, Wanted
+from services.registry.bounds import Bounds
+from services.registry.ownership import Ownership
+from services.registry.servicer import RegistryServicer
+from services.registry.standing import Standing
+from services.registry.sweeper import Sweeper
+from services.registry.trust import Trust
+from snavio.adapters.memory.directory import MemoryDirectory
+from snavio.clock import ManualClock
+from snavio.domain.directory import Draft, Service, Suspension, Tenant
+from snavio.domain.identity import Identity, Kind
+from snavio.errors import Conflict
+from snavio.transport.server import Call
+from snavio.v1 import registry_pb2 as wire
+
+SOURCE = "acme/billing"
+ADMIN = Identity("snavio.local", Kind.OPERATOR, "admin")
+CALL = cast("Call", SimpleNamespace(peer=SimpleNamespace(identity=ADMIN)))
+
+
+@dataclass
+class Signer:
+    """Remembers what it was told last; `meanwhile` happens once, while it is being told."""
+
+    told: tuple[tuple[str, ...], bool] | None = None
+    meanwhile: list[Callable[[], Awaitable[Any]]] = field(default_factory=list)
+
+    async def keyset(self, source: str) -> None:
+        pass
+
+    async def principals(self, service: Service, *, suspended: bool) -> None:
+        if self.meanwhile:
+            await self.meanwhile.pop()()
+        self.told = (service.principals, suspended)
+
+
+@dataclass
+class Scene:
+    clock: ManualClock = field(default_factory=ManualClock)
+    signer: Signer = field(default_factory=Signer)
+
+    def __post_init__(self) -> None:
+        self.directory = MemoryDirectory(clock=self.clock)
+        self.trust = cast("Trust", self.signer)
+        self.ownership = Ownership(Bounds(), self.clock)
+        self.servicer = RegistryServicer(directory=self.directory, ownership=self.ownership, trust=self.trust)
+
+    async def begin(self) -> None:
+        drafts = [Draft(Tenant("acme")), Draft(Service("acme", "billing", ("ci",)))]
+        await self.directory.write(lambda _view: drafts, actor="test")
+
+    async def suspend(self, seconds: float = 0) -> None:
+        until = self.clock.unix_ns() + round(seconds * 1e9) if seconds else 0
+        suspension = wire.Suspension(source=SOURCE, until_unix_ns=until)
+        request = wire.SetSuspensionRequest(suspension=suspension, suspended=True)
+        await self.servicer.set_suspension(request, CALL)
+
+    async def register(self, *principals: str, expected: int | None = None) -> None:
+        request = wire.RegisterServiceRequest(
+            service=wire.Service(tenant="acme", service="billing", principal=principals)
+        )
+        if expected is not None:
+            request.options.expected_version = expected
+        await self.servicer.register_service(request, CALL)
+
+
+@pytest.fixture
+async def scene() -> Scene:
+    made = Scene()
+    await made.begin()
+    return made
+
+
+async def test_a_registration_does_not_undo_a_suspension_that_comes_between(scene: Scene) -> None:
+    scene.signer.meanwhile.append(scene.suspend)
+    await scene.register("ci", "cd")
+    assert scene.signer.told == (("cd", "ci"), True)
+
+
+async def test_a_batch_does_not_undo_a_suspension_that_comes_between(scene: Scene) -> None:
+    scene.signer.meanwhile.append(scene.suspend)
+    batches = Batches(
+        scene.directory,
+        scene.ownership,
+        scene.trust,
+        Standing(scene.directory, scene.trust, scene.clock),
+    )
+    wanted = [Wanted(Service("acme", "billing", ("cd",)), deleted=False, expected_version=None)]
+    await batches.apply(wanted, actor=ADMIN, reason="", dry_run=False)
+    assert scene.signer.told == (("cd",), True)
+
+
+async def test_the_end_of_a_suspension_does_not_undo_the_next_one(scene: Scene) -> None:
+    await scene.suspend(seconds=60)
+    scene.clock.advance(seconds=61)
+    scene.signer.meanwhile.append(scene.suspend)
+    sweeper = Sweeper(
+        directory=scene.directory, trust=scene.trust, clock=scene.clock, trust_domain="snavio.local"
+    )
+    await sweeper.sweep()
+    assert scene.signer.told == (("ci",), True)
+    assert scene.directory.find(Suspension, SOURCE) == Suspension(SOURCE)
+
+
+async def test_a_suspension_that_has_ended_is_told_as_ended(scene: Scene) -> None:
+    await scene.suspend(seconds=60)
+    scene.clock.advance(seconds=61)
+    await scene.register("ci", "cd")
+    assert scene.signer.told == (("cd", "ci"), False)
+
+
+async def test_a_batch_that_was_refused_in_between_leaves_signer_with_what_stands(scene: Scene) -> None:
+    async def another() -> None:
+        await scene.directory.write(lambda _view: Draft(Service("acme", "billing", ("ops",))), actor="test")
+
+    scene.signer.meanwhile.append(another)
+    batches = Batches(
+        scene.directory,
+        scene.ownership,
+        scene.trust,
+        Standing(scene.directory, scene.trust, scene.clock),
+    )
+    version = scene.directory.version_of(Service, "acme", "billing")
+    wanted = [Wanted(Service("acme", "billing", ("cd",)), deleted=False, expected_version=version)]
+    with pytest.raises(Conflict):
+        await batches.apply(wanted, actor=ADMIN, reason="", dry_run=False)
+    assert scene.signer.told == (("ops",), False)
