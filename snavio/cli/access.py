@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 access = typer.Typer(
     help="Ask a target's owner for a right, and answer those who ask.\n\n"
-    "\b\nExamples:\n  snavio access request acme/billing discord-bot notify-user --reason 'receipts'\n"
+    "\b\nExamples:\n  snavio access request acme/billing discord-bot notify-user -r 'receipts'\n"
     "  snavio access ls\n  snavio access grant acme/billing discord-bot notify-user",
     no_args_is_help=True,
 )
@@ -35,7 +35,7 @@ def request(
 
     \b
     Examples:
-      snavio access request acme/billing discord-bot notify-user --reason "receipts for customers"
+      snavio access request acme/billing discord-bot notify-user -r "receipts"
     """
     done = caller.ask(lambda desk: desk.request_access(*right.triple, reason=reason))
     words = "Asked" if done.changed else "Asked before"
@@ -55,7 +55,7 @@ def list_requests(
     \b
     Examples:
       snavio access ls acme
-      snavio access ls --as acme-ci --json | jq '.incoming[] | select(.state == "pending")'
+      snavio access ls --as acme-ci --json | jq '.incoming[]'
     """
     found = caller.ask(lambda desk: desk.access_requests(tenant))
     incoming, outgoing = map(_document, found.incoming), map(_document, found.outgoing)
@@ -90,7 +90,7 @@ def decline(right: Right, *, reason: Reason = "", caller: Caller, json: Json = F
 
     \b
     Examples:
-      snavio access decline acme/billing discord-bot notify-user --reason "use the digest instead"
+      snavio access decline acme/billing discord-bot notify-user -r "too many"
     """
     done = caller.ask(lambda desk: desk.answer_access(*right.triple, grant=False, reason=reason))
     wrote(f"Declined: {right.source} gets no right to {right.command}.", done, json=json)

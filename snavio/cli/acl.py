@@ -70,7 +70,7 @@ def revoke(right: Right, *, reason: Reason = "", caller: Caller, json: Json = Fa
 
     \b
     Examples:
-      snavio acl revoke acme/billing discord-bot notify-user --reason "contract ended"
+      snavio acl revoke acme/billing discord-bot notify-user -r "contract ended"
     """
     done = caller.ask(lambda desk: desk.revoke(*right.triple, reason=reason))
     words = "may no longer send" if done.changed else "had no right to send"
@@ -92,7 +92,7 @@ def diff(
     \b
     Examples:
       snavio acl diff --from 2h
-      snavio acl diff --from 2026-01-01T00:00:00Z --to 2026-02-01T00:00:00Z --target discord-bot
+      snavio acl diff --from 2026-01-01 --to 2026-02-01 --target discord-bot
     """
     from snavio.cli.directory_views import moment
     from snavio.cli.moments import read_moment

@@ -23,8 +23,8 @@ CONSUMER = ("recv", "ack", "nack", "extend", "stats")
 
 caps = typer.Typer(
     help="Have capabilities for the mailbox made, narrow them, and revoke them.\n\n"
-    "\b\nExamples:\n  snavio caps issue acme/discord-bot --op recv --op ack --as acme-ci > worker.cap\n"
-    "  snavio caps attenuate @worker.cap --ttl 10m --quota 1000/60s\n  snavio caps ls",
+    "\b\nExamples:\n  snavio caps issue acme/discord-bot --op recv --op ack --as acme-ci > w.cap\n"
+    "  snavio caps attenuate @w.cap --ttl 10m --quota 1000/60s\n  snavio caps ls",
     no_args_is_help=True,
 )
 Realm = Annotated[
@@ -67,7 +67,7 @@ def issue(
     \b
     Examples:
       snavio caps issue acme/discord-bot --as acme-bot > bot.cap
-      snavio caps issue 'acme/*' --op recv --op ack --holder tenant:acme --ttl 1h --as acme-ci
+      snavio caps issue 'acme/*' --holder tenant:acme --ttl 1h --as acme-ci
       snavio caps issue '*' --op peek --op manage --json
     """
     from snavio.cli.capability_views import document
@@ -105,7 +105,7 @@ def attenuate(
     \b
     Examples:
       snavio caps attenuate @bot.cap --op recv --op ack
-      snavio caps attenuate @tenant.cap --topic acme/discord-bot --ttl 10m --quota 1000/60s > small.cap
+      snavio caps attenuate @bot.cap --ttl 10m --quota 1000/60s > small.cap
     """
     from snavio.cli.capability_views import document
     from snavio.cli.moments import read_span
@@ -185,7 +185,7 @@ def revoke(
     \b
     Examples:
       snavio caps revoke 3f9a12… --reason 'in a log'
-      snavio caps revoke spiffe://snavio.local/tenant/acme/service/bot --bar --reason 'taken over'
+      snavio caps revoke spiffe://snavio.local/tenant/acme/service/bot --bar
       snavio caps revoke tenant:acme --restore
       snavio caps revoke acme/discord-bot --root 1
     """

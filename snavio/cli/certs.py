@@ -43,7 +43,7 @@ def list_certificates(
     Examples:
       snavio certs ls
       snavio certs ls spiffe://snavio.local/tenant/acme/service/billing
-      snavio certs ls --json | jq '.certificates[] | select(.revoked | not) | .identity'
+      snavio certs ls --json | jq '.certificates[] | {identity, revoked}'
     """
 
     async def ask(desk: CertificateDesk) -> list[CertificateRecord]:
@@ -80,7 +80,7 @@ def revoke(
     \b
     Examples:
       snavio certs revoke 3f9a12 --reason 'stolen laptop'
-      snavio certs revoke spiffe://snavio.local/tenant/acme/principal/ci --reason 'left the company'
+      snavio certs revoke spiffe://snavio.local/tenant/acme/principal/ci
     """
 
     async def ask(desk: CertificateDesk) -> list[str]:

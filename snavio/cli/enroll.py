@@ -50,7 +50,7 @@ def enroll(
     \b
     Examples:
       snavio enroll snv1.5f1c….abcd… --signer mesh.example:7414 --name ci
-      pass show snavio | snavio enroll - --signer mesh.example:7414 --name ci --out ~/.snavio/ci
+      pass show snavio | snavio enroll - --name ci --out ~/.snavio/ci
       snavio enroll --new-token --tenant acme --name ci
     """
     from snavio.errors import BadRequest

@@ -35,7 +35,7 @@ def list_keys(*, caller: OperatorCaller, json: Json = False) -> None:
     \b
     Examples:
       snavio keys ls
-      snavio keys ls --json | jq '.keysets[] | select(.last_poll == null) | .source'
+      snavio keys ls --json | jq '.keysets[] | {source, last_poll}'
     """
     from snavio.cli.key_views import document, show_list
 
@@ -59,7 +59,7 @@ def status(source: Source, *, caller: OperatorCaller, json: Json = False) -> Non
     \b
     Examples:
       snavio keys status acme/billing
-      snavio keys status acme/billing --json | jq '.versions[] | {version, safe_to_retire, reason}'
+      snavio keys status acme/billing --json | jq '.versions[].safe_to_retire'
     """
     _show(caller.ask_at(_desk, lambda desk: desk.status(source)), json=json)
 

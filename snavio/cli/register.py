@@ -41,7 +41,7 @@ def register(
     Examples:
       snavio register -f service.toml --dry-run
       snavio register -f service.toml --reason "billing goes live"
-      snavio register -f service.toml --json | jq '.forecast[] | select(.passes | not)'
+      snavio register -f service.toml --json | jq '.forecast[] | .passes'
 
     \b
     A file:

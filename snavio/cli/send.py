@@ -48,7 +48,7 @@ def send(
     \b
     Examples:
       snavio send discord-bot notify-user --payload 'hello'
-      snavio send discord-bot notify-user --file event.json --content-type application/json
+      snavio send discord-bot notify-user --file event.json
       date | snavio send discord-bot notify-user --stdin
       snavio send discord-bot notify-user -p hi --count 1000
       snavio send discord-bot notify-user -p hi --as bot      refused: acl-deny
