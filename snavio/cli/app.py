@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
@@ -52,6 +52,26 @@ app: Final = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def _about(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", "-V", help="Show what is installed, and exit.", callback=_tell_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
 RUN, USE, LOOK = "Run a mesh", "Use it", "Look at it"
 app.command(rich_help_panel=RUN)(up)
 app.command(rich_help_panel=RUN)(down)

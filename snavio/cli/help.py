@@ -6,14 +6,30 @@ Never takes a square bracket for markup: an example is shown as it is to be type
 from __future__ import annotations
 
 import inspect
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.markup import escape
+from typer import Exit
 from typer.core import TyperGroup
 
 
 class Taught(TyperGroup):
-    """A group whose commands, and itself, can be read at any width."""
+    """A group whose commands, and itself, can be read at any width, and by whoever stops reading early."""
+
+    def make_context(self, *words: Any, **more: Any) -> Any:
+        """As typer does; here `--help` is written."""
+        _teach(self)
+        with quiet_pipe():
+            return super().make_context(*words, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        """As typer does; here a command writes."""
+        with quiet_pipe():
+            return super().invoke(ctx)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of that name, readable."""
@@ -29,6 +45,20 @@ class Taught(TyperGroup):
         params = super().get_params(ctx)
         _name_what_is_taken(params)
         return params
+
+
+@contextmanager
+def quiet_pipe() -> Iterator[None]:
+    """End well when whoever read us, such as `head`, has seen enough: typer would call that a failure."""
+    try:
+        yield
+    except (BrokenPipeError, SystemExit) as error:
+        # Rich, where it is rich that writes, has made a failure of it already.
+        if not isinstance(error, BrokenPipeError) and not isinstance(error.__context__, BrokenPipeError):
+            raise
+        # Python flushes once more at exit, and would complain there.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise Exit(0) from None
 
 
 def _teach(command: Any) -> None:
