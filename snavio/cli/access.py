@@ -10,6 +10,7 @@ from snavio.cli.desk import Caller, Reason, Right, wrote
 from snavio.cli.option_groups import grouped
 from snavio.cli.options import Json
 from snavio.cli.output import line, print_json
+from snavio.errors import BadRequest
 
 if TYPE_CHECKING:
     from snavio.v1.registry_pb2 import AccessRequest
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 access = typer.Typer(
     help="Ask a target's owner for a right, and answer those who ask.\n\n"
     "\b\nExamples:\n  snavio access request acme/billing discord-bot notify-user -r 'receipts'\n"
-    "  snavio access ls\n  snavio access grant acme/billing discord-bot notify-user",
+    "  snavio access ls acme\n  snavio access grant acme/billing discord-bot notify-user",
     no_args_is_help=True,
 )
 
@@ -57,12 +58,17 @@ def list_requests(
       snavio access ls acme
       snavio access ls --as acme-ci --json | jq '.incoming[]'
     """
+    if not tenant and caller.by is None:
+        raise BadRequest(
+            "An operator has no tenant: name one, as in `snavio access ls acme`, or act as one with --as."
+        )
+    whom = tenant or "you"
     found = caller.ask(lambda desk: desk.access_requests(tenant))
     incoming, outgoing = map(_document, found.incoming), map(_document, found.outgoing)
     if json:
         print_json({"incoming": list(incoming), "outgoing": list(outgoing)})
         return
-    for title, rows in (("Asked of you", list(incoming)), ("Asked by you", list(outgoing))):
+    for title, rows in ((f"Asked of {whom}", list(incoming)), (f"Asked by {whom}", list(outgoing))):
         line(f"{title}:" if rows else f"{title}: nothing.")
         for row in rows:
             answer = f" ({row['answer']})" if row["answer"] else ""

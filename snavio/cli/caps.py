@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ import typer
 from snavio.cli.desk import Caller
 from snavio.cli.option_groups import grouped
 from snavio.cli.options import Json
-from snavio.cli.output import line, print_json
+from snavio.cli.output import ago, line, print_json
 
 if TYPE_CHECKING:
     from snavio.config import MeshSettings
@@ -45,7 +46,7 @@ Holder = Annotated[
     str,
     typer.Option(help="Who may use it: spiffe://… or tenant:NAME. Default: who asks.", show_default=False),
 ]
-Reason = Annotated[str, typer.Option(help="Why, for the record.")]
+Reason = Annotated[str, typer.Option("--reason", "-r", help="Why, for the record.")]
 
 
 @caps.command()
@@ -84,6 +85,11 @@ def issue(
         print_json({"capability": made.capability, **document(read_text(made.capability))})
     else:
         line(made.capability)
+    if made.ttl_seconds < ttl_s:
+        # Not on stdout, which goes into a file.
+        sys.stderr.write(
+            f"It lives for {ago(made.ttl_seconds)} and not {ttl}: Signer makes none for longer.\n"
+        )
 
 
 @caps.command()
