@@ -105,7 +105,7 @@ def diff(
     now = SystemClock().unix_ns()
     start = read_past(since, now_unix_ns=now, option="--from")
     end = 0 if to == "now" else read_past(to, now_unix_ns=now, option="--to")
-    if start >= (end or now):
+    if end and start >= end:
         raise BadRequest(f"--from {since} is not before --to {to}.", reason="bad-time")
     found = caller.ask(lambda desk: desk.acl_diff(start, end, target=target))
     rows = [

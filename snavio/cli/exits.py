@@ -75,7 +75,8 @@ def report(error: BaseException, *, as_json: bool) -> ExitCode:
 
 def _sentence(error: BaseException) -> str:
     match error:
-        case NotAllowed():
+        case NotAllowed(reason="not-allowed"):
+            # Refused for who asks, not for what: others may.
             return f"{str(error).rstrip()} `--as` says under whose certificate a command acts."
         case SnavioError() | ImportError():
             return str(error).rstrip()
