@@ -13,7 +13,7 @@ import typer
 from snavio.cli.desk import OperatorCaller
 from snavio.cli.option_groups import grouped
 from snavio.cli.options import Json
-from snavio.cli.output import line, print_json
+from snavio.cli.output import console, line, print_json
 
 if TYPE_CHECKING:
     from snavio.config import MeshSettings
@@ -54,14 +54,19 @@ def list_certificates(
     if json:
         print_json({"certificates": [_document(record) for record in found]})
         return
+    out = console()
     if not found:
         line("No certificate is alive.")
     for record in found:
         state = "revoked" if record.revoked else "barred" if record.barred else "good"
         origin = f"  from {record.parent_serial}" if record.parent_serial else ""
-        line(
-            f"{record.serial:<40}  {state:<7}  until {_time(record.not_after_unix_ns)}  {record.spiffe_id}{origin}"
-        )
+        text = f"{record.serial:<40}  {state:<7}  until {_time(record.not_after_unix_ns)}"
+        whole = f"{text}  {record.spiffe_id}{origin}"
+        if out.is_terminal and len(whole) > out.width:
+            line(text)
+            line(f"  {record.spiffe_id}{origin}")
+        else:
+            line(whole)
 
 
 @certs.command()
