@@ -20,9 +20,5 @@ def main() -> None:
         app(prog_name="snavio")
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
-    except BrokenPipeError:
-        # Whoever read us has seen enough; Python would complain once more at exit.
-        sys.stdout = None
-        sys.exit(ExitCode.OK)
     except Exception as error:
         sys.exit(report(error, as_json="--json" in sys.argv))

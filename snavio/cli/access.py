@@ -10,14 +10,15 @@ from snavio.cli.desk import Caller, Reason, Right, wrote
 from snavio.cli.option_groups import grouped
 from snavio.cli.options import Json
 from snavio.cli.output import line, print_json
+from snavio.errors import BadRequest
 
 if TYPE_CHECKING:
     from snavio.v1.registry_pb2 import AccessRequest
 
 access = typer.Typer(
     help="Ask a target's owner for a right, and answer those who ask.\n\n"
-    "\b\nExamples:\n  snavio access request acme/billing discord-bot notify-user --reason 'receipts'\n"
-    "  snavio access ls\n  snavio access grant acme/billing discord-bot notify-user",
+    "\b\nExamples:\n  snavio access request acme/billing discord-bot notify-user -r 'receipts'\n"
+    "  snavio access ls acme\n  snavio access grant acme/billing discord-bot notify-user",
     no_args_is_help=True,
 )
 
@@ -35,7 +36,7 @@ def request(
 
     \b
     Examples:
-      snavio access request acme/billing discord-bot notify-user --reason "receipts for customers"
+      snavio access request acme/billing discord-bot notify-user -r "receipts"
     """
     done = caller.ask(lambda desk: desk.request_access(*right.triple, reason=reason))
     words = "Asked" if done.changed else "Asked before"
@@ -55,14 +56,19 @@ def list_requests(
     \b
     Examples:
       snavio access ls acme
-      snavio access ls --as acme-ci --json | jq '.incoming[] | select(.state == "pending")'
+      snavio access ls --as acme-ci --json | jq '.incoming[]'
     """
+    if not tenant and caller.by is None:
+        raise BadRequest(
+            "An operator has no tenant: name one, as in `snavio access ls acme`, or act as one with --as."
+        )
+    whom = tenant or "you"
     found = caller.ask(lambda desk: desk.access_requests(tenant))
     incoming, outgoing = map(_document, found.incoming), map(_document, found.outgoing)
     if json:
         print_json({"incoming": list(incoming), "outgoing": list(outgoing)})
         return
-    for title, rows in (("Asked of you", list(incoming)), ("Asked by you", list(outgoing))):
+    for title, rows in ((f"Asked of {whom}", list(incoming)), (f"Asked by {whom}", list(outgoing))):
         line(f"{title}:" if rows else f"{title}: nothing.")
         for row in rows:
             answer = f" ({row['answer']})" if row["answer"] else ""
@@ -90,7 +96,7 @@ def decline(right: Right, *, reason: Reason = "", caller: Caller, json: Json = F
 
     \b
     Examples:
-      snavio access decline acme/billing discord-bot notify-user --reason "use the digest instead"
+      snavio access decline acme/billing discord-bot notify-user -r "too many"
     """
     done = caller.ask(lambda desk: desk.answer_access(*right.triple, grant=False, reason=reason))
     wrote(f"Declined: {right.source} gets no right to {right.command}.", done, json=json)

@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-from snavio.cli.desk import Caller, Command, Reason, Right, Target, wrote
+from snavio.cli.desk import Caller, Command, Reason, Right, Target, read_source, wrote
 from snavio.cli.option_groups import grouped
 from snavio.cli.options import Json
 from snavio.cli.output import line, print_json
+from snavio.errors import BadRequest
 
 acl = typer.Typer(
     help="See, grant and revoke the rights of sources, now and in the past.\n\n"
@@ -36,7 +37,10 @@ def list_rights(
       snavio acl ls --target discord-bot
       snavio acl ls --source acme/billing --json
     """
-    found = caller.ask(lambda desk: desk.access(target=target, source=source))
+    if not target and not source:
+        raise BadRequest("Name whose rights: --target discord-bot, --source acme/billing, or both.")
+    asked = read_source(source, option="--source") if source else ""
+    found = caller.ask(lambda desk: desk.access(target=target, source=asked))
     if json:
         rights = [{"source": e.source, "target": e.target, "command": e.name} for e in found.acl]
         print_json({"version": found.version, "rights": rights, "more": found.more})
@@ -59,7 +63,7 @@ def grant(right: Right, *, reason: Reason = "", caller: Caller, json: Json = Fal
       snavio acl grant acme/billing discord-bot notify-user --reason "ticket 17"
     """
     done = caller.ask(lambda desk: desk.grant(*right.triple, reason=reason))
-    words = "may now send" if done.changed else "might already send"
+    words = "may now send" if done.changed else "may already send"
     wrote(f"{right.source} {words} {right.command} to {right.target}.", done, json=json)
 
 
@@ -70,7 +74,7 @@ def revoke(right: Right, *, reason: Reason = "", caller: Caller, json: Json = Fa
 
     \b
     Examples:
-      snavio acl revoke acme/billing discord-bot notify-user --reason "contract ended"
+      snavio acl revoke acme/billing discord-bot notify-user -r "contract ended"
     """
     done = caller.ask(lambda desk: desk.revoke(*right.triple, reason=reason))
     words = "may no longer send" if done.changed else "had no right to send"
@@ -92,15 +96,17 @@ def diff(
     \b
     Examples:
       snavio acl diff --from 2h
-      snavio acl diff --from 2026-01-01T00:00:00Z --to 2026-02-01T00:00:00Z --target discord-bot
+      snavio acl diff --from 2026-01-01 --to 2026-02-01 --target discord-bot
     """
     from snavio.cli.directory_views import moment
-    from snavio.cli.moments import read_moment
+    from snavio.cli.moments import read_past
     from snavio.clock import SystemClock
 
     now = SystemClock().unix_ns()
-    start = read_moment(since, now_unix_ns=now, option="--from")
-    end = 0 if to == "now" else read_moment(to, now_unix_ns=now, option="--to")
+    start = read_past(since, now_unix_ns=now, option="--from")
+    end = 0 if to == "now" else read_past(to, now_unix_ns=now, option="--to")
+    if end and start >= end:
+        raise BadRequest(f"--from {since} is not before --to {to}.", reason="bad-time")
     found = caller.ask(lambda desk: desk.acl_diff(start, end, target=target))
     rows = [
         {
@@ -148,10 +154,10 @@ def at(
       snavio acl at discord-bot notify-user 2h --json
     """
     from snavio.cli.directory_views import moment
-    from snavio.cli.moments import read_moment
+    from snavio.cli.moments import read_past
     from snavio.clock import SystemClock
 
-    at_ns = 0 if when == "now" else read_moment(when, now_unix_ns=SystemClock().unix_ns(), option="WHEN")
+    at_ns = 0 if when == "now" else read_past(when, now_unix_ns=SystemClock().unix_ns(), option="WHEN")
     found = caller.ask(lambda desk: desk.access_at(target, command, at_ns))
     if json:
         sources = [

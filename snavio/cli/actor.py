@@ -25,8 +25,15 @@ class Actor:
     not_after_unix_ns: int
 
     def topic(self, target: str) -> str:
-        """The mailbox topic of a target that this tenant owns."""
-        return f"{self.identity.tenant}/{target}"
+        """The mailbox topic of a target that this tenant owns; of a topic, as `snavio queue` names them, itself."""
+        tenant = self.identity.tenant
+        own = target.removeprefix(f"{tenant}/")
+        if "/" in own and not own.startswith("own/"):
+            raise BadRequest(
+                f"{target!r} is no target of {tenant}, whose certificate this is: `--as` names another.",
+                reason="not-your-target",
+            )
+        return f"{tenant}/{own}"
 
 
 def act_as(name: str, mesh: MeshSettings, *, now_unix_ns: int) -> Actor:
@@ -71,17 +78,34 @@ def read_actor(folder: Path, *, trust_domain: str) -> Actor:
     return Actor(parse_identity(spiffe_id, trust_domain=trust_domain), folder, not_after_unix_ns(leaf))
 
 
-def _folder(name: str, mesh: MeshSettings) -> Path:
+def find_folder(name: str, mesh: MeshSettings) -> Path | None:
+    """The certificate folder that `--as` means, the same in every command: a folder, or a name.
+
+    Names are looked for in the state folder, then where `snavio enroll` writes; a name without a tenant may also be one
+    of the demo tenant's.
+    """
     from snavio.launch.demo_tenant import folder_name
 
-    known = mesh.certificates(name.replace("/", "-") if "/" in name else folder_name(name))
-    for folder in (known, Path(name)):
-        if (folder / "cert.pem").is_file():
-            return folder
-    found = sorted(path.name for path in mesh.certificates("x").parent.glob("*-*") if path.is_dir())
-    services = [path for path in found if not path.startswith(("operator-", "job-"))]
-    have = f"there are {', '.join(services)}" if services else "none were made yet; `snavio up` makes two"
-    raise BadRequest(
-        f"No certificate folder for {name!r} in {mesh.certificates('x').parent}: {have}.",
+    plain = name.replace("/", "-")
+    named = (mesh.certificates(plain), Path("certs") / plain, mesh.certificates(folder_name(name)))
+    candidates = (*named, Path(name)) if not name.startswith((".", "/")) else (Path(name),)
+    return next((folder for folder in candidates if (folder / "cert.pem").is_file()), None)
+
+
+def no_certificate(name: str, mesh: MeshSettings) -> BadRequest:
+    """That `--as` names nobody, with those that there are."""
+    places = (mesh.certificates("x").parent, Path("certs"))
+    found = sorted({path.parent.name for place in places for path in place.glob("*-*/cert.pem")})
+    tenants = [folder for folder in found if not folder.startswith(("operator-", "job-"))]
+    have = f"there are {', '.join(tenants)}" if tenants else "none were made yet; `snavio up` makes two"
+    return BadRequest(
+        f"No certificate folder for {name!r} in {places[0]} or ./certs: {have}. Another tenant's principal gets one "
+        "with `snavio enroll`, and the SDK gets those of its services: see docs/certificates.md.",
         reason="no-certificate",
     )
+
+
+def _folder(name: str, mesh: MeshSettings) -> Path:
+    if (found := find_folder(name, mesh)) is not None:
+        return found
+    raise no_certificate(name, mesh)

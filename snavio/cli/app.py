@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
@@ -20,6 +20,7 @@ from snavio.cli.enroll import enroll
 from snavio.cli.exits import MEANINGS
 from snavio.cli.explain import explain
 from snavio.cli.freeze import freeze, unfreeze
+from snavio.cli.help import Taught
 from snavio.cli.keys import keys
 from snavio.cli.meter import meter
 from snavio.cli.queue import queue
@@ -40,13 +41,37 @@ EPILOG: Final = (
 
 app: Final = typer.Typer(
     name="snavio",
-    help="Run a command-delivery mesh, send commands through it, and see what becomes of them.",
+    cls=Taught,
+    help="Run a command-delivery mesh, send commands through it, and see what becomes of them.\n\n"
+    "\b\nExamples:\n  snavio up                                              in one terminal\n"
+    "  snavio send discord-bot notify-user --payload hello    in another\n"
+    "  snavio recv discord-bot",
     epilog=EPILOG,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def _about(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", "-V", help="Show what is installed, and exit.", callback=_tell_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
 RUN, USE, LOOK = "Run a mesh", "Use it", "Look at it"
 app.command(rich_help_panel=RUN)(up)
 app.command(rich_help_panel=RUN)(down)
@@ -56,23 +81,23 @@ app.command(rich_help_panel=USE)(send)
 app.command(rich_help_panel=USE)(recv)
 app.command(rich_help_panel=USE)(register)
 app.command("try", rich_help_panel=USE)(try_)
-app.add_typer(acl, name="acl", rich_help_panel=USE)
-app.add_typer(access, name="access", rich_help_panel=USE)
+app.add_typer(acl, name="acl", cls=Taught, rich_help_panel=USE)
+app.add_typer(access, name="access", cls=Taught, rich_help_panel=USE)
 app.command(rich_help_panel=USE)(enroll)
-app.add_typer(keys, name="keys", rich_help_panel=USE)
-app.add_typer(certs, name="certs", rich_help_panel=USE)
-app.add_typer(caps, name="caps", rich_help_panel=USE)
+app.add_typer(keys, name="keys", cls=Taught, rich_help_panel=USE)
+app.add_typer(certs, name="certs", cls=Taught, rich_help_panel=USE)
+app.add_typer(caps, name="caps", cls=Taught, rich_help_panel=USE)
 app.command(rich_help_panel=USE)(freeze)
 app.command(rich_help_panel=USE)(unfreeze)
 app.command(rich_help_panel=LOOK)(status)
 app.command(rich_help_panel=LOOK)(explain)
-app.add_typer(bans, name="bans", rich_help_panel=LOOK)
-app.add_typer(queue, name="queue", rich_help_panel=LOOK)
-app.add_typer(snapshot, name="snapshot", rich_help_panel=LOOK)
-app.add_typer(archive, name="archive", rich_help_panel=LOOK)
-app.add_typer(meter, name="meter", rich_help_panel=LOOK)
-app.add_typer(spark, name="spark", rich_help_panel=LOOK)
+app.add_typer(bans, name="bans", cls=Taught, rich_help_panel=LOOK)
+app.add_typer(queue, name="queue", cls=Taught, rich_help_panel=LOOK)
+app.add_typer(snapshot, name="snapshot", cls=Taught, rich_help_panel=LOOK)
+app.add_typer(archive, name="archive", cls=Taught, rich_help_panel=LOOK)
+app.add_typer(meter, name="meter", cls=Taught, rich_help_panel=LOOK)
+app.add_typer(spark, name="spark", cls=Taught, rich_help_panel=LOOK)
 app.command(rich_help_panel=LOOK)(bench)
-app.add_typer(config_app, rich_help_panel=LOOK)
+app.add_typer(config_app, cls=Taught, rich_help_panel=LOOK)
 app.command(rich_help_panel=LOOK)(doctor)
 app.command(rich_help_panel=LOOK)(version)

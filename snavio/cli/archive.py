@@ -85,7 +85,7 @@ def verify(
     \b
     Examples:
       snavio archive verify
-      snavio archive verify --json | jq -r '.findings[] | [.problem, .path] | @tsv'
+      snavio archive verify --json | jq '.findings[] | {problem, path}'
     """
     from snavio.telemetry.inspection import check, hours, overlaps
 
@@ -123,8 +123,8 @@ def query(
 
     \b
     Examples:
-      snavio archive query "SELECT reason, sum(count) FROM events WHERE event = 'snavio.command.failed' GROUP BY 1"
-      snavio archive query "SELECT max(skew_seconds), source FROM events GROUP BY source" --json
+      snavio archive query "SELECT reason, sum(count) FROM events GROUP BY 1"
+      snavio archive query "SELECT max(skew_seconds) FROM events" --json
     """
     from snavio.telemetry.asking import ask
 

@@ -88,6 +88,13 @@ def show_list(records: Sequence[CapabilityRecord]) -> None:
         for record in records
     ]
     out = console()
+    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+    if out.is_terminal and sum(widths) + 3 * len(widths) > out.width:
+        # Folded into narrow columns, no id could be copied.
+        for cap_id, state, topics, operations, holder, expires in rows:
+            line(f"{cap_id}  {state:<7}  until {expires}")
+            line(f"  {operations} on {topics} for {holder}")
+        return
     if fancy(out):
         from rich import box
         from rich.table import Table
@@ -99,7 +106,6 @@ def show_list(records: Sequence[CapabilityRecord]) -> None:
             table.add_row(*row, style="dim" if row[1] == "revoked" else "")
         out.print(table)
         return
-    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
     for row in [names, *rows]:
         line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ import typer
 from snavio.cli.desk import Caller
 from snavio.cli.option_groups import grouped
 from snavio.cli.options import Json
-from snavio.cli.output import line, print_json
+from snavio.cli.output import ago, line, print_json
 
 if TYPE_CHECKING:
     from snavio.config import MeshSettings
@@ -23,8 +24,8 @@ CONSUMER = ("recv", "ack", "nack", "extend", "stats")
 
 caps = typer.Typer(
     help="Have capabilities for the mailbox made, narrow them, and revoke them.\n\n"
-    "\b\nExamples:\n  snavio caps issue acme/discord-bot --op recv --op ack --as acme-ci > worker.cap\n"
-    "  snavio caps attenuate @worker.cap --ttl 10m --quota 1000/60s\n  snavio caps ls",
+    "\b\nExamples:\n  snavio caps issue acme/discord-bot --op recv --op ack --as acme-ci > w.cap\n"
+    "  snavio caps attenuate @w.cap --ttl 10m --quota 1000/60s\n  snavio caps ls",
     no_args_is_help=True,
 )
 Realm = Annotated[
@@ -45,7 +46,7 @@ Holder = Annotated[
     str,
     typer.Option(help="Who may use it: spiffe://… or tenant:NAME. Default: who asks.", show_default=False),
 ]
-Reason = Annotated[str, typer.Option(help="Why, for the record.")]
+Reason = Annotated[str, typer.Option("--reason", "-r", help="Why, for the record.")]
 
 
 @caps.command()
@@ -67,7 +68,7 @@ def issue(
     \b
     Examples:
       snavio caps issue acme/discord-bot --as acme-bot > bot.cap
-      snavio caps issue 'acme/*' --op recv --op ack --holder tenant:acme --ttl 1h --as acme-ci
+      snavio caps issue 'acme/*' --holder tenant:acme --ttl 1h --as acme-ci
       snavio caps issue '*' --op peek --op manage --json
     """
     from snavio.cli.capability_views import document
@@ -84,6 +85,11 @@ def issue(
         print_json({"capability": made.capability, **document(read_text(made.capability))})
     else:
         line(made.capability)
+    if made.ttl_seconds < ttl_s:
+        # Not on stdout, which goes into a file.
+        sys.stderr.write(
+            f"It lives for {ago(made.ttl_seconds)} and not {ttl}: Signer makes none for longer.\n"
+        )
 
 
 @caps.command()
@@ -105,7 +111,7 @@ def attenuate(
     \b
     Examples:
       snavio caps attenuate @bot.cap --op recv --op ack
-      snavio caps attenuate @tenant.cap --topic acme/discord-bot --ttl 10m --quota 1000/60s > small.cap
+      snavio caps attenuate @bot.cap --ttl 10m --quota 1000/60s > small.cap
     """
     from snavio.cli.capability_views import document
     from snavio.cli.moments import read_span
@@ -185,7 +191,7 @@ def revoke(
     \b
     Examples:
       snavio caps revoke 3f9a12… --reason 'in a log'
-      snavio caps revoke spiffe://snavio.local/tenant/acme/service/bot --bar --reason 'taken over'
+      snavio caps revoke spiffe://snavio.local/tenant/acme/service/bot --bar
       snavio caps revoke tenant:acme --restore
       snavio caps revoke acme/discord-bot --root 1
     """

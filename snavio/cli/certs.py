@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +13,7 @@ import typer
 from snavio.cli.desk import OperatorCaller
 from snavio.cli.option_groups import grouped
 from snavio.cli.options import Json
-from snavio.cli.output import line, print_json
+from snavio.cli.output import console, line, print_json
 
 if TYPE_CHECKING:
     from snavio.config import MeshSettings
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
 
 certs = typer.Typer(
     help="See which certificates are alive, and revoke them.\n\n"
-    "\b\nExamples:\n  snavio certs ls\n  snavio certs revoke 3f9a… --reason 'stolen laptop'",
+    "\b\nExamples:\n  snavio certs ls\n  snavio certs revoke SERIAL --reason 'stolen laptop'",
     no_args_is_help=True,
 )
-Reason = Annotated[str, typer.Option(help="Why, for the record.")]
+Reason = Annotated[str, typer.Option("--reason", "-r", help="Why, for the record.")]
 
 
 @certs.command("ls")
@@ -43,7 +44,7 @@ def list_certificates(
     Examples:
       snavio certs ls
       snavio certs ls spiffe://snavio.local/tenant/acme/service/billing
-      snavio certs ls --json | jq '.certificates[] | select(.revoked | not) | .identity'
+      snavio certs ls --json | jq '.certificates[] | {identity, revoked}'
     """
 
     async def ask(desk: CertificateDesk) -> list[CertificateRecord]:
@@ -53,14 +54,19 @@ def list_certificates(
     if json:
         print_json({"certificates": [_document(record) for record in found]})
         return
+    out = console()
     if not found:
         line("No certificate is alive.")
     for record in found:
         state = "revoked" if record.revoked else "barred" if record.barred else "good"
         origin = f"  from {record.parent_serial}" if record.parent_serial else ""
-        line(
-            f"{record.serial}  {state:<7}  until {_time(record.not_after_unix_ns)}  {record.spiffe_id}{origin}"
-        )
+        text = f"{record.serial:<40}  {state:<7}  until {_time(record.not_after_unix_ns)}"
+        whole = f"{text}  {record.spiffe_id}{origin}"
+        if out.is_terminal and len(whole) > out.width:
+            line(text)
+            line(f"  {record.spiffe_id}{origin}")
+        else:
+            line(whole)
 
 
 @certs.command()
@@ -69,6 +75,12 @@ def revoke(
     which: Annotated[str, typer.Argument(help="A serial, or an identity, spiffe://….", show_default=False)],
     reason: Reason = "",
     *,
+    unlisted: Annotated[
+        bool,
+        typer.Option(
+            "--unlisted", help="Also a serial that Signer does not list, as after a backup was restored."
+        ),
+    ] = False,
     caller: OperatorCaller,
     json: Json = False,
 ) -> None:
@@ -79,14 +91,14 @@ def revoke(
 
     \b
     Examples:
-      snavio certs revoke 3f9a12 --reason 'stolen laptop'
-      snavio certs revoke spiffe://snavio.local/tenant/acme/principal/ci --reason 'left the company'
+      snavio certs revoke 7785661406427dae4cc4e93cd31fa5ca399d0332 -r 'lost'
+      snavio certs revoke spiffe://snavio.local/tenant/acme/principal/ci
     """
 
     async def ask(desk: CertificateDesk) -> list[str]:
         if which.startswith("spiffe:"):
             return await desk.revoke_identity(which, reason=reason)
-        return await desk.revoke(which, reason=reason)
+        return await desk.revoke(which if unlisted else await _serial(which, desk), reason=reason)
 
     serials = caller.ask_at(certificate_desk, ask)
     if json:
@@ -96,6 +108,27 @@ def revoke(
         line(f"revoked  {serial}")
     if not serials:
         line("It had no living certificate; it gets none from now on.")
+
+
+async def _serial(which: str, desk: CertificateDesk) -> str:
+    """The serial of a living certificate: a part of one would end nothing, and sound as if it had."""
+    from snavio.errors import BadRequest, NotFound
+
+    if re.fullmatch(r"[0-9a-f]+", which) is None:
+        raise BadRequest(
+            f"{which!r} is neither a serial nor an identity, spiffe://…: `snavio certs ls` shows both.",
+            reason="bad-serial",
+        )
+    living = [record.serial async for record in desk.living("")]
+    if which not in living:
+        begun = [serial for serial in living if serial.startswith(which)]
+        hint = (
+            f"Did you mean {begun[0]}?"
+            if len(begun) == 1
+            else "`snavio certs ls` shows those that are alive."
+        )
+        raise NotFound(f"No certificate that is alive has the serial {which}, so nothing was revoked. {hint}")
+    return which
 
 
 @certs.command()
@@ -164,7 +197,7 @@ def certificate_desk(mesh: MeshSettings, certificates: Path) -> CertificateDesk:
 
 
 def _time(unix_ns: int) -> str:
-    return datetime.fromtimestamp(unix_ns // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    return datetime.fromtimestamp(unix_ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _document(record: CertificateRecord) -> dict[str, Any]:

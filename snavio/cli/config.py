@@ -12,7 +12,8 @@ from snavio.cli.output import line, print_json
 
 config_app = typer.Typer(
     name="config",
-    help="Show and check the configuration.",
+    help="Show and check the configuration.\n\n"
+    "\b\nExamples:\n  snavio config default > snavio.toml\n  snavio config validate\n  snavio config show",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

@@ -79,6 +79,7 @@ def demo(json: Json = False) -> None:
 async def _play(say: Any) -> Script:
     from snavio.cli.mischief import mischief
     from snavio.clock import SystemClock
+    from snavio.launch.processes import SERVICES
     from snavio.launch.readings import Readings
     from snavio.launch.temporary import temporary_mesh
 
@@ -87,7 +88,7 @@ async def _play(say: Any) -> Script:
     async with temporary_mesh(
         clock=clock, healthy=lambda _: None, say=lambda text: say(f"  {text}")
     ) as running:
-        say(f"all six services serve after {time.monotonic() - began:.1f} s")
+        say(f"all {len(SERVICES)} services serve after {time.monotonic() - began:.1f} s")
         await _deliver(running, script)
         say(f"{count(script.delivered)} signed commands delivered, {count(script.acknowledged)} acknowledged")
         script.refusals = [refusal async for refusal in mischief(running.mesh, clock=clock)]

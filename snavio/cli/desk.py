@@ -30,7 +30,7 @@ By = Annotated[
     str | None,
     typer.Option(
         "--as",
-        help="Act under this certificate: a folder, or its name in the state folder. Default: the operator.",
+        help="Act under this certificate: a name, such as acme-ci or demo/billing, or a folder. Default: the operator.",
         show_default=False,
     ),
 ]
@@ -51,7 +51,15 @@ class Right:
     @property
     def triple(self) -> tuple[str, str, str]:
         """As the SDK takes it."""
-        return self.source, self.target, self.command
+        return read_source(self.source), self.target, self.command
+
+
+def read_source(words: str, *, option: str = "SOURCE") -> str:
+    """A source as the mesh names it; a sentence when the tenant was left out, or a letter is wrong."""
+    from snavio.domain.directory.rules import split_source
+
+    split_source(words, option)
+    return words
 
 
 class Asking(ABC):
@@ -169,14 +177,10 @@ def wrote(sentence: str, done: WriteResponse, *, json: bool) -> None:
 
 def certificates_of(by: str | None, installation: Installation) -> Path:
     """The folder that `--as` means."""
-    from snavio.errors import BadRequest
+    from snavio.cli.actor import find_folder, no_certificate
 
     if by is None:
         return installation.operator_certificates
-    for folder in (installation.mesh.certificates(by.replace("/", "-")), Path(by)):
-        if (folder / "cert.pem").is_file():
-            return folder
-    raise BadRequest(
-        f"No certificate folder {by!r}, neither here nor in {installation.mesh.certificates('x').parent}.",
-        reason="no-certificate",
-    )
+    if (found := find_folder(by, installation.mesh)) is not None:
+        return found
+    raise no_certificate(by, installation.mesh)

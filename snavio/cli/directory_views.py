@@ -158,6 +158,6 @@ def _flat(fields: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]
             yield from _flat(item, f"{prefix}{name}.")
         else:
             words = ",".join(item) if isinstance(item, list) else str(item)
-            for prefix_word in ("PROFILE_", "DEDUPE_MODE_", "QUEUE_KIND_", "CHANNEL_KIND_"):
+            for prefix_word in ("PROFILE_", "DEDUPE_MODE_", "QUEUE_KIND_", "CHANNEL_KIND_", "DISPATCH_MODE_"):
                 words = words.removeprefix(prefix_word) if words.isupper() else words
             yield prefix + name, words.lower() if words.isupper() else words

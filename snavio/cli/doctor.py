@@ -52,7 +52,7 @@ def doctor(state_dir: StateDir = None, config: Config = None, json: Json = False
 def _show(finding: Finding) -> None:
     out = console()
     mark, style = ("ok", "green") if finding.good else ("!!", "bold red")
-    text = finding.found if finding.good else f"{finding.found} {finding.advice}"
+    text = finding.found if finding.good else f"{finding.found.rstrip('.')}. {finding.advice}"
     rows = textwrap.wrap(text, max(30, out.width - 20), break_on_hyphens=False) or [""]
     out.print(f"{mark}  ", style=style if fancy(out) else None, end="")
     out.print(f"{finding.name:<15} {rows[0]}", markup=False)

@@ -50,7 +50,7 @@ def enroll(
     \b
     Examples:
       snavio enroll snv1.5f1c….abcd… --signer mesh.example:7414 --name ci
-      pass show snavio | snavio enroll - --signer mesh.example:7414 --name ci --out ~/.snavio/ci
+      pass show snavio | snavio enroll - --name ci --out ~/.snavio/ci
       snavio enroll --new-token --tenant acme --name ci
     """
     from snavio.errors import BadRequest
@@ -67,11 +67,17 @@ def enroll(
 
 
 def _use(token: str, signer: str, name: str, out: Path | None, *, json: bool) -> None:
+    from snavio.errors import BadRequest
     from snavio.sdk.enrolment import enroll as trade
 
-    enrolled = asyncio.run(
-        trade(token, address=signer, folder=out or Path("certs"), name=name, nested=out is None)
-    )
+    try:
+        enrolled = asyncio.run(
+            trade(token, address=signer, folder=out or Path("certs"), name=name, nested=out is None)
+        )
+    except BadRequest as error:
+        if name or not str(error).startswith("name:"):
+            raise
+        raise BadRequest("This token leaves the principal's name open: give one with --name.") from None
     if json:
         print_json(
             {
@@ -84,6 +90,7 @@ def _use(token: str, signer: str, name: str, out: Path | None, *, json: bool) ->
         return
     line(f"enrolled  {enrolled.identity}")
     line(f"folder    {enrolled.folder}")
+    line(f"It acts with `--as {enrolled.folder}`.")
 
 
 def _make(tenant: str, name: str, hours: float, *, caller: OperatorCaller, json: bool) -> None:

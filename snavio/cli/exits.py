@@ -5,13 +5,14 @@ Never shows a traceback for a user's mistake; SNAVIO_DEBUG=1 shows it for whoeve
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
 from enum import IntEnum
 from typing import Final
 
-from snavio.errors import BadRequest, SnavioError, StateError, Unauthenticated, Unavailable
+from snavio.errors import BadRequest, NotAllowed, SnavioError, StateError, Unauthenticated, Unavailable
 
 
 class ExitCode(IntEnum):
@@ -55,18 +56,36 @@ def report(error: BaseException, *, as_json: bool) -> ExitCode:
         error = error.exceptions[0]
     if os.environ.get("SNAVIO_DEBUG"):
         traceback.print_exception(error)
-    expected = isinstance(error, SnavioError | ImportError)
     code = code_of(error)
-    sentence = str(error).rstrip() if expected else f"Something unexpected: {type(error).__name__}: {error}."
-    if not expected:
-        sentence += " Run again with SNAVIO_DEBUG=1 to see where, and please report it."
+    sentence = _sentence(error)
     reason = error.reason if isinstance(error, SnavioError) else "internal"
     if isinstance(error, Unavailable) and reason in ("unavailable", "deadline-exceeded"):
         sentence += " Is the mesh up? `snavio up` starts one, `snavio doctor` looks for what is wrong."
+    sys.stderr.write(f"snavio: {sentence}\n")
     if as_json:
         import orjson
 
         document = {"error": {"reason": reason, "message": sentence, "exit_code": int(code)}}
-        sys.stdout.write(orjson.dumps(document).decode() + "\n")
-    sys.stderr.write(f"snavio: {sentence}\n")
+        # What could not be written may be this very output.
+        with contextlib.suppress(OSError):
+            sys.stdout.write(orjson.dumps(document).decode() + "\n")
+            sys.stdout.flush()
     return code
+
+
+def _sentence(error: BaseException) -> str:
+    match error:
+        case NotAllowed(reason="not-allowed"):
+            # Refused for who asks, not for what: others may.
+            return f"{str(error).rstrip()} `--as` says under whose certificate a command acts."
+        case SnavioError() | ImportError():
+            return str(error).rstrip()
+        case OSError() if error.strerror:
+            # The system's words, not Python's: a full disk or a forbidden folder is nothing to report.
+            where = error.filename if error.filename is not None else "The output"
+            return f"{where} cannot be used: {error.strerror}."
+        case _:
+            return (
+                f"Something unexpected: {type(error).__name__}: {error}. Run again with SNAVIO_DEBUG=1 to see "
+                "where, and please report it."
+            )

@@ -68,10 +68,8 @@ def _order(stop: Stop, *, frozen: bool) -> None:
 
     async def carry_out(switch: KillSwitch) -> bool:
         order = await switch.order(subject, frozen=frozen, reason=stop.reason)
-        word = "frozen" if frozen else "free"
-        before = "" if order.changed else ", as it was before"
         if not stop.json:
-            line(f"{subject} is {word}{before} (version {order.version}).")
+            line(_became(str(subject), frozen=frozen, changed=order.changed, version=order.version))
             line(f"Whoever hears nothing obeys within {order.bound_s:g} s.")
             if order.listening_s < order.bound_s:
                 line(
@@ -108,6 +106,17 @@ def _order(stop: Stop, *, frozen: bool) -> None:
 
     if not stop.caller.ask_at(_switch, carry_out):
         raise typer.Exit(int(ExitCode.REFUSED))
+
+
+def _became(subject: str, *, frozen: bool, changed: bool, version: int) -> str:
+    if frozen:
+        return f"{subject} is frozen{'' if changed else ', as it was before'} (version {version})."
+    # Also what a misspelt name gets, so it does not say that anything is free.
+    return (
+        f"{subject} is free (version {version})."
+        if changed
+        else f"{subject} was not frozen; nothing changed."
+    )
 
 
 def _switch(mesh: MeshSettings, certificates: Path) -> KillSwitch:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snavio.cli.desk import OperatorCaller
+from snavio.cli.desk import OperatorCaller, read_source
 from snavio.cli.option_groups import grouped
 from snavio.cli.options import Json
 from snavio.cli.output import line, print_json
@@ -35,7 +35,7 @@ def list_keys(*, caller: OperatorCaller, json: Json = False) -> None:
     \b
     Examples:
       snavio keys ls
-      snavio keys ls --json | jq '.keysets[] | select(.last_poll == null) | .source'
+      snavio keys ls --json | jq '.keysets[] | {source, last_poll}'
     """
     from snavio.cli.key_views import document, show_list
 
@@ -59,9 +59,9 @@ def status(source: Source, *, caller: OperatorCaller, json: Json = False) -> Non
     \b
     Examples:
       snavio keys status acme/billing
-      snavio keys status acme/billing --json | jq '.versions[] | {version, safe_to_retire, reason}'
+      snavio keys status acme/billing --json | jq '.versions[].safe_to_retire'
     """
-    _show(caller.ask_at(_desk, lambda desk: desk.status(source)), json=json)
+    _show(caller.ask_at(_desk, lambda desk: desk.status(read_source(source))), json=json)
 
 
 @keys.command()
@@ -85,7 +85,7 @@ def rotate(
       snavio keys rotate acme/billing --newest hmac-v1
     """
     _show(
-        caller.ask_at(_desk, lambda desk: desk.rotate(source, expected_newest=newest)),
+        caller.ask_at(_desk, lambda desk: desk.rotate(read_source(source), expected_newest=newest)),
         json=json,
     )
 
@@ -99,7 +99,7 @@ def revoke(source: Source, version: Version, *, caller: OperatorCaller, json: Js
     Examples:
       snavio keys revoke acme/billing hmac-v1
     """
-    _show(caller.ask_at(_desk, lambda desk: desk.revoke(source, version)), json=json)
+    _show(caller.ask_at(_desk, lambda desk: desk.revoke(read_source(source), version)), json=json)
 
 
 @keys.command()
@@ -111,7 +111,7 @@ def minimum(source: Source, version: Version, *, caller: OperatorCaller, json: J
     Examples:
       snavio keys minimum acme/billing hmac-v2
     """
-    _show(caller.ask_at(_desk, lambda desk: desk.set_minimum(source, version)), json=json)
+    _show(caller.ask_at(_desk, lambda desk: desk.set_minimum(read_source(source), version)), json=json)
 
 
 def _desk(mesh: MeshSettings, certificates: Path) -> KeyDesk:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from snavio.cli.help import Taught
 from snavio.cli.option_groups import grouped
 from snavio.cli.options import Json
 from snavio.cli.output import line, print_json
@@ -131,8 +132,8 @@ def find_messages(
     \b
     Examples:
       snavio queue find acme/discord-bot --state inflight
-      snavio queue find acme/discord-bot --source acme/billing --since 2h --payload
-      snavio queue find acme/discord-bot --min-attempts 3 --json | jq '.messages[].last_error'
+      snavio queue find acme/discord-bot --name notify-user --since 2h --payload
+      snavio queue find acme/discord-bot --min-attempts 3 --json
     """
     chosen, only = states(state), which.narrowed()
 
@@ -162,7 +163,7 @@ def top(
     Examples:
       snavio queue top
       snavio queue top acme/ --interval 5
-      snavio queue top --rounds 1 --json | jq '.topics[] | {topic, in_per_s, out_per_s}'
+      snavio queue top --rounds 1 --json | jq '.topics[] | {topic, in_per_s}'
     """
     from snavio.cli.queue_top import watch
 
@@ -206,4 +207,4 @@ def _show(found: list[Message], nothing: str, *, json: bool) -> None:
 
 
 add_changes(queue)
-queue.add_typer(dlq, name="dlq")
+queue.add_typer(dlq, name="dlq", cls=Taught)

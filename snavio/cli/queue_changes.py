@@ -57,7 +57,7 @@ class Doing:
 dlq = typer.Typer(
     help="See what is dead and why; reprocess or delete it. Nothing leaves the DLQ for its topic by itself.\n\n"
     "\b\nExamples:\n  snavio queue dlq ls acme/discord-bot\n"
-    "  snavio queue dlq reprocess acme/discord-bot --because max-attempts --since 2h\n"
+    "  snavio queue dlq reprocess acme/discord-bot --because max-attempts\n"
     "  snavio queue dlq delete acme/discord-bot --until 7d --yes",
     no_args_is_help=True,
 )
@@ -149,8 +149,8 @@ def cancel(topic: Topic, ids: Ids = None, *, state: States = None, which: Tried,
     \b
     Examples:
       snavio queue cancel acme/discord-bot 5121 5122 --reason "sent twice"
-      snavio queue cancel acme/discord-bot --source acme/billing --since 15m         only shows
-      snavio queue cancel acme/discord-bot --source acme/billing --since 15m --yes   does it
+      snavio queue cancel acme/discord-bot --since 15m          only shows
+      snavio queue cancel acme/discord-bot --since 15m --yes    does it
     """
     _carry_out("cancel", topic, ids, chosen=states(state), only=which.narrowed(), doing=doing)
 
@@ -183,7 +183,7 @@ def purge(topic: Topic, ids: Ids = None, *, state: States = None, which: Tried, 
     \b
     Examples:
       snavio queue purge acme/discord-bot --state ready --until 2d
-      snavio queue purge acme/discord-bot --state ready --until 2d --yes --at-most 500
+      snavio queue purge acme/discord-bot --state ready --until 2d --yes
     """
     _carry_out("purge", topic, ids, chosen=states(state), only=which.narrowed(), doing=doing)
 
@@ -207,7 +207,7 @@ def list_dead(
     Examples:
       snavio queue dlq ls acme/discord-bot
       snavio queue dlq ls acme/discord-bot --because nack-dead --payload
-      snavio queue dlq ls acme/discord-bot --json | jq -r '.messages[] | [.msg_id, .last_error] | @tsv'
+      snavio queue dlq ls acme/discord-bot --json | jq '.messages[].last_error'
     """
     from snavio.cli.queue import up_to
     from snavio.cli.queue_views import message_document, show_dead
@@ -236,8 +236,8 @@ def reprocess(topic: Topic, ids: Ids = None, *, which: Dead, doing: Doing) -> No
     \b
     Examples:
       snavio queue dlq reprocess acme/discord-bot 5121
-      snavio queue dlq reprocess acme/discord-bot --because max-attempts         only shows
-      snavio queue dlq reprocess acme/discord-bot --because max-attempts --yes   does it
+      snavio queue dlq reprocess acme/discord-bot --since 2h          only shows
+      snavio queue dlq reprocess acme/discord-bot --since 2h --yes    does it
     """
     _of_the_dlq("requeue", topic, ids, which, doing)
 

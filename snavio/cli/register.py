@@ -11,7 +11,7 @@ from snavio.cli.desk import Caller, Reason, Right
 from snavio.cli.exits import ExitCode
 from snavio.cli.option_groups import grouped
 from snavio.cli.options import Json
-from snavio.cli.output import line, print_json
+from snavio.cli.output import line, print_json, program
 
 if TYPE_CHECKING:
     from snavio.v1 import registry_pb2 as wire
@@ -41,7 +41,7 @@ def register(
     Examples:
       snavio register -f service.toml --dry-run
       snavio register -f service.toml --reason "billing goes live"
-      snavio register -f service.toml --json | jq '.forecast[] | select(.passes | not)'
+      snavio register -f service.toml --json | jq '.forecast[] | .passes'
 
     \b
     A file:
@@ -115,6 +115,7 @@ def _show(
         if born.token:
             line(f"Tenant {born.tenant} is new. Its first principal enrols with this token, shown only now:")
             line(f"  {born.token}")
+            line(f"  `{program()} enroll - --signer HOST:PORT --name NAME` reads it from standard input.")
         else:
             line(
                 f"Tenant {born.tenant} is new: `snavio enroll --new-token --tenant {born.tenant}` lets its first "

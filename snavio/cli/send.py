@@ -48,7 +48,7 @@ def send(
     \b
     Examples:
       snavio send discord-bot notify-user --payload 'hello'
-      snavio send discord-bot notify-user --file event.json --content-type application/json
+      snavio send discord-bot notify-user --file event.json
       date | snavio send discord-bot notify-user --stdin
       snavio send discord-bot notify-user -p hi --count 1000
       snavio send discord-bot notify-user -p hi --as bot      refused: acl-deny
@@ -60,6 +60,7 @@ def send(
     body = _payload(payload, file, stdin=stdin)
     installation = attach(state_dir=state_dir, config=config)
     who = act_as(actor, installation.mesh, now_unix_ns=SystemClock().unix_ns())
+    _check_names(target, name)
     commands = [(target, name, body)] * count
     outcomes, seconds = asyncio.run(_send(installation, who, commands, content_type))
     reasons = Counter(outcome.reason for outcome in outcomes)
@@ -72,7 +73,7 @@ def send(
     else:
         for reason, times in reasons.most_common():
             line(f"{reason}  {number(times)}")
-        line(f"{number(count)} commands in {seconds:.2f} s")
+        line(f"{number(count)} commands in {micros(round(seconds * 1e6))}")
     if not all(outcome.delivered for outcome in outcomes):
         raise typer.Exit(ExitCode.REFUSED)
 
@@ -101,6 +102,14 @@ async def _send(
         return outcomes, time.perf_counter() - began
 
 
+def _check_names(target: str, name: str) -> None:
+    """The rules that Shield holds, said in words before anything is signed."""
+    from snavio.domain.directory.rules import require_command, require_target
+
+    require_target(target, "TARGET")
+    require_command(name, "NAME")
+
+
 def _payload(text: str | None, file: Path | None, *, stdin: bool) -> bytes:
     from snavio.errors import BadRequest
 
@@ -120,7 +129,8 @@ def _sentence(outcome: Outcome, seconds: float) -> str:
         return f"{outcome.reason}  {outcome.command_id}  in {took}"
     detail = f": {outcome.detail}" if outcome.detail else ""
     wait = f" Try again in {outcome.retry_after_ms} ms." if outcome.retry_after_ms else ""
-    return f"refused  {outcome.reason}{detail}{wait}"
+    word = "unknown" if outcome.reason == "outcome-unknown" else "refused"
+    return f"{word}  {outcome.reason}{detail}{wait}\n`snavio explain {outcome.command_id}` tells its way."
 
 
 def _document(outcomes: list[Outcome], reasons: Counter[str], seconds: float, **about: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from snavio.cli.output import line, print_json
 
 
 def serve(
-    service: Annotated[str, typer.Argument(help="signer, registry, mailbox, slow, fast or shield.")],
+    service: Annotated[str, typer.Argument(help="signer, relay, registry, mailbox, slow, fast or shield.")],
     state_dir: StateDir = None,
     config: Config = None,
 ) -> None:

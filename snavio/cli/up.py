@@ -39,7 +39,7 @@ def up(
     Examples:
       snavio up                            state in .snavio
       snavio up --state-dir /tmp/mesh      another installation
-      snavio up --no-screen > up.log &     in the background; end it with: snavio down
+      snavio up --no-screen > up.log &     in the background until `snavio down`
     """
     import snavio.native  # noqa: F401  says what to do when it was not built, before anything is started
     from snavio.cli.fronts import JsonLines, Lines, Screen

@@ -159,8 +159,8 @@ def _ports(installation: Installation) -> Finding:
         address = str(getattr(installation.mesh, name))
         if (cause := taken(address)) is not None:
             advice = f"End that program, or set [mesh] {name} in snavio.toml."
-            return Finding("ports", good=False, found=f"{cause} ({name})", advice=advice)
-    return Finding("ports", good=True, found="all six are free")
+            return Finding("ports", good=False, found=f"{name}: {cause}", advice=advice)
+    return Finding("ports", good=True, found=f"all {len(SERVICES)} are free")
 
 
 async def _services(reached: Installation) -> Finding:
@@ -168,7 +168,7 @@ async def _services(reached: Installation) -> Finding:
 
     async with Probes(reached.mesh, certificates=reached.operator_certificates) as probes:
         away = [name for name in SERVICES if not await probes.serving(name)]
-    found = "all six services serve" if not away else f"not serving: {', '.join(away)}"
+    found = f"all {len(SERVICES)} services serve" if not away else f"not serving: {', '.join(away)}"
     return Finding("mesh", not away, found, f"Read {reached.mesh.state_dir / 'logs'}.")
 
 

@@ -16,6 +16,7 @@ from snavio.v1.introspection_pb2 import StatusResponse
 _OUTCOME = "outcome."
 _DELIVERED = ("delivered", "duplicate")
 _TOPIC = "topic."
+_TOPIC_NUMBERS = ("ready", "inflight", "oldest_age_ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,12 @@ def _counted(status: StatusResponse) -> dict[str, int]:
 def _topics(status: StatusResponse | None) -> tuple[TopicReading, ...]:
     found: dict[str, dict[str, int]] = {}
     for gauge in status.gauge if status is not None else ():
-        if gauge.name.startswith(_TOPIC):
-            topic, _, number = gauge.name.removeprefix(_TOPIC).rpartition(".")
+        topic, _, number = gauge.name.removeprefix(_TOPIC).rpartition(".")
+        # A topic has more gauges than these, those of its shards among them: a mesh must not stop for a new one.
+        if gauge.name.startswith(_TOPIC) and number in _TOPIC_NUMBERS:
             found.setdefault(topic, {})[number] = int(gauge.value)
-    return tuple(TopicReading(topic, **numbers) for topic, numbers in found.items())
+    return tuple(
+        TopicReading(topic, **numbers)
+        for topic, numbers in found.items()
+        if len(numbers) == len(_TOPIC_NUMBERS)
+    )

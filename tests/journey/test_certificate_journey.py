@@ -211,7 +211,13 @@ async def test_operator_lists_revokes_and_restores_by_command(mesh: DemoMesh) ->
     records = orjson.loads(listed.stdout)["certificates"]
     assert "spiffe://snavio.local/mesh/shield" in {record["identity"] for record in records}
     assert (nonsense.returncode, nonsense.stdout) == (2, "")
-    assert nonsense.stderr == "snavio: serial: must be lower-case hex without leading zeros.\n"
+    assert nonsense.stderr == (
+        "snavio: 'NONSENSE' is neither a serial nor an identity, spiffe://…: `snavio certs ls` shows both.\n"
+    )
+    # The beginning of a serial ends nothing, so it must not sound as if it had.
+    begun = await snavio(mesh, "certs", "revoke", records[0]["serial"][:8], *where)
+    assert (begun.returncode, begun.stdout) == (1, "")
+    assert f"nothing was revoked. Did you mean {records[0]['serial']}?" in begun.stderr
     assert barred.stdout == "It had no living certificate; it gets none from now on.\n"
     restored = await snavio(mesh, "certs", "restore", identity, *where)
     assert restored.stdout == "It may have certificates again.\n"

@@ -1,0 +1,57 @@
+"""How a command ends: whoever stops reading is no failure, and what the system refuses is said in its words."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import orjson
+import pytest
+
+from snavio.cli.exits import ExitCode, report
+from snavio.errors import NotAllowed
+
+SNAVIO = [sys.executable, "-m", "snavio.cli"]
+
+
+@pytest.mark.parametrize(
+    "words", [["config", "default"], ["--help"], ["queue", "find", "--help"]], ids=" ".join
+)
+def test_a_reader_that_has_seen_enough_is_no_failure(words: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as closed:
+        ran = subprocess.run(
+            [*SNAVIO, *words], stdout=closed, stderr=subprocess.PIPE, timeout=60, check=False
+        )
+    assert (ran.returncode, ran.stderr) == (0, b"")
+
+
+def test_a_full_disk_is_a_sentence_also_under_json() -> None:
+    with Path("/dev/full").open("wb") as full:
+        ran = subprocess.run(
+            [*SNAVIO, "version", "--json"], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False
+        )
+    assert ran.returncode == ExitCode.REFUSED
+    assert ran.stderr.decode() == "snavio: The output cannot be used: No space left on device.\n"
+
+
+def test_a_file_that_the_system_forbids_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    code = report(PermissionError(errno.EACCES, "Permission denied", "certs/key.pem"), as_json=False)
+    assert code is ExitCode.REFUSED
+    assert capsys.readouterr().err == "snavio: certs/key.pem cannot be used: Permission denied.\n"
+
+
+def test_who_may_not_is_told_how_to_act_as_another(capsys: pytest.CaptureFixture[str]) -> None:
+    report(NotAllowed("You may not freeze."), as_json=True)
+    said = capsys.readouterr()
+    assert "--as" in said.err
+    assert "--as" in orjson.loads(said.out)["error"]["message"]
+
+
+def test_version_is_told_as_an_option_too() -> None:
+    ran = subprocess.run([*SNAVIO, "--version"], capture_output=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stdout.startswith(b"snavio ")) == (0, True)

@@ -1,0 +1,61 @@
+"""What `--help` teaches, for every command: an example that fits a terminal, and options that tell the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from snavio.cli.app import app
+from snavio.cli.help import flowing
+
+
+def every_command(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    command = command or typer.main.get_command(app)
+    yield path
+    for name, below in getattr(command, "commands", {}).items():
+        yield from every_command(below, (*path, name))
+
+
+def help_of(*path: str, columns: int = 80) -> str:
+    ran = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": str(columns), "TERM": "dumb"})
+    assert ran.exit_code == 0
+    return ran.output
+
+
+@pytest.mark.parametrize("path", tuple(every_command()), ids=" ".join)
+def test_every_command_shows_an_example_on_lines_that_fit_80_columns(path: tuple[str, ...]) -> None:
+    lines = [line.rstrip() for line in help_of(*path).splitlines()]
+    examples = lines[lines.index(" Examples:") + 1 :]
+    examples = examples[: examples.index("")]
+    assert examples
+    # What is wrapped would begin at the edge.
+    assert all(line.startswith("   ") for line in examples), examples
+
+
+@pytest.mark.parametrize("path", tuple(every_command()), ids=" ".join)
+def test_a_flag_does_not_look_as_if_it_took_a_value(path: tuple[str, ...]) -> None:
+    assert "<bool>" not in help_of(*path)
+
+
+def test_a_file_in_an_example_can_be_copied_with_its_brackets() -> None:
+    shown = help_of("register")
+    assert "   [[route]]" in shown
+    assert "   [[acl]]" in shown
+
+
+def test_paragraphs_are_wrapped_by_the_terminal_and_examples_by_nobody() -> None:
+    assert flowing("One\ntwo.\n\nThree\nfour.\n\n\b\nExamples:\n  a\n  b") == (
+        "One two.\n\nThree four.\n\nExamples:\n  a\n  b"
+    )
+    assert flowing("One.\n\n\b\nExamples:\n  a") == "One.\n\n\nExamples:\n  a"
+
+
+def test_serve_names_every_service_that_it_can_run() -> None:
+    from snavio.launch.processes import SERVICES
+
+    told = help_of("serve", columns=200)
+    assert all(service in told for service in SERVICES)

@@ -1,0 +1,82 @@
+"""What people type: times, sources, targets and certificate names, right and wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from snavio.cli.actor import Actor, find_folder, no_certificate
+from snavio.cli.desk import Right, read_source
+from snavio.cli.freeze import _became
+from snavio.cli.moments import read_moment, read_past
+from snavio.config import MeshSettings
+from snavio.domain.identity import parse_identity
+from snavio.errors import BadRequest
+
+NOW_NS = 1_790_000_000_000_000_000
+BOT = Actor(parse_identity("spiffe://snavio.local/tenant/demo/service/bot"), Path("certs/demo-bot"), 0)
+
+
+@pytest.mark.parametrize("words", ["99999d", "1970-01-01", "1970-01-01T00:00:00Z"])
+def test_a_time_before_all_others_is_not_taken_for_none(words: str) -> None:
+    # 0 is "not said" on the wire: `queue purge --until 99999d` would delete everything, `acl at` would tell of today.
+    assert read_moment(words, now_unix_ns=NOW_NS, option="--until") == 1
+
+
+def test_the_log_is_not_asked_about_times_to_come() -> None:
+    assert read_past("now", now_unix_ns=NOW_NS, option="WHEN") == NOW_NS
+    with pytest.raises(BadRequest, match=r"WHEN: 2099-01-01 is still to come"):
+        read_past("2099-01-01", now_unix_ns=NOW_NS, option="WHEN")
+
+
+@pytest.mark.parametrize("words", ["billing", "acme/", "/billing", "Acme/billing", "acme/billing/x", ""])
+def test_a_source_without_its_tenant_is_told_how_sources_are_named(words: str) -> None:
+    with pytest.raises(BadRequest, match=r"^--source: must be <tenant>/<service>"):
+        read_source(words, option="--source")
+    with pytest.raises(BadRequest, match=r"^SOURCE: must be"):
+        _ = Right(words, "discord-bot", "notify-user").triple
+    assert read_source("acme/billing") == "acme/billing"
+
+
+@pytest.mark.parametrize(
+    ("typed", "topic"),
+    [
+        ("discord-bot", "demo/discord-bot"),
+        ("demo/discord-bot", "demo/discord-bot"),
+        ("own/jobs", "demo/own/jobs"),
+        ("demo/own/jobs", "demo/own/jobs"),
+    ],
+)
+def test_a_target_may_be_typed_as_its_topic(typed: str, topic: str) -> None:
+    assert BOT.topic(typed) == topic
+
+
+def test_another_tenants_topic_is_not_looked_for_in_ones_own() -> None:
+    with pytest.raises(BadRequest, match="is no target of demo"):
+        BOT.topic("acme/discord-bot")
+
+
+def test_a_certificate_is_found_by_the_same_names_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mesh = MeshSettings(state_dir=tmp_path / "state")
+    monkeypatch.chdir(tmp_path)
+    billing, enrolled = mesh.certificates("demo-billing"), Path("certs/acme-ci")
+    for folder in (billing, enrolled):
+        folder.mkdir(parents=True)
+        (folder / "cert.pem").touch()
+    assert [
+        find_folder(name, mesh) for name in ("billing", "demo/billing", "demo-billing", str(billing))
+    ] == ([billing] * 4)
+    # Where `snavio enroll` puts it.
+    assert [find_folder(name, mesh) for name in ("acme-ci", "acme/ci", "certs/acme-ci")] == [enrolled] * 3
+    assert find_folder("nobody", mesh) is None
+    assert "there are acme-ci, demo-billing." in str(no_certificate("nobody", mesh))
+
+
+def test_unfreezing_a_misspelt_target_does_not_sound_as_if_it_had_worked() -> None:
+    assert _became("discord-bott", frozen=False, changed=False, version=8) == (
+        "discord-bott was not frozen; nothing changed."
+    )
+    assert _became("discord-bot", frozen=False, changed=True, version=8) == "discord-bot is free (version 8)."
