@@ -337,4 +337,5 @@ class Delivery(Transit):
             self._timers.ended(lease)
         messages = batch.count - batch.settled.bit_count()
         topic.add(-messages, batch.shard)
+        topic.lost += messages
         return messages
