@@ -12,6 +12,7 @@ from typing import Any
 
 from snavio.adapters.embedded.sqlite import Migrations
 from snavio.domain.message import Attempt, AttemptOutcome, Ending, History, State
+from snavio.errors import IntegrityError
 from snavio.ports.mailbox_store import BatchRecord, Ended, Progress, Retry
 
 APPLICATION_ID = 0x534E4D42
@@ -131,7 +132,15 @@ def encode_delay(count: int, not_before_unix_ns: int) -> tuple[bytes, int]:
 
 
 def decode_record(row: RecordRow) -> BatchRecord:
-    """From the values of RECORD_COLUMNS."""
+    """From the values of RECORD_COLUMNS. IntegrityError for what no Snavio wrote."""
+    try:
+        return _decode_record(row)
+    except (TypeError, ValueError, struct.error) as error:
+        # A column that was hit can read as NULL or as another type, whatever the schema says.
+        raise IntegrityError(f"The row of batch {row[0]} is damaged.") from error
+
+
+def _decode_record(row: RecordRow) -> BatchRecord:
     batch_id, count, size, stored_unix_ns, settled, retries, state_check, age_ns, notes, shard = row
     if zlib.crc32(settled + retries + notes) != state_check:
         return BatchRecord(batch_id, count, size, stored_unix_ns, shard=shard)
