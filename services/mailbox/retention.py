@@ -188,7 +188,12 @@ class Retention:
         through = min(self._age.through(policy.ready_s), topic.last_id)
         if not through:
             return
-        self._delivery.expire_ready(topic.name, through, limit=BATCHES_PER_TICK)
+        self._delivery.expire_ready(
+            topic.name,
+            through,
+            limit=BATCHES_PER_TICK,
+            revived_through_ns=max(0, self._age.now_ns() - policy.ready_s * SECOND),
+        )
         self._delivery.sweep(topic.name)
         asked = self._delivery.shortage(topic.name)
         if asked is not None and asked.after < through:

@@ -67,7 +67,7 @@ def test_C_4_ends_and_attempt_records_are_kept_to_the_letter(store: MailboxStore
         batch_id,
         4,
         0b0110,
-        (Retry(0, 1, 3, NOW, HISTORY), Retry(3, 4, 2)),
+        (Retry(0, 1, 3, NOW, HISTORY), Retry(3, 4, 2, revived_age_ns=77)),
         (Ended(1, 2, DEAD), Ended(2, 3, CANCELED)),
         age_ns=5,
     )
