@@ -109,7 +109,7 @@ def changeable(batch: Batch, order: Order, bits: int) -> int:
     if order.operation is Operation.REQUEUE:
         # A message that is ready now has nothing to gain; one that waits, or was tried, has.
         for one in stretches(batch):
-            if one.state is State.READY and one.retrying == FIRST:
+            if one.state is State.READY and one.retrying.fresh:
                 found &= ~ones(one.lo, one.hi)
     return found
 
@@ -129,10 +129,10 @@ def _move(settling: Settling, batch: Batch, order: Order, one: Stretch) -> None:
     lo, hi = one.lo, one.hi
     if order.operation is Operation.RESUME:
         reached = max(1, one.ending.attempt) if one.ending else 1
-        batch.move(settling, lo, hi, Verb.REVIVE, attempt=reached)
+        batch.move(settling, lo, hi, Verb.REVIVE, attempt=reached, age_ns=order.age_ns)
     elif order.operation is Operation.REQUEUE:
         verb = Verb.RETRY if one.state is State.READY else Verb.REVIVE
-        batch.move(settling, lo, hi, verb, attempt=1)
+        batch.move(settling, lo, hi, verb, attempt=1, age_ns=order.age_ns)
     else:
         purged = order.operation is Operation.PURGE
         # The delivery that a lease stands for has begun, and counts.

@@ -15,7 +15,7 @@ import structlog
 
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
-from snavio.errors import Saturated, SnavioError, Unavailable
+from snavio.errors import IntegrityError, Saturated, SnavioError, Unavailable
 from snavio.ports.mailbox_store import MailboxStore, Progress, Recognised, Send
 from snavio.telemetry.latency import LatencyWindow
 
@@ -163,6 +163,12 @@ class Commits:
         others = [job for job in group if job.send is None]
         try:
             return self._store_together(group, sends, others)
+        except IntegrityError as error:
+            self._log.error("commit met damaged rows", message=str(error), jobs=len(group))
+            if len(group) > 1:
+                # A damaged page costs those whose rows are in it, not whoever was committed together with them.
+                return [self._commit([job])[0] for job in group]
+            return [error]
         except SnavioError as error:
             self._log.error("commit failed", reason=error.reason, jobs=len(group))
             outcomes: dict[int, Outcome] = {id(job): error for job in group}

@@ -67,7 +67,8 @@ class Delivery(Transit):
             batch = topic.batches.get(batch_id)
             if batch is None:
                 continue  # ended, or found gone
-            if held_up and attempt == 1:
+            # What came back from an end is remembered by itself as well: only handing it out makes that less.
+            if held_up and attempt == 1 and not batch.retries.over(lo, hi):
                 untried.append(entry)
                 continue
             free = batch.free(lo, hi, attempt)
@@ -292,10 +293,11 @@ class Delivery(Transit):
         self._send_off(settling)
         return sum(moved.messages for moved in settling.moved)
 
-    def expire_ready(self, name: str, through: int, *, limit: int) -> int:
+    def expire_ready(self, name: str, through: int, *, limit: int, revived_through_ns: int = 0) -> int:
         """Send what was stored too long ago, up to batch `through`, to the DLQ unless it is leased.
 
-        At most `limit` batches of those in memory; how many there were.
+        What came back from an end waits anew since then: it goes if that was not after `revived_through_ns`, in the
+        store's age. At most `limit` batches of those in memory; of how many something went.
         """
         topic = self._topics.get(name)
         if topic is None:
@@ -304,11 +306,15 @@ class Delivery(Transit):
         settling = Settling()
         seen = 0
         for batch in sorted(old, key=lambda one: one.batch_id):
+            before = len(settling.moved)
             for lo, hi, tried in list(batch.open(batch.bound(), 0, batch.count)):
+                if tried.revived_age_ns > revived_through_ns:
+                    continue
                 error = next((one.reason for one in reversed(tried.history) if one.reason), "")
                 ending = self._dead(DeadReason.EXPIRED, tried.attempt - 1, error)
                 batch.move(settling, lo, hi, Verb.END, attempt=tried.attempt - 1, ending=ending)
-            seen += 1
+            # Only those: what is leased or waits anew must not take the place of what is to go.
+            seen += len(settling.moved) > before
             if seen >= limit:
                 break
         self._send_off(settling)
@@ -337,4 +343,5 @@ class Delivery(Transit):
             self._timers.ended(lease)
         messages = batch.count - batch.settled.bit_count()
         topic.add(-messages, batch.shard)
+        topic.lost += messages
         return messages

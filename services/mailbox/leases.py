@@ -88,6 +88,13 @@ class Retrying(NamedTuple):
     attempt: int
     not_before_unix_ns: int
     history: History
+    revived_age_ns: int = 0
+    """The store's age when they came back from an end: from then on they wait anew. 0 if they never did."""
+
+    @property
+    def fresh(self) -> bool:
+        """They were never tried, and wait for nothing."""
+        return self.attempt == 1 and not self.not_before_unix_ns and not self.history
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -172,7 +179,9 @@ class Batch:
         self.ends: RangeMap[Ending] = RangeMap()
         for retry in record.retries:
             self.retries.put(
-                retry.first, retry.end, Retrying(retry.attempt, retry.not_before_unix_ns, retry.history)
+                retry.first,
+                retry.end,
+                Retrying(retry.attempt, retry.not_before_unix_ns, retry.history, retry.revived_age_ns),
             )
             self.noted += _weight(retry.history)
         for one in record.ends:
@@ -270,6 +279,7 @@ class Batch:
         record: Attempt | None = None,
         not_before_unix_ns: int = 0,
         delay_ns: int = 0,
+        age_ns: int = 0,
     ) -> Moved:
         """Begin to move `lo .. hi`, which are all ended or all not, and held under `lease` or not at all."""
         bits = ones(lo, hi)
@@ -303,15 +313,16 @@ class Batch:
             assert ending is not None
             self._end(lo, hi, ending, record)
         else:
-            self._revive(lo, hi, attempt)
+            self._revive(lo, hi, attempt, max(1, age_ns))
         return moved
 
     def retry(self, lo: int, hi: int, attempt: int, not_before_unix_ns: int, record: Attempt | None) -> None:
         """Note which attempt `lo .. hi` has before it."""
         for start, end, before in list(self.retrying(lo, hi)):
             history = self._noted(before.history, record)
-            if attempt > 1 or not_before_unix_ns or history:
-                self.retries.put(start, end, Retrying(attempt, not_before_unix_ns, history))
+            if attempt > 1 or not_before_unix_ns or history or before.revived_age_ns:
+                after = Retrying(attempt, not_before_unix_ns, history, before.revived_age_ns)
+                self.retries.put(start, end, after)
             else:
                 self.retries.cut(start, end)
 
@@ -336,10 +347,10 @@ class Batch:
         for start, end, known in spans:
             self.ends.put(start, end, known)
 
-    def _revive(self, lo: int, hi: int, attempt: int) -> None:
+    def _revive(self, lo: int, hi: int, attempt: int, age_ns: int) -> None:
+        self.retries.put(lo, hi, Retrying(attempt, 0, (), age_ns))
         for start, end, ending in self.ends.over(lo, hi):
-            if attempt > 1 or ending.history:
-                self.retries.put(start, end, Retrying(attempt, 0, ending.history))
+            self.retries.put(start, end, Retrying(attempt, 0, ending.history, age_ns))
         self.settled &= ~ones(lo, hi)
         self.ends.cut(lo, hi)
 

@@ -15,6 +15,7 @@ from services.mailbox.topics import Topic
 
 MOST_TOPICS = 50
 DLQ_TOTAL, PRUNED_TOTAL, REJECTED_TOTAL = "dlq_total", "pruned_total", "rejected_total"
+LOST_TOTAL = "lost_total"
 
 
 def labelled(name: str, **labels: object) -> str:
@@ -44,13 +45,17 @@ def gauges(delivery: Delivery) -> dict[str, float]:
 
 
 def counters(delivery: Delivery, *rejected: Mapping[str, int]) -> dict[str, int]:
-    """`dlq_total` by topic and reason, `pruned_total` by topic and cause, `rejected_total` by reason."""
+    """`dlq_total` by topic and reason, `pruned_total` by topic and cause, `lost_total`, `rejected_total` by reason."""
     told: Counter[str] = Counter()
     for topic in _fullest(delivery):
         for reason, messages in topic.died.items():
             told[labelled(DLQ_TOTAL, topic=topic.name, reason=reason)] += messages
         for cause, messages in topic.pruned.items():
             told[labelled(PRUNED_TOTAL, topic=topic.name, cause=cause)] += messages
+    for name in delivery.names():
+        # Of every topic, however empty: this is the one number that must never grow unseen.
+        if (known := delivery.topic(name)) is not None and known.lost:
+            told[labelled(LOST_TOTAL, topic=name)] = known.lost
     for reasons in rejected:
         for reason, times in reasons.items():
             told[labelled(REJECTED_TOTAL, reason=reason)] += times

@@ -200,6 +200,9 @@ class Oversight:
         if len(self._turns) >= WORKING_TOPICS:
             raise Saturated("Too many topics are being changed.", retry_after_ms=1000)
         async with self._turns.of(topic):
+            # A change whose caller went away is still on its way: what the disk says before it is there is out of date.
+            known = self._delivery.topic(topic)
+            await self._settlements.over(known.adopted.values() if known else ())
             yield
 
     # -- tokens ----------------------------------------------------------------------------------------

@@ -212,8 +212,9 @@ class Receiving:
                     failures += self._condemn(batch, error)
                     continue
                 except NotFound:
-                    lost = self._delivery.withdraw(batch.topic, batch.batch_id)
-                    self._log.error("batch is gone", batch_id=batch.batch_id, messages=lost)
+                    # None are lost where somebody purged the batch since it was leased.
+                    if lost := self._delivery.withdraw(batch.topic, batch.batch_id):
+                        self._log.error("messages are lost", batch_id=batch.batch_id, messages=lost)
                     continue
                 part, kept = _fit(one, runs, max_bytes - size, at_least=0 if framed else 1)
                 if kept:

@@ -145,8 +145,11 @@ class Retention:
                 continue
             if self._age.now_ns() - record.age_ns < retained_ns:
                 continue
-            if self._needed(topic.name, record).bit_count() * SPARSE <= record.count:
-                await self._hollow_one(topic, record)
+            if self._sparse(topic.name, record):
+                await self._hollow_one(topic, record.batch_id)
+
+    def _sparse(self, name: str, record: BatchRecord) -> bool:
+        return self._needed(name, record).bit_count() * SPARSE <= record.count
 
     def _needed(self, name: str, record: BatchRecord) -> int:
         """Bitmap of the messages whose bytes somebody may still want."""
@@ -156,9 +159,13 @@ class Retention:
             done &= ~ones(lo, hi)
         return ones(0, batch.count) & ~done
 
-    async def _hollow_one(self, topic: Topic, record: BatchRecord) -> None:
+    async def _hollow_one(self, topic: Topic, batch_id: int) -> None:
         wish = Wish(topic.name, Operation.PURGE, wanted=Filter(states=frozenset({State.DELIVERED})))
         async with self._oversight.turn(topic.name):
+            # Asked again under the turn: what was delivered a moment ago may have been requeued since.
+            record = await self._listing.run(lambda: self._store.record(topic.name, batch_id))
+            if record is None or not self._sparse(topic.name, record):
+                return
             # Said before it is done: nobody may requeue what has no bytes any more.
             everything = Chosen(record, ones(0, record.count))
             await self._oversight.apply(wish, [everything], record.count)
@@ -181,7 +188,12 @@ class Retention:
         through = min(self._age.through(policy.ready_s), topic.last_id)
         if not through:
             return
-        self._delivery.expire_ready(topic.name, through, limit=BATCHES_PER_TICK)
+        self._delivery.expire_ready(
+            topic.name,
+            through,
+            limit=BATCHES_PER_TICK,
+            revived_through_ns=max(0, self._age.now_ns() - policy.ready_s * SECOND),
+        )
         self._delivery.sweep(topic.name)
         asked = self._delivery.shortage(topic.name)
         if asked is not None and asked.after < through:
@@ -191,11 +203,13 @@ class Retention:
         """Whole batches, in bulk: a message's retention costs nothing of its own."""
         limit = self._age.now_ns() - policy.delivered_s * SECOND
         surplus = topic.delivered - (policy.delivered_messages if policy.retains else 0)
-        found = await self._listing.run(lambda: self._store.retained(topic.name, limit=RETAINED_PER_TICK))
         old: list[tuple[Progress, int]] = []
+        # The turn before the disk is asked: what an operator requeues in between would be removed as it was.
         async with self._oversight.turn(topic.name):
+            found = await self._listing.run(lambda: self._store.retained(topic.name, limit=RETAINED_PER_TICK))
             for one in found:
-                if one.batch_id in topic.adopted or (surplus <= 0 and one.age_ns > limit):
+                # Memory knows better: an acknowledgement that was refused may stand on disk for a moment.
+                if one.batch_id in topic.batches or (surplus <= 0 and one.age_ns > limit):
                     continue
                 surplus -= one.delivered
                 gone = Progress(topic.name, one.batch_id, one.count, ones(0, one.count), forget=True)
@@ -205,15 +219,26 @@ class Retention:
 
     async def _forget(self, topic: Topic, old: list[tuple[Progress, int]]) -> None:
         stored: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._commits.submit(progress=[progress for progress, _ in old], done=stored.set_result)
+        messages = sum(delivered for _, delivered in old)
+
+        def heard(outcome: Outcome) -> None:
+            # Also when nobody waits any more: it is done all the same.
+            if not isinstance(outcome, SnavioError):
+                topic.count(State.DELIVERED, -messages)
+                topic.pruned["delivered"] = topic.pruned.get("delivered", 0) + messages
+            if not stored.done():
+                stored.set_result(outcome)
+
+        self._commits.submit(progress=[progress for progress, _ in old], done=heard)
         outcome = await stored
         if isinstance(outcome, SnavioError):
             raise outcome
-        messages = sum(delivered for _, delivered in old)
-        topic.count(State.DELIVERED, -messages)
-        topic.pruned["delivered"] = topic.pruned.get("delivered", 0) + messages
 
     async def _prune(self, topic: Topic, state: State, messages: int, policy: Policy) -> None:
+        async with self._oversight.turn(topic.name):
+            await self._prune_in_turn(topic, state, messages, policy)
+
+    async def _prune_in_turn(self, topic: Topic, state: State, messages: int, policy: Policy) -> None:
         surplus = messages - policy.dlq_messages
         if surplus > 0:
             records = await self._holding(topic, state, after=0)
@@ -251,8 +276,7 @@ class Retention:
         if not part:
             return
         wish = Wish(topic.name, Operation.PURGE, wanted=Filter(states=states))
-        async with self._oversight.turn(topic.name):
-            removed = await self._oversight.apply(wish, part, most)
+        removed = await self._oversight.apply(wish, part, most)
         if removed:
             key = f"{state.name.lower()}.{cause}"
             topic.pruned[key] = topic.pruned.get(key, 0) + removed

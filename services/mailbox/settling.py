@@ -6,11 +6,11 @@ Never undone by a caller that goes away: once decided, it reaches the disk wheth
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from services.mailbox.commits import Commits, Outcome
 from services.mailbox.delivery import Delivery, Nack
-from services.mailbox.leases import LATE, Settling, receipts
+from services.mailbox.leases import LATE, Batch, Settling, receipts
 from services.mailbox.rows import Rows
 from snavio.clock import Clock, SystemClock
 from snavio.errors import SnavioError, Unavailable
@@ -65,6 +65,15 @@ class Settlements:
             awaited.append(self.commit(settling))
         if awaited:
             await _all_stored(awaited)
+
+    async def over(self, batches: Iterable[Batch]) -> None:
+        """Wait until what is being decided about these is on disk, or refused."""
+        moving = {settling for batch in batches for _, _, settling in batch.settling}
+        awaited = [self._underway[one] for one in moving if one in self._underway]
+        if awaited:
+            _, late = await asyncio.wait(awaited, timeout=COMMIT_SECONDS)
+            if late:
+                raise Unavailable("The disk did not answer in time; it may have been done.")
 
     def bury(self, settling: Settling) -> None:
         """Commit what ended by itself; nobody waits for it."""

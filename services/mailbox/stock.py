@@ -132,12 +132,12 @@ class Stock:
         topic.batches[batch.batch_id] = batch
         self._recount(topic, batch)
         busy = batch.busy(0, batch.count)
-        for lo, hi, (attempt, not_before_unix_ns, _) in batch.open(busy, 0, batch.count):
-            wait_ns = self._wait_ns(not_before_unix_ns)
+        for lo, hi, retrying in batch.open(busy, 0, batch.count):
+            wait_ns = self._wait_ns(retrying.not_before_unix_ns)
             if wait_ns > 0:
-                self._delay(batch, lo, hi, attempt, wait_ns)
+                self._delay(batch, lo, hi, retrying.attempt, wait_ns)
             else:
-                heapq.heappush(topic.ready, (batch.batch_id, lo, hi, attempt))
+                heapq.heappush(topic.ready, (batch.batch_id, lo, hi, retrying.attempt))
 
     def _ready(self, batch: Batch, lo: int, hi: int, attempt: int) -> None:
         heapq.heappush(self._topics[batch.topic].ready, (batch.batch_id, lo, hi, attempt))

@@ -79,6 +79,8 @@ class Topic:
 
     pruned: dict[str, int] = field(default_factory=dict)
     """Messages that retention removed since the start, by what they were and why."""
+    lost: int = 0
+    """Messages that were to be delivered and were gone from the disk. More than none is a fault of ours."""
 
     @property
     def tenant(self) -> str:

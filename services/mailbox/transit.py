@@ -161,8 +161,11 @@ class Transit(Stock):
 
     def revert(self, settling: Settling) -> None:
         """The disk refused it: everything stands as it did."""
+        touched: dict[int, Batch] = {}
         for moved in settling.moved:
             batch, topic = moved.batch, self._topics[moved.batch.topic]
+            if topic.batches.get(batch.batch_id) is batch:
+                touched[batch.batch_id] = batch
             batch.revert(moved)
             self._settled(batch)
             if moved.verb is Verb.REVIVE:
@@ -180,6 +183,9 @@ class Transit(Stock):
                     self._delay(batch, lo, hi, retrying.attempt, wait_ns)
             if not len(batch.settling):
                 topic.adopted.pop(batch.batch_id, None)
+        for batch in touched.values():
+            # What was written down while this was on its way counted on it, and may have been taken.
+            self._record(batch.progress(retain=self.policies.of(batch.topic).retains))
 
     def _dead(self, reason: str, attempt: int, last_error: str) -> Ending:
         return Ending(State.DEAD, attempt, reason, bounded(last_error), self._clock.unix_ns(), self.age_ns())

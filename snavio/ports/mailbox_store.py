@@ -91,6 +91,8 @@ class Retry:
     attempt: int
     not_before_unix_ns: int = 0
     history: History = ()
+    revived_age_ns: int = 0
+    """The store's age when they came back from an end; 0 if they never did."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
-import apsw
 import pytest
 
 from snavio.adapters.embedded import sqlite_capabilities as adapter
+from snavio.adapters.embedded.checksums import connect
 from snavio.domain.capability_root import RootLine, revoke_through, rotate_line
 from snavio.errors import Conflict, IntegrityError, Saturated, StateError
 from snavio.ports.capabilities import Audit, CapabilityLedger, IssuedCapability
@@ -180,7 +180,7 @@ async def test_a_record_that_was_changed_is_noticed(tmp_path: Path, change: str)
     await ledger.record(issued(1))
     await ledger.update_line("acme/x", lambda line: rotate_line(line, now_ns=NOW, overlap_ns=5), audit=AUDIT)
     await ledger.close()
-    connection = apsw.Connection(str(path))
+    connection = connect(path)
     connection.execute(change)
     connection.close()
     ledger = await open_capability_ledger(path)

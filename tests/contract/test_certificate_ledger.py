@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import apsw
 import pytest
 
 from snavio.adapters.embedded import sqlite_certificates
+from snavio.adapters.embedded.checksums import connect
 from snavio.adapters.embedded.sqlite_certificates import KEPT_AFTER_EXPIRY_NS, SqliteCertificateLedger
 from snavio.errors import IntegrityError, Saturated, StateError
 from snavio.ports.certificates import CertificateLedger, IssuedCertificate
@@ -138,7 +138,7 @@ async def test_damaged_record_is_not_believed(path: Path) -> None:
     ledger = await SqliteCertificateLedger.open(path)
     await ledger.record(issued("a"))
     await ledger.close()
-    connection = apsw.Connection(str(path))
+    connection = connect(path)
     connection.execute("UPDATE issued SET delegate = 'somebody'")
     connection.close()
     again = await SqliteCertificateLedger.open(path)

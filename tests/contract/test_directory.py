@@ -9,6 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from snavio.adapters.embedded.checksums import connect
 from snavio.adapters.embedded.directory_rows import record_line
 from snavio.adapters.embedded.sqlite_directory import SqliteDirectory
 from snavio.clock import ManualClock
@@ -161,7 +162,7 @@ async def test_second_owner_is_refused(path: Path, clock: ManualClock) -> None:
 
 
 def edit(path: Path, *statements: str) -> None:
-    connection = apsw.Connection(str(path))
+    connection = connect(path)
     for statement in statements:
         connection.execute(statement)
     connection.close()

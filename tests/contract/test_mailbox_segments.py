@@ -6,10 +6,10 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-import apsw
 import pytest
 
 from snavio.adapters.embedded import compaction, payload_log
+from snavio.adapters.embedded.checksums import connect
 from snavio.adapters.embedded.payload_log import Place, SegmentGone
 from snavio.errors import IntegrityError, NotFound, Saturated, StateError
 from tests.support import segments as stores
@@ -279,7 +279,7 @@ def test_flipped_bit_is_noticed(opened: Reopened, tmp_path: Path) -> None:
 
 def test_store_of_the_first_schema_is_refused(opened: Reopened, tmp_path: Path) -> None:
     opened()
-    connection = apsw.Connection(str(tmp_path / "mailbox.db"))
+    connection = connect(tmp_path / "mailbox.db")
     connection.pragma("user_version", 1)
     connection.close()
     with pytest.raises(StateError, match="schema 1"):

@@ -11,6 +11,7 @@ import apsw
 import pytest
 
 from snavio.adapters.embedded import mailbox_database
+from snavio.adapters.embedded.checksums import connect
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.errors import IntegrityError, NotFound, Saturated, StateError
@@ -229,7 +230,7 @@ def test_I_12_bytes_that_are_not_what_was_stored_are_never_handed_out(path: Path
     store = SqliteMailboxStore(path, digest=digest, inline_bytes=inline)
     append(store, NewBatch(TOPIC, 2, b"one"), NewBatch(TOPIC, 2, b"two"))
     store.close()
-    connection = apsw.Connection(str(path))
+    connection = connect(path)
     connection.execute(damage)
     connection.close()
     store = SqliteMailboxStore(path, digest=digest)
@@ -243,7 +244,7 @@ def test_damaged_state_of_a_batch_hides_no_message(path: Path) -> None:
     (batch_id,) = append(store, NewBatch(TOPIC, 8, b"x"))
     store.commit([], [Progress(TOPIC, batch_id, 8, 0b1)], now_unix_ns=NOW)
     store.close()
-    connection = apsw.Connection(str(path))
+    connection = connect(path)
     connection.execute("UPDATE batches SET settled = x'7f'")
     connection.close()
     store = SqliteMailboxStore(path, digest=digest)

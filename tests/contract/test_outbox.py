@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import apsw
 import pytest
 
+from snavio.adapters.embedded.checksums import connect
 from snavio.errors import IntegrityError, Saturated, StateError
 from snavio.ports.outbox import Cursor, Grave, Life, NewPage, Outbox, PageInfo
 from snavio.wiring import open_outbox
@@ -89,7 +89,7 @@ async def test_room_comes_back_with_what_was_archived(outbox: Outbox) -> None:
 async def test_a_damaged_page_is_found_out(outbox: Outbox, tmp_path: Path) -> None:
     good, bad = await outbox.store([new(1, 1), new(2, 2, b"soft")], [LIFE])
     await outbox.close()
-    with apsw.Connection(str(tmp_path / "outbox.db")) as connection:
+    with connect(tmp_path / "outbox.db") as connection:
         connection.execute("UPDATE page SET body = ? WHERE id = ?", (b"rott", bad))
     connection.close()
     reopened = await open_outbox(tmp_path / "outbox.db", max_bytes=1000)

@@ -14,6 +14,7 @@ import apsw
 import pytest
 
 from snavio.adapters.embedded import mailbox_database
+from snavio.adapters.embedded.checksums import RESERVED_BYTES, connect
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
 from snavio.domain.verdict import Verdict
 from snavio.errors import IntegrityError
@@ -129,9 +130,10 @@ def verify(folder: Path, promised: Promised) -> None:
         assert batch_id > max(promised.stored, default=0) and store.read(TOPIC, batch_id) == b"again"
     finally:
         store.close()
-    connection = apsw.Connection(str(folder / "mailbox.db"))
+    connection = connect(folder / "mailbox.db")
     assert connection.pragma("integrity_check") == "ok"
     connection.close()
+    assert (folder / "mailbox.db").read_bytes()[20] == RESERVED_BYTES, "the cut went through the checksums"
 
 
 def hold(store: SqliteMailboxStore, promised: Promised) -> None:

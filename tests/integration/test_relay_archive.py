@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 
 from services.relay.revocations import Revocations
+from snavio.adapters.embedded.checksums import connect
 from snavio.clock import ManualClock
 from snavio.errors import Conflict, Unavailable
 from snavio.ports.archive import Archive
@@ -162,7 +162,7 @@ async def test_a_damaged_page_is_missed_and_told_and_holds_nothing_up(tmp_path: 
     async with inside(tmp_path) as relay:
         for number in range(3):
             await relay.intake.take(arrival(TEN, first_seq=1 + 10 * number))
-    with apsw.Connection(str(tmp_path / "outbox.db")) as connection:
+    with connect(tmp_path / "outbox.db") as connection:
         connection.execute("UPDATE page SET body = zeroblob(5) WHERE first_seq = 11")
     connection.close()
     async with inside(tmp_path) as relay:

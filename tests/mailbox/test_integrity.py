@@ -8,11 +8,11 @@ import random
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 
 from services.mailbox import posting
 from services.mailbox.settings import MailboxSettings
+from snavio.adapters.embedded.checksums import connect
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.errors import Code, IntegrityError
@@ -64,7 +64,7 @@ def test_G_7_no_flipped_bit_is_delivered_and_most_neighbours_are(tmp_path: Path,
     for _ in range(FLIPS):
         bit = dice.randrange(size * 8)
         if inline_bytes:
-            connection = apsw.Connection(str(path))
+            connection = connect(path)
             before: Any = connection.execute("SELECT body FROM bodies").fetchall()[0][0]
             flipped = bytearray(before)
             flipped[bit // 8] ^= 1 << bit % 8
@@ -80,7 +80,7 @@ def test_G_7_no_flipped_bit_is_delivered_and_most_neighbours_are(tmp_path: Path,
         assert all(one in (None, before) for one, before in zip(after, whole, strict=True))
         lost += after.count(None)
         if inline_bytes:
-            connection = apsw.Connection(str(path))
+            connection = connect(path)
             connection.execute("UPDATE bodies SET body = ?", (before,))
             connection.close()
         else:
@@ -107,7 +107,7 @@ def test_G_7_flipped_column_is_noticed(tmp_path: Path, damage: str, left: int) -
     send = Send(Origin("fast/0", 1, 1), b"", (NewBatch(TOPIC, 40, runs),))
     ((batch_id,),) = store.commit([send], [], now_unix_ns=NOW)
     store.close()
-    connection = apsw.Connection(str(path))
+    connection = connect(path)
     connection.execute(damage)
     connection.close()
     store = SqliteMailboxStore(path, digest=blake3_digest)

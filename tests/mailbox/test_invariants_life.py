@@ -276,6 +276,41 @@ async def test_P_9_ready_message_that_nobody_takes_expires_into_the_dlq(tmp_path
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("way", ["reprocess", "resume", "delivered"])
+async def test_P_9_message_that_comes_back_waits_as_long_as_a_new_one(
+    tmp_path: Path, way: str, restarts: bool
+) -> None:
+    settings = MailboxSettings(retention_ready_s=100, retention_dlq_s=1000, retention_delivered_s=1000)
+    async with post_office(tmp_path, settings=settings) as office:
+        await sent(office, 2)
+        consumer, desk = office.consumer(), queue(office)
+        got = await consumer.receive()
+        ids = [message[0] for message in got.messages]
+        if way == "reprocess":
+            await consumer.nack(got.receipts(), dead=True, reason="bad")
+        elif way == "resume":
+            await desk.cancel(TOPIC, ids)
+        else:
+            await consumer.ack(got.receipts())
+        await milestone(office)
+        moved(office, 150)
+        await looked(office)
+        revive = desk.resume if way == "resume" else desk.requeue
+        assert await revive(TOPIC, ids) == 2
+        moved(office, 90)
+        await looked(office)
+        if restarts:
+            await office.stop()
+            await office.start()
+            await looked(office)
+        numbers = await stats(office)
+        assert (numbers.ready, numbers.dead) == (2, 0)
+        moved(office, 20)
+        await until(office, ready=0, dead=2)
+
+
+@pytest.mark.usefixtures("quick")
 async def test_I_17_clock_that_jumps_between_two_lives_expires_nothing_early(tmp_path: Path) -> None:
     settings = MailboxSettings(retention_ready_s=600, retention_dlq_s=600)
     async with post_office(tmp_path, settings=settings) as office:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 
+from snavio.adapters.embedded.checksums import connect
 from snavio.adapters.embedded.replay_keys import ReplayKeys
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
@@ -203,7 +203,7 @@ def test_I_13_ended_keys_leave_the_disk(reopened: Open, tmp_path: Path) -> None:
     sender.send((999, "a"), now=NOW + 400 * S)
     while sender.store.checkpoint():
         pass
-    connection = apsw.Connection(str(tmp_path / "mailbox.db"))
+    connection = connect(tmp_path / "mailbox.db")
     assert connection.execute("SELECT count(*) FROM replay_keys").fetchall() == [(1,)]
     connection.close()
 
@@ -216,7 +216,7 @@ def test_G_7_damaged_keys_are_noticed_and_nothing_new_is_let_in_for_a_window(
     sender.send((2, "a"))
     sender.store = reopened()  # its log is in the database now
     sender.store.close()
-    connection = apsw.Connection(str(tmp_path / "mailbox.db"))
+    connection = connect(tmp_path / "mailbox.db")
     connection.execute("UPDATE replay_keys SET keys = zeroblob(32) WHERE batch_id = 1")
     connection.close()
     sender.store = SqliteMailboxStore(tmp_path / "mailbox.db", digest=blake3_digest)
@@ -234,7 +234,7 @@ def test_G_7_keys_of_a_page_that_reads_as_nothing_close_the_door_and_not_the_mai
     sender.send((1, "a"))
     sender.send((2, "a"))
     sender.store.close()
-    connection = apsw.Connection(str(tmp_path / "mailbox.db"))
+    connection = connect(tmp_path / "mailbox.db")
     connection.execute("PRAGMA writable_schema = RESET; PRAGMA writable_schema = ON")
     loosen = "UPDATE sqlite_schema SET sql = replace(sql, ?, ?) WHERE name = 'replay_keys'"
     connection.execute(loosen, ("keys BLOB NOT NULL", "keys BLOB"))
@@ -273,7 +273,7 @@ def test_G_7_time_of_a_key_that_was_hit_ends_no_window(reopened: Open, tmp_path:
     sender.send((1, "a"))
     sender.send((2, "a"))
     sender.store.close()
-    connection = apsw.Connection(str(tmp_path / "mailbox.db"))
+    connection = connect(tmp_path / "mailbox.db")
     connection.execute(f"UPDATE replay_keys SET {column} = {column} + (1 << 60) WHERE batch_id = 2")
     connection.close()
     sender.store = SqliteMailboxStore(tmp_path / "mailbox.db", digest=blake3_digest)

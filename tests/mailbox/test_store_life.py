@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
+from snavio.adapters.embedded.checksums import connect
+from snavio.adapters.embedded.mailbox_rows import decode_record
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.domain.message import Attempt, AttemptOutcome, Ending, State
-from snavio.errors import NotFound, StateError
+from snavio.errors import IntegrityError, NotFound, StateError
 from snavio.native import Sending, blake3_digest, slice_runs
 from snavio.ports.mailbox_store import (
     Ended,
@@ -63,7 +67,7 @@ def test_C_4_ends_and_attempt_records_are_kept_to_the_letter(store: MailboxStore
         batch_id,
         4,
         0b0110,
-        (Retry(0, 1, 3, NOW, HISTORY), Retry(3, 4, 2)),
+        (Retry(0, 1, 3, NOW, HISTORY), Retry(3, 4, 2, revived_age_ns=77)),
         (Ended(1, 2, DEAD), Ended(2, 3, CANCELED)),
         age_ns=5,
     )
@@ -220,9 +224,22 @@ def test_store_of_schema_2_is_brought_forward_with_everything_in_it(tmp_path: Pa
 def test_newer_store_refuses_this_program(tmp_path: Path) -> None:
     path = tmp_path / "mailbox.db"
     SqliteMailboxStore(path, digest=blake3_digest).close()
-    connection = apsw.Connection(str(path))
+    connection = connect(path)
     connection.pragma("user_version", 99)
     connection.close()
     with pytest.raises(StateError) as refused:
         SqliteMailboxStore(path, digest=blake3_digest)
     assert refused.value.reason == "newer-store"
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        (1, 2, 3, 4, None, b"", 0, 0, b"", 0),
+        (1, 2, 3, 4, b"", b"odd", zlib.crc32(b"odd"), 0, b"", 0),
+        (1, 2, 3, 4, b"", b"", zlib.crc32(b"[1"), 0, b"[1", 0),
+    ],
+)
+def test_G_7_row_that_cannot_be_one_is_called_damaged(row: Any) -> None:
+    with pytest.raises(IntegrityError, match="batch 1"):
+        decode_record(row)

@@ -6,17 +6,22 @@ import asyncio
 import threading
 from collections.abc import Sequence
 
+from services.mailbox.ageing import Age
 from services.mailbox.commits import Commits
 from services.mailbox.delivery import Delivery
 from services.mailbox.intake import Intake, Sender
+from services.mailbox.listing import Listing
+from services.mailbox.oversight import Oversight
 from services.mailbox.policy import Policies
 from services.mailbox.receiving import Receiving, Waiters, Wanted
+from services.mailbox.retention import Retention
 from services.mailbox.rows import Rows
 from services.mailbox.settling import Settlements
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.clock import ManualClock
 from snavio.native import open_parcels
 from snavio.ports.mailbox_store import Progress, Send
+from snavio.telemetry.events import EventJournal
 from snavio.v1.batch_pb2 import Verdicts
 from snavio.worker import Worker
 from tests.support.mailbox import TOPIC
@@ -59,6 +64,7 @@ class Desk:
         self.commits = Commits(self.disk, clock=self.clock, max_waiting_bytes=max_waiting_bytes)
         self.worker = Worker("reads")
         self.rows = Rows(self.disk, worker=self.worker, max_bytes=cached_bytes)
+        self.age = Age(clock=self.clock, age_ns=0)
         self.delivery = Delivery(
             clock=self.clock,
             boot_epoch=1,
@@ -66,6 +72,7 @@ class Desk:
             woken=self.waiters.wake,
             record=lambda state: self.commits.submit(progress=(state,)),
             policies=policies,
+            age_ns=self.age.now_ns,
         )
         self.intake = Intake(
             store=self.disk,
@@ -78,6 +85,25 @@ class Desk:
             delivery=self.delivery, rows=self.rows, waiters=self.waiters, stopping=lambda: False
         )
         self.settlements = Settlements(delivery=self.delivery, commits=self.commits, rows=self.rows)
+        self.listing = Listing(delivery=self.delivery, store=self.disk, rows=self.rows, worker=self.worker)
+        self.oversight = Oversight(
+            delivery=self.delivery,
+            listing=self.listing,
+            settlements=self.settlements,
+            store=self.disk,
+            clock=self.clock,
+        )
+        self.retention = Retention(
+            delivery=self.delivery,
+            oversight=self.oversight,
+            listing=self.listing,
+            rows=self.rows,
+            commits=self.commits,
+            store=self.disk,
+            age=self.age,
+            events=EventJournal(epoch=1),
+            clock=self.clock,
+        )
 
     async def take(self, frame: bytes) -> asyncio.Future[bytes]:
         """The codes of the final answer, when it comes."""

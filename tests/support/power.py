@@ -16,6 +16,7 @@ from snavio.adapters.embedded.disk import Buffer, SystemDisk
 
 SECTOR = 512
 """The smallest that disks write as one: a page of SQLite, aligned or not, is several."""
+CHECKSUMS = "cksmvfs"
 Write = Callable[[bytearray], None]
 
 
@@ -247,10 +248,18 @@ class FailingSync(ForgetfulDisk):
 
 @contextmanager
 def on(disk: ForgetfulDisk) -> Iterator[None]:
-    """Every SQLite file opened meanwhile is on `disk`."""
+    """Every SQLite file opened meanwhile is on `disk`, checksums and all."""
     files = _Files(disk)
+    _without_checksums()
     try:
         yield
     finally:
+        _without_checksums()
         apsw.set_default_vfs("unix")
         files.unregister()
+
+
+def _without_checksums() -> None:
+    """The next store loads them anew: they stand on what is the default just then."""
+    if CHECKSUMS in apsw.vfs_names():
+        apsw.unregister_vfs(CHECKSUMS)

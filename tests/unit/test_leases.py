@@ -17,14 +17,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from services.mailbox.changes import Operation, Order, change
 from services.mailbox.delivery import Delivery, Nack
-from services.mailbox.leases import DONE, GONE, LATE, Receipt, receipts
+from services.mailbox.leases import DONE, GONE, LATE, Receipt, Settling, Verb, receipts
 from services.mailbox.policy import Policies, Policy
 from services.mailbox.ranges import RangeMap, ones, zeros
 from services.mailbox.topics import Leased, Limits
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.clock import ManualClock
-from snavio.domain.message import Attempt, AttemptOutcome
+from snavio.domain.message import Attempt, AttemptOutcome, Ending, State
 from snavio.ports.mailbox_store import BatchRecord, NewBatch, Origin, Progress, Retry, Send
 
 TOPIC = "acme/billing"
@@ -404,6 +405,32 @@ def test_I_5_messages_given_back_one_by_one_hold_up_newer_ones_instead_of_fillin
             desk.settle(receipt(one))
             assert topic.spans < 40
     assert (topic.spans, desk.delivery.spans) == (0, 0) and TOPIC in desk.woken
+
+
+def test_I_5_messages_that_came_back_one_by_one_are_handed_out_and_do_not_hold_each_other_up() -> None:
+    desk = Desk(limits=Limits(topic_spans=20))
+    for _ in range(6):
+        desk.append(10)
+    topic = desk.delivery.topic(TOPIC)
+    assert topic is not None
+    settling = Settling()
+    for batch in topic.batches.values():
+        for index in range(0, 10, 2):
+            dead = Ending(State.DEAD, 1, "nack-dead")
+            batch.move(settling, index, index + 1, Verb.END, attempt=1, ending=dead)
+    desk.delivery.begin(settling)
+    desk.delivery.confirm(settling)
+    revival = Settling()
+    order = Order(Operation.REQUEUE, frozenset({State.DEAD}), age_ns=5)
+    assert sum(change(revival, batch, order, ones(0, 10)) for batch in topic.batches.values()) == 30
+    desk.delivery.begin(revival)
+    desk.delivery.confirm(revival)
+    assert topic.spans == 30
+    while topic.messages:
+        leased = desk.lease(10)
+        assert leased
+        for one in leased:
+            desk.settle(receipt(one))
 
 
 def test_I_5_number_of_topics_is_bounded() -> None:

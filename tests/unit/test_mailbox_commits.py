@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import pytest
 
 from services.mailbox.commits import Commits, Committed, Outcome
 from services.mailbox.delivery import DONE, GONE
 from snavio.domain.verdict import Verdict
-from snavio.errors import Saturated, SnavioError, Unavailable
+from snavio.errors import IntegrityError, Saturated, SnavioError, Unavailable
 from snavio.ports.mailbox_store import NewBatch, Origin, Progress, Send
 from tests.support.desk import Desk
 from tests.support.mailbox import TOPIC, commands, send_batch
@@ -209,3 +210,24 @@ async def test_C_5_depth_counts_what_came_back_unsent_after_newer_ones_had_gone(
     desk.receiving.give_back(unsent)
     assert len(await desk.receive(40)) == 40
     assert desk.reorder_depth() == {0: 40}
+
+
+async def test_damaged_row_costs_its_own_change_and_not_those_that_were_committed_with_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = desk.disk.commit
+
+    def damaged(sends: Sequence[Send], progress: Sequence[Progress], *, now_unix_ns: int) -> Any:
+        if any(one.batch_id == 7 for one in progress):
+            raise IntegrityError("a page does not match its checksum")
+        return commit(sends, progress, now_unix_ns=now_unix_ns)
+
+    monkeypatch.setattr(desk.disk, "commit", damaged)
+    desk.disk.open.clear()
+    first = asyncio.create_task(told(desk.commits, one=send(1)))
+    hit = asyncio.create_task(told(desk.commits, progress=[Progress(TOPIC, 7, 1, 1)]))
+    last = asyncio.create_task(told(desk.commits, progress=[Progress(TOPIC, 8, 1, 1)]))
+    await asyncio.sleep(0)
+    desk.disk.open.set()
+    assert isinstance(await hit, IntegrityError)
+    assert isinstance(await first, Committed) and isinstance(await last, Committed)

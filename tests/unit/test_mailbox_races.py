@@ -1,20 +1,23 @@
-"""RECV against ACK against the end of a lease: many at once, in orders that a seed chooses, over the real parts."""
+"""RECV against ACK, the end of a lease, operators and retention: at once, as a seed chooses, over the real parts."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 import pytest
 
-from services.mailbox.delivery import DONE, GONE, LATE
+from services.mailbox import retention
+from services.mailbox.changes import Operation
+from services.mailbox.delivery import DONE, GONE, LATE, Nack
 from services.mailbox.leases import ID_STRIDE
+from services.mailbox.oversight import Wish
 from services.mailbox.policy import Policies, Policy
-from snavio.errors import Unavailable
+from snavio.errors import Saturated, Unavailable
 from snavio.native import open_parcels
 from tests.support.desk import Desk
 from tests.support.mailbox import TOPIC, commands, send_batch
@@ -149,9 +152,10 @@ async def bad_weather(desk: Desk, dice: random.Random) -> None:
 
 
 @asynccontextmanager
-async def opened(*, cached_bytes: int) -> AsyncIterator[Desk]:
+async def opened(*, cached_bytes: int, policy: Policy | None = None) -> AsyncIterator[Desk]:
     # So many attempts that none of them ends in the DLQ.
-    desk = Desk(cached_bytes=cached_bytes, policies=Policies(default=Policy(max_attempts=1000)))
+    policy = policy or Policy(max_attempts=1000)
+    desk = Desk(cached_bytes=cached_bytes, policies=Policies(default=policy))
     desk.commits.start()
     try:
         yield desk
@@ -220,3 +224,120 @@ def assert_nothing_is_left(desk: Desk) -> None:
     assert not desk.delivery._tenants and not desk.delivery._starved
     assert not desk.settlements._underway and len(desk.receiving._turns) == 0
     assert desk.disk.records(TOPIC, after=0, limit=10) == [] and desk.disk.gauges()["store_bytes"] == 0
+
+
+# -- operators and retention beside them ----------------------------------------------------------------
+
+KEPT = Policy(max_attempts=1000, delivered_s=2, delivered_messages=20, dlq_s=4, dlq_messages=10)
+"""Little, and not for long: retention has something to remove at every look."""
+
+
+class Fates:
+    """Since when each message may be gone: somebody acknowledged, killed, canceled or purged it.
+
+    A requeue that was told to be done takes that back, for all that came before it was asked for.
+    """
+
+    def __init__(self) -> None:
+        self.moment = 0
+        self.ended: dict[int, int] = {}
+        self.revived: dict[int, int] = {}
+
+    def end(self, msg_ids: Iterable[int]) -> None:
+        self.moment += 1
+        self.ended.update(dict.fromkeys(msg_ids, self.moment))
+
+    def may_be_gone(self, msg_id: int) -> bool:
+        return self.ended.get(msg_id, -1) > self.revived.get(msg_id, 0)
+
+
+class Keeper:
+    """A consumer and an operator in one, who looks after messages while others do the same."""
+
+    def __init__(self, desk: Desk, fates: Fates, sent: list[int], dice: random.Random) -> None:
+        self.desk, self.fates, self.sent, self.dice = desk, fates, sent, dice
+        self.identity = f"spiffe://snavio.local/tenant/acme/service/{dice.random()}"
+
+    async def live(self) -> None:
+        actions = [self.consume, self.consume, self.change, self.change, self.retain]
+        for _ in range(ACTIONS):
+            action = self.dice.choice(actions)
+            task = asyncio.create_task(action())
+            if action != self.retain and self.dice.random() < 0.2:
+                for _ in range(self.dice.randrange(12)):
+                    await asyncio.sleep(0)
+                task.cancel()
+            await asyncio.wait((task,))
+            if not task.cancelled() and not isinstance(task.exception(), Unavailable | Saturated):
+                task.result()
+            await asyncio.sleep(0)
+
+    async def consume(self) -> None:
+        response = await self.desk.receiving.receive(self.desk.wanted(self.dice.choice(SIZES), self.identity))
+        messages = open_parcels(response)[1]
+        dead = self.dice.random() < 0.3
+        # Before the answer: whether an answer that nobody hears says "done" is not known.
+        self.fates.end(message[0] for message in messages)
+        await self.desk.settlements.settle(
+            TOPIC,
+            1,
+            [message[0] for message in messages],
+            [message[1] for message in messages],
+            holder=self.identity,
+            final=not dead,
+            nack=Nack(dead=True) if dead else None,
+        )
+
+    async def change(self) -> None:
+        operation = self.dice.choice(
+            [Operation.REQUEUE, Operation.REQUEUE, Operation.CANCEL, Operation.PURGE]
+        )
+        ids = self.dice.sample(self.sent, 1 if self.dice.random() < 0.7 else 5)
+        began = self.fates.moment
+        if operation is not Operation.REQUEUE:
+            self.fates.end(ids)
+        done = await self.desk.oversight.carry_out(Wish(TOPIC, operation, ids=ids))
+        if operation is Operation.REQUEUE and done.changed == len(ids):
+            self.fates.revived.update(dict.fromkeys(ids, began))
+
+    async def retain(self) -> None:
+        self.desk.clock.advance(seconds=self.dice.choice([0.01, 0.5, 1.1]))
+        await self.desk.retention.step()
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_I_14_operators_and_retention_race_with_consumers_and_nothing_goes_without_a_reason(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Batches of any size are made smaller while they wait.
+    monkeypatch.setattr(retention, "LARGE_BYTES", 0)
+    dice, fates = random.Random(f"{os.environ.get('SNAVIO_SEED', 'keepers')} {seed}"), Fates()
+    async with asyncio.timeout(120), opened(cached_bytes=dice.choice([0, 1 << 20]), policy=KEPT) as desk:
+        sent: list[int] = []
+        for seq in range(1, 9):
+            count = dice.choice(SIZES)
+            assert await (await desk.take(send_batch(seq, (TOPIC, commands(count))))) == DONE * count
+            sent += (seq * ID_STRIDE + index for index in range(count))
+        weather = asyncio.create_task(bad_weather(desk, random.Random(f"{seed} weather")))
+        async with asyncio.TaskGroup() as group:
+            for number in range(WORKERS):
+                keeper = Keeper(desk, fates, sent, random.Random(f"{seed} {number}"))
+                group.create_task(keeper.live())
+        weather.cancel()
+        desk.disk.fault = None
+        desk.disk.open.set()
+        while desk.commits._waiting_bytes:
+            await asyncio.sleep(0.001)  # what was begun by those who left
+        assert_numbers_are_those_of_the_disk(desk)
+        desk.clock.advance(seconds=3)
+        response = await desk.receiving.receive(desk.wanted(5000))
+        left = {message[0] for message in open_parcels(response)[1]}
+        assert [one for one in sent if one not in left and not fates.may_be_gone(one)] == []
+
+
+def assert_numbers_are_those_of_the_disk(desk: Desk) -> None:
+    topic = desk.delivery.topic(TOPIC)
+    (disk,) = desk.disk.topics()
+    assert topic is not None and topic.lost == 0
+    told = (topic.messages, topic.delivered, topic.dead, topic.canceled)
+    assert told == (disk.messages, disk.delivered, disk.dead, disk.canceled)

@@ -135,7 +135,7 @@ class BatchBodies:
         if row.place.segment != BESIDE:
             return self._log.read(row.place)
         found = self._database.rows("SELECT body FROM bodies WHERE batch_id = ?", (row.batch_id,))
-        if not found:
+        if not found or not isinstance(found[0][0], bytes):
             raise IntegrityError(f"The bytes of batch {row.batch_id} of {row.topic} are missing.")
         body: bytes = found[0][0]
         return body

@@ -12,10 +12,11 @@ from typing import Any
 
 from snavio.adapters.embedded.sqlite import Migrations
 from snavio.domain.message import Attempt, AttemptOutcome, Ending, History, State
+from snavio.errors import IntegrityError
 from snavio.ports.mailbox_store import BatchRecord, Ended, Progress, Retry
 
 APPLICATION_ID = 0x534E4D42
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 # What came with schema 3. The indexes hold ended batches only, so that a batch on its way costs nothing here.
 LIFE_TABLES = (
@@ -100,7 +101,11 @@ def _bring_4_to_5(connection: Any) -> None:
         connection.execute(statement)
 
 
-MIGRATIONS: Migrations = {2: _bring_2_to_3, 3: _bring_3_to_4, 4: _bring_4_to_5}
+def _bring_5_to_6(_connection: Any) -> None:
+    """Notes may say when messages were revived, which an older program could not read; nothing is to be changed."""
+
+
+MIGRATIONS: Migrations = {2: _bring_2_to_3, 3: _bring_3_to_4, 4: _bring_4_to_5, 5: _bring_5_to_6}
 
 
 def encode_state(state: Progress) -> tuple[int, bytes, bytes, int, int, int, int, int, bytes]:
@@ -131,11 +136,19 @@ def encode_delay(count: int, not_before_unix_ns: int) -> tuple[bytes, int]:
 
 
 def decode_record(row: RecordRow) -> BatchRecord:
-    """From the values of RECORD_COLUMNS."""
+    """From the values of RECORD_COLUMNS. IntegrityError for what no Snavio wrote."""
+    try:
+        return _decode_record(row)
+    except (TypeError, ValueError, struct.error) as error:
+        # A column that was hit can read as NULL or as another type, whatever the schema says.
+        raise IntegrityError(f"The row of batch {row[0]} is damaged.") from error
+
+
+def _decode_record(row: RecordRow) -> BatchRecord:
     batch_id, count, size, stored_unix_ns, settled, retries, state_check, age_ns, notes, shard = row
     if zlib.crc32(settled + retries + notes) != state_check:
         return BatchRecord(batch_id, count, size, stored_unix_ns, shard=shard)
-    ends, histories = _decode_notes(notes)
+    ends, histories, revived = _decode_notes(notes)
     return BatchRecord(
         batch_id,
         count,
@@ -143,7 +156,7 @@ def decode_record(row: RecordRow) -> BatchRecord:
         stored_unix_ns,
         int.from_bytes(settled, "little"),
         tuple(
-            Retry(first, end, attempt, not_before, histories.get(first, ()))
+            Retry(first, end, attempt, not_before, histories.get(first, ()), revived.get(first, 0))
             for first, end, attempt, not_before in _RETRY.iter_unpack(retries)
         ),
         ends,
@@ -153,15 +166,16 @@ def decode_record(row: RecordRow) -> BatchRecord:
 
 
 def _encode_notes(state: Progress) -> bytes:
-    """Ends and histories. Seldom, and for people: text, so that a person with the file at hand can read them."""
+    """Ends, histories and revivals. Seldom, and for people: text, so that a person with the file at hand can read them."""
     ends = [
         [one.first, one.end, *_encode_ending(one.ending), _encode_history(one.ending.history)]
         for one in state.ends
     ]
     histories = [[one.first, _encode_history(one.history)] for one in state.retries if one.history]
-    if not ends and not histories:
+    revived = [[one.first, one.revived_age_ns] for one in state.retries if one.revived_age_ns]
+    if not ends and not histories and not revived:
         return b""
-    return json.dumps([ends, histories], separators=(",", ":")).encode()
+    return json.dumps([ends, histories, revived], separators=(",", ":")).encode()
 
 
 def _encode_ending(ending: Ending) -> list[Any]:
@@ -179,11 +193,15 @@ def _encode_history(history: History) -> list[list[Any]]:
     return [[one.attempt, one.at_unix_ns, int(one.outcome), one.reason] for one in history]
 
 
-def _decode_notes(notes: bytes) -> tuple[tuple[Ended, ...], dict[int, History]]:
+def _decode_notes(notes: bytes) -> tuple[tuple[Ended, ...], dict[int, History], dict[int, int]]:
     if not notes:
-        return (), {}
-    ends, histories = json.loads(notes)
-    return tuple(_decode_end(one) for one in ends), {first: _decode_history(one) for first, one in histories}
+        return (), {}, {}
+    ends, histories, *revived = json.loads(notes)  # stores before schema 6 had no third part
+    return (
+        tuple(_decode_end(one) for one in ends),
+        {first: _decode_history(one) for first, one in histories},
+        dict(revived[0]) if revived else {},
+    )
 
 
 def _decode_end(one: list[Any]) -> Ended:

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import apsw
 
+from snavio.adapters.embedded.checksums import connect
 from snavio.adapters.embedded.files import fsync_folder
 from snavio.errors import IntegrityError, SnavioError, StateError, Unavailable
 
@@ -70,10 +71,10 @@ def open_store(
 ) -> apsw.Connection:
     """A connection to the store at `path`, which is created with `create` in one transaction if absent.
 
-    WAL, `synchronous=FULL`, a busy timeout, foreign keys on. The caller holds the `StoreLock` and may open
-    several connections under it. An older store is brought forward by `migrations`, in one transaction, or
-    refused where there is no way. StateError for a store that is not ours or newer; IntegrityError for a
-    damaged one.
+    WAL, `synchronous=FULL`, checksums where the store was made with them, a busy timeout, foreign keys on. The
+    caller holds the `StoreLock` and may open several connections under it. An older store is brought forward by
+    `migrations`, in one transaction, or refused where there is no way. StateError for a store that is not ours or
+    newer; IntegrityError for a damaged one.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not path.exists():
@@ -81,7 +82,7 @@ def open_store(
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         fsync_folder(path.parent)
     with store_errors(path):
-        connection = apsw.Connection(str(path))
+        connection: apsw.Connection = connect(path)
         try:
             connection.set_busy_timeout(BUSY_TIMEOUT_MS)
             _check_or_create(
@@ -154,7 +155,11 @@ def store_errors(path: Path) -> Iterator[None]:
         raise
     except (apsw.NotADBError, apsw.CorruptError) as error:
         raise IntegrityError(f"{path} is damaged: {type(error).__name__}.") from error
-    except (apsw.BusyError, apsw.FullError, apsw.IOError, apsw.LockedError) as error:
+    except apsw.IOError as error:
+        if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_DATA:
+            raise IntegrityError(f"{path} is damaged: a page does not match its checksum.") from error
+        raise Unavailable(f"{path} cannot be read or written now: {type(error).__name__}.") from error
+    except (apsw.BusyError, apsw.FullError, apsw.LockedError) as error:
         raise Unavailable(f"{path} cannot be written now: {type(error).__name__}.") from error
     except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError) as error:
         raise StateError(f"{path} cannot be opened for writing: {type(error).__name__}.") from error

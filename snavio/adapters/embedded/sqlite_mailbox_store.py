@@ -143,6 +143,12 @@ class SqliteMailboxStore:
         except Saturated:
             self._cramped = True
             raise
+        except IntegrityError:
+            if bodies:
+                raise
+            # Removing bytes goes over the pages beside them. One that is damaged must not keep its neighbours' messages
+            # from being acknowledged, which would be delivered again and again: their bytes stay.
+            ids, dead = self._store_rows(sends, last.values(), bodies, now_unix_ns, removing=False)
         self._log.release(dead)
         self._keys.known.remember(sends, ids, now_unix_ns=now_unix_ns)
         if bodies:
@@ -154,7 +160,13 @@ class SqliteMailboxStore:
         return ids
 
     def _store_rows(
-        self, sends: Sequence[Send], states: Iterable[Progress], bodies: list[Body], now_unix_ns: int
+        self,
+        sends: Sequence[Send],
+        states: Iterable[Progress],
+        bodies: list[Body],
+        now_unix_ns: int,
+        *,
+        removing: bool = True,
     ) -> tuple[list[tuple[int, ...]], list[Place]]:
         """The ids of each send's batches, and the places of batches that are gone."""
         known, before = len(self._topic_ids), self._last_id
@@ -165,7 +177,7 @@ class SqliteMailboxStore:
                 if bodies:
                     writer.execute("UPDATE counters SET last_batch_id = ?", (self._last_id,))
                 self._keys.store(writer, sends, ids, now_unix_ns=now_unix_ns)
-                dead = self._settle(writer, states)
+                dead = self._settle(writer, states, removing=removing)
         except BaseException:
             # Ids of topics that were rolled back would be given to other topics.
             for name in list(self._topic_ids)[known:]:
@@ -211,7 +223,7 @@ class SqliteMailboxStore:
             writer.execute("DELETE FROM peers WHERE peer = ?", (forgotten,))
         return tuple(ids)
 
-    def _settle(self, writer: Any, states: Iterable[Progress]) -> list[Place]:
+    def _settle(self, writer: Any, states: Iterable[Progress], *, removing: bool) -> list[Place]:
         """Keep what is done of batches; the places of those that are gone."""
         dead: list[Place] = []
         for state in states:
@@ -223,7 +235,8 @@ class SqliteMailboxStore:
                 delete = "DELETE FROM batches WHERE topic_id = ? AND id = ? RETURNING segment, offset, size"
                 for row in writer.execute(delete, key).fetchall():
                     dead.append(Place(*row))
-                    self._bodies.remove(writer, state.batch_id, dead[-1])
+                    if removing:
+                        self._bodies.remove(writer, state.batch_id, dead[-1])
                 continue
             writer.execute(_KEEP_STATE, (*encode_state(state), *key))
         return dead

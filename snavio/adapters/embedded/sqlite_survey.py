@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 import apsw
 
+from snavio.adapters.embedded.checksums import connect
 from snavio.adapters.embedded.sqlite import BUSY_TIMEOUT_MS, store_errors
 from snavio.domain.directory import Value
 
@@ -47,7 +48,7 @@ class SqliteSurvey:
 def survey(path: Path, take: Callable[[SqliteSurvey], T]) -> T:
     """What `take` makes of the directory at `path`; blocks. The owner of the store is this process."""
     with store_errors(path):
-        connection: Any = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        connection: Any = connect(path, flags=apsw.SQLITE_OPEN_READONLY)
         try:
             connection.set_busy_timeout(BUSY_TIMEOUT_MS)
             connection.execute("BEGIN DEFERRED")

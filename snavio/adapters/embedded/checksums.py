@@ -1,0 +1,78 @@
+"""Opens SQLite files so that every page is written with a checksum and checked when it is read.
+
+SQLite itself takes a page with a flipped bit for what was written: a counter that reads 0 hides a message, and nobody
+is told. Its checksum VFS keeps eight bytes at the end of every page for that, from the file's first write on. Never
+opens a file that has them without the VFS, which would write pages that look damaged afterwards.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import apsw
+import apsw.sqlite_extra
+import structlog
+
+from snavio.errors import StateError
+
+RESERVED_BYTES = 8
+_VFS = "cksmvfs"
+_RESERVED_AT = 20
+"""Where a file's header says how many bytes at the end of a page are not SQLite's."""
+_loading = threading.Lock()
+
+
+def connect(path: Path, *, flags: int | None = None) -> Any:
+    """A connection to the file at `path`: through the checksums if it has them, or is empty and may get them.
+
+    StateError for a file with checksums where SQLite's extension for them is missing.
+    """
+    if flags is None:
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+    reserved = _reserved(path)
+    if reserved not in (None, RESERVED_BYTES):
+        return apsw.Connection(str(path), flags=flags)
+    if available():
+        connection: Any = apsw.Connection(str(path), flags=flags, vfs=_VFS)
+        if reserved is None:
+            # Before its first page: later they could be had by writing the whole file anew only.
+            connection.reserve_bytes("main", RESERVED_BYTES)
+        return connection
+    if reserved is None:
+        structlog.get_logger().warning("pages will have no checksums", path=str(path))
+        return apsw.Connection(str(path), flags=flags)
+    raise StateError(
+        f"{path} has checksums, and SQLite's extension that keeps them is not installed here.",
+        reason="no-checksums",
+    )
+
+
+def available() -> bool:
+    """Whether SQLite can keep checksums here."""
+    with _loading:
+        # Asked and not remembered: tests put other files under it, and take them away again.
+        if _VFS in apsw.vfs_names():
+            return True
+        before = apsw.vfs_names()[0]
+        door = apsw.Connection(":memory:")
+        try:
+            apsw.sqlite_extra.load(door, "cksumvfs")
+        except (apsw.sqlite_extra.NotAvailable, apsw.ExtensionLoadingError):
+            return False
+        finally:
+            door.close()
+        # It makes itself the default for whatever this process opens.
+        apsw.set_default_vfs(before)
+        return True
+
+
+def _reserved(path: Path) -> int | None:
+    """Bytes that are kept free in every page; None before there is a first one."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(_RESERVED_AT + 1)
+    except FileNotFoundError:
+        return None
+    return header[_RESERVED_AT] if len(header) > _RESERVED_AT else None
