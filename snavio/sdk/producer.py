@@ -15,6 +15,7 @@ from typing import NamedTuple
 from snavio.clock import Clock, SystemClock
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
 from snavio.domain.verdict import Verdict
+from snavio.ending import ended
 from snavio.errors import BadRequest, Unavailable
 from snavio.native import uuid7
 from snavio.sdk.bundle import DELIVERED, Answer, Lot
@@ -111,10 +112,8 @@ class Producer(Starting):
         mesh, self._mesh = self._mesh, None
         if mesh is not None:
             await mesh.dispatcher.close()
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.wait({self._following})
-            self._following = None
+        await ended(self._following)
+        self._following = None
         await self._certificate.stop()
         while self._channels:
             await self._channels.pop().close()
