@@ -8,6 +8,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+import structlog
+
+from snavio.native import Reply
 from snavio.ports.queue import Consignment
 from snavio.transport.waiting import Waiting
 
@@ -44,11 +47,23 @@ class Shipment:
     written: bool = False
     heard_of: bool = False
     """Some of it was answered: what is still open waits for something else than the way."""
+    broke: int = 0
+    """Streams in a row that ended without any answer while it was the first on them."""
+
+    def settle(self, reply: Reply) -> None:
+        """Pass an answer on to everybody in the batch."""
+        for offset, consignment in self.consignments:
+            try:
+                consignment.settle(offset, reply)
+            except Exception:
+                # One that fails to take its answer must not keep the others in the batch from theirs.
+                structlog.get_logger().exception("an answer was not taken")
+                _lose(consignment, written=True, cause="its answer was not taken")
 
     def lose(self, cause: str) -> None:
         """No (further) answer will come."""
         for _, consignment in self.consignments:
-            consignment.lost(written=self.written, cause=cause)
+            _lose(consignment, written=self.written, cause=cause)
 
     def lose_late(self, now_mono_ns: int) -> bool:
         """Tell those whose budget has ended; whether somebody more patient is left in the batch."""
@@ -57,8 +72,16 @@ class Shipment:
         if self.consignments:
             self.deadline_mono_ns = min(entry[1].deadline_mono_ns for entry in self.consignments)
         for consignment in late:
-            consignment.lost(written=self.written, cause="the budget ran out")
+            _lose(consignment, written=self.written, cause="the budget ran out")
         return bool(self.consignments)
+
+
+def _lose(consignment: Consignment, *, written: bool, cause: str) -> None:
+    try:
+        consignment.lost(written=written, cause=cause)
+    except Exception:
+        # Whoever comes after it waits for the same news.
+        structlog.get_logger().exception("a loss was not taken")
 
 
 class WaitingRoom:
@@ -111,12 +134,12 @@ class WaitingRoom:
         late = self._line.overdue(now_mono_ns)
         self._note_room()
         for consignment in late:
-            consignment.lost(written=False, cause="the budget ran out")
+            _lose(consignment, written=False, cause="the budget ran out")
 
     def lose_all(self, cause: str) -> None:
         """The same for everybody."""
         while self._line:
-            self._line.take().lost(written=False, cause=cause)
+            _lose(self._line.take(), written=False, cause=cause)
         self._note_room()
 
     def _note_room(self) -> None:
