@@ -13,16 +13,22 @@ from google.protobuf.message import DecodeError
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest, Unauthenticated
+from snavio.native import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS
 from snavio.transport.gate import Gate
 from snavio.transport.outbox import Outbox
 from snavio.transport.server import Call
 from snavio.v1.batch_pb2 import Batch, Hello, Limits, Verdicts
 
+__all__ = [
+    "MESH_BATCH_BYTES",
+    "MESH_BATCH_COMMANDS",
+    "WIRE_VERSIONS",
+    "BatchStream",
+    "mesh_hello",
+    "read_hello",
+]
+
 WIRE_VERSIONS = frozenset({1})
-# Inside the mesh a producer's full batch of 1 MiB also carries a header per run and topic: at the worst one
-# for each command, when key versions alternate.
-MESH_BATCH_BYTES = 2 << 20
-MESH_BATCH_COMMANDS = 4000
 HELLO_SECONDS = 10.0
 FINISH_SECONDS = 10.0
 
