@@ -19,7 +19,7 @@ from services.signer.key_snapshots import KeySnapshots
 from services.signer.keyset_servicer import KeysetServicer
 from services.signer.keysets import Keysets
 from services.signer.polls import Polls
-from services.signer.revoking import MAX_PAGE, Revoking
+from services.signer.revoking import Revoking
 from services.signer.scheduler import RotationScheduler
 from services.signer.servicer import SignerServicer
 from services.signer.settings import SignerSettings
@@ -333,7 +333,7 @@ async def _fill(gate: Gate, revoking: Revoking) -> None:
     while True:
         page = await revoking.denylist(version)
         gate.revoke(revocation.serial for revocation in page.revocations)
-        if len(page.revocations) < MAX_PAGE:
+        if not page.more:
             return
         version = page.version
 
