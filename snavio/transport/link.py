@@ -56,8 +56,9 @@ class BatchLink:
             method,
             hello=hello.SerializeToString(),
             max_age_s=self._limits.max_age_s,
-            on_hello=on_hello,
+            on_hello=self._greeted,
         )
+        self._on_hello = on_hello
         self._name = f"link {method}"
         line = (
             waiting if waiting is not None else InOrder(max_bytes=self._limits.max_waiting_bytes, what=method)
@@ -115,6 +116,11 @@ class BatchLink:
     def connected(self) -> asyncio.Event:
         """Set while the peer's Hello stands."""
         return self._connected
+
+    @property
+    def limits(self) -> LinkLimits:
+        """Our own, or the peer's where it takes less: no consignment may have more, since none is cut."""
+        return self._waiting.limits
 
     @property
     def crowded(self) -> bool:
@@ -191,6 +197,12 @@ class BatchLink:
         outbox.put(shipment)
 
     # -- what the connection tells: see Traffic --------------------------------------------------------
+
+    def _greeted(self, hello: Hello) -> None:
+        # Of our own each time: the next peer may take more than this one.
+        self._waiting.limits = self._limits.within(hello.limits)
+        if self._on_hello is not None:
+            self._on_hello(hello)
 
     def opened(self, outbox: Outbox[Shipment | None]) -> None:
         """Send again what is still without an answer, then what waits."""

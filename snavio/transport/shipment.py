@@ -6,13 +6,17 @@ Never forgets a consignment: each is settled, or told that it was lost and wheth
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
 from snavio.native import Reply
 from snavio.ports.queue import Consignment
 from snavio.transport.waiting import Waiting
+from snavio.v1.batch_pb2 import Limits
+
+# A frame is more than what is put into it; the peer counts all of it.
+HEADER_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,16 @@ class LinkLimits:
     max_waiting_bytes: int = 64 << 20
     max_age_s: float = 900.0
     """A stream is opened anew after this long, so that renewed certificates come into use."""
+
+    def within(self, peer: Limits) -> LinkLimits:
+        """These, or what the peer takes where that is less; it says nothing with a 0."""
+        most_bytes = (peer.max_batch_bytes or self.max_batch_bytes + HEADER_BYTES) - HEADER_BYTES
+        most_commands = peer.max_batch_commands or self.max_batch_commands
+        return replace(
+            self,
+            max_batch_bytes=min(self.max_batch_bytes, max(1, most_bytes)),
+            max_batch_commands=min(self.max_batch_commands, most_commands),
+        )
 
 
 @dataclass(slots=True)
@@ -87,10 +101,10 @@ def _lose(consignment: Consignment, *, written: bool, cause: str) -> None:
 class WaitingRoom:
     """Consignments that no batch has taken yet; their line holds the bound and says who is next."""
 
-    __slots__ = ("_has_room", "_limits", "_line", "crowded")
+    __slots__ = ("_has_room", "_line", "crowded", "limits")
 
     def __init__(self, limits: LinkLimits, line: Waiting) -> None:
-        self._limits = limits
+        self.limits = limits
         self._line = line
         self._has_room = asyncio.Event()
         self._has_room.set()
@@ -111,12 +125,12 @@ class WaitingRoom:
     @property
     def full_batch(self) -> bool:
         """Whether what waits fills a batch."""
-        limits, line = self._limits, self._line
+        limits, line = self.limits, self._line
         return line.commands >= limits.max_batch_commands or line.size >= limits.max_batch_bytes
 
     def next_batch(self) -> list[Consignment]:
         """Let those go who fit into one batch; at least one."""
-        limits, line = self._limits, self._line
+        limits, line = self.limits, self._line
         first = line.take()
         taken, size, commands = [first], len(first.freight), first.count
         while line:
