@@ -5,6 +5,9 @@ nanoseconds. Every call that takes a whole batch releases the GIL.
 """
 
 SOURCE_DIGEST: str
+MESH_BATCH_BYTES: int
+"""What a frame between services has at most; of producers, Shield takes half of it."""
+MESH_BATCH_COMMANDS: int
 
 class Ledger:
     """Who still waits for an answer in one batch, and how replies from the next hops map back onto it.
@@ -70,6 +73,7 @@ def read_verdicts(frame: bytes) -> Reply:
 class Freight:
     """What a consignment carries, measured and not yet written: stretches of the frame that it came in.
 
+    It holds no more memory than a third above its length: where less of the frame goes on, it is written at once.
     `bytes` writes it; `batch_frame` writes it where it leaves from, which saves a copy.
     """
 

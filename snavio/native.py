@@ -11,6 +11,8 @@ from pathlib import Path
 
 try:
     from snavio._native import (
+        MESH_BATCH_BYTES,
+        MESH_BATCH_COMMANDS,
         SOURCE_DIGEST,
         Admission,
         Arbitration,
@@ -70,6 +72,8 @@ Received = tuple[
 """A message as `open_parcels` tells it."""
 
 __all__ = [
+    "MESH_BATCH_BYTES",
+    "MESH_BATCH_COMMANDS",
     "SOURCE_DIGEST",
     "Admission",
     "Arbitration",

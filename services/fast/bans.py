@@ -6,13 +6,13 @@ Never repeats a report whose answer was lost: counted twice, one ban could becom
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable
 
 import structlog
 
 from snavio.clock import Clock
+from snavio.ending import ended
 from snavio.errors import SnavioError
 from snavio.telemetry.dispatch_events import WarmPathBan
 from snavio.telemetry.events import Event, moment
@@ -49,10 +49,7 @@ class WarmBans:
 
     async def stop(self) -> None:
         """End the reporting; what was not reported is lost."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await ended(self._task)
 
     def counters(self) -> dict[str, int]:
         """What became of reports."""

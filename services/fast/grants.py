@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import structlog
 
 from snavio.clock import Clock
+from snavio.ending import ended
 from snavio.errors import SnavioError
 from snavio.native import Dispatch
 from snavio.transport.channel import MeshChannel
@@ -74,10 +75,7 @@ class GrantKeeper:
 
     async def stop(self) -> None:
         """End the fetching, and give back what was not used."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await ended(self._task)
         left = self._dispatch.give_up(now_mono_ns=self._clock.mono_ns())
         with contextlib.suppress(SnavioError):
             await self._give_back(

@@ -6,9 +6,9 @@ Never decides anything: what it frees was over before.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 from snavio.clock import Clock
+from snavio.ending import ended
 from snavio.native import Dispatch
 
 PAUSE_SECONDS = 10.0
@@ -28,10 +28,7 @@ class Upkeep:
 
     async def stop(self) -> None:
         """End."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await ended(self._task)
 
     async def _run(self) -> None:
         while True:

@@ -16,6 +16,7 @@ import structlog
 
 from snavio.clock import Clock
 from snavio.domain.directory import AclEntry, Ban, Route, Suspension
+from snavio.ending import ended
 from snavio.errors import SnavioError
 from snavio.native import SnapshotTables, blake3_hex, snapshot_header
 from snavio.ports.archive import Archive
@@ -103,9 +104,7 @@ class SnapshotWriter:
 
     async def stop(self) -> None:
         """End the background work; a round under way leaves nothing that a reader could see."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        await ended(self._task)
 
     def counters(self) -> dict[str, int]:
         """Rounds by what became of them, under document 001's names."""

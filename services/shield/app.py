@@ -10,6 +10,7 @@ from services.shield.keys import HeldKeys
 from services.shield.opening import Opening
 from services.shield.refusing import MAX_BATCH_COMMANDS
 from services.shield.servicer import (
+    ANSWER_SECONDS,
     MAX_BATCH_BYTES,
     MAX_PAYLOAD_BYTES,
     ShieldServicer,
@@ -166,6 +167,7 @@ class ShieldApp:
             gate=gate,
             clock=clock,
             trust_domain=mesh.trust_domain,
+            unary_limit_s=ANSWER_SECONDS,
         )
 
     def _keys(

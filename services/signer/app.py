@@ -329,12 +329,14 @@ class SignerApp:
 
 
 async def _fill(gate: Gate, revoking: Revoking) -> None:
-    version, page = 0, await revoking.denylist(0)
-    # By the version and not by the length: a page is short of what has been forgotten in it, and the last one is not.
-    while page.version > version:
-        gate.revoke(revocation.serial for revocation in page.revocations)
-        version = page.version
+    version = 0
+    while True:
         page = await revoking.denylist(version)
+        gate.revoke(revocation.serial for revocation in page.revocations)
+        if not page.more:
+            return
+        version = page.version
+
 
 
 def build(mesh: MeshSettings, settings: SignerSettings, clock: Clock) -> SignerApp:

@@ -74,7 +74,9 @@ class SignerServicer:
     async def denylist(self, request: wire.DenylistRequest, _call: Call) -> wire.DenylistResponse:
         page = await self._revoking.denylist(request.since_version)
         return wire.DenylistResponse(
-            version=page.version, serial=[revocation.serial for revocation in page.revocations]
+            version=page.version,
+            serial=[revocation.serial for revocation in page.revocations],
+            more=page.more,
         )
 
     async def create_enrolment(

@@ -6,7 +6,6 @@ Never lets a command pass because the store could not be asked, and never uses a
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
@@ -18,6 +17,7 @@ from services.slow.rulings import fairness_of, is_banned, rule_of
 from snavio.clock import Clock
 from snavio.domain.quota import Permits, Rule
 from snavio.domain.verdict import Verdict
+from snavio.ending import ended
 from snavio.errors import Saturated, SnavioError
 from snavio.ports.coordination import MAX_BATCH, Ask, Coordination, Return
 
@@ -53,10 +53,7 @@ class Limits:
 
     async def stop(self) -> None:
         """End; permits that were not given back are lost."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await ended(self._task)
 
     async def debit(self, lanes: Sequence[Lane], *, timeout_ms: int) -> list[Lane]:
         """Refuse what the limits refuse; of those that are left, `count` commands each may go on."""

@@ -8,7 +8,7 @@ from services.slow.arbitration import Arbiter
 from services.slow.bans import Bans
 from services.slow.grants import Grants
 from snavio.clock import Clock
-from snavio.errors import Unauthenticated
+from snavio.errors import SnavioError
 from snavio.transport.gate import Gate
 from snavio.transport.server import Call, Methods
 from snavio.transport.stream import BatchStream, mesh_hello
@@ -43,12 +43,12 @@ class SlowServicer:
         stream = BatchStream(call, gate=self._gate, window=self._in_flight)
         await stream.greet(mesh_hello(self._clock, in_flight=self._in_flight))
         try:
-            ended: Unauthenticated | None = None
+            ended: SnavioError | None = None
             async with asyncio.TaskGroup() as cases:
                 try:
                     async for frame in stream.batches():
                         cases.create_task(self._arbiter.decide(frame, stream.reply))
-                except Unauthenticated as error:
+                except SnavioError as error:
                     # Raised inside the group it would cancel the cases under way, which were let in rightly.
                     ended = error
             if ended is not None:

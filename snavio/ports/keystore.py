@@ -63,6 +63,8 @@ class RevocationPage:
 
     version: int
     revocations: tuple[Revocation, ...]
+    """Without what may be forgotten: how many there are does not tell whether there are more."""
+    more: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,8 @@ class Bundle:
     """
 
     __slots__ = (
+        "_full_bytes",
+        "_full_commands",
         "_open",
         "_pieces",
         "_size",
@@ -63,7 +65,11 @@ class Bundle:
         "waiters",
     )
 
-    def __init__(self, deadline_mono_ns: int) -> None:
+    def __init__(
+        self, deadline_mono_ns: int, *, full_bytes: int = FULL_BYTES, full_commands: int = FULL_COMMANDS
+    ) -> None:
+        self._full_bytes = full_bytes
+        self._full_commands = full_commands
         self.deadline_mono_ns = deadline_mono_ns
         # Deadlines that may come along: the link keeps one per consignment, so who waits much shorter must not
         # share it. A bundle that takes no more has no such deadlines, which saves `send` a second question.
@@ -83,7 +89,7 @@ class Bundle:
         pieces.append(command)
         waiters.append(waiter)
         self._size += len(command)
-        if self._size >= FULL_BYTES or len(waiters) >= FULL_COMMANDS:
+        if self._size >= self._full_bytes or len(waiters) >= self._full_commands:
             self.latest = -1
 
     def seal(self) -> bool:
@@ -118,7 +124,7 @@ class Bundle:
                     if answer.code and not waiter.done():
                         waiter.set_result(answer)
         if self._open > 0 and reply.final:
-            self.close(Answer(Verdict.OUTCOME_UNKNOWN, detail="the answer left it out"))
+            self.close(left_out(reply, whole=self._open == self.count))
 
     def lost(self, *, written: bool, cause: str) -> None:
         """What was never written was not delivered; of what was written nobody knows."""
@@ -167,7 +173,7 @@ class Lot:
         if self._open == 0:
             self._finish()
         elif reply.final:
-            self.close(Answer(Verdict.OUTCOME_UNKNOWN, detail="the answer left it out"))
+            self.close(left_out(reply, whole=self._open == self.count))
 
     def _note(self, position: int, answer: Answer) -> None:
         if answer.code and not self.codes[position]:
@@ -195,6 +201,16 @@ class Lot:
 def silence(*, written: bool, cause: str) -> Answer:
     """The answer that no answer amounts to."""
     return Answer(Verdict.OUTCOME_UNKNOWN if written else Verdict.DELIVERY_FAILURE, detail=cause)
+
+
+def left_out(reply: Reply, *, whole: bool) -> Answer:
+    """What a final answer says about commands that it has no code for; `whole` if nothing else was said either."""
+    refusals = reply.refusals()
+    if whole and refusals and not reply.codes:
+        # The frame was refused before anybody looked into it: nothing of it was delivered, so nothing is in doubt.
+        _, reason, retry_after_ms, throttle_until, detail = refusals[0]
+        return Answer(reason, retry_after_ms, throttle_until, detail)
+    return Answer(Verdict.OUTCOME_UNKNOWN, detail="the answer left it out")
 
 
 def part_of(reply: Reply, offset: int, count: int) -> tuple[int, bytes] | None:

@@ -12,7 +12,7 @@ from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated
 from snavio.native import Freight
-from snavio.sdk.bundle import Answer, Bundle, Lot
+from snavio.sdk.bundle import FULL_BYTES, FULL_COMMANDS, Answer, Bundle, Lot
 from snavio.sdk.retry import RetryBudget
 from snavio.transport.channel import MeshChannel
 from snavio.transport.link import BatchLink, LinkLimits
@@ -22,6 +22,8 @@ METHOD = "/snavio.v1.Shield/SubmitStream"
 MAX_COMMANDS = 1000
 # Shield counts the whole frame against 1 MiB; the header and each command's tag and length are in it too.
 MAX_BATCH_BYTES = (1 << 20) - 64
+# All of a command but its payload, and the tags and lengths of a bundle's others.
+BESIDE_PAYLOAD_BYTES = 8 << 10
 
 
 class Dispatcher:
@@ -39,9 +41,11 @@ class Dispatcher:
             limits=LinkLimits(
                 eager=2, linger_s=0.001, max_batch_bytes=MAX_BATCH_BYTES, max_batch_commands=MAX_COMMANDS
             ),
-            on_hello=on_hello,
+            on_hello=self._greeted,
         )
         self._loop = asyncio.get_running_loop()
+        self._on_hello = on_hello
+        self._full_bytes, self._full_commands = FULL_BYTES, FULL_COMMANDS
         self._bundle = Bundle(0)
 
     async def start(self) -> None:
@@ -71,7 +75,9 @@ class Dispatcher:
         bundle = self._bundle
         if not bundle.earliest <= deadline_mono_ns <= bundle.latest:
             self._send(bundle)
-            bundle = self._bundle = Bundle(deadline_mono_ns)
+            bundle = self._bundle = Bundle(
+                deadline_mono_ns, full_bytes=self._full_bytes, full_commands=self._full_commands
+            )
             self._loop.call_soon(self._send, bundle)
         waiter: asyncio.Future[Answer] = self._loop.create_future()
         bundle.add(command, waiter)
@@ -92,6 +98,14 @@ class Dispatcher:
         for lot in lots:
             await lot.done
         return lots
+
+    def _greeted(self, hello: Hello) -> None:
+        limits = self.link.limits
+        # A bundle is full with the command that fills it, so there must be room for one more.
+        one_more = hello.limits.max_payload_bytes + BESIDE_PAYLOAD_BYTES
+        self._full_bytes = min(FULL_BYTES, limits.max_batch_bytes - one_more)
+        self._full_commands = min(FULL_COMMANDS, limits.max_batch_commands)
+        self._on_hello(hello)
 
     def _send(self, bundle: Bundle) -> None:
         if bundle.seal():

@@ -15,11 +15,12 @@ from typing import NamedTuple
 from snavio.clock import Clock, SystemClock
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
 from snavio.domain.verdict import Verdict
+from snavio.ending import ended
 from snavio.errors import BadRequest, Unavailable
 from snavio.native import uuid7
 from snavio.sdk.bundle import DELIVERED, Answer, Lot
 from snavio.sdk.certificate import ServiceCertificate
-from snavio.sdk.dispatcher import MAX_BATCH_BYTES, MAX_COMMANDS, Dispatcher
+from snavio.sdk.dispatcher import Dispatcher
 from snavio.sdk.keyfeed import KeyFeed
 from snavio.sdk.keyring import Keyring
 from snavio.sdk.lifetime import Starting
@@ -111,10 +112,8 @@ class Producer(Starting):
         mesh, self._mesh = self._mesh, None
         if mesh is not None:
             await mesh.dispatcher.close()
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.wait({self._following})
-            self._following = None
+        await ended(self._following)
+        self._following = None
         await self._certificate.stop()
         while self._channels:
             await self._channels.pop().close()
@@ -174,8 +173,12 @@ class Producer(Starting):
         dispatcher, signing = mesh
         deadline = self._clock.mono_ns() + (self._timeout_ns if timeout_s is None else round(timeout_s * 1e9))
         basis = signing.basis
+        limits = dispatcher.link.limits
         ids, submissions = signing.sign_all(
-            commands, content_type=content_type, max_bytes=MAX_BATCH_BYTES, max_commands=MAX_COMMANDS
+            commands,
+            content_type=content_type,
+            max_bytes=limits.max_batch_bytes,
+            max_commands=limits.max_batch_commands,
         )
         lots = await dispatcher.post_all(submissions, deadline, self._attempt_ns)
         outcomes = Outcomes(ids, b"".join(lot.codes for lot in lots))

@@ -5,11 +5,11 @@ Never forgets a serial whose certificate could still be used.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from snavio.clock import Clock
-from snavio.errors import Saturated, Unavailable
+from snavio.errors import IntegrityError, Saturated, Unavailable
 from snavio.transport.channel import MeshChannel
 from snavio.transport.gate import Gate
 from snavio.transport.pull import Pull
@@ -61,15 +61,37 @@ class Denylist:
 
     async def _refresh(self) -> None:
         asked = self._clock.mono_ns()
-        answer = await self._ask(self._version)
         try:
-            self._gate.revoke(answer.serial)
+            async for page in self._pages(self._version):
+                self._gate.revoke(page.serial)
+                self._version = page.version
         except Saturated:
             # The gate has kept serials of certificates that have expired since; the whole list has not.
-            answer = await self._ask(0)
-            self._gate.replace(answer.serial)
-        self._version = answer.version
+            await self._replace()
         self._gate.heard(asked)
+
+    async def _replace(self) -> None:
+        # Only once all of it is here: a gate that has a first page alone has forgotten the others.
+        serials: list[str] = []
+        version = 0
+        async for page in self._pages(0):
+            serials += page.serial
+            version = page.version
+        self._gate.replace(serials)
+        self._version = version
+
+    async def _pages(self, since: int) -> AsyncIterator[DenylistResponse]:
+        """Everything after a version, to the end of the list."""
+        page = await self._ask(since)
+        yield page
+        while page.more:
+            reached = page.version
+            page = await self._ask(reached)
+            if page.version <= reached:
+                # Asked again and again, such a Signer would keep the list from ever being complete, and the service
+                # from ever saying so.
+                raise IntegrityError("Pages of the denylist do not come to an end.", reason="endless-pages")
+            yield page
 
     async def _ask(self, since: int) -> DenylistResponse:
         return await self._signer.call(

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-# A mesh batch is at most 1 MiB + 64 KiB; the rest is room for verdicts, pages of changes and receipts.
-MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024
+from snavio.native import MESH_BATCH_BYTES
+
+# Twice a frame of the mesh: the rest is room for verdicts, pages of changes and receipts.
+MAX_MESSAGE_BYTES: Final = 2 * MESH_BATCH_BYTES
 
 KEEPALIVE_INTERVAL_S: Final = 20.0
 KEEPALIVE_TIMEOUT_S: Final = 10.0

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable
 
 from snavio.clock import Clock
+from snavio.ending import ended
 from snavio.native import Reply, batch_frame
 from snavio.ports.queue import Consignment
 from snavio.transport.channel import MeshChannel
@@ -30,6 +31,8 @@ MAX_BUDGET_MS = 60_000
 # the way back, and for the peer's own sweep.
 RETURN_MS = 4 * round(SWEEP_SECONDS * 1000)
 RETURN_SHARE = 10
+# More than a peer that is restarted needs: between its streams it cannot be reached, which does not count.
+MAX_BROKEN_STREAMS = 5
 
 
 class BatchLink:
@@ -57,8 +60,9 @@ class BatchLink:
             method,
             hello=hello.SerializeToString(),
             max_age_s=self._limits.max_age_s,
-            on_hello=on_hello,
+            on_hello=self._greeted,
         )
+        self._on_hello = on_hello
         self._name = f"link {method}"
         line = (
             waiting if waiting is not None else InOrder(max_bytes=self._limits.max_waiting_bytes, what=method)
@@ -73,6 +77,9 @@ class BatchLink:
         self._idle = asyncio.Event()
         self._idle.set()
         self._rotating = False
+        # Whether the stream has brought no answer yet, and what went first on it.
+        self._silent = True
+        self._led: Shipment | None = None
         self._loop = asyncio.get_running_loop()
         self._linger: asyncio.TimerHandle | None = None
         # When what waits has lingered long enough; 0 while nothing lingers.
@@ -89,26 +96,35 @@ class BatchLink:
 
     async def close(self) -> None:
         """Wait a bounded time for what is in flight, then end; what is left is lost."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_SECONDS):
-                await self._idle.wait()
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await self._idle.wait()
+            await ended(self._runner)
+        finally:
+            # Also when the caller has no patience for the rest: whoever waits for an answer must hear of this.
+            self._let_go()
+
+    def _let_go(self) -> None:
         for handle in (self._linger, self._sweeper):
             if handle is not None:
                 handle.cancel()
-        if self._runner is not None:
-            self._runner.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._runner
         for shipment in list(self._flying.values()):
             shipment.lose("the link was closed")
         self._flying.clear()
         self._unheard = 0
         self._waiting.lose_all("the link was closed")
+        self._note_idle()
 
     @property
     def connected(self) -> asyncio.Event:
         """Set while the peer's Hello stands."""
         return self._connected
+
+    @property
+    def limits(self) -> LinkLimits:
+        """Our own, or the peer's where it takes less: no consignment may have more, since none is cut."""
+        return self._waiting.limits
 
     @property
     def crowded(self) -> bool:
@@ -187,9 +203,16 @@ class BatchLink:
 
     # -- what the connection tells: see Traffic --------------------------------------------------------
 
+    def _greeted(self, hello: Hello) -> None:
+        # Of our own each time: the next peer may take more than this one.
+        self._waiting.limits = self._limits.within(hello.limits)
+        if self._on_hello is not None:
+            self._on_hello(hello)
+
     def opened(self, outbox: Outbox[Shipment | None]) -> None:
         """Send again what is still without an answer, then what waits."""
         self._outbox = outbox
+        self._silent, self._led = True, None
         for shipment in self._flying.values():
             outbox.put(shipment)
         self._connected.set()
@@ -202,12 +225,15 @@ class BatchLink:
         if frame is None or shipment.seq not in self._flying:
             return None
         shipment.written = True
+        if self._led is None:
+            self._led = shipment
         if not self._resend:
             shipment.frame = None
         return frame
 
     def answered(self, reply: Reply) -> None:
         """Settle everybody in the batch; the last answer makes room for another batch."""
+        self._silent = False
         seq = reply.batch_seq
         shipment = self._flying.get(seq)
         if shipment is None:
@@ -216,8 +242,7 @@ class BatchLink:
         if heard:
             shipment.heard_of = True
             self._unheard -= 1
-        for offset, consignment in shipment.consignments:
-            consignment.settle(offset, reply)
+        shipment.settle(reply)
         if reply.final:
             del self._flying[seq]
             if self._rotating:
@@ -237,12 +262,24 @@ class BatchLink:
         self._outbox = None
         self._connected.clear()
         if self._resend:
-            return
-        for shipment in list(self._flying.values()):
-            if shipment.written:
-                self._land(shipment)
-                shipment.lose("the connection broke")
+            self._suspect()
+        else:
+            for shipment in list(self._flying.values()):
+                if shipment.written:
+                    self._land(shipment)
+                    shipment.lose("the connection broke")
         self._note_idle()
+
+    def _suspect(self) -> None:
+        """Give up a batch that went first on stream after stream, to a peer that ended each without a word."""
+        first = self._led
+        if not self._silent or first is None or first.seq not in self._flying:
+            return
+        first.broke += 1
+        if first.broke >= MAX_BROKEN_STREAMS:
+            # Sent again for its whole budget, a frame that the peer cannot take would keep back all that follow it.
+            self._land(first)
+            first.lose("the peer ended every stream that it came on")
 
     def _land(self, shipment: Shipment) -> None:
         if self._flying.pop(shipment.seq, None) is not None and not shipment.heard_of:
@@ -251,6 +288,7 @@ class BatchLink:
     def _end_if_rotated(self) -> None:
         if self._rotating and not self._flying and self._outbox is not None:
             self._outbox.put(None)
+            self._outbox = None
 
     # -- budgets -------------------------------------------------------------------------------------
 
@@ -260,6 +298,8 @@ class BatchLink:
         for shipment in [late for late in self._flying.values() if late.deadline_mono_ns <= now]:
             if not shipment.lose_late(now):
                 self._land(shipment)
+        # Given up is as good as answered: the stream that waits for it would otherwise never end, and ship nothing.
+        self._end_if_rotated()
         self._waiting.lose_late(now)
         self._note_idle()
         if self._flying or self._waiting:

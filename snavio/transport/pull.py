@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from snavio.clock import Clock
+from snavio.ending import ended
 from snavio.errors import SnavioError, Unavailable
 
 START_RETRY_SECONDS = 0.05
@@ -68,10 +69,7 @@ class Pull:
 
     async def stop(self) -> None:
         """End the background work."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await ended(self._task)
 
     def nudge(self) -> None:
         """Ask again now instead of at the end of the pause; many nudges are one."""

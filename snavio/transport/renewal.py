@@ -20,6 +20,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 
 from snavio.clock import Clock
+from snavio.ending import ended
 from snavio.errors import IntegrityError, SnavioError, StateError
 from snavio.pki import (
     BACKDATE_S,
@@ -119,11 +120,8 @@ class Renewal:
 
     async def stop(self) -> None:
         """End; a write that has begun is finished."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await ended(self._task)
+        self._task = None
 
     def gauges(self) -> dict[str, float]:
         """Seconds until the certificate ends, negative when it has."""

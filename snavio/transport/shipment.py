@@ -6,10 +6,17 @@ Never forgets a consignment: each is settled, or told that it was lost and wheth
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import structlog
+
+from snavio.native import Reply
 from snavio.ports.queue import Consignment
 from snavio.transport.waiting import Waiting
+from snavio.v1.batch_pb2 import Limits
+
+# A frame is more than what is put into it; the peer counts all of it.
+HEADER_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,16 @@ class LinkLimits:
     max_age_s: float = 900.0
     """A stream is opened anew after this long, so that renewed certificates come into use."""
 
+    def within(self, peer: Limits) -> LinkLimits:
+        """These, or what the peer takes where that is less; it says nothing with a 0."""
+        most_bytes = (peer.max_batch_bytes or self.max_batch_bytes + HEADER_BYTES) - HEADER_BYTES
+        most_commands = peer.max_batch_commands or self.max_batch_commands
+        return replace(
+            self,
+            max_batch_bytes=min(self.max_batch_bytes, max(1, most_bytes)),
+            max_batch_commands=min(self.max_batch_commands, most_commands),
+        )
+
 
 @dataclass(slots=True)
 class Shipment:
@@ -44,11 +61,23 @@ class Shipment:
     written: bool = False
     heard_of: bool = False
     """Some of it was answered: what is still open waits for something else than the way."""
+    broke: int = 0
+    """Streams in a row that ended without any answer while it was the first on them."""
+
+    def settle(self, reply: Reply) -> None:
+        """Pass an answer on to everybody in the batch."""
+        for offset, consignment in self.consignments:
+            try:
+                consignment.settle(offset, reply)
+            except Exception:
+                # One that fails to take its answer must not keep the others in the batch from theirs.
+                structlog.get_logger().exception("an answer was not taken")
+                _lose(consignment, written=True, cause="its answer was not taken")
 
     def lose(self, cause: str) -> None:
         """No (further) answer will come."""
         for _, consignment in self.consignments:
-            consignment.lost(written=self.written, cause=cause)
+            _lose(consignment, written=self.written, cause=cause)
 
     def lose_late(self, now_mono_ns: int) -> bool:
         """Tell those whose budget has ended; whether somebody more patient is left in the batch."""
@@ -57,17 +86,25 @@ class Shipment:
         if self.consignments:
             self.deadline_mono_ns = min(entry[1].deadline_mono_ns for entry in self.consignments)
         for consignment in late:
-            consignment.lost(written=self.written, cause="the budget ran out")
+            _lose(consignment, written=self.written, cause="the budget ran out")
         return bool(self.consignments)
+
+
+def _lose(consignment: Consignment, *, written: bool, cause: str) -> None:
+    try:
+        consignment.lost(written=written, cause=cause)
+    except Exception:
+        # Whoever comes after it waits for the same news.
+        structlog.get_logger().exception("a loss was not taken")
 
 
 class WaitingRoom:
     """Consignments that no batch has taken yet; their line holds the bound and says who is next."""
 
-    __slots__ = ("_has_room", "_limits", "_line", "crowded")
+    __slots__ = ("_has_room", "_line", "crowded", "limits")
 
     def __init__(self, limits: LinkLimits, line: Waiting) -> None:
-        self._limits = limits
+        self.limits = limits
         self._line = line
         self._has_room = asyncio.Event()
         self._has_room.set()
@@ -88,12 +125,12 @@ class WaitingRoom:
     @property
     def full_batch(self) -> bool:
         """Whether what waits fills a batch."""
-        limits, line = self._limits, self._line
+        limits, line = self.limits, self._line
         return line.commands >= limits.max_batch_commands or line.size >= limits.max_batch_bytes
 
     def next_batch(self) -> list[Consignment]:
         """Let those go who fit into one batch; at least one."""
-        limits, line = self._limits, self._line
+        limits, line = self.limits, self._line
         first = line.take()
         taken, size, commands = [first], len(first.freight), first.count
         while line:
@@ -111,12 +148,12 @@ class WaitingRoom:
         late = self._line.overdue(now_mono_ns)
         self._note_room()
         for consignment in late:
-            consignment.lost(written=False, cause="the budget ran out")
+            _lose(consignment, written=False, cause="the budget ran out")
 
     def lose_all(self, cause: str) -> None:
         """The same for everybody."""
         while self._line:
-            self._line.take().lost(written=False, cause=cause)
+            _lose(self._line.take(), written=False, cause=cause)
         self._note_room()
 
     def _note_room(self) -> None:

@@ -6,7 +6,6 @@ Never reads a batch that it has no place for, and never ends a stream before wha
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from google.protobuf.message import DecodeError
@@ -14,16 +13,22 @@ from google.protobuf.message import DecodeError
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest, Unauthenticated
+from snavio.native import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS
 from snavio.transport.gate import Gate
 from snavio.transport.outbox import Outbox
 from snavio.transport.server import Call
 from snavio.v1.batch_pb2 import Batch, Hello, Limits, Verdicts
 
+__all__ = [
+    "MESH_BATCH_BYTES",
+    "MESH_BATCH_COMMANDS",
+    "WIRE_VERSIONS",
+    "BatchStream",
+    "mesh_hello",
+    "read_hello",
+]
+
 WIRE_VERSIONS = frozenset({1})
-# Inside the mesh a producer's full batch of 1 MiB also carries a header per run and topic: at the worst one
-# for each command, when key versions alternate.
-MESH_BATCH_BYTES = 2 << 20
-MESH_BATCH_COMMANDS = 4000
 HELLO_SECONDS = 10.0
 FINISH_SECONDS = 10.0
 
@@ -37,7 +42,8 @@ class BatchStream:
         self._window = window
         self._open = 0
         self._turn = asyncio.Event()
-        self._replies: Outbox[bytes] = Outbox()
+        # Answers, and whether each is the last about its batch.
+        self._replies: Outbox[tuple[bytes, bool]] = Outbox()
         self._writer: asyncio.Task[None] | None = None
 
     async def greet(self, answer: Hello, *, require: Callable[[], object] = lambda: None) -> Hello:
@@ -53,6 +59,7 @@ class BatchStream:
         require()
         await self._call.write(Verdicts(hello=answer).SerializeToString())
         self._writer = asyncio.create_task(self._write())
+        self._writer.add_done_callback(self._written_off)
         return hello
 
     async def batches(
@@ -69,15 +76,21 @@ class BatchStream:
         whose certificate has expired or was revoked since the handshake. The stream then ends; or, with
         `refusal`, each such frame is answered with what that makes of it, so that whoever sent it knows
         that it was not delivered, and why.
+
+        Unavailable when the peer does not take its answers any more.
         """
+        writer = self._writer
+        assert writer is not None
         while True:
-            while self._open >= self._window:
+            while self._open >= self._window and not writer.done():
                 self._turn.clear()
                 await self._turn.wait()
             if room is not None:
                 await room()
             frame = await self._call.read(gated=False)
             if frame is None:
+                if writer.done():
+                    writer.result()
                 return
             fault = self._gate.check(self._call.peer)
             if fault is not Verdict.UNDECIDED:
@@ -90,12 +103,9 @@ class BatchStream:
             yield frame
 
     def reply(self, frame: bytes, final: bool) -> None:
-        """Send an answer; `final` frees the batch's place. An empty frame only does that."""
-        if frame:
-            self._replies.put(frame)
-        if final:
-            self._open -= 1
-            self._turn.set()
+        """Send an answer; the `final` one frees the batch's place once it is written. An empty frame only does that."""
+        if frame or final:
+            self._replies.put((frame, final))
 
     async def finish(self) -> None:
         """Wait, within bounds, until everything read is answered and everything answered is written."""
@@ -117,16 +127,30 @@ class BatchStream:
             pass
         finally:
             writer.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await writer
+            # Whatever it failed with, the stream has ended by it, or is about to end without it.
+            await asyncio.wait({writer})
 
     async def _write(self) -> None:
         replies, write = self._replies.items, self._call.write
         while True:
             await self._replies.filled()
             while replies:
-                await write(replies[0])
+                frame, final = replies[0]
+                if frame:
+                    await write(frame)
                 replies.popleft()
+                if final:
+                    # Not when it was queued: a peer that sends and does not read would fill our memory with answers.
+                    self._open -= 1
+                    self._turn.set()
+
+    def _written_off(self, writer: asyncio.Task[None]) -> None:
+        """The peer takes no answers any more, so no more is read of it."""
+        # Cancelled, it was by `finish`. Its failure is looked at: a stream that ends for another reason must not leave
+        # it to be complained about.
+        if not writer.cancelled() and writer.exception() is not None:
+            self._turn.set()
+            self._call.drain()
 
 
 def read_hello(frame: bytes) -> Hello:

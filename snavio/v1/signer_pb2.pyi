@@ -67,12 +67,14 @@ class DenylistRequest(_message.Message):
     def __init__(self, since_version: _Optional[int] = ...) -> None: ...
 
 class DenylistResponse(_message.Message):
-    __slots__ = ("version", "serial")
+    __slots__ = ("version", "serial", "more")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SERIAL_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     version: int
     serial: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, version: _Optional[int] = ..., serial: _Optional[_Iterable[str]] = ...) -> None: ...
+    more: bool
+    def __init__(self, version: _Optional[int] = ..., serial: _Optional[_Iterable[str]] = ..., more: _Optional[bool] = ...) -> None: ...
 
 class CreateKeysetRequest(_message.Message):
     __slots__ = ("source",)

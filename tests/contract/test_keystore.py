@@ -143,12 +143,23 @@ async def test_revocation_is_idempotent_and_versions_rise(store: KeyStore) -> No
 async def test_denylist_is_read_in_pages(store: KeyStore) -> None:
     for number in range(5):
         await store.revoke(revocation(f"0{number}"), now_ns=NOW)
-    version, seen = 0, []
+    version, seen, more = 0, [], []
     for _ in range(3):
         page = await store.revocations_since(version, now_ns=NOW, limit=2)
         seen += [entry.serial for entry in page.revocations]
+        more.append(page.more)
         version = page.version
     assert seen == ["00", "01", "02", "03", "04"]
+    assert more == [True, True, False]
+
+
+async def test_page_of_which_all_has_expired_says_that_there_is_more(store: KeyStore) -> None:
+    for serial, forget_at_ns in (("0a", NOW + 10), ("0b", NOW + 10), ("0c", NOW + 99)):
+        await store.revoke(revocation(serial, forget_at_ns=forget_at_ns), now_ns=NOW)
+    page = await store.revocations_since(0, now_ns=NOW + 10, limit=2)
+    assert (page.revocations, page.more) == ((), True)
+    page = await store.revocations_since(page.version, now_ns=NOW + 10, limit=2)
+    assert ([entry.serial for entry in page.revocations], page.more) == (["0c"], False)
 
 
 async def test_expired_serials_are_forgotten(store: KeyStore) -> None:

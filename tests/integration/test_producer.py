@@ -19,7 +19,7 @@ from snavio.sdk.settings import Endpoints
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
 from snavio.transport.link import BatchLink, LinkLimits
-from snavio.v1.batch_pb2 import Refusal, Verdicts
+from snavio.v1.batch_pb2 import Limits, Refusal, Verdicts
 from snavio.v1.command_pb2 import Command
 from snavio.v1.shield_pb2 import Submission
 from tests.support.docs import example
@@ -104,6 +104,35 @@ async def test_a_long_batch_is_cut_to_what_shield_takes(mesh: Stage) -> None:
     assert all(outcome.delivered for outcome in outcomes)
     assert sum(mesh.shield.batches) == 2200
     assert max(mesh.shield.batches) <= 1000
+
+
+async def test_no_frame_is_larger_than_a_shield_says_that_it_takes(mesh: Stage) -> None:
+    mesh.shield.keep_frames = True
+    mesh.shield.limits = Limits(
+        max_batch_bytes=20_000, max_batch_commands=7, max_payload_bytes=4000, window_ms=60_000
+    )
+    payloads = [b"x" * length for length in (0, 10, 3999, 4000)] * 20
+    async with producer_of(mesh) as producer:
+        outcomes = list(await asyncio.gather(*(producer.send(TARGET, NAME, each) for each in payloads)))
+        outcomes += await producer.send_batch([(TARGET, NAME, each) for each in payloads])
+    assert all(outcome.delivered for outcome in outcomes)
+    assert max(mesh.shield.batches) == 7
+    assert max(map(len, mesh.shield.frames)) <= 20_000
+
+
+async def test_a_refusal_of_a_whole_frame_holds_for_every_command_of_it(mesh: Stage) -> None:
+    def too_large(judgement: Judgement) -> list[bytes]:
+        refusal = Refusal(index=0, reason=int(Verdict.OVERSIZED), detail="too many")
+        seq = judgement.ledger.batch_seq
+        return [Verdicts(batch_seq=seq, refusal=[refusal], final=True).SerializeToString()]
+
+    mesh.shield.otherwise = too_large
+    async with producer_of(mesh) as producer:
+        outcomes = list(await asyncio.gather(*(producer.send(TARGET, NAME, b"") for _ in range(2))))
+        outcomes += await producer.send_batch([(TARGET, NAME, b"")] * 2)
+    # Known not to be delivered, and so not in doubt; the same would be refused again, and so not tried again.
+    told = [(outcome.verdict, outcome.attempts, outcome.detail) for outcome in outcomes]
+    assert told == [(Verdict.OVERSIZED, 1, "too many")] * 4
 
 
 async def test_partial_answers_reach_each_sender_as_they_come(mesh: Stage) -> None:

@@ -14,6 +14,7 @@ import pytest
 from cryptography import x509
 
 from services.shield.app import ShieldApp, build
+from services.shield.servicer import ROOM_SECONDS
 from services.shield.settings import ShieldSettings
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated, Unauthenticated, Unavailable
@@ -22,7 +23,7 @@ from snavio.transport.credentials import CertificateFiles
 from snavio.transport.introspection import METHOD
 from snavio.transport.stream import BatchStream
 from snavio.v1 import registry_pb2 as reg
-from snavio.v1.batch_pb2 import Refusal
+from snavio.v1.batch_pb2 import Refusal, Verdicts
 from snavio.v1.command_pb2 import Command
 from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse
 from snavio.v1.signer_pb2 import KeyVersion
@@ -38,6 +39,8 @@ from tests.support.neighbours import (
 )
 from tests.support.wire import (
     NS,
+    SUBMIT_BATCH,
+    WITHIN_S,
     Forge,
     Key,
     RawProducer,
@@ -486,6 +489,45 @@ async def test_partial_answers_of_fast_are_joined_in_the_producers_numbering(sce
     assert answer.codes == [Verdict.MALFORMED, GOOD, Verdict.MALFORMED, Verdict.ACL_DENY]
     assert answer.final
     assert [(each.index, each.retry_after_ms, each.detail) for each in answer.refusals] == [(3, 9, "no")]
+
+
+async def test_a_joined_answer_keeps_everything_that_its_parts_say(scene: Scene) -> None:
+    billing = scene.producer()
+    unheard_of = 199
+    unfair = Refusal(
+        index=0,
+        reason=Verdict.FAIRNESS_VIOLATION,  # type: ignore[arg-type]
+        retry_after_ms=9,
+        throttle_until_unix_ns=7,
+        detail="too much",
+        source_share=0.91,
+        competing_share=0.12,
+        dispatch_volume=60,
+    )
+    news = Refusal(index=1, reason=unheard_of, detail="of a newer Fast")  # type: ignore[arg-type]
+
+    async def in_parts(batch: Any, stream: BatchStream) -> None:
+        codes = [Verdict.FAIRNESS_VIOLATION]
+        stream.reply(answering(batch, codes, refusals=[unfair], final=False), False)
+        stream.reply(answering(batch, [unheard_of], first=1, refusals=[news]), True)
+
+    scene.fast.script = in_parts
+    commands = [billing.forge.command(), billing.forge.command()]
+    raw = await billing.channel.call_raw(SUBMIT_BATCH, submission(commands), timeout_s=WITHIN_S)
+    answer = Verdicts.FromString(raw)
+    assert answer.codes == bytes([Verdict.FAIRNESS_VIOLATION, unheard_of])
+    assert list(answer.refusal) == [unfair, news]
+
+
+async def test_the_longest_budget_ends_before_a_unary_call_does(tmp_path: Path) -> None:
+    async with shield(tmp_path, budget_ms=60_000) as scene:
+        scene.fast.script = scene.fast.hold
+        billing = scene.producer()
+        asking = asyncio.create_task(billing.submit(billing.forge.command()))
+        await eventually(lambda: scene.fast.held)
+        scene.clock.advance(seconds=61)
+        assert (await asking).codes == [Verdict.OUTCOME_UNKNOWN]
+        assert scene.app._server._unary_limit_s > 60 + ROOM_SECONDS
 
 
 async def test_unary_calls_travel_together_and_each_gets_its_own_verdict(scene: Scene) -> None:

@@ -273,6 +273,20 @@ async def test_revoked_certificate_is_refused_at_once_and_after_a_restart(contro
     assert not (await control.sign("fast", "Denylist", later, wire.DenylistResponse)).serial
 
 
+async def test_a_denylist_of_several_pages_says_so_until_the_last(
+    control: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.signer.revoking.MAX_PAGE", 2)
+    for serial in ("a1", "a2", "a3"):
+        request = wire.RevokeCertificateRequest(serial=serial, reason="stolen laptop")
+        await control.sign(ADMIN, "RevokeCertificate", request, wire.RevokeCertificateResponse)
+    first = await control.sign("fast", "Denylist", wire.DenylistRequest(), wire.DenylistResponse)
+    assert (list(first.serial), first.more) == (["a1", "a2"], True)
+    asked = wire.DenylistRequest(since_version=first.version)
+    last = await control.sign("fast", "Denylist", asked, wire.DenylistResponse)
+    assert (list(last.serial), last.more) == (["a3"], False)
+
+
 @pytest.mark.parametrize("serial", ["", "0a", "AB", "xyz", "a" * 41, "0x1f"])
 async def test_serial_that_no_certificate_could_present_is_refused(control: Control, serial: str) -> None:
     request = wire.RevokeCertificateRequest(serial=serial)

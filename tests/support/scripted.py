@@ -72,6 +72,7 @@ class ScriptedShield:
     frames: list[bytes] = field(default_factory=list)
     keep_frames: bool = False
     greetings: int = 0
+    limits: Limits = field(default_factory=lambda: Limits(window_ms=60_000))
 
     def __post_init__(self) -> None:
         self.admission = Admission(
@@ -109,7 +110,7 @@ class ScriptedShield:
             wire_version=1,
             server_unix_ns=time.time_ns(),
             audience=self.audience,
-            limits=Limits(window_ms=60_000),
+            limits=self.limits,
         )
         await call.write(Verdicts(hello=hello).SerializeToString())
         while (frame := await call.read()) is not None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import sys
 
 import pytest
 
-from snavio.native import Dispatch, Freight, batch_frame, batch_header
+from snavio.native import Admission, Dispatch, Freight, batch_frame, batch_header, sign_command, uuid7
+from snavio.sdk.bundle import submission_field
 from tests.support.frames import NAME, SOURCE, TARGET, TOPIC, RunOf, batch, command
 
 
@@ -45,3 +47,56 @@ def test_a_frame_is_its_header_and_behind_it_every_body_in_order() -> None:
 def test_a_body_that_is_neither_is_an_error_and_not_a_crash() -> None:
     with pytest.raises(TypeError):
         batch_frame(1, 1, ["text"])  # type: ignore[list-item]
+
+
+NOW_NS = 1_790_000_000_000_000_000
+
+
+def signed(payload: bytes, *, key: bytes = b"k" * 32) -> bytes:
+    """A command as a field of a Submission."""
+    command = sign_command(
+        key,
+        key_version="hmac-v1",
+        audience="here",
+        command_id=uuid7(),
+        timestamp_unix_ns=NOW_NS,
+        target=TARGET,
+        name=NAME,
+        payload=payload,
+    )
+    return submission_field(command) + command
+
+
+def judged(*commands: bytes) -> tuple[Freight, bool]:
+    """What Shield sends on of a producer's frame, and whether it holds the frame for that."""
+    admission = Admission(audience="here")
+    admission.set_keyset(SOURCE, [("hmac-v1", b"k" * 32, 0, 0, False)])
+    frame = b"".join(commands)
+    before = sys.getrefcount(frame)
+    freight = admission.judge(frame, source=SOURCE, cert_serial="a", now_unix_ns=NOW_NS).freight
+    return freight, sys.getrefcount(frame) > before
+
+
+def test_the_little_that_is_left_of_a_frame_does_not_hold_all_of_it() -> None:
+    forged = signed(bytes(100_000), key=b"f" * 32)
+    good = signed(b"good")
+    freight, held = judged(good, forged)
+    assert not held
+    assert b"good" in bytes(freight)
+    # Most of it is held: the last copy is made where it leaves from.
+    freight, held = judged(signed(bytes(100_000)), signed(b"forged", key=b"f" * 32))
+    assert held
+    assert len(freight) > 100_000
+
+
+def test_the_little_that_goes_to_a_queue_does_not_hold_what_goes_elsewhere() -> None:
+    dispatch = Dispatch()
+    dispatch.put_route(TARGET, NAME, queue=0, topic=TOPIC, profile=3, strict=False)
+    dispatch.allow(SOURCE, TARGET, NAME, 1)
+    dispatch.renewed(0)
+    frame = batch(RunOf([command(), command(name="unknown", payload=bytes(100_000))]))
+    before = sys.getrefcount(frame)
+    plan = dispatch.plan(frame, now_mono_ns=0)
+    [(_, _, freight)] = plan.freights
+    assert sys.getrefcount(frame) == before
+    assert bytes(freight) == plan.sends[0][2]

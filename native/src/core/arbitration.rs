@@ -214,7 +214,7 @@ impl Arbitration {
                 bundles.bundles[*at].1.add(index, item.run, item.raw);
             }
         }
-        Ok(write_sends(&self.docket.runs, bundles.bundles, ledger))
+        Ok(write_sends(&self.docket, bundles.bundles, ledger))
     }
 
     /// A TelemetryBlock with one row per command that was decided since the last call.

@@ -8,10 +8,14 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-use super::frames::{RunHead, Span};
+use super::docket::{Docket, Item};
+use super::frames::{Limits, RunHead, Span};
 use super::freight::Pieces;
 use super::ledger::{Ledger, Part};
 use super::wire::{bytes_field_len, put_bytes, put_number, put_varint, varint_len};
+
+/// What one part may have, so that the next hop reads it: a frame, without its header. A link sends a part whole.
+pub const PART_BYTES: usize = Limits::MESH.max_batch_bytes - 64;
 
 /// Commands chosen from a frame's runs, in order, on their way into new runs.
 #[derive(Debug, Default)]
@@ -58,6 +62,26 @@ impl Bundle {
     /// Bytes that `put` appends; for fields numbered up to 15.
     pub fn len(&self, heads: &[RunHead]) -> usize {
         self.runs.iter().map(|stretch| bytes_field_len(self.body_len(stretch, heads))).sum()
+    }
+
+    /// The same commands in order, in bundles of at most `most` bytes; only a command that is longer has a longer one.
+    fn cut(self, items: &[Item], heads: &[RunHead], most: usize) -> Vec<Self> {
+        let mut bundles = Vec::new();
+        let (mut bundle, mut size) = (Self::default(), 0);
+        for index in self.indices {
+            let Some(item) = items.get(index as usize) else { continue };
+            let head = heads.get(item.run as usize).map_or(0, |run| run.head.len());
+            // As if each had a run of its own: never less than it will be.
+            let more = bytes_field_len(head + item.raw.len());
+            if size > 0 && size + more > most {
+                bundles.push(std::mem::take(&mut bundle));
+                size = 0;
+            }
+            size += more;
+            bundle.add(index, item.run, item.raw);
+        }
+        bundles.push(bundle);
+        bundles
     }
 
     /// Appends the runs as `field`.
@@ -129,8 +153,53 @@ pub struct Send {
     pub count: usize,
 }
 
-/// Writes bundles as one `Send` per queue, in order of first appearance, and adds each as a part to `ledger`.
-pub fn write_sends(heads: &[RunHead], bundles: Vec<(Destination, Bundle)>, ledger: &mut Ledger) -> Vec<Send> {
+/// A bundle with what it shares, and the length of the entry's body that it becomes.
+type Entry<K> = (K, Bundle, usize);
+
+/// Puts bundles together that travel as one part, in order; a part that the next hop could not read is not made.
+///
+/// A head is written once per run and destination, so what leaves can be several times what came in. `own` tells the
+/// bytes of an entry's body beside its runs.
+fn parts<K: Clone>(
+    docket: &Docket,
+    bundles: Vec<(K, Bundle)>,
+    own: impl Fn(&K) -> usize,
+) -> Vec<Vec<Entry<K>>> {
+    let mut parts: Vec<Vec<Entry<K>>> = Vec::new();
+    let mut size = 0;
+    let mut add = |key: K, bundle: Bundle, body: usize| {
+        let more = bytes_field_len(body);
+        match parts.last_mut() {
+            Some(part) if size + more <= PART_BYTES => {
+                size += more;
+                part.push((key, bundle, body));
+            }
+            _ => {
+                size = more;
+                parts.push(vec![(key, bundle, body)]);
+            }
+        }
+    };
+    for (key, bundle) in bundles {
+        let (beside, heads) = (own(&key), &docket.runs);
+        let body = beside + bundle.len(heads);
+        if bytes_field_len(body) <= PART_BYTES {
+            add(key, bundle, body);
+            continue;
+        }
+        let most = PART_BYTES.saturating_sub(bytes_field_len(beside));
+        for bundle in bundle.cut(&docket.items, heads, most) {
+            let body = beside + bundle.len(heads);
+            add(key.clone(), bundle, body);
+        }
+    }
+    parts
+}
+
+/// Writes bundles as `Send`s, the queues in order of first appearance, and adds each as a part to `ledger`.
+///
+/// One per queue, unless that would be more than `PART_BYTES`.
+pub fn write_sends(docket: &Docket, bundles: Vec<(Destination, Bundle)>, ledger: &mut Ledger) -> Vec<Send> {
     let mut queues: Vec<(u32, Vec<(Destination, Bundle)>)> = Vec::new();
     for (destination, bundle) in bundles {
         if bundle.indices.is_empty() {
@@ -141,24 +210,21 @@ pub fn write_sends(heads: &[RunHead], bundles: Vec<(Destination, Bundle)>, ledge
             None => queues.push((destination.queue, vec![(destination, bundle)])),
         }
     }
-    queues.into_iter().map(|(queue, topics)| write_send(heads, queue, topics, ledger)).collect()
+    let own =
+        |destination: &Destination| bytes_field_len(destination.topic.len()) + once_len(destination.once_ms);
+    let mut sends = Vec::new();
+    for (queue, topics) in queues {
+        for part in parts(docket, topics, own) {
+            sends.push(write_send(&docket.runs, queue, part, ledger));
+        }
+    }
+    sends
 }
 
-fn write_send(
-    heads: &[RunHead],
-    queue: u32,
-    topics: Vec<(Destination, Bundle)>,
-    ledger: &mut Ledger,
-) -> Send {
-    let bodies: Vec<usize> = topics
-        .iter()
-        .map(|(destination, bundle)| {
-            bytes_field_len(destination.topic.len()) + bundle.len(heads) + once_len(destination.once_ms)
-        })
-        .collect();
+fn write_send(heads: &[RunHead], queue: u32, topics: Vec<Entry<Destination>>, ledger: &mut Ledger) -> Send {
     let mut out = Pieces::default();
     let mut indices = Vec::new();
-    for ((destination, bundle), body) in topics.into_iter().zip(bodies) {
+    for (destination, bundle, body) in topics {
         let own = out.own();
         put_varint(own, 3 << 3 | 2);
         put_varint(own, body as u64);
@@ -182,17 +248,126 @@ fn once_len(once_ms: u32) -> usize {
     if once_ms == 0 { 0 } else { 3 + varint_len(u64::from(once_ms)) }
 }
 
-/// Writes bundles as `ArbitrationBatch.escalation` fields, one per reason.
-pub fn write_escalations(heads: &[RunHead], bundles: &[(u8, Bundle)]) -> Pieces {
-    let body = |(reason, bundle): &(u8, Bundle)| 1 + varint_len(u64::from(*reason)) + bundle.len(heads);
-    let mut out = Pieces::default();
-    for entry in bundles {
-        let own = out.own();
-        put_varint(own, 3 << 3 | 2);
-        put_varint(own, body(entry) as u64);
-        put_varint(own, 1 << 3);
-        put_varint(own, u64::from(entry.0));
-        entry.1.put(&mut out, 2, heads);
+/// Writes bundles as `ArbitrationBatch.escalation` fields, one per reason; with the commands' numbers.
+///
+/// In one piece, unless that would be more than `PART_BYTES`.
+pub fn write_escalations(docket: &Docket, bundles: Vec<(u8, Bundle)>) -> Vec<(Pieces, Vec<u32>)> {
+    let write = |part: Vec<Entry<u8>>| {
+        let (mut out, mut indices) = (Pieces::default(), Vec::new());
+        for (reason, bundle, body) in part {
+            let own = out.own();
+            put_varint(own, 3 << 3 | 2);
+            put_varint(own, body as u64);
+            put_varint(own, 1 << 3);
+            put_varint(own, u64::from(reason));
+            bundle.put(&mut out, 2, &docket.runs);
+            indices.extend(bundle.indices);
+        }
+        (out, indices)
+    };
+    let own = |reason: &u8| 1 + varint_len(u64::from(*reason));
+    parts(docket, bundles, own).into_iter().map(write).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::arbitration::{Approval, Arbitration};
+    use super::super::directory::Route;
+    use super::super::dispatch::Dispatch;
+    use super::super::ledger::{Reply, write_header};
+    use super::super::phases::Profile;
+    use super::super::sending::Sending;
+    use super::super::testing::{batch, command, dispatch};
+    use super::super::verdict::DELIVERED;
+    use super::*;
+
+    /// As a link sends it.
+    fn framed(part: &[u8]) -> Vec<u8> {
+        [write_header(u64::MAX, u32::MAX), part.to_vec()].concat()
     }
-    out
+
+    /// A command each to so many targets, all of one source whose name is as long as names may be.
+    fn scattered(targets: usize) -> (String, Vec<String>, Vec<u8>) {
+        let source = format!("{}/{}", "a".repeat(63), "s".repeat(63));
+        let targets: Vec<String> = (0..targets).map(|number| format!("{number:0>128}")).collect();
+        let commands = targets.iter().map(|target| command(target, "say")).collect();
+        let frame = batch(&[(source.as_str(), commands)]);
+        (source, targets, frame)
+    }
+
+    fn topic(target: &str) -> Arc<str> {
+        Arc::from(format!("{}/{target}", "o".repeat(63)))
+    }
+
+    fn fast(source: &str, targets: &[String]) -> Dispatch {
+        let fast = dispatch(&[]);
+        for target in targets {
+            let route = Route::new(0, topic(target), Profile::Low, false, Arc::default());
+            fast.put_route(target, "say", route);
+            fast.allow(source, target, "say", 1);
+        }
+        fast
+    }
+
+    /// Every part is read by the mailbox, and its answers reach the commands that are in it.
+    fn assert_readable(sends: &[Send], frame: &[u8], ledger: &mut Ledger) {
+        for (part, send) in sends.iter().enumerate() {
+            let framed = framed(&send.topics.to_vec(frame));
+            let (sending, theirs) = Sending::open(&framed, &Limits::MESH, &[0; 32]);
+            assert_eq!((sending.frame_code, theirs.count()), (0, send.count));
+            ledger.merge(part, 0, &Reply { codes: vec![DELIVERED; send.count], ..Reply::default() });
+        }
+        assert!(ledger.codes().iter().all(|code| *code == DELIVERED));
+    }
+
+    #[test]
+    fn a_frame_whose_heads_and_topics_outgrow_the_next_hop_leaves_in_several_parts() {
+        let (source, targets, frame) = scattered(4000);
+        assert!(frame.len() < 1 << 20);
+        let mut plan = fast(&source, &targets).plan(&frame, 0);
+        assert!(plan.sends.len() > 1);
+        assert_readable(&plan.sends, &frame, &mut plan.ledger);
+    }
+
+    #[test]
+    fn what_slow_approves_leaves_in_several_parts_too() {
+        let (source, targets, frame) = scattered(4000);
+        let fast = fast(&source, &targets);
+        fast.set_cold_only(true);
+        let escalated: Vec<u8> =
+            fast.plan(&frame, 0).escalations.into_iter().flat_map(|escalation| escalation.body).collect();
+        let (mut arbitration, mut ledger) = Arbitration::open(&escalated, &Limits::MESH);
+        let approve = |(key, target): (usize, &String)| {
+            let destination = Destination { queue: 0, topic: topic(target), once_ms: 300_000 };
+            Approval { key, destination, grant: 1 }
+        };
+        let approved: Vec<_> = targets.iter().enumerate().map(approve).collect();
+        let sends = arbitration.dispatch(&mut ledger, &approved).unwrap();
+        assert!(sends.len() > 1);
+        assert_readable(&sends, &escalated, &mut ledger);
+    }
+
+    #[test]
+    fn one_topic_alone_is_cut_between_commands_when_it_fills_a_frame() {
+        let mut large = command("bot", "say");
+        put_bytes(&mut large, 11, &vec![b'x'; 200 << 10]);
+        let mut runs = vec![("acme/shop", vec![large.clone(); 5]), ("acme/shop", vec![large; 5])];
+        let mut frame = batch(&runs);
+        // To the last byte of what a frame may have: the topic's name is too much for it.
+        let room = Limits::MESH.max_batch_bytes - frame.len();
+        put_bytes(&mut runs[1].1[0], 9, &vec![b'y'; room - 4]);
+        frame = batch(&runs);
+        assert!(frame.len() <= Limits::MESH.max_batch_bytes && frame.len() > PART_BYTES);
+        let mut plan = dispatch(&[("acme/shop", "bot", "say")]).plan(&frame, 0);
+        assert_eq!(plan.sends.iter().map(|send| send.count).sum::<usize>(), 10);
+        assert_eq!(plan.sends.len(), 2);
+        assert_readable(&plan.sends, &frame, &mut plan.ledger);
+        let plan = dispatch(&[]).plan(&frame, 0);
+        assert_eq!(plan.escalations.len(), 2);
+        for escalation in plan.escalations {
+            let framed = framed(&escalation.body);
+            let (theirs, ledger) = Arbitration::open(&framed, &Limits::MESH);
+            assert_eq!((theirs.frame_code(), ledger.count()), (0, escalation.count));
+        }
+    }
 }

@@ -89,6 +89,12 @@ impl Freight {
             Self::Pieces(pieces) => pieces.write(frame, out),
         }
     }
+
+    pub fn to_vec(&self, frame: &[u8]) -> Vec<u8> {
+        let mut out = vec![0; self.len()];
+        self.write(frame, &mut out);
+        out
+    }
 }
 
 /// Copies `bytes` to the start of `out` and returns the rest of it.

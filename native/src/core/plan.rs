@@ -56,7 +56,7 @@ impl Lessons {
 /// What becomes of one batch.
 #[derive(Debug)]
 pub struct Plan {
-    /// One part per send, then one per source that is escalated.
+    /// One part per send, then one per escalation.
     pub ledger: Ledger,
     pub budget_ms: u32,
     pub sends: Vec<Send>,
@@ -165,7 +165,7 @@ impl Plan {
             ledger.refuse(*index as usize, *code);
         }
         sorting.explained.into_iter().for_each(|refusal| ledger.explain(refusal));
-        let sends = write_sends(&docket.runs, sorting.sends.bundles, &mut ledger);
+        let sends = write_sends(&docket, sorting.sends.bundles, &mut ledger);
         let escalations = escalate(frame, &docket, sorting.cold, &mut ledger);
         let escalated = escalations.iter().map(|escalation| escalation.0.count).sum();
         if escalated > 0 {
@@ -331,7 +331,7 @@ fn payload(raw: &[u8]) -> &[u8] {
     &[]
 }
 
-/// One escalation per source, in order of first appearance, each a part of `ledger`; with the commands' numbers.
+/// Escalations by source, in order of first appearance, each a part of `ledger`; with the commands' numbers.
 fn escalate(frame: &[u8], docket: &Docket, cold: Cold, ledger: &mut Ledger) -> Vec<(Escalated, Vec<u32>)> {
     let mut by_source: Bundles<u32> = Bundles::default();
     let mut groups: Vec<Vec<(u8, Bundle)>> = Vec::new();
@@ -342,14 +342,14 @@ fn escalate(frame: &[u8], docket: &Docket, cold: Cold, ledger: &mut Ledger) -> V
         }
         groups[at].push((reason, bundle));
     }
-    let sources = by_source.bundles.into_iter().map(|(source, _)| docket.block.text(source));
-    sources
-        .zip(groups)
-        .map(|(source, bundles)| {
-            let body = write_escalations(&docket.runs, &bundles).to_vec(frame);
-            let indices: Vec<u32> = bundles.into_iter().flat_map(|(_, bundle)| bundle.indices).collect();
+    let mut escalations = Vec::new();
+    for ((source, _), bundles) in by_source.bundles.into_iter().zip(groups) {
+        for (pieces, indices) in write_escalations(docket, bundles) {
             ledger.add_part(Part::of(indices.clone()));
-            (Escalated { source: Box::from(source), count: indices.len(), body }, indices)
-        })
-        .collect()
+            let source = Box::from(docket.block.text(source));
+            escalations
+                .push((Escalated { source, count: indices.len(), body: pieces.to_vec(frame) }, indices));
+        }
+    }
+    escalations
 }

@@ -23,7 +23,12 @@ pub struct Freight {
 }
 
 impl Freight {
+    /// Who waits is counted by what it will send. With much of its frame refused, one that kept the frame would hold
+    /// many times that: then it is written at once, and the frame let go.
     pub fn wrap(py: Python<'_>, inner: core::Freight, frame: PyBackedBytes) -> PyResult<Py<Self>> {
+        if inner.len() < frame.len() / 4 * 3 {
+            return Self::own(py, inner.to_vec(&frame));
+        }
         Py::new(py, Self { inner, frame: Some(frame) })
     }
 
@@ -37,9 +42,7 @@ impl Freight {
     }
 
     pub fn to_vec(&self) -> Vec<u8> {
-        let mut out = vec![0; self.inner.len()];
-        self.write(&mut out);
-        out
+        self.inner.to_vec(self.frame.as_deref().unwrap_or_default())
     }
 
     pub fn to_bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {

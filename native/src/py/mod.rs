@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::core::frames::Limits;
 use crate::core::wire::Malformed;
 
 mod admission;
@@ -28,6 +29,8 @@ mod crypto;
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("SOURCE_DIGEST", env!("SNAVIO_SOURCE_DIGEST"))?;
+    module.add("MESH_BATCH_BYTES", Limits::MESH.max_batch_bytes)?;
+    module.add("MESH_BATCH_COMMANDS", Limits::MESH.max_batch_commands)?;
     admission::register(module)?;
 
     ledger::register(module)?;

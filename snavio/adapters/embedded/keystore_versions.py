@@ -68,10 +68,11 @@ def with_revocations(
 def revocations_after(contents: Contents, version: int, *, now_ns: int, limit: int) -> RevocationPage:
     """The denylist after `version`; all of it for a reader who is ahead of the store."""
     newer = _newer(contents.revocations, version if version <= contents.version else 0)
-    taken = newer[:limit]
+    taken, more = newer[:limit], len(newer) > limit
     return RevocationPage(
-        version=taken[-1][0] if len(newer) > limit else contents.version,
+        version=taken[-1][0] if more else contents.version,
         revocations=tuple(entry for _, entry in taken if entry.forget_at_ns > now_ns),
+        more=more,
     )
 
 

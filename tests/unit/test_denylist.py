@@ -1,0 +1,108 @@
+"""The denylist is complete or not heard of: pages, a gate that is full, and a Signer whose pages do not end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from services.signer.app import _fill
+from snavio.clock import SystemClock
+from snavio.errors import IntegrityError, Unavailable
+from snavio.ports.keystore import Revocation, RevocationPage
+from snavio.transport.denylist import Denylist, denylist_pull
+from snavio.transport.gate import Gate
+from snavio.v1.signer_pb2 import DenylistRequest, DenylistResponse
+
+PAGE = 3
+
+
+@dataclass(slots=True)
+class Signer:
+    """Answers with pages of `PAGE`; every serial is its version."""
+
+    revoked: int
+    asked: list[int] = field(default_factory=list)
+    fails_at: int | None = None
+    endless: bool = False
+
+    async def call(
+        self, _method: str, request: DenylistRequest, _type: type[DenylistResponse], *, timeout_s: float
+    ) -> DenylistResponse:
+        assert timeout_s > 0
+        since = request.since_version
+        self.asked.append(since)
+        if since == self.fails_at:
+            raise Unavailable("Signer is away.")
+        last = min(since + PAGE, self.revoked)
+        serials = [format(version, "x") for version in range(since + 1, last + 1)]
+        return DenylistResponse(version=last, serial=serials, more=last < self.revoked or self.endless)
+
+
+def following(signer: Signer, gate: Gate) -> Denylist:
+    return denylist_pull(signer, gate, clock=SystemClock(), interval_s=1.0)  # type: ignore[arg-type]
+
+
+def known(gate: Gate, upto: int) -> list[int]:
+    return [version for version in range(1, upto + 1) if gate.revoked(format(version, "x"))]
+
+
+async def test_every_page_is_read_before_the_list_counts_as_heard() -> None:
+    signer, gate = Signer(revoked=8), Gate(clock=SystemClock())
+    denylist = following(signer, gate)
+    await denylist.start(within_s=5)
+    assert signer.asked == [0, 3, 6]
+    assert known(gate, 8) == list(range(1, 9))
+    assert gate._fresh()
+    await denylist.stop()
+
+
+async def test_a_list_whose_last_page_is_missing_is_not_heard_and_goes_on_where_it_was() -> None:
+    signer, gate = Signer(revoked=8, fails_at=6), Gate(clock=SystemClock())
+    denylist = following(signer, gate)
+    with pytest.raises(Unavailable):
+        await denylist._refresh()
+    assert not gate._fresh()
+    # What was read is refused already.
+    assert known(gate, 8) == list(range(1, 7))
+    signer.fails_at = None
+    await denylist._refresh()
+    assert signer.asked == [0, 3, 6, 6]
+    assert gate._fresh()
+
+
+async def test_a_full_gate_is_replaced_by_the_whole_list_and_not_by_its_first_page() -> None:
+    signer, gate = Signer(revoked=8), Gate(clock=SystemClock(), max_revoked=9)
+    # Of certificates that have expired since.
+    gate.revoke(["a1", "a2", "a3"])
+    denylist = following(signer, gate)
+    await denylist._refresh()
+    assert known(gate, 8) == list(range(1, 9))
+    assert not gate.revoked("a1")
+    # It goes on from there.
+    signer.revoked = 9
+    await denylist._refresh()
+    assert signer.asked[-1] == 8
+    assert gate.revoked("9")
+
+
+async def test_pages_that_do_not_come_to_an_end_are_no_list() -> None:
+    gate = Gate(clock=SystemClock())
+    denylist = following(Signer(revoked=4, endless=True), gate)
+    with pytest.raises(IntegrityError):
+        await denylist._refresh()
+    assert not gate._fresh()
+
+
+class Expired:
+    """A Signer's own list, of whose first pages nothing is left."""
+
+    async def denylist(self, since: int) -> RevocationPage:
+        kept = (Revocation("c", 0, 0, "", ""),) if since == 2 else ()
+        return RevocationPage(version=since + 1, revocations=kept, more=since < 2)
+
+
+async def test_signer_reads_on_behind_pages_of_which_everything_has_expired() -> None:
+    gate = Gate(clock=SystemClock())
+    await _fill(gate, Expired())  # type: ignore[arg-type]
+    assert gate.revoked("c")
