@@ -1,7 +1,7 @@
 """Archives what waits: plans an export durably, writes its files and then its signed manifest, and only then forgets.
 
 Never writes a file under a name or into a folder that an earlier attempt at the same export did not use, so that a
-retry after a crash leaves each event in the archive once.
+retry after a crash leaves each event in the archive once. Only the manifest tells anew when it was signed.
 """
 
 from __future__ import annotations
@@ -136,7 +136,9 @@ class Exporter:
                     files.append(entry)
                     events += [_after_revocation(found) for found in late]
             if files:
-                manifest = TelemetryManifest(export.number, export.exported_unix_ns, tuple(files))
+                # The time of signing, not of the plan: a key made in between is no key of that earlier time, and
+                # with one export that can never be signed, everything behind it would wait for ever.
+                manifest = TelemetryManifest(export.number, self._clock.unix_ns(), tuple(files))
                 signed = await self._signer.signed(manifest)
                 await self._archive.put(f"{export.folder}/{signed.file_name}", signed.encoded())
             newest = max((file.max_at_unix_ns for file in files), default=0)

@@ -12,17 +12,26 @@ import pytest
 
 from services.relay.revocations import Revocations
 from snavio.clock import ManualClock
+from snavio.domain.signing_scope import Pair, provision, rotate_scope
 from snavio.errors import Conflict, Unavailable
+from snavio.native import ed25519_public_key, ed25519_sign
 from snavio.ports.archive import Archive
 from snavio.ports.outbox import Cursor, Grave
+from snavio.snapshot.verification import VerifyingKey
 from snavio.telemetry import schema
-from snavio.telemetry.inspection import hours
+from snavio.telemetry.inspection import check, hours
 from snavio.telemetry.manifest import TelemetryManifest, folder_of
 from snavio.wiring import open_archive, open_outbox
 from tests.support.telemetry import NAME, NOW, SOURCE, TARGET, Inside, arrival, block, inside, sign
 
 TEN = block([1] * 10, lane={"acl_version": 4})
 HOUR_S = 3600.0
+SECOND = 1_000_000_000
+
+
+def _pair(number: int) -> Pair:
+    seed = bytes([number]) * 32
+    return Pair(ed25519_public_key(seed), seed)
 
 
 class Interrupted(Exception):
@@ -133,6 +142,43 @@ async def test_without_signer_nothing_is_forgotten_and_nothing_counts(tmp_path: 
     async with inside(tmp_path) as relay:
         assert await relay.exporter.export_once() == 10
         assert await relay.findings() == []
+
+
+@pytest.mark.parametrize("later_s", [605, 86_400, 10 * 86_400])
+async def test_an_export_planned_before_a_rotation_is_signed_after_it(tmp_path: Path, later_s: int) -> None:
+    clock = ManualClock(NOW)
+    scope = provision("platform", _pair(1), now_ns=NOW - 3600 * SECOND)
+
+    async def away(_message: bytes) -> tuple[str, bytes]:
+        raise Unavailable("Signer is away.")
+
+    async with inside(tmp_path, clock=clock, signing=away) as relay:
+        await relay.intake.take(arrival(TEN))
+        with pytest.raises(Unavailable):
+            await relay.exporter.export_once()
+    scope = rotate_scope(
+        scope, _pair(2), now_ns=NOW + 600 * SECOND, delay_ns=SECOND, overlap_ns=7 * 86_400 * SECOND
+    )
+    clock.advance(seconds=later_s)
+
+    async def signing(message: bytes) -> tuple[str, bytes]:
+        key = scope.active(clock.unix_ns())
+        return key.key_id, ed25519_sign(key.seed, message)
+
+    async def keys() -> list[VerifyingKey]:
+        return [
+            VerifyingKey(key.key_id, key.public_key, key.valid_from_ns, key.valid_until_ns)
+            for key in scope.verifying(clock.unix_ns())
+        ]
+
+    async with inside(tmp_path, clock=clock, signing=signing, keys=keys) as relay:
+        await relay.intake.take(arrival(TEN, first_seq=11))
+        assert await relay.exporter.export_once() == 20
+        found = list(hours(relay.archive_folder))
+        assert [each for hour in found for each in check(relay.archive_folder, hour, await keys())] == []
+        # Where it was planned: a file of the first attempt must not lie in one hour and its manifest in another.
+        assert [file.name for file in found[0].files][:1] == ["fast-0-7-1-10.parquet"]
+        assert found[0].folder == folder_of(NOW)
 
 
 async def test_a_signature_that_does_not_verify_is_not_published(tmp_path: Path) -> None:

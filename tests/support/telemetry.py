@@ -144,6 +144,7 @@ async def inside(
     clock: ManualClock | None = None,
     max_bytes: int = 1 << 30,
     signing: Callable[[bytes], Any] = sign,
+    keys: Callable[[], Any] = verifying_keys,
     archive: Archive | None = None,
     outbox: Outbox | None = None,
 ) -> AsyncIterator[Inside]:
@@ -154,7 +155,7 @@ async def inside(
     waiting, tombstones, turn = Waiting(), Tombstones(), asyncio.Lock()
     waiting.load(await store.pages())
     own = OwnEvents(instance="relay-0", epoch=ticking.unix_ns(), clock=ticking)
-    signer = ManifestSigner(sign=signing, keys=verifying_keys)
+    signer = ManifestSigner(sign=signing, keys=keys)
     intake = Intake(outbox=store, waiting=waiting, own=own, clock=ticking)
     exporter = Exporter(
         outbox=store,
@@ -169,7 +170,7 @@ async def inside(
         revocations_known_unix_ns=ticking.unix_ns,
     )
     compaction = Compaction(
-        outbox=store, archive=shelf, signer=signer, keys=verifying_keys, turn=turn, clock=ticking, after_s=300
+        outbox=store, archive=shelf, signer=signer, keys=keys, turn=turn, clock=ticking, after_s=300
     )
     await intake.start()
     exporter.resume(await store.planned())
