@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
-from snavio.audit.auditing import Audited, audit
+from snavio.audit.auditing import Audited, Evidence, audit
 from snavio.audit.belief import Belief, Range, believe
 from snavio.audit.desk import RegistryDesk
 from snavio.audit.entries import moment, write_index
@@ -133,17 +133,23 @@ async def run_batch(order: Order, *, archive: Path, access: Access, clock: Clock
 async def _audit(
     order: Order, belief: Belief, last: dict[str, Any], *, access: Access, clock: Clock, began: int
 ) -> Audited:
-    found = read_proposals(order.out / "proposals.jsonl").proposals
+    lines = read_proposals(order.out / "proposals.jsonl")
+    evidence = Evidence(
+        [(entry.min_at_unix_ns, entry.max_at_unix_ns) for entry in belief.entries],
+        left_out=belief.left_out,
+        holes=len(belief.holes),
+        unreadable=lines.unreadable,
+    )
     for attempt in range(ATTEMPTS):
         try:
             return await audit(
-                found,
+                lines.proposals,
                 desk=access.desk,
                 clock=clock,
                 policy_version=str(last.get("policy_version", "1")),
                 since_unix_ns=order.wanted.since_unix_ns,
                 until_unix_ns=order.wanted.until_unix_ns,
-                quarantined=len(belief.quarantined),
+                evidence=evidence,
                 began_at_version=began,
                 period_minutes=PERIOD_MINUTES,
             )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from snavio.cli.archive_folder import archive_folder
 from snavio.cli.exits import ExitCode
 from snavio.cli.options import Config, Json, StateDir
 from snavio.cli.output import line, print_json
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from snavio.audit.running import Order, Result
     from snavio.cli.spark_views import View
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LAST_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
 JOBS = ("abuse", "watch", "slo", "shadow", "backfill")
 
 spark = typer.Typer(
@@ -118,7 +121,7 @@ def run(  # noqa: PLR0917
         options=tuple(options),
         propose=propose,
     )
-    archive = folder or installation.mesh.archive()
+    archive = installation.mesh.archive() if folder is None else archive_folder(folder)
     with View(job, json=json) as view:
         if job == "watch":
             asyncio.run(_watch(installation, order, archive, view, once=once))
@@ -185,6 +188,7 @@ def _show(order: Order, result: Result, *, json: bool) -> None:
                 for one, answer in audited.answers
             ]
             told |= {"confirmed": audited.confirmed, "withdrawn": audited.withdrawn}
+            told["not_judged"] = audited.not_judged
         print_json(told)
         return
     if left_out := sentence(result.belief, result.report):
@@ -239,4 +243,6 @@ def _time(option: str, text: str) -> int | None:
             f"{option}: {text!r} is no RFC 3339 time such as 2026-11-16T10:00:00Z.", reason="bad-time"
         ) from None
     found = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-    return int(found.timestamp() * 1_000_000) * 1000
+    # In another zone a time may lie outside all that a calendar holds. No event does, so it means the first or last.
+    whole = (found - EPOCH) // timedelta(microseconds=1)
+    return min(max(whole, 0), LAST_US) * 1000

@@ -25,6 +25,7 @@ from snavio.ports.archive import Archive
 from snavio.ports.outbox import Outbox
 from snavio.snapshot.verification import VerifyingKey
 from snavio.telemetry.asking import ask
+from snavio.telemetry.holes import missing
 from snavio.telemetry.inspection import Finding, check, hours, overlaps
 from snavio.telemetry.signing import ManifestSigner
 from snavio.v1.relay_pb2 import JournalPage
@@ -134,7 +135,8 @@ class Inside:
         """What `snavio archive verify` would say."""
         found = list(hours(self.archive_folder))
         keys = await verifying_keys()
-        return [each for hour in found for each in check(self.archive_folder, hour, keys)] + overlaps(found)
+        each = [one for hour in found for one in check(self.archive_folder, hour, keys)]
+        return each + overlaps(found) + missing(self.archive_folder, found)
 
 
 @asynccontextmanager
