@@ -34,7 +34,6 @@ from snavio.transport.credentials import CertificateFiles
 
 LOOK_SECONDS: Final = 2.0
 ROUTES_SECONDS: Final = 60.0
-PERIOD_MINUTES: Final = 10
 AWAY: Final = (Unavailable, Unauthenticated)
 """Passes: a service that is down comes back, and a certificate that ended while nobody could renew it is renewed."""
 ATTEMPTS: Final = 5
@@ -146,12 +145,12 @@ async def _audit(
                 lines.proposals,
                 desk=access.desk,
                 clock=clock,
-                policy_version=str(last.get("policy_version", "1")),
+                policy_version=str(last["policy_version"]),
                 since_unix_ns=order.wanted.since_unix_ns,
                 until_unix_ns=order.wanted.until_unix_ns,
                 evidence=evidence,
                 began_at_version=began,
-                period_minutes=PERIOD_MINUTES,
+                period_minutes=int(last["period_minutes"]),
             )
         except AWAY:
             if attempt == ATTEMPTS - 1:

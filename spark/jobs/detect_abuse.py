@@ -59,7 +59,13 @@ def detect(given: argparse.Namespace) -> None:
     spark = open_session("snavio abuse", given)
     try:
         number = detect_range(spark, given, policy, since=given.since, until=given.until, out=given.out)
-        told(step="done", proposals=number, policy_version=policy.version)
+        # The audit of what was found judges the bans of this policy, in periods of this length.
+        told(
+            step="done",
+            proposals=number,
+            policy_version=policy.version,
+            period_minutes=policy.period_minutes,
+        )
     finally:
         spark.stop()
 

@@ -10,6 +10,7 @@ import duckdb
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from snavio.audit.proposals import read_lines
 from snavio.domain.verdict import Verdict
 from spark import verdicts
 from spark.policy import Policy
@@ -301,5 +302,37 @@ def test_a_policy_with_a_misspelled_threshold_is_refused_by_name() -> None:
         Policy.read('{"ban_minute": 5}')
     with pytest.raises(ValueError, match="several_targets_share: must be over 0"):
         Policy.read('{"several_targets_share": 1.5}')
-    assert Policy.read('{"ban_minutes": 5}').ban_minutes == 5
+    assert Policy.read('{"ban_minutes": 5, "version": "2"}').ban_minutes == 5
     assert set(KEYS) >= {"window_start", "target", "command_name", "source"}
+
+
+@pytest.mark.parametrize("given", ['{"burst_hmac": 100000}', '{"period_minutes": 60, "version": "1"}'])
+def test_another_threshold_is_another_version(given: str) -> None:
+    """Under the default's version its audit would take back every ban that the default policy speaks for."""
+    with pytest.raises(ValueError, match=r"differs from policy 1; say a version of its own"):
+        Policy.read(given)
+    assert Policy.read('{"burst_hmac": 200}') == DEFAULT
+
+
+@pytest.mark.parametrize(
+    "version", ["V2", "2026.11", "a" * 32, "my policy", "2026/11", "", "a" * 33, "-1", "２"]
+)
+def test_a_version_that_a_policy_may_have_is_one_that_a_proposal_may_have(version: str) -> None:
+    try:
+        Policy(version=version)
+        allowed = True
+    except ValueError as error:
+        assert "policy.version: must be a text of 1 to 32 letters" in str(error)
+        allowed = False
+    line = {
+        "proposal_id": "a" * 64,
+        "policy_version": version,
+        "kind": "burst-schema",
+        "source": "acme/shop",
+        "affected_targets": [],
+        "total_violations": 1,
+        **dict.fromkeys(("window_start", "window_end", "ban_applied_until"), "2026-11-16T10:00:00Z"),
+        "evidence": "{}",
+    }
+    read = read_lines([json.dumps(line).encode()])
+    assert (len(read.proposals), read.unreadable) == ((1, 0) if allowed else (0, 1))
