@@ -22,7 +22,7 @@ from snavio.native import Tombstones, format_timestamp
 from snavio.ports.archive import Archive
 from snavio.ports.outbox import Outbox, PageInfo, PlannedExport
 from snavio.telemetry.events import Event, ExecutedAfterRevocation, JournalGap
-from snavio.telemetry.manifest import FileEntry, TelemetryManifest, folder_of
+from snavio.telemetry.manifest import ROOT, FileEntry, TelemetryManifest, folder_of
 from snavio.telemetry.parquet import Late, encode_pages
 from snavio.telemetry.signing import ManifestSigner
 
@@ -59,11 +59,24 @@ class Exporter:
         self._known_unix_ns = revocations_known_unix_ns
         self._planned: list[PlannedExport] = []
         self._task: asyncio.Task[None] | None = None
-        self._counts = {"exports": 0, "files": 0, "events": 0, "bytes": 0, "failed": 0, "after_revocation": 0}
+        self._counts = {
+            "exports": 0,
+            "files": 0,
+            "events": 0,
+            "bytes": 0,
+            "failed": 0,
+            "after_revocation": 0,
+            "swept": 0,
+        }
         self._log = structlog.get_logger()
 
     async def start(self) -> None:
         """Take up what an earlier life began, then export until `stop`."""
+        try:
+            # A life that was killed within a write left a file that nobody else would ever remove.
+            self._counts["swept"] += await self._archive.sweep(ROOT)
+        except SnavioError as error:
+            self._log.warning("the archive was not swept", reason=error.reason, message=str(error))
         self.resume(await self._outbox.planned())
         self._task = asyncio.create_task(self._run(), name="exports")
 

@@ -300,6 +300,26 @@ async def test_a_compaction_interrupted_at_any_write_loses_and_doubles_nothing(
         assert await relay.findings() == []
 
 
+@pytest.mark.parametrize("how", ["start", "compaction"])
+async def test_what_a_kill_left_unfinished_is_swept(tmp_path: Path, how: str) -> None:
+    async with inside(tmp_path) as relay:
+        await filled(relay, files=1)
+        hour = relay.archive_folder / folder_of(NOW)
+        unfinished = hour / ".fast-0-7-11-20.parquet.0123456789abcdef.new"
+        others = hour / ".hidden"
+        for path in (unfinished, others):
+            path.write_bytes(b"PAR1")
+        if how == "start":
+            await relay.exporter.start()
+            await relay.exporter.stop()
+            assert relay.exporter.counters()["swept"] == 1
+        else:
+            relay.clock.advance(seconds=HOUR_S + 300)
+            assert await relay.compaction.compact_once() == 1
+        assert (unfinished.exists(), others.exists()) == (False, True)
+        assert await once_each(relay) == list(range(1, 11))
+
+
 async def test_compaction_leaves_what_it_cannot_believe(tmp_path: Path) -> None:
     async with inside(tmp_path) as relay:
         await filled(relay, files=3)
