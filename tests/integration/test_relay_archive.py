@@ -10,17 +10,19 @@ from typing import Any
 import apsw
 import pytest
 
+from services.relay import exporting, parking
 from services.relay.revocations import Revocations
 from snavio.clock import ManualClock
 from snavio.domain.signing_scope import Pair, provision, rotate_scope
 from snavio.errors import Conflict, Unavailable
-from snavio.native import ed25519_public_key, ed25519_sign
+from snavio.native import ed25519_public_key, ed25519_sign, telemetry_columns
 from snavio.ports.archive import Archive
 from snavio.ports.outbox import Cursor, Grave
 from snavio.snapshot.verification import VerifyingKey
 from snavio.telemetry import schema
 from snavio.telemetry.inspection import check, hours
 from snavio.telemetry.manifest import TelemetryManifest, folder_of
+from snavio.telemetry.parquet import encode_pages
 from snavio.wiring import open_archive, open_outbox
 from tests.support.telemetry import NAME, NOW, SOURCE, TARGET, Inside, arrival, block, inside, sign
 
@@ -221,6 +223,45 @@ async def test_a_damaged_page_is_missed_and_told_and_holds_nothing_up(tmp_path: 
             "damaged",
             "fast-0 epoch 7: 11 to 20",
         )
+
+
+async def test_a_page_that_cannot_be_rows_is_parked_and_told_and_holds_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def encode(pages: Any, **given: Any) -> Any:
+        if any(first_seq == 11 for first_seq, _ in pages):
+            raise OverflowError("int too large to convert")
+        return encode_pages(pages, **given)
+
+    monkeypatch.setattr(exporting, "encode_pages", encode)
+    async with inside(tmp_path) as relay:
+        for number in range(4):
+            await relay.intake.take(arrival(TEN, first_seq=1 + 10 * number))
+        await relay.exporter.export_once(flush=True)
+        await relay.exporter.export_once(flush=True)
+        assert await once_each(relay) == [*range(1, 11), *range(21, 41)]
+        (gap,) = relay.rows(f"event = '{schema.JOURNAL_GAP}'")
+        assert (gap["reason"], gap["detail"]) == ("damaged", "fast-0 epoch 7: 11 to 20")
+        assert (await relay.findings(), relay.exporter.counters()["damaged"]) == ([], 1)
+        (parked,) = (relay.archive_folder / "parked").iterdir()
+        assert parked.name == "fast-0-7-11-20.page"
+        assert telemetry_columns([(11, parked.read_bytes())], relay.tombstones)[0] == 10
+
+
+async def test_no_more_than_so_many_pages_are_parked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def encode(pages: Any, *, service: str, **given: Any) -> Any:
+        if service == "fast":
+            raise ValueError("no rows")
+        return encode_pages(pages, service=service, **given)
+
+    monkeypatch.setattr(exporting, "encode_pages", encode)
+    monkeypatch.setattr(parking, "MOST", 2)
+    async with inside(tmp_path) as relay:
+        for number in range(4):
+            await relay.intake.take(arrival(TEN, first_seq=1 + 10 * number))
+        await relay.exporter.export_once(flush=True)
+        assert len(list((relay.archive_folder / "parked").iterdir())) == 2
+        assert relay.exporter.counters()["damaged"] == 4
 
 
 async def test_a_full_outbox_makes_its_writers_wait_until_there_is_room(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def test_a_field_of_another_kind_than_its_column_is_kept_beside() -> None:
         block([], events=[(schema.ABUSE_DETECTED, {"source": 5, "total_violations": "many", "count": True})])
     )
     assert (row["source"], row["total_violations"], row["count"]) == (None, None, 1)
-    assert json.loads(row["extra"]) == {"source": 5, "total_violations": "many"}
+    assert json.loads(row["extra"]) == {"source": 5, "total_violations": "many", "count": True}
 
 
 def test_every_event_of_the_contract_can_be_told_as_a_seldom_one() -> None:
@@ -239,3 +239,10 @@ def test_columns_that_do_not_fit_together_are_refused(wrong: dict[str, Any]) -> 
             getattr(built, name).extend(value)
     with pytest.raises(ValueError, match="not a page"):
         read_journal_page(page(built))
+
+
+@pytest.mark.parametrize("count", [2**64 - 1, 2**63, 2**32, 0, -1, "7", 1.5, True])
+def test_a_count_that_cannot_be_one_stays_beside_the_row_and_the_others_are_archived(count: Any) -> None:
+    odd, good = archived(block([], events=[("x", {"count": count}), ("y", {"count": 2**32 - 1})]))
+    assert (odd["count"], json.loads(odd["extra"])) == (1, {"count": count})
+    assert (good["count"], good["extra"]) == (2**32 - 1, None)
