@@ -23,13 +23,14 @@ def entries_of(given: argparse.Namespace) -> list[Entry]:
     return [entry for path in paths for entry in read_index(path.read_text("utf-8"))]
 
 
-def counted(spark: SparkSession, given: argparse.Namespace) -> None:
-    """The base of the range, in `out/base`."""
+def counted(spark: SparkSession, given: argparse.Namespace, *, window_seconds: int = 0) -> None:
+    """The base of the range, in `out/base`; in the policy's windows unless others are asked for."""
     entries = entries_of(given)
     used = within(entries, given.since, given.until)
     told(step="reading", files=len(used), of=len(entries))
     events = read_events(spark, entries, columns=RAW_COLUMNS, since=given.since, until=given.until)
-    write_table(base(events, window_seconds=policy_of(given).window_seconds), given.out / "base")
+    windows = window_seconds or policy_of(given).window_seconds
+    write_table(base(events, window_seconds=windows), given.out / "base")
 
 
 def detect_range(
