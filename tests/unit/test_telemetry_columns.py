@@ -123,16 +123,27 @@ def test_skew_is_positive_where_the_sender_is_behind(kind: int, event: str) -> N
     assert (row["event"], fields(row)["skew_seconds"]) == (event, 50.0)
 
 
-def test_a_counted_flood_is_one_row() -> None:
-    counted = block([Verdict.HMAC_MISMATCH], details=[{"row": 0, "count": 98_000}], admitted=0, sent=0)
+@pytest.mark.parametrize("behind_s", [91.5, -3600.0])
+def test_a_command_refused_for_its_clock_tells_how_far_that_is_off(behind_s: float) -> None:
+    sent = NOW - round(behind_s * 1e9)
+    refused = [Verdict.TIMESTAMP_OUTSIDE_WINDOW, Verdict.HMAC_MISMATCH]
+    late, forged = archived(block(refused, service="shield", sent=sent, admitted=0))
+    assert (late["skew_seconds"], late["received_at"], fields(late)["reason"]) == (
+        *(behind_s, AT, "timestamp-outside-window"),
+    )
+    assert late["dispatch_latency_ms"] is None
+    # A signature that does not fit says nothing about a clock.
+    assert (forged["skew_seconds"], forged["received_at"]) == (None, None)
+
+
+@pytest.mark.parametrize("verdict", [Verdict.HMAC_MISMATCH, Verdict.TIMESTAMP_OUTSIDE_WINDOW])
+def test_a_counted_flood_is_one_row(verdict: Verdict) -> None:
+    counted = block([verdict], details=[{"row": 0, "count": 98_000}], admitted=0, sent=0)
     counted.command_id = bytes(16)
     (row,) = archived(counted)
-    assert (row["count"], row["command_id"], row["timestamp"], row["received_at"]) == (
-        98_000,
-        None,
-        None,
-        None,
-    )
+    assert row["count"] == 98_000
+    unknown = ("command_id", "timestamp", "received_at", "skew_seconds")
+    assert [row[name] for name in unknown] == [None] * 4
 
 
 def test_seldom_events_keep_their_fields_and_their_place() -> None:
