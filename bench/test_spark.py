@@ -127,12 +127,14 @@ def judge_with_duckdb(folder: Path) -> int:
                 coalesce(escalation IN ('warm_banned', 'cold_only'), false) AS kept_off FROM base),
             per AS (SELECT w, target, command_name, source,
                 coalesce(sum(n) FILTER (verdict = 1 AND path = 'fast'), 0) AS warm,
-                coalesce(sum(n) FILTER (offers AND NOT kept_off), 0) AS competing
+                coalesce(sum(n) FILTER (offers AND NOT kept_off), 0) AS competing,
+                coalesce(sum(n) FILTER (offers), 0) AS offered
                 FROM rows GROUP BY ALL HAVING sum(n) FILTER (offers) > 0),
             shared AS (SELECT *, sum(warm) OVER r AS volume, sum(competing) OVER r AS all_competing,
                 count_if(competing > 0) OVER r - (competing > 0)::INT AS rivals
                 FROM per WINDOW r AS (PARTITION BY w, target, command_name)),
-            by_target AS (SELECT w // 600 AS period, source, target, sum(warm) AS warm, sum(volume) AS volume,
+            by_target AS (SELECT w // 600 AS period, source, target, sum(warm) AS warm,
+                sum(warm + round((volume - warm) * (competing / offered))) AS volume,
                 count_if(warm > 0.8 * volume AND volume >= 50) AS windows FROM shared
                 WHERE all_competing - competing >= 0.1 * all_competing OR rivals >= 2
                 GROUP BY ALL HAVING windows > 0),

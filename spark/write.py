@@ -1,6 +1,7 @@
 """Results as files that are there whole or not at all.
 
-Never appends: a run that is repeated writes the same names again, so that killing it anywhere doubles nothing.
+Never appends: a run that is repeated writes the same names again, so that killing it anywhere doubles nothing. What a
+kill leaves has a name that the next run uses again, so that nothing adds up. One writer per folder at a time.
 """
 
 from __future__ import annotations
@@ -17,24 +18,27 @@ from pyspark.sql import DataFrame
 
 
 def write_table(frame: DataFrame, folder: Path, *, files: int = 1) -> None:
-    """Parquet in a folder that takes the place of what was there, in one rename."""
-    fresh = folder.with_name(f".{folder.name}.{os.getpid()}")
+    """Parquet in a folder that takes the place of what was there.
+
+    A folder cannot be replaced in one step: the old one goes aside, the new one takes its name. Killed in between,
+    there is no table until the next write, which begins by putting the old one back.
+    """
+    fresh, old = _aside(folder, "new"), _aside(folder, "old")
     folder.parent.mkdir(parents=True, exist_ok=True)
+    if old.exists() and not folder.exists():
+        old.rename(folder)
     frame.coalesce(files).write.mode("overwrite").option("compression", "zstd").parquet(str(fresh))
+    shutil.rmtree(old, ignore_errors=True)
     if folder.exists():
-        old = folder.with_name(f".{folder.name}.old")
-        shutil.rmtree(old, ignore_errors=True)
         folder.rename(old)
-        fresh.rename(folder)
-        shutil.rmtree(old, ignore_errors=True)
-    else:
-        fresh.rename(folder)
+    fresh.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def write_lines(rows: Iterable[Mapping[str, Any]], path: Path) -> int:
     """JSON lines, on disk before they have their name; how many."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh = _aside(path, "new")
     count = 0
     with fresh.open("w", encoding="utf-8") as out:
         for row in rows:
@@ -49,9 +53,13 @@ def write_lines(rows: Iterable[Mapping[str, Any]], path: Path) -> int:
 def write_text(text: str, path: Path) -> None:
     """One file, whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh = _aside(path, "new")
     fresh.write_text(text, "utf-8")
     fresh.replace(path)
+
+
+def _aside(path: Path, what: str) -> Path:
+    return path.with_name(f".{path.name}.{what}")
 
 
 def _plain(value: Any) -> str:

@@ -28,7 +28,7 @@ from snavio.domain.directory import (
 )
 from snavio.domain.directory.rules import require_command, require_target, split_source
 from snavio.domain.identity import Identity, Kind
-from snavio.errors import BadRequest, NotAllowed, NotFound
+from snavio.errors import BadRequest, NotAllowed, NotFound, SnavioError
 from snavio.ports.directory import Directory
 from snavio.telemetry.events import AbuseDetected, Event, moment
 from snavio.transport.entries import value_from_wire, value_to_wire
@@ -108,7 +108,7 @@ class BansServicer:
                 self._counts["applied" if outcome.applied else "already"] += 1
         if any(outcome.applied for outcome in outcomes):
             self._log.info("bans applied", count=sum(outcome.applied for outcome in outcomes))
-            await self.announce()
+        await self._announce_if_possible()
         return wire.ProposeBansResponse(
             version=written.version, outcome=[_told(outcome) for outcome in outcomes]
         )
@@ -142,6 +142,7 @@ class BansServicer:
         answer.version = written.version
         self._counts["confirmed"] += len(answer.confirmed)
         self._counts["withdrawn"] += len(answer.withdrawn)
+        await self._announce_if_possible()
         return answer
 
     async def list_bans(self, request: wire.ListBansRequest, call: Call) -> wire.ListBansResponse:
@@ -212,6 +213,15 @@ class BansServicer:
         )
         self._counts["lifted"] += len(lifted)
         return wire.LiftBanResponse(version=written.version, lifted=[value_to_wire(ban) for ban in lifted])
+
+    async def _announce_if_possible(self) -> None:
+        """After every call about proposals: what could not be told with one of them is told with the next."""
+        try:
+            await self.announce()
+        except SnavioError as error:
+            # The bans are durable, and whoever proposed them must hear so: proposed again, they would be the same.
+            self._counts["untold"] += 1
+            self._log.warning("abuse_detected was not recorded", reason=error.reason, message=str(error))
 
     async def announce(self) -> None:
         """Record `abuse_detected` for every ban window that nobody was told of, and write down that it was.

@@ -153,7 +153,8 @@ class Compaction:
         )
 
     async def _tidy(self, folder: str, good: Sequence[TelemetryManifest]) -> None:
-        """Take away what the newest manifest replaces, and the manifests that list nothing else."""
+        """Take away what the newest manifest replaces, the manifests that list nothing else, and unfinished files."""
+        await self._archive.sweep(folder)
         newest = max(good, key=lambda manifest: manifest.number, default=None)
         if newest is None or not newest.replaces:
             return

@@ -1,20 +1,21 @@
 """Archives what waits: plans an export durably, writes its files and then its signed manifest, and only then forgets.
 
 Never writes a file under a name or into a folder that an earlier attempt at the same export did not use, so that a
-retry after a crash leaves each event in the archive once.
+retry after a crash leaves each event in the archive once. Only the manifest tells anew when it was signed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import structlog
 
 from services.relay.due import Portion, Rhythm, due, portions
 from services.relay.own import SERVICE, OwnEvents
+from services.relay.parking import park
 from services.relay.waiting import Waiting
 from snavio.clock import Clock
 from snavio.errors import IntegrityError, SnavioError
@@ -22,12 +23,16 @@ from snavio.native import Tombstones, format_timestamp
 from snavio.ports.archive import Archive
 from snavio.ports.outbox import Outbox, PageInfo, PlannedExport
 from snavio.telemetry.events import Event, ExecutedAfterRevocation, JournalGap
-from snavio.telemetry.manifest import FileEntry, TelemetryManifest, folder_of
+from snavio.telemetry.manifest import ROOT, FileEntry, TelemetryManifest, folder_of
 from snavio.telemetry.parquet import Late, encode_pages
 from snavio.telemetry.signing import ManifestSigner
 
 TICK_SECONDS: Final = 0.25
 LONGEST_PAUSE_S: Final = 10.0
+UNREADABLE: Final = (ValueError, TypeError, OverflowError, IntegrityError)
+"""What a page raises that holds something else than it should; nothing of it is the machine's fault."""
+
+_Written = tuple[FileEntry, bytes, Sequence[Late]]
 
 
 class Exporter:
@@ -59,11 +64,25 @@ class Exporter:
         self._known_unix_ns = revocations_known_unix_ns
         self._planned: list[PlannedExport] = []
         self._task: asyncio.Task[None] | None = None
-        self._counts = {"exports": 0, "files": 0, "events": 0, "bytes": 0, "failed": 0, "after_revocation": 0}
+        self._counts = {
+            "exports": 0,
+            "files": 0,
+            "events": 0,
+            "bytes": 0,
+            "failed": 0,
+            "damaged": 0,
+            "after_revocation": 0,
+            "swept": 0,
+        }
         self._log = structlog.get_logger()
 
     async def start(self) -> None:
         """Take up what an earlier life began, then export until `stop`."""
+        try:
+            # A life that was killed within a write left a file that nobody else would ever remove.
+            self._counts["swept"] += await self._archive.sweep(ROOT)
+        except SnavioError as error:
+            self._log.warning("the archive was not swept", reason=error.reason, message=str(error))
         self.resume(await self._outbox.planned())
         self._task = asyncio.create_task(self._run(), name="exports")
 
@@ -130,13 +149,16 @@ class Exporter:
             events: list[Event] = []
             for portion in portions(self._waiting.of(export.pages)):
                 sound, damaged = await self._bodies(portion)
-                events += damaged
-                for part in portions(sound):
-                    entry, late = await self._write(export, part, sound)
+                encoded, unreadable = await self._encoded(portions(sound), sound)
+                events += [*damaged, *unreadable]
+                for entry, contents, late in encoded:
+                    await self._archive.put(f"{export.folder}/{entry.name}", contents)
                     files.append(entry)
                     events += [_after_revocation(found) for found in late]
             if files:
-                manifest = TelemetryManifest(export.number, export.exported_unix_ns, tuple(files))
+                # The time of signing, not of the plan: a key made in between is no key of that earlier time, and
+                # with one export that can never be signed, everything behind it would wait for ever.
+                manifest = TelemetryManifest(export.number, self._clock.unix_ns(), tuple(files))
                 signed = await self._signer.signed(manifest)
                 await self._archive.put(f"{export.folder}/{signed.file_name}", signed.encoded())
             newest = max((file.max_at_unix_ns for file in files), default=0)
@@ -168,14 +190,42 @@ class Exporter:
                 try:
                     (sound[page],) = await self._outbox.bodies([page.page_id])
                 except IntegrityError:
-                    span = f"{page.instance} epoch {page.epoch}: {page.first_seq} to {page.last_seq}"
-                    gaps.append(JournalGap(page.events, "damaged", span))
-                    self._log.error("a page of the outbox is damaged", of=span)
+                    gaps.append(self._missed(page, "a page of the outbox is damaged"))
             return sound, gaps
 
-    async def _write(
-        self, export: PlannedExport, part: Portion, bodies: dict[PageInfo, bytes]
-    ) -> tuple[FileEntry, Sequence[Late]]:
+    async def _encoded(
+        self, parts: Iterable[Portion], bodies: dict[PageInfo, bytes]
+    ) -> tuple[list[_Written], list[JournalGap]]:
+        """Every part as a file; a page that cannot be one is parked and missed, and holds nobody up."""
+        files: list[_Written] = []
+        gaps: list[JournalGap] = []
+        for part in parts:
+            try:
+                files.append(await self._encode(part, bodies))
+                continue
+            except UNREADABLE as error:
+                self._log.error(
+                    "pages cannot be archived together", file=part.stretch.file_name, message=str(error)
+                )
+            good = []
+            for page in part.pages:
+                (alone,) = portions([page])
+                try:
+                    await self._encode(alone, bodies)
+                    good.append(page)
+                except UNREADABLE:
+                    await park(self._archive, page, bodies[page])
+                    gaps.append(self._missed(page, "a page cannot be archived"))
+            files += [await self._encode(rest, bodies) for rest in portions(good)]
+        return files, gaps
+
+    def _missed(self, page: PageInfo, what: str) -> JournalGap:
+        span = f"{page.instance} epoch {page.epoch}: {page.first_seq} to {page.last_seq}"
+        self._counts["damaged"] += 1
+        self._log.error(what, of=span)
+        return JournalGap(page.events, "damaged", span)
+
+    async def _encode(self, part: Portion, bodies: dict[PageInfo, bytes]) -> _Written:
         stretch = part.stretch
         encoded, late = await asyncio.to_thread(
             encode_pages,
@@ -188,11 +238,10 @@ class Exporter:
         if encoded.rows != stretch.rows:
             raise IntegrityError(f"{stretch.file_name} has {encoded.rows} rows instead of {stretch.rows}.")
         digest = await asyncio.to_thread(lambda: hashlib.sha256(encoded.contents).hexdigest())
-        await self._archive.put(f"{export.folder}/{stretch.file_name}", encoded.contents)
         entry = FileEntry(
             stretch, encoded.min_at_unix_ns, encoded.max_at_unix_ns, len(encoded.contents), digest
         )
-        return entry, late
+        return entry, encoded.contents, late
 
 
 def _after_revocation(found: Late) -> ExecutedAfterRevocation:

@@ -1,21 +1,65 @@
 """The last word on a range: what the batch run found is proposed, confirmed, and what it did not find is withdrawn.
 
-Never withdraws on a range whose evidence is not whole: a file that somebody spoiled must not set him free. Never
-judges a period that may still get events.
+Never withdraws on evidence that is not whole: a file that somebody spoiled, an hour that was deleted or an archive that
+was mistyped must not set anybody free. Never judges a period that may still get events, or that has none at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from snavio.audit.proposals import Proposal
-from snavio.audit.proposing import AT_ONCE, Answer, Desk, Verdict
+from snavio.audit.proposing import AT_ONCE, Answer, Desk
 from snavio.clock import Clock
 
 LATENESS_NS: Final = 15 * 60_000_000_000
 """Events may come as late as that."""
+MOST_FOUND: Final = 5000
+"""Ids that one conclusion names; a longer range is concluded in parts. Registry takes twice as many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What there was of the range to judge upon."""
+
+    spans: Sequence[tuple[int, int]]
+    """First and last event time of every file that was read, nanoseconds since the epoch."""
+    left_out: int = 0
+    """Files that are not believed."""
+    holes: int = 0
+    """Stretches of events that are in no file, and nobody has told why."""
+    unreadable: int = 0
+    """Lines of what was found that nobody can read."""
+
+    def doubt(self) -> str:
+        """Why nobody can be cleared by it; empty when somebody can."""
+        if self.left_out:
+            return "files of the range are left out, and with them evidence"
+        if self.holes:
+            return "events of the range are missing from the archive, and with them evidence"
+        if self.unreadable:
+            return f"{self.unreadable} of the job's own findings cannot be read"
+        return "" if self.spans else "the archive has no events of the range"
+
+    def periods(self, since: int, until: int, period_ns: int) -> list[tuple[int, int]]:
+        """The stretches of periods within the range that have events; both ends are those of periods.
+
+        A ban was proposed on events. A period without any has lost them, whatever became of its files.
+        """
+        found: list[tuple[int, int]] = []
+        for first, last in sorted(self.spans):
+            start = max(first // period_ns * period_ns, since)
+            end = min((last // period_ns + 1) * period_ns, until)
+            if start >= end:
+                continue
+            if found and start <= found[-1][1]:
+                found[-1] = (found[-1][0], max(end, found[-1][1]))
+            else:
+                found.append((start, end))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +84,7 @@ async def audit(
     policy_version: str,
     since_unix_ns: int | None,
     until_unix_ns: int | None,
-    quarantined: int,
+    evidence: Evidence,
     began_at_version: int,
     period_minutes: int,
 ) -> Audited:
@@ -51,22 +95,23 @@ async def audit(
     since = -(-(since_unix_ns or 0) // period_ns) * period_ns
     until = min(until_unix_ns if until_unix_ns is not None else now, now - LATENESS_NS)
     until = until // period_ns * period_ns
-    why, verdict = "", Verdict((), ())
-    if quarantined:
-        why = "Nothing was confirmed or withdrawn: files of the range are left out, and with them evidence."
-    elif until <= since:
-        why = "Nothing was confirmed or withdrawn: no whole period of the range is over for 15 minutes."
-    else:
-        # Before the proposals: a ban that is proposed again without reserve is confirmed by that, and untold here.
+    why = evidence.doubt()
+    confirmed: list[str] = []
+    withdrawn: list[str] = []
+    judged = [] if why else evidence.periods(since, until, period_ns)
+    if not why and not judged:
+        why = "no whole period with events is over for 15 minutes"
+    # Before the proposals: a ban that is proposed again without reserve is confirmed by that, and untold here.
+    for start, end in _parts(judged, found):
         verdict = await desk.conclude(
-            since_unix_ns=since,
-            until_unix_ns=until,
+            since_unix_ns=start,
+            until_unix_ns=end,
             policy_version=policy_version,
-            proposal_ids=[
-                proposal.proposal_id for proposal in found if since <= proposal.window_start_unix_ns < until
-            ],
+            proposal_ids=[one.proposal_id for one in found if start <= one.window_start_unix_ns < end],
             as_of_version=began_at_version,
         )
+        confirmed += verdict.confirmed
+        withdrawn += verdict.withdrawn
     due = [proposal for proposal in found if proposal.ban_until_unix_ns > now]
     answers: list[tuple[Proposal, Answer]] = []
     for at in range(0, len(due), AT_ONCE):
@@ -75,8 +120,21 @@ async def audit(
     return Audited(
         tuple(answers),
         len(found) - len(due),
-        verdict.confirmed,
-        verdict.withdrawn,
-        not_judged=why,
+        tuple(confirmed),
+        tuple(withdrawn),
+        not_judged=f"Nothing was confirmed or withdrawn: {why}." if why else "",
         refused=sum(not answer.applied for _, answer in answers),
     )
+
+
+def _parts(judged: Sequence[tuple[int, int]], found: Sequence[Proposal]) -> Iterator[tuple[int, int]]:
+    """The same ranges, cut between periods so that none has more to name than one call takes."""
+    at_each = Counter(one.window_start_unix_ns for one in found)
+    for start, end in judged:
+        named = 0
+        for window_start in sorted(at for at in at_each if start <= at < end):
+            if named and named + at_each[window_start] > MOST_FOUND:
+                yield start, window_start
+                start, named = window_start, 0  # noqa: PLW2901
+            named += at_each[window_start]
+        yield start, end

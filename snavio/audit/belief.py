@@ -13,12 +13,14 @@ from typing import Final
 
 from snavio.audit.entries import IndexEntry
 from snavio.snapshot.verification import VerifyingKey
+from snavio.telemetry.holes import Hole, Listed, gaps_told_in, holes
 from snavio.telemetry.inspection import Finding, Hour, check_file, hours
 from snavio.telemetry.manifest import FileEntry, TelemetryManifest, folder_of, present
 from snavio.telemetry.schema import COLUMNS
 from snavio.telemetry.signing import verified
 
 HOUR_NS: Final = 3_600_000_000_000
+HALF_WRITTEN: Final = "half-written"
 SETTLING_NS: Final = 60_000_000_000
 """A file younger than this may still be on its way: Relay writes it before the manifest that lists it."""
 LOOKS: Final = 3
@@ -34,6 +36,8 @@ class Belief:
 
     entries: list[IndexEntry] = field(default_factory=list)
     quarantined: list[Finding] = field(default_factory=list)
+    holes: list[Finding] = field(default_factory=list)
+    """Events of the range that are in no file, and nobody has told why."""
     on_their_way: int = 0
     """Files that no manifest lists yet, and that are too young to be called forgotten."""
 
@@ -41,6 +45,11 @@ class Belief:
     def events(self) -> int:
         """Events that can be read, before files that overlap are told apart."""
         return sum(entry.stretch.rows for entry in self.entries)
+
+    @property
+    def left_out(self) -> int:
+        """Files that may have held evidence. One that was not finished is none: its events are in another."""
+        return sum(finding.problem != HALF_WRITTEN for finding in self.quarantined)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +63,11 @@ class Range:
         """Whether the file may hold events of it."""
         early = self.until_unix_ns is None or file.min_at_unix_ns < self.until_unix_ns
         return early and (self.since_unix_ns is None or file.max_at_unix_ns >= self.since_unix_ns)
+
+    def meets(self, hole: Hole) -> bool:
+        """Whether events of it may be missing."""
+        early = self.until_unix_ns is None or hole.after_unix_ns < self.until_unix_ns
+        return early and (self.since_unix_ns is None or hole.before_unix_ns >= self.since_unix_ns)
 
     @property
     def folder(self) -> str:
@@ -71,8 +85,19 @@ def believe(
 ) -> Belief:
     """Everything in the archive that touches the range."""
     belief = Belief()
+    listed: dict[Path, Listed] = {}
     for hour in hours(archive, since=wanted.folder):
-        believe_hour(archive, hour, keys, belief, now_unix_ns=now_unix_ns, pin=pin, wanted=wanted.touches)
+        good = believe_hour(
+            archive, hour, keys, belief, now_unix_ns=now_unix_ns, pin=pin, wanted=wanted.touches
+        )
+        listed.update((archive / hour.folder / file.name, (hour.folder, file)) for file in good)
+
+    def believed(path: Path) -> bool:
+        return check_file(path, listed[path][1]) is None
+
+    # Also files outside the range: Relay tells of a gap a little after the events that it is about.
+    found = holes(listed.values(), lambda: gaps_told_in(listed, believed=believed))
+    belief.holes = [hole.finding() for hole in found if wanted.meets(hole)]
     return belief
 
 
@@ -85,8 +110,8 @@ def believe_hour(
     now_unix_ns: int,
     pin: Pin,
     wanted: Callable[[FileEntry], bool],
-) -> None:
-    """Add what one hour holds to `belief`."""
+) -> list[FileEntry]:
+    """Add what one hour holds to `belief`; every file that its good manifests list, whether it is wanted or not."""
     for look in range(LOOKS):
         good, findings = _signed(hour, keys)
         entries: list[IndexEntry] = []
@@ -105,6 +130,7 @@ def believe_hour(
     belief.entries += entries
     belief.quarantined += findings
     _strays(archive, hour.folder, good, belief, now_unix_ns)
+    return present(good)
 
 
 def hours_of(archive: Path, folder: str) -> Iterator[Hour]:
@@ -196,7 +222,7 @@ def _strays(
             belief.on_their_way += 1
         elif unfinished:
             belief.quarantined.append(
-                Finding(f"{folder}/{path.name}", "half-written", "A file that was not finished.")
+                Finding(f"{folder}/{path.name}", HALF_WRITTEN, "A file that was not finished.")
             )
         else:
             belief.quarantined.append(

@@ -1,10 +1,13 @@
 """The identity of the auditing jobs: `job/spark`, with a certificate of its own beside the operator's.
 
-Never lets a job act as the operator: what it may say to Registry is in the table of rights.
+Never lets a job act as the operator: what it may say to Registry is in the table of rights. A job may not renew itself,
+so that a stolen certificate ends with its day; the operator on whose machine it runs does that.
 """
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +19,9 @@ from snavio.domain.identity import Identity, Kind
 from snavio.pki import CERTIFICATE_FILE, not_after_unix_ns
 from snavio.sdk.bans import JOB_FOLDER
 from snavio.sdk.operator import Operator
+from snavio.transport.channel import MeshChannel
+from snavio.transport.credentials import CertificateFiles
+from snavio.transport.renewal import mesh_renewal
 
 NAME: Final = "spark"
 SOON_NS: Final = 30 * 60_000_000_000
@@ -33,6 +39,26 @@ async def job_certificates(mesh: MeshSettings, *, operator_certificates: Path, c
         ) as operator:
             await operator.certify(Identity(mesh.trust_domain, Kind.JOB, NAME), folder)
     return folder
+
+
+@asynccontextmanager
+async def renewed(
+    folder: Path, mesh: MeshSettings, *, operator_certificates: Path, clock: Clock
+) -> AsyncIterator[None]:
+    """Within the block, the operator renews the job's certificate in time; channels follow the files by themselves."""
+    signer = MeshChannel(
+        mesh.signer,
+        files=CertificateFiles.in_folder(operator_certificates),
+        service="signer",
+        trust_domain=mesh.trust_domain,
+    )
+    renewal = mesh_renewal(folder, signer, clock=clock)
+    renewal.start()
+    try:
+        yield
+    finally:
+        await renewal.stop()
+        await signer.close()
 
 
 def _ends(folder: Path) -> int:

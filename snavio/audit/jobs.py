@@ -58,6 +58,14 @@ class Place:
     settings: tuple[str, ...] = ()
     """`key=value` of Spark."""
 
+    def __post_init__(self) -> None:
+        for setting in self.settings:
+            if not setting.partition("=")[0] or "=" not in setting:
+                raise BadRequest(
+                    f"--conf: {setting!r} is no KEY=VALUE such as spark.executor.memory=4g.",
+                    reason="bad-setting",
+                )
+
     @property
     def submitted(self) -> bool:
         """Whether spark-submit takes it to a cluster."""

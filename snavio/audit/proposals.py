@@ -19,6 +19,8 @@ MAX_TARGETS: Final = 100
 """That Registry takes in one proposal; a source that harms more of them is banned from all its routes."""
 _ID: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _SOURCE: Final = re.compile(r"[a-z0-9-]{1,63}/[a-z0-9-]{1,63}", re.ASCII)
+_VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}", re.ASCII)
+"""The same as Spark's policies have: what passes there and not here would lose every proposal."""
 _WORD: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 
 
@@ -51,7 +53,7 @@ class Proposal:
             raise ValueError("evidence is no object")
         return cls(
             _text(found, "proposal_id", _ID),
-            _text(found, "policy_version", _WORD),
+            _text(found, "policy_version", _VERSION),
             _text(found, "kind", _WORD),
             _text(found, "source", _SOURCE),
             tuple(targets) if len(targets) <= MAX_TARGETS else (),

@@ -23,7 +23,7 @@ import structlog
 from snavio.audit.entries import write_whole
 from snavio.audit.proposals import Proposal, read_proposals
 from snavio.clock import Clock
-from snavio.errors import BadRequest, Conflict, Saturated, SnavioError, Unavailable
+from snavio.errors import BadRequest, Conflict, Saturated, SnavioError, Unauthenticated, Unavailable
 
 AT_ONCE: Final = 500
 FIRST_PAUSE_S: Final = 1.0
@@ -145,7 +145,7 @@ class Proposer:
             try:
                 await self.step()
                 pause = LOOK_SECONDS
-            except (Unavailable, Saturated) as error:
+            except (Unavailable, Unauthenticated, Saturated) as error:
                 self.counts["away"] += 1
                 pause = min(max(FIRST_PAUSE_S, pause * 2), LONGEST_PAUSE_S)
                 self._log.warning("proposals wait", number=self.waiting, reason=error.reason)

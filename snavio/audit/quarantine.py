@@ -28,6 +28,7 @@ def document(belief: Belief, *, now_unix_ns: int) -> dict[str, Any]:
         "on_their_way": belief.on_their_way,
         "quarantined": len(belief.quarantined),
         "by_reason": dict(sorted(Counter(finding.problem for finding in belief.quarantined).items())),
+        "holes": [asdict(hole) for hole in belief.holes[:MAX_TOLD]],
         "findings": [asdict(finding) for finding in belief.quarantined[:MAX_TOLD]],
     }
 
@@ -39,11 +40,15 @@ def write_report(belief: Belief, path: Path, *, now_unix_ns: int) -> None:
 
 
 def sentence(belief: Belief, report: Path) -> str:
-    """For people; empty when nothing was left out."""
+    """For people; empty when nothing was left out or is missing."""
+    missing = len(belief.holes)
+    stretch = "stretch of events is" if missing == 1 else "stretches of events are"
+    holes = f"{missing} {stretch} missing from the archive" if missing else ""
     number = len(belief.quarantined)
     if not number:
-        return ""
+        return f"{holes}; {report} says which." if holes else ""
     reasons = Counter(finding.problem for finding in belief.quarantined)
     told = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
     files = "file is" if number == 1 else "files are"
-    return f"{number} {files} left out ({told}); {report} says which."
+    left_out = f"{number} {files} left out ({told})"
+    return f"{', '.join(filter(None, (left_out, holes)))}; {report} says which."

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
-from snavio.audit.auditing import Audited, audit
+from snavio.audit.auditing import Audited, Evidence, audit
 from snavio.audit.belief import Belief, Range, believe
 from snavio.audit.desk import RegistryDesk
 from snavio.audit.entries import moment, write_index
 from snavio.audit.following import Follower, Step
-from snavio.audit.identity import job_certificates
+from snavio.audit.identity import job_certificates, renewed
 from snavio.audit.jobs import Job, Place, Told, command
 from snavio.audit.pinning import Pins
 from snavio.audit.proposals import read_proposals
@@ -26,7 +26,7 @@ from snavio.audit.quarantine import write_report
 from snavio.audit.routes import read_routes, write_routes
 from snavio.clock import Clock
 from snavio.config import MeshSettings
-from snavio.errors import Unavailable
+from snavio.errors import Unauthenticated, Unavailable
 from snavio.sdk.bans import BanDesk
 from snavio.snapshot.platform_keys import PlatformKeys
 from snavio.transport.channel import MeshChannel
@@ -34,7 +34,8 @@ from snavio.transport.credentials import CertificateFiles
 
 LOOK_SECONDS: Final = 2.0
 ROUTES_SECONDS: Final = 60.0
-PERIOD_MINUTES: Final = 10
+AWAY: Final = (Unavailable, Unauthenticated)
+"""Passes: a service that is down comes back, and a certificate that ended while nobody could renew it is renewed."""
 ATTEMPTS: Final = 5
 PAUSE_S: Final = 2.0
 
@@ -52,10 +53,13 @@ class Access:
     async def open(
         cls, mesh: MeshSettings, *, operator_certificates: Path, clock: Clock
     ) -> AsyncIterator[Self]:
-        """Connections under the job's identity."""
+        """Connections under the job's identity, whose certificate is renewed for as long as they are open."""
         folder = await job_certificates(mesh, operator_certificates=operator_certificates, clock=clock)
         files = CertificateFiles.in_folder(folder)
         async with AsyncExitStack() as stack:
+            await stack.enter_async_context(
+                renewed(folder, mesh, operator_certificates=operator_certificates, clock=clock)
+            )
             channels = {}
             for service in ("signer", "registry"):
                 channels[service] = MeshChannel(
@@ -128,21 +132,27 @@ async def run_batch(order: Order, *, archive: Path, access: Access, clock: Clock
 async def _audit(
     order: Order, belief: Belief, last: dict[str, Any], *, access: Access, clock: Clock, began: int
 ) -> Audited:
-    found = read_proposals(order.out / "proposals.jsonl").proposals
+    lines = read_proposals(order.out / "proposals.jsonl")
+    evidence = Evidence(
+        [(entry.min_at_unix_ns, entry.max_at_unix_ns) for entry in belief.entries],
+        left_out=belief.left_out,
+        holes=len(belief.holes),
+        unreadable=lines.unreadable,
+    )
     for attempt in range(ATTEMPTS):
         try:
             return await audit(
-                found,
+                lines.proposals,
                 desk=access.desk,
                 clock=clock,
-                policy_version=str(last.get("policy_version", "1")),
+                policy_version=str(last["policy_version"]),
                 since_unix_ns=order.wanted.since_unix_ns,
                 until_unix_ns=order.wanted.until_unix_ns,
-                quarantined=len(belief.quarantined),
+                evidence=evidence,
                 began_at_version=began,
-                period_minutes=PERIOD_MINUTES,
+                period_minutes=int(last["period_minutes"]),
             )
-        except Unavailable:
+        except AWAY:
             if attempt == ATTEMPTS - 1:
                 raise
             await asyncio.sleep(PAUSE_S * 2**attempt)
@@ -203,7 +213,7 @@ async def _follow(follower: Follower, access: Access, seen: Seen) -> None:
         await asyncio.sleep(LOOK_SECONDS)
         try:
             keys = await access.keys.ever()
-        except Unavailable:
+        except AWAY:
             continue  # Nothing is believed without keys; what came meanwhile is seen at the next look.
         seen(await asyncio.to_thread(follower.step, keys))
 
@@ -213,7 +223,7 @@ async def _refresh(access: Access, routes: Path) -> None:
         await asyncio.sleep(ROUTES_SECONDS)
         try:
             write_routes(await read_routes(access.registry), routes)
-        except Unavailable:
+        except AWAY:
             continue  # The parameters of a minute ago do.
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from snavio.cli.archive_folder import archive_folder
 from snavio.cli.desk import OperatorCaller
 from snavio.cli.exits import ExitCode
 from snavio.cli.options import Config, Json, StateDir
@@ -87,6 +88,7 @@ def verify(
       snavio archive verify
       snavio archive verify --json | jq '.findings[] | {problem, path}'
     """
+    from snavio.telemetry.holes import missing
     from snavio.telemetry.inspection import check, hours, overlaps
 
     mesh, certificates = OperatorCaller(state_dir, config).attached()
@@ -94,6 +96,7 @@ def verify(
     keys = asyncio.run(_keys(mesh, certificates))
     found = list(hours(place))
     findings = [finding for hour in found for finding in check(place, hour, keys)] + overlaps(found)
+    findings += missing(place, found)
     files = sum(len(hour.files) for hour in found)
     events = sum(file.stretch.rows for hour in found for file in hour.files)
     if json:
@@ -164,12 +167,7 @@ def _place(folder: Path | None, state_dir: Path | None, config: Path | None) -> 
 
     if folder is None:
         return find(state_dir=state_dir, config=config).mesh.archive()
-    if not folder.is_dir() or (any(folder.iterdir()) and not (folder / "telemetry").is_dir()):
-        raise BadRequest(
-            f"{folder} is not an archive: that is a folder with a folder `telemetry` in it.",
-            reason="no-archive",
-        )
-    return folder
+    return archive_folder(folder)
 
 
 def _hours(place: Path) -> list[dict[str, Any]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from snavio.cli.archive_folder import archive_folder
 from snavio.cli.exits import ExitCode
 from snavio.cli.options import Config, Json, StateDir
 from snavio.cli.output import line, print_json
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from snavio.audit.running import Order, Result
     from snavio.cli.spark_views import View
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LAST_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
 JOBS = ("abuse", "watch", "slo", "shadow", "backfill")
 
 spark = typer.Typer(
@@ -71,8 +74,8 @@ def run(  # noqa: PLR0917
     again: Annotated[bool, typer.Option(help="Also hours that were done before (backfill).")] = False,
     target: Annotated[str, typer.Option(help="Target of the limit (shadow).")] = "",
     command: Annotated[str, typer.Option(help="Command of the limit (shadow).")] = "",
-    limit: Annotated[int | None, typer.Option(help="Commands per interval (shadow).")] = None,
-    interval_s: Annotated[int, typer.Option(help="The interval, in seconds (shadow).")] = 60,
+    limit: Annotated[int | None, typer.Option(min=1, help="Commands per interval (shadow).")] = None,
+    interval_s: Annotated[int, typer.Option(min=1, help="The interval, in seconds (shadow).")] = 60,
     dominant_share: Annotated[float | None, typer.Option(help="Another threshold (shadow).")] = None,
     driver_memory: Annotated[str, typer.Option(help="Memory of Spark's driver.")] = "2g",
     short: Annotated[bool, typer.Option(help="Start sooner, run slower: for small archives.")] = False,
@@ -118,7 +121,7 @@ def run(  # noqa: PLR0917
         options=tuple(options),
         propose=propose,
     )
-    archive = folder or installation.mesh.archive()
+    archive = installation.mesh.archive() if folder is None else archive_folder(folder)
     with View(job, json=json) as view:
         if job == "watch":
             asyncio.run(_watch(installation, order, archive, view, once=once))
@@ -185,6 +188,7 @@ def _show(order: Order, result: Result, *, json: bool) -> None:
                 for one, answer in audited.answers
             ]
             told |= {"confirmed": audited.confirmed, "withdrawn": audited.withdrawn}
+            told["not_judged"] = audited.not_judged
         print_json(told)
         return
     if left_out := sentence(result.belief, result.report):
@@ -239,4 +243,6 @@ def _time(option: str, text: str) -> int | None:
             f"{option}: {text!r} is no RFC 3339 time such as 2026-11-16T10:00:00Z.", reason="bad-time"
         ) from None
     found = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-    return int(found.timestamp() * 1_000_000) * 1000
+    # In another zone a time may lie outside all that a calendar holds. No event does, so it means the first or last.
+    whole = (found - EPOCH) // timedelta(microseconds=1)
+    return min(max(whole, 0), LAST_US) * 1000

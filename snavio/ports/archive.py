@@ -44,6 +44,10 @@ class Archive(Protocol):
         """Idempotent."""
         ...
 
+    async def sweep(self, prefix: str) -> int:
+        """Remove what killed writers left unfinished under a folder; how many. Only for who alone writes there."""
+        ...
+
     async def close(self) -> None:
         """Release it."""
         ...

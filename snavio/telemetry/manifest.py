@@ -16,6 +16,8 @@ from snavio.native import canonical_json, format_timestamp, parse_timestamp
 from snavio.telemetry.schema import MANIFEST_TYPE, VERSION
 
 FORMAT: Final = 1
+ROOT: Final = "telemetry"
+"""The folder of an archive in which all of it lies."""
 MAX_MANIFEST_BYTES: Final = 8 << 20
 MAX_FILES: Final = 10_000
 
@@ -166,7 +168,7 @@ def manifest_name(number: int) -> str:
 def folder_of(exported_unix_ns: int) -> str:
     """Where an export of that time lies: by date and hour, in UTC."""
     text = format_timestamp(exported_unix_ns)
-    return f"telemetry/date={text[:10]}/hour={text[11:13]}"
+    return f"{ROOT}/date={text[:10]}/hour={text[11:13]}"
 
 
 def read_manifest(encoded: bytes) -> tuple[TelemetryManifest, bytes]:

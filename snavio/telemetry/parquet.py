@@ -17,6 +17,8 @@ import orjson
 from snavio.native import Tombstones, parse_timestamp, telemetry_columns
 from snavio.telemetry.schema import BY_NAME, COLUMNS, arrow_schema
 
+MAX_COUNT: Final = (1 << 32) - 1
+"""Of commands that one row may stand for: Spark keeps counts of a window in halves of 64 bits."""
 ROW_GROUP_ROWS: Final = 1 << 20
 _WIDTHS: Final = {"text": 4, "int32": 8, "int64": 8, "float64": 8, "time": 8, "id": 16}
 _KINDS: Final = {column.name: column.kind for column in COLUMNS}
@@ -202,8 +204,11 @@ def _fields(name: str, document: bytes) -> dict[str, Any]:
     row: dict[str, Any] = {}
     extra: dict[str, Any] = {}
     count = told.pop("count", None)
-    if type(count) is int and count > 0:
+    if type(count) is int and 0 < count <= MAX_COUNT:
         row["count"] = count
+    elif count is not None:
+        # One event of a broken writer must not keep the others from the archive.
+        extra["count"] = count
     for field, value in told.items():
         column = columns.get(field)
         fitted = _fit(_KINDS[column], value) if column is not None and column != "extra" else None

@@ -167,6 +167,8 @@ EVENTS: Final = (
         "Shield refused a command.",
         {**_COMMAND, "reason": "reason"},
         frozenset(_COMMAND),
+        # With the reason `timestamp-outside-window`.
+        beyond={"received_at": "received_at", "skew_seconds": "skew_seconds"},
     ),
     EventType(
         FAILED,

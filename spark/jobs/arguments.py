@@ -35,7 +35,9 @@ def parser(about: str) -> argparse.ArgumentParser:
     made.add_argument("--remote", default="", help="a Spark Connect address, sc://host:port")
     made.add_argument("--driver-memory", default="2g")
     made.add_argument("--short", action="store_true", help="start sooner, run slower")
-    made.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark")
+    made.add_argument(
+        "--conf", action="append", type=setting, default=[], metavar="KEY=VALUE", help="a setting of Spark"
+    )
     return made
 
 
@@ -50,6 +52,14 @@ def moment(text: str) -> datetime:
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
+def setting(text: str) -> tuple[str, str]:
+    """A setting of Spark."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is no KEY=VALUE such as spark.executor.memory=4g")
+    return key, value
+
+
 def policy_of(given: argparse.Namespace) -> Policy:
     """The policy that was named; ValueError says what is wrong with it."""
     return Policy.read(given.policy.read_text("utf-8")) if given.policy else Policy()
@@ -57,14 +67,13 @@ def policy_of(given: argparse.Namespace) -> Policy:
 
 def open_session(name: str, given: argparse.Namespace) -> SparkSession:
     """The session that was asked for."""
-    settings = dict(entry.split("=", 1) for entry in given.conf)
     return session(
         name,
         master=given.master,
         remote=given.remote,
         driver_memory=given.driver_memory,
         short=given.short,
-        settings=settings,
+        settings=dict(given.conf),
     )
 
 

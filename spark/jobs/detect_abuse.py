@@ -23,13 +23,14 @@ def entries_of(given: argparse.Namespace) -> list[Entry]:
     return [entry for path in paths for entry in read_index(path.read_text("utf-8"))]
 
 
-def counted(spark: SparkSession, given: argparse.Namespace) -> None:
-    """The base of the range, in `out/base`."""
+def counted(spark: SparkSession, given: argparse.Namespace, *, window_seconds: int = 0) -> None:
+    """The base of the range, in `out/base`; in the policy's windows unless others are asked for."""
     entries = entries_of(given)
     used = within(entries, given.since, given.until)
     told(step="reading", files=len(used), of=len(entries))
     events = read_events(spark, entries, columns=RAW_COLUMNS, since=given.since, until=given.until)
-    write_table(base(events, window_seconds=policy_of(given).window_seconds), given.out / "base")
+    windows = window_seconds or policy_of(given).window_seconds
+    write_table(base(events, window_seconds=windows), given.out / "base")
 
 
 def detect_range(
@@ -59,7 +60,13 @@ def detect(given: argparse.Namespace) -> None:
     spark = open_session("snavio abuse", given)
     try:
         number = detect_range(spark, given, policy, since=given.since, until=given.until, out=given.out)
-        told(step="done", proposals=number, policy_version=policy.version)
+        # The audit of what was found judges the bans of this policy, in periods of this length.
+        told(
+            step="done",
+            proposals=number,
+            policy_version=policy.version,
+            period_minutes=policy.period_minutes,
+        )
     finally:
         spark.stop()
 

@@ -18,9 +18,14 @@ def shadow(given: argparse.Namespace) -> None:
         raise ValueError("Ask one thing: --limit with --target and --command, or --dominant-share.")
     if given.limit is not None and not (given.target and given.command):
         raise ValueError("A limit belongs to a route: name it with --target and --command.")
+    if given.limit is not None and (given.limit < 1 or given.interval_s < 1):
+        raise ValueError("--limit and --interval-s have to be at least 1.")
+    if given.dominant_share is not None and not 0 < given.dominant_share < 1:
+        raise ValueError("--dominant-share is a part of the whole: over 0 and below 1.")
     spark = open_session("snavio shadow", given)
     try:
-        counted(spark, given)
+        # Windows as long as the limit's interval: those of the policy would put ten seconds of every thirty into one.
+        counted(spark, given, window_seconds=given.interval_s if given.limit is not None else 0)
         counts = spark.read.parquet(str(given.out / "base"))
         if given.limit is not None:
             answer = with_limit(

@@ -48,10 +48,10 @@ def dominance(shares: DataFrame, policy: Policy) -> DataFrame:
     placed = shares.where(F.col("contention")).withColumn("period", _aligned(F.col("window_start"), seconds))
     by_target = placed.groupBy("period", "source", "target").agg(
         F.sum("warm").alias("warm"),
-        F.sum("volume").alias("volume"),
+        F.sum(_volume_while_it_competed()).alias("volume"),
         F.sum(F.when(F.col("dominant"), 1).otherwise(0)).alias("windows"),
         F.max(F.when(F.col("dominant"), F.col("window_start"))).alias("last"),
-        F.max("competing_share").alias("competing_share"),
+        F.max(F.when(F.col("dominant"), F.col("competing_share"))).alias("competing_share"),
     )
     dominated = by_target.where(F.col("windows") > 0).withColumn("share", F.try_divide("warm", "volume"))
     alone = (F.col("windows") >= policy.single_target_windows) & (F.col("share") > policy.single_target_share)
@@ -87,6 +87,17 @@ def dominance(shares: DataFrame, policy: Policy) -> DataFrame:
     )
     end = F.timestamp_seconds(F.unix_timestamp("last") + policy.window_seconds)
     return _told(found, F.col("kind"), policy, end, evidence)
+
+
+def _volume_while_it_competed() -> Column:
+    """The window's warm dispatches, and of the others' only those of the time in which the source competed.
+
+    While it is banned the others have the warm path for themselves. Counted against it, that would clear every source
+    whose ban works. A ban begins and ends within a window: how much of its own traffic competed tells how much of it.
+    """
+    others = (F.col("volume") - F.col("warm")) * F.try_divide(F.col("competing"), F.col("offered"))
+    # Whole numbers: sums of fractions differ with the order of rows, and a run that is repeated must say the same.
+    return F.col("warm") + F.round(others).cast("long")
 
 
 def _dominance_of(counts: Column, share: Column) -> Column:

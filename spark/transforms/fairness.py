@@ -23,7 +23,8 @@ COUNTED: Final = ("warm", "offered", "competing", "delivered")
 
 
 def fairness(base: DataFrame, routes: DataFrame) -> DataFrame:
-    """Per window, route and source: shares, Jain's index, volume, contention, and whether it was dominant.
+    """Per window, route and source: shares, Jain's index, volume, contention, whether the volume was enough
+    to judge by, and whether it was dominant.
 
     `routes` has the route's own parameters as `min_<parameter>` columns; a route that is not in it has the defaults.
     """
@@ -60,13 +61,11 @@ def fairness(base: DataFrame, routes: DataFrame) -> DataFrame:
     contention = (F.col("competing_share") >= F.col("min_competing_share")) | (
         F.col("competitors") >= F.col("min_competitors")
     )
-    dominant = (
-        (F.col("warm_share") > F.col("min_dominant_share"))
-        & contention
-        & (F.col("volume") >= F.col("min_minimum_volume"))
-    )
+    enough = F.col("volume") >= F.col("min_minimum_volume")
+    dominant = (F.col("warm_share") > F.col("min_dominant_share")) & contention & enough
     return known.select(
         *shared.columns,
         contention.alias("contention"),
+        enough.alias("enough"),
         F.coalesce(dominant, F.lit(False)).alias("dominant"),
     )

@@ -1,6 +1,7 @@
 """What a rule would have done, before anybody enforces it.
 
-Never exact about single commands: counts per window say how many would have been refused, not which.
+Never exact about single commands: counts per window say how many would have been refused, not which. Never answers for
+an interval that the windows of the base do not fill: commands of the next one would count in it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ def with_limit(
 ) -> DataFrame:
     """Per source: what it offered, and what a limit of so many commands per interval would have refused.
 
-    Within an interval the excess falls on the sources by what they offered.
+    Within an interval the excess falls on the sources by what they offered. The windows of the base have to be as
+    long as the interval, or to divide it.
     """
+    if limit < 1 or interval_seconds < 1:
+        raise ValueError("A limit is at least 1 command in an interval of at least 1 second.")
     start = F.timestamp_seconds(
         F.floor(F.unix_timestamp("window_start") / interval_seconds) * interval_seconds
     )
@@ -46,7 +50,8 @@ def with_limit(
 
 def with_threshold(shares: DataFrame, *, dominant_share: float) -> DataFrame:
     """Per source and route: in how many windows another threshold would have called it dominant."""
-    over = F.col("contention") & (F.col("warm_share") > dominant_share)
+    # The route's other conditions hold as they are: a quiet window would not be judged under any threshold.
+    over = F.col("contention") & F.col("enough") & (F.col("warm_share") > dominant_share)
     return (
         shares.groupBy("source", "target", "command_name")
         .agg(

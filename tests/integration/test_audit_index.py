@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,8 @@ from snavio.audit.following import KEEP_NS, Follower
 from snavio.audit.pinning import Pins
 from snavio.audit.quarantine import sentence, write_report
 from snavio.clock import ManualClock
+from snavio.telemetry.holes import missing as missing_stretches
+from snavio.telemetry.inspection import hours
 from snavio.telemetry.manifest import FileEntry, Stretch, TelemetryManifest, folder_of
 from snavio.telemetry.signing import ManifestSigner
 from tests.support.telemetry import NOW, Inside, arrival, block, inside, sign, verifying_keys
@@ -219,6 +222,69 @@ async def test_only_files_of_the_range_are_looked_at(tmp_path: Path) -> None:
         assert len((await look(relay, Range(NOW - HOUR, NOW + HOUR))).entries) == 3
         truncated(relay.archive_folder / folder_of(NOW))
         assert (await look(relay, Range(since_unix_ns=NOW + 1))).quarantined == []
+
+
+# -- holes ---------------------------------------------------------------------------------------------
+
+
+async def three_hours(relay: Inside) -> list[Path]:
+    """Ten events in each of three hours."""
+    folders = []
+    for number in range(3):
+        at = relay.clock.unix_ns()
+        await relay.intake.take(arrival(block([1] * 10, settled=at), first_seq=1 + 10 * number))
+        await relay.exporter.export_once()
+        folders.append(relay.archive_folder / folder_of(at))
+        relay.clock.advance(ns=HOUR)
+    return folders
+
+
+async def test_an_hour_that_was_deleted_is_a_hole_that_everybody_tells(tmp_path: Path) -> None:
+    async with inside(tmp_path) as relay:
+        folders = await three_hours(relay)
+        assert (await look(relay)).holes == []
+        shutil.rmtree(folders[1])
+        belief = await look(relay)
+        verified = missing_stretches(relay.archive_folder, list(hours(relay.archive_folder)))
+    (hole,) = belief.holes
+    assert (hole.problem, hole.path.rpartition("/")[2]) == ("hole", "fast-0-7-21-30.parquet")
+    assert "Events 11 to 20 before it" in hole.detail
+    assert verified == [hole]
+    assert "1 stretch of events is missing" in sentence(belief, tmp_path / "quarantine.json")
+    write_report(belief, tmp_path / "quarantine.json", now_unix_ns=NOW)
+    assert len(json.loads((tmp_path / "quarantine.json").read_text())["holes"]) == 1
+
+
+async def test_a_hole_matters_to_those_ranges_only_in_which_its_events_may_have_been(tmp_path: Path) -> None:
+    async with inside(tmp_path) as relay:
+        folders = await three_hours(relay)
+        shutil.rmtree(folders[1])
+        assert len((await look(relay, Range(NOW + HOUR, NOW + HOUR + 1))).holes) == 1
+        assert (await look(relay, Range(None, NOW))).holes == []
+        assert (await look(relay, Range(NOW + 2 * HOUR + 1, None))).holes == []
+
+
+async def test_what_relay_told_of_is_no_hole(tmp_path: Path) -> None:
+    async with inside(tmp_path) as relay:
+        for first in (1, 101):
+            await relay.intake.take(arrival(TEN, first_seq=first))
+        for _ in range(2):
+            await relay.exporter.export_once(flush=True)
+        assert {"fast-0", "relay-0"} == {entry.stretch.instance for entry in (await look(relay)).entries}
+        assert (await look(relay)).holes == []
+        # Whoever writes a gap into a file does not explain one away: it is not the file that was signed.
+        told = next((relay.archive_folder / folder_of(NOW)).glob("relay-0-*.parquet"))
+        told.write_bytes(told.read_bytes() + b" ")
+        assert ["Events 11 to 100" in hole.detail for hole in (await look(relay)).holes] == [True]
+
+
+async def test_a_file_that_nobody_finished_takes_no_evidence_with_it(tmp_path: Path) -> None:
+    async with inside(tmp_path) as relay:
+        hour = await archived(relay)
+        half_written(hour)
+        assert (await look(relay)).left_out == 0
+        truncated(hour)
+        assert (await look(relay)).left_out == 1
 
 
 # -- following -----------------------------------------------------------------------------------------

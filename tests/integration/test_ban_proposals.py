@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from services.registry.settings import RegistrySettings
-from snavio.errors import BadRequest, NotAllowed, NotFound, SnavioError
+from snavio.errors import BadRequest, NotAllowed, NotFound, Saturated, SnavioError
 from snavio.sdk.bans import JOB_FOLDER, BanDesk, Outcome, Proposal
 from snavio.telemetry.events import AbuseDetected, EventJournal
 from snavio.v1 import registry_pb2 as wire
@@ -104,6 +104,26 @@ async def test_a_proposal_becomes_a_ban_that_ends_by_itself(scene: Scene) -> Non
     assert await scene.banned()
     scene.control.clock.advance(seconds=600)
     assert not await scene.banned()
+
+
+async def test_a_full_journal_fails_no_proposal_and_the_event_is_told_with_the_next_one(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, full = EventJournal.record, True
+
+    def sometimes(journal: EventJournal, event: AbuseDetected, *, at_unix_ns: int) -> None:
+        if full and isinstance(event, AbuseDetected):
+            raise Saturated("The journal's file is full.", retry_after_ms=1)
+        record(journal, event, at_unix_ns=at_unix_ns)
+
+    monkeypatch.setattr(EventJournal, "record", sometimes)
+    proposal = scene.proposal()
+    assert (await scene.propose(proposal)).decision == "applied"
+    assert (await scene.banned(), scene.told) == (True, [])
+    full = False
+    for _ in range(3):
+        assert (await scene.propose(proposal)).decision == "already"
+    assert [event.source for event in scene.told] == [SOURCE]
 
 
 async def test_the_same_proposal_again_changes_nothing_and_tells_nobody(scene: Scene) -> None:

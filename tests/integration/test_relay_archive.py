@@ -9,20 +9,31 @@ from typing import Any
 
 import pytest
 
+from services.relay import exporting, parking
 from services.relay.revocations import Revocations
 from snavio.adapters.embedded.checksums import connect
 from snavio.clock import ManualClock
+from snavio.domain.signing_scope import Pair, provision, rotate_scope
 from snavio.errors import Conflict, Unavailable
+from snavio.native import ed25519_public_key, ed25519_sign, telemetry_columns
 from snavio.ports.archive import Archive
 from snavio.ports.outbox import Cursor, Grave
+from snavio.snapshot.verification import VerifyingKey
 from snavio.telemetry import schema
-from snavio.telemetry.inspection import hours
+from snavio.telemetry.inspection import check, hours
 from snavio.telemetry.manifest import TelemetryManifest, folder_of
+from snavio.telemetry.parquet import encode_pages
 from snavio.wiring import open_archive, open_outbox
 from tests.support.telemetry import NAME, NOW, SOURCE, TARGET, Inside, arrival, block, inside, sign
 
 TEN = block([1] * 10, lane={"acl_version": 4})
 HOUR_S = 3600.0
+SECOND = 1_000_000_000
+
+
+def _pair(number: int) -> Pair:
+    seed = bytes([number]) * 32
+    return Pair(ed25519_public_key(seed), seed)
 
 
 class Interrupted(Exception):
@@ -135,6 +146,43 @@ async def test_without_signer_nothing_is_forgotten_and_nothing_counts(tmp_path: 
         assert await relay.findings() == []
 
 
+@pytest.mark.parametrize("later_s", [605, 86_400, 10 * 86_400])
+async def test_an_export_planned_before_a_rotation_is_signed_after_it(tmp_path: Path, later_s: int) -> None:
+    clock = ManualClock(NOW)
+    scope = provision("platform", _pair(1), now_ns=NOW - 3600 * SECOND)
+
+    async def away(_message: bytes) -> tuple[str, bytes]:
+        raise Unavailable("Signer is away.")
+
+    async with inside(tmp_path, clock=clock, signing=away) as relay:
+        await relay.intake.take(arrival(TEN))
+        with pytest.raises(Unavailable):
+            await relay.exporter.export_once()
+    scope = rotate_scope(
+        scope, _pair(2), now_ns=NOW + 600 * SECOND, delay_ns=SECOND, overlap_ns=7 * 86_400 * SECOND
+    )
+    clock.advance(seconds=later_s)
+
+    async def signing(message: bytes) -> tuple[str, bytes]:
+        key = scope.active(clock.unix_ns())
+        return key.key_id, ed25519_sign(key.seed, message)
+
+    async def keys() -> list[VerifyingKey]:
+        return [
+            VerifyingKey(key.key_id, key.public_key, key.valid_from_ns, key.valid_until_ns)
+            for key in scope.verifying(clock.unix_ns())
+        ]
+
+    async with inside(tmp_path, clock=clock, signing=signing, keys=keys) as relay:
+        await relay.intake.take(arrival(TEN, first_seq=11))
+        assert await relay.exporter.export_once() == 20
+        found = list(hours(relay.archive_folder))
+        assert [each for hour in found for each in check(relay.archive_folder, hour, await keys())] == []
+        # Where it was planned: a file of the first attempt must not lie in one hour and its manifest in another.
+        assert [file.name for file in found[0].files][:1] == ["fast-0-7-1-10.parquet"]
+        assert found[0].folder == folder_of(NOW)
+
+
 async def test_a_signature_that_does_not_verify_is_not_published(tmp_path: Path) -> None:
     async def wrong(message: bytes) -> tuple[str, bytes]:
         return (await sign(message))[0], bytes(64)
@@ -175,6 +223,45 @@ async def test_a_damaged_page_is_missed_and_told_and_holds_nothing_up(tmp_path: 
             "damaged",
             "fast-0 epoch 7: 11 to 20",
         )
+
+
+async def test_a_page_that_cannot_be_rows_is_parked_and_told_and_holds_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def encode(pages: Any, **given: Any) -> Any:
+        if any(first_seq == 11 for first_seq, _ in pages):
+            raise OverflowError("int too large to convert")
+        return encode_pages(pages, **given)
+
+    monkeypatch.setattr(exporting, "encode_pages", encode)
+    async with inside(tmp_path) as relay:
+        for number in range(4):
+            await relay.intake.take(arrival(TEN, first_seq=1 + 10 * number))
+        await relay.exporter.export_once(flush=True)
+        await relay.exporter.export_once(flush=True)
+        assert await once_each(relay) == [*range(1, 11), *range(21, 41)]
+        (gap,) = relay.rows(f"event = '{schema.JOURNAL_GAP}'")
+        assert (gap["reason"], gap["detail"]) == ("damaged", "fast-0 epoch 7: 11 to 20")
+        assert (await relay.findings(), relay.exporter.counters()["damaged"]) == ([], 1)
+        (parked,) = (relay.archive_folder / "parked").iterdir()
+        assert parked.name == "fast-0-7-11-20.page"
+        assert telemetry_columns([(11, parked.read_bytes())], relay.tombstones)[0] == 10
+
+
+async def test_no_more_than_so_many_pages_are_parked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def encode(pages: Any, *, service: str, **given: Any) -> Any:
+        if service == "fast":
+            raise ValueError("no rows")
+        return encode_pages(pages, service=service, **given)
+
+    monkeypatch.setattr(exporting, "encode_pages", encode)
+    monkeypatch.setattr(parking, "MOST", 2)
+    async with inside(tmp_path) as relay:
+        for number in range(4):
+            await relay.intake.take(arrival(TEN, first_seq=1 + 10 * number))
+        await relay.exporter.export_once(flush=True)
+        assert len(list((relay.archive_folder / "parked").iterdir())) == 2
+        assert relay.exporter.counters()["damaged"] == 4
 
 
 async def test_a_full_outbox_makes_its_writers_wait_until_there_is_room(tmp_path: Path) -> None:
@@ -252,6 +339,26 @@ async def test_a_compaction_interrupted_at_any_write_loses_and_doubles_nothing(
         await relay.compaction.compact_once()
         assert await once_each(relay) == list(range(1, 51))
         assert await relay.findings() == []
+
+
+@pytest.mark.parametrize("how", ["start", "compaction"])
+async def test_what_a_kill_left_unfinished_is_swept(tmp_path: Path, how: str) -> None:
+    async with inside(tmp_path) as relay:
+        await filled(relay, files=1)
+        hour = relay.archive_folder / folder_of(NOW)
+        unfinished = hour / ".fast-0-7-11-20.parquet.0123456789abcdef.new"
+        others = hour / ".hidden"
+        for path in (unfinished, others):
+            path.write_bytes(b"PAR1")
+        if how == "start":
+            await relay.exporter.start()
+            await relay.exporter.stop()
+            assert relay.exporter.counters()["swept"] == 1
+        else:
+            relay.clock.advance(seconds=HOUR_S + 300)
+            assert await relay.compaction.compact_once() == 1
+        assert (unfinished.exists(), others.exists()) == (False, True)
+        assert await once_each(relay) == list(range(1, 11))
 
 
 async def test_compaction_leaves_what_it_cannot_believe(tmp_path: Path) -> None:

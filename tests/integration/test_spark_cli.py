@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from snavio.audit.entries import moment
 from snavio.audit.jobs import Job, Place, command
 from snavio.cli.app import app
+from snavio.cli.spark import _range
 from snavio.cli.spark_views import View
 from snavio.errors import BadRequest, SnavioError, Unavailable
 
@@ -43,6 +45,33 @@ def test_times_that_are_none_are_named(tmp_path: Path) -> None:
         (("--since", "2026-11-16T10:00:00Z", "--until", "2026-11-16T09:00:00Z"), "--until has to be after"),
     ):
         assert words in str(run("slo", *given, "--state-dir", str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("--dir", "{state}/no-such"), "no-such is not an archive"),
+        (("--dir", "{state}"), "is not an archive: that is a folder with a folder `telemetry` in it"),
+        (("--conf", "foo"), "--conf: 'foo' is no KEY=VALUE"),
+        (("--conf", "=foo"), "--conf: '=foo' is no KEY=VALUE"),
+    ],
+)
+def test_what_was_mistyped_is_named_before_anything_is_asked(
+    tmp_path: Path, given: tuple[str, ...], words: str
+) -> None:
+    """An audit of a folder that is no archive would find nothing, and take back every ban."""
+    (tmp_path / "certs" / "operator-admin").mkdir(parents=True)
+    asked = [one.format(state=tmp_path) for one in given]
+    error = run("abuse", *asked, "--state-dir", str(tmp_path))
+    assert isinstance(error, BadRequest)
+    assert words in str(error)
+
+
+def test_times_at_the_ends_of_the_calendar_are_the_first_and_the_last() -> None:
+    last = _range("", "9999-12-31T23:59:59-10:00").until_unix_ns
+    first = _range("0001-01-01T00:00:00+14:00", "").since_unix_ns
+    assert (first, moment(last or 0)[:4]) == (0, "9999")
+    assert _range("2026-11-16T10:00:00.000001Z", "").since_unix_ns == 1_794_823_200_000_001_000
 
 
 def test_a_missing_java_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

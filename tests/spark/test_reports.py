@@ -222,3 +222,45 @@ def test_the_shadow_job_answers_in_a_file(
     assert json.loads(told.splitlines()[-1]) == {"step": "done", "rows": len(expected)}
     lines = (tmp_path / "out" / "shadow.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == expected
+
+
+@pytest.mark.parametrize(("interval_s", "limit", "refused"), [(10, 10, 0), (45, 45, 0), (10, 5, 30)])
+def test_a_limit_is_answered_in_its_own_intervals(
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    interval_s: int,
+    limit: int,
+    refused: int,
+) -> None:
+    """A command a second for a minute: counted in windows of thirty, ten seconds would have had thirty of them."""
+    path = write([row(after_s=second, **CROWDED) for second in range(60)], tmp_path / "a.parquet")
+    listed = index(tmp_path, entry(path, last=60))
+    question = ("--target", "crowded", "--command", "say", "--limit", str(limit))
+    options = ("--index", listed, "--out", tmp_path / "out", *question, "--interval-s", str(interval_s))
+    within(spark, monkeypatch, *options)
+    (found,) = (tmp_path / "out" / "shadow.jsonl").read_text().splitlines()
+    assert (json.loads(found)["offered"], json.loads(found)["refused"]) == (60, refused)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        ("--target", "x", "--command", "y", "--limit", "-5"),
+        ("--target", "x", "--command", "y", "--limit", "5", "--interval-s", "0"),
+        ("--dominant-share", "1.5"),
+    ],
+)
+def test_a_question_that_cannot_be_answered_is_refused_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    listed: Path,
+    tmp_path: Path,
+    question: tuple[str, ...],
+) -> None:
+    monkeypatch.setattr(shadow, "open_session", lambda *_: pytest.fail("a JVM was started for it"))
+    monkeypatch.setattr(sys, "argv", ["shadow", "--index", str(listed), "--out", str(tmp_path), *question])
+    with pytest.raises(SystemExit) as ended:
+        arguments.run(shadow.shadow, shadow.options())
+    assert ended.value.code == 2
+    assert len(capfd.readouterr().err.splitlines()) == 1

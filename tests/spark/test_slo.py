@@ -83,6 +83,13 @@ def test_a_shadow_threshold_tells_who_would_have_been_dominant(spark: SparkSessi
     assert (found["source"], found["dominant_now"], found["dominant_then"]) == ("acme/big", 0, 3)
 
 
+def test_a_shadow_threshold_does_not_judge_quiet_windows(spark: SparkSession, tmp_path: Path) -> None:
+    quiet = counted(spark, tmp_path, contended(windows=3, big=9, small=1))
+    assert told(with_threshold(fairness(quiet, routes(spark)), dominant_share=0.8)) == []
+    own = fairness(quiet, routes(spark, ("bot", "say", None, None, None, 10.0)))
+    assert told(with_threshold(own, dominant_share=0.8))[0]["dominant_then"] == 3
+
+
 def test_the_page_escapes_names_and_says_what_is_not_there(spark: SparkSession, tmp_path: Path) -> None:
     counts = counted(
         spark, tmp_path, [row(target="<script>alert(1)</script>", after_s=n * 30) for n in range(3)]

@@ -10,6 +10,7 @@ import duckdb
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from snavio.audit.proposals import read_lines
 from snavio.domain.verdict import Verdict
 from spark import verdicts
 from spark.policy import Policy
@@ -208,6 +209,58 @@ def test_dominance_that_recurs_is_proposed_once_with_its_evidence(
     assert (proposal["ban_applied_until"] - proposal["window_end"]).total_seconds() == 600
 
 
+def banned_after(dominant: int, windows: int, *, abuser: int, victim: int) -> list[dict[str, Any]]:
+    """Every other source goes on as before; the abuser is kept off the warm path from some window on."""
+    kept_off = {"path": "slow", "escalation": "warm_banned", "service": "slow"}
+    rows = []
+    for window in range(windows):
+        given = {} if window < dominant else kept_off
+        rows.append(row(source="acme/abuser", count=abuser, after_s=window * 30, **given))
+        rows.append(row(source="acme/victim", count=victim, after_s=window * 30))
+    return rows
+
+
+@pytest.mark.parametrize(("abuser", "victim"), [(850, 150), (895, 105)])
+def test_a_ban_that_works_does_not_clear_whom_it_keeps_off(
+    spark: SparkSession, tmp_path: Path, abuser: int, victim: int
+) -> None:
+    (early,) = found(spark, tmp_path / "1", banned_after(4, 4, abuser=abuser, victim=victim))
+    (audited,) = found(spark, tmp_path / "2", banned_after(4, 20, abuser=abuser, victim=victim))
+    assert audited["source"] == "acme/abuser"
+    # The same word for word: what the ban changed is no part of what it was for.
+    assert audited == early
+
+
+def test_a_ban_that_begins_within_a_window_counts_the_time_before_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = banned_after(4, 4, abuser=850, victim=150)
+    kept_off = {"path": "slow", "escalation": "warm_banned", "service": "slow"}
+    rows += [
+        row(source="acme/abuser", count=85, after_s=120),
+        row(source="acme/abuser", count=765, after_s=122, **kept_off),
+        row(source="acme/victim", count=150, after_s=120),
+    ]
+    (proposal,) = found(spark, tmp_path, rows)
+    told = json.loads(proposal["evidence"])
+    # A tenth of that window: 15 of the victim's commands.
+    assert (told["source_share"], told["dispatch_volume"]) == (0.85, 4 * 1000 + 85 + 15)
+    assert (told["dominant_windows"], told["competing_share"]) == (4, 0.15)
+
+
+def test_who_is_dominant_for_a_while_and_modest_otherwise_is_not_proposed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The rest of the period is diluted by its own choice, not by a ban."""
+    rows = banned_after(4, 4, abuser=850, victim=150)
+    for window in range(4, 20):
+        rows += [
+            row(source=source, count=count, after_s=window * 30)
+            for source, count in (("acme/abuser", 20), ("acme/victim", 150), ("acme/third", 50))
+        ]
+    assert found(spark, tmp_path, rows) == []
+
+
 def test_dominance_over_several_targets_counts_together(spark: SparkSession, tmp_path: Path) -> None:
     rows = contended("bot", windows=2) + contended("pay", windows=2)
     (proposal,) = found(spark, tmp_path, rows)
@@ -249,5 +302,37 @@ def test_a_policy_with_a_misspelled_threshold_is_refused_by_name() -> None:
         Policy.read('{"ban_minute": 5}')
     with pytest.raises(ValueError, match="several_targets_share: must be over 0"):
         Policy.read('{"several_targets_share": 1.5}')
-    assert Policy.read('{"ban_minutes": 5}').ban_minutes == 5
+    assert Policy.read('{"ban_minutes": 5, "version": "2"}').ban_minutes == 5
     assert set(KEYS) >= {"window_start", "target", "command_name", "source"}
+
+
+@pytest.mark.parametrize("given", ['{"burst_hmac": 100000}', '{"period_minutes": 60, "version": "1"}'])
+def test_another_threshold_is_another_version(given: str) -> None:
+    """Under the default's version its audit would take back every ban that the default policy speaks for."""
+    with pytest.raises(ValueError, match=r"differs from policy 1; say a version of its own"):
+        Policy.read(given)
+    assert Policy.read('{"burst_hmac": 200}') == DEFAULT
+
+
+@pytest.mark.parametrize(
+    "version", ["V2", "2026.11", "a" * 32, "my policy", "2026/11", "", "a" * 33, "-1", "２"]
+)
+def test_a_version_that_a_policy_may_have_is_one_that_a_proposal_may_have(version: str) -> None:
+    try:
+        Policy(version=version)
+        allowed = True
+    except ValueError as error:
+        assert "policy.version: must be a text of 1 to 32 letters" in str(error)
+        allowed = False
+    line = {
+        "proposal_id": "a" * 64,
+        "policy_version": version,
+        "kind": "burst-schema",
+        "source": "acme/shop",
+        "affected_targets": [],
+        "total_violations": 1,
+        **dict.fromkeys(("window_start", "window_end", "ban_applied_until"), "2026-11-16T10:00:00Z"),
+        "evidence": "{}",
+    }
+    read = read_lines([json.dumps(line).encode()])
+    assert (len(read.proposals), read.unreadable) == ((1, 0) if allowed else (0, 1))

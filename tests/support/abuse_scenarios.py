@@ -18,6 +18,7 @@ from tests.support.telemetry_rows import DELIVERED_CODE, RATE_CODE, T0
 WINDOW_S = 30
 MINUTES = 60
 WINDOWS = MINUTES * 60 // WINDOW_S
+WINDOWS_OF_A_PERIOD = 20
 HONEST_PER_ROUTE = 6
 ROUTES = 4
 
@@ -132,6 +133,31 @@ def bans_alternate(made: Scenario, rng: np.random.Generator) -> None:
                 made.add(window, route, "abuser", early, banned=sent - early)
 
 
+def one_target_bans(made: Scenario, rng: np.random.Generator) -> None:
+    """An abuser of one route that Fast bans for 30 s whenever it was dominant; bans begin and end within windows."""
+    honest(made, rng, mean=20)
+    made.abusers.add(f"{made.tenant}/abuser")
+    share = rng.uniform(0.85, 0.97)
+    into = rng.uniform(0, 0.2)
+    others = HONEST_PER_ROUTE * 20
+    for window in range(WINDOWS):
+        sent = rng.poisson(others * share / (1 - share))
+        warm = sent * (into if window % 2 else 1 - into)
+        made.add(window, 0, "abuser", warm, banned=sent - warm)
+
+
+def banned_at_last(made: Scenario, rng: np.random.Generator) -> None:
+    """An abuser of one route that is banned for the rest of every period after two minutes, and sends on."""
+    honest(made, rng, mean=20)
+    made.abusers.add(f"{made.tenant}/abuser")
+    share = rng.uniform(0.85, 0.97)
+    others = HONEST_PER_ROUTE * 20
+    for window in range(WINDOWS):
+        sent = rng.poisson(others * share / (1 - share))
+        warm = sent if window % WINDOWS_OF_A_PERIOD < 4 else 0
+        made.add(window, 0, "abuser", warm, banned=sent - warm)
+
+
 SCENARIOS: dict[str, Callable[[Scenario, np.random.Generator], None]] = {
     "quiet": quiet,
     "single-sender": single_sender,
@@ -140,6 +166,8 @@ SCENARIOS: dict[str, Callable[[Scenario, np.random.Generator], None]] = {
     "on-off": on_off,
     "several-targets": several_targets,
     "bans-alternate": bans_alternate,
+    "one-target-bans": one_target_bans,
+    "banned-at-last": banned_at_last,
 }
 WITHOUT_ABUSERS = ("quiet", "single-sender", "honest-bursts")
 

@@ -25,6 +25,7 @@ from snavio.ports.archive import Archive
 from snavio.ports.outbox import Outbox
 from snavio.snapshot.verification import VerifyingKey
 from snavio.telemetry.asking import ask
+from snavio.telemetry.holes import missing
 from snavio.telemetry.inspection import Finding, check, hours, overlaps
 from snavio.telemetry.signing import ManifestSigner
 from snavio.v1.relay_pb2 import JournalPage
@@ -134,7 +135,8 @@ class Inside:
         """What `snavio archive verify` would say."""
         found = list(hours(self.archive_folder))
         keys = await verifying_keys()
-        return [each for hour in found for each in check(self.archive_folder, hour, keys)] + overlaps(found)
+        each = [one for hour in found for one in check(self.archive_folder, hour, keys)]
+        return each + overlaps(found) + missing(self.archive_folder, found)
 
 
 @asynccontextmanager
@@ -144,6 +146,7 @@ async def inside(
     clock: ManualClock | None = None,
     max_bytes: int = 1 << 30,
     signing: Callable[[bytes], Any] = sign,
+    keys: Callable[[], Any] = verifying_keys,
     archive: Archive | None = None,
     outbox: Outbox | None = None,
 ) -> AsyncIterator[Inside]:
@@ -154,7 +157,7 @@ async def inside(
     waiting, tombstones, turn = Waiting(), Tombstones(), asyncio.Lock()
     waiting.load(await store.pages())
     own = OwnEvents(instance="relay-0", epoch=ticking.unix_ns(), clock=ticking)
-    signer = ManifestSigner(sign=signing, keys=verifying_keys)
+    signer = ManifestSigner(sign=signing, keys=keys)
     intake = Intake(outbox=store, waiting=waiting, own=own, clock=ticking)
     exporter = Exporter(
         outbox=store,
@@ -169,7 +172,7 @@ async def inside(
         revocations_known_unix_ns=ticking.unix_ns,
     )
     compaction = Compaction(
-        outbox=store, archive=shelf, signer=signer, keys=verifying_keys, turn=turn, clock=ticking, after_s=300
+        outbox=store, archive=shelf, signer=signer, keys=keys, turn=turn, clock=ticking, after_s=300
     )
     await intake.start()
     exporter.resume(await store.planned())

@@ -6,13 +6,15 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from snavio.audit.auditing import audit
+from snavio.audit import auditing
+from snavio.audit.auditing import Evidence, audit
 from snavio.audit.desk import _asked
 from snavio.audit.proposals import Proposal, read_lines
 from snavio.audit.proposing import Answer, Proposer, Verdict, alone
@@ -238,6 +240,7 @@ def test_a_burst_leaves_the_warm_path_of_all_routes_and_its_targets_are_evidence
 # -- the audit -----------------------------------------------------------------------------------------
 
 
+WHOLE = Evidence([(NOW - 65 * MINUTE, NOW)])
 LINES = (line("a"), line("past", start=NOW - 60 * MINUTE), line("edge", start=NOW - 20 * MINUTE))
 
 
@@ -246,7 +249,7 @@ def proposals(*lines: dict[str, Any]) -> Sequence[Proposal]:
 
 
 async def audited(
-    registry: Registry, *lines: dict[str, Any], quarantined: int = 0, until: int | None = NOW
+    registry: Registry, *lines: dict[str, Any], evidence: Evidence = WHOLE, until: int | None = NOW
 ) -> Any:
     found = proposals(*(lines or LINES))
     return await audit(
@@ -256,7 +259,7 @@ async def audited(
         policy_version="1",
         since_unix_ns=NOW - 65 * MINUTE,
         until_unix_ns=until,
-        quarantined=quarantined,
+        evidence=evidence,
         began_at_version=7,
         period_minutes=10,
     )
@@ -282,15 +285,56 @@ async def test_an_audit_tells_every_ban_that_it_confirms_also_one_that_still_las
     assert (await audited(registry, long, over)).confirmed == ()
 
 
-async def test_nobody_is_set_free_by_a_file_that_was_spoilt(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("evidence", "why"),
+    [
+        (replace(WHOLE, left_out=1), "files of the range are left out"),
+        (replace(WHOLE, holes=1), "missing from the archive"),
+        (replace(WHOLE, unreadable=2), "2 of the job's own findings cannot be read"),
+        (Evidence([]), "the archive has no events of the range"),
+        (Evidence([(NOW - 300 * MINUTE, NOW - 200 * MINUTE)]), "no whole period with events"),
+    ],
+)
+async def test_nobody_is_set_free_on_evidence_that_is_not_whole(evidence: Evidence, why: str) -> None:
     registry = Registry()
-    result = await audited(registry, quarantined=1)
+    result = await audited(registry, evidence=evidence)
     assert registry.concluded == []
-    assert "evidence" in result.not_judged
+    assert why in result.not_judged
+    # What was found is found all the same.
+    assert [proposal.source for proposal in registry.bans.values()] == ["acme/a"]
+
+
+async def test_a_period_without_any_event_is_not_judged(tmp_path: Path) -> None:
+    """Its hour was deleted: the others of the range are judged, and nobody is set free in it."""
+    registry = Registry()
+    spans = [(NOW - 61 * MINUTE, NOW - 55 * MINUTE), (NOW - 29 * MINUTE, NOW)]
+    await audited(registry, evidence=Evidence(spans))
+    assert [(told["since_unix_ns"], told["until_unix_ns"]) for told in registry.concluded] == [
+        (NOW - 60 * MINUTE, NOW - 50 * MINUTE),
+        (NOW - 30 * MINUTE, NOW - 20 * MINUTE),
+    ]
+
+
+async def test_more_findings_than_one_call_takes_are_concluded_period_by_period(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(auditing, "MOST_FOUND", 3)
+    registry = Registry()
+    starts = [NOW - minutes * MINUTE for minutes in (60, 50, 50, 30, 30, 30, 30)]
+    lines = [line(f"s{number}", start=start) for number, start in enumerate(starts)]
+    await audited(registry, *lines)
+    told = [
+        (each["since_unix_ns"], each["until_unix_ns"], len(each["proposal_ids"]))
+        for each in registry.concluded
+    ]
+    assert told == [
+        (NOW - 60 * MINUTE, NOW - 30 * MINUTE, 3),
+        (NOW - 30 * MINUTE, NOW - 20 * MINUTE, 4),
+    ]
 
 
 async def test_a_range_without_a_whole_period_judges_nobody(tmp_path: Path) -> None:
     registry = Registry()
     result = await audited(registry, until=NOW - 60 * MINUTE)
     assert registry.concluded == []
-    assert "no whole period" in result.not_judged
+    assert "no whole period with events is over" in result.not_judged

@@ -123,16 +123,27 @@ def test_skew_is_positive_where_the_sender_is_behind(kind: int, event: str) -> N
     assert (row["event"], fields(row)["skew_seconds"]) == (event, 50.0)
 
 
-def test_a_counted_flood_is_one_row() -> None:
-    counted = block([Verdict.HMAC_MISMATCH], details=[{"row": 0, "count": 98_000}], admitted=0, sent=0)
+@pytest.mark.parametrize("behind_s", [91.5, -3600.0])
+def test_a_command_refused_for_its_clock_tells_how_far_that_is_off(behind_s: float) -> None:
+    sent = NOW - round(behind_s * 1e9)
+    refused = [Verdict.TIMESTAMP_OUTSIDE_WINDOW, Verdict.HMAC_MISMATCH]
+    late, forged = archived(block(refused, service="shield", sent=sent, admitted=0))
+    assert (late["skew_seconds"], late["received_at"], fields(late)["reason"]) == (
+        *(behind_s, AT, "timestamp-outside-window"),
+    )
+    assert late["dispatch_latency_ms"] is None
+    # A signature that does not fit says nothing about a clock.
+    assert (forged["skew_seconds"], forged["received_at"]) == (None, None)
+
+
+@pytest.mark.parametrize("verdict", [Verdict.HMAC_MISMATCH, Verdict.TIMESTAMP_OUTSIDE_WINDOW])
+def test_a_counted_flood_is_one_row(verdict: Verdict) -> None:
+    counted = block([verdict], details=[{"row": 0, "count": 98_000}], admitted=0, sent=0)
     counted.command_id = bytes(16)
     (row,) = archived(counted)
-    assert (row["count"], row["command_id"], row["timestamp"], row["received_at"]) == (
-        98_000,
-        None,
-        None,
-        None,
-    )
+    assert row["count"] == 98_000
+    unknown = ("command_id", "timestamp", "received_at", "skew_seconds")
+    assert [row[name] for name in unknown] == [None] * 4
 
 
 def test_seldom_events_keep_their_fields_and_their_place() -> None:
@@ -182,7 +193,7 @@ def test_a_field_of_another_kind_than_its_column_is_kept_beside() -> None:
         block([], events=[(schema.ABUSE_DETECTED, {"source": 5, "total_violations": "many", "count": True})])
     )
     assert (row["source"], row["total_violations"], row["count"]) == (None, None, 1)
-    assert json.loads(row["extra"]) == {"source": 5, "total_violations": "many"}
+    assert json.loads(row["extra"]) == {"source": 5, "total_violations": "many", "count": True}
 
 
 def test_every_event_of_the_contract_can_be_told_as_a_seldom_one() -> None:
@@ -239,3 +250,10 @@ def test_columns_that_do_not_fit_together_are_refused(wrong: dict[str, Any]) -> 
             getattr(built, name).extend(value)
     with pytest.raises(ValueError, match="not a page"):
         read_journal_page(page(built))
+
+
+@pytest.mark.parametrize("count", [2**64 - 1, 2**63, 2**32, 0, -1, "7", 1.5, True])
+def test_a_count_that_cannot_be_one_stays_beside_the_row_and_the_others_are_archived(count: Any) -> None:
+    odd, good = archived(block([], events=[("x", {"count": count}), ("y", {"count": 2**32 - 1})]))
+    assert (odd["count"], json.loads(odd["extra"])) == (1, {"count": count})
+    assert (good["count"], good["extra"]) == (2**32 - 1, None)

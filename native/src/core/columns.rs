@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use super::escalation::REASONS;
 use super::page::{Seldom, Shape, Told, blocks};
 use super::telemetry::{SKEW_NEAR_LIMIT, SKEW_SAMPLE, WARM_PATH_BAN};
-use super::verdict::{self, DELIVERED, DUPLICATE, MALFORMED, RATE_LIMIT_EXCEEDED};
+use super::verdict::{self, DELIVERED, DUPLICATE, MALFORMED, RATE_LIMIT_EXCEEDED, TIMESTAMP_OUTSIDE_WINDOW};
 use super::wire::Malformed;
 
 const NULL_PLACE: i32 = -1;
@@ -289,11 +289,15 @@ impl Columns {
         for (row, run) in shape.run.iter().enumerate() {
             let admitted = shape.runs[*run as usize].1;
             let skewed = matches!(shape.kind.get(row), Some(&SKEW_NEAR_LIMIT | &SKEW_SAMPLE));
-            let (sent, at) = (self.timestamp[start + row], micros(admitted));
-            self.received_at.push(if admitted == 0 { NULL_NUMBER } else { at });
+            // Refused for its clock: it was never admitted, and was judged as it came in.
+            let late = !skewed && shape.verdict.get(row) == Some(&TIMESTAMP_OUTSIDE_WINDOW);
+            let received = if late && admitted == 0 { shape.settled_unix_ns } else { admitted };
+            let (sent, at) = (self.timestamp[start + row], micros(received));
             // The skew is known only where both times are; a counted flood has neither.
-            self.skew_seconds.push(if skewed && admitted != 0 && sent != NULL_NUMBER {
-                (at - sent) as f64 / 1e6
+            let known = received != 0 && !(late && sent == NULL_NUMBER);
+            self.received_at.push(if known { at } else { NULL_NUMBER });
+            self.skew_seconds.push(if (skewed || late) && known && sent != NULL_NUMBER {
+                at.saturating_sub(sent) as f64 / 1e6
             } else {
                 f64::NAN
             });

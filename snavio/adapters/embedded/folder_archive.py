@@ -74,6 +74,10 @@ class FolderArchive:
 
         await self._worker.run(remove)
 
+    async def sweep(self, prefix: str) -> int:
+        folder = self._path(prefix)
+        return await self._worker.run(lambda: self._sweep(folder))
+
     async def close(self) -> None:
         await self._worker.close(lambda: None)
 
@@ -113,6 +117,13 @@ class FolderArchive:
                     continue
                 path = Path(entry.path).relative_to(self._folder).as_posix()
                 yield Stored(path, entry.stat(follow_symlinks=False).st_size)
+
+    def _sweep(self, folder: Path) -> int:
+        with _storage_errors(folder.name):
+            left = [path for path in folder.rglob(".*.new") if _UNFINISHED.fullmatch(path.name)]
+            for path in left:
+                path.unlink(missing_ok=True)
+            return len(left)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
