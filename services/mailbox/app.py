@@ -13,8 +13,10 @@ from services.mailbox import metrics
 from services.mailbox.ageing import Age
 from services.mailbox.backlog import backlog
 from services.mailbox.capabilities import Capabilities
+from services.mailbox.chores import Chores
 from services.mailbox.commits import Commits
 from services.mailbox.delivery import Delivery
+from services.mailbox.hollowing import Hollowing
 from services.mailbox.intake import Intake
 from services.mailbox.leases import Settling
 from services.mailbox.listing import Listing
@@ -111,8 +113,9 @@ class MailboxApp:
         store = self._store = await asyncio.to_thread(self._open)
         epoch = await asyncio.to_thread(store.begin_epoch, self._clock.unix_ns())
         records = await asyncio.to_thread(store.topics)
+        chores = Chores()
         commits = self._commits = Commits(
-            store, clock=self._clock, max_waiting_bytes=self._settings.queued_bytes
+            store, clock=self._clock, max_waiting_bytes=self._settings.queued_bytes, chores=chores
         )
         self._worker = Worker("mailbox-reads")
         # Without a disk the store is the cache, and a second copy could not be wiped.
@@ -140,16 +143,21 @@ class MailboxApp:
             delivery=delivery, listing=listing, settlements=settlements, store=store, clock=self._clock
         )
         events = self.events = EventJournal(epoch=epoch, onward=self._reporting.record)
+        hollowing = Hollowing(
+            delivery=delivery, oversight=oversight, listing=listing, rows=rows, store=store, age=age
+        )
         retention = self.retention = Retention(
             delivery=delivery,
             oversight=oversight,
             listing=listing,
+            hollowing=hollowing,
             rows=rows,
             commits=commits,
             store=store,
             age=age,
             events=events,
             clock=self._clock,
+            chores=chores,
         )
         receiving = Receiving(
             delivery=delivery,
@@ -181,6 +189,7 @@ class MailboxApp:
                 delivery, delivery.rejected, receiving.refused, self._capabilities.denials()
             )
         )
+        introspection.counts(chores.counters)
         introspection.times("commit", commits.latency.read, ever=commits.latency.ever)
         introspection.times("enqueue", servicer.enqueue.read, ever=servicer.enqueue.ever)
         introspection.times("dequeue", receiving.latency.read, ever=receiving.latency.ever)
@@ -209,8 +218,8 @@ class MailboxApp:
         port = await self._server.start()
         self._reporting.start()
         self._chores = [
-            asyncio.create_task(_scan(delivery), name="scan"),
-            asyncio.create_task(_tell_readiness(self._server, commits), name="readiness"),
+            asyncio.create_task(_scan(delivery, chores), name="scan"),
+            asyncio.create_task(_tell_readiness(self._server, commits, chores), name="readiness"),
             asyncio.create_task(retention.run(), name="retention"),
         ]
         return port
@@ -250,17 +259,23 @@ class MailboxApp:
                 self._commits.submit(progress=(progress,))
 
 
-async def _scan(delivery: Delivery) -> None:
+async def _scan(delivery: Delivery, chores: Chores) -> None:
     """Wake those who wait for messages whose lease or delay ends while nobody calls."""
     while True:
         await asyncio.sleep(SCAN_SECONDS if delivery.expecting else IDLE_SCAN_SECONDS)
-        delivery.tick()
+        try:
+            delivery.tick()
+        except Exception as error:
+            chores.failed("scan", error)
 
 
-async def _tell_readiness(server: MeshServer, commits: Commits) -> None:
+async def _tell_readiness(server: MeshServer, commits: Commits, chores: Chores) -> None:
     """A disk that takes no more is no reason to stop those who would empty it: only sends are not ready then."""
     while True:
-        server.set_part(WRITES, commits.takes_sends)
+        try:
+            server.set_part(WRITES, commits.takes_sends)
+        except Exception as error:
+            chores.failed("readiness", error)
         await asyncio.sleep(READINESS_SECONDS)
 
 

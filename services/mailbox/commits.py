@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from services.mailbox.chores import Chores
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import IntegrityError, Saturated, SnavioError, Unavailable
@@ -62,7 +63,9 @@ class Commits:
         clock: Clock,
         max_waiting_bytes: int = 64 << 20,
         max_group_bytes: int = 8 << 20,
+        chores: Chores | None = None,
     ) -> None:
+        self._chores = chores or Chores()
         self._store = store
         self._clock = clock
         self._max_waiting_bytes = max_waiting_bytes
@@ -212,8 +215,9 @@ class Commits:
             try:
                 if self._store.checkpoint():
                     self._stirred.set()
-            except SnavioError as error:
-                self._log.error("checkpoint failed", reason=error.reason, message=str(error))
+            except Exception as error:
+                # Whatever it is, this thread must live on: without it the log grows until the disk is full.
+                self._chores.failed("checkpoint", error)
                 self._stirred.set()
                 self._ended.wait(1.0)
 

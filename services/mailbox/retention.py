@@ -1,12 +1,14 @@
 """Ends what has waited long enough: ready messages go to the DLQ, delivered, dead and canceled ones are removed.
 
 Never works on the way of a send, a receive or an acknowledgement: a slice of a few batches at a time, between
-them. Never removes anything unread in silence: what leaves the DLQ is counted, and is an event.
+them, and no longer than its share of a tick. Never removes anything unread in silence: what leaves the DLQ is counted,
+and is an event. Never lets what is damaged in one topic keep it from the others.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import ClassVar
@@ -15,8 +17,10 @@ import structlog
 
 from services.mailbox.ageing import SECOND, Age
 from services.mailbox.changes import Operation, select
+from services.mailbox.chores import Chores
 from services.mailbox.commits import Commits, Outcome
 from services.mailbox.delivery import Delivery
+from services.mailbox.hollowing import Hollowing
 from services.mailbox.leases import Batch
 from services.mailbox.listing import Chosen, Filter, Listing
 from services.mailbox.oversight import Oversight, Wish
@@ -26,21 +30,19 @@ from services.mailbox.rows import Rows
 from services.mailbox.topics import Topic
 from snavio.clock import Clock
 from snavio.domain.message import State
-from snavio.errors import IntegrityError, SnavioError
+from snavio.errors import SnavioError
 from snavio.ports.mailbox_store import BatchRecord, MailboxStore, Progress
 from snavio.telemetry.events import EventJournal, Value
 from snavio.telemetry.schema import DLQ_PRUNED
 
 TICK_SECONDS = 1.0
+BUDGET_SECONDS = 0.5
+"""Of a tick; what there is more to do waits for the next."""
 TOPICS_PER_TICK = 64
-BATCHES_PER_TICK = 64
-RETAINED_PER_TICK = 1024
+"""Looked through in turn; those with more than they may keep are looked after at every tick."""
+SLICE_BATCHES = 64
+SLICE_RETAINED = 1024
 AGE_TICKS = 10
-SPARSE_ROWS = 32
-SPARSE = 8
-"""A batch of which less than one in so many messages is still needed is written anew without the others."""
-LARGE_BYTES = 16 << 10
-MOST_HOLLOW = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +71,20 @@ class Retention:
         delivery: Delivery,
         oversight: Oversight,
         listing: Listing,
+        hollowing: Hollowing,
         rows: Rows,
         commits: Commits,
         store: MailboxStore,
         age: Age,
         events: EventJournal,
         clock: Clock,
+        chores: Chores | None = None,
     ) -> None:
+        self._chores = chores or Chores()
         self._delivery = delivery
         self._oversight = oversight
         self._listing = listing
+        self._hollowing = hollowing
         self._rows = rows
         self._commits = commits
         self._store = store
@@ -88,9 +94,7 @@ class Retention:
         self._ticks = 0
         self._next = 0
         # Where the search for old ones goes on, by topic and state; only of topics that have some.
-        self._cursors: dict[tuple[str, State | None], int] = {}
-        # Batches that were made small, or could not be; once more would change nothing. The oldest are forgotten.
-        self._hollow: dict[int, None] = {}
+        self._cursors: dict[tuple[str, State], int] = {}
         self._log = structlog.get_logger()
 
     async def run(self) -> None:
@@ -99,114 +103,97 @@ class Retention:
             await asyncio.sleep(TICK_SECONDS)
             try:
                 await self.step()
-            except SnavioError as error:
-                # The disk is slow or full: what is too old now is too old at the next tick as well.
-                self._log.warning("retention waits", reason=error.reason)
+            except Exception as error:
+                self._chores.failed("retention", error)
 
     async def step(self) -> None:
-        """One slice of every chore."""
-        if self._age.due or self._ticks % AGE_TICKS == 0:
-            self._age.noted(await self._listing.run(lambda: self._age.note(self._store)))
+        """As much of every chore as a tick has time for, topic by topic."""
+        until = asyncio.get_running_loop().time() + BUDGET_SECONDS
+        await self._note_age()
+        due = self._due()
+        while due:
+            topic = due.popleft()
+            more = False
+            try:
+                more = await self.look_after(topic)
+            except Exception as error:
+                # A damaged page, a slow disk: the topics behind it are none the worse for it. What is too old now is
+                # too old at the next tick as well.
+                self._chores.failed("retention", error, topic=topic.name)
+            if asyncio.get_running_loop().time() >= until:
+                return
+            if more:
+                due.append(topic)
+            await asyncio.sleep(0)
+
+    async def _note_age(self) -> None:
         self._ticks += 1
+        if self._age.due or self._ticks % AGE_TICKS == 1:
+            try:
+                self._age.noted(await self._listing.run(lambda: self._age.note(self._store)))
+            except SnavioError as error:
+                self._chores.failed("retention", error)
+
+    def _due(self) -> deque[Topic]:
+        """Some topics in turn, then all that have more than they may keep, wherever they stand."""
         names = self._delivery.names()
         first = self._next if self._next < len(names) else 0
-        for name in names[first : first + TOPICS_PER_TICK]:
-            topic = self._delivery.topic(name)
-            if topic is not None:
-                await self.look_after(topic)
+        # Before anything can fail: the same topics first at every tick would be the only ones.
         self._next = first + TOPICS_PER_TICK
+        in_turn = names[first : self._next]
+        others = names[self._next :] + names[:first]
+        known = [topic for name in in_turn if (topic := self._delivery.topic(name)) is not None]
+        full = (topic for name in others if (topic := self._delivery.topic(name)) is not None)
+        return deque([*known, *filter(self._overfull, full)])
 
-    async def look_after(self, topic: Topic) -> None:
-        """One slice for one topic."""
+    def _overfull(self, topic: Topic) -> bool:
+        if not (topic.delivered or topic.dead or topic.canceled):
+            return False
         policy = self._delivery.policies.of(topic.name)
+        most_delivered = policy.delivered_messages if policy.retains else 0
+        return topic.delivered > most_delivered or max(topic.dead, topic.canceled) > policy.dlq_messages
+
+    async def look_after(self, topic: Topic) -> bool:
+        """One slice for one topic; whether there is more to be done at once."""
+        policy = self._delivery.policies.of(topic.name)
+        more = False
         if topic.messages:
-            await self._expire_ready(topic, policy)
+            more |= await self._expire_ready(topic, policy)
         if topic.delivered:
-            await self._remove_delivered(topic, policy)
-        for state, messages in ((State.DEAD, topic.dead), (State.CANCELED, topic.canceled)):
-            if messages:
-                await self._prune(topic, state, messages, policy)
+            more |= await self._remove_delivered(topic, policy)
+        for state in (State.DEAD, State.CANCELED):
+            if topic.counted(state):
+                more |= await self._prune(topic, state, policy)
             else:
                 self._cursors.pop((topic.name, state), None)
-        await self._hollow_out(topic, policy)
+        await self._hollowing.look_through(topic, policy)
+        return more
 
-    async def _hollow_out(self, topic: Topic, policy: Policy) -> None:
-        """Look at some more batches: one straggler, or one dead message, must not pin a megabyte."""
-        after = self._cursors.get((topic.name, None), 0)
-        records = await self._listing.run(
-            lambda: self._store.records(topic.name, after=after, limit=SPARSE_ROWS)
-        )
-        self._cursors[topic.name, None] = records[-1].batch_id if len(records) == SPARSE_ROWS else 0
-        if len(self._cursors) > 4 * self._delivery.limits.topics:
-            self._cursors.clear()
-        retained_ns = policy.delivered_s * SECOND if policy.retains else 0
-        for record in records:
-            if record.size < LARGE_BYTES or record.batch_id in self._hollow or not record.settled:
-                continue
-            if self._age.now_ns() - record.age_ns < retained_ns:
-                continue
-            if self._sparse(topic.name, record):
-                await self._hollow_one(topic, record.batch_id)
-
-    def _sparse(self, name: str, record: BatchRecord) -> bool:
-        return self._needed(name, record).bit_count() * SPARSE <= record.count
-
-    def _needed(self, name: str, record: BatchRecord) -> int:
-        """Bitmap of the messages whose bytes somebody may still want."""
-        batch = self._listing.batch(name, record)
-        done = select(batch, frozenset({State.DELIVERED, State.PURGED}), ones(0, batch.count))
-        for lo, hi, _ in batch.settling:
-            done &= ~ones(lo, hi)
-        return ones(0, batch.count) & ~done
-
-    async def _hollow_one(self, topic: Topic, batch_id: int) -> None:
-        wish = Wish(topic.name, Operation.PURGE, wanted=Filter(states=frozenset({State.DELIVERED})))
-        async with self._oversight.turn(topic.name):
-            # Asked again under the turn: what was delivered a moment ago may have been requeued since.
-            record = await self._listing.run(lambda: self._store.record(topic.name, batch_id))
-            if record is None or not self._sparse(topic.name, record):
-                return
-            # Said before it is done: nobody may requeue what has no bytes any more.
-            everything = Chosen(record, ones(0, record.count))
-            await self._oversight.apply(wish, [everything], record.count)
-            needed = self._needed(topic.name, record)
-            self._hollow[record.batch_id] = None
-            if len(self._hollow) > MOST_HOLLOW:
-                del self._hollow[next(iter(self._hollow))]
-            try:
-                size = await self._listing.run(
-                    lambda: self._store.hollow(topic.name, record.batch_id, keep=needed)
-                )
-            except IntegrityError:
-                return  # whoever receives of it finds out which messages are damaged
-            self._rows.forget(record.batch_id)
-            batch = topic.batches.get(record.batch_id)
-            if size is not None and batch is not None:
-                batch.size = size
-
-    async def _expire_ready(self, topic: Topic, policy: Policy) -> None:
+    async def _expire_ready(self, topic: Topic, policy: Policy) -> bool:
         through = min(self._age.through(policy.ready_s), topic.last_id)
         if not through:
-            return
-        self._delivery.expire_ready(
+            return False
+        expired = self._delivery.expire_ready(
             topic.name,
             through,
-            limit=BATCHES_PER_TICK,
+            limit=SLICE_BATCHES,
             revived_through_ns=max(0, self._age.now_ns() - policy.ready_s * SECOND),
         )
         self._delivery.sweep(topic.name)
         asked = self._delivery.shortage(topic.name)
         if asked is not None and asked.after < through:
             await self._rows.refill(self._delivery, asked)
+            return True
+        return expired == SLICE_BATCHES
 
-    async def _remove_delivered(self, topic: Topic, policy: Policy) -> None:
+    async def _remove_delivered(self, topic: Topic, policy: Policy) -> bool:
         """Whole batches, in bulk: a message's retention costs nothing of its own."""
         limit = self._age.now_ns() - policy.delivered_s * SECOND
         surplus = topic.delivered - (policy.delivered_messages if policy.retains else 0)
         old: list[tuple[Progress, int]] = []
         # The turn before the disk is asked: what an operator requeues in between would be removed as it was.
         async with self._oversight.turn(topic.name):
-            found = await self._listing.run(lambda: self._store.retained(topic.name, limit=RETAINED_PER_TICK))
+            found = await self._listing.run(lambda: self._store.retained(topic.name, limit=SLICE_RETAINED))
             for one in found:
                 # Memory knows better: an acknowledgement that was refused may stand on disk for a moment.
                 if one.batch_id in topic.batches or (surplus <= 0 and one.age_ns > limit):
@@ -216,6 +203,7 @@ class Retention:
                 old.append((gone, one.delivered))
             if old:
                 await self._forget(topic, old)
+        return bool(old) and len(found) == SLICE_RETAINED
 
     async def _forget(self, topic: Topic, old: list[tuple[Progress, int]]) -> None:
         stored: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
@@ -234,26 +222,34 @@ class Retention:
         if isinstance(outcome, SnavioError):
             raise outcome
 
-    async def _prune(self, topic: Topic, state: State, messages: int, policy: Policy) -> None:
+    async def _prune(self, topic: Topic, state: State, policy: Policy) -> bool:
         async with self._oversight.turn(topic.name):
-            await self._prune_in_turn(topic, state, messages, policy)
+            deeper = await self._prune_by_depth(topic, state, policy)
+            return await self._prune_by_age(topic, state, policy) or deeper
 
-    async def _prune_in_turn(self, topic: Topic, state: State, messages: int, policy: Policy) -> None:
-        surplus = messages - policy.dlq_messages
-        if surplus > 0:
-            records = await self._holding(topic, state, after=0)
-            await self._purge(topic, state, "depth", [(one, ones(0, one.count)) for one in records], surplus)
+    async def _prune_by_depth(self, topic: Topic, state: State, policy: Policy) -> bool:
+        surplus = topic.counted(state) - policy.dlq_messages
+        if surplus <= 0:
+            return False
+        records = await self._holding(topic, state, after=0)
+        removed = await self._purge(
+            topic, state, "depth", [(one, ones(0, one.count)) for one in records], surplus
+        )
+        return 0 < removed < surplus
+
+    async def _prune_by_age(self, topic: Topic, state: State, policy: Policy) -> bool:
         key = (topic.name, state)
         after = self._cursors.get(key, 0)
         records = await self._holding(topic, state, after=after)
-        self._cursors[key] = records[-1].batch_id if len(records) == BATCHES_PER_TICK else 0
+        full = len(records) == SLICE_BATCHES
+        self._cursors[key] = records[-1].batch_id if full else 0
         limit = self._age.now_ns() - policy.dlq_s * SECOND
         old = [(one, bits) for one in records if (bits := self._older(topic.name, one, limit))]
-        await self._purge(topic, state, "age", old, messages)
+        return await self._purge(topic, state, "age", old, topic.counted(state)) > 0 and full
 
     async def _holding(self, topic: Topic, state: State, *, after: int) -> list[BatchRecord]:
         return await self._listing.run(
-            lambda: self._store.records(topic.name, after=after, limit=BATCHES_PER_TICK, holding=state)
+            lambda: self._store.records(topic.name, after=after, limit=SLICE_BATCHES, holding=state)
         )
 
     def _older(self, name: str, record: BatchRecord, limit_ns: int) -> int:
@@ -266,7 +262,7 @@ class Retention:
 
     async def _purge(
         self, topic: Topic, state: State, cause: str, old: list[tuple[BatchRecord, int]], most: int
-    ) -> None:
+    ) -> int:
         states = frozenset({state})
         part = [
             Chosen(record, bits & select(self._listing.batch(topic.name, record), states, bits))
@@ -274,7 +270,7 @@ class Retention:
         ]
         part = [one for one in part if one.bits]
         if not part:
-            return
+            return 0
         wish = Wish(topic.name, Operation.PURGE, wanted=Filter(states=states))
         removed = await self._oversight.apply(wish, part, most)
         if removed:
@@ -285,3 +281,4 @@ class Retention:
             self._log.warning(
                 "dlq pruned", topic=topic.name, state=event.state, cause=cause, messages=removed
             )
+        return removed

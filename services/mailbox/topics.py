@@ -87,6 +87,10 @@ class Topic:
         """Whose topic it is."""
         return self.name.partition("/")[0]
 
+    def counted(self, state: State) -> int:
+        """How many ended so, and are kept."""
+        return {State.DELIVERED: self.delivered, State.DEAD: self.dead, State.CANCELED: self.canceled}[state]
+
     def count(self, state: State, messages: int) -> None:
         """Add to the number of those that ended so."""
         if state is State.DELIVERED:

@@ -145,7 +145,7 @@ async def test_I_14_batch_that_is_requeued_while_retention_looks_keeps_its_bytes
         keeper = chores(office)
         topic, policy = keeper._delivery.topic(TOPIC), keeper._delivery.policies.of(TOPIC)
         assert topic is not None
-        chore = partial(keeper._hollow_out, topic, policy)
+        chore = partial(keeper._hollowing.look_through, topic, policy)
         await retained_while_requeued(office, ids, monkeypatch, chore=chore)
         again = await office.consumer().receive()
         assert again.marks == ["first0", *(f"x{number}" for number in range(1, 100))]

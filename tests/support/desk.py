@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from services.mailbox.ageing import Age
 from services.mailbox.commits import Commits
 from services.mailbox.delivery import Delivery
+from services.mailbox.hollowing import Hollowing
 from services.mailbox.intake import Intake, Sender
 from services.mailbox.listing import Listing
 from services.mailbox.oversight import Oversight
@@ -93,10 +94,19 @@ class Desk:
             store=self.disk,
             clock=self.clock,
         )
+        hollowing = Hollowing(
+            delivery=self.delivery,
+            oversight=self.oversight,
+            listing=self.listing,
+            rows=self.rows,
+            store=self.disk,
+            age=self.age,
+        )
         self.retention = Retention(
             delivery=self.delivery,
             oversight=self.oversight,
             listing=self.listing,
+            hollowing=hollowing,
             rows=self.rows,
             commits=self.commits,
             store=self.disk,

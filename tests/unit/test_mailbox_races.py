@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from services.mailbox import retention
+from services.mailbox import hollowing
 from services.mailbox.changes import Operation
 from services.mailbox.delivery import DONE, GONE, LATE, Nack
 from services.mailbox.leases import ID_STRIDE
@@ -310,7 +310,7 @@ async def test_I_14_operators_and_retention_race_with_consumers_and_nothing_goes
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Batches of any size are made smaller while they wait.
-    monkeypatch.setattr(retention, "LARGE_BYTES", 0)
+    monkeypatch.setattr(hollowing, "LARGE_BYTES", 0)
     dice, fates = random.Random(f"{os.environ.get('SNAVIO_SEED', 'keepers')} {seed}"), Fates()
     async with asyncio.timeout(120), opened(cached_bytes=dice.choice([0, 1 << 20]), policy=KEPT) as desk:
         sent: list[int] = []

@@ -166,7 +166,7 @@ def _decode_record(row: RecordRow) -> BatchRecord:
 
 
 def _encode_notes(state: Progress) -> bytes:
-    """Ends, histories and revivals. Seldom, and for people: text, so that a person with the file at hand can read them."""
+    """Ends, histories, revivals. Seldom, and for people: text, so that a person with the file at hand can read them."""
     ends = [
         [one.first, one.end, *_encode_ending(one.ending), _encode_history(one.ending.history)]
         for one in state.ends
