@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from services.signer.certificates import MAX_ASSUMED_S, Application, Certificates, Issued
+from services.signer.certificates import MAX_ASSUMED_S, Application, Certificates, Issued, require_known
 from snavio.domain.delegation import require_delegated
 from snavio.domain.identity import Identity, Kind, parse_identity
 from snavio.errors import NotAllowed
@@ -40,6 +40,8 @@ class Applying:
         cap = self._ttl_s(identity.kind)
         renewal = identity == caller.identity
         known = await self._certificates.find(caller.cert_serial) if renewal else None
+        if renewal and identity.kind is Kind.SERVICE:
+            known = require_known(known, identity)
         delegate = known.delegate if known is not None else ""
         if delegate:
             # No way around AssumeService to a longer life.

@@ -5,7 +5,7 @@ Never asks an operator, and never takes a right for granted that was there an ho
 
 from __future__ import annotations
 
-from services.signer.certificates import MAX_ASSUMED_S, Application, Certificates, Issued
+from services.signer.certificates import MAX_ASSUMED_S, Application, Certificates, Issued, require_known
 from services.signer.revoking import Revoking
 from snavio.domain.delegation import Delegation, require_delegated
 from snavio.domain.directory import require_source
@@ -83,8 +83,8 @@ class Assumption:
             return caller.identity
         if caller.identity != service:
             raise NotAllowed(f"{caller.identity} may not act as {service.source}.", reason="not-delegated")
-        known = await self._certificates.find(caller.cert_serial)
-        if known is None or not known.delegate:
+        known = require_known(await self._certificates.find(caller.cert_serial), service)
+        if not known.delegate:
             return None
         return parse_identity(known.delegate, trust_domain=self._trust_domain)
 

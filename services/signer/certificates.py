@@ -174,5 +174,20 @@ class Certificates:
         return await self._ledger.find(serial)
 
 
+def require_known(known: IssuedCertificate | None, service: Identity) -> IssuedCertificate:
+    """What the ledger says of a service's certificate; NotAllowed when it does not know it.
+
+    A ledger from a backup does not. Taken for an operator's, such a certificate would outlive the right of the
+    principal through whom it was had, for ever.
+    """
+    if known is None:
+        raise NotAllowed(
+            f"Nobody knows through whom this certificate of {service.source} was had; "
+            "a principal has to act as it anew.",
+            reason="not-delegated",
+        )
+    return known
+
+
 def _inherits(parent: Peer, application: Application) -> bool:
     return parent.identity == application.identity or parent.identity.kind is not Kind.OPERATOR

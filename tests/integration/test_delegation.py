@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from cryptography import x509
 
 from services.signer.settings import SignerSettings
+from snavio.adapters.embedded.sqlite_certificates import SqliteCertificateLedger
 from snavio.errors import BadRequest, NotAllowed, SnavioError, Unauthenticated
 from snavio.v1 import registry_pb2 as reg
 from snavio.v1 import signer_pb2 as sig
@@ -131,6 +133,22 @@ async def test_renewal_by_issue_certificate_asks_for_the_principal_too(control: 
     with pytest.raises(NotAllowed) as refused:
         await control.certify("tenant/acme/service/billing", "again", by="renewed")
     assert refused.value.reason == "suspended"
+
+
+async def test_service_whose_certificate_the_ledger_does_not_know_renews_nothing(control: Control) -> None:
+    """As after a backup: nobody can say any more that a principal has to be named for it."""
+    await assume(control, "ci", SOURCE, folder="billing")
+    assert control.signer is not None
+    ledger = cast("SqliteCertificateLedger", control.signer._ledger)
+    await ledger._file.transaction(
+        lambda connection: connection.execute("DELETE FROM issued WHERE spiffe_id = ?", (BILLING,)).fetchall()
+    )
+    await principals(control, SOURCE, "other")
+    assert await refusal(assume(control, "billing", SOURCE)) == "not-delegated"
+    assert (
+        await refusal(control.certify("tenant/acme/service/billing", "again", by="billing"))
+        == "not-delegated"
+    )
 
 
 async def test_service_that_an_operator_certified_renews_itself_unless_it_is_suspended(
