@@ -97,7 +97,9 @@ async def open_coordination(choice: CoordinationChoice, *, clock: Clock) -> Coor
     """
     watermark = open_watermark(choice.folder / f"{choice.instance}.epoch")
     kept = watermark.read()
-    known, fresh = kept.decode() if kept is not None else None, uuid.uuid4().hex
+    # A file that cannot be read names no epoch, and says all the same that there was one: not a new store's.
+    known = (kept.decode(errors="replace") or "unreadable") if kept is not None else None
+    fresh = uuid.uuid4().hex
 
     def met(name: str) -> None:
         watermark.keep(name.encode())

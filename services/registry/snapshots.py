@@ -42,7 +42,7 @@ class Outcome(StrEnum):
     """Nothing had changed; the same parts got a manifest with a new time."""
     UNCHANGED = "unchanged"
     SUPERSEDED = "superseded"
-    """A newer one lies there; it stays."""
+    """A newer one lies there and stays; the next round writes one of a new epoch."""
     TOO_LARGE = "too-large"
     FAILED = "failed"
 
@@ -152,9 +152,12 @@ class SnapshotWriter:
         newest = before[SNAPSHOT]
         taken = await self._directory.survey(lambda survey: _take(survey, newest))
         if newest.is_newer_than(taken.version, taken.epoch):
-            # The directory went back without a new epoch; it takes one as soon as a reader who is ahead asks.
+            # Our own signature proves that the directory was ahead once: it came from a backup. It takes a new epoch
+            # before its next writes have the numbers of those that were lost: a reader who knows the lost ones would
+            # never hear of the others, revocations among them.
             self._counts["Snavio.Snapshot.Superseded"] += 1
-            self._log.warning("a newer snapshot stays", version=taken.version)
+            self._log.warning("the directory went back in time and takes a new epoch", version=taken.version)
+            await self._directory.renew_epoch()
             return Outcome.SUPERSEDED
         if taken.parts is None:
             return await self._renew(before, generated_unix_ns)

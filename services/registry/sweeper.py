@@ -16,7 +16,7 @@ from services.registry.trust import Trust
 from snavio.clock import Clock
 from snavio.domain.directory import Draft, Suspension, Value, View, is_over
 from snavio.domain.identity import Identity, Kind
-from snavio.errors import SnavioError
+from snavio.errors import SnavioError, Unavailable
 from snavio.ports.directory import Directory
 
 AT_ONCE: Final = 500
@@ -37,21 +37,29 @@ class Sweeper:
         """Write every tombstone that is due."""
         now = self._clock.unix_ns()
         waiting: set[str] = set()
+        away = False
         while True:
-            _, ended = await self._directory.read(lambda view: view.ended(now, limit=AT_ONCE))
+            # Beside those that wait, or as many of them as are read at once would keep everything else.
+            most = AT_ONCE + len(waiting)
+            _, ended = await self._directory.read(partial(_ended, now=now, most=most))
             for value in ended:
-                if isinstance(value, Suspension) and not await self._lifted(value):
-                    waiting.add(value.source)
+                if isinstance(value, Suspension) and value.source not in waiting:
+                    # One silence of Signer is waited for, and not one for each suspension.
+                    lifted, away = (False, True) if away else await self._lifted(value)
+                    if not lifted:
+                        waiting.add(value.source)
             due = [value for value in ended if not _waits(value, waiting)]
-            if not due:
+            if not due and len(ended) < most:
                 return
+            if not due:
+                continue
             written = await self._directory.write(
                 partial(_tombstones, now=now, due=due), actor=self._actor, reason=REASON
             )
             self._log.info("ended entries swept", count=len(due), version=written.version)
 
-    async def _lifted(self, suspension: Suspension) -> bool:
-        """Whether Signer knows that the suspension is over.
+    async def _lifted(self, suspension: Suspension) -> tuple[bool, bool]:
+        """Whether Signer knows that the suspension is over, and whether it is away.
 
         It is told before the tombstone is written: if it is away, the next sweep finds the suspension again.
         """
@@ -60,8 +68,12 @@ class Sweeper:
             await self._standing.agree(suspension.source)
         except SnavioError as error:
             self._log.warning("suspension not lifted yet", source=suspension.source, reason=error.reason)
-            return False
-        return True
+            return False, isinstance(error, Unavailable)
+        return True, False
+
+
+def _ended(view: View, *, now: int, most: int) -> Sequence[Value]:
+    return view.ended(now, limit=most)
 
 
 def _waits(value: Value, waiting: set[str]) -> bool:

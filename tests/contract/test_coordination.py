@@ -224,6 +224,27 @@ async def test_a_store_that_came_back_empty_waits_for_the_next_interval(shop: Sh
         assert await taken(store, 200) == 100
 
 
+async def test_a_redis_that_went_back_in_time_waits_for_the_next_interval_and_the_dedupe_time(
+    shop: Shop,
+) -> None:
+    """Its epoch is the one that everybody knows: only what it has counted less tells."""
+    if shop.kind != "redis":
+        pytest.skip("syncs what it answers")
+    async with shop.open() as store, shop.open() as other:
+        assert [await taken(store, 10), await taken(other, 10)] == [10, 10]
+        async with shop.going_back():
+            assert await taken(store, 80) == 80
+            assert await claimed(store, 1) is Claimed.NEW
+            await store.commit([ask(1)], owner="a")
+        assert await taken(store, 1) == 0
+        assert await taken(other, 1) == 0
+        assert await claimed(store, 1) is Claimed.UNKNOWN
+        shop.clock.advance(seconds=60)
+        assert await taken(other, 200) == 100
+        shop.clock.advance(seconds=240)
+        assert await claimed(other, 2) is Claimed.NEW
+
+
 async def test_a_store_that_nobody_has_known_works_at_once(shop: Shop) -> None:
     async with shop.open() as store:
         assert await taken(store, 1) == 1

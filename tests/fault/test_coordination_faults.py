@@ -202,6 +202,18 @@ async def test_a_redis_that_was_emptied_while_no_slow_ran_is_recognised_by_what_
         await store.close()
 
 
+@pytest.mark.parametrize("damaged", [b"", b"\xff\xfe", b"x" * 5000])
+async def test_an_epoch_that_slow_kept_and_cannot_read_does_not_make_an_emptied_redis_a_new_one(
+    tmp_path: Path, damaged: bytes
+) -> None:
+    async with redis_server(tmp_path / "redis", fsync=None) as server:
+        (tmp_path / "slow-0.epoch").write_bytes(damaged)
+        store = await open_coordination(chosen(tmp_path, "redis", server.url), clock=SystemClock())
+        [permits] = await store.take([Ask(ROUTE, Rule(max=10, interval_ms=3_600_000), 1)])
+        assert permits.count == 0
+        await store.close()
+
+
 async def test_a_slow_starts_without_its_redis_and_refuses_until_it_is_there(tmp_path: Path) -> None:
     server = RedisServer(tmp_path / "redis", fsync=None)
     settings: dict[str, Any] = {

@@ -110,3 +110,13 @@ class Shop:
         else:
             async with self.servers.moto.client("dynamodb") as client:
                 await client.delete_table(TableName=self.name)
+
+    @asynccontextmanager
+    async def going_back(self) -> AsyncIterator[None]:
+        """What is written meanwhile is lost at the end, as when Redis comes back with an older file of its own."""
+        async with self.servers.redis.client() as client:
+            kept = {key: await client.dump(key) or b"" for key in await client.keys("*")}
+            yield
+            await client.flushall()
+            for key, value in kept.items():
+                await client.restore(key, 0, value)

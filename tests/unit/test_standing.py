@@ -14,13 +14,13 @@ from services.registry.bounds import Bounds
 from services.registry.ownership import Ownership
 from services.registry.servicer import RegistryServicer
 from services.registry.standing import Standing
-from services.registry.sweeper import Sweeper
+from services.registry.sweeper import AT_ONCE, Sweeper
 from services.registry.trust import Trust
 from snavio.adapters.memory.directory import MemoryDirectory
 from snavio.clock import ManualClock
-from snavio.domain.directory import Draft, Service, Suspension, Tenant
+from snavio.domain.directory import Draft, Route, Service, Suspension, Tenant
 from snavio.domain.identity import Identity, Kind
-from snavio.errors import Conflict
+from snavio.errors import Conflict, Unavailable
 from snavio.transport.server import Call
 from snavio.v1 import registry_pb2 as wire
 
@@ -111,6 +111,33 @@ async def test_the_end_of_a_suspension_does_not_undo_the_next_one(scene: Scene) 
     await sweeper.sweep()
     assert scene.signer.told == (("ci",), True)
     assert scene.directory.find(Suspension, SOURCE) == Suspension(SOURCE)
+
+
+async def test_a_sweep_waits_once_for_a_signer_that_is_away_and_ends_everything_else(scene: Scene) -> None:
+    asked = 0
+
+    async def away(*_service: Service, suspended: bool) -> None:
+        nonlocal asked
+        asked += 1
+        raise Unavailable("away")
+
+    scene.signer.principals = away  # type: ignore[assignment, method-assign]
+    soon = scene.clock.unix_ns() + 1
+    names = [f"s{number}" for number in range(2 * AT_ONCE)]
+    drafts = [
+        *(Draft(Service("acme", name)) for name in names),
+        *(Draft(Suspension(f"acme/{name}", until_unix_ns=soon)) for name in names),
+        Draft(Route("bot", "Brief", expires_unix_ns=soon + 1)),
+    ]
+    await scene.directory.write(lambda _view: drafts, actor="test")
+    scene.clock.advance(seconds=1)
+    sweeper = Sweeper(
+        directory=scene.directory, trust=scene.trust, clock=scene.clock, trust_domain="snavio.local"
+    )
+    await sweeper.sweep()
+    assert scene.directory.find(Route, "bot", "Brief") is None
+    assert scene.directory.find(Suspension, "acme/s0") is not None
+    assert asked == 1
 
 
 async def test_a_suspension_that_has_ended_is_told_as_ended(scene: Scene) -> None:

@@ -49,6 +49,8 @@ class RedisCoordination:
         # One slot of a cluster: a script must find all of its keys together.
         self._prefix = f"{{{prefix}}}:"
         self._known = known_epoch
+        self._calls = 0
+        """How many calls the store has told us that it has counted."""
         self._fresh = fresh_epoch
         self._terms = terms
         self._bounds = (max_claims, max_claims_per_source)
@@ -174,7 +176,7 @@ class RedisCoordination:
             except StateError as error:
                 raise Unavailable(str(error), reason=error.reason) from None
         now_ms = self._clock.unix_ns() // 1_000_000 if self._clock is not None else 0
-        head = orjson.dumps([self._known or "", self._fresh, now_ms])
+        head = orjson.dumps([self._known or "", self._fresh, now_ms, self._calls])
         named = [self._prefix + "epoch", *keys]
         async with self._errors():
             try:
@@ -185,7 +187,9 @@ class RedisCoordination:
                 raw = await self._evaluate(script, named, head, arguments)
         epoch: str
         answers: list[Any]
-        epoch, *answers = orjson.loads(raw)
+        epoch, calls, *answers = orjson.loads(raw)
+        # Answers may overtake each other; those of another epoch have another count.
+        self._calls = max(self._calls, int(calls)) if epoch == self._known else int(calls)
         if epoch != self._known:
             self._known = epoch
             if self._met_epoch is not None:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-# KEYS[1] is the epoch. ARGV[1] is {known, fresh, now}: the epoch the caller has known ('' for none), the name of a
-# new one, and the time for tests (0: the server's). Every answer begins with the epoch's name.
+# KEYS[1] is the epoch. ARGV[1] is {known, fresh, now, seen}: the epoch the caller has known ('' for none), the name of
+# a new one, the time for tests (0: the server's), and the highest count of calls that the caller has been told. Every
+# answer begins with the epoch's name and the count: a store that has counted less than it has told came from a backup,
+# or from a replica that was behind.
 _COMMON: Final = """
 local head = cjson.decode(ARGV[1])
 local now = head[3]
@@ -16,16 +18,19 @@ if now == 0 then
   local time = redis.call('TIME')
   now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 end
-local found = redis.call('HMGET', KEYS[1], 'name', 'born')
-local epoch, born = found[1], tonumber(found[2] or '0')
+local found = redis.call('HMGET', KEYS[1], 'name', 'born', 'calls')
+local epoch, born, calls = found[1], tonumber(found[2] or '0'), tonumber(found[3] or '0')
 if not epoch then
   epoch = head[2]
   if head[1] ~= '' then born = now else born = 0 end
   redis.call('HSET', KEYS[1], 'name', epoch, 'born', string.format('%d', born))
-elseif head[1] ~= '' and head[1] ~= epoch and born == 0 then
+elseif head[1] ~= '' and ((head[1] ~= epoch and born == 0) or (head[1] == epoch and calls < head[4])) then
   born = now
   redis.call('HSET', KEYS[1], 'born', string.format('%d', born))
 end
+if head[1] == epoch then calls = math.max(calls, head[4]) end
+calls = calls + 1
+redis.call('HSET', KEYS[1], 'calls', string.format('%d', calls))
 local function int(number) return string.format('%d', number) end
 """
 
@@ -201,7 +206,7 @@ local function give_back(usage, interval_ms, interval, count, granted)
   if granted then usage.g = usage.g - count end
 end
 
-local answers = {epoch}
+local answers = {epoch, calls}
 for _, step in ipairs(cjson.decode(ARGV[2])) do
   local key = KEYS[step[1]]
   local usage = load(key)
@@ -263,7 +268,7 @@ local function count(counter, bucket, change)
 end
 
 local entries = cjson.decode(ARGV[3])
-local answers = {epoch}
+local answers = {epoch, calls}
 if kind == 'claim' then
   -- Judged before anything is claimed: all of a batch, or none. Refused, never evicted.
   local wanted, wanted_all = {}, 0
@@ -276,7 +281,7 @@ if kind == 'claim' then
   end
   local full = wanted_all > 0 and living(KEYS[2]) + wanted_all > most
   for counter, number in pairs(wanted) do full = full or living(KEYS[counter]) + number > share end
-  if full then return cjson.encode({epoch, 'full'}) end
+  if full then return cjson.encode({epoch, calls, 'full'}) end
 end
 for _, entry in ipairs(entries) do
   local key, counter, payload = KEYS[entry[1]], KEYS[entry[2]], entry[3]
@@ -329,7 +334,7 @@ BANS: Final = (
     + """
 local terms = cjson.decode(ARGV[2])
 local within, most = terms[1], terms[2]
-local answers = {epoch}
+local answers = {epoch, calls}
 for place = 2, #KEYS do
   local kept = {}
   for time in string.gmatch(redis.call('GET', KEYS[place]) or '', '%d+') do
