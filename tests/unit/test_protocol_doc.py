@@ -1,23 +1,32 @@
 """docs/protocol.md against the code: whoever writes a producer from that page alone must get it right."""
 
+import ast
 import hmac
 import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from services.shield import refusing
 from services.shield import servicer as shield
 from services.shield.settings import ShieldSettings
 from services.signer.settings import SignerSettings
+from snavio import errors
+from snavio.clock import SystemClock
 from snavio.config import MeshSettings
+from snavio.domain.identity import Identity, Kind
 from snavio.domain.keyset import SECRET_BYTES
 from snavio.domain.verdict import Verdict
 from snavio.native import Admission, hmac_sha256, parse_timestamp, read_verdicts, sign_command
+from snavio.transport import call, guard, peer, stream
 from snavio.transport import limits as transport
-from snavio.transport import stream
+from snavio.transport.gate import Gate
+from snavio.transport.peer import Peer
 from snavio.transport.server import MeshServer
+from snavio.transport.status import code_of
 from snavio.v1.batch_pb2 import BatchHeader
 from snavio.v1.command_pb2 import Command
 from snavio.v1.shield_pb2 import Submission
@@ -248,6 +257,66 @@ def test_the_window_includes_both_of_its_ends() -> None:
             assert verdict(admission(), example_bytes("command"), now_unix_ns=now) is expected
 
 
+# -- errors of a call ------------------------------------------------------------------------------------
+
+# What a producer's call or stream passes through, and so what can end it.
+ON_THE_WAY = [refusing, shield, stream, call, guard, peer]
+
+
+def raised(module: ModuleType) -> set[tuple[str, str]]:
+    """Status and reason of every error that a module makes for its caller, as far as its text tells."""
+    told = set()
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            kind = getattr(errors, node.func.id, None)
+            given = [keyword.value for keyword in node.keywords if keyword.arg == "reason"]
+            if kind is not None and (not given or isinstance(given[0], ast.Constant)):
+                error = kind("", **({"retry_after_ms": 1} if kind is errors.Saturated else {}))
+                told.add((code_of(error).name, given[0].value if given else error.reason))
+    return told
+
+
+def test_every_error_that_ends_a_producers_call_stands_in_the_table() -> None:
+    rows = {
+        (status.strip("`"), reason.strip("` "))
+        for status, reasons, _ in table("| status | `snavio-reason` |")
+        for reason in reasons.split(",")
+    }
+    made = {entry for module in ON_THE_WAY for entry in raised(module)}
+    # Of a caller who is gone, nobody is left to read it.
+    made.remove(("UNAVAILABLE", "peer-gone"))
+    assert ("RESOURCE_EXHAUSTED", "too-many-streams") in made
+    assert made <= rows
+
+
+def test_what_the_gate_says_stands_in_the_table_of_errors() -> None:
+    told = {row[1]: row[0] for row in table("| status | `snavio-reason` |")}
+    billing, clock = Identity("snavio.local", Kind.SERVICE, "billing", "acme"), SystemClock()
+    gate = Gate(clock=clock)
+    gate.revoke(["bad"])
+    gate.expect_news(within_s=1)
+    for serial, ends_unix_ns in (("bad", 2**62), ("1", 0), ("1", 2**62)):
+        with pytest.raises(errors.SnavioError) as refused:
+            gate.require(Peer(billing, serial, ends_unix_ns))
+        status = next(told[reasons] for reasons in told if f"`{refused.value.reason}`" in reasons)
+        assert status == f"`{code_of(refused.value).name}`"
+
+
+def test_a_header_may_stand_where_the_page_says() -> None:
+    header, body = Submission(header=BatchHeader(batch_seq=7)), example_bytes("command")
+    commands = Submission(command=[body]).SerializeToString()
+    for frame in (
+        header.SerializeToString() + commands,
+        commands + header.SerializeToString() + commands,
+        commands + header.SerializeToString(),
+    ):
+        judged = admission().judge(frame, source=SOURCE, cert_serial="1", now_unix_ns=SIGNED_UNIX_NS)
+        assert (judged.frame_code, judged.ledger.batch_seq, judged.ledger.count > 0) == (0, 7, True)
+    twice = header.SerializeToString() * 2 + commands
+    judged = admission().judge(twice, source=SOURCE, cert_serial="1", now_unix_ns=SIGNED_UNIX_NS)
+    assert judged.frame_code == Verdict.MALFORMED
+
+
 # -- tables ----------------------------------------------------------------------------------------------
 
 
@@ -279,7 +348,7 @@ def test_the_limits_of_the_page_are_those_of_the_code() -> None:
         "bytes of an HMAC secret": SECRET_BYTES,
         "bytes of a tag": len(hmac_sha256(SECRET, b"")),
         "bytes of one gRPC message": transport.MAX_MESSAGE_BYTES,
-        "longest unary call": served["unary_limit_s"].default,
+        "longest unary call to Shield": shield.ANSWER_SECONDS,
         "longest life of a stream": served["max_connection_age_s"].default,
         "time for the first Hello": stream.HELLO_SECONDS,
         "shortest pause between pings": transport.MIN_PING_INTERVAL_S,
