@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from snavio.sdk.freeze import KillSwitch
 
 What = Annotated[str, typer.Argument(help="A source, `<tenant>/<service>`, or a target.", show_default=False)]
-Which = Annotated[str, typer.Argument(help="Only this command of the target.")]
+Which = Annotated[str | None, typer.Argument(help="Only this command of the target.", show_default=False)]
 Wait = Annotated[float, typer.Option("--wait", min=0.0, help="Seconds to wait for each instance's word.")]
 
 
@@ -28,7 +28,7 @@ class Stop:
     """What stops or goes on, why, and how long to wait for those who obey."""
 
     what: What
-    command: Which = ""
+    command: Which = None
     wait: Wait = 10.0
     reason: Reason = ""
     caller: Caller
@@ -62,9 +62,13 @@ def unfreeze(stop: Stop) -> None:
 
 def _order(stop: Stop, *, frozen: bool) -> None:
     from snavio.cli.exits import ExitCode
+    from snavio.errors import BadRequest
     from snavio.sdk.freeze import Subject
 
-    subject = Subject.read(stop.what, stop.command)
+    if stop.command == "":
+        # A script's empty variable must not stop a whole target.
+        raise BadRequest("COMMAND is empty: leave it out to mean the whole target.", reason="bad-field")
+    subject = Subject.read(stop.what, stop.command or "")
 
     async def carry_out(switch: KillSwitch) -> bool:
         order = await switch.order(subject, frozen=frozen, reason=stop.reason)

@@ -30,7 +30,7 @@ def serve(
       snavio serve mailbox --config /etc/snavio/snavio.toml
       SNAVIO_MESH__SHIELD=127.0.0.1:9401 snavio serve shield
     """
-    from snavio.errors import BadRequest
+    from snavio.errors import BadRequest, StateError
     from snavio.launch.installation import find
     from snavio.launch.processes import SERVICES
 
@@ -40,6 +40,12 @@ def serve(
         raise BadRequest(f"There is no service {service!r}: {hint}", reason="unknown-service")
     installation = find(state_dir=state_dir, config=config)
     installation.state.check_format()
+    if service != "signer" and not (installation.mesh.certificates(service) / "cert.pem").is_file():
+        # It would ask for its certificate, and log that, until its time to start is over.
+        raise StateError(
+            f"{installation.mesh.state_dir} has no certificate for {service}: `snavio up` prepares a state folder, or "
+            "`python -m services.signer init` does."
+        )
     os.environ["SNAVIO_MESH__STATE_DIR"] = str(installation.mesh.state_dir)
     home = str(Path(__file__).resolve().parents[2])
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))

@@ -55,3 +55,25 @@ def test_who_may_not_is_told_how_to_act_as_another(capsys: pytest.CaptureFixture
 def test_version_is_told_as_an_option_too() -> None:
     ran = subprocess.run([*SNAVIO, "--version"], capture_output=True, timeout=60, check=False)
     assert (ran.returncode, ran.stdout.startswith(b"snavio ")) == (0, True)
+
+
+def test_an_empty_command_does_not_freeze_a_whole_target(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [*SNAVIO, "freeze", "discord-bot", ""], cwd=tmp_path, capture_output=True, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stderr.decode()) == (
+        ExitCode.USAGE,
+        "snavio: COMMAND is empty: leave it out to mean the whole target.\n",
+    )
+
+
+def test_a_service_without_a_prepared_folder_says_so_at_once(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [*SNAVIO, "serve", "shield", "--state-dir", str(tmp_path / "none")],
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == ExitCode.STATE
+    assert "has no certificate for shield: `snavio up` prepares" in ran.stderr.decode()
