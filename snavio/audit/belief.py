@@ -14,10 +14,9 @@ from typing import Final
 from snavio.audit.entries import IndexEntry
 from snavio.snapshot.verification import VerifyingKey
 from snavio.telemetry.holes import Hole, Listed, gaps_told_in, holes
-from snavio.telemetry.inspection import Finding, Hour, check_file, hours
+from snavio.telemetry.inspection import Finding, Hour, believed, check_file, hours
 from snavio.telemetry.manifest import FileEntry, TelemetryManifest, folder_of, present
 from snavio.telemetry.schema import COLUMNS
-from snavio.telemetry.signing import verified
 
 HOUR_NS: Final = 3_600_000_000_000
 HALF_WRITTEN: Final = "half-written"
@@ -92,11 +91,11 @@ def believe(
         )
         listed.update((archive / hour.folder / file.name, (hour.folder, file)) for file in good)
 
-    def believed(path: Path) -> bool:
+    def sound(path: Path) -> bool:
         return check_file(path, listed[path][1]) is None
 
     # Also files outside the range: Relay tells of a gap a little after the events that it is about.
-    found = holes(listed.values(), lambda: gaps_told_in(listed, believed=believed))
+    found = holes(listed.values(), lambda: gaps_told_in(listed, believed=sound))
     belief.holes = [hole.finding() for hole in found if wanted.meets(hole)]
     return belief
 
@@ -113,7 +112,7 @@ def believe_hour(
 ) -> list[FileEntry]:
     """Add what one hour holds to `belief`; every file that its good manifests list, whether it is wanted or not."""
     for look in range(LOOKS):
-        good, findings = _signed(hour, keys)
+        good, findings = believed(hour, keys)
         entries: list[IndexEntry] = []
         gone = False
         for file in filter(wanted, present(good)):
@@ -136,19 +135,6 @@ def believe_hour(
 def hours_of(archive: Path, folder: str) -> Iterator[Hour]:
     """One hour, read again."""
     return (hour for hour in hours(archive, since=folder) if hour.folder == folder)
-
-
-def _signed(hour: Hour, keys: Sequence[VerifyingKey]) -> tuple[list[TelemetryManifest], list[Finding]]:
-    good, findings = [], list(hour.findings)
-    for manifest, signed in hour.manifests:
-        name = f"{hour.folder}/{manifest.file_name}"
-        if verified(manifest, signed, keys):
-            good.append(manifest)
-        elif any(key.key_id == manifest.key_id for key in keys):
-            findings.append(Finding(name, "bad-signature", "The signature does not fit."))
-        else:
-            findings.append(Finding(name, "unknown-key", f"Nobody knows the key {manifest.key_id}."))
-    return good, findings
 
 
 def _judge(archive: Path, folder: str, file: FileEntry, pin: Pin) -> IndexEntry | Finding:

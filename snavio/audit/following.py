@@ -1,7 +1,8 @@
 """Follows an archive as it grows: every new verified event comes into the index once, in numbered files.
 
 The index itself is the memory: killed anywhere, the next start reads what is there and goes on. Never writes an event
-twice, also not when compaction, a repeated export or a second archive of the same hour brings it again.
+twice, also not when compaction, a repeated export or a second archive of the same hour brings it again. What cannot be
+believed is told once, and looked at again when it has changed.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ KEEP_NS: Final = 24 * HOUR_NS
 """Index files and pins live as long; a watcher that was away longer has nothing to propose on them."""
 SUMMARY: Final = "covered.json"
 
+Mark = tuple[int, int, int]
+"""Modified when, size and inode; differs when a file was written again or replaced."""
+MISSING: Final[Mark] = (0, 0, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -36,6 +41,7 @@ class Step:
     files: int
     events: int
     quarantined: Sequence[Finding]
+    """Those that the look before did not bring."""
     number: int
     """Of the index file; 0 when there was nothing new."""
 
@@ -53,6 +59,8 @@ class Follower:
         self._coverage = Coverage()
         self._number = 0
         self._seen: set[str] = set()
+        self._bad: dict[str, tuple[Mark, Finding]] = {}
+        self._told: set[Finding] | None = None
         self._load()
 
     @property
@@ -64,33 +72,50 @@ class Follower:
         """Look once."""
         now = self._clock.unix_ns()
         belief = Belief()
-        looked: set[str] = set()
+        looked: dict[str, Mark] = {}
         for hour in hours(self._archive, since=folder_of(now - HORIZON_HOURS * HOUR_NS)):
 
             def wanted(file: FileEntry, folder: str = hour.folder) -> bool:
-                looked.add(f"{folder}/{file.name}")
-                return f"{folder}/{file.name}" not in self._seen
+                name = f"{folder}/{file.name}"
+                # Before the file is read: what changes meanwhile is read again the next time.
+                looked[name] = _mark(self._archive / name)
+                return name not in self._seen and not self._still_bad(name, looked[name])
 
             believe_hour(
                 self._archive, hour, keys, belief, now_unix_ns=now, pin=self._pins.pin, wanted=wanted
             )
-        self._seen &= looked
+        self._seen &= looked.keys()
+        belief.quarantined += [
+            finding for name, (mark, finding) in self._bad.items() if name in looked and looked[name] == mark
+        ]
         parts = self._parts(belief.entries)
         if parts:
             write_index(parts, self._index / f"{self._number + 1:08d}.jsonl")
             self._number += 1
             for part in parts:
                 self._coverage.add(part.stretch)
-        bad = {finding.path for finding in belief.quarantined}
-        self._seen |= looked - bad
-        write_report(belief, self._report, now_unix_ns=now)
+        found = set(belief.quarantined)
+        self._bad = {
+            finding.path: (looked[finding.path], finding) for finding in found if finding.path in looked
+        }
+        self._seen |= looked.keys() - self._bad.keys()
+        new = [finding for finding in belief.quarantined if finding not in (self._told or ())]
+        if found != self._told:
+            # Not at every look: each report is a write to the disk that waits for it.
+            write_report(belief, self._report, now_unix_ns=now)
+            self._told = found
         self._forget(now)
         return Step(
             len({part.path for part in parts}),
             sum(part.stretch.rows for part in parts),
-            tuple(belief.quarantined),
+            tuple(new),
             self._number if parts else 0,
         )
+
+    def _still_bad(self, name: str, mark: Mark) -> bool:
+        """Whether a file that was not believed is the same as then: to hash it again would tell nothing new."""
+        known = self._bad.get(name)
+        return known is not None and known[0] == mark
 
     def _parts(self, entries: Sequence[IndexEntry]) -> list[IndexEntry]:
         """What the index lacks of these files; files of one look may overlap, too."""
@@ -152,3 +177,11 @@ class Follower:
             for line in path.read_bytes().splitlines()
         }
         self._pins.release(keep=kept)
+
+
+def _mark(path: Path) -> Mark:
+    try:
+        found = path.stat()
+    except OSError:
+        return MISSING
+    return found.st_mtime_ns, found.st_size, found.st_ino

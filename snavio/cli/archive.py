@@ -13,9 +13,9 @@ from snavio.cli.archive_folder import archive_folder
 from snavio.cli.desk import OperatorCaller
 from snavio.cli.exits import ExitCode
 from snavio.cli.options import Config, Json, StateDir
-from snavio.cli.output import console, fancy, line, print_json
+from snavio.cli.output import aside, console, fancy, line, print_json
 from snavio.cli.platform_keys import platform_keys
-from snavio.errors import BadRequest
+from snavio.errors import BadRequest, SnavioError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,16 +113,21 @@ def verify(
 
 
 @archive.command()
-def query(
+def query(  # noqa: PLR0917
     sql: Annotated[str, typer.Argument(help="One SELECT over the view `events`.")],
     folder: Folder = None,
+    unverified: Annotated[
+        bool, typer.Option("--unverified", help="Count also what no known key has signed; asks no Signer.")
+    ] = False,
     state_dir: StateDir = None,
     config: Config = None,
     json: Json = False,
 ) -> None:
     """Ask the archive in SQL (DuckDB); it only reads. The columns are in docs/telemetry.md; sum `count`, not rows.
 
-    Write "at" in quotes: the word is DuckDB's own.
+    Only files count that were signed and are as they were signed, if the mesh runs: Signer has the keys. Without it
+    every file counts that can be read, and standard error says so; it also names what was left out. Write "at" in
+    quotes: the word is DuckDB's own.
 
     \b
     Examples:
@@ -131,7 +136,11 @@ def query(
     """
     from snavio.telemetry.asking import ask
 
-    answer = ask(_place(folder, state_dir, config), sql)
+    place = _place(folder, state_dir, config)
+    keys = None if unverified else _keys_if_possible(state_dir, config)
+    answer = ask(place, sql, keys=keys)
+    for finding in answer.left_out:
+        aside(f"left out, {finding.problem}: {finding.path}: {finding.detail}")
     if json:
         if len(set(answer.columns)) < len(answer.columns):
             raise BadRequest(
@@ -144,19 +153,33 @@ def query(
     _print(answer)
 
 
+def _keys_if_possible(state_dir: Path | None, config: Path | None) -> Sequence[VerifyingKey] | None:
+    try:
+        mesh, certificates = OperatorCaller(state_dir, config).attached()
+        return asyncio.run(_keys(mesh, certificates))
+    except SnavioError as error:
+        aside(f"Signatures were not verified: {error}")
+        return None
+
+
 def _print(answer: Answer) -> None:
     out = console()
+    names = [_shown(name) for name in answer.columns]
     rows = [[_shown(value) for value in row] for row in answer.rows]
     if not fancy(out):
-        line("\t".join(answer.columns))
+        line("\t".join(names))
         for row in rows:
             line("\t".join(row))
     else:
         from rich.table import Table
+        from rich.text import Text
 
-        table = Table(*answer.columns)
+        # As text: rich would take what is in brackets for its own words.
+        table = Table()
+        for name in names:
+            table.add_column(Text(name))
         for row in rows:
-            table.add_row(*row)
+            table.add_row(*map(Text, row))
         out.print(table)
     if answer.more:
         line(f"There are more than {len(rows):,} rows; the rest is not shown.")
@@ -195,17 +218,22 @@ def _plain(value: Any) -> Any:
     """As JSON can tell it: ids as UUIDs, other bytes as hex, numbers of more than 64 bits as text."""
     match value:
         case bytes():
-            return _shown(value)
+            return _text(value)
         case int() if not -(1 << 63) <= value < 1 << 64:
             return str(value)
         case list() | tuple():
             return [_plain(one) for one in value]
         case dict():
-            return {_shown(key): _plain(one) for key, one in value.items()}
+            return {_text(key): _plain(one) for key, one in value.items()}
     return value
 
 
 def _shown(value: Any) -> str:
+    # Names come from producers: what moves a cursor or colours a terminal is not shown.
+    return "".join(letter if letter.isprintable() else "�" for letter in _text(value))
+
+
+def _text(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, bytes):

@@ -50,6 +50,11 @@ def line(text: str = "") -> None:
     sys.stdout.flush()
 
 
+def aside(text: str) -> None:
+    """One plain line beside the answer, on standard error."""
+    sys.stderr.write(text + "\n")
+
+
 def program() -> str:
     """How this program is called from here, for commands that we suggest."""
     here = Path(sys.argv[0])

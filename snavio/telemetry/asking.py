@@ -1,17 +1,22 @@
 """Answers SQL questions about an archive, with DuckDB, reading only.
 
-Never lets a question write, load, attach or reach anything but the archive's files.
+Never lets a question write, load, attach or reach anything but the archive's files. Never fails for a file that cannot
+be read, and never counts one that the given keys do not vouch for: both are left out and named.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from snavio.errors import BadRequest, IntegrityError, StateError
-from snavio.telemetry.inspection import hours
+from snavio.snapshot.verification import VerifyingKey
+from snavio.telemetry.inspection import Finding, believed, check_file, check_readable, hours
+from snavio.telemetry.manifest import present
 from snavio.telemetry.schema import COLUMNS
 
 MAX_ROWS: Final = 100_000
@@ -35,13 +40,18 @@ class Answer:
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
     more: bool
+    left_out: tuple[Finding, ...] = ()
+    """Files and manifests that the answer does without."""
 
 
-def ask(archive: Path, question: str, *, limit: int = MAX_ROWS) -> Answer:
+def ask(
+    archive: Path, question: str, *, limit: int = MAX_ROWS, keys: Sequence[VerifyingKey] | None = None
+) -> Answer:
     """The answer to one SELECT over the view `events`.
 
-    StateError when DuckDB is not installed; BadRequest, in one sentence, for a question it cannot answer;
-    IntegrityError for a file that it cannot read.
+    With `keys`, only files count that a manifest with a good signature lists and that are what was signed; without,
+    every file that a manifest lists and that can be read. StateError when DuckDB is not installed; BadRequest, in one
+    sentence, for a question it cannot answer; IntegrityError when a file goes away or breaks while it is read.
     """
     try:
         import duckdb
@@ -57,33 +67,55 @@ def ask(archive: Path, question: str, *, limit: int = MAX_ROWS) -> Answer:
             raise BadRequest(
                 "A question is one SELECT over `events`; nothing else is run.", reason="not-a-select"
             )
-        connection = _connect(duckdb, archive)
-        try:
+        files, left_out = _files(archive.resolve(), keys)
+        # What does not fit into memory goes to a folder that goes with the answer. DuckDB's own choice would be one in
+        # the working folder, which a question could then read and fill.
+        with (
+            tempfile.TemporaryDirectory(prefix="snavio-") as aside,
+            closing(_connect(duckdb, archive.resolve(), files, aside)) as connection,
+        ):
             cursor = connection.execute(question)
             rows = cursor.fetchmany(limit + 1)
             names = tuple(column[0] for column in cursor.description)
-        finally:
-            connection.close()
-    except (duckdb.IOException, duckdb.InvalidInputException) as error:
+    except duckdb.IOException as error:
         raise IntegrityError(f"The archive cannot be read: {_sentence(error)}") from error
     except duckdb.Error as error:
+        # Whatever else it is, the files were good a moment ago: the question is at fault.
         raise BadRequest(f"DuckDB does not answer that: {_sentence(error)}", reason="bad-question") from error
-    return Answer(names, tuple(rows[:limit]), len(rows) > limit)
+    return Answer(names, tuple(rows[:limit]), len(rows) > limit, tuple(left_out))
 
 
-def _connect(duckdb: Any, archive: Path) -> Any:
-    root = archive.resolve()
-    files = [
-        path
-        for hour in hours(root)
-        for file in hour.files
-        if (path := root / hour.folder / file.name).is_file()
-    ]
+def _files(root: Path, keys: Sequence[VerifyingKey] | None) -> tuple[list[Path], list[Finding]]:
+    """The files that count, and what does not."""
+    files: list[Path] = []
+    left_out: list[Finding] = []
+    for hour in hours(root):
+        if keys is None:
+            listed, findings = hour.files, hour.findings
+        else:
+            good, findings = believed(hour, keys)
+            listed = present(good)
+        left_out += findings
+        for file in listed:
+            path = root / hour.folder / file.name
+            problem = check_readable(path, file) if keys is None else check_file(path, file)
+            if problem is None:
+                files.append(path)
+            else:
+                left_out.append(Finding(f"{hour.folder}/{file.name}", *problem))
+    return files, left_out
+
+
+def _connect(duckdb: Any, root: Path, files: Sequence[Path], aside: str) -> Any:
     connection = duckdb.connect(":memory:")
-    connection.execute("SET TimeZone = 'UTC'")
-    connection.execute(f"SET memory_limit = '{MEMORY}'")
-    connection.execute(f"SET allowed_directories = [{_quoted(str(root))}]")
-    connection.execute("SET enable_external_access = false")
+    for setting in (
+        "TimeZone = 'UTC'",
+        f"memory_limit = '{MEMORY}'",
+        f"temp_directory = {_quoted(aside)}",
+        f"allowed_directories = [{_quoted(str(root))}]",
+        "enable_external_access = false",
+    ):
+        connection.execute(f"SET {setting}")
     connection.execute(f"CREATE VIEW events AS {_view(files)}")
     connection.execute("SET lock_configuration = true")
     return connection

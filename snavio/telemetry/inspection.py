@@ -75,22 +75,23 @@ def _read(archive: Path, folder: str) -> Hour:
     return hour
 
 
-def check(archive: Path, hour: Hour, keys: Sequence[VerifyingKey]) -> list[Finding]:
-    """What is wrong with an hour; empty when all of it is good."""
-    found = list(hour.findings)
-    good: list[TelemetryManifest] = []
+def believed(hour: Hour, keys: Sequence[VerifyingKey]) -> tuple[list[TelemetryManifest], list[Finding]]:
+    """The manifests that one of the keys has signed, and what is wrong with the others."""
+    good, findings = [], list(hour.findings)
     for manifest, signed in hour.manifests:
+        name = f"{hour.folder}/{manifest.file_name}"
         if verified(manifest, signed, keys):
             good.append(manifest)
+        elif any(key.key_id == manifest.key_id for key in keys):
+            findings.append(Finding(name, "bad-signature", "The signature does not fit."))
         else:
-            known = any(key.key_id == manifest.key_id for key in keys)
-            found.append(
-                Finding(
-                    f"{hour.folder}/{manifest.file_name}",
-                    "bad-signature" if known else "unknown-key",
-                    "The signature does not fit." if known else f"Nobody knows the key {manifest.key_id}.",
-                )
-            )
+            findings.append(Finding(name, "unknown-key", f"Nobody knows the key {manifest.key_id}."))
+    return good, findings
+
+
+def check(archive: Path, hour: Hour, keys: Sequence[VerifyingKey]) -> list[Finding]:
+    """What is wrong with an hour; empty when all of it is good."""
+    good, found = believed(hour, keys)
     listed = {file.name: file for file in present(good)}
     replaced = {name for manifest in good for name in manifest.replaces}
     for name, file in listed.items():
@@ -112,15 +113,27 @@ def check(archive: Path, hour: Hour, keys: Sequence[VerifyingKey]) -> list[Findi
 
 def check_file(path: Path, file: FileEntry) -> tuple[str, str] | None:
     """(problem, sentence) of a file that is not the one that was signed; None when it is."""
+    try:
+        # First what costs nothing: a file of another size need not be read to its end.
+        if path.stat().st_size == file.size:
+            with path.open("rb") as contents:
+                if hashlib.file_digest(contents, "sha256").hexdigest() != file.sha256:
+                    return "tampered", "It is not the file that was signed."
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        return "unreadable", f"{type(error).__name__}: it cannot be read."
+    return check_readable(path, file)
+
+
+def check_readable(path: Path, file: FileEntry) -> tuple[str, str] | None:
+    """The same as far as its size and its last bytes tell; a changed byte in the middle goes unnoticed."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         if path.stat().st_size != file.size:
             return "truncated", f"It has {path.stat().st_size} bytes instead of {file.size}."
-        with path.open("rb") as contents:
-            if hashlib.file_digest(contents, "sha256").hexdigest() != file.sha256:
-                return "tampered", "It is not the file that was signed."
         rows = pq.read_metadata(path).num_rows
     except FileNotFoundError:
         return "missing", "A manifest lists it and it is not there."

@@ -21,7 +21,7 @@ from snavio.audit.pinning import Pins
 from snavio.audit.quarantine import sentence, write_report
 from snavio.clock import ManualClock
 from snavio.telemetry.holes import missing as missing_stretches
-from snavio.telemetry.inspection import hours
+from snavio.telemetry.inspection import check_file, hours
 from snavio.telemetry.manifest import FileEntry, Stretch, TelemetryManifest, folder_of
 from snavio.telemetry.signing import ManifestSigner
 from tests.support.telemetry import NOW, Inside, arrival, block, inside, sign, verifying_keys
@@ -385,6 +385,45 @@ async def test_a_file_that_was_quarantined_comes_when_it_is_good_again(tmp_path:
         path.write_bytes(whole)
         assert follower.step(keys).events == 10
         assert sorted(events(tmp_path / "watch")) == list(range(1, 31))
+
+
+async def test_what_is_not_believed_is_told_and_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys, checked, reports = await verifying_keys(), [], []
+
+    def check(path: Path, file: FileEntry) -> Any:
+        checked.append(path.name)
+        return check_file(path, file)
+
+    def report(belief: Belief, path: Path, **given: Any) -> None:
+        reports.append(len(belief.quarantined))
+        write_report(belief, path, **given)
+
+    monkeypatch.setattr("snavio.audit.belief.check_file", check)
+    monkeypatch.setattr("snavio.audit.following.write_report", report)
+    async with inside(tmp_path) as relay:
+        hour = await archived(relay)
+        path = min(hour.glob("*.parquet"))
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-1])
+        missing_one = max(hour.glob("*.parquet"))
+        missing_one.unlink()
+        follower = Follower(relay.archive_folder, tmp_path / "watch", clock=relay.clock)
+        steps = [follower.step(keys)]
+        first_look = len(checked)
+        steps += [follower.step(keys) for _ in range(3)]
+        assert [sorted(one.problem for one in step.quarantined) for step in steps] == [
+            ["missing", "truncated"],
+            *([], [], []),
+        ]
+        assert (len(checked), reports) == (first_look, [2])
+        # Another fault of the same file is news, and so is its end.
+        path.write_bytes(whole[:-2] + b"xx")
+        assert [finding.problem for finding in follower.step(keys).quarantined] == ["tampered"]
+        path.write_bytes(whole)
+        assert (follower.step(keys).events, reports) == (10, [2, 2, 1])
+        assert json.loads((tmp_path / "watch" / "quarantine.json").read_text())["by_reason"] == {"missing": 1}
 
 
 async def test_index_files_of_yesterday_are_folded_and_still_remembered(tmp_path: Path) -> None:
