@@ -6,12 +6,13 @@ peer twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from services.mailbox.commits import Commits, Committed, Outcome
 from services.mailbox.delivery import Delivery
 from services.mailbox.policy import BOUNDS
+from services.mailbox.quotas import Taken
 from services.mailbox.rows import Rows
 from services.mailbox.topics import MILLISECOND
 from snavio.clock import Clock
@@ -41,12 +42,21 @@ LONGEST_REPLAY_MS = BOUNDS["replay_ms"][1]
 Answer = Callable[[bytes], None]
 """Takes a batch's final Verdicts, once."""
 
-Admits = Callable[[str, int], tuple[Verdict, int, str] | None]
-"""What speaks against so many messages for a topic: verdict, retry hint in ms, and a sentence."""
+Admits = Callable[[str, int], Taken | tuple[Verdict, int, str]]
+"""So many messages for a topic; or what speaks against them: verdict, retry hint in ms, and a sentence."""
 
 
-def admit_all(_topic: str, _messages: int) -> None:
+def admit_all(_topic: str, messages: int) -> Taken:
     """Nothing does."""
+    return Taken(messages)
+
+
+def give_back(taken: Iterable[Taken], unused: int) -> None:
+    """So many of what was taken for a send were not stored: duplicates and failures must not use up a quota."""
+    for one in taken:
+        part = min(unused, one.messages)
+        one.give_back(part)
+        unused -= part
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +112,7 @@ class Intake:
         if self._clock.mono_ns() - arrived_mono_ns >= budget_ms * MILLISECOND:
             final(ledger.close(Verdict.DELIVERY_FAILURE, 0, "The budget ran out before the mailbox."))
             return
-        batches, refusals = self._admit(sending, admits)
+        batches, taken, refusals = self._admit(sending, admits)
         if ledger.done:
             # Nothing to store, and so nothing to recall: one answer, of which a resend has heard all or nothing.
             final(_together(refusals))
@@ -114,17 +124,20 @@ class Intake:
         self._underway[origin] = [final]
         send = Send(origin, codes if refused or keyed else b"", tuple(batches))
         try:
-            self._commits.submit(send=send, done=lambda outcome: self._heard(send, ledger, refusals, outcome))
+            self._commits.submit(
+                send=send, done=lambda outcome: self._heard(send, ledger, taken, refusals, outcome)
+            )
         except SnavioError as error:
-            self._heard(send, ledger, refusals, error)
+            self._heard(send, ledger, taken, refusals, error)
 
-    def _admit(self, sending: Sending, admits: Admits) -> tuple[list[NewBatch], list[bytes]]:
+    def _admit(self, sending: Sending, admits: Admits) -> tuple[list[NewBatch], list[Taken], list[bytes]]:
         """Rows for the topics that have room; and Verdicts of the others, which are refused for themselves alone.
 
         They are told with the rest, when their codes are on disk: were they told before and the mailbox killed then,
         the send would come again as a whole, and what its producer holds for refused might be stored.
         """
         batches: list[NewBatch] = []
+        taken: list[Taken] = []
         refusals: list[bytes] = []
         start = 0
         entries = zip(sending.topics, sending.keys, sending.once_ms, strict=True)
@@ -137,15 +150,17 @@ class Intake:
                 refusals.append(
                     close(part, 0, count, Verdict.DELIVERY_FAILURE, 0, "Not the name of a topic.")
                 )
-            elif (refusal := admits(topic, count)) is not None:
-                refusals.append(close(part, 0, count, *refusal))
+            elif not isinstance(admitted := admits(topic, count), Taken):
+                refusals.append(close(part, 0, count, *admitted))
             elif not self._delivery.reserve(topic, count, self._shard(topic)):
                 hint = self._delivery.limits.retry_after_ms
+                admitted.give_back(count)
                 refusals.append(close(part, 0, count, Verdict.SATURATED, hint, "The topic is full."))
             else:
                 named = Keys(keys, self._window_ms(topic, once_ms)) if keys else None
                 batches += self._rows_of(topic, count, runs, named, offset)
-        return batches, refusals
+                taken.append(admitted)
+        return batches, taken, refusals
 
     def _window_ms(self, topic: str, once_ms: int) -> int:
         # The longer of the two: with the topic's own shorter one, a duplicate that the sender promises to recognise
@@ -169,10 +184,13 @@ class Intake:
         """A command has no key of its own to be sharded by."""
         return shard_of(topic, self._delivery.policies.of(topic).shards)
 
-    def _heard(self, send: Send, ledger: Ledger, refusals: list[bytes], outcome: Outcome) -> None:
+    def _heard(
+        self, send: Send, ledger: Ledger, taken: list[Taken], refusals: list[bytes], outcome: Outcome
+    ) -> None:
         if isinstance(outcome, Committed):
-            answer = self._stored(send, ledger, outcome)
+            answer = self._stored(ledger, taken, outcome)
         else:
+            give_back(taken, sum(batch.count for batch in send.batches))
             for batch in send.batches:
                 self._delivery.release(batch.topic, batch.count, batch.shard)
             if isinstance(outcome, Saturated):
@@ -186,8 +204,8 @@ class Intake:
         for resend in again:
             resend(Verdicts(batch_seq=send.origin.seq, codes=ledger.codes, final=True).SerializeToString())
 
-    def _stored(self, send: Send, ledger: Ledger, outcome: Committed) -> bytes:
-        recognised = self.bring_in(outcome)
+    def _stored(self, ledger: Ledger, taken: list[Taken], outcome: Committed) -> bytes:
+        recognised = self.bring_in(outcome, taken)
         if not recognised.findings:
             return ledger.close(Verdict.DELIVERED, 0, "")
         hints: dict[int, tuple[int, str]] = {
@@ -196,8 +214,8 @@ class Intake:
         }
         return ledger.decide_each(recognised.send.codes, hints)
 
-    def bring_in(self, outcome: Committed) -> Recognised:
-        """Let what was stored be delivered, and give back the room of what was not new."""
+    def bring_in(self, outcome: Committed, taken: Sequence[Taken]) -> Recognised:
+        """Let what was stored be delivered, and give back the room and the quota of what was not new."""
         recognised = outcome.recognised
         assert recognised is not None
         for batch_id, batch in zip(outcome.ids, recognised.send.batches, strict=True):
@@ -208,6 +226,7 @@ class Intake:
             # Room was taken up for all of them, before it was known which are new.
             left = batch.count - codes.count(Verdict.DELIVERED)
             self._delivery.release(batch.topic, left, batch.shard)
+            give_back(taken, left)
         return recognised
 
 
