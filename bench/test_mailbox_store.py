@@ -169,7 +169,7 @@ class Parts:
             self.seq += 1
             await window.acquire()
             sender = Sender("fast/fast-0", 1)
-            await self.intake.take(frame_of(self.seq), sender, partial=answer, final=answer)
+            await self.intake.take(frame_of(self.seq), sender, final=answer)
         await left.wait()
 
     async def receive_and_ack(self, batches: int) -> None:

@@ -9,6 +9,7 @@
     ├── Conflict              contradicts what is stored
     ├── Saturated             a bound is reached; retry after a while
     ├── Unavailable           something we depend on is away
+    │   └── Unreadable        the disk is there, and does not give what was written to it
     ├── IntegrityError        stored bytes are not what was written
     └── StateError            a state folder or store that this program cannot use
 
@@ -114,6 +115,10 @@ class Unavailable(SnavioError):
 
     reason = "unavailable"
     code = Code.E_UNAVAILABLE
+
+
+class Unreadable(Unavailable):
+    """The disk is there, and does not give what was written to it."""
 
 
 class IntegrityError(SnavioError):

@@ -78,14 +78,14 @@ class Grant:
         """How many of `wanted` messages its quotas let move now; Saturated if none. The rest is to be given back."""
         return self._quotas.take(self._verified.metered, wanted) if self._verified.metered else Taken(wanted)
 
-    def admits(self, topic: str, messages: int) -> tuple[Verdict, int, str] | None:
-        """What speaks against sending so many messages to a topic; if nothing does, they have moved."""
+    def admits(self, topic: str, messages: int) -> Taken | tuple[Verdict, int, str]:
+        """So many messages for a topic, to be given back where they are not stored; or what speaks against them."""
         denial = self._verified.denial(Operation.SEND, topic)
         if denial is not None:
             return Verdict.DELIVERY_FAILURE, 0, f"{denial.code}: {denial.sentence}"
         metered = self._verified.metered
         if not metered:
-            return None
+            return Taken(messages)
         try:
             taken = self._quotas.take(metered, messages)
         except Saturated as full:
@@ -93,7 +93,7 @@ class Grant:
         if taken.messages < messages:
             taken.give_back(taken.messages)
             return Verdict.SATURATED, QUOTA_HINT_MS, "E_SATURATED: The capability's quota does not reach."
-        return None
+        return taken
 
 
 def count_received(response: bytes, taken: Taken) -> None:

@@ -125,6 +125,11 @@ class Delivery(Transit):
         self._timers.ended(lease)
         self._woken(batch.topic)
 
+    def set_aside(self, batch: Batch, delay_ns: int) -> None:
+        """Nobody can have the batch's messages for now: what is ready of it is so again later, at the same attempt."""
+        for lo, hi, tried in list(batch.open(batch.busy(0, batch.count), 0, batch.count)):
+            self._delay(batch, lo, hi, tried.attempt, delay_ns)
+
     # -- settling --------------------------------------------------------------------------------------
 
     def settle(

@@ -15,7 +15,7 @@ from services.mailbox.ranges import ones
 from services.mailbox.rows import Rows
 from services.mailbox.topics import Topic
 from snavio.domain.message import State
-from snavio.errors import IntegrityError
+from snavio.errors import IntegrityError, Unreadable
 from snavio.ports.mailbox_store import BatchRecord, MailboxStore
 
 SPARSE_ROWS = 32
@@ -96,7 +96,7 @@ class Hollowing:
                 size = await self._listing.run(
                     lambda: self._store.hollow(topic.name, record.batch_id, keep=needed)
                 )
-            except IntegrityError:
+            except (IntegrityError, Unreadable):
                 return  # whoever receives of it finds out which messages are damaged
             self._rows.forget(record.batch_id)
             batch = topic.batches.get(record.batch_id)

@@ -1,21 +1,23 @@
 """Takes batches in: recognises those that came before, refuses what has no room or no time, stores the rest.
 
-Never answers "delivered" before the fsync, and never stores the same send of the same peer twice.
+Never answers anything of a send before all of it is on disk or refused, and never stores the same send of the same
+peer twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from services.mailbox.commits import Commits, Committed, Outcome
 from services.mailbox.delivery import Delivery
 from services.mailbox.policy import BOUNDS
+from services.mailbox.quotas import Taken
 from services.mailbox.rows import Rows
 from services.mailbox.topics import MILLISECOND
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
-from snavio.errors import BadRequest, Saturated, SnavioError
+from snavio.errors import Saturated, SnavioError
 from snavio.native import Ledger, Sending, shard_of, slice_runs
 from snavio.ports.mailbox_store import (
     KEY_BYTES,
@@ -40,12 +42,21 @@ LONGEST_REPLAY_MS = BOUNDS["replay_ms"][1]
 Answer = Callable[[bytes], None]
 """Takes a batch's final Verdicts, once."""
 
-Admits = Callable[[str, int], tuple[Verdict, int, str] | None]
-"""What speaks against so many messages for a topic: verdict, retry hint in ms, and a sentence."""
+Admits = Callable[[str, int], Taken | tuple[Verdict, int, str]]
+"""So many messages for a topic; or what speaks against them: verdict, retry hint in ms, and a sentence."""
 
 
-def admit_all(_topic: str, _messages: int) -> None:
+def admit_all(_topic: str, messages: int) -> Taken:
     """Nothing does."""
+    return Taken(messages)
+
+
+def give_back(taken: Iterable[Taken], unused: int) -> None:
+    """So many of what was taken for a send were not stored: duplicates and failures must not use up a quota."""
+    for one in taken:
+        part = min(unused, one.messages)
+        one.give_back(part)
+        unused -= part
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +86,19 @@ class Intake:
         self._clock = clock
         self._underway: dict[Origin, list[Answer]] = {}
 
-    async def take(
-        self, frame: bytes, sender: Sender, *, partial: Answer, final: Answer, admits: Admits = admit_all
-    ) -> None:
-        """Judge one frame; `final` is called when all of it is decided, `partial` for refusals before that.
-
-        BadRequest for a frame that cannot be a SendBatch: a mesh peer does not send those.
-        """
+    async def take(self, frame: bytes, sender: Sender, *, final: Answer, admits: Admits = admit_all) -> None:
+        """Judge one frame; `final` is called once, when all of it is decided."""
         arrived_mono_ns = self._clock.mono_ns()
         await self._commits.room()
         sending = Sending.open(frame, MESH_BATCH_BYTES, MESH_BATCH_COMMANDS, secret=self._store.replay_secret)
         ledger = sending.ledger
-        if sending.frame_code or not 0 < ledger.batch_seq < _SIGNED_LIMIT or not ledger.count:
-            final(b"")
-            raise BadRequest("A frame is not a SendBatch.", reason="malformed")
+        if sending.frame_code or not ledger.count:
+            # Told, and not by the end of the stream: its sender would send it again, first and for as long as it may.
+            final(ledger.opening())
+            return
+        if not 0 < ledger.batch_seq < _SIGNED_LIMIT:
+            final(ledger.close(Verdict.DELIVERY_FAILURE, 0, "Not the number of a batch."))
+            return
         origin = Origin(sender.peer, sender.epoch, ledger.batch_seq)
         # A resend over a new connection may overtake the fsync of the first copy: both get that one's answer.
         if origin in self._underway:
@@ -102,9 +112,10 @@ class Intake:
         if self._clock.mono_ns() - arrived_mono_ns >= budget_ms * MILLISECOND:
             final(ledger.close(Verdict.DELIVERY_FAILURE, 0, "The budget ran out before the mailbox."))
             return
-        batches = self._admit(sending, partial, admits)
+        batches, taken, refusals = self._admit(sending, admits)
         if ledger.done:
-            final(b"")
+            # Nothing to store, and so nothing to recall: one answer, of which a resend has heard all or nothing.
+            final(_together(refusals))
             return
         # What is refused must be refused again when the send comes again, or its resend would be half stored.
         codes = ledger.codes.replace(b"\x00", bytes([Verdict.DELIVERED]))
@@ -113,13 +124,21 @@ class Intake:
         self._underway[origin] = [final]
         send = Send(origin, codes if refused or keyed else b"", tuple(batches))
         try:
-            self._commits.submit(send=send, done=lambda outcome: self._heard(send, ledger, outcome))
+            self._commits.submit(
+                send=send, done=lambda outcome: self._heard(send, ledger, taken, refusals, outcome)
+            )
         except SnavioError as error:
-            self._heard(send, ledger, error)
+            self._heard(send, ledger, taken, refusals, error)
 
-    def _admit(self, sending: Sending, partial: Answer, admits: Admits) -> list[NewBatch]:
-        """Rows for the topics that have room; the others are refused, for this topic alone."""
+    def _admit(self, sending: Sending, admits: Admits) -> tuple[list[NewBatch], list[Taken], list[bytes]]:
+        """Rows for the topics that have room; and Verdicts of the others, which are refused for themselves alone.
+
+        They are told with the rest, when their codes are on disk: were they told before and the mailbox killed then,
+        the send would come again as a whole, and what its producer holds for refused might be stored.
+        """
         batches: list[NewBatch] = []
+        taken: list[Taken] = []
+        refusals: list[bytes] = []
         start = 0
         entries = zip(sending.topics, sending.keys, sending.once_ms, strict=True)
         for part, ((topic, count, runs), keys, once_ms) in enumerate(entries):
@@ -128,16 +147,20 @@ class Intake:
             if not count:
                 continue
             if not topic or len(topic) > MAX_TOPIC_CHARACTERS:
-                partial(close(part, 0, count, Verdict.DELIVERY_FAILURE, 0, "Not the name of a topic."))
-            elif (refusal := admits(topic, count)) is not None:
-                partial(close(part, 0, count, *refusal))
+                refusals.append(
+                    close(part, 0, count, Verdict.DELIVERY_FAILURE, 0, "Not the name of a topic.")
+                )
+            elif not isinstance(admitted := admits(topic, count), Taken):
+                refusals.append(close(part, 0, count, *admitted))
             elif not self._delivery.reserve(topic, count, self._shard(topic)):
                 hint = self._delivery.limits.retry_after_ms
-                partial(close(part, 0, count, Verdict.SATURATED, hint, "The topic is full."))
+                admitted.give_back(count)
+                refusals.append(close(part, 0, count, Verdict.SATURATED, hint, "The topic is full."))
             else:
                 named = Keys(keys, self._window_ms(topic, once_ms)) if keys else None
                 batches += self._rows_of(topic, count, runs, named, offset)
-        return batches
+                taken.append(admitted)
+        return batches, taken, refusals
 
     def _window_ms(self, topic: str, once_ms: int) -> int:
         # The longer of the two: with the topic's own shorter one, a duplicate that the sender promises to recognise
@@ -161,10 +184,13 @@ class Intake:
         """A command has no key of its own to be sharded by."""
         return shard_of(topic, self._delivery.policies.of(topic).shards)
 
-    def _heard(self, send: Send, ledger: Ledger, outcome: Outcome) -> None:
+    def _heard(
+        self, send: Send, ledger: Ledger, taken: list[Taken], refusals: list[bytes], outcome: Outcome
+    ) -> None:
         if isinstance(outcome, Committed):
-            answer = self._stored(send, ledger, outcome)
+            answer = self._stored(ledger, taken, outcome)
         else:
+            give_back(taken, sum(batch.count for batch in send.batches))
             for batch in send.batches:
                 self._delivery.release(batch.topic, batch.count, batch.shard)
             if isinstance(outcome, Saturated):
@@ -174,12 +200,12 @@ class Intake:
                 answer = ledger.close(Verdict.OUTCOME_UNKNOWN, 0, "The mailbox's disk failed.")
         assert send.origin is not None
         first, *again = self._underway.pop(send.origin)
-        first(answer)
+        first(_together([*refusals, answer]))
         for resend in again:
             resend(Verdicts(batch_seq=send.origin.seq, codes=ledger.codes, final=True).SerializeToString())
 
-    def _stored(self, send: Send, ledger: Ledger, outcome: Committed) -> bytes:
-        recognised = self.bring_in(outcome)
+    def _stored(self, ledger: Ledger, taken: list[Taken], outcome: Committed) -> bytes:
+        recognised = self.bring_in(outcome, taken)
         if not recognised.findings:
             return ledger.close(Verdict.DELIVERED, 0, "")
         hints: dict[int, tuple[int, str]] = {
@@ -188,8 +214,8 @@ class Intake:
         }
         return ledger.decide_each(recognised.send.codes, hints)
 
-    def bring_in(self, outcome: Committed) -> Recognised:
-        """Let what was stored be delivered, and give back the room of what was not new."""
+    def bring_in(self, outcome: Committed, taken: Sequence[Taken]) -> Recognised:
+        """Let what was stored be delivered, and give back the room and the quota of what was not new."""
         recognised = outcome.recognised
         assert recognised is not None
         for batch_id, batch in zip(outcome.ids, recognised.send.batches, strict=True):
@@ -200,7 +226,31 @@ class Intake:
             # Room was taken up for all of them, before it was known which are new.
             left = batch.count - codes.count(Verdict.DELIVERED)
             self._delivery.release(batch.topic, left, batch.shard)
+            give_back(taken, left)
         return recognised
+
+
+def _together(answers: list[bytes]) -> bytes:
+    """One of several Verdicts about the same batch."""
+    if len(answers) == 1:
+        return answers[0]
+    parts = [Verdicts.FromString(answer) for answer in answers]
+    first = min(part.first for part in parts)
+    codes = bytearray(max(part.first + len(part.codes) for part in parts) - first)
+    for part in parts:
+        for index, code in enumerate(part.codes, part.first - first):
+            codes[index] = code or codes[index]
+    refusals = [one for part in parts for one in part.refusal]
+    refusals.sort(key=lambda one: one.index)
+    whole = Verdicts(
+        batch_seq=parts[0].batch_seq,
+        first=first,
+        codes=bytes(codes),
+        refusal=refusals,
+        final=True,
+    )
+    serialised: bytes = whole.SerializeToString()
+    return serialised
 
 
 def _remembered(ledger: Ledger, recalled: bytes | Recall) -> bytes:

@@ -148,8 +148,10 @@ class Batch:
         "counted",
         "delayed",
         "ends",
+        "failures",
         "held",
         "noted",
+        "reads_then",
         "retries",
         "settled",
         "settling",
@@ -171,6 +173,10 @@ class Batch:
         self.noted = 0
         self.counted = 0
         """Stretches of tried messages when they were counted last."""
+        self.failures = 0
+        """How often its bytes could not be read; see `setting_aside`."""
+        self.reads_then = 0
+        """How many batches had been read when that was last so."""
         self.held: RangeMap[Lease] = RangeMap()
         self.settling: RangeMap[Settling] = RangeMap()
         self.delayed: RangeMap[int] = RangeMap()

@@ -16,7 +16,7 @@ from services.mailbox.leases import ID_STRIDE, Batch
 from services.mailbox.ranges import ones
 from services.mailbox.rows import Reads, Rows
 from snavio.domain.message import State
-from snavio.errors import IntegrityError, NotFound
+from snavio.errors import IntegrityError, NotFound, Unreadable
 from snavio.native import open_parcels
 from snavio.ports.mailbox_store import BatchRecord, Damaged, MailboxStore
 from snavio.v1.mailbox_pb2 import Parcel, ReceiveResponse
@@ -204,7 +204,7 @@ class Listing:
             except Damaged as error:
                 runs, damaged = error.runs, error.damaged
             found = open_runs(record.batch_id, runs)
-        except (IntegrityError, NotFound, ValueError):
+        except (IntegrityError, NotFound, Unreadable, ValueError):
             return None
         return [None if damaged >> index & 1 else one for index, one in enumerate(found)]
 

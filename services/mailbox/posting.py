@@ -15,6 +15,7 @@ from services.mailbox.commits import Commits, Committed, Outcome
 from services.mailbox.delivery import Delivery
 from services.mailbox.intake import Admits, Intake
 from services.mailbox.leases import ID_STRIDE
+from services.mailbox.quotas import Taken
 from services.mailbox.topics import MILLISECOND
 from snavio.clock import Clock
 from snavio.domain.identity import Identity, Kind
@@ -117,23 +118,28 @@ class Posting:
                 NewBatch(topic, len(indices), runs, named, len(numbers), shard, not_before_unix_ns=not_before)
             )
             numbers += indices
-        refusal = admits(topic, len(numbers))
-        if refusal is not None:
-            raise _stopped(*refusal)
+        taken = admits(topic, len(numbers))
+        if not isinstance(taken, Taken):
+            raise _stopped(*taken)
         send = Send(None, bytes([_NEW]) * len(numbers), tuple(batches))
-        committed = await self._commit(send)
+        committed = await self._commit(send, taken)
         return _response(send, committed, numbers)
 
-    async def _commit(self, send: Send) -> Committed:
+    async def _commit(self, send: Send, taken: Taken) -> Committed:
         stored: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._reserve(send)
+        try:
+            self._reserve(send)
+        except Saturated:
+            taken.give_back(taken.messages)
+            raise
 
         def heard(outcome: Outcome) -> None:
             # Also when nobody waits any more: it is stored all the same, and is to be delivered.
             if isinstance(outcome, Committed):
-                self._intake.bring_in(outcome)
+                self._intake.bring_in(outcome, (taken,))
             else:
                 self._release(send.batches)
+                taken.give_back(taken.messages)
             if not stored.done():
                 stored.set_result(outcome)
 
@@ -141,6 +147,7 @@ class Posting:
             self._commits.submit(send=send, done=heard)
         except SnavioError:
             self._release(send.batches)
+            taken.give_back(taken.messages)
             raise
         done, _ = await asyncio.wait((stored,), timeout=COMMIT_SECONDS)
         if not done:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import structlog
@@ -17,10 +17,11 @@ from services.mailbox.delivery import Delivery
 from services.mailbox.leases import Batch
 from services.mailbox.ranges import ones, zeros
 from services.mailbox.rows import Rows
+from services.mailbox.setting_aside import SettingAside
 from services.mailbox.topics import Leased
 from services.mailbox.turns import Turns
 from snavio.clock import Clock, SystemClock
-from snavio.errors import IntegrityError, NotFound, Saturated
+from snavio.errors import IntegrityError, NotFound, Saturated, Unavailable, Unreadable
 from snavio.native import slice_runs
 from snavio.ports.mailbox_store import Damaged
 from snavio.telemetry.latency import LatencyWindow
@@ -122,6 +123,7 @@ class Receiving:
         self.refused: Counter[str] = Counter()
         """Receives that a ceiling kept from getting what there was."""
         self._turns = Turns()
+        self._aside = SettingAside(delivery=delivery, rows=rows)
         self._log = structlog.get_logger()
 
     async def receive(self, wanted: Wanted) -> bytes:
@@ -183,8 +185,7 @@ class Receiving:
 
     def give_back(self, taken: Taken) -> None:
         """The response never left the mailbox."""
-        for one in taken.leased:
-            self._delivery.give_back(one)
+        self._give_back(taken.leased)
 
     async def _fill_up(self, topic: str) -> None:
         """Fetch from disk what memory lacks."""
@@ -196,25 +197,23 @@ class Receiving:
         framed: list[bytes] = []
         failures = size = 0
         waiting = deque(leased)
-        saved: dict[int, bytes] = {}
+        salvaged: dict[int, bytes] = {}
         try:
             while waiting:
                 one = waiting.popleft()
-                batch = one.lease.batch
                 try:
-                    runs = saved.get(batch.batch_id) or await self._rows.read(batch.topic, batch.batch_id)
-                except Damaged as error:
-                    failures += self._condemn(batch, error)
-                    saved[batch.batch_id] = error.runs
-                    waiting.extendleft(reversed(one.left()))
-                    continue
-                except IntegrityError as error:
-                    failures += self._condemn(batch, error)
-                    continue
-                except NotFound:
-                    # None are lost where somebody purged the batch since it was leased.
-                    if lost := self._delivery.withdraw(batch.topic, batch.batch_id):
-                        self._log.error("messages are lost", batch_id=batch.batch_id, messages=lost)
+                    runs, damaged = await self._bytes(one, salvaged)
+                except Unavailable:
+                    # The disk is slow or away, and would be asked in vain for each of the others.
+                    if not framed and not failures:
+                        raise
+                    self._give_back([one, *waiting])
+                    break
+                failures += damaged
+                left = one.left()
+                if runs is None or left != [one]:
+                    # What is not damaged of it comes next, with the bytes that were saved.
+                    waiting.extendleft(reversed(left if runs is not None else []))
                     continue
                 part, kept = _fit(one, runs, max_bytes - size, at_least=0 if framed else 1)
                 if kept:
@@ -222,15 +221,44 @@ class Receiving:
                     size += len(part)
                 if kept < one.count:
                     self._delivery.give_back(one, keep=kept)
-                    for unseen in waiting:
-                        self._delivery.give_back(unseen)
+                    self._give_back(waiting)
                     break
         except BaseException:
             # The caller went away, or the disk did: nobody has seen any of these.
-            for unseen in leased:
-                self._delivery.give_back(unseen)
+            self._give_back(leased)
             raise
         return framed, failures
+
+    def _give_back(self, unseen: Iterable[Leased]) -> None:
+        for one in unseen:
+            self._delivery.give_back(one)
+
+    async def _bytes(self, one: Leased, salvaged: dict[int, bytes]) -> tuple[bytes | None, int]:
+        """The batch's runs, None when they are not to be had, and how many messages went to the DLQ for that."""
+        batch = one.lease.batch
+        if (runs := salvaged.get(batch.batch_id)) is not None:
+            return runs, 0
+        try:
+            runs = await self._rows.read(batch.topic, batch.batch_id)
+        except Damaged as error:
+            salvaged[batch.batch_id] = error.runs
+            return error.runs, self._condemn(batch, error)
+        except IntegrityError as error:
+            return None, self._condemn(batch, error)
+        except NotFound:
+            # None are lost where somebody purged the batch since it was leased.
+            if lost := self._delivery.withdraw(batch.topic, batch.batch_id):
+                self._log.error("messages are lost", batch_id=batch.batch_id, messages=lost)
+            return None, 0
+        except Unavailable as error:
+            self._delivery.give_back(one)
+            if self._aside.lost(batch, error):
+                return None, self._condemn(batch, IntegrityError(f"cannot be read: {error}"))
+            if not isinstance(error, Unreadable):
+                raise
+            return None, 0
+        batch.failures = 0
+        return runs, 0
 
     def _condemn(self, batch: Batch, error: IntegrityError) -> int:
         """Damaged messages go to the DLQ, all of the batch unless it is known which; how many."""

@@ -42,6 +42,8 @@ class Rows:
         self._max_bytes = max_bytes
         self._size = 0
         self._rows: OrderedDict[int, tuple[bytes, bytes]] = OrderedDict()
+        self.reads = 0
+        """How many batches the disk has given."""
         self._log = structlog.get_logger()
 
     def keep(self, batch_id: int, runs: bytes) -> None:
@@ -64,6 +66,7 @@ class Rows:
         runs = self._kept(batch_id)
         if runs is None:
             runs = await self._worker.run(lambda: self._store.read(topic, batch_id))
+            self.reads += 1
             self.keep(batch_id, runs)
         return runs
 

@@ -119,7 +119,6 @@ class MailboxServicer:
                     frame,
                     sender,
                     admits=grant.admits,
-                    partial=lambda answer: stream.reply(answer, final=False),
                     final=self._timed(lambda answer: stream.reply(answer, final=True)),
                 )
         finally:

@@ -17,6 +17,7 @@ from snavio.clock import ManualClock
 from snavio.domain.capability import MAX_BYTES, MAX_CAVEATS, Capability, verify
 from snavio.domain.caveat import Caveat, Operation, Quota
 from snavio.domain.identity import Identity, Kind
+from snavio.domain.verdict import Verdict
 from snavio.errors import NotAllowed, Saturated, SnavioError, Unauthenticated, Unavailable
 from snavio.sdk import Consumer
 from snavio.transport.asking import ask_signer
@@ -27,7 +28,16 @@ from snavio.transport.credentials import CertificateFiles
 from snavio.transport.status import error_of
 from snavio.v1 import mailbox_pb2
 from snavio.v1.mailbox_pb2 import Receipts
-from tests.support.mailbox import SERVICE, TOPIC, PostOffice, ReceivingPeer, SendingPeer, commands, send_batch
+from tests.support.mailbox import (
+    SERVICE,
+    TOPIC,
+    PostOffice,
+    ReceivingPeer,
+    SendingPeer,
+    commands,
+    post_office,
+    send_batch,
+)
 from tests.support.neighbours import eventually
 
 WORKER = "spiffe://snavio.local/tenant/acme/service/worker"
@@ -534,3 +544,74 @@ async def test_I_8_a_tenant_sends_to_its_own_queues_with_a_capability_and_within
         await post(2)
     await post(1)
     assert (await office.operator().stats())[topic] == (3, 0)
+
+
+async def test_C_6_what_is_not_stored_uses_up_no_quota(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = "acme/own/jobs"
+    async with post_office(tmp_path, settings=MailboxSettings(max_topic_messages=5)) as office:
+        held = office.mint.make(
+            WORKER, Caveat(quota=Quota(4, 60_000)), realm=topic, operations=frozenset({Operation.SEND})
+        )
+        channel = office.channel(office.authority.service("acme", "worker"), held)
+
+        async def post(count: int, key: str = "") -> Any:
+            letters = [mailbox_pb2.Letter(payload=b"x", idem_key=key) for _ in range(count)]
+            request = mailbox_pb2.SendRequest(topic=topic, message=letters)
+            return await channel.call(SERVICE + "Send", request, mailbox_pb2.SendResponse, timeout_s=5.0)
+
+        await post(3, "k")  # the first of three copies
+        for _ in range(6):
+            assert (await post(1, "k")).codes == bytes([Verdict.DUPLICATE])
+        assert office.app is not None and office.app.retention is not None
+        store = office.app.retention._store
+
+        def full(*_given: object, **_named: object) -> Any:
+            raise Saturated("full", retry_after_ms=1)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "commit", full)
+            for _ in range(3):
+                with pytest.raises(Saturated):
+                    await post(3)
+        filler = await office.sender()
+        await filler.send(send_batch(1, (topic, commands(4))))
+        for _ in range(3):
+            with pytest.raises(Saturated, match="full"):
+                await post(3)
+        office.app.retention._delivery.topic(topic).by_shard[0] = 0  # type: ignore[union-attr]
+        await post(3)
+        with pytest.raises(Saturated, match="quota"):
+            await post(1)
+
+
+async def test_C_6_what_a_dispatcher_sends_in_vain_uses_up_no_quota(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fast = Identity("snavio.local", Kind.MESH, "fast").spiffe_id
+    async with post_office(tmp_path, settings=MailboxSettings(max_topic_messages=6)) as office:
+        held = office.mint.make(fast, Caveat(quota=Quota(4, 60_000)), operations=frozenset({Operation.SEND}))
+        sender = await office.sender(capability=held)
+        same = commands(1, ids=["01890a5d-ac96-774b-bcce-b302099a8057"])
+        assert await sender.send(send_batch(1, (TOPIC, same), once=True)) == bytes([Verdict.DELIVERED])
+        for seq in range(2, 9):
+            codes = await sender.send(send_batch(seq, (TOPIC, same), once=True))
+            assert codes == bytes([Verdict.DUPLICATE])
+        filler = await office.sender(instance="fast-1")
+        await filler.send(send_batch(1, (TOPIC, commands(4))))
+        for seq in range(9, 12):
+            codes = await sender.send(send_batch(seq, (TOPIC, commands(3))))
+            assert codes == bytes([Verdict.SATURATED]) * 3
+        assert office.app is not None and office.app.retention is not None
+
+        def broken(*_given: object, **_named: object) -> Any:
+            raise Unavailable("broken")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(office.app.retention._store, "commit", broken)
+            for seq in range(12, 15):
+                codes = await sender.send(send_batch(seq, ("acme/other", commands(3))))
+                assert codes == bytes([Verdict.OUTCOME_UNKNOWN]) * 3
+        codes = await sender.send(send_batch(15, ("acme/other", commands(3)), (TOPIC, commands(1))))
+        assert codes == bytes([Verdict.DELIVERED]) * 3 + bytes([Verdict.SATURATED])

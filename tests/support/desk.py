@@ -122,7 +122,7 @@ class Desk:
         def final(verdicts: bytes) -> None:
             answer.set_result(Verdicts.FromString(verdicts).codes)
 
-        await self.intake.take(frame, Sender("fast/fast-0", 1), partial=lambda _: None, final=final)
+        await self.intake.take(frame, Sender("fast/fast-0", 1), final=final)
         return answer
 
     def wanted(self, most: int, holder: str = ME) -> Wanted:

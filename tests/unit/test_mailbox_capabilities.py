@@ -9,7 +9,7 @@ import pytest
 
 from services.mailbox import capabilities as module
 from services.mailbox.capabilities import MAX_ANSWERS, PURGE_QUIET_NS, SPIKE, Capabilities, count_received
-from services.mailbox.quotas import Metered, Quotas
+from services.mailbox.quotas import Metered, Quotas, Taken
 from services.mailbox.roots import Roots, Secret
 from snavio.clock import ManualClock
 from snavio.domain.capability import Capability, verify
@@ -327,19 +327,24 @@ def test_C_6_cache_and_memory_of_leases_are_bounded(desk: Desk) -> None:
     desk.check(others[-1], ACK)
 
 
+def refusal(admitted: Taken | tuple[Verdict, int, str]) -> tuple[Verdict, int, str]:
+    assert not isinstance(admitted, Taken)
+    return admitted
+
+
 def test_C_6_a_dispatchers_capability_meets_any_number_of_topics(desk: Desk) -> None:
     held = desk.mint.make(FAST.spiffe_id, operations=frozenset({SEND}))
     grant = desk.check(held, SEND, None, FAST)
     for number in range(MAX_ANSWERS * 3):
-        assert grant.admits(f"acme/topic-{number}", 1) is None
+        assert grant.admits(f"acme/topic-{number}", 1) == Taken(1)
     assert len(grant._verified.answers) <= MAX_ANSWERS
 
 
 def test_C_6_a_narrowed_dispatcher_is_refused_per_topic(desk: Desk) -> None:
     held = desk.mint.make(FAST.spiffe_id, Caveat(topics=("acme/*",)), operations=frozenset({SEND}))
     grant = desk.check(held, SEND, None, FAST)
-    assert grant.admits("acme/a", 1) is None
-    verdict, _, detail = grant.admits("beta/a", 1)
+    assert grant.admits("acme/a", 1) == Taken(1)
+    verdict, _, detail = refusal(grant.admits("beta/a", 1))
     assert verdict is Verdict.DELIVERY_FAILURE and detail.startswith("E_CAP_SCOPE")
 
 
@@ -368,10 +373,10 @@ def test_C_6_what_is_taken_and_not_used_is_given_back(desk: Desk) -> None:
 def test_C_6_a_send_beyond_the_quota_is_saturated_as_a_whole(desk: Desk) -> None:
     held = desk.mint.make(FAST.spiffe_id, Caveat(quota=Quota(10, 60_000)), operations=frozenset({SEND}))
     grant = desk.check(held, SEND, None, FAST)
-    assert grant.admits("acme/a", 8) is None
-    assert grant.admits("acme/a", 3)[0] is Verdict.SATURATED
-    assert grant.admits("acme/a", 2) is None
-    verdict, hint, _ = grant.admits("acme/a", 1)
+    assert isinstance(grant.admits("acme/a", 8), Taken)
+    assert refusal(grant.admits("acme/a", 3))[0] is Verdict.SATURATED
+    assert isinstance(grant.admits("acme/a", 2), Taken)
+    verdict, hint, _ = refusal(grant.admits("acme/a", 1))
     assert verdict is Verdict.SATURATED and hint > 0
 
 

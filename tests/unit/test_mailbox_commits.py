@@ -160,7 +160,7 @@ async def test_gone_is_not_said_when_the_ack_that_it_relies_on_fails(desk: Desk)
 async def test_receive_that_fails_leases_nothing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     for seq in (1, 2):
         await (await desk.take(send_batch(seq, (TOPIC, commands(2)))))
-    desk.rows.forget(2)
+        desk.rows.forget(seq)
 
     def broken(_topic: str, _batch_id: int) -> bytes:
         raise Unavailable("broken")
@@ -170,7 +170,27 @@ async def test_receive_that_fails_leases_nothing(desk: Desk, monkeypatch: pytest
         with pytest.raises(Unavailable):
             await desk.receive()
     assert desk.delivery.inflight == 0
+    desk.clock.advance(seconds=1)
     assert len(await desk.receive()) == 4
+
+
+async def test_receive_that_fails_half_way_hands_out_what_it_has(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seq in (1, 2, 3):
+        await (await desk.take(send_batch(seq, (TOPIC, commands(2)))))
+    desk.rows.forget(2)
+
+    def broken(_topic: str, _batch_id: int) -> bytes:
+        raise Unavailable("broken")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(desk.disk, "read", broken)
+        assert [msg_id // 1024 for msg_id in await desk.receive()] == [1, 1]
+    assert desk.delivery.inflight == 2
+    desk.clock.advance(seconds=1)
+    desk.delivery.tick()
+    assert {msg_id // 1024 for msg_id in await desk.receive()} >= {2, 3}
 
 
 async def test_G_9_receive_that_waits_for_the_disk_is_not_overtaken_by_one_of_newer_messages(

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from snavio.adapters.embedded.disk import Buffer, Disk
-from snavio.errors import IntegrityError, Saturated, SnavioError, Unavailable
+from snavio.errors import IntegrityError, Saturated, SnavioError, Unavailable, Unreadable
 
 SEGMENT_BYTES = 64 << 20
 MAX_BUFFERS = 1024
@@ -30,6 +30,8 @@ RESERVE_BYTES = 16 << 20
 """Left free on the disk for acknowledgements: without space for them, a full disk would stay full."""
 _NAME = re.compile(r"payload-([0-9]{1,18})\.seg")
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_UNREADABLE = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN})
+"""The disk's own word that the bytes are not to be had, as opposed to too many open files and the like."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +219,8 @@ class PayloadLog:
             except FileNotFoundError:
                 raise SegmentGone from None
             except OSError as error:
-                raise Unavailable(f"{self._path(place.segment)} cannot be read now.") from error
+                what = f"{self._path(place.segment)} cannot be read now: {errno.errorcode.get(error.errno or 0)}."
+                raise (Unreadable if error.errno in _UNREADABLE else Unavailable)(what) from error
         if len(content) != place.length:
             raise IntegrityError(f"{self._path(place.segment)} ends before what was stored in it.")
         return content

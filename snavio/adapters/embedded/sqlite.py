@@ -18,7 +18,7 @@ import apsw
 
 from snavio.adapters.embedded.checksums import connect
 from snavio.adapters.embedded.files import fsync_folder
-from snavio.errors import IntegrityError, SnavioError, StateError, Unavailable
+from snavio.errors import IntegrityError, SnavioError, StateError, Unavailable, Unreadable
 
 BUSY_TIMEOUT_MS = 5_000
 
@@ -158,7 +158,9 @@ def store_errors(path: Path) -> Iterator[None]:
     except apsw.IOError as error:
         if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_DATA:
             raise IntegrityError(f"{path} is damaged: a page does not match its checksum.") from error
-        raise Unavailable(f"{path} cannot be read or written now: {type(error).__name__}.") from error
+        if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_READ:
+            raise Unreadable(f"{path} cannot be read now: {type(error).__name__}.") from error
+        raise Unavailable(f"{path} cannot be written now: {type(error).__name__}.") from error
     except (apsw.BusyError, apsw.FullError, apsw.LockedError) as error:
         raise Unavailable(f"{path} cannot be written now: {type(error).__name__}.") from error
     except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError) as error:
