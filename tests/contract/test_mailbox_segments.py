@@ -11,7 +11,8 @@ import pytest
 from snavio.adapters.embedded import compaction, payload_log
 from snavio.adapters.embedded.checksums import connect
 from snavio.adapters.embedded.payload_log import Place, SegmentGone
-from snavio.errors import IntegrityError, NotFound, Saturated, StateError
+from snavio.errors import IntegrityError, NotFound, Saturated, StateError, Unavailable
+from snavio.ports.mailbox_store import KEY_BYTES, Keys, NewBatch, Origin, Send
 from tests.support import segments as stores
 from tests.support.segments import (
     KIB,
@@ -284,3 +285,44 @@ def test_store_of_the_first_schema_is_refused(opened: Reopened, tmp_path: Path) 
     connection.close()
     with pytest.raises(StateError, match="schema 1"):
         opened()
+
+
+def test_sector_that_cannot_be_read_stops_neither_compaction_nor_the_removal_of_ended_keys(
+    opened: Reopened, disk: FaultyDisk, tmp_path: Path
+) -> None:
+    store = opened()
+    keys = Keys(bytes(KEY_BYTES), 1000)
+    send = Send(Origin("fast/0", 1, 1), b"", (NewBatch(TOPIC, 1, payload(0), keys),))
+    store.commit([send], [], now_unix_ns=1)
+    ids = [batch_id for one in range(1, 12) for batch_id in append(store, payload(one, 8 * KIB))]
+    settle(store, *ids[:5])
+    disk.unreadable = True
+    for second in range(2, 5):
+        later = Send(Origin("fast/0", 1, second), b"", (NewBatch(TOPIC, 1, b"later"),))
+        store.commit([later], [], now_unix_ns=second * 10**9)
+        keep_house(store)
+    connection = connect(tmp_path / "mailbox.db")
+    assert connection.execute("SELECT count(*) FROM replay_keys").fetchall() == [(0,)]
+    connection.close()
+    disk.unreadable = False
+    assert store.read(TOPIC, 1) == payload(0), "what could not be moved is where it was"
+
+
+def test_ended_keys_are_removed_whatever_becomes_of_the_segments(
+    opened: Reopened, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    store = opened()
+    keys = Keys(bytes(KEY_BYTES), 1000)
+    for second in (1, 5):
+        keyed = NewBatch(TOPIC, 1, payload(0), keys if second == 1 else None)
+        store.commit([Send(Origin("fast/0", 1, second), b"", (keyed,))], [], now_unix_ns=second * 10**9)
+
+    def broken(_share: float) -> bool:
+        raise Unavailable("broken")
+
+    monkeypatch.setattr(store._compaction, "step", broken)
+    with pytest.raises(Unavailable):
+        store.checkpoint()
+    connection = connect(tmp_path / "mailbox.db")
+    assert connection.execute("SELECT count(*) FROM replay_keys").fetchall() == [(0,)]
+    connection.close()

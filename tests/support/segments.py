@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
@@ -24,11 +25,12 @@ def digest(message: bytes) -> bytes:
 
 
 class FaultyDisk(SystemDisk):
-    """Fails on demand: the next `write` (after half of it), `sync` or `sync_folder`."""
+    """Fails on demand: the next `write` (after half of it), `sync` or `sync_folder`; every read while `unreadable`."""
 
     def __init__(self) -> None:
         self.fails: dict[str, int] = {}
         self.free: int | None = None
+        self.unreadable = False
         self.written: list[int] = []
         self.synced: list[int] = []
         self.uncached: list[str] = []
@@ -46,6 +48,11 @@ class FaultyDisk(SystemDisk):
             first = memoryview(buffers[0])
             return super().write(descriptor, [first[: len(first) // 2]], offset)
         return super().write(descriptor, buffers, offset)
+
+    def read(self, descriptor: int, length: int, offset: int) -> bytes:
+        if self.unreadable:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().read(descriptor, length, offset)
 
     def sync(self, descriptor: int) -> None:
         self._fail("sync")

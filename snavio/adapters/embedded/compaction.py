@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from snavio.adapters.embedded.mailbox_database import MailboxDatabase
 from snavio.adapters.embedded.payload_log import PayloadLog, Place, SegmentGone
-from snavio.errors import IntegrityError, Saturated
+from snavio.errors import IntegrityError, Saturated, Unavailable
 
 STEP_BYTES = 1 << 20
 STEP_ROWS = 256
@@ -29,10 +29,10 @@ class Compaction:
         rows = self._survivors(segment)
         try:
             payloads = [self._log.read(place) for _, place in rows]
-        except (IntegrityError, SegmentGone):
+        except (IntegrityError, SegmentGone, Unavailable):
             payloads = []
         if not payloads:
-            # Damaged, or counted for a transaction that may yet come to light: it stays as it is.
+            # Damaged, unreadable, or counted for a transaction that may yet come to light: it stays as it is.
             self._log.leave(segment)
             return True
         try:

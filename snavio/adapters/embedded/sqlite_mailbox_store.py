@@ -383,8 +383,12 @@ class SqliteMailboxStore:
             # On a full disk the log cannot grow, and acknowledgements need its space.
             self._database.copy_log(at_once=self._cramped)
         finally:
-            more = self._reclaim()
-        return self._keys.forget_ended() or more
+            try:
+                more = self._reclaim()
+            finally:
+                # Whatever becomes of the segments: keys that nobody removes take up all the room there is for new ones.
+                ended = self._keys.forget_ended()
+        return ended or more
 
     def _reclaim(self) -> bool:
         self._database_bytes = self._database.used_bytes()
