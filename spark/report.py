@@ -99,8 +99,8 @@ def _range(found: Findings) -> str:
 
 def _traffic(found: Findings) -> str:
     names = ("fast", "slow", "failed", "invalid")
-    times, counts, seconds = _evenly(found.timeline, names, found.window_seconds)
-    series = [(name, [number / seconds for number in counts[name]]) for name in names]
+    times, rates = _evenly(found.timeline, names, found.window_seconds)
+    series = [(name, rates[name]) for name in names]
     legend = "".join(f'<span class="key"><i class="{name}"></i>{name}</span>' for name in names)
     chart = stacked(times, series, label="commands per second over time")
     return f'<p class="legend">{legend}</p>{chart}'
@@ -108,26 +108,30 @@ def _traffic(found: Findings) -> str:
 
 def _evenly(
     rows: Rows, names: Sequence[str], window_seconds: int
-) -> tuple[list[datetime], dict[str, list[int]], int]:
-    """Times, sums and the seconds of each: every window from the first to the last, also those without a row.
+) -> tuple[list[datetime], dict[str, list[float]]]:
+    """Times and rates from the first window to the last, also where a window has no row.
 
     A table has no row where nothing happened, and a line from one hour to the next would show traffic that was not
     there. A long range has several windows to a point.
     """
     if not rows:
-        return [], {name: [] for name in names}, window_seconds
+        return [], {name: [] for name in names}
     starts = [row["window_start"] for row in rows]
     first = min(starts)
     windows = int((max(starts) - first).total_seconds()) // window_seconds + 1
     each = -(-windows // MOST_POINTS)
-    points = -(-windows // each)
-    sums = {name: [0] * points for name in names}
+    points = range(0, windows, each)
+    sums = {name: [0] * len(points) for name in names}
     for row in rows:
         at = int((row["window_start"] - first).total_seconds()) // window_seconds // each
         for name in names:
             sums[name][at] += int(row[name] or 0)
-    seconds = window_seconds * each
-    return [first + timedelta(seconds=seconds * at) for at in range(points)], sums, seconds
+    # The last point may have fewer windows than the others, and must not look like a fall for that.
+    seconds = [window_seconds * min(each, windows - begin) for begin in points]
+    rates = {
+        name: [number / length for number, length in zip(sums[name], seconds, strict=True)] for name in names
+    }
+    return [first + timedelta(seconds=window_seconds * begin) for begin in points], rates
 
 
 def _latency(found: Findings) -> str:

@@ -54,7 +54,7 @@ def test_windows_without_traffic_are_drawn_as_none() -> None:
 
 
 def test_a_long_range_is_drawn_with_few_points_and_the_same_traffic() -> None:
-    windows = 10 * MOST_POINTS
+    windows = 10 * MOST_POINTS - 3
     drawn = roof(made(timeline=[window(30 * number) for number in range(windows)]))
     assert drawn == [1.0] * MOST_POINTS
 
