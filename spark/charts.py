@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from html import escape
 
+DAY_S = 86_400
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 920, 240, 56, 28, 12
 
 
@@ -18,6 +19,11 @@ def short(number: float) -> str:
         if abs(number) >= size:
             return f"{number / size:.3g}{letter}"
     return f"{number:.3g}"
+
+
+def clock(span_s: float) -> str:
+    """How to write a time of a range of so many seconds: with its day, where an hour alone would be one of several."""
+    return "%m-%d %H:%M" if span_s > DAY_S else "%H:%M"
 
 
 def stacked(times: Sequence[datetime], series: Sequence[tuple[str, Sequence[float]]], *, label: str) -> str:
@@ -51,10 +57,11 @@ def stacked(times: Sequence[datetime], series: Sequence[tuple[str, Sequence[floa
             parts.append(f'<polygon class="{name}" points="{forth} {back}"/>')
         floor = roof
     ticks = sorted({0, len(times) // 4, len(times) // 2, 3 * len(times) // 4, len(times) - 1})
+    said = clock(span)
     for at in ticks:
         anchor = "start" if at == 0 else "end" if at == len(times) - 1 else "middle"
         parts.append(
-            f'<text class="axis" x="{x(at):.1f}" y="{HEIGHT - 8}" text-anchor="{anchor}">{times[at]:%H:%M}</text>'
+            f'<text class="axis" x="{x(at):.1f}" y="{HEIGHT - 8}" text-anchor="{anchor}">{times[at]:{said}}</text>'
         )
     return "".join([*parts, "</svg>"])
 

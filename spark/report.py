@@ -5,18 +5,20 @@ Needs nothing from the network, runs no script, and escapes every name: they com
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from html import escape
 from typing import Any
 
-from spark.charts import bars, short, spark_line, stacked
+from spark.charts import bars, clock, short, spark_line, stacked
 from spark.transforms.base import BUCKETS, ESCALATIONS, PHASES
-from spark.transforms.slo import FAILURES, INVALID
+from spark.transforms.slo import FAILURES, INVALID, NEAR, SKEW_WINDOW_S, upper_ms
 
 Rows = Sequence[Mapping[str, Any]]
 MOST_ROWS = 25
+MOST_POINTS = 480
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +98,40 @@ def _range(found: Findings) -> str:
 
 
 def _traffic(found: Findings) -> str:
-    rows = sorted(found.timeline, key=lambda row: row["window_start"])
     names = ("fast", "slow", "failed", "invalid")
-    series = [(name, [float(row[name] or 0) / found.window_seconds for row in rows]) for name in names]
+    times, rates = _evenly(found.timeline, names, found.window_seconds)
+    series = [(name, rates[name]) for name in names]
     legend = "".join(f'<span class="key"><i class="{name}"></i>{name}</span>' for name in names)
-    chart = stacked([row["window_start"] for row in rows], series, label="commands per second over time")
+    chart = stacked(times, series, label="commands per second over time")
     return f'<p class="legend">{legend}</p>{chart}'
+
+
+def _evenly(
+    rows: Rows, names: Sequence[str], window_seconds: int
+) -> tuple[list[datetime], dict[str, list[float]]]:
+    """Times and rates from the first window to the last, also where a window has no row.
+
+    A table has no row where nothing happened, and a line from one hour to the next would show traffic that was not
+    there. A long range has several windows to a point.
+    """
+    if not rows:
+        return [], {name: [] for name in names}
+    starts = [row["window_start"] for row in rows]
+    first = min(starts)
+    windows = int((max(starts) - first).total_seconds()) // window_seconds + 1
+    each = -(-windows // MOST_POINTS)
+    points = range(0, windows, each)
+    sums = {name: [0] * len(points) for name in names}
+    for row in rows:
+        at = int((row["window_start"] - first).total_seconds()) // window_seconds // each
+        for name in names:
+            sums[name][at] += int(row[name] or 0)
+    # The last point may have fewer windows than the others, and must not look like a fall for that.
+    seconds = [window_seconds * min(each, windows - begin) for begin in points]
+    rates = {
+        name: [number / length for number, length in zip(sums[name], seconds, strict=True)] for name in names
+    }
+    return [first + timedelta(seconds=window_seconds * begin) for begin in points], rates
 
 
 def _latency(found: Findings) -> str:
@@ -115,12 +145,14 @@ def _latency(found: Findings) -> str:
             _ms(row["p95_ms"]),
             _ms(row["p99_ms"]),
             spark_line(
-                [row[f"latency_{at:02d}"] for at in range(BUCKETS)], label="distribution, 0.25 ms to 4 s"
+                [row[f"latency_{at:02d}"] for at in range(BUCKETS)], label="distribution, 0.25 ms to over 4 s"
             ),
         ]
         for row in rows[:MOST_ROWS]
     ]
-    return _table(["route", "path", "delivered", "p50", "p95", "p99", "0.25 ms … 4 s"], cells, of=len(rows))
+    return _table(
+        ["route", "path", "delivered", "p50", "p95", "p99", "0.25 ms … over 4 s"], cells, of=len(rows)
+    )
 
 
 def _refused(found: Findings) -> str:
@@ -171,14 +203,16 @@ def _fairness(found: Findings) -> str:
 
 def _proposals(found: Findings) -> str:
     rows = sorted(found.proposals, key=lambda row: (row["window_start"], row["source"]))
+    times = [row["window_start"] for row in (*found.timeline, *rows)]
+    said = clock((max(times) - min(times)).total_seconds()) if times else clock(0)
     cells = [
         [
             escape(row["source"]),
             escape(row["kind"]),
             escape(", ".join(row["affected_targets"] or [])),
             f"{row['total_violations']:,}",
-            f"{row['window_start']:%H:%M}",
-            f"{row['ban_applied_until']:%H:%M}",
+            f"{row['window_start']:{said}}",
+            f"{row['ban_applied_until']:{said}}",
         ]
         for row in rows[:MOST_ROWS]
     ]
@@ -194,12 +228,22 @@ def _clocks(found: Findings) -> str:
             f"{row['skew_seconds']:+.2f} s",
             f"{row['worst_seconds']:.2f} s",
             f"{row['seconds_per_hour']:+.2f} s/h" if row["seconds_per_hour"] is not None else "",
-            f"{row['hours_to_rejection']:.1f} h" if row["hours_to_rejection"] is not None else "no danger",
+            _danger(row),
         ]
         for row in rows[:MOST_ROWS]
     ]
     heads = ["source", "now", "worst", "trend", "refused in"]
     return _table(heads, cells, of=len(rows), none="No samples in this range.")
+
+
+def _danger(row: Mapping[str, Any]) -> str:
+    off = abs(row["skew_seconds"] or 0)
+    if off >= SKEW_WINDOW_S:
+        return "now"
+    if row["hours_to_rejection"] is not None:
+        return f"{row['hours_to_rejection']:.1f} h"
+    # Steady, and a network that is slow for a moment is enough.
+    return "near the limit" if off >= NEAR * SKEW_WINDOW_S else "no danger"
 
 
 def _keys(found: Findings) -> str:
@@ -249,7 +293,9 @@ def _percent(part: float, whole: float) -> str:
 
 
 def _ms(value: float | None) -> str:
-    return "" if value is None else f"≤ {value:g} ms"
+    if value is None:
+        return ""
+    return f"≤ {value:g} ms" if math.isfinite(value) else f"&gt; {upper_ms(BUCKETS - 2):g} ms"
 
 
 STYLE = """

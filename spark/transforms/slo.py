@@ -5,6 +5,7 @@ Never sorts latencies: percentiles come from power-of-two buckets, exact to the 
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -12,6 +13,10 @@ from pyspark.sql import functions as F
 
 from spark.transforms.base import BUCKETS, ESCALATIONS, LATENCIES, PHASES, counters
 
+SKEW_WINDOW_S: Final = 60.0
+"""A clock that is further off has its commands refused."""
+NEAR: Final = 0.8
+"""Of it: from here on the mesh warns a sender, and so do we."""
 QUANTILES: Final = (0.5, 0.95, 0.99)
 FAILURES: Final = (
     "rate_limited",
@@ -36,8 +41,8 @@ INVALID: Final = (
 
 
 def upper_ms(bucket: int) -> float:
-    """Where a bucket ends; the last one has no end and tells its beginning."""
-    return float(2.0 ** (min(bucket, BUCKETS - 2) - 2))
+    """Where a bucket ends; the last one has no end."""
+    return float(2.0 ** (bucket - 2)) if bucket < BUCKETS - 1 else math.inf
 
 
 def latency(base: DataFrame) -> DataFrame:
@@ -94,7 +99,7 @@ def escalations(base: DataFrame) -> DataFrame:
     )
 
 
-def skew(base: DataFrame, *, window_s: float = 60.0) -> DataFrame:
+def skew(base: DataFrame, *, window_s: float = SKEW_WINDOW_S) -> DataFrame:
     """Per source: how far its clock is off, how fast that grows, and when its commands would be refused."""
     means = (
         counters(base, "skew_samples")
