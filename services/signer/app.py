@@ -338,7 +338,6 @@ async def _fill(gate: Gate, revoking: Revoking) -> None:
         version = page.version
 
 
-
 def build(mesh: MeshSettings, settings: SignerSettings, clock: Clock) -> SignerApp:
     """Signer, composed and not yet started."""
     return SignerApp(mesh, settings, clock=clock)
