@@ -23,9 +23,15 @@ if TYPE_CHECKING:
 MOST_SHOWN = 10_000
 DONE = {"cancel": "canceled", "resume": "resumed", "requeue": "requeued", "purge": "purged"}
 
+MAX_MESSAGE_ID = 2**64 - 1
 Ids = Annotated[
     list[int] | None,
-    typer.Argument(help="Message ids, to be changed at once; or none, and a filter.", show_default=False),
+    typer.Argument(
+        min=1,
+        max=MAX_MESSAGE_ID,
+        help="Message ids, to be changed at once; or none, and a filter.",
+        show_default=False,
+    ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it. Without, a change by filter is only shown.")]
 AtMost = Annotated[

@@ -52,8 +52,10 @@ Since = Annotated[
 Until = Annotated[
     str, typer.Option(help="Only those stored before: how long ago or a time.", show_default=False)
 ]
+MAX_ATTEMPTS = 2**32 - 1
 MinAttempts = Annotated[
-    int, typer.Option(min=0, help="Only those delivered so often at least.", show_default=False)
+    int,
+    typer.Option(min=0, max=MAX_ATTEMPTS, help="Only those delivered so often at least.", show_default=False),
 ]
 
 

@@ -96,3 +96,22 @@ def test_what_cannot_be_an_id_is_refused_before_any_mesh_is_asked(
     (tmp_path / "snavio.toml").write_text("")
     code, told = said("explain notauuid", tmp_path, monkeypatch, capsys)
     assert (code, told) == (2, "snavio: 'notauuid' is not the id of a command, which is a UUID.\n")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "queue cancel acme/bot 0",
+        f"queue requeue acme/bot {2**64}",
+        f"queue dlq delete acme/bot {2**64}",
+        f"queue find acme/bot --min-attempts {2**32}",
+        "spark run abuse --conf foo",
+    ],
+)
+def test_what_no_mesh_could_make_sense_of_is_refused_with_what_would_be_right(
+    asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "snavio.toml").write_text("")
+    code, told = said(asked, tmp_path, monkeypatch, capsys)
+    assert code == 2, told
+    assert not [word for word in (*FOREIGN, "ValueError", "dictionary", "Error:") if word in told]
