@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import orjson
@@ -13,8 +12,7 @@ import pytest
 
 from snavio.cli.exits import ExitCode, report
 from snavio.errors import NotAllowed
-
-SNAVIO = [sys.executable, "-m", "snavio.cli"]
+from tests.support.terminal import SNAVIO, environment, snavio
 
 
 @pytest.mark.parametrize(
@@ -25,7 +23,12 @@ def test_a_reader_that_has_seen_enough_is_no_failure(words: list[str]) -> None:
     os.close(read)
     with os.fdopen(write, "wb") as closed:
         ran = subprocess.run(
-            [*SNAVIO, *words], stdout=closed, stderr=subprocess.PIPE, timeout=60, check=False
+            [*SNAVIO, *words],
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            env=environment(),
+            timeout=60,
+            check=False,
         )
     assert (ran.returncode, ran.stderr) == (0, b"")
 
@@ -33,7 +36,12 @@ def test_a_reader_that_has_seen_enough_is_no_failure(words: list[str]) -> None:
 def test_a_full_disk_is_a_sentence_also_under_json() -> None:
     with Path("/dev/full").open("wb") as full:
         ran = subprocess.run(
-            [*SNAVIO, "version", "--json"], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False
+            [*SNAVIO, "version", "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environment(),
+            timeout=60,
+            check=False,
         )
     assert ran.returncode == ExitCode.REFUSED
     assert ran.stderr.decode() == "snavio: The output cannot be used: No space left on device.\n"
@@ -52,28 +60,20 @@ def test_who_may_not_is_told_how_to_act_as_another(capsys: pytest.CaptureFixture
     assert "--as" in orjson.loads(said.out)["error"]["message"]
 
 
-def test_version_is_told_as_an_option_too() -> None:
-    ran = subprocess.run([*SNAVIO, "--version"], capture_output=True, timeout=60, check=False)
-    assert (ran.returncode, ran.stdout.startswith(b"snavio ")) == (0, True)
+def test_version_is_told_as_an_option_too(tmp_path: Path) -> None:
+    ran = snavio("--version", folder=tmp_path)
+    assert (ran.returncode, ran.stdout.startswith("snavio ")) == (0, True)
 
 
 def test_an_empty_command_does_not_freeze_a_whole_target(tmp_path: Path) -> None:
-    ran = subprocess.run(
-        [*SNAVIO, "freeze", "discord-bot", ""], cwd=tmp_path, capture_output=True, timeout=60, check=False
-    )
-    assert (ran.returncode, ran.stderr.decode()) == (
+    ran = snavio("freeze", "discord-bot", "", folder=tmp_path)
+    assert (ran.returncode, ran.stderr) == (
         ExitCode.USAGE,
         "snavio: COMMAND is empty: leave it out to mean the whole target.\n",
     )
 
 
 def test_a_service_without_a_prepared_folder_says_so_at_once(tmp_path: Path) -> None:
-    ran = subprocess.run(
-        [*SNAVIO, "serve", "shield", "--state-dir", str(tmp_path / "none")],
-        cwd=tmp_path,
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
+    ran = snavio("serve", "shield", "--state-dir", "none", folder=tmp_path)
     assert ran.returncode == ExitCode.STATE
-    assert "has no certificate for shield: `snavio up` prepares" in ran.stderr.decode()
+    assert "has no certificate for shield: `snavio up` prepares" in ran.stderr
