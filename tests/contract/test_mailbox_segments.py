@@ -292,10 +292,10 @@ def test_sector_that_cannot_be_read_stops_neither_compaction_nor_the_removal_of_
 ) -> None:
     store = opened()
     keys = Keys(bytes(KEY_BYTES), 1000)
-    send = Send(Origin("fast/0", 1, 1), b"", (NewBatch(TOPIC, 1, payload(0), keys),))
+    send = Send(Origin("fast/0", 1, 1), b"", (NewBatch(TOPIC, 1, payload(0, 4 * KIB), keys),))
     store.commit([send], [], now_unix_ns=1)
     ids = [batch_id for one in range(1, 12) for batch_id in append(store, payload(one, 8 * KIB))]
-    settle(store, *ids[:5])
+    settle(store, *ids[:8])
     disk.unreadable = True
     for second in range(2, 5):
         later = Send(Origin("fast/0", 1, second), b"", (NewBatch(TOPIC, 1, b"later"),))
@@ -305,7 +305,7 @@ def test_sector_that_cannot_be_read_stops_neither_compaction_nor_the_removal_of_
     assert connection.execute("SELECT count(*) FROM replay_keys").fetchall() == [(0,)]
     connection.close()
     disk.unreadable = False
-    assert store.read(TOPIC, 1) == payload(0), "what could not be moved is where it was"
+    assert store.read(TOPIC, 1) == payload(0, 4 * KIB), "what could not be moved is where it was"
 
 
 def test_ended_keys_are_removed_whatever_becomes_of_the_segments(

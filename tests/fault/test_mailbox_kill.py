@@ -29,8 +29,10 @@ ROUNDS = 100 if FULL else 3
 WINDOW = 16
 SECONDS = 30.0
 TARGET_S = 0.5
-"""To the first answer. Asserted of the CPU that it takes, and told of the time: what else runs on a machine stretches a
-start more than any fault of ours."""
+"""To the first answer. Asserted of the CPU that it takes; and of the time where the machine was quiet before: what else
+runs on it stretches a start more than any fault of ours."""
+QUIET_LOAD = 1.5
+"""Below it, measured before the first start: the test itself is a load."""
 
 
 class Load:
@@ -103,6 +105,8 @@ async def test_I_1_kill_under_load_loses_no_acknowledged_send_and_repeats_no_ack
     for package in ("snavio", "services"):
         assert compileall.compile_dir(ROOT / package, quiet=2)
     dice = random.Random(os.environ.get("SNAVIO_SEED", "mailbox"))
+    before = os.getloadavg()[0]
+    quiet = before < QUIET_LOAD
     load = Load(dice)
     answered_s: list[float] = []
     used_s: list[float] = []
@@ -133,10 +137,12 @@ async def test_I_1_kill_under_load_loses_no_acknowledged_send_and_repeats_no_ack
         f"{ROUNDS} kills: {len(load.delivered)} sends and {len(load.finished)} acks acknowledged; from the start of "
         f"the process to its first answer median {restarts[len(restarts) // 2]:.2f} s, p95 {restarts[at_p95]:.2f} s "
         f"(at most {TARGET_S} s on a quiet machine), most {restarts[-1]:.2f} s; of CPU until then median "
-        f"{used[len(used) // 2]:.2f} s, p95 {used[at_p95]:.2f} s; load {os.getloadavg()[0]:.1f}"
+        f"{used[len(used) // 2]:.2f} s, p95 {used[at_p95]:.2f} s; load {before:.1f} before, so the time is "
+        f"{'judged' if FULL and quiet else 'not judged'}"
     )
     if FULL:  # three starts have no p95
         assert used[at_p95] <= TARGET_S
+        assert not quiet or restarts[at_p95] <= TARGET_S
     assert len(left) == len(set(left)), "a resend was stored twice"
     assert not set(left) & load.finished
     # An ack that was cut off may or may not have reached the disk; nothing else may be missing.
