@@ -14,14 +14,12 @@ from typing import Final
 from snavio.audit.entries import IndexEntry
 from snavio.snapshot.verification import VerifyingKey
 from snavio.telemetry.holes import Hole, Listed, gaps_told_in, holes
-from snavio.telemetry.inspection import Finding, Hour, believed, check_file, hours
+from snavio.telemetry.inspection import SETTLING_NS, Finding, Hour, believed, check_file, hours
 from snavio.telemetry.manifest import FileEntry, TelemetryManifest, folder_of, present
 from snavio.telemetry.schema import COLUMNS
 
 HOUR_NS: Final = 3_600_000_000_000
 HALF_WRITTEN: Final = "half-written"
-SETTLING_NS: Final = 60_000_000_000
-"""A file younger than this may still be on its way: Relay writes it before the manifest that lists it."""
 LOOKS: Final = 3
 """Compaction takes files away after its manifest is there, so a file that is missing is looked for again."""
 

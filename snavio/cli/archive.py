@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -89,14 +90,14 @@ def verify(
       snavio archive verify --json | jq '.findings[] | {problem, path}'
     """
     from snavio.telemetry.holes import missing
-    from snavio.telemetry.inspection import check, hours, overlaps
+    from snavio.telemetry.inspection import check, hours, lasting, overlaps
 
     mesh, certificates = OperatorCaller(state_dir, config).attached()
     place = mesh.archive() if folder is None else _place(folder, state_dir, config)
     keys = asyncio.run(_keys(mesh, certificates))
     found = list(hours(place))
     findings = [finding for hour in found for finding in check(place, hour, keys)] + overlaps(found)
-    findings += missing(place, found)
+    findings = lasting(place, findings + missing(place, found), now_unix_ns=time.time_ns())
     files = sum(len(hour.files) for hour in found)
     events = sum(file.stretch.rows for hour in found for file in hour.files)
     if json:

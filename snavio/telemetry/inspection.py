@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -24,6 +24,8 @@ from snavio.telemetry.manifest import (
 )
 from snavio.telemetry.signing import verified
 
+SETTLING_NS: Final = 60_000_000_000
+"""A file younger than this may still be on its way: Relay writes it before the manifest that lists it."""
 _HOUR: Final = re.compile(r"telemetry/date=\d{4}-\d{2}-\d{2}/hour=\d{2}", re.ASCII)
 
 
@@ -109,6 +111,27 @@ def check(archive: Path, hour: Hour, keys: Sequence[VerifyingKey]) -> list[Findi
         elif path.suffix == ".parquet" and path.name not in listed:
             found.append(Finding(name, "unsigned", "No manifest with a good signature lists it."))
     return found
+
+
+def lasting(archive: Path, findings: Iterable[Finding], *, now_unix_ns: int) -> list[Finding]:
+    """Without what a running Relay explains: files that wait for their manifest, or were replaced while we looked."""
+    listed: dict[str, set[str]] = {}
+    left: list[Finding] = []
+    for finding in findings:
+        folder, _, name = finding.path.rpartition("/")
+        if finding.problem in ("half-written", "unsigned"):
+            try:
+                if now_unix_ns - (archive / finding.path).stat().st_mtime_ns < SETTLING_NS:
+                    continue
+            except FileNotFoundError:
+                continue  # It was on its way, and has arrived.
+        elif finding.problem == "missing":
+            if folder not in listed:
+                listed[folder] = {file.name for file in _read(archive, folder).files}
+            if name not in listed[folder]:
+                continue
+        left.append(finding)
+    return left
 
 
 def check_file(path: Path, file: FileEntry) -> tuple[str, str] | None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from snavio.cli.exits import report
 from snavio.errors import BadRequest, SnavioError
 from snavio.telemetry import asking
 from snavio.telemetry.asking import Answer, ask
-from snavio.telemetry.inspection import hours
+from snavio.telemetry.inspection import SETTLING_NS, Finding, hours, lasting
 from snavio.telemetry.manifest import FileEntry, Stretch, TelemetryManifest, folder_of
 from tests.support.telemetry import NOW, Inside, arrival, block, inside, verifying_keys
 
@@ -278,6 +279,21 @@ async def test_damage_is_reported_and_nothing_crashes(
         # The others still answer.
         assert len(relay.rows("seq > 20")) == 10
         assert len(list(hours(relay.archive_folder))) == 1
+
+
+async def test_what_relay_is_about_to_finish_is_no_damage_until_it_has_had_a_minute(tmp_path: Path) -> None:
+    async with inside(tmp_path) as relay:
+        folder = await archived(relay)
+        (folder / "fast-0-9-1-1.parquet").write_bytes(b"PAR1")
+        (folder / ".fast-0-7-31-40.parquet.0123456789abcdef.new").write_bytes(b"P")
+        found = await relay.findings()
+        now = time.time_ns()
+        assert lasting(relay.archive_folder, found, now_unix_ns=now) == []
+        assert lasting(relay.archive_folder, found, now_unix_ns=now + SETTLING_NS) == found
+        # Replaced by a compaction between the look at the manifests and the look at the files.
+        path = f"{found[0].path.rpartition('/')[0]}/fast-0-7-1-10.parquet"
+        gone = [Finding(path, "missing", ""), Finding(path.replace("-1-10", "-0-10"), "missing", "")]
+        assert lasting(relay.archive_folder, gone, now_unix_ns=now) == gone[:1]
 
 
 async def test_an_overlap_is_found(tmp_path: Path) -> None:
