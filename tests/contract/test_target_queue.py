@@ -236,6 +236,9 @@ async def test_bytes_that_cannot_be_read_are_refused_and_store_nothing(yard: Yar
     verdicts = await sent.verdicts()
     assert not any(verdict.delivered for verdict in verdicts)
     assert await yard.contents(BOT) == []
+    behind = parcel((BOT, commands(2)))
+    yard.queue.put(behind)
+    assert await behind.verdicts() == [Verdict.DELIVERED] * 2, "what is behind them goes on"
 
 
 async def test_a_redis_that_lost_everything_is_used_again(tmp_path: Path) -> None:

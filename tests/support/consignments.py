@@ -41,6 +41,9 @@ class Parcel:
                 assert not self.codes[at], "decided twice"
                 self.codes[at] = code
         self.details += [refusal[4] for refusal in reply.refusals()]
+        if reply.final and not reply.codes:
+            # As LedgerConsignment has it: the frame was refused as a whole, and nothing of it was delivered.
+            self.codes = bytearray(code or Verdict.DELIVERY_FAILURE for code in self.codes)
         self._look()
 
     def lost(self, *, written: bool, cause: str) -> None:
