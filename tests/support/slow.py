@@ -102,7 +102,7 @@ async def slow(
     await bench.neighbour("registry", registry.methods())
     await bench.neighbour("mailbox", mailbox.methods())
     # Longer than a busy machine keeps this process waiting: who is to be late in a test says so.
-    patient = {"resolve_timeout_ms": 10_000, "coordination_timeout_ms": 10_000, **settings}
+    patient = {"resolve_timeout_ms": 10_000, "coordination_timeout_ms": 8_000, **settings}
     app = SlowApp(bench.mesh("slow"), SlowSettings.model_validate(patient), bench.clock, store=store)
     try:
         address = f"127.0.0.1:{await app.start()}"
