@@ -105,9 +105,6 @@ def run(  # noqa: PLR0917
 
     if job not in JOBS:
         raise BadRequest(f"There is no job {job}; there are {', '.join(JOBS)}.", reason="unknown-job")
-    for setting in conf or ():
-        if not setting.partition("=")[0] or "=" not in setting:
-            raise BadRequest(f"--conf: {setting} is no setting such as KEY=VALUE.", reason="bad-setting")
     wanted = _range(since, until)
     installation = attach(state_dir=state_dir, config=config)
     options = ["--policy", str(policy.absolute())] if policy is not None else []

@@ -105,7 +105,6 @@ def test_what_cannot_be_an_id_is_refused_before_any_mesh_is_asked(
         f"queue requeue acme/bot {2**64}",
         f"queue dlq delete acme/bot {2**64}",
         f"queue find acme/bot --min-attempts {2**32}",
-        "spark run abuse --conf foo",
     ],
 )
 def test_what_no_mesh_could_make_sense_of_is_refused_with_what_would_be_right(

@@ -30,6 +30,7 @@ TOPIC = "acme/billing"
 ME, OTHER = "me", "other"
 MAX_ATTEMPTS = 3
 CAPACITY = 60
+LONG_NS = 1 << 62
 FULL = os.environ.get("SNAVIO_FULL") == "1"
 ENDED = (State.DELIVERED, State.DEAD, State.CANCELED, State.PURGED)
 
@@ -46,6 +47,8 @@ class Message:
     holder: str = ""
     deadline: int = 0
     reason: str = ""
+    revived: bool = False
+    """It came back from an end, and waits anew before it expires."""
 
 
 class Lives(RuleBasedStateMachine):
@@ -272,6 +275,8 @@ class Lives(RuleBasedStateMachine):
     @staticmethod
     def change_twin(message: Message, operation: Operation) -> None:
         message.pause = 0
+        if operation in (Operation.RESUME, Operation.REQUEUE):
+            message.revived |= message.state in ENDED
         if operation is Operation.PURGE:
             message.state = State.PURGED
         elif operation is Operation.CANCEL:
@@ -290,10 +295,13 @@ class Lives(RuleBasedStateMachine):
         self.pass_time()
         through = data.draw(st.sampled_from(sorted({key[0] for key in self.twin})))
         loaded = [key for key in self.twin if key[0] <= through and self.resident(key[0])]
-        self.delivery.expire_ready(TOPIC, through, limit=1000)
+        waited_anew = data.draw(st.booleans())
+        self.delivery.expire_ready(
+            TOPIC, through, limit=1000, revived_through_ns=LONG_NS if waited_anew else 0
+        )
         for key in loaded:
             message = self.twin[key]
-            if message.state is State.READY:
+            if message.state is State.READY and (waited_anew or not message.revived):
                 message.state, message.reason = State.DEAD, DeadReason.EXPIRED
                 message.attempt -= 1
 
