@@ -103,5 +103,9 @@ class WarmBans:
                 self._counts["lost"] += len(reports)
                 self._log.warning("bans not reported", reason=error.reason, bans=len(reports))
                 continue
+            except Exception:
+                self._counts["lost"] += len(reports)
+                self._log.exception("bans not reported", bans=len(reports))
+                continue
             self._counts["reported"] += len(reports)
             self._counts["escalated"] += answer.escalated

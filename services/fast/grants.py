@@ -105,6 +105,11 @@ class GrantKeeper:
                 self._counts["failed"] += 1
                 self._log.info("no permits", reason=error.reason)
                 await asyncio.sleep(FAILED_PAUSE_SECONDS)
+            except Exception:
+                # Without this task every limited route would go by Slow for good.
+                self._counts["failed"] += 1
+                self._log.exception("no permits")
+                await asyncio.sleep(FAILED_PAUSE_SECONDS)
             # Jitter only shortens, and keeps many instances from asking in step.
             await asyncio.sleep(self._pause_s * random.uniform(0.7, 1.0))  # noqa: S311 spreads load
 

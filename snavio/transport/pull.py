@@ -85,7 +85,13 @@ class Pull:
                 async with asyncio.timeout(pause - quiet):
                     await self._nudged.wait()
             self._nudged.clear()
-            if not await self._once():
+            try:
+                heard = await self._once()
+            except Exception:
+                # Without its task nothing would ever be fresh again, though the next answer may well be readable.
+                self._log.exception("pull failed")
+                heard = False
+            if not heard:
                 # A dead authority must not be hammered by nudges.
                 await asyncio.sleep(min(pause, 0.25))
 

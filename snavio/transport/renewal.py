@@ -162,6 +162,10 @@ class Renewal:
                 pause_s = self._until_due_s()
             except SnavioError as error:
                 pause_s = self._complain(error)
+            except Exception:
+                # A disk that is full for a moment must not be the end of the certificate an hour later.
+                self._log.exception("certificate not renewed")
+                pause_s = FIRST_PAUSE_S
             await asyncio.sleep(pause_s)
 
     def _until_due_s(self) -> float:

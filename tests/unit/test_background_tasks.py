@@ -1,0 +1,120 @@
+"""What runs in the background as long as its process does: a surprise costs one round, and not all that would follow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.fast import bans, grants
+from services.fast.bans import WarmBans
+from services.fast.grants import GrantKeeper
+from snavio.clock import SystemClock
+from snavio.transport import renewal
+from snavio.transport.pull import Pull
+from snavio.transport.renewal import Renewal
+from snavio.v1.slow_pb2 import BanReport
+
+PATIENCE_S = 30.0
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not true():
+            await asyncio.sleep(0.01)
+
+
+class Surprise(Exception):
+    """What nobody has thought of."""
+
+
+async def test_a_pull_goes_on_after_an_answer_that_nobody_could_foresee() -> None:
+    calls = 0
+
+    async def refresh() -> None:
+        nonlocal calls
+        calls += 1
+        if calls in (2, 3):
+            raise Surprise
+
+    pull = Pull("rules", refresh, clock=SystemClock(), interval_s=0.01)
+    await pull.start(within_s=PATIENCE_S)
+    first = pull.read_mono_ns
+    try:
+        await until(lambda: calls > 3)
+        await until(lambda: pull.read_mono_ns != first)
+    finally:
+        await pull.stop()
+
+
+async def test_a_renewal_tries_again_after_whatever_went_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(renewal, "FIRST_PAUSE_S", 0.01)
+    tries = 0
+
+    async def certify(*_given: Any) -> Any:
+        raise AssertionError("not reached")
+
+    async def fail() -> None:
+        nonlocal tries
+        tries += 1
+        raise Surprise
+
+    renewing = Renewal(tmp_path, certify, clock=SystemClock())
+    monkeypatch.setattr(renewing, "renew_if_due", fail)
+    renewing.start()
+    try:
+        await until(lambda: tries > 2)
+    finally:
+        await renewing.stop()
+
+
+class Broken:
+    """A channel, or a dispatch, of which every use is a surprise; it counts them."""
+
+    def __init__(self) -> None:
+        self.uses = 0
+
+    async def call(self, *_given: Any, **_named: Any) -> Any:
+        self.uses += 1
+        raise Surprise
+
+    def needs(self, **_named: Any) -> Any:
+        self.uses += 1
+        raise Surprise
+
+    def give_up(self, **_named: Any) -> list[Any]:
+        return []
+
+
+async def test_permits_are_asked_for_again_after_a_surprise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grants, "FAILED_PAUSE_SECONDS", 0.0)
+    broken: Any = Broken()
+    keeper = GrantKeeper(dispatch=broken, slow=broken, clock=SystemClock(), instance="fast-0", pause_s=0.0)
+    keeper.start()
+    try:
+        for times in (1, 2):
+            keeper.thirsty()
+            await until(lambda times=times: broken.uses >= times)  # type: ignore[misc]
+        assert keeper.counters()["failed"] >= 1
+    finally:
+        await keeper.stop()
+
+
+async def test_bans_are_reported_again_after_a_surprise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bans, "PAUSE_SECONDS", 0.0)
+    broken: Any = Broken()
+    told = WarmBans(slow=broken, clock=SystemClock(), instance="fast-0", record=lambda _: None)
+    told.start()
+    try:
+        for times in (1, 2):
+            told._reports.append(BanReport(source="acme/big"))
+            told._waiting.set()
+            await until(lambda times=times: broken.uses >= times)  # type: ignore[misc]
+        await until(lambda: told.counters()["lost"] == 2)
+    finally:
+        await told.stop()
