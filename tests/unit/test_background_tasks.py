@@ -1,4 +1,4 @@
-"""What runs in the background as long as its process does: a surprise costs one round, and not all that would follow."""
+"""What runs in the background as long as its process does: a surprise costs one round, not all that would follow."""
 
 from __future__ import annotations
 
