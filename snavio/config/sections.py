@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, Va
 from pydantic_core import PydanticCustomError
 
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
+from snavio.host.shares import BOUNDS, ShareLimit
 
 if TYPE_CHECKING:
     from snavio.domain.directory.route import QueueKind
@@ -208,6 +209,35 @@ class MeshSettings(Section):
         default=None, description="Where AWS answers; AWS's own addresses if not set."
     )
 
+    tenant_share_percent: float = Field(
+        default=25.0,
+        gt=0,
+        le=100,
+        description="The part of every bound that one tenant may fill: calls, bytes, streams, topics, certificates and "
+        "the like. `snavio status --tenants` shows what each uses.",
+    )
+    reserve_percent: float = Field(
+        default=10.0,
+        ge=0,
+        le=50,
+        description="The part of every bound that is kept for the mesh itself and for operators.",
+    )
+    tenant_shares: str = Field(
+        default="",
+        description="Parts of single bounds in percent where they differ, such as `topics=50; calls=10`. Bounds: "
+        + ", ".join(BOUNDS)
+        + ".",
+    )
+
+    @field_validator("tenant_shares")
+    @classmethod
+    def _shares_can_be_read(cls, text: str) -> str:
+        try:
+            _percentages(text)
+        except ValueError as error:
+            raise contradiction("tenant_shares", f"tenant_shares cannot be read: {error}.") from None
+        return text
+
     @field_validator("redis_url")
     @classmethod
     def _is_a_redis_url(cls, url: SecretStr | None) -> SecretStr | None:
@@ -226,6 +256,14 @@ class MeshSettings(Section):
             kinds.add(QueueKind.SQS)
         return frozenset(kinds)
 
+    def share(self, bound: str, total: int) -> ShareLimit:
+        """How `total`, one of the bounds that are shared, is divided."""
+        return ShareLimit.of(
+            total,
+            tenant_percent=_percentages(self.tenant_shares).get(bound, self.tenant_share_percent),
+            reserve_percent=self.reserve_percent,
+        )
+
     def archive(self) -> Path:
         """Where Relay writes telemetry."""
         return self.archive_dir or self.state_dir / "archive"
@@ -237,6 +275,19 @@ class MeshSettings(Section):
     def certificates(self, name: str) -> Path:
         """Folder of one identity's certificate files."""
         return self.state_dir / "certs" / name
+
+
+def _percentages(text: str) -> dict[str, int]:
+    """`<bound>=<percent>; …`; ValueError with a clause that says what is wrong."""
+    found: dict[str, int] = {}
+    for part in filter(None, map(str.strip, text.split(";"))):
+        bound, _, percent = part.partition("=")
+        if bound not in BOUNDS or bound in found:
+            raise ValueError(f"{bound!r} is not a bound, or stands twice")
+        if not re.fullmatch(r"[0-9]{1,3}", percent) or not 1 <= int(percent) <= 100:
+            raise ValueError(f"{part!r} must give 1 to 100 percent")
+        found[bound] = int(percent)
+    return found
 
 
 def installed() -> dict[str, type[Section]]:

@@ -11,14 +11,18 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from heapq import nlargest
 from pathlib import Path
 from typing import Final, Protocol
 
 from snavio.clock import Clock
+from snavio.host.shares import Shares
 from snavio.transport.call import Call
 from snavio.transport.methods import Methods
-from snavio.v1.introspection_pb2 import Counter, Gauge, Latency, StatusRequest, StatusResponse
+from snavio.v1.introspection_pb2 import Counter, Gauge, Latency, ShareUse, StatusRequest, StatusResponse
 
+# Tenants by bound in one answer; whoever holds little is not why a bound is full.
+HOLDERS_TOLD: Final = 100
 METHOD: Final = "/snavio.v1.Introspection/Status"
 
 
@@ -86,6 +90,13 @@ class Introspection:
         self._for_people: list[Callable[[], Mapping[str, float]]] = []
         self._times: dict[str, Callable[[], Times]] = {}
         self._ever: dict[str, Callable[[], Ever]] = {}
+        self._shares: list[Shares] = []
+
+    def shares(self, *bounds: Shares) -> None:
+        """Bounds that tenants share: who holds how much is told by `Status`, how often one refused is counted."""
+        self._shares += bounds
+        self.counts(lambda: {each.name: each.refused for each in bounds}, prefix="share_refused.")
+        self.gauges(lambda: {each.name: each.used for each in bounds}, prefix="share_used.")
 
     def counts(self, read: Callable[[], Mapping[str, int]], *, prefix: str = "") -> None:
         """Numbers that only grow."""
@@ -153,7 +164,24 @@ class Introspection:
                 for name, value in read().items()
             ],
             latency=[_latency(name, read()) for name, read in self._times.items()],
+            share=[_share_use(each) for each in self._shares],
         )
+
+
+def _share_use(shares: Shares) -> ShareUse:
+    holders, limit = shares.holders(), shares.limit
+    return ShareUse(
+        bound=shares.name,
+        total=limit.total,
+        per_tenant=limit.per_tenant,
+        reserve=limit.reserve,
+        used=shares.used,
+        refused=shares.refused,
+        holder=[
+            ShareUse.Holder(tenant=tenant, used=holders[tenant])
+            for tenant in nlargest(HOLDERS_TOLD, holders, key=holders.__getitem__)
+        ],
+    )
 
 
 def _latency(name: str, times: Times) -> Latency:

@@ -42,8 +42,33 @@ class Latency(_message.Message):
     max_us: int
     def __init__(self, name: _Optional[str] = ..., count: _Optional[int] = ..., p50_us: _Optional[int] = ..., p95_us: _Optional[int] = ..., p99_us: _Optional[int] = ..., max_us: _Optional[int] = ...) -> None: ...
 
+class ShareUse(_message.Message):
+    __slots__ = ("bound", "total", "per_tenant", "reserve", "used", "refused", "holder")
+    class Holder(_message.Message):
+        __slots__ = ("tenant", "used")
+        TENANT_FIELD_NUMBER: _ClassVar[int]
+        USED_FIELD_NUMBER: _ClassVar[int]
+        tenant: str
+        used: int
+        def __init__(self, tenant: _Optional[str] = ..., used: _Optional[int] = ...) -> None: ...
+    BOUND_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    PER_TENANT_FIELD_NUMBER: _ClassVar[int]
+    RESERVE_FIELD_NUMBER: _ClassVar[int]
+    USED_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    bound: str
+    total: int
+    per_tenant: int
+    reserve: int
+    used: int
+    refused: int
+    holder: _containers.RepeatedCompositeFieldContainer[ShareUse.Holder]
+    def __init__(self, bound: _Optional[str] = ..., total: _Optional[int] = ..., per_tenant: _Optional[int] = ..., reserve: _Optional[int] = ..., used: _Optional[int] = ..., refused: _Optional[int] = ..., holder: _Optional[_Iterable[_Union[ShareUse.Holder, _Mapping]]] = ...) -> None: ...
+
 class StatusResponse(_message.Message):
-    __slots__ = ("service", "instance", "version", "pid", "started_unix_ns", "resident_bytes", "cpu_us", "counter", "gauge", "latency")
+    __slots__ = ("service", "instance", "version", "pid", "started_unix_ns", "resident_bytes", "cpu_us", "counter", "gauge", "latency", "share")
     SERVICE_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -54,6 +79,7 @@ class StatusResponse(_message.Message):
     COUNTER_FIELD_NUMBER: _ClassVar[int]
     GAUGE_FIELD_NUMBER: _ClassVar[int]
     LATENCY_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
     service: str
     instance: str
     version: str
@@ -64,4 +90,5 @@ class StatusResponse(_message.Message):
     counter: _containers.RepeatedCompositeFieldContainer[Counter]
     gauge: _containers.RepeatedCompositeFieldContainer[Gauge]
     latency: _containers.RepeatedCompositeFieldContainer[Latency]
-    def __init__(self, service: _Optional[str] = ..., instance: _Optional[str] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., started_unix_ns: _Optional[int] = ..., resident_bytes: _Optional[int] = ..., cpu_us: _Optional[int] = ..., counter: _Optional[_Iterable[_Union[Counter, _Mapping]]] = ..., gauge: _Optional[_Iterable[_Union[Gauge, _Mapping]]] = ..., latency: _Optional[_Iterable[_Union[Latency, _Mapping]]] = ...) -> None: ...
+    share: _containers.RepeatedCompositeFieldContainer[ShareUse]
+    def __init__(self, service: _Optional[str] = ..., instance: _Optional[str] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., started_unix_ns: _Optional[int] = ..., resident_bytes: _Optional[int] = ..., cpu_us: _Optional[int] = ..., counter: _Optional[_Iterable[_Union[Counter, _Mapping]]] = ..., gauge: _Optional[_Iterable[_Union[Gauge, _Mapping]]] = ..., latency: _Optional[_Iterable[_Union[Latency, _Mapping]]] = ..., share: _Optional[_Iterable[_Union[ShareUse, _Mapping]]] = ...) -> None: ...

@@ -13,13 +13,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Beside itself, each layer may import these of ours and nothing else. Modules without a row (configuration,
 # wiring, the CLI) are outermost in the library: they may import all of it.
-BASE = ["snavio.errors", "snavio.clock", "snavio.worker", "snavio.ending"]
+BASE = ["snavio.errors", "snavio.clock", "snavio.worker", "snavio.ending", "snavio.host.shares"]
 WIRE = ["snavio.native", "snavio.v1"]
 LAYERS = {
     "snavio.errors": [],
     "snavio.clock": [],
     "snavio.worker": ["snavio.errors"],
     "snavio.ending": [],
+    "snavio.host.shares": ["snavio.errors"],
     "snavio.v1": [],
     "snavio.native": ["snavio._native"],
     "snavio.domain": [*BASE],
