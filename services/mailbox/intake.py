@@ -36,6 +36,7 @@ from snavio.v1.batch_pb2 import Verdicts
 
 DEFAULT_BUDGET_MS = 5000
 MAX_TOPIC_CHARACTERS = 256
+FULL_RETRY_MS = 1000
 _SIGNED_LIMIT = 1 << 63
 LONGEST_REPLAY_MS = BOUNDS["replay_ms"][1]
 
@@ -105,6 +106,9 @@ class Intake:
             self._underway[origin].append(final)
             return
         recalled = self._store.recall(origin)
+        if recalled is Recall.FULL:
+            final(ledger.close(Verdict.SATURATED, FULL_RETRY_MS, "Too many processes have sent of late."))
+            return
         if recalled is not Recall.NEW:
             final(_remembered(ledger, recalled))
             return

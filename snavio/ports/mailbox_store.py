@@ -17,7 +17,11 @@ from snavio.errors import IntegrityError
 MAX_ROW_MESSAGES = 1000
 """Messages in one stored batch; below 1024, the stride of message ids."""
 RECALL_SLOTS = 64
-"""How many of a peer's last sends are recognised when they come again."""
+"""How many of a sender's last sends are recognised when they come again."""
+RESEND_NS = 15 * 60 * 1_000_000_000
+"""How long after its last send a sender is remembered: far beyond the longest budget, which ends every resend."""
+MAX_SENDERS = 4096
+"""Senders that are remembered at once; a process that restarts every second all the time has 900."""
 
 
 KEY_BYTES = 32
@@ -54,7 +58,10 @@ class NewBatch:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Which send this is: the `seq`-th of one process of one peer. `epoch` grows with every restart of it."""
+    """Which send this is: the `seq`-th of one process of one peer.
+
+    `epoch` is another one after every restart; a clock that was set back may make it smaller.
+    """
 
     peer: str
     epoch: int
@@ -239,7 +246,9 @@ class Recall(Enum):
     NEW = "new"
     """Never stored: store it."""
     FORGOTTEN = "forgotten"
-    """Too old to tell: a later send of this peer, or of its successor, took its place in the record."""
+    """Too old to tell: a later send of the same process took its place in the record."""
+    FULL = "full"
+    """Not stored, and there is no place to remember its sender: refuse it, or its resend would be stored twice."""
 
 
 class MailboxStore(Protocol):

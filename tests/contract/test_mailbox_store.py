@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from pathlib import Path
@@ -15,7 +16,17 @@ from snavio.adapters.embedded.checksums import connect
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.errors import IntegrityError, NotFound, Saturated, StateError
-from snavio.ports.mailbox_store import MailboxStore, NewBatch, Origin, Progress, Recall, Retry, Send
+from snavio.ports.mailbox_store import (
+    MAX_SENDERS,
+    RESEND_NS,
+    MailboxStore,
+    NewBatch,
+    Origin,
+    Progress,
+    Recall,
+    Retry,
+    Send,
+)
 
 NOW = 1_700_000_000_000_000_000
 TOPIC = "acme/billing"
@@ -139,16 +150,64 @@ def test_send_that_comes_again_is_recalled_with_its_outcome(store: MailboxStore)
 def test_send_older_than_the_record_is_forgotten_and_never_called_new(store: MailboxStore) -> None:
     store.commit([send(NewBatch(TOPIC, 1, b"x"), seq=5 + 64)], [], now_unix_ns=NOW)
     assert store.recall(Origin("fast/fast-0", 1, 5)) is Recall.FORGOTTEN
-    store.commit([send(NewBatch(TOPIC, 1, b"x"), seq=5, epoch=2)], [], now_unix_ns=NOW)
-    assert store.recall(Origin("fast/fast-0", 1, 5 + 64)) is Recall.FORGOTTEN
 
 
-def test_record_of_peers_is_bounded_and_forgets_the_one_silent_longest(store: MailboxStore) -> None:
-    for number in range(258):
+def test_epochs_are_told_apart_and_not_put_in_order(store: MailboxStore) -> None:
+    # A clock that was set back gives the process that starts after it the smaller epoch.
+    store.commit([send(NewBatch(TOPIC, 1, b"x"), seq=7, epoch=2)], [], now_unix_ns=NOW)
+    assert store.recall(Origin("fast/fast-0", 1, 7)) is Recall.NEW
+    store.commit([send(NewBatch(TOPIC, 1, b"y"), seq=7, epoch=1, codes=b"\x01")], [], now_unix_ns=NOW)
+    assert store.recall(Origin("fast/fast-0", 1, 7)) == b"\x01"
+    # The process before it may still have a resend under way.
+    assert store.recall(Origin("fast/fast-0", 2, 7)) == b""
+
+
+def test_resend_is_recalled_however_many_peers_sent_since(store: MailboxStore) -> None:
+    for number in range(300):
         batch = NewBatch(TOPIC, 1, b"x")
         store.commit([send(batch, peer=f"fast/fast-{number}")], [], now_unix_ns=NOW + number)
+    assert store.recall(Origin("fast/fast-0", 1, 1)) == b""
+    assert store.recall(Origin("fast/fast-299", 1, 1)) == b""
+
+
+def test_record_of_a_sender_ends_when_no_resend_of_it_can_come(store: MailboxStore) -> None:
+    store.commit([send(NewBatch(TOPIC, 1, b"x"))], [], now_unix_ns=NOW)
+    other = send(NewBatch(TOPIC, 1, b"x"), peer="fast/fast-1")
+    store.commit([other], [], now_unix_ns=NOW + RESEND_NS - 1)
+    assert store.recall(Origin("fast/fast-0", 1, 1)) == b""
+    store.commit([send(NewBatch(TOPIC, 1, b"x"), peer="fast/fast-2")], [], now_unix_ns=NOW + RESEND_NS + 1)
     assert store.recall(Origin("fast/fast-0", 1, 1)) is Recall.NEW
-    assert store.recall(Origin("fast/fast-257", 1, 1)) == b""
+    assert store.recall(Origin("fast/fast-1", 1, 1)) == b""
+
+
+def test_full_record_refuses_a_stranger_and_forgets_nobody(store: MailboxStore) -> None:
+    sends = [send(NewBatch(TOPIC, 1, b"x"), epoch=number) for number in range(1, MAX_SENDERS + 1)]
+    store.commit(sends, [], now_unix_ns=NOW)
+    assert store.recall(Origin("fast/fast-0", MAX_SENDERS + 1, 1)) is Recall.FULL
+    assert store.recall(Origin("fast/fast-0", 1, 2)) is Recall.NEW
+    assert store.recall(Origin("fast/fast-0", 1, 1)) == b""
+
+
+def test_rows_of_forgotten_senders_are_gone_and_those_of_the_rest_outlive_a_restart(path: Path) -> None:
+    store = SqliteMailboxStore(path, digest=digest)
+    for number in range(3):
+        batch = send(NewBatch(TOPIC, 1, b"x"), peer=f"fast/fast-{number}")
+        store.commit([batch], [], now_unix_ns=NOW + number * RESEND_NS * 2 // 3)
+    store.close()
+    with sqlite3.connect(path) as database:
+        kept = database.execute("SELECT DISTINCT peer FROM peers ORDER BY peer").fetchall()
+    assert kept == [("fast/fast-1",), ("fast/fast-2",)]
+    # Whatever the wall clock says after the restart, a resend may come for as long again.
+    store = SqliteMailboxStore(path, digest=digest)
+    later = NOW + 100 * RESEND_NS
+    store.commit([send(NewBatch(TOPIC, 1, b"x"), peer="fast/fast-3")], [], now_unix_ns=later)
+    assert store.recall(Origin("fast/fast-1", 1, 1)) == b""
+    store.commit(
+        [send(NewBatch(TOPIC, 1, b"x"), seq=2, peer="fast/fast-3")], [], now_unix_ns=later + RESEND_NS + 1
+    )
+    assert store.recall(Origin("fast/fast-1", 1, 1)) is Recall.NEW
+    assert store.recall(Origin("fast/fast-3", 1, 1)) == b""
+    store.close()
 
 
 def test_full_store_takes_nothing_of_the_commit_and_still_reads_and_settles(opened: Opened) -> None:

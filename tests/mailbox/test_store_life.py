@@ -211,6 +211,7 @@ def test_store_of_schema_2_is_brought_forward_with_everything_in_it(tmp_path: Pa
     retries = bytes.fromhex("0100 0200 02000000 0000000000000000")
     values = (b"\x01", retries, 3983864157, digest)
     old.execute("INSERT INTO batches VALUES (1, 2, 3, 2, 1, 0, 3, 9, ?, ?, ?, ?)", values)
+    old.execute("INSERT INTO peers VALUES ('fast/fast-0', 3, 77, 67, x'', 9)")
     old.close()
     store = SqliteMailboxStore(path, digest=blake3_digest)
     (record,) = store.pending(TOPIC, after=0, limit=9)
@@ -218,6 +219,9 @@ def test_store_of_schema_2_is_brought_forward_with_everything_in_it(tmp_path: Pa
     assert store.read(TOPIC, 2) == b"abc"
     (topic,) = store.topics()
     assert (topic.messages, topic.delivered, topic.first_batch_id) == (2, 1, 2)
+    assert store.recall(Origin("fast/fast-0", 77, 67)) == b"", (
+        "its sender may send it again after the upgrade"
+    )
     store.close()
 
 

@@ -16,7 +16,7 @@ from snavio.errors import IntegrityError
 from snavio.ports.mailbox_store import BatchRecord, Ended, Progress, Retry
 
 APPLICATION_ID = 0x534E4D42
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 # What came with schema 3. The indexes hold ended batches only, so that a batch on its way costs nothing here.
 LIFE_TABLES = (
@@ -43,6 +43,14 @@ REPLAY_TABLES = (
 # What came with schema 5: small batches stand here and not in a segment, which costs one sync instead of two.
 BODY_TABLES = ("CREATE TABLE bodies (batch_id INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT",)
 
+# What came with schema 7: the last sends of every life of a process, which its epoch tells apart.
+PEER_TABLES = (
+    """CREATE TABLE peers (
+        peer TEXT NOT NULL, epoch INTEGER NOT NULL, slot INTEGER NOT NULL, seq INTEGER NOT NULL,
+        codes BLOB NOT NULL, stored_unix_ns INTEGER NOT NULL, PRIMARY KEY (peer, epoch, slot)
+    ) STRICT, WITHOUT ROWID""",
+)
+
 # Batches stand in order of topic, so that a window of a topic is one short read. The index is for compaction:
 # without it, moving what is left of a segment would cost a pass over the whole backlog.
 CREATE = (
@@ -66,10 +74,7 @@ CREATE = (
     *LIFE_TABLES,
     *REPLAY_TABLES,
     *BODY_TABLES,
-    """CREATE TABLE peers (
-        peer TEXT NOT NULL, slot INTEGER NOT NULL, epoch INTEGER NOT NULL, seq INTEGER NOT NULL,
-        codes BLOB NOT NULL, stored_unix_ns INTEGER NOT NULL, PRIMARY KEY (peer, slot)
-    ) STRICT, WITHOUT ROWID""",
+    *PEER_TABLES,
 )
 UNTOUCHED = zlib.crc32(b"")
 """The check of a batch's state when nothing has happened to it."""
@@ -105,7 +110,23 @@ def _bring_5_to_6(_connection: Any) -> None:
     """Notes may say when messages were revived, which an older program could not read; nothing is to be changed."""
 
 
-MIGRATIONS: Migrations = {2: _bring_2_to_3, 3: _bring_3_to_4, 4: _bring_4_to_5, 5: _bring_5_to_6}
+def _bring_6_to_7(connection: Any) -> None:
+    connection.execute("ALTER TABLE peers RENAME TO peers_6")
+    for statement in PEER_TABLES:
+        connection.execute(statement)
+    connection.execute(
+        "INSERT INTO peers SELECT peer, epoch, slot, seq, codes, stored_unix_ns FROM peers_6 ORDER BY peer, epoch, slot"
+    )
+    connection.execute("DROP TABLE peers_6")
+
+
+MIGRATIONS: Migrations = {
+    2: _bring_2_to_3,
+    3: _bring_3_to_4,
+    4: _bring_4_to_5,
+    5: _bring_5_to_6,
+    6: _bring_6_to_7,
+}
 
 
 def encode_state(state: Progress) -> tuple[int, bytes, bytes, int, int, int, int, int, bytes]:

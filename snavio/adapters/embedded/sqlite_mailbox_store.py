@@ -111,7 +111,7 @@ class SqliteMailboxStore:
         rows = self._database.rows
         self._topic_ids: dict[str, int] = dict(rows("SELECT name, id FROM topics"))
         ((self._last_id,),) = rows("SELECT last_batch_id FROM counters")
-        sent = "SELECT peer, epoch, seq, codes FROM peers ORDER BY stored_unix_ns, epoch, seq"
+        sent = "SELECT peer, epoch, seq, codes FROM peers ORDER BY stored_unix_ns, peer, epoch, seq"
         for peer, epoch, seq, codes in rows(sent):
             self._sent.remember(Origin(peer, epoch, seq), codes)
 
@@ -155,8 +155,7 @@ class SqliteMailboxStore:
             self._cramped = False
         for send in sends:
             if send.origin is not None:
-                self._sent.remember(send.origin, send.codes)
-        self._sent.forget(self._sent.surplus())
+                self._sent.remember(send.origin, send.codes, now_unix_ns=now_unix_ns)
         return ids
 
     def _store_rows(
@@ -171,6 +170,8 @@ class SqliteMailboxStore:
         """The ids of each send's batches, and the places of batches that are gone."""
         known, before = len(self._topic_ids), self._last_id
         stored = iter(bodies)
+        sending = {(send.origin.peer, send.origin.epoch) for send in sends if send.origin is not None}
+        ended = self._sent.expired(now_unix_ns, sending=sending)
         try:
             with self._database.transaction(undone=lambda: self._bodies.release(bodies)) as writer:
                 ids = [self._append(writer, send, stored, now_unix_ns) for send in sends]
@@ -178,12 +179,15 @@ class SqliteMailboxStore:
                     writer.execute("UPDATE counters SET last_batch_id = ?", (self._last_id,))
                 self._keys.store(writer, sends, ids, now_unix_ns=now_unix_ns)
                 dead = self._settle(writer, states, removing=removing)
+                for sender in ended:
+                    writer.execute("DELETE FROM peers WHERE peer = ? AND epoch = ?", sender)
         except BaseException:
             # Ids of topics that were rolled back would be given to other topics.
             for name in list(self._topic_ids)[known:]:
                 del self._topic_ids[name]
             self._last_id = before
             raise
+        self._sent.forget(ended)
         return ids, dead
 
     def _append(self, writer: Any, send: Send, stored: Iterator[Body], now_unix_ns: int) -> tuple[int, ...]:
@@ -217,10 +221,8 @@ class SqliteMailboxStore:
         peer, epoch, seq = send.origin.peer, send.origin.epoch, send.origin.seq
         writer.execute(
             "INSERT OR REPLACE INTO peers VALUES (?, ?, ?, ?, ?, ?)",
-            (peer, seq % RECALL_SLOTS, epoch, seq, send.codes, now_unix_ns),
+            (peer, epoch, seq % RECALL_SLOTS, seq, send.codes, now_unix_ns),
         )
-        for forgotten in self._sent.surplus():
-            writer.execute("DELETE FROM peers WHERE peer = ?", (forgotten,))
         return tuple(ids)
 
     def _settle(self, writer: Any, states: Iterable[Progress], *, removing: bool) -> list[Place]:

@@ -115,8 +115,8 @@ class MemoryMailboxStore:
             self._size += len(batch.runs)
             ids.append(self._last_id)
         if send.origin is not None:
-            self._sent.remember(send.origin, send.codes)
-            self._sent.forget(self._sent.surplus())
+            self._sent.forget(self._sent.expired(now_unix_ns))
+            self._sent.remember(send.origin, send.codes, now_unix_ns=now_unix_ns)
         return ids
 
     def _settle(self, state: Progress) -> None:
