@@ -581,3 +581,6 @@ def blake3_hex(message: bytes) -> str: ...
 def blake3_digest(message: bytes) -> bytes: ...
 def uuid7() -> str:
     """Time-ordered UUID in lower-case text; monotonic within the process."""
+
+def panic_for_test(detached: bool) -> None:
+    """Panics, which arrives as a `NativeFault`; `detached` without the GIL. For the test that shows it."""

@@ -13,6 +13,8 @@
     ├── IntegrityError        stored bytes are not what was written
     └── StateError            a state folder or store that this program cannot use
 
+    NativeFault               a panic of the native library: raised by nobody on purpose, so no SnavioError
+
 Expected outcomes of a command are values (`Verdict`), not exceptions. Each has a `code` of document 002's taxonomy,
 which never changes and travels with the error.
 """
@@ -132,3 +134,12 @@ class StateError(SnavioError):
     """A state folder or store that this program cannot use."""
 
     reason = "state"
+
+
+class NativeFault(Exception):
+    """A panic of the native library: a fault of ours, as any other exception that nobody foresaw.
+
+    Without slots: the library makes it the base of the class that carries a panic across the seam, which has none.
+    """
+
+    __slots__ = ()

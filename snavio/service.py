@@ -1,6 +1,7 @@
 """Runs one service as a process: event loop, signals, logs, and a line on stdout when it is ready.
 
-Never leaves a half-started process behind: what fails at start is said in one sentence, with exit code 2.
+Never leaves a half-started process behind: what fails at start is said in one sentence, with exit code 2. Never
+leaves a half-dead one either: when some of its background work cannot go on, the process drains and ends with 70.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import ctypes
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 import uvloop
@@ -22,15 +24,20 @@ import uvloop
 from snavio.clock import Clock, SystemClock
 from snavio.config import MeshSettings, S, load
 from snavio.errors import SnavioError
+from snavio.host.background import Background, host
 from snavio.telemetry.logs import configure
 
 USAGE_ERROR = 2
+LOST_WORK = 70
+"""As `sysexits.h` has it for a fault of the program itself."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BLOCK_BYTES = 8 << 20
 _KEPT_TOP_BYTES = 32 << 20
 _PR_SET_PDEATHSIG = 1
 FOLLOW_PARENT = "SNAVIO_FOLLOW_PARENT"
 DRAIN_SECONDS = 10.0
+# After a drain: for threads that the interpreter waits for at its end.
+END_SECONDS = 5.0
 
 
 class App(Protocol):
@@ -60,11 +67,11 @@ def run(
     follow_parent()
     try:
         mesh, settings = load(settings_type, name, config=parsed.config)
-        uvloop.run(_serve(name, lambda: build(mesh, settings, SystemClock())))
+        code: int = uvloop.run(_serve(name, lambda: build(mesh, settings, SystemClock())))
     except SnavioError as error:
         sys.stderr.write(f"{name}: {error}\n")
         return USAGE_ERROR
-    return 0
+    return code
 
 
 def keep_freed_memory() -> None:
@@ -86,11 +93,16 @@ def follow_parent() -> None:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
-async def _serve(name: str, build: Callable[[], App]) -> None:
+async def _serve(name: str, build: Callable[[], App]) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    background = Background()
+    host(background)
+    background.on_lost(stop.set)
+    background.on_lost(_end_in_any_case)
+    loop.set_exception_handler(lambda _loop, context: _unhandled(background, context))
     app = build()
     log = structlog.get_logger()
     try:
@@ -106,6 +118,20 @@ async def _serve(name: str, build: Callable[[], App]) -> None:
             async with asyncio.timeout(DRAIN_SECONDS):
                 await app.drain()
         log.info("stopped")
+    return 0 if background.lost_work is None else LOST_WORK
+
+
+def _unhandled(background: Background, context: dict[str, Any]) -> None:
+    """A callback or a task that nobody asked about: what the loop would only print is logged and counted."""
+    message = str(context.get("message", ""))
+    background.failed("callback", context.get("exception") or RuntimeError(message), message=message)
+
+
+def _end_in_any_case() -> None:
+    """End the process even where what hangs keeps it from draining: a thread, or a store that does not answer."""
+    timer = threading.Timer(DRAIN_SECONDS + END_SECONDS, os._exit, (LOST_WORK,))
+    timer.daemon = True
+    timer.start()
 
 
 async def _started(app: App, stop: asyncio.Event) -> int | None:

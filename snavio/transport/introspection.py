@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from snavio.clock import Clock
+from snavio.host.background import background
 from snavio.host.shares import Shares
 from snavio.transport.call import Call
 from snavio.transport.methods import Methods
@@ -91,6 +92,7 @@ class Introspection:
         self._times: dict[str, Callable[[], Times]] = {}
         self._ever: dict[str, Callable[[], Ever]] = {}
         self._shares: list[Shares] = []
+        self.counts(background().counters)
 
     def shares(self, *bounds: Shares) -> None:
         """Bounds that tenants share: who holds how much is told by `Status`, how often one refused is counted."""

@@ -15,6 +15,7 @@ import grpc
 from snavio.clock import Clock
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
 from snavio.errors import StateError
+from snavio.host.background import background
 from snavio.transport.call import WRITE_LIMIT_S, Call
 from snavio.transport.credentials import CertificateFiles, server_credentials
 from snavio.transport.gate import Gate
@@ -71,6 +72,8 @@ class MeshServer:
         self._write_limit_s = write_limit_s
         self._reuse_port = reuse_port
         self._health = Health(methods.services())
+        # Never SERVING again: the process is about to end.
+        background().on_lost(self._health.close)
         self._draining = asyncio.Event()
         # Both bounded by max_concurrent_calls.
         self._streams: set[Call] = set()

@@ -13,7 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Beside itself, each layer may import these of ours and nothing else. Modules without a row (configuration,
 # wiring, the CLI) are outermost in the library: they may import all of it.
-BASE = ["snavio.errors", "snavio.clock", "snavio.worker", "snavio.ending", "snavio.host.shares"]
+HOST = ["snavio.host.shares", "snavio.host.background", "snavio.host.periodic"]
+BASE = ["snavio.errors", "snavio.clock", "snavio.worker", "snavio.ending", *HOST]
 WIRE = ["snavio.native", "snavio.v1"]
 LAYERS = {
     "snavio.errors": [],
@@ -21,6 +22,8 @@ LAYERS = {
     "snavio.worker": ["snavio.errors"],
     "snavio.ending": [],
     "snavio.host.shares": ["snavio.errors"],
+    "snavio.host.background": ["snavio.errors", "snavio.clock"],
+    "snavio.host.periodic": ["snavio.ending", "snavio.host.background"],
     "snavio.v1": [],
     "snavio.native": ["snavio._native"],
     "snavio.domain": [*BASE],

@@ -1,11 +1,14 @@
 //! The Python face of `core`: converts arguments and results, releases the GIL, decides nothing.
 //!
-//! Bad arguments are `ValueError`s; bad bytes from peers are verdicts wherever the stub says so.
+//! Bad arguments are `ValueError`s; bad bytes from peers are verdicts wherever the stub says so. A panic is a
+//! `snavio.errors.NativeFault`.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyValueError;
+use pyo3::panic::PanicException;
 use pyo3::prelude::*;
+use pyo3::type_object::PyTypeInfo;
 
 use crate::core::frames::Limits;
 use crate::core::wire::Malformed;
@@ -47,7 +50,28 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
     crypto::register(module)?;
 
-    Ok(())
+    module.add_function(wrap_pyfunction!(panic_for_test, module)?)?;
+    make_panics_exceptions(module.py())
+}
+
+/// Makes a panic arrive in Python as an `Exception`.
+///
+/// `PanicException` is a `BaseException`: it would pass every `except Exception` that keeps a thread, a stream or a
+/// loop going, and end it without a word to those who wait for its answers. Its base is exchanged once, at import, so
+/// that no call pays for it.
+fn make_panics_exceptions(py: Python<'_>) -> PyResult<()> {
+    let fault = py.import("snavio.errors")?.getattr("NativeFault")?;
+    PanicException::type_object(py).setattr("__bases__", (fault,))
+}
+
+/// Panics, so that a test can see as what that arrives; `detached` without the GIL, as most work is done.
+#[pyfunction]
+#[allow(clippy::panic)] // What it is for.
+fn panic_for_test(py: Python<'_>, detached: bool) {
+    if detached {
+        py.detach(|| panic!("on purpose, detached"));
+    }
+    panic!("on purpose");
 }
 
 impl From<Malformed> for PyErr {
