@@ -256,26 +256,27 @@ class Delivery(Transit):
         for lo, hi in ranges:
             self._hold(topic, lo - hi)
         record = Attempt(lease.attempt, self._clock.unix_ns(), AttemptOutcome.EXPIRED)
+        for lo, hi in ranges:
+            # Before an end too: were that refused, a receipt of this attempt would count for the next holder's lease.
+            batch.retry(lo, hi, lease.attempt + 1, 0, record)
         if lease.attempt >= self.policies.of(batch.topic).max_attempts:
-            self._exhausted(batch, ranges, lease.attempt, record)
+            self._exhausted(batch, ranges, lease.attempt)
             return
         for lo, hi in ranges:
-            batch.retry(lo, hi, lease.attempt + 1, 0, record)
             self._ready(batch, lo, hi, lease.attempt + 1)
 
     # -- ending ----------------------------------------------------------------------------------------
 
-    def _exhausted(
-        self, batch: Batch, ranges: Iterable[tuple[int, int]], attempt: int, record: Attempt | None = None
-    ) -> None:
+    def _exhausted(self, batch: Batch, ranges: Iterable[tuple[int, int]], attempt: int) -> None:
         """Send messages that were delivered once too often to the DLQ, with the last word on each."""
         settling = Settling()
         for lo, hi in ranges:
             for start, end, tried in list(batch.retrying(lo, hi)):
-                known = (*tried.history, record) if record else tried.history
-                error = next((one.reason for one in reversed(known) if one.reason), "The lease expired.")
+                error = next(
+                    (one.reason for one in reversed(tried.history) if one.reason), "The lease expired."
+                )
                 ending = self._dead(DeadReason.MAX_ATTEMPTS, attempt, error)
-                batch.move(settling, start, end, Verb.END, attempt=attempt, ending=ending, record=record)
+                batch.move(settling, start, end, Verb.END, attempt=attempt, ending=ending)
         self._send_off(settling)
 
     def condemn(self, name: str, batch_id: int, *, error: str, first: int = 0, end: int | None = None) -> int:

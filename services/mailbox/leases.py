@@ -14,7 +14,7 @@ from itertools import count, groupby
 from operator import sub
 from typing import NamedTuple
 
-from services.mailbox.ranges import RangeMap, ones, zeros
+from services.mailbox.ranges import RangeMap, covered, ones, zeros
 from snavio.domain.message import MAX_HISTORY, Attempt, Ending, History, State
 from snavio.ports.mailbox_store import BatchRecord, Ended, Progress, Retry
 
@@ -240,6 +240,30 @@ class Batch:
     def finished(self) -> bool:
         """Nothing is left to deliver, and the disk knows."""
         return self.settled == ones(0, self.count) and not len(self.settling)
+
+    def check(self) -> None:
+        """AssertionError unless each message is in exactly one place; for tests, after every step."""
+        whole = ones(0, self.count)
+        assert self.settled & ~whole == 0, f"batch {self.batch_id}: settled beyond its end"
+        held, delayed = covered(self.held, self.count), covered(self.delayed, self.count)
+        moving, retries = covered(self.settling, self.count), covered(self.retries, self.count)
+        ends = covered(self.ends, self.count)
+        assert not held & delayed, f"batch {self.batch_id}: leased and delayed"
+        assert not held & moving, f"batch {self.batch_id}: leased and on its way to disk"
+        assert not delayed & moving, f"batch {self.batch_id}: delayed and on its way to disk"
+        assert not self.settled & (held | delayed), f"batch {self.batch_id}: ended, and leased or delayed"
+        assert not self.settled & retries, f"batch {self.batch_id}: ended, and to be tried"
+        assert not ends & ~self.settled, f"batch {self.batch_id}: an end of what has not ended"
+        holding: dict[Lease, int] = {}
+        for lo, hi, lease in self.held:
+            assert lease.batch is self and lease.first <= lo < hi <= lease.end, (
+                f"batch {self.batch_id}: strange lease"
+            )
+            holding[lease] = holding.get(lease, 0) + hi - lo
+        for lease, messages in holding.items():
+            assert lease.left == messages, (
+                f"batch {self.batch_id}: a lease of {lease.left} that holds {messages}"
+            )
 
     def progress(self, *, retain: bool) -> Progress:
         """What the disk is to say, counting on what is on its way there."""

@@ -78,3 +78,13 @@ def zeros(bitmap: int, count: int) -> Iterator[tuple[int, int]]:
         length = (~shifted & (shifted + 1)).bit_length() - 1
         yield lo, lo + length
         open_bits &= ~ones(lo, lo + length)
+
+
+def covered(ranges: RangeMap[V], count: int) -> int:
+    """The bitmap of what the ranges say something about; AssertionError when they overlap or go beyond `count`."""
+    bits = position = 0
+    for lo, hi, _ in ranges:
+        assert position <= lo < hi <= count, f"range {lo} .. {hi} behind {position}, of {count}"
+        bits |= ones(lo, hi)
+        position = hi
+    return bits

@@ -25,6 +25,7 @@ from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.clock import ManualClock
 from snavio.domain.message import DeadReason, State
 from snavio.ports.mailbox_store import BatchRecord, NewBatch, Origin, Send
+from tests.support.checked import CheckedDelivery
 
 TOPIC = "acme/billing"
 ME, OTHER = "me", "other"
@@ -65,11 +66,12 @@ class Lives(RuleBasedStateMachine):
         self.twin: dict[tuple[int, int], Message] = {}
         self.out: list[Receipt] = []
         self.seq = 0
+        self.refusing = False
         self.boot()
 
     def boot(self) -> None:
         policy = Policy(max_attempts=MAX_ATTEMPTS, delivered_s=100 if self.retain else 0)
-        self.delivery = Delivery(
+        self.delivery: Delivery = CheckedDelivery(
             clock=self.clock,
             boot_epoch=1,
             records=self.disk.topics(),
@@ -77,6 +79,7 @@ class Lives(RuleBasedStateMachine):
             record=lambda progress: self.store([progress]),
             limits=self.limits,
             policies=Policies(policy),
+            bury=self.bury,
             chance=random.Random(7),
         )
 
@@ -90,14 +93,36 @@ class Lives(RuleBasedStateMachine):
         else:
             self.delivery.revert(settling)
 
+    def bury(self, settling: Settling) -> None:
+        """Messages end by themselves; a disk that refuses has them a moment later, and never to hand them out again."""
+        now = self.clock.mono_ns()
+        for moved in settling.moved:
+            for index in range(moved.lo, moved.hi):
+                message = self.twin[moved.batch.batch_id, index]
+                if message.state is not State.READY or message.attempt <= MAX_ATTEMPTS:
+                    continue
+                if self.refusing:
+                    message.pause = now + 1_000_000_000
+                elif moved.ending is not None and moved.ending.reason == DeadReason.MAX_ATTEMPTS:
+                    message.state, message.reason = State.DEAD, DeadReason.MAX_ATTEMPTS
+                    message.attempt -= 1
+        self.decide(settling, stored=not self.refusing)
+
+    @rule(refusing=st.booleans())
+    def disk_refuses_ends(self, refusing: bool) -> None:
+        self.refusing = refusing
+
     def pass_time(self) -> None:
         """What the clock alone does to the twin."""
         now = self.clock.mono_ns()
         for message in self.twin.values():
             if message.state is State.INFLIGHT and message.deadline <= now:
-                if message.attempt >= MAX_ATTEMPTS:
+                if message.attempt >= MAX_ATTEMPTS and not self.refusing:
                     message.state, message.reason = State.DEAD, DeadReason.MAX_ATTEMPTS
                 else:
+                    # Delivered once too often, and yet not ended: the attempt counts all the same.
+                    if message.attempt >= MAX_ATTEMPTS:
+                        message.pause = now + 1_000_000_000
                     message.state, message.attempt, message.due = State.READY, message.attempt + 1, 0
 
     def fill_up(self) -> None:
@@ -136,7 +161,7 @@ class Lives(RuleBasedStateMachine):
         ready = [
             key
             for key, one in sorted(self.twin.items())
-            if one.state is State.READY and max(one.due, one.pause) <= now
+            if one.state is State.READY and max(one.due, one.pause) <= now and one.attempt <= MAX_ATTEMPTS
         ]
         leased = self.receive(n, holder, visibility_ms=1000)
         got: list[tuple[int, int]] = []
@@ -302,6 +327,9 @@ class Lives(RuleBasedStateMachine):
         for key in loaded:
             message = self.twin[key]
             if message.state is State.READY and (waited_anew or not message.revived):
+                if self.refusing:
+                    message.pause = self.clock.mono_ns() + 1_000_000_000
+                    continue
                 message.state, message.reason = State.DEAD, DeadReason.EXPIRED
                 message.attempt -= 1
 
@@ -317,6 +345,10 @@ class Lives(RuleBasedStateMachine):
         self.delivery.condemn(TOPIC, batch_id, error="bytes differ", first=first)
         for (found, index), message in self.twin.items():
             if found == batch_id and index >= first and message.state in (State.READY, State.INFLIGHT):
+                if self.refusing:
+                    if message.state is State.READY:
+                        message.pause = self.clock.mono_ns() + 1_000_000_000
+                    continue
                 message.attempt -= message.state is State.READY
                 message.state, message.reason = State.DEAD, DeadReason.INTEGRITY
 
@@ -358,6 +390,7 @@ class Lives(RuleBasedStateMachine):
             assert not any(one.state is State.DELIVERED for key, one in self.twin.items() if key[0] in gone)
 
     def teardown(self) -> None:
+        self.refusing = False
         self.restart()
         self.the_disk_agrees()
         self.clock.advance(seconds=100)

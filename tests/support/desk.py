@@ -11,6 +11,7 @@ from services.mailbox.commits import Commits
 from services.mailbox.delivery import Delivery
 from services.mailbox.hollowing import Hollowing
 from services.mailbox.intake import Intake, Sender
+from services.mailbox.leases import Batch
 from services.mailbox.listing import Listing
 from services.mailbox.oversight import Oversight
 from services.mailbox.policy import Policies
@@ -60,16 +61,18 @@ class Desk:
         max_waiting_bytes: int = 1 << 20,
         cached_bytes: int = 32 << 20,
         policies: Policies | None = None,
+        kind: type[Delivery] = Delivery,
+        disk: Disk | None = None,
     ) -> None:
-        self.disk, self.clock, self.waiters = Disk(), ManualClock(), Waiters()
+        self.disk, self.clock, self.waiters = disk or Disk(), ManualClock(), Waiters()
         self.commits = Commits(self.disk, clock=self.clock, max_waiting_bytes=max_waiting_bytes)
         self.worker = Worker("reads")
         self.rows = Rows(self.disk, worker=self.worker, max_bytes=cached_bytes)
         self.age = Age(clock=self.clock, age_ns=0)
-        self.delivery = Delivery(
+        self.delivery = kind(
             clock=self.clock,
             boot_epoch=1,
-            records=(),
+            records=self.disk.topics(),
             woken=self.waiters.wake,
             record=lambda state: self.commits.submit(progress=(state,)),
             policies=policies,
@@ -131,6 +134,11 @@ class Desk:
     async def receive(self, most: int = 5000) -> list[int]:
         response = await self.receiving.receive(self.wanted(most))
         return [message[0] for message in open_parcels(response)[1]]
+
+    def batches(self) -> list[Batch]:
+        """Those of the topic that are in memory."""
+        topic = self.delivery.topic(TOPIC)
+        return list(topic.batches.values()) if topic else []
 
     def reorder_depth(self) -> dict[int, int]:
         counts = self.delivery.counts(TOPIC)

@@ -19,6 +19,7 @@ from services.mailbox.oversight import Wish
 from services.mailbox.policy import Policies, Policy
 from snavio.errors import Saturated, Unavailable
 from snavio.native import open_parcels
+from tests.support.checked import CheckedDelivery
 from tests.support.desk import Desk
 from tests.support.mailbox import TOPIC, commands, send_batch
 
@@ -155,7 +156,7 @@ async def bad_weather(desk: Desk, dice: random.Random) -> None:
 async def opened(*, cached_bytes: int, policy: Policy | None = None) -> AsyncIterator[Desk]:
     # So many attempts that none of them ends in the DLQ.
     policy = policy or Policy(max_attempts=1000)
-    desk = Desk(cached_bytes=cached_bytes, policies=Policies(default=policy))
+    desk = Desk(cached_bytes=cached_bytes, policies=Policies(default=policy), kind=CheckedDelivery)
     desk.commits.start()
     try:
         yield desk
