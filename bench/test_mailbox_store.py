@@ -6,6 +6,7 @@ Batches of 1000 messages of 400 bytes. CPU is that of the whole process: committ
 from __future__ import annotations
 
 import asyncio
+import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,9 +20,10 @@ from services.mailbox.commits import Commits
 from services.mailbox.delivery import Delivery
 from services.mailbox.intake import Intake, Sender
 from services.mailbox.leases import DONE
-from services.mailbox.receiving import Receiving, Waiters, Wanted
+from services.mailbox.receiving import Receiving, Wanted
 from services.mailbox.rows import Rows
 from services.mailbox.settling import Settlements
+from services.mailbox.waiting import Waiters
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
 from snavio.clock import SystemClock
 from snavio.native import Sending, blake3_digest
@@ -338,3 +340,48 @@ def test_cost_of_a_send_does_not_grow(store: SqliteMailboxStore, runs: bytes) ->
     last = [cost(BATCHES) for _ in range(3)]
     ratios = [after / before for before, after in zip(sorted(first), sorted(last), strict=True)]
     record("mailbox, cost of a send after 10,000,000 messages", values=ratios, unit="x", target="≤ 1.2")
+
+
+WAITING = (1, 100, 500)
+WOKEN_ROUNDS = 150
+
+
+def test_a_stored_message_costs_the_same_however_many_wait(parts: Parts, runner: asyncio.Runner) -> None:
+    """One message at a time, received by one of so many waiting receives, which then waits again; by turns."""
+    frames = [send_batch(0, (TOPIC, commands(1, size=240)))[len(send_batch(0)) :]]
+
+    async def cost(waiting: int) -> float:
+        done = asyncio.Event()
+
+        async def consume() -> None:
+            while True:
+                await parts.receiving.receive(Wanted(TOPIC, ME, 30_000, 10, 1 << 20, 60.0, lambda: None))
+                done.set()
+
+        tasks = [asyncio.create_task(consume()) for _ in range(waiting)]
+        await asyncio.sleep(0.1)
+        before = time.process_time()
+        for _ in range(WOKEN_ROUNDS):
+            done.clear()
+            await parts.send(lambda seq: send_batch(seq) + frames[0], 1)
+            await done.wait()
+        used = time.process_time() - before
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        return used / WOKEN_ROUNDS * 1e6
+
+    costs: dict[int, list[float]] = {waiting: [] for waiting in WAITING}
+    for _ in range(ROUNDS):
+        for waiting in WAITING:
+            costs[waiting].append(runner.run(cost(waiting)))
+    for waiting in WAITING:
+        note(f"mailbox, a message stored while {waiting} receives wait: CPU", costs[waiting], target="≤ 2000")
+    ratio = statistics.median(costs[500]) / statistics.median(costs[1])
+    record(
+        "mailbox, CPU of a stored message: 500 waiting receives to 1",
+        values=[ratio],
+        unit="x",
+        target="≤ 1.5",
+    )
+    assert ratio <= 1.5

@@ -23,16 +23,18 @@ from services.mailbox.listing import Listing
 from services.mailbox.oversight import Oversight
 from services.mailbox.oversight_servicer import OversightServicer
 from services.mailbox.posting import Posting
-from services.mailbox.receiving import Receiving, Waiters
+from services.mailbox.receiving import Receiving
 from services.mailbox.retention import Retention
 from services.mailbox.roots import Roots, roots_pull
 from services.mailbox.rows import Rows
 from services.mailbox.servicer import MailboxServicer
 from services.mailbox.settings import MailboxSettings
 from services.mailbox.settling import Settlements
+from services.mailbox.waiting import Waiters
 from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.errors import Unavailable
+from snavio.host.shares import Shares
 from snavio.ports.mailbox_store import MailboxStore, Progress
 from snavio.telemetry.events import EventJournal
 from snavio.telemetry.reporting import Reporting
@@ -65,7 +67,7 @@ class MailboxApp:
         self._clock = clock
         self._files = CertificateFiles.in_folder(mesh.certificates("mailbox"))
         self._gate = Gate(clock=clock)
-        self._waiters = Waiters()
+        self._waiters = Waiters(Shares("waiters", mesh.share("waiters", settings.max_waiters)))
         self._stopping = False
         self._chores: list[asyncio.Task[None]] = []
         self.events = EventJournal(epoch=0)
@@ -189,6 +191,7 @@ class MailboxApp:
                 delivery, delivery.rejected, receiving.refused, self._capabilities.denials()
             )
         )
+        introspection.shares(self._waiters.shares)
         introspection.counts(chores.counters)
         introspection.times("commit", commits.latency.read, ever=commits.latency.ever)
         introspection.times("enqueue", servicer.enqueue.read, ever=servicer.enqueue.ever)

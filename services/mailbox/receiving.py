@@ -20,6 +20,7 @@ from services.mailbox.rows import Rows
 from services.mailbox.setting_aside import SettingAside
 from services.mailbox.topics import Leased
 from services.mailbox.turns import Turns
+from services.mailbox.waiting import Waiters
 from snavio.clock import Clock, SystemClock
 from snavio.errors import IntegrityError, NotFound, Saturated, Unavailable, Unreadable
 from snavio.native import slice_runs
@@ -27,51 +28,10 @@ from snavio.ports.mailbox_store import Damaged
 from snavio.telemetry.latency import LatencyWindow
 from snavio.v1.mailbox_pb2 import Parcel
 
-MAX_WAITERS = 1024
 _PARCEL_TAG = b"\x12"
 _EPOCH_TAG = b"\x09"
 _FAILURES_TAG = b"\x18"
 _SHARD_TAG = b"\x30"
-
-
-class Waiters:
-    """Those who wait for a topic's next message.
-
-    All are woken at every transition: one that gave up meanwhile must not swallow the wake-up of another.
-    """
-
-    def __init__(self, *, max_waiters: int = MAX_WAITERS) -> None:
-        self._max_waiters = max_waiters
-        self._count = 0
-        self._topics: dict[str, deque[asyncio.Future[None]]] = {}
-
-    def wake(self, topic: str) -> None:
-        """Something may be ready."""
-        for future in self._topics.pop(topic, ()):
-            if not future.done():
-                future.set_result(None)
-
-    def wake_all(self) -> None:
-        """The mailbox stops."""
-        for topic in list(self._topics):
-            self.wake(topic)
-
-    async def wait(self, topic: str, seconds: float) -> None:
-        """Until `wake` or the time is over. Saturated when too many wait."""
-        if self._count >= self._max_waiters:
-            raise Saturated("Too many callers wait for messages.", retry_after_ms=1000)
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        line = self._topics.setdefault(topic, deque())
-        line.append(future)
-        self._count += 1
-        try:
-            await asyncio.wait((future,), timeout=seconds)
-        finally:
-            self._count -= 1
-            if not future.done():
-                line.remove(future)
-                if not line and self._topics.get(topic) is line:
-                    del self._topics[topic]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,23 +97,30 @@ class Receiving:
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + wanted.wait_s
-        while True:
-            # From the look at the disk to the response: one receive may have to wait for bytes while the next finds its
-            # own in memory. Without turns the newer messages would be gone first, and after a crash in between, the
-            # older ones would come long after them.
-            async with self._turns.of(wanted.topic):
-                taken = await self._look(wanted)
-            if taken is not None:
-                return taken
-            left = until - loop.time()
-            if left <= 0 or self._stopping():
-                ceiling = self._delivery.kept_back(wanted.topic)
-                if ceiling is not None:
-                    self.refused[ceiling] += 1
-                    hint = self._delivery.limits.retry_after_ms
-                    raise Saturated("Too many messages are leased.", retry_after_ms=hint, reason=ceiling)
-                return Taken(self._response([], 0))
-            await self._waiters.wait(wanted.topic, left)
+        with self._waiters.place(wanted.topic) as place:
+            while True:
+                # From the look at the disk to the response: one receive may have to wait for bytes while the next finds
+                # its own in memory. Without turns the newer messages would be gone first, and after a crash in between,
+                # the older ones would come long after them.
+                async with self._turns.of(wanted.topic):
+                    taken = await self._look(wanted)
+                place.looked()
+                if taken is not None:
+                    if self._delivery.has_more(wanted.topic):
+                        self._waiters.wake(wanted.topic)
+                    return taken
+                left = until - loop.time()
+                if left <= 0 or self._stopping():
+                    return self._nothing(wanted.topic)
+                await place.wait(left)
+
+    def _nothing(self, topic: str) -> Taken:
+        ceiling = self._delivery.kept_back(topic)
+        if ceiling is not None:
+            self.refused[ceiling] += 1
+            hint = self._delivery.limits.retry_after_ms
+            raise Saturated("Too many messages are leased.", retry_after_ms=hint, reason=ceiling)
+        return Taken(self._response([], 0))
 
     async def _look(self, wanted: Wanted) -> Taken | None:
         """What is there now; None when nothing is."""

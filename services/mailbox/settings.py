@@ -25,6 +25,12 @@ class MailboxSettings(Section):
         default=64 << 30, ge=1 << 20, le=1 << 46, description="Size at which the store takes no more."
     )
     max_topics: int = Field(default=10_000, ge=1, le=10_000_000, description="Topics that may exist.")
+    max_waiters: int = Field(
+        default=4096,
+        ge=4,
+        le=1_000_000,
+        description="Receives that may wait for messages at a time, on streams and otherwise.",
+    )
     max_topic_messages: int = Field(
         default=1_000_000,
         ge=1,

@@ -169,6 +169,13 @@ class Stock:
         topic = self._topics.get(name)
         return self.ceiling(name) if topic is not None and topic.ready else None
 
+    def has_more(self, name: str) -> bool:
+        """Whether another receive of this topic may find something."""
+        topic = self._topics.get(name)
+        if topic is None:
+            return False
+        return bool(topic.ready and self.ceiling(name) is None) or self.shortage(name) is not None
+
     def _room(self, topic: Topic) -> int:
         held = self._tenants.get(topic.tenant, 0)
         return min(self.limits.inflight_messages - self.inflight, self.limits.tenant_inflight_messages - held)

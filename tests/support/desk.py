@@ -15,10 +15,11 @@ from services.mailbox.leases import Batch
 from services.mailbox.listing import Listing
 from services.mailbox.oversight import Oversight
 from services.mailbox.policy import Policies
-from services.mailbox.receiving import Receiving, Waiters, Wanted
+from services.mailbox.receiving import Receiving, Wanted
 from services.mailbox.retention import Retention
 from services.mailbox.rows import Rows
 from services.mailbox.settling import Settlements
+from services.mailbox.waiting import Waiters
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.clock import ManualClock
 from snavio.native import open_parcels

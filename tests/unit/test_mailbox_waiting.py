@@ -1,0 +1,304 @@
+"""Receives that wait: one is woken per stretch of ready messages, and no wake-up is lost, however a receive ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from services.mailbox.receiving import Wanted
+from snavio.errors import NotAllowed, Saturated, Unavailable
+from snavio.host.shares import ShareLimit, Shares
+from snavio.native import open_parcels
+from tests.support.desk import ME, Desk
+from tests.support.mailbox import TOPIC, commands, send_batch
+
+FULL = os.environ.get("SNAVIO_FULL") == "1"
+SEEDS = 300 if FULL else 25
+LONG_S = 60.0
+"""Longer than any of these tests: a receive that ends by it was not woken."""
+
+
+@asynccontextmanager
+async def desk_of(**settings: Any) -> AsyncIterator[Desk]:
+    desk = Desk(**settings)
+    desk.commits.start()
+    try:
+        yield desk
+    finally:
+        await desk.close()
+
+
+class Sends:
+    """Stores messages, and returns when they may be received."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._seq = 0
+
+    async def __call__(self, count: int, topic: str = TOPIC) -> None:
+        self._seq += 1
+        answer = await self._desk.take(send_batch(self._seq, (topic, commands(count))))
+        assert set(await asyncio.wait_for(answer, 10)) == {1}
+
+
+def waiting(
+    desk: Desk, most: int = 5000, *, seconds: float = LONG_S, **changes: Any
+) -> asyncio.Task[list[int]]:
+    """A receive with a wait."""
+    wanted: Wanted = replace(desk.wanted(most), wait_s=seconds, **changes)
+
+    async def receive() -> list[int]:
+        return [message[0] for message in open_parcels(await desk.receiving.receive(wanted))[1]]
+
+    return asyncio.create_task(receive())
+
+
+async def settle_down(steps: int = 50) -> None:
+    """Let everything run that does not wait for a disk or a clock."""
+    for _ in range(steps):
+        await asyncio.sleep(0)
+
+
+async def until_idle(desk: Desk) -> None:
+    """The same, with the disk's threads."""
+    for _ in range(3):
+        await settle_down()
+        await desk.worker.run(lambda: None)
+    await settle_down()
+
+
+async def ended(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+async def test_A8_a_stored_message_costs_one_look_however_many_wait() -> None:
+    async with desk_of() as desk:
+        looks = 0
+        lease = desk.delivery.lease
+
+        def counted(*args: Any, **named: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            return lease(*args, **named)
+
+        tasks = [waiting(desk) for _ in range(200)]
+        await until_idle(desk)
+        desk.delivery.lease = counted  # type: ignore[method-assign]
+        await Sends(desk)(1)
+        await until_idle(desk)
+        assert sum(task.done() for task in tasks) == 1
+        assert looks <= 3
+        await ended(*tasks)
+
+
+async def test_the_longest_waiting_is_served_first() -> None:
+    async with desk_of() as desk:
+        send = Sends(desk)
+        tasks = [waiting(desk, 1) for _ in range(5)]
+        await until_idle(desk)
+        for number in range(5):
+            await send(1)
+            await until_idle(desk)
+            assert [task.done() for task in tasks] == [True] * (number + 1) + [False] * (4 - number)
+
+
+async def test_one_stretch_for_several_wakes_one_after_the_other() -> None:
+    async with desk_of() as desk:
+        tasks = [waiting(desk, 2) for _ in range(4)]
+        await until_idle(desk)
+        await Sends(desk)(6)
+        await until_idle(desk)
+        assert [len(task.result()) for task in tasks if task.done()] == [2, 2, 2]
+        await ended(*tasks)
+
+
+async def test_a_receive_that_is_cancelled_as_it_is_woken_passes_it_on() -> None:
+    async with desk_of() as desk:
+        first, second = waiting(desk), waiting(desk)
+        await until_idle(desk)
+        # In one step: the message is ready, and the caller that it woke has gone.
+        woken = desk.waiters.wake
+
+        def wake(topic: str) -> None:
+            woken(topic)
+            first.cancel()
+
+        desk.delivery._woken = wake
+        await Sends(desk)(1)
+        await until_idle(desk)
+        assert first.cancelled() and second.done() and len(second.result()) == 1
+
+
+async def test_a_receive_that_lost_its_right_passes_the_wake_up_on() -> None:
+    async with desk_of() as desk:
+        trusted = True
+
+        def require_trust() -> None:
+            if not trusted:
+                raise NotAllowed("revoked")
+
+        first, second = waiting(desk, require_trust=require_trust), waiting(desk)
+        await until_idle(desk)
+        trusted = False
+        await Sends(desk)(1)
+        await until_idle(desk)
+        assert isinstance(first.exception(), NotAllowed) and len(second.result()) == 1
+
+
+@pytest.mark.parametrize("cached", [True, False])
+async def test_a_receive_cancelled_after_any_number_of_steps_loses_nothing(cached: bool) -> None:
+    """Of two that wait, the first is cancelled after n steps of the loop, for every n until it has its messages."""
+    for steps in range(200):
+        async with desk_of(cached_bytes=(32 << 20) if cached else 0) as desk:
+            first = waiting(desk)
+            await until_idle(desk)
+            second = waiting(desk)
+            await until_idle(desk)
+            desk.disk.open.clear()
+            answer = await desk.take(send_batch(1, (TOPIC, commands(3))))
+            desk.disk.open.set()
+            while not first._fut_waiter.done():  # type: ignore[attr-defined]
+                await asyncio.sleep(0)
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            served = first.done()
+            first.cancel()
+            await asyncio.wait_for(answer, 10)
+            await until_idle(desk)
+            if served:
+                assert len(first.result()) == 3
+                await ended(second)
+                return
+            assert second.done() and len(second.result()) == 3, f"lost after {steps} steps"
+    pytest.fail("The first was never served.")
+
+
+async def test_messages_that_come_back_wake_one_too() -> None:
+    async with desk_of() as desk:
+        await Sends(desk)(1)
+        taken = await desk.receiving.take(desk.wanted(10))
+        other = waiting(desk)
+        await until_idle(desk)
+        assert not other.done()
+        desk.receiving.give_back(taken)
+        await until_idle(desk)
+        assert len(other.result()) == 1
+
+
+class AllAtOnce:
+    """The slow twin of the rule "wake one": every transition wakes everybody."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._waiters = desk.waiters
+        self._wake = desk.waiters.wake
+        desk.waiters.wake = self.wake  # type: ignore[method-assign]
+        desk.delivery._woken = self.wake
+
+    def wake(self, topic: str) -> None:
+        for _ in range(self._waiters.waiting(topic)):
+            self._wake(topic)
+
+
+async def _live(seed: int, *, slowly: bool) -> tuple[int, int]:
+    """Waits, departures, sends, returns and a bad disk in an order that the seed chooses; nobody waits for what is
+    there. How many messages were stored, and how often somebody was woken."""
+    dice = random.Random(seed)
+    async with desk_of(cached_bytes=dice.choice([0, 32 << 20])) as desk:
+        if slowly:
+            AllAtOnce(desk)
+        send = Sends(desk)
+        tasks: list[asyncio.Task[list[int]]] = []
+        stored = 0
+
+        async def store() -> None:
+            nonlocal stored
+            count = dice.choice([1, 1, 3, 20])
+            stored += count
+            await send(count)
+
+        async def come() -> None:
+            for _ in range(dice.choice([1, 4])):
+                tasks.append(waiting(desk, dice.choice([1, 2, 10])))
+
+        async def go() -> None:
+            for task in dice.sample(tasks, min(len(tasks), dice.choice([1, 3]))):
+                task.cancel()
+
+        async def steps() -> None:
+            for _ in range(dice.randrange(8)):
+                await asyncio.sleep(0)
+
+        async def leases_end() -> None:
+            desk.clock.advance(seconds=1.1)
+            desk.delivery.tick()
+
+        async def unreadable() -> None:
+            read = desk.rows.read
+
+            async def fails(*_: Any) -> bytes:
+                desk.rows.read = read  # type: ignore[method-assign]
+                await asyncio.sleep(0)
+                raise Unavailable("away")
+
+            desk.rows.read = fails  # type: ignore[method-assign]
+
+        actions = [store, come, go, steps, leases_end, store, come, steps, unreadable]
+        for _ in range(60):
+            await dice.choice(actions)()
+        for _ in range(3):
+            await until_idle(desk)
+        left = [task for task in tasks if not task.done()]
+        there = desk.delivery.lease(TOPIC, holder=ME, max_messages=1, max_bytes=1, visibility_ms=1000)
+        assert not (left and there), f"seed {seed}: {len(left)} wait in vain"
+        if tasks:
+            await ended(*tasks)
+        assert desk.waiters.shares.used == 0 and desk.waiters.waiting(TOPIC) == 0
+        return stored, desk.waiters.woken
+
+
+@pytest.mark.parametrize("slowly", [False, True])
+async def test_nobody_waits_for_what_is_ready_in_any_order_of_things(slowly: bool) -> None:
+    for seed in range(SEEDS if not slowly else SEEDS // 5):
+        await _live(seed, slowly=slowly)
+
+
+async def test_A8_waiting_receives_of_one_tenant_leave_the_others_theirs() -> None:
+    async with desk_of() as desk:
+        desk.waiters.shares = Shares("waiters", ShareLimit(total=10, per_tenant=4, reserve=1))
+        tasks = [waiting(desk, topic=f"acme/{n % 2}") for n in range(5)]
+        await until_idle(desk)
+        (refused,) = [task for task in tasks if task.done()]
+        error = refused.exception()
+        assert isinstance(error, Saturated) and error.reason == "tenant-share" and error.retry_after_ms > 0
+        other = waiting(desk, topic="globex/1")
+        await until_idle(desk)
+        assert not other.done()
+        await ended(*tasks, other)
+        assert desk.waiters.shares.used == 0
+
+
+async def test_time_over_is_an_empty_answer_and_frees_the_place() -> None:
+    async with desk_of() as desk:
+        assert await waiting(desk, seconds=0.01) == []
+        assert desk.waiters.shares.used == 0 and not desk.waiters.waiting(TOPIC)
+
+
+async def test_stopping_wakes_everybody() -> None:
+    async with desk_of() as desk:
+        stopping = False
+        desk.receiving._stopping = lambda: stopping
+        tasks = [waiting(desk, topic=f"acme/{n % 3}", holder=ME) for n in range(20)]
+        await until_idle(desk)
+        stopping = True
+        desk.waiters.wake_all()
+        await until_idle(desk)
+        assert [task.result() for task in tasks] == [[]] * 20
