@@ -8,15 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from snavio.domain.verdict import Verdict
+from snavio.host.background import background
 from snavio.native import Freight, Ledger, Reply
+from snavio.v1.batch_pb2 import Refusal, Verdicts
+from snavio.v1.batch_pb2 import Verdict as WireVerdict
 
 RETRY_AFTER_MS = 250
 
 
 class LedgerConsignment:
-    """See `snavio.ports.queue.Consignment`. `answer` gets serialised Verdicts for the batch's sender."""
+    """See `snavio.ports.queue.Consignment`. `answer` gets serialised Verdicts for the batch's sender.
 
-    __slots__ = ("_answer", "_ledger", "_part", "count", "deadline_mono_ns", "freight")
+    `broken` gets the last of them when the ledger fails, which never says any more that it is done; without it
+    `answer` does.
+    """
+
+    __slots__ = ("_answer", "_broken", "_ledger", "_part", "count", "deadline_mono_ns", "freight")
 
     def __init__(
         self,
@@ -27,10 +34,12 @@ class LedgerConsignment:
         body: bytes | Freight,
         deadline_mono_ns: int,
         answer: Callable[[bytes], None],
+        broken: Callable[[bytes], None] | None = None,
     ) -> None:
         self._ledger = ledger
         self._part = part
         self._answer = answer
+        self._broken = broken or answer
         self.count = count
         self.freight = body
         self.deadline_mono_ns = deadline_mono_ns
@@ -61,6 +70,33 @@ class LedgerConsignment:
 
     def refuse(self, verdict: Verdict, cause: str, *, retry_after_ms: int = RETRY_AFTER_MS) -> None:
         """Close every command that is still open with `verdict`."""
-        frame = self._ledger.close_part(self._part, 0, self.count, verdict, retry_after_ms, cause)
+        try:
+            frame = self._ledger.close_part(self._part, 0, self.count, verdict, retry_after_ms, cause)
+        except Exception as error:
+            # Without an answer its sender would wait for ever, and its place in the window would never be free again.
+            background().failed("ledger", error)
+            self._broken(rest_unknown(self._ledger, cause))
+            return
         if frame:
             self._answer(frame)
+
+
+def rest_unknown(ledger: Ledger, cause: str) -> bytes:
+    """A last answer about all that `ledger` has left open, made without it: it has just failed."""
+    try:
+        told = ledger.codes
+    except Exception:
+        told = bytes(ledger.count)
+    codes = bytes(0 if code else Verdict.OUTCOME_UNKNOWN for code in told)
+    index = max(codes.find(Verdict.OUTCOME_UNKNOWN), 0)
+    refusal = Refusal(index=index, reason=WireVerdict.ValueType(Verdict.OUTCOME_UNKNOWN), detail=cause)
+    frame: bytes = Verdicts(
+        batch_seq=ledger.batch_seq, codes=codes, refusal=[refusal], final=True
+    ).SerializeToString()
+    return frame
+
+
+def nothing_delivered(batch_seq: int) -> bytes:
+    """The last answer to a batch of which nothing went on: without codes, it stands for all of its commands."""
+    frame: bytes = Verdicts(batch_seq=batch_seq, final=True).SerializeToString()
+    return frame

@@ -6,6 +6,7 @@ Never decides what happens to a batch whose connection broke: it tells the link,
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Protocol
 
@@ -14,6 +15,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from snavio.errors import Unavailable
+from snavio.host.background import background
 from snavio.native import Reply, read_verdicts
 from snavio.transport.channel import MeshChannel
 from snavio.transport.outbox import Outbox
@@ -89,8 +91,8 @@ class Line:
             pause_s = RECONNECT_SECONDS
             try:
                 await self._converse(call, traffic)
-            except Exception:
-                self._log.exception("link broken", code="FAULT")
+            except Exception as error:
+                background().failed(f"link {self._method}", error)
                 pause_s = FAULT_SECONDS
             finally:
                 call.cancel()
@@ -130,7 +132,10 @@ class Line:
         # No deadline while the peer may still have something to say; `_Writing` sets one when it has not.
         patience = asyncio.timeout(None)
         writing = _Writing(call, outbox, traffic, patience)
-        chores = [asyncio.create_task(writing.run()), asyncio.create_task(self._watch(traffic, writing))]
+        chores = [
+            background().once("link writer", writing.run()),
+            background().once("link watch", self._watch(traffic, writing)),
+        ]
         try:
             async with patience:
                 while True:
@@ -165,9 +170,9 @@ class Line:
                 await asyncio.sleep(pause_s)
                 age_s += pause_s
                 writing.look(pause_s)
-        except Exception:
+        except Exception as error:
             # A stream that nobody watches would grow old with its certificate.
-            self._log.exception("link not watched")
+            background().failed("link watch", error)
             writing.leave(within_s=0.0)
 
 
@@ -192,6 +197,16 @@ class _Writing:
 
     async def run(self) -> None:
         """Write what is put into the outbox, until our half ends."""
+        try:
+            await self._write()
+        except Exception as error:
+            # Read on without its other half, the stream would take nothing and end never. What gRPC raises, whoever
+            # reads hears of too, with the status.
+            if not isinstance(error, grpc.aio.AioRpcError | grpc.aio.UsageError | asyncio.InvalidStateError):
+                background().failed("link writer", error)
+            self.leave(within_s=END_SECONDS)
+
+    async def _write(self) -> None:
         shipments = self._outbox.items
         while True:
             await self._outbox.filled()
@@ -217,5 +232,6 @@ class _Writing:
             self.leave(within_s=0.0)
 
     def leave(self, *, within_s: float) -> None:
-        """Read the other half no longer than this."""
-        self._patience.reschedule(asyncio.get_running_loop().time() + within_s)
+        """Read the other half no longer than this; nothing to do where it is not read any more."""
+        with contextlib.suppress(RuntimeError):
+            self._patience.reschedule(asyncio.get_running_loop().time() + within_s)

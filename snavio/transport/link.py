@@ -12,12 +12,13 @@ from collections.abc import Callable
 
 from snavio.clock import Clock
 from snavio.ending import ended
+from snavio.host.background import background
 from snavio.native import Reply, batch_frame
 from snavio.ports.queue import Consignment
 from snavio.transport.channel import MeshChannel
 from snavio.transport.line import Line
 from snavio.transport.outbox import Outbox
-from snavio.transport.shipment import LinkLimits, Shipment, WaitingRoom
+from snavio.transport.shipment import LinkLimits, Shipment, WaitingRoom, lose
 from snavio.transport.waiting import InOrder, Waiting
 from snavio.v1.batch_pb2 import Batch, Hello
 
@@ -92,7 +93,7 @@ class BatchLink:
 
     async def start(self) -> None:
         """Begin connecting; returns at once."""
-        self._runner = asyncio.create_task(self._line.run(self), name=self._name)
+        self._runner = background().keep(self._name, lambda: self._line.run(self))
 
     async def close(self) -> None:
         """Wait a bounded time for what is in flight, then end; what is left is lost."""
@@ -182,6 +183,15 @@ class BatchLink:
     def _ship(self, outbox: Outbox[Shipment | None]) -> None:
         taken = self._waiting.next_batch()
         self._linger_until = 0.0
+        try:
+            self._ship_together(taken, outbox)
+        except Exception as error:
+            # Nobody else knows of them any more.
+            background().failed(self._name, error)
+            for consignment in taken:
+                lose(consignment, written=False, cause="the batch could not be made")
+
+    def _ship_together(self, taken: list[Consignment], outbox: Outbox[Shipment | None]) -> None:
         seq = self._next_seq
         self._next_seq = seq + 1
         if len(taken) == 1:

@@ -11,14 +11,14 @@ import itertools
 import random
 from collections.abc import Awaitable, Callable
 
-import structlog
-
 from snavio.clock import Clock
 from snavio.ending import ended
 from snavio.errors import SnavioError, Unavailable
+from snavio.host.background import background
 
 START_RETRY_SECONDS = 0.05
 NUDGE_QUIET_SECONDS = 0.1
+QUIET_AFTER_FAILURE_S = 0.25
 
 
 class Pull:
@@ -34,7 +34,9 @@ class Pull:
         self._nudged = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._read_mono_ns: int | None = None
-        self._log = structlog.get_logger().bind(pull=name)
+        self._background = background()
+        self._work = f"pull {name}"
+        self._trial = self._background.trial(self._work, first_s=QUIET_AFTER_FAILURE_S)
 
     @property
     def read_mono_ns(self) -> int | None:
@@ -51,11 +53,14 @@ class Pull:
             async with asyncio.timeout(within_s):
                 for pause in itertools.chain([0.0], itertools.repeat(START_RETRY_SECONDS)):
                     await asyncio.sleep(pause)
-                    if await self._once():
+                    try:
+                        await self._once()
                         break
+                    except SnavioError as error:
+                        self._background.failed(self._work, error)
         except TimeoutError:
             raise Unavailable(f"{self._name} could not be read within {within_s:.0f} s.") from None
-        self._task = asyncio.create_task(self._run(), name=f"pull {self._name}")
+        self._task = self._background.keep(self._work, self._run)
 
     def begin(self, *, read_mono_ns: int | None = None) -> None:
         """Go on in the background at once, for whoever has something to begin with and need not wait.
@@ -65,7 +70,7 @@ class Pull:
         if self._read_mono_ns is None:
             self._read_mono_ns = read_mono_ns
         self._nudged.set()
-        self._task = asyncio.create_task(self._run(), name=f"pull {self._name}")
+        self._task = self._background.keep(self._work, self._run)
 
     async def stop(self) -> None:
         """End the background work."""
@@ -86,21 +91,14 @@ class Pull:
                     await self._nudged.wait()
             self._nudged.clear()
             try:
-                heard = await self._once()
-            except Exception:
-                # Without its task nothing would ever be fresh again, though the next answer may well be readable.
-                self._log.exception("pull failed")
-                heard = False
-            if not heard:
-                # A dead authority must not be hammered by nudges.
-                await asyncio.sleep(min(pause, 0.25))
+                await self._once()
+                self._trial.succeeded()
+            except Exception as error:
+                # Whatever it was: nothing would ever be fresh again, though the next answer may well be readable.
+                # A dead authority must not be hammered by nudges, and is asked again in time all the same.
+                await asyncio.sleep(min(pause, self._trial.failed(error), QUIET_AFTER_FAILURE_S))
 
-    async def _once(self) -> bool:
+    async def _once(self) -> None:
         sent = self._clock.mono_ns()
-        try:
-            await self._refresh()
-        except SnavioError as error:
-            self._log.warning("pull failed", reason=error.reason, message=str(error))
-            return False
+        await self._refresh()
         self._read_mono_ns = sent
-        return True

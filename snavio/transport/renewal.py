@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives import serialization
 from snavio.clock import Clock
 from snavio.ending import ended
 from snavio.errors import IntegrityError, SnavioError, StateError
+from snavio.host.background import background
 from snavio.pki import (
     BACKDATE_S,
     CERTIFICATE_FILE,
@@ -116,7 +117,7 @@ class Renewal:
 
     def start(self) -> None:
         """Begin in the background."""
-        self._task = asyncio.create_task(self._run(), name="renew certificate")
+        self._task = background().keep("renew certificate", self._run)
 
     async def stop(self) -> None:
         """End; a write that has begun is finished."""
@@ -155,17 +156,20 @@ class Renewal:
         )
 
     async def _run(self) -> None:
+        trial = background().trial("renew certificate", first_s=FIRST_PAUSE_S)
         while True:
             try:
                 await self.renew_if_due()
                 self._failures = _Failures()
+                trial.succeeded()
                 pause_s = self._until_due_s()
             except SnavioError as error:
+                # Somebody else's fault, told by other rules: nothing here wants a restart.
+                trial.succeeded()
                 pause_s = self._complain(error)
-            except Exception:
+            except Exception as error:
                 # A disk that is full for a moment must not be the end of the certificate an hour later.
-                self._log.exception("certificate not renewed")
-                pause_s = FIRST_PAUSE_S
+                pause_s = trial.failed(error)
             await asyncio.sleep(pause_s)
 
     def _until_due_s(self) -> float:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 
-import structlog
-
+from snavio.host.background import background
 from snavio.native import Reply
 from snavio.ports.queue import Consignment
 from snavio.transport.waiting import Waiting
@@ -69,15 +68,15 @@ class Shipment:
         for offset, consignment in self.consignments:
             try:
                 consignment.settle(offset, reply)
-            except Exception:
+            except Exception as error:
                 # One that fails to take its answer must not keep the others in the batch from theirs.
-                structlog.get_logger().exception("an answer was not taken")
-                _lose(consignment, written=True, cause="its answer was not taken")
+                background().failed("answer", error)
+                lose(consignment, written=True, cause="its answer was not taken")
 
     def lose(self, cause: str) -> None:
         """No (further) answer will come."""
         for _, consignment in self.consignments:
-            _lose(consignment, written=self.written, cause=cause)
+            lose(consignment, written=self.written, cause=cause)
 
     def lose_late(self, now_mono_ns: int) -> bool:
         """Tell those whose budget has ended; whether somebody more patient is left in the batch."""
@@ -86,16 +85,17 @@ class Shipment:
         if self.consignments:
             self.deadline_mono_ns = min(entry[1].deadline_mono_ns for entry in self.consignments)
         for consignment in late:
-            _lose(consignment, written=self.written, cause="the budget ran out")
+            lose(consignment, written=self.written, cause="the budget ran out")
         return bool(self.consignments)
 
 
-def _lose(consignment: Consignment, *, written: bool, cause: str) -> None:
+def lose(consignment: Consignment, *, written: bool, cause: str) -> None:
+    """Tell a consignment that no answer will come, whatever it does about it."""
     try:
         consignment.lost(written=written, cause=cause)
-    except Exception:
+    except Exception as error:
         # Whoever comes after it waits for the same news.
-        structlog.get_logger().exception("a loss was not taken")
+        background().failed("answer", error)
 
 
 class WaitingRoom:
@@ -148,12 +148,12 @@ class WaitingRoom:
         late = self._line.overdue(now_mono_ns)
         self._note_room()
         for consignment in late:
-            _lose(consignment, written=False, cause="the budget ran out")
+            lose(consignment, written=False, cause="the budget ran out")
 
     def lose_all(self, cause: str) -> None:
         """The same for everybody."""
         while self._line:
-            _lose(self._line.take(), written=False, cause=cause)
+            lose(self._line.take(), written=False, cause=cause)
         self._note_room()
 
     def _note_room(self) -> None:
