@@ -8,7 +8,7 @@
     ├── NotFound              names something that does not exist
     ├── Conflict              contradicts what is stored
     ├── Saturated             a bound is reached; retry after a while
-    ├── Unavailable           something we depend on is away
+    ├── Unavailable           something we depend on is away; retry after a while
     │   └── Unreadable        the disk is there, and does not give what was written to it
     ├── IntegrityError        stored bytes are not what was written
     └── StateError            a state folder or store that this program cannot use
@@ -20,6 +20,10 @@ which never changes and travels with the error.
 """
 
 from enum import Enum
+from typing import Final
+
+AWAY_RETRY_MS: Final = 1000
+"""When to ask again for what is away, unless somebody knows better."""
 
 
 class Code(Enum):
@@ -113,10 +117,16 @@ class Saturated(SnavioError):
 
 
 class Unavailable(SnavioError):
-    """Something we depend on is away."""
+    """Something we depend on is away. Without `retry_after_ms` the usual second."""
 
     reason = "unavailable"
     code = Code.E_UNAVAILABLE
+
+    def __init__(
+        self, message: str, *, reason: str | None = None, retry_after_ms: int = AWAY_RETRY_MS
+    ) -> None:
+        super().__init__(message, reason=reason)
+        self.retry_after_ms = retry_after_ms
 
 
 class Unreadable(Unavailable):

@@ -11,6 +11,7 @@ from typing import Any, Final
 import grpc
 
 from snavio.errors import (
+    AWAY_RETRY_MS,
     BadRequest,
     Code,
     Conflict,
@@ -35,7 +36,7 @@ OVERSIZED: Final = "oversized"
 DRAINING: Final = "draining"
 
 # What gRPC itself refuses for load comes without a hint.
-_DEFAULT_RETRY_AFTER_MS: Final = 1000
+_DEFAULT_RETRY_AFTER_MS: Final = AWAY_RETRY_MS
 _MAX_RETRY_AFTER_MS: Final = 86_400_000
 _REASON: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _MAX_DETAIL_CHARACTERS: Final = 512
@@ -53,6 +54,8 @@ _CODE_BY_CLASS: Final = (
     (Unavailable, grpc.StatusCode.UNAVAILABLE),
     (IntegrityError, grpc.StatusCode.DATA_LOSS),
 )
+# What comes with these may be tried again, and says when.
+_RETRIED: Final = frozenset({grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE})
 _CLASS_BY_CODE: Final[dict[Any, type[SnavioError]]] = {
     grpc.StatusCode.INVALID_ARGUMENT: BadRequest,
     grpc.StatusCode.OUT_OF_RANGE: BadRequest,
@@ -92,11 +95,12 @@ async def abort(context: Any, error: SnavioError) -> None:
         (REASON_KEY, reason),
         (CODE_KEY, taxonomy_of(error).name),
     )
-    if isinstance(error, Saturated):
-        retry_after_ms = max(0, min(error.retry_after_ms, _MAX_RETRY_AFTER_MS))
+    if isinstance(error, Saturated | Unavailable) and code in _RETRIED:
+        # Never 0: everybody who was refused together would be back together, at once.
+        retry_after_ms = max(1, min(error.retry_after_ms, _MAX_RETRY_AFTER_MS))
         metadata += (
             (RETRY_AFTER_KEY, str(retry_after_ms)),
-            (DETAILS_KEY, _retry_info(error, retry_after_ms)),
+            (DETAILS_KEY, _retry_info(code, str(error), retry_after_ms)),
         )
     if isinstance(error, Unauthenticated) and error.signer:
         metadata += ((SIGNER_KEY, error.signer),)
@@ -128,16 +132,14 @@ def taxonomy_of(error: SnavioError) -> Code:
     return Code.E_FRAME_TOO_LARGE if error.reason == OVERSIZED else error.code
 
 
-def _retry_info(error: Saturated, retry_after_ms: int) -> bytes:
+def _retry_info(code: Any, message: str, retry_after_ms: int) -> bytes:
     """The hint where clients of any language look for it: google.rpc.RetryInfo in the error details."""
     from google.rpc.error_details_pb2 import RetryInfo
     from google.rpc.status_pb2 import Status
 
     hint = RetryInfo()
     hint.retry_delay.FromMilliseconds(retry_after_ms)
-    status = Status(
-        code=grpc.StatusCode.RESOURCE_EXHAUSTED.value[0], message=str(error)[:_MAX_DETAIL_CHARACTERS]
-    )
+    status = Status(code=code.value[0], message=message[:_MAX_DETAIL_CHARACTERS])
     status.details.add().Pack(hint)
     serialised: bytes = status.SerializeToString()
     return serialised
@@ -168,6 +170,8 @@ def error_of(rpc_error: Any, *, peer: str = "", address: str = "") -> SnavioErro
         silent = Unavailable(sentence.format(peer=peer, address=address), reason=_REASON_BY_CODE.get(code))
         silent.add_note(f"gRPC: {message}")
         return silent
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return Unavailable(message, reason=reason, retry_after_ms=_retry_after_ms(metadata))
     kind = _CLASS_BY_CODE.get(code, SnavioError)
     if reason == OVERSIZED and kind is BadRequest:
         kind = FrameTooLarge
