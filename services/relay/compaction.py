@@ -1,18 +1,21 @@
 """Rewrites the files of an hour that is over into few large ones.
 
-Never takes a file away before a signed manifest says where its events are now; interrupted anywhere, it goes on from
-there. A file that cannot be read, or is not what its manifest says, stays as it is.
+Never deletes a file before a signed manifest, read back from the archive, says which file has its events now, and that
+file was read back too. Never writes what readers would refuse as too large, and never keeps an export waiting for more
+than the writing of a manifest. Interrupted anywhere, it goes on from there. A file that cannot be read, or is not what
+its manifest says, stays as it is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import structlog
 
+from services.relay.merging import MAX_FILE_BYTES, Merged, carried_over, groups, portioned
 from services.relay.present import manifests
 from snavio.clock import Clock
 from snavio.errors import SnavioError
@@ -25,10 +28,6 @@ from snavio.telemetry.signing import Keys, ManifestSigner, verified
 
 LOOK_SECONDS: Final = 60.0
 HOUR_NS: Final = 3600 * 1_000_000_000
-# Between half a million and a million rows a file; from so many on, a file is left alone.
-MAX_ROWS: Final = 1_000_000
-LARGE_ROWS: Final = 500_000
-MAX_FILE_BYTES: Final = 512 << 20
 
 
 class Compaction:
@@ -53,7 +52,14 @@ class Compaction:
         self._clock = clock
         self._after_ns = round(after_s * 1e9)
         self._task: asyncio.Task[None] | None = None
-        self._counts = {"hours": 0, "files_before": 0, "files_after": 0, "unreadable": 0, "failed": 0}
+        self._counts = {
+            "hours": 0,
+            "files_before": 0,
+            "files_after": 0,
+            "unreadable": 0,
+            "unproven": 0,
+            "failed": 0,
+        }
         self._log = structlog.get_logger()
 
     def start(self) -> None:
@@ -79,8 +85,7 @@ class Compaction:
             end_ns = parse_timestamp(f"{date}T{hour}:00:00Z") + HOUR_NS
             if self._clock.unix_ns() < end_ns + self._after_ns:
                 continue
-            async with self._turn:
-                await self._compact(folder)
+            if await self._compact(folder):
                 await self._outbox.compacted(folder)
             hours += 1
         self._counts["hours"] += hours
@@ -99,34 +104,45 @@ class Compaction:
                 self._counts["failed"] += 1
                 self._log.exception("compaction failed")
 
-    async def _compact(self, folder: str) -> None:
-        found = await manifests(self._archive, folder)
+    async def _compact(self, folder: str) -> bool:
+        """Join, list, prove, delete; false when an export came meanwhile, so that the hour has to be done again."""
+        listed = present(await self._good(folder))
+        merged = [
+            Merged((joined,), tuple(file.name for file in group))
+            if joined is not None
+            else Merged(tuple(group))
+            for group in groups(listed)
+            for joined in [await self._join(folder, group) if len(group) > 1 else None]
+        ]
+        self._counts["files_before"] += len(listed)
+        self._counts["files_after"] += sum(len(each.files) for each in merged)
+        if any(each.replaces for each in merged):
+            await self._list(folder, merged)
+        after = await self._good(folder)
+        proven = [heir for heir in after if heir.replaces and await self._proven(folder, heir)]
+        # Revocations read these files and exports write others beside them.
+        async with self._turn:
+            await self._tidy(folder, after, proven)
+            late = {manifest.number for manifest in await self._good(folder)}
+        return late <= {manifest.number for manifest in after}
+
+    async def _good(self, folder: str) -> list[TelemetryManifest]:
+        """The manifests that readers believe; signing what we did not verify would make a forgery our word."""
         keys = await self._keys()
-        # Signing what we did not verify would turn somebody's forgery into our word.
-        good = [manifest for manifest in found if verified(manifest, manifest.signed_form(), keys)]
-        kept: list[FileEntry] = []
-        replaced: list[str] = []
-        for group in _groups(present(good)):
-            joined = await self._join(folder, group) if len(group) > 1 else None
-            if joined is None:
-                kept += group
-            else:
-                kept.append(joined)
-                replaced += [file.name for file in group]
-        self._counts["files_before"] += len(present(good))
-        self._counts["files_after"] += len(kept)
-        if replaced:
-            before = {name for manifest in good for name in manifest.replaces}
-            manifest = TelemetryManifest(
-                await self._outbox.number(),
-                self._clock.unix_ns(),
-                tuple(kept),
-                tuple(sorted({*replaced, *before} - {file.name for file in kept})),
-            )
-            signed = await self._signer.signed(manifest)
-            await self._archive.put(f"{folder}/{signed.file_name}", signed.encoded())
-            good.append(signed)
-        await self._tidy(folder, good)
+        found = await manifests(self._archive, folder)
+        return [manifest for manifest in found if verified(manifest, manifest.signed_form(), keys)]
+
+    async def _list(self, folder: str, merged: Sequence[Merged]) -> None:
+        """Sign which files there are now and which they replace, in as many manifests as readers' bounds ask for."""
+        for part in portioned(merged):
+            files = tuple(file for each in part for file in each.files)
+            replaces = {name for each in part for name in each.replaces} - {file.name for file in files}
+            async with self._turn:
+                manifest = TelemetryManifest(
+                    await self._outbox.number(), self._clock.unix_ns(), files, tuple(sorted(replaces))
+                )
+                signed = await self._signer.signed(manifest)
+                await self._archive.put(f"{folder}/{signed.file_name}", signed.encoded())
 
     async def _join(self, folder: str, group: Sequence[FileEntry]) -> FileEntry | None:
         """The group as one file; None when one of them is not sound."""
@@ -146,43 +162,44 @@ class Compaction:
         stretch = Stretch(first.instance, first.epoch, first.first_seq, last.last_seq)
         if encoded.rows != stretch.rows:
             return None
-        await self._archive.put(f"{folder}/{stretch.file_name}", encoded.contents)
         digest = hashlib.sha256(encoded.contents).hexdigest()
-        return FileEntry(
+        entry = FileEntry(
             stretch, encoded.min_at_unix_ns, encoded.max_at_unix_ns, len(encoded.contents), digest
         )
+        await self._archive.put(f"{folder}/{entry.name}", encoded.contents)
+        # Before a manifest sends readers there.
+        return entry if await self._sound(folder, entry) else None
 
-    async def _tidy(self, folder: str, good: Sequence[TelemetryManifest]) -> None:
-        """Take away what the newest manifest replaces, the manifests that list nothing else, and unfinished files."""
+    async def _sound(self, folder: str, file: FileEntry) -> bool:
+        """Read a file back: whether readers get what its manifest says."""
+        try:
+            body = await self._archive.get(f"{folder}/{file.name}", max_bytes=MAX_FILE_BYTES)
+        except SnavioError as error:
+            self._log.error("a file cannot be read", folder=folder, file=file.name, message=str(error))
+            return False
+        digest = await asyncio.to_thread(lambda: hashlib.sha256(body).hexdigest())
+        return digest == file.sha256
+
+    async def _proven(self, folder: str, heir: TelemetryManifest) -> bool:
+        """Whether every event of the files that `heir` replaces is in a file that can be read."""
+        if carried_over(heir) and all([await self._sound(folder, file) for file in heir.files]):
+            return True
+        self._counts["unproven"] += 1
+        self._log.error("files stay beside those that replace them", folder=folder, manifest=heir.file_name)
+        return False
+
+    async def _tidy(
+        self, folder: str, good: Sequence[TelemetryManifest], proven: Sequence[TelemetryManifest]
+    ) -> None:
+        """Delete what `proven` manifests replace, the manifests that list nothing else, and unfinished files."""
         await self._archive.sweep(folder)
-        newest = max(good, key=lambda manifest: manifest.number, default=None)
-        if newest is None or not newest.replaces:
-            return
-        for name in newest.replaces:
+        replaced = {name for manifest in proven for name in manifest.replaces}
+        told = replaced | {file.name for manifest in proven for file in manifest.files}
+        for name in sorted(replaced):
             await self._archive.delete(f"{folder}/{name}")
-        told = {file.name for file in newest.files} | set(newest.replaces)
         for manifest in good:
-            if manifest is not newest and {file.name for file in manifest.files} <= told:
+            if not manifest.replaces and {file.name for file in manifest.files} <= told:
                 await self._archive.delete(f"{folder}/{manifest.file_name}")
-
-
-def _groups(files: Sequence[FileEntry]) -> Iterator[list[FileEntry]]:
-    """Files that become one: consecutive, of one life, up to the size of a file."""
-    group: list[FileEntry] = []
-    for file in sorted(files, key=lambda file: file.stretch):
-        if group:
-            last, rows = group[-1].stretch, sum(member.stretch.rows for member in group)
-            follows = (last.instance, last.epoch, last.last_seq + 1) == (
-                file.stretch.instance,
-                file.stretch.epoch,
-                file.stretch.first_seq,
-            )
-            if not follows or rows + file.stretch.rows > MAX_ROWS or rows >= LARGE_ROWS:
-                yield group
-                group = []
-        group.append(file)
-    if group:
-        yield group
 
 
 def _joined(contents: Sequence[bytes]) -> EncodedFile:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from services.relay import exporting, parking
+from services.relay import present as present_module
 from services.relay.revocations import Revocations
 from snavio.adapters.embedded.checksums import connect
 from snavio.clock import ManualClock
@@ -19,6 +20,7 @@ from snavio.native import ed25519_public_key, ed25519_sign, telemetry_columns
 from snavio.ports.archive import Archive
 from snavio.ports.outbox import Cursor, Grave
 from snavio.snapshot.verification import VerifyingKey
+from snavio.telemetry import manifest as manifest_bounds
 from snavio.telemetry import schema
 from snavio.telemetry.inspection import check, hours
 from snavio.telemetry.manifest import TelemetryManifest, folder_of
@@ -43,10 +45,13 @@ class Interrupted(Exception):
 class FailingArchive:
     """A folder whose n-th write never happens, or happens without anybody hearing of it."""
 
-    def __init__(self, folder: Path, *, fails: Callable[[str], bool], after: bool) -> None:
+    def __init__(self, folder: Path, *, fails: Callable[[str], bool], after: bool = False) -> None:
         self._real = open_archive(folder)
         self._fails = fails
         self._after = after
+
+    async def get(self, name: str, *, max_bytes: int) -> bytes:
+        return await self._real.get(name, max_bytes=max_bytes)
 
     async def put(self, name: str, contents: bytes) -> None:
         if not self._fails(name):
@@ -370,6 +375,110 @@ async def test_compaction_leaves_what_it_cannot_believe(tmp_path: Path) -> None:
         await relay.compaction.compact_once()
         assert len(list(folder.glob("*.parquet"))) == 3
         assert [finding.problem for finding in await relay.findings()] == ["truncated"]
+
+
+@pytest.mark.parametrize(("bound", "value"), [("MAX_FILES", 3), ("MAX_MANIFEST_BYTES", 2600)])
+async def test_compaction_keeps_to_the_bounds_that_readers_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, value: int
+) -> None:
+    """A manifest beyond them is no manifest to any reader, and with it the whole hour would be gone."""
+    monkeypatch.setattr(manifest_bounds, bound, value)
+    monkeypatch.setattr(present_module, bound, value, raising=False)
+    async with inside(tmp_path) as relay:
+        for number in range(14):
+            # Lives of their own cannot be joined, so each remains a file.
+            await relay.intake.take(arrival(TEN, epoch=7 + number // 2, first_seq=1 + 10 * (number % 2)))
+            await relay.exporter.export_once()
+        before = relay.rows()
+        relay.clock.advance(seconds=HOUR_S + 300)
+        assert await relay.compaction.compact_once() == 1
+        assert relay.rows() == before
+        assert await relay.findings() == []
+        assert len(list((relay.archive_folder / folder_of(NOW)).glob("*.parquet"))) == 7
+
+
+async def test_compaction_deletes_nothing_whose_heir_cannot_be_read_back(tmp_path: Path) -> None:
+    class Spoiled(FailingArchive):
+        async def put(self, name: str, contents: bytes) -> None:
+            if "fast-0-7-1-50" in name:
+                contents = contents[:-1]
+            await super().put(name, contents)
+
+    archive: Archive = Spoiled(tmp_path / "archive", fails=lambda _: False)  # type: ignore[assignment]
+    async with inside(tmp_path, archive=archive) as relay:
+        await filled(relay)
+        relay.clock.advance(seconds=HOUR_S + 300)
+        assert await relay.compaction.compact_once() == 1
+        (relay.archive_folder / folder_of(NOW) / "fast-0-7-1-50.parquet").unlink()
+        assert await once_each(relay) == list(range(1, 51))
+
+
+async def test_compaction_deletes_nothing_when_the_joined_file_was_damaged_since(tmp_path: Path) -> None:
+    """It was killed before it deleted, and the disk spoiled what was to replace the originals."""
+    failing: Archive = FailingArchive(  # type: ignore[assignment]
+        tmp_path / "archive", fails=lambda name: "_manifest-000000000006" in name, after=True
+    )
+    async with inside(tmp_path, archive=failing) as relay:
+        await filled(relay)
+        relay.clock.advance(seconds=HOUR_S + 300)
+        with pytest.raises(Interrupted):
+            await relay.compaction.compact_once()
+    async with inside(tmp_path, clock=ManualClock(NOW + 7200 * 1_000_000_000)) as relay:
+        folder = relay.archive_folder / folder_of(NOW)
+        joined = folder / "fast-0-7-1-50.parquet"
+        sound = joined.read_bytes()
+        joined.write_bytes(sound[:-1] + b"X")
+        await relay.compaction.compact_once()
+        assert relay.compaction.counters()["unproven"] == 1
+        assert len(list(folder.glob("*.parquet"))) == 6
+
+
+async def test_an_export_does_not_wait_for_the_work_of_a_compaction(tmp_path: Path) -> None:
+    reading, go_on = asyncio.Event(), asyncio.Event()
+
+    class Slow(FailingArchive):
+        async def get(self, name: str, *, max_bytes: int) -> bytes:
+            if name.endswith(".parquet"):
+                reading.set()
+                await go_on.wait()
+            return await super().get(name, max_bytes=max_bytes)
+
+    archive: Archive = Slow(tmp_path / "archive", fails=lambda _: False)  # type: ignore[assignment]
+    async with inside(tmp_path, archive=archive) as relay:
+        await filled(relay)
+        relay.clock.advance(seconds=HOUR_S + 300)
+        compacting = asyncio.create_task(relay.compaction.compact_once())
+        await reading.wait()
+        await relay.intake.take(arrival(TEN, first_seq=51))
+        async with asyncio.timeout(30):
+            assert await relay.exporter.export_once() == 10
+        go_on.set()
+        assert await compacting == 1
+        assert await once_each(relay) == list(range(1, 61))
+
+
+async def test_an_hour_that_gets_an_export_while_it_is_compacted_is_done_again(tmp_path: Path) -> None:
+    async with inside(tmp_path) as relay:
+        await filled(relay, files=3)
+        relay.clock.advance(seconds=HOUR_S + 300)
+        proven = relay.compaction._proven
+
+        async def meanwhile(folder: str, heir: TelemetryManifest) -> bool:
+            # An export that was planned within the hour and had to wait, such as for Signer.
+            relay.compaction._proven = proven  # type: ignore[method-assign]
+            relay.clock.advance(seconds=-HOUR_S - 300)
+            await relay.intake.take(arrival(TEN, first_seq=31))
+            await relay.exporter.export_once(flush=True)
+            relay.clock.advance(seconds=HOUR_S + 300)
+            return await proven(folder, heir)
+
+        relay.compaction._proven = meanwhile  # type: ignore[method-assign]
+        await relay.compaction.compact_once()
+        assert await relay.outbox.hours() == [folder_of(NOW)]
+        await relay.compaction.compact_once()
+        assert await relay.outbox.hours() == []
+        assert await once_each(relay) == list(range(1, 41))
+        assert len(list((relay.archive_folder / folder_of(NOW)).glob("*.parquet"))) == 1
 
 
 async def test_a_forged_manifest_is_not_made_true_by_compaction(tmp_path: Path) -> None:
