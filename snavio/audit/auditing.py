@@ -1,7 +1,8 @@
 """The last word on a range: what the batch run found is proposed, confirmed, and what it did not find is withdrawn.
 
 Never withdraws on evidence that is not whole: a file that somebody spoiled, an hour that was deleted or an archive that
-was mistyped must not set anybody free. Never judges a period that may still get events, or that has none at all.
+was mistyped must not set anybody free. Never judges a period that may still get events, or that has none at all: what
+it finds there it proposes provisionally, so that the audit of the whole period can withdraw it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from snavio.clock import Clock
 
 LATENESS_NS: Final = 15 * 60_000_000_000
 """Events may come as late as that."""
+DOMINANCE: Final = "dominance-"
+"""Kinds of proposal that are about shares of a period."""
 MOST_FOUND: Final = 5000
 """Ids that one conclusion names; a longer range is concluded in parts. Registry takes twice as many."""
 
@@ -69,6 +72,10 @@ class Audited:
     answers: tuple[tuple[Proposal, Answer], ...] = ()
     over: int = 0
     """Found, and the ban would have ended before now."""
+    running: int = 0
+    """Shares of a period that still runs; they are left to the audit of the whole period."""
+    provisional: int = 0
+    """Proposed on evidence that is not whole yet."""
     confirmed: tuple[str, ...] = ()
     withdrawn: tuple[str, ...] = ()
     not_judged: str = ""
@@ -112,19 +119,39 @@ async def audit(
         )
         confirmed += verdict.confirmed
         withdrawn += verdict.withdrawn
-    due = [proposal for proposal in found if proposal.ban_until_unix_ns > now]
-    answers: list[tuple[Proposal, Answer]] = []
-    for at in range(0, len(due), AT_ONCE):
-        part = due[at : at + AT_ONCE]
-        answers += zip(part, await desk.propose(part, provisional=False), strict=True)
+    lasting = [one for one in found if one.ban_until_unix_ns > now]
+    # In a period that runs, an honest burst has most of what there is so far.
+    due = [one for one in lasting if not _still_runs(one, now, period_ns)]
+    whole = [one for one in due if any(start <= one.window_start_unix_ns < end for start, end in judged)]
+    partial = [one for one in due if one not in whole]
+    answers = [
+        *await _proposed(whole, desk, provisional=False),
+        *await _proposed(partial, desk, provisional=True),
+    ]
     return Audited(
         tuple(answers),
-        len(found) - len(due),
-        tuple(confirmed),
-        tuple(withdrawn),
+        over=len(found) - len(lasting),
+        running=len(lasting) - len(due),
+        provisional=len(partial),
+        confirmed=tuple(confirmed),
+        withdrawn=tuple(withdrawn),
         not_judged=f"Nothing was confirmed or withdrawn: {why}." if why else "",
         refused=sum(not answer.applied for _, answer in answers),
     )
+
+
+def _still_runs(proposal: Proposal, now: int, period_ns: int) -> bool:
+    return proposal.kind.startswith(DOMINANCE) and proposal.window_start_unix_ns + period_ns > now
+
+
+async def _proposed(
+    proposals: Sequence[Proposal], desk: Desk, *, provisional: bool
+) -> list[tuple[Proposal, Answer]]:
+    answers: list[tuple[Proposal, Answer]] = []
+    for at in range(0, len(proposals), AT_ONCE):
+        part = proposals[at : at + AT_ONCE]
+        answers += zip(part, await desk.propose(part, provisional=provisional), strict=True)
+    return answers
 
 
 def _parts(judged: Sequence[tuple[int, int]], found: Sequence[Proposal]) -> Iterator[tuple[int, int]]:

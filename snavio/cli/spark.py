@@ -15,6 +15,7 @@ from snavio.cli.options import Config, Json, StateDir
 from snavio.cli.output import line, print_json
 
 if TYPE_CHECKING:
+    from snavio.audit.auditing import Audited
     from snavio.audit.belief import Range
     from snavio.audit.running import Order, Result
     from snavio.cli.spark_views import View
@@ -200,14 +201,7 @@ def _show(order: Order, result: Result, *, json: bool) -> None:
             f"{one.source}: {one.kind} on {', '.join(one.affected_targets) or '-'}, {one.total_violations} times"
         )
     if audited is not None:
-        for one, answer in audited.answers:
-            line(
-                f"{one.source}: "
-                + ("banned" if answer.applied else f"not banned, {answer.reason}: {answer.detail}")
-            )
-        if audited.over:
-            line(f"{audited.over} proposals are about what is over; nobody is banned for it.")
-        line(audited.not_judged or f"{len(audited.confirmed)} confirmed, {len(audited.withdrawn)} withdrawn.")
+        _show_audit(audited)
     if order.job == "backfill":
         told = result.told
         line(
@@ -218,6 +212,21 @@ def _show(order: Order, result: Result, *, json: bool) -> None:
         line(f"The report: {page}")
     else:
         line(f"Results: {order.out}")
+
+
+def _show_audit(audited: Audited) -> None:
+    for one, answer in audited.answers:
+        line(
+            f"{one.source}: "
+            + ("banned" if answer.applied else f"not banned, {answer.reason}: {answer.detail}")
+        )
+    if audited.over:
+        line(f"{audited.over} proposals are about what is over; nobody is banned for it.")
+    if audited.running:
+        line(f"{audited.running} are about a period that still runs; its audit judges them.")
+    if audited.provisional:
+        line(f"{audited.provisional} stand until the audit of their whole period.")
+    line(audited.not_judged or f"{len(audited.confirmed)} confirmed, {len(audited.withdrawn)} withdrawn.")
 
 
 def _range(since: str, until: str) -> Range:

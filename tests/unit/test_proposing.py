@@ -241,7 +241,11 @@ def test_a_burst_leaves_the_warm_path_of_all_routes_and_its_targets_are_evidence
 
 
 WHOLE = Evidence([(NOW - 65 * MINUTE, NOW)])
-LINES = (line("a"), line("past", start=NOW - 60 * MINUTE), line("edge", start=NOW - 20 * MINUTE))
+LINES = (
+    line("a", kind="burst-replayed"),
+    line("past", start=NOW - 60 * MINUTE),
+    line("edge", start=NOW - 20 * MINUTE),
+)
 
 
 def proposals(*lines: dict[str, Any]) -> Sequence[Proposal]:
@@ -273,6 +277,29 @@ async def test_an_audit_judges_whole_periods_that_get_no_more_events(tmp_path: P
     assert told["proposal_ids"] == [hashlib.sha256(b"past").hexdigest()]
     assert (told["as_of_version"], result.over) == (7, 2)
     assert [proposal.source for proposal in registry.bans.values()] == ["acme/a"]
+
+
+async def test_an_audit_proposes_without_reserve_only_what_it_judged() -> None:
+    """Nobody could withdraw the others: no later audit looks at what was proposed without reserve."""
+    registry = Registry()
+    closed = line("closed", start=NOW - 30 * MINUTE, ban_applied_until=at(NOW + 5 * MINUTE))
+    late = line("late", start=NOW - 20 * MINUTE, ban_applied_until=at(NOW + 5 * MINUTE))
+    result = await audited(registry, closed, late)
+    assert set(registry.bans) == {closed["proposal_id"], late["proposal_id"]}
+    assert registry.provisional == {late["proposal_id"]}
+    assert (result.provisional, result.running) == (1, 0)
+    # In doubt, nothing is without reserve.
+    assert (await audited(registry, closed, late, evidence=replace(WHOLE, left_out=1))).provisional == 2
+
+
+async def test_an_audit_leaves_shares_of_a_period_that_runs_and_takes_its_bursts() -> None:
+    registry = Registry()
+    lasting = {"ban_applied_until": at(NOW + 15 * MINUTE)}
+    shares = line("shares", start=NOW - 5 * MINUTE, **lasting, kind="dominance-single-target")
+    burst = line("burst", start=NOW - 5 * MINUTE, **lasting, kind="burst-invalid-hmac")
+    result = await audited(registry, shares, burst)
+    assert (set(registry.bans), registry.provisional) == ({burst["proposal_id"]}, {burst["proposal_id"]})
+    assert result.running == 1
 
 
 async def test_an_audit_tells_every_ban_that_it_confirms_also_one_that_still_lasts(tmp_path: Path) -> None:
