@@ -1,8 +1,9 @@
-"""The early word: follows the archive as it grows and proposes within a minute or two.
+"""Follows the archive as it grows: proposes bursts within a minute or two, dominance when its period is over.
 
-Provisional: counts of the last windows may still grow, and the hourly run over closed hours has the last word. The
-same steps as there; only the reading differs. Killed anywhere, it goes on where it was: Spark's checkpoint says
-which index files a batch was made of, and a batch that runs again writes the same files.
+Never judges shares of a period that still runs: an honest burst of two minutes has most of a period that is two minutes
+old. Provisional: late events may still come, and the hourly run over closed hours decides. The same steps as there,
+another way of reading. Killed anywhere, it goes on where it was: Spark's checkpoint says which index files a batch was
+made of, and a batch that runs again writes the same files.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from spark.write import write_lines, write_table, write_text
 
 LATENESS = timedelta(minutes=15)
 """How late an event may come and still count here; the hourly run takes them all."""
+SETTLING = timedelta(seconds=90)
+"""How far the events of one process may be behind those of another: Relay's longest wait for a file, and its export."""
 FUTURE = timedelta(minutes=2)
 """Events further ahead than this are left to the hourly run: they must not move the watermark."""
 
@@ -45,7 +48,7 @@ class Watcher:
         self._policy = policy
         self._routes = routes
         self._horizon = LATENESS + timedelta(minutes=2 * policy.period_minutes)
-        self._judged = ""
+        self._judged: tuple[str, datetime] | None = None
         self._judging = Lock()
 
     def count(self, lines: DataFrame, batch: int) -> None:
@@ -73,10 +76,14 @@ class Watcher:
 
     def _judge(self) -> None:
         notes = {note.stem: _until(note) for note in sorted((self._bases).glob("batch=*.json"))}
-        newest = max(notes, default="")
-        if newest == self._judged:
+        if not notes:
             return
-        watermark = min(max(notes.values()), datetime.now(UTC)) - LATENESS
+        newest, now = max(notes), datetime.now(UTC)
+        heard = min(max(notes.values()), now)
+        finished = self._finished(heard, now)
+        if (newest, finished) == self._judged:
+            return
+        watermark = heard - LATENESS
         begins = watermark - self._horizon
         self._forget([name for name, until in notes.items() if until < begins and name != newest])
         folders = [
@@ -86,12 +93,19 @@ class Watcher:
         counts = (
             merged(together.drop("batch")).where(F.col("window_start") >= F.lit(begins)).localCheckpoint()
         )
-        shares = fairness(counts, read_routes(self._spark, self._routes))
+        over = counts.where(F.col("window_start") < F.lit(finished))
+        shares = fairness(over, read_routes(self._spark, self._routes))
         found = proposals(shares, counts, self._policy)
         rows = [row.asDict() for row in found.orderBy("proposal_id").collect()]
         number = write_lines(rows, self._out / "proposals" / f"{newest.removeprefix('batch=')}.jsonl")
-        self._judged = newest
+        self._judged = newest, finished
         told(step="judged", proposals=number, watermark=watermark)
+
+    def _finished(self, heard: datetime, now: datetime) -> datetime:
+        """The end of the last period of which all events are here, or come too late to count."""
+        settled = max(heard - SETTLING, now - LATENESS).timestamp()
+        seconds = self._policy.period_minutes * 60
+        return datetime.fromtimestamp(settled // seconds * seconds, UTC)
 
     def _forget(self, names: list[str]) -> None:
         """Bases of which no window can matter any more."""

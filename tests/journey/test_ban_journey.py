@@ -56,6 +56,8 @@ POLICY_WINDOW_S = 4
 POLICY = {
     "version": "journey",
     "window_seconds": POLICY_WINDOW_S,
+    # Dominance is judged when its period is over.
+    "period_minutes": 1,
     "single_target_windows": 2,
     "single_target_share": 0.5,
 }

@@ -55,7 +55,7 @@ def test_events_from_the_future_neither_hold_up_the_watcher_nor_move_its_waterma
     spark: SparkSession, tmp_path: Path
 ) -> None:
     now = datetime.now(UTC)
-    recent = (now.timestamp() - 900) // 600 * 600 - T0.timestamp()
+    recent = (now.timestamp() - 1600) // 600 * 600 - T0.timestamp()
     rows = [
         *contended(start_s=recent),
         row(source="acme/ahead", after_s=now.timestamp() - T0.timestamp() + 86400),
@@ -81,6 +81,75 @@ def test_events_from_the_future_neither_hold_up_the_watcher_nor_move_its_waterma
     watcher.count(spark.createDataFrame([], "value string"), 1)
     watcher.judge()
     assert (tmp_path / "out" / "proposals" / "00000001.jsonl").read_text().splitlines() == [proposal]
+
+
+def test_watch_judges_shares_of_a_period_only_when_it_is_over(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An honest source that bursts for two minutes has most of the period so far, and a small part of all of it."""
+    start = T0 + timedelta(hours=1)
+
+    def sent(window: int) -> list[tuple[str, int]]:
+        steady = [(f"acme/steady-{each}", 15) for each in range(4)]
+        if window >= 40:
+            return [("acme/greedy", 300), *steady]
+        return [("acme/hasty", 300 if window < 5 else 20), *steady]
+
+    class Moved(datetime):
+        at = start
+
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return cls.at
+
+    monkeypatch.setattr(watch_abuse, "datetime", Moved)
+    watcher = Watcher(spark, tmp_path / "out", Policy(), None)
+
+    def until(first: int, last: int, batch: int) -> list[dict[str, Any]]:
+        """Events of these windows, archived as soon as they are over, and what is proposed then."""
+        rows = [
+            row(source=source, count=count, after_s=3600 + window * 30)
+            for window in range(first, last)
+            for source, count in sent(window)
+        ]
+        path = write(rows, tmp_path / f"{batch}.parquet")
+        newest = start + timedelta(seconds=last * 30)
+        entry = {
+            "path": str(path),
+            "instance": "fast-0",
+            "epoch": batch + 1,
+            "first_seq": 1,
+            "last_seq": len(rows),
+            "min_at": (start + timedelta(seconds=first * 30)).isoformat(),
+            "max_at": newest.isoformat(),
+        }
+        Moved.at = newest
+        watcher.count(spark.createDataFrame([(json.dumps(entry),)], "value string"), batch)
+        watcher.judge()
+        told = (tmp_path / "out" / "proposals" / f"{batch:08d}.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in told]
+
+    # Its five windows alone are abuse by every threshold.
+    assert [
+        one["source"]
+        for one in judged(
+            spark,
+            write(
+                [
+                    row(source=source, count=count, after_s=window * 30)
+                    for window in range(5)
+                    for source, count in sent(window)
+                ],
+                tmp_path / "alone.parquet",
+            ),
+        )
+    ] == ["acme/hasty"]
+    assert until(0, 5, 0) == []
+    assert until(5, 20, 1) == []
+    assert until(20, 24, 2) == []
+    # The same for somebody who goes on: proposed when the period is over and its last events are here.
+    assert until(40, 60, 3) == []
+    assert [one["source"] for one in until(60, 64, 4)] == ["acme/greedy"]
 
 
 def test_a_batch_that_is_counted_again_is_not_judged_while_its_counts_are_replaced(
