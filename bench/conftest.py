@@ -12,6 +12,7 @@ import uvloop
 
 from bench.meters import touch_memory, write_report
 from tests.support.mesh import DemoMesh, demo_mesh
+from tests.support.reaper import watch_over
 
 ROOMY: dict[str, dict[str, object]] = {
     "mesh": {"pull_interval_ms": 1000},
@@ -41,6 +42,7 @@ def mesh(runner: asyncio.Runner, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def pytest_configure() -> None:
+    watch_over()
     # Figures are printed between what services of this process would say.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
 

@@ -7,6 +7,13 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
+from tests.support.reaper import watch_over
+
+
+def pytest_configure() -> None:
+    """Whatever a test starts ends with the run, also when that is killed."""
+    watch_over()
+
 
 @pytest.fixture(autouse=True)
 def logs_as_they_were() -> Iterator[None]:
