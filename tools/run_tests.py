@@ -1,44 +1,158 @@
-"""Runs every test; those that fail run once more, alone, and are named either way.
+"""Runs every test in workers side by side; those that fail run once more, alone, and the verdict is the gate's.
 
-The suite starts whole meshes of processes, and a machine that is busy with something else can be too slow for one of
-them. A test that fails twice fails; one that passes alone is told as such, so that nobody takes it for a steady one.
+A test that passes only alone is flaky, and a flaky test fails the run: its next failure would be somebody else's lost
+hour. The one excuse is a machine of which others measurably took what the test needed; the figure is printed with it.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
-MOST = 4
+if __package__ in (None, ""):  # Run as a file: the repository is not on the path yet.
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.support.reaper import watch_over
+from tools.starvation import Sample, Starvation, Watch, adopt_orphans, judge
+from tools.suite import RECORD
+
+MOST: Final = 8
 """More failures than this are no accident of a busy machine: something is wrong that a second try would hide."""
+WORKERS: Final = "SNAVIO_TEST_WORKERS"
+SOME_FAILED: Final = 1
 
 
-def pytest(*arguments: str, failures: Path) -> int:
-    """One run; the ids of what failed are in `failures` afterwards."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "tools.failures", *arguments]
-    return subprocess.run(
-        command, env={**os.environ, "SNAVIO_FAILURES": str(failures)}, check=False
-    ).returncode
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How one run of pytest ended: its exit code, tests by outcome, and from when to when each failed test ran."""
+
+    code: int
+    counts: Mapping[str, int] = field(default_factory=dict)
+    failed: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def worth_another(self) -> bool:
+        """Whether its failures can be those of a busy machine."""
+        return self.code == SOME_FAILED and 0 < len(self.failed) <= MOST
 
 
-def main() -> int:
-    """The exit code of the last run."""
-    with tempfile.TemporaryDirectory() as folder:
-        first, second = Path(folder) / "first", Path(folder) / "second"
-        code = pytest(*sys.argv[1:], failures=first)
-        failed = first.read_text("utf-8").splitlines() if first.exists() else []
-        if code != 1 or not 0 < len(failed) <= MOST:
-            return code
-        sys.stdout.write(f"\nfailed, now run again alone: {len(failed)}\n")
-        again = pytest(*failed, failures=second)
-        still = set(second.read_text("utf-8").splitlines()) if second.exists() else set()
-        for test in failed:
-            sys.stdout.write(f"  {'failed twice' if test in still else 'passed alone'}: {test}\n")
-        return again
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One test that failed beside others."""
+
+    test: str
+    passed_alone: bool
+    machine: Starvation
+
+    @property
+    def fails(self) -> bool:
+        """Whether the run fails for it."""
+        return not (self.passed_alone and self.machine.starved)
+
+    def __str__(self) -> str:
+        if not self.passed_alone:
+            return f"failed twice: {self.test}"
+        how = (
+            "excused, the machine was starved"
+            if self.machine.starved
+            else "FLAKY, and the machine was not starved"
+        )
+        return f"passed only alone: {self.test}\n    {how}: {self.machine}"
+
+
+def judged(first: Run, again: Run, samples: Sequence[Sample]) -> list[Verdict]:
+    """Each failure of the first run in the light of the second, which ran these tests and no others."""
+    # A second run that did not run them all proves nothing.
+    ran = again.code in (0, SOME_FAILED) and sum(again.counts.values()) == len(first.failed)
+    return [
+        Verdict(test, ran and test not in again.failed, judge(samples, *span))
+        for test, span in first.failed.items()
+    ]
+
+
+def summary(first: Run, verdicts: Sequence[Verdict], took_s: float) -> str:
+    """The last line: all tests of the run, once each."""
+    counts = Counter(first.counts)
+    excused = sum(not verdict.fails for verdict in verdicts)
+    flaky = sum(verdict.fails and verdict.passed_alone for verdict in verdicts)
+    counts.update(passed=excused, failed=-excused)
+    named = {"flaky among them": flaky, "excused": excused}
+    told = [f"{counts['passed']} passed, {counts['failed']} failed"]
+    told += [f"{counts[how]} {how}" for how in ("skipped", "xfailed") if counts[how]]
+    told += [f"{count} {name}" for name, count in named.items() if count]
+    minutes, seconds = divmod(round(took_s), 60)
+    return f"{', '.join(told)} in {minutes} min {seconds} s"
+
+
+def workers() -> int:
+    """As many as there are cores, at least two: a test that starts processes waits more than it computes."""
+    return int(os.environ.get(WORKERS, "0")) or max(2, len(os.sched_getaffinity(0)))
+
+
+def pytest(*arguments: str, folder: Path) -> Run:
+    """One run to its end."""
+    record = folder / f"{time.monotonic_ns()}.json"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-q", "-p", "tools.suite", *arguments],
+        env={**os.environ, RECORD: str(record)},
+    )
+    code = _wait(process)
+    if not record.exists():
+        return Run(code or 1)
+    told = json.loads(record.read_text("utf-8"))
+    return Run(code, told["counts"], {test: (span[0], span[1]) for test, span in told["failed"].items()})
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    # Orphans of the run are ours by now (see `starvation.adopt_orphans`): they are waited for as they end.
+    while process.returncode is None:
+        try:
+            pid, status = os.wait()
+        except KeyboardInterrupt:
+            continue  # pytest hears Ctrl-C too, and tells what it has; its end is ours.
+        if pid == process.pid:
+            process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Zero when every test passed, or is excused."""
+    begun = time.monotonic()
+    adopt_orphans()
+    watch_over()
+    # One order of sets in all workers: they must collect the same tests in the same order.
+    os.environ.setdefault("PYTHONHASHSEED", str(time.time_ns() % 4_000_000_000))
+    with tempfile.TemporaryDirectory() as name, Watch(Path(name)) as watch:
+        folder = Path(name)
+        first = pytest("-n", str(workers()), "--durations=15", *arguments, folder=folder)
+        verdicts: list[Verdict] = []
+        if first.worth_another:
+            _tell(f"\nfailed, now run again alone: {len(first.failed)}")
+            again = pytest(*first.failed, folder=folder)
+            verdicts = judged(first, again, watch.samples)
+        for verdict in verdicts:
+            _tell(f"  {verdict}")
+        whole = judge(watch.samples, watch.samples[0].at, time.time()) if watch.samples else Starvation()
+        _tell(f"the machine at its worst: {whole}")
+        _tell(summary(first, verdicts, time.monotonic() - begun))
+        if verdicts:
+            return int(any(verdict.fails for verdict in verdicts))
+        return first.code
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

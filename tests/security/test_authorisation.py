@@ -202,7 +202,7 @@ def test_every_row_admits_somebody() -> None:
         assert any(authorise(method, identity) for identity in CALLERS.values()), method
 
 
-@pytest.mark.parametrize("caller", CALLERS)
+@pytest.mark.parametrize("caller", sorted(CALLERS))
 def test_caller_may_call_what_is_written_here_and_nothing_else(caller: str) -> None:
     differences = [
         method for method in METHODS if authorise(method, CALLERS[caller]) is not expected(method, caller)

@@ -1,0 +1,91 @@
+"""A plugin of pytest for the whole suite: what runs first, what runs together, and a record of how each test ended.
+
+Never drops a test: order and grouping are all that it changes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+RECORD: Final = "SNAVIO_TEST_RECORD"
+FOLDERS: Final = ("unit", "spark", "fault", "journey", "integration", "mailbox", "security", "contract")
+"""Quick ones first, so that a mistake shows early; then those with the longest files, so that no worker is left
+with one of them while the others have nothing to do."""
+TOGETHER: Final = ("tests/spark/",)
+"""Folders that share what only one worker should start: one Spark session."""
+
+
+def scope(nodeid: str) -> str:
+    """Tests with the same scope run in one worker, one after the other: a file, or a folder of `TOGETHER`."""
+    return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid.partition("::")[0])
+
+
+def rank(nodeid: str) -> int:
+    """When a test's folder has its turn; folders without a place come last."""
+    folder = nodeid.split("/")[1] if nodeid.count("/") > 1 else ""
+    return FOLDERS.index(folder) if folder in FOLDERS else len(FOLDERS)
+
+
+class ByScope(LoadScopeScheduling):
+    """Hands one scope after the other to whichever worker is free."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return scope(nodeid)
+
+
+class Record:
+    """Outcomes of one run, by test; a test that fails in any phase has failed."""
+
+    def __init__(self) -> None:
+        self.outcomes: dict[str, str] = {}
+        self.spans: dict[str, tuple[float, float]] = {}
+
+    def add(self, report: Any) -> None:
+        """Called for set-up, test and tear-down of each."""
+        test = report.nodeid
+        start, stop = getattr(report, "start", 0.0), getattr(report, "stop", 0.0)
+        begun, ended = self.spans.get(test, (start, stop))
+        self.spans[test] = (min(begun, start), max(ended, stop))
+        if report.failed:
+            self.outcomes[test] = "failed"
+        elif report.skipped:
+            self.outcomes.setdefault(test, "xfailed" if hasattr(report, "wasxfail") else "skipped")
+        elif report.when == "call":
+            self.outcomes.setdefault(test, "passed")
+
+    def told(self) -> dict[str, Any]:
+        """For a file."""
+        failed = {test: self.spans[test] for test, how in self.outcomes.items() if how == "failed"}
+        return {"counts": dict(Counter(self.outcomes.values())), "failed": failed}
+
+
+_record = Record()
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByScope:
+    """Only in the process that hands out the tests."""
+    config.option.loadscopereorder = False
+    return ByScope(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Stable: within a folder the order stays."""
+    items.sort(key=lambda item: rank(item.nodeid))
+
+
+def pytest_runtest_logreport(report: Any) -> None:
+    """In a worker too, where nobody asks for the record."""
+    _record.add(report)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Written once, by the process that has heard of all."""
+    if not hasattr(session.config, "workerinput") and RECORD in os.environ:
+        Path(os.environ[RECORD]).write_text(json.dumps(_record.told()), "utf-8")
