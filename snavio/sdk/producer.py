@@ -262,7 +262,11 @@ class Producer(Starting):
                 await dispatcher.connected()
         except TimeoutError:
             away = "Signer" if self._following is None else "Shield"
-            raise Unavailable(f"{away} could not be reached within {self._patience.start_s:.0f} s.") from None
+            trouble = dispatcher.link.trouble if self._following is not None else None
+            raise Unavailable(
+                f"{away} could not be reached within {self._patience.start_s:.0f} s."
+                + (f" {trouble}" if trouble is not None else "")
+            ) from None
 
 
 def _refused(lots: list[Lot]) -> Iterator[tuple[int, Answer]]:

@@ -7,6 +7,7 @@ the handler says that it will answer for that itself.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Final
 
@@ -43,7 +44,10 @@ class Call:
         self.draining = draining
         # The monotonic clock when the call came in; budgets count from here.
         self.received_mono_ns = received_mono_ns
+        self.farewell: Callable[[], None] | None = None
+        """Called once when the stream is to end, for a handler that lets its peer finish first; it calls `cut` then."""
         self._gate = gate
+        self._read_over = False
         self._reader: asyncio.Task[object] | None = None
         self._cut_short = False
         self._read_cancelled = False
@@ -76,10 +80,18 @@ class Call:
         return self._gate.check(self.peer)
 
     def drain(self) -> None:
-        """Tell the handler to come to an end: sets `draining` and ends a read that is waiting."""
+        """Tell the handler to come to an end: sets `draining`, and reads nothing more unless it has a `farewell`."""
         if self.draining.is_set():
             return
         self.draining.set()
+        if self.farewell is None:
+            self.cut()
+        else:
+            self.farewell()
+
+    def cut(self) -> None:
+        """Read nothing more: a read that is waiting ends, and so do all that follow."""
+        self._read_over = True
         if self._reader is not None:
             self._cut_short = True
             self._reader.cancel()
@@ -87,7 +99,7 @@ class Call:
     async def read(self, *, gated: bool = True) -> bytes | None:
         """The next message of a stream, or None when the peer has sent its last or the stream is to end.
 
-        Once the stream drains, None. The handler then finishes what it has in flight and returns; the peer
+        Once nothing more is read, None. The handler then finishes what it has in flight and returns; the peer
         reads the end of the stream and asks again elsewhere for whatever got no answer.
 
         The peer's certificate is checked with every message, and Unauthenticated ends the call. A handler
@@ -95,7 +107,7 @@ class Call:
 
         One reader at a time, and none after a read was cancelled: gRPC may have taken a message meanwhile.
         """
-        if self.draining.is_set():
+        if self._read_over:
             return None
         if self._reader is not None or self._read_cancelled:
             raise RuntimeError("another read is waiting, or was cancelled")

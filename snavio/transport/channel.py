@@ -198,6 +198,6 @@ def _options(name: str) -> Options:
         ("grpc.use_local_subchannel_pool", 1),
         # A service that restarts is back within seconds, and so are we.
         ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.max_reconnect_backoff_ms", 2000),
+        ("grpc.max_reconnect_backoff_ms", 1000),
         ("grpc.min_reconnect_backoff_ms", 5000),
     )

@@ -17,8 +17,8 @@ from snavio.native import Reply, batch_frame
 from snavio.ports.queue import Consignment
 from snavio.transport.channel import MeshChannel
 from snavio.transport.line import Line
-from snavio.transport.outbox import Outbox
 from snavio.transport.shipment import LinkLimits, Shipment, WaitingRoom, lose
+from snavio.transport.talk import Talk
 from snavio.transport.waiting import InOrder, Waiting
 from snavio.v1.batch_pb2 import Batch, Hello
 
@@ -70,17 +70,14 @@ class BatchLink:
         )
         self._waiting = WaitingRoom(self._limits, line)
         self._flying: dict[int, Shipment] = {}
-        self._outbox: Outbox[Shipment | None] | None = None
+        # The stream that is sent on; older ones may still wait for answers.
+        self._talk: Talk | None = None
         # Of those in flight, how many nothing was heard of.
         self._unheard = 0
         self._next_seq = 1
         self._connected = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._rotating = False
-        # Whether the stream has brought no answer yet, and what went first on it.
-        self._silent = True
-        self._led: Shipment | None = None
         self._loop = asyncio.get_running_loop()
         self._linger: asyncio.TimerHandle | None = None
         # When what waits has lingered long enough; 0 while nothing lingers.
@@ -123,6 +120,11 @@ class BatchLink:
         return self._connected
 
     @property
+    def trouble(self) -> Exception | None:
+        """Why the peer could not be reached at the last attempt; None if it was."""
+        return self._line.trouble
+
+    @property
     def limits(self) -> LinkLimits:
         """Our own, or the peer's where it takes less: no consignment may have more, since none is cut."""
         return self._waiting.limits
@@ -156,13 +158,14 @@ class BatchLink:
 
     def _pump(self) -> None:
         self._pump_due = False
-        limits, waiting, flying = self._limits, self._waiting, self._flying
-        while waiting and self._outbox is not None and not self._rotating:
-            if len(flying) >= limits.window:
+        waiting = self._waiting
+        limits = waiting.limits
+        while waiting and (talk := self._talk) is not None:
+            if talk.flying >= limits.window:
                 return
             if self._unheard >= limits.eager and not waiting.full_batch and not self._lingered():
                 return
-            self._ship(self._outbox)
+            self._ship(talk)
 
     def _lingered(self) -> bool:
         """Whether the linger time of what waits is over; starts it otherwise."""
@@ -180,18 +183,18 @@ class BatchLink:
         self._linger = None
         self._pump()
 
-    def _ship(self, outbox: Outbox[Shipment | None]) -> None:
+    def _ship(self, talk: Talk) -> None:
         taken = self._waiting.next_batch()
         self._linger_until = 0.0
         try:
-            self._ship_together(taken, outbox)
+            self._ship_together(taken, talk)
         except Exception as error:
             # Nobody else knows of them any more.
             background().failed(self._name, error)
             for consignment in taken:
                 lose(consignment, written=False, cause="the batch could not be made")
 
-    def _ship_together(self, taken: list[Consignment], outbox: Outbox[Shipment | None]) -> None:
+    def _ship_together(self, taken: list[Consignment], talk: Talk) -> None:
         seq = self._next_seq
         self._next_seq = seq + 1
         if len(taken) == 1:
@@ -209,7 +212,7 @@ class BatchLink:
         frame = batch_frame(seq, budget_ms, [consignment.freight for consignment in taken])
         shipment = self._flying[seq] = Shipment(seq, placed, first, frame)
         self._unheard += 1
-        outbox.put(shipment)
+        _hand_over(shipment, talk)
 
     # -- what the connection tells: see Traffic --------------------------------------------------------
 
@@ -219,15 +222,17 @@ class BatchLink:
         if self._on_hello is not None:
             self._on_hello(hello)
 
-    def opened(self, outbox: Outbox[Shipment | None]) -> None:
-        """Send again what is still without an answer, then what waits."""
-        self._outbox = outbox
-        self._silent, self._led = True, None
-        for shipment in self._flying.values():
-            outbox.put(shipment)
+    def opened(self, talk: Talk) -> None:
+        """Send what no stream has at the moment, sent before or not, and then what waits."""
+        self._talk = talk
+        self._send_anew(talk)
         self._connected.set()
-        self._rotating = False
         self._pump()
+
+    def _send_anew(self, talk: Talk) -> None:
+        for shipment in self._flying.values():
+            if shipment.via is None:
+                _hand_over(shipment, talk)
 
     def leaving(self, shipment: Shipment) -> bytes | None:
         """From here on nobody can say that it did not arrive."""
@@ -235,15 +240,15 @@ class BatchLink:
         if frame is None or shipment.seq not in self._flying:
             return None
         shipment.written = True
-        if self._led is None:
-            self._led = shipment
+        via = shipment.via
+        if via is not None and via.led is None:
+            via.led = shipment
         if not self._resend:
             shipment.frame = None
         return frame
 
     def answered(self, reply: Reply) -> None:
         """Settle everybody in the batch; the last answer makes room for another batch."""
-        self._silent = False
         seq = reply.batch_seq
         shipment = self._flying.get(seq)
         if shipment is None:
@@ -255,35 +260,59 @@ class BatchLink:
         shipment.settle(reply)
         if reply.final:
             del self._flying[seq]
-            if self._rotating:
-                self._end_if_rotated()
+            self._off(shipment)
             if not self._flying and not self._waiting:
                 self._idle.set()
         if (heard or reply.final) and self._waiting:
             self._pump()
 
-    def rotate(self) -> None:
-        """Stop sending; the stream ends with its last answer."""
-        self._rotating = True
-        self._end_if_rotated()
+    def _off(self, shipment: Shipment) -> None:
+        """One batch less on its stream; a retired stream ends with its last one."""
+        via = shipment.via
+        if via is None:
+            return
+        shipment.via = None
+        via.flying -= 1
+        if via is not self._talk and not via.flying:
+            via.finish()
 
-    def broken(self) -> None:
-        """What was written and cannot be sent again is lost; the rest waits for the next connection."""
-        self._outbox = None
-        self._connected.clear()
+    def retire(self, talk: Talk, *, at_once: bool) -> None:
+        """What it has not written goes on the next stream; it ends with its last answer."""
+        if talk is self._talk:
+            self._talk = None
+            self._connected.clear()
+        unwritten = [shipment for shipment in talk.outbox.items if shipment is not None]
+        talk.outbox.items.clear()
+        for shipment in unwritten:
+            shipment.via = None
+        talk.flying -= len(unwritten)
+        if at_once:
+            talk.end_half()
+        if not talk.flying:
+            talk.finish()
+        if self._talk is not None:
+            self._send_anew(self._talk)
+
+    def broken(self, talk: Talk) -> None:
+        """What was written and cannot be sent again is lost; the rest goes on another connection."""
+        if talk is self._talk:
+            self._talk = None
+            self._connected.clear()
         if self._resend:
-            self._suspect()
-        else:
-            for shipment in list(self._flying.values()):
-                if shipment.written:
-                    self._land(shipment)
-                    shipment.lose("the connection broke")
+            self._suspect(talk)
+        for shipment in [each for each in self._flying.values() if each.via is talk]:
+            shipment.via = None
+            if shipment.written and not self._resend:
+                self._land(shipment)
+                shipment.lose("the connection broke")
+        if self._talk is not None:
+            self._send_anew(self._talk)
         self._note_idle()
 
-    def _suspect(self) -> None:
+    def _suspect(self, talk: Talk) -> None:
         """Give up a batch that went first on stream after stream, to a peer that ended each without a word."""
-        first = self._led
-        if not self._silent or first is None or first.seq not in self._flying:
+        first = talk.led
+        if not talk.silent or first is None or first.seq not in self._flying:
             return
         first.broke += 1
         if first.broke >= MAX_BROKEN_STREAMS:
@@ -294,11 +323,8 @@ class BatchLink:
     def _land(self, shipment: Shipment) -> None:
         if self._flying.pop(shipment.seq, None) is not None and not shipment.heard_of:
             self._unheard -= 1
-
-    def _end_if_rotated(self) -> None:
-        if self._rotating and not self._flying and self._outbox is not None:
-            self._outbox.put(None)
-            self._outbox = None
+        # Given up is as good as answered: the stream that waits for it would otherwise never end.
+        self._off(shipment)
 
     # -- budgets -------------------------------------------------------------------------------------
 
@@ -308,8 +334,6 @@ class BatchLink:
         for shipment in [late for late in self._flying.values() if late.deadline_mono_ns <= now]:
             if not shipment.lose_late(now):
                 self._land(shipment)
-        # Given up is as good as answered: the stream that waits for it would otherwise never end, and ship nothing.
-        self._end_if_rotated()
         self._waiting.lose_late(now)
         self._note_idle()
         if self._flying or self._waiting:
@@ -320,3 +344,9 @@ class BatchLink:
     def _note_idle(self) -> None:
         if not self._flying and not self._waiting:
             self._idle.set()
+
+
+def _hand_over(shipment: Shipment, talk: Talk) -> None:
+    shipment.via = talk
+    talk.flying += 1
+    talk.outbox.put(shipment)

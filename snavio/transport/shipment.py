@@ -23,7 +23,7 @@ class LinkLimits:
     """How much a link holds and how long it lingers."""
 
     window: int = 16
-    """Batches that wait for their final verdicts."""
+    """Batches that wait for their final verdicts, on one stream."""
     eager: int = 1
     """While fewer batches than this wait for their first answer, what waits goes at once: a lone command is not
     delayed. The others gather meanwhile: a hop pays as much for a frame as for some three hundred commands in it."""
@@ -45,7 +45,24 @@ class LinkLimits:
             self,
             max_batch_bytes=min(self.max_batch_bytes, max(1, most_bytes)),
             max_batch_commands=min(self.max_batch_commands, most_commands),
+            window=min(self.window, peer.max_batches_in_flight or self.window),
         )
+
+
+class Via:
+    """The stream that batches travel on, as far as they and the link look at it."""
+
+    def __init__(self) -> None:
+        self.flying = 0
+        """Batches on it that wait for their last answers."""
+        self.silent = True
+        """Whether it has brought no answer yet."""
+        self.led: Shipment | None = None
+        """The batch that was the first on it."""
+
+    def finish(self) -> None:
+        """Nothing on it waits for an answer, and nothing more will be sent."""
+        raise NotImplementedError
 
 
 @dataclass(slots=True)
@@ -57,6 +74,8 @@ class Shipment:
     deadline_mono_ns: int
     """The first of its consignments'; the budget on the wire is the last one's."""
     frame: bytes | None
+    via: Via | None = None
+    """The stream it was handed to; None while it waits for one."""
     written: bool = False
     heard_of: bool = False
     """Some of it was answered: what is still open waits for something else than the way."""

@@ -1,5 +1,8 @@
 """The serving end of a batch stream: Hello first, then a window of batches, answered in any order and in parts.
 
+A stream that is to end tells its peer so and goes on reading until the peer has ended its half: what is under way then
+is answered, and not left unknown.
+
 Never reads a batch that it has no place for, and never ends a stream before what it has read is answered.
 """
 
@@ -31,6 +34,9 @@ __all__ = [
 WIRE_VERSIONS = frozenset({1})
 HELLO_SECONDS = 10.0
 FINISH_SECONDS = 10.0
+# For a peer to end its half once it is told that we are going away; one that does not know the notice never does.
+GOING_AWAY_SECONDS = 2.0
+_GOING_AWAY = Verdicts(hello=Hello(going_away=True)).SerializeToString()
 
 
 class BatchStream:
@@ -45,6 +51,7 @@ class BatchStream:
         # Answers, and whether each is the last about its batch.
         self._replies: Outbox[tuple[bytes, bool]] = Outbox()
         self._writer: asyncio.Task[None] | None = None
+        self._cutting: asyncio.TimerHandle | None = None
 
     async def greet(self, answer: Hello, *, require: Callable[[], object] = lambda: None) -> Hello:
         """Exchange Hellos; BadRequest when the peer speaks another version or no Hello at all.
@@ -60,6 +67,9 @@ class BatchStream:
         await self._call.write(Verdicts(hello=answer).SerializeToString())
         self._writer = asyncio.create_task(self._write())
         self._writer.add_done_callback(self._written_off)
+        self._call.farewell = self._say_goodbye
+        if self._call.draining.is_set():
+            self._say_goodbye()
         return hello
 
     async def batches(
@@ -126,6 +136,8 @@ class BatchStream:
         except TimeoutError:
             pass
         finally:
+            if self._cutting is not None:
+                self._cutting.cancel()
             writer.cancel()
             # Whatever it failed with, the stream has ended by it, or is about to end without it.
             await asyncio.wait({writer})
@@ -150,7 +162,12 @@ class BatchStream:
         # it to be complained about.
         if not writer.cancelled() and writer.exception() is not None:
             self._turn.set()
-            self._call.drain()
+            self._call.draining.set()
+            self._call.cut()
+
+    def _say_goodbye(self) -> None:
+        self._replies.put((_GOING_AWAY, False))
+        self._cutting = asyncio.get_running_loop().call_later(GOING_AWAY_SECONDS, self._call.cut)
 
 
 def read_hello(frame: bytes) -> Hello:

@@ -79,20 +79,24 @@ VERDICT_SATURATED: Verdict
 VERDICT_CONFLICT: Verdict
 
 class Hello(_message.Message):
-    __slots__ = ("wire_version", "server_unix_ns", "audience", "limits", "instance", "epoch")
+    __slots__ = ("wire_version", "server_unix_ns", "audience", "limits", "instance", "epoch", "going_away", "still_there")
     WIRE_VERSION_FIELD_NUMBER: _ClassVar[int]
     SERVER_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     AUDIENCE_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    GOING_AWAY_FIELD_NUMBER: _ClassVar[int]
+    STILL_THERE_FIELD_NUMBER: _ClassVar[int]
     wire_version: int
     server_unix_ns: int
     audience: str
     limits: Limits
     instance: str
     epoch: int
-    def __init__(self, wire_version: _Optional[int] = ..., server_unix_ns: _Optional[int] = ..., audience: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., instance: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+    going_away: bool
+    still_there: bool
+    def __init__(self, wire_version: _Optional[int] = ..., server_unix_ns: _Optional[int] = ..., audience: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., instance: _Optional[str] = ..., epoch: _Optional[int] = ..., going_away: _Optional[bool] = ..., still_there: _Optional[bool] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("max_batch_bytes", "max_batch_commands", "max_payload_bytes", "max_batches_in_flight", "window_ms")

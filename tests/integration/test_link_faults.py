@@ -12,7 +12,7 @@ from snavio.clock import ManualClock, SystemClock
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest
 from snavio.native import Reply
-from snavio.transport import line
+from snavio.transport import talk
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
 from snavio.transport.link import BatchLink, LinkLimits
@@ -71,7 +71,7 @@ async def greet_and_freeze(call: Call) -> None:
     await asyncio.Event().wait()
 
 
-async def test_a_batch_that_runs_out_of_time_does_not_hold_the_stream_that_is_to_be_replaced(
+async def test_an_old_stream_waits_for_its_last_answer_while_the_next_one_is_sent_on(
     authority: Authority,
 ) -> None:
     clock = ManualClock()
@@ -88,15 +88,38 @@ async def test_a_batch_that_runs_out_of_time_does_not_hold_the_stream_that_is_to
         late = Waiter(deadline_mono_ns=clock.mono_ns() + 1_000_000_000)
         link.put(late)
         await until(lambda: len(peer.batches) == 1)
-        # The stream is old by now, and waits for its last answer; the next batch is for the next stream.
-        await asyncio.sleep(0.2)
+        await until(lambda: len(peer.hellos) > 1)
         link.put(waiting := Waiter())
-        await asyncio.sleep(0.05)
-        assert (len(peer.hellos), len(peer.batches)) == (1, 1)
+        await told(waiting)
+        assert not late.told.is_set()
         clock.advance(seconds=2)
-        await told(late, waiting)
+        await told(late)
     assert late.losses == [(True, "the budget ran out")]
     assert waiting.codes == [Verdict.DELIVERED]
+
+
+async def test_an_answer_on_a_retired_stream_still_counts(authority: Authority) -> None:
+    streams: list[BatchStream] = []
+
+    async def hold_the_first(batch: Batch, stream: BatchStream) -> None:
+        streams.append(stream)
+        if len(streams) > 1:
+            stream.reply(delivered(batch), True)
+
+    peer = Peer(hold_the_first)
+    async with (
+        server(authority, peer) as address,
+        link_to(authority, address, limits=LinkLimits(max_age_s=0.05)) as link,
+    ):
+        link.put(first := Waiter())
+        await until(lambda: len(streams) == 1)
+        await until(lambda: len(peer.hellos) > 1)
+        link.put(second := Waiter())
+        await told(second)
+        streams[0].reply(delivered(peer.batches[0]), True)
+        await told(first)
+    assert first.codes == second.codes == [Verdict.DELIVERED]
+    assert first.losses == second.losses == []
 
 
 async def test_a_peer_that_never_ends_its_half_of_an_old_stream_does_not_hold_the_link(
@@ -117,8 +140,8 @@ async def test_a_peer_that_never_ends_its_half_of_an_old_stream_does_not_hold_th
 async def test_a_peer_that_stops_reading_loses_the_stream(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line, "WRITE_SECONDS", 0.1)
-    monkeypatch.setattr(line, "AGE_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(talk, "WRITE_SECONDS", 0.1)
+    monkeypatch.setattr(talk, "AGE_CHECK_SECONDS", 0.05)
     async with (
         server(authority, at_first(greet_and_freeze)) as address,
         link_to(authority, address, resend=True) as link,
