@@ -33,6 +33,9 @@ from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
 
 _DELIVERED = Verdict.DELIVERED
+# Attempts after which another one because of something learned costs a token and a pause, as any other does: a mesh
+# that teaches something new with every refusal must not be asked as fast as it answers.
+MAX_LESSONS = 4
 
 
 class _Mesh(NamedTuple):
@@ -55,7 +58,7 @@ class Producer(Starting):
         source: str = "",
         certificate_ttl_s: int = 0,
         timeout_s: float = 10.0,
-        max_attempts: int = 4,
+        max_attempts: int | None = None,
         trust_domain: str = DEFAULT_TRUST_DOMAIN,
         clock: Clock | None = None,
         jitter: random.Random | None = None,
@@ -224,9 +227,10 @@ class Producer(Starting):
         if self._mesh is None or left_ns <= 0 or verdict.delivered:
             return False
         learned = await self._mesh.signing.learned(verdict, basis, answer.detail, within_s=left_ns / 1e9)
-        if attempts >= self._patience.max_attempts:
+        most = self._patience.max_attempts
+        if most is not None and attempts >= most:
             return False
-        if learned:
+        if learned and attempts <= MAX_LESSONS:
             # Costs no token: it happens once per lesson, but to all that is under way at once, and after a
             # restart of Shield the bucket would turn most of it away.
             return True

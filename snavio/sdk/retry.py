@@ -46,7 +46,7 @@ class RetryBudget:
 
 def shield_behind_ms(attempts: int) -> int:
     """How long to let a Shield catch up that does not know a new key yet: three times cover its slowest good pull."""
-    return SHIELD_BEHIND_MS << (attempts - 1)
+    return SHIELD_BEHIND_MS << min(attempts - 1, 10)
 
 
 def pause_s(attempts: int, retry_after_ms: int, jitter: random.Random) -> float:
@@ -56,5 +56,5 @@ def pause_s(attempts: int, retry_after_ms: int, jitter: random.Random) -> float:
     Without stamina: per command its retry machine, and a warning in the user's log for each retry, would cost more
     than the retry.
     """
-    ceiling = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** (attempts - 1))
+    ceiling = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(attempts - 1, 10))
     return retry_after_ms / 1000 + jitter.uniform(0.0, ceiling)

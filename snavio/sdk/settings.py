@@ -50,10 +50,13 @@ class Patience:
     """For one attempt; what has no answer by then is `outcome-unknown` and may be tried again."""
     start_s: float = 10.0
     """For the first keys and the first connection."""
-    max_attempts: int = 4
+    max_attempts: int | None = None
+    """A further bound for callers who want one: by itself, a send ends with its time or with the retry budget."""
 
     def __post_init__(self) -> None:
-        if min(self.timeout_s, self.attempt_s, self.start_s) <= 0 or self.max_attempts < 1:
+        if min(self.timeout_s, self.attempt_s, self.start_s) <= 0 or (
+            self.max_attempts is not None and self.max_attempts < 1
+        ):
             raise BadRequest("Times must be positive and max_attempts at least 1.", reason="bad-patience")
 
 
