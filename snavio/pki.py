@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from secrets import token_hex
@@ -22,12 +22,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, Kind
+from snavio.domain.lineage import Lineage, parse_lineage
 from snavio.errors import BadRequest, StateError
 
 CA_TTL_S: Final = 10 * 365 * 86_400
 # A machine whose clock is a little behind must accept a certificate that was made just now.
 BACKDATE_S: Final = 300
 MAX_CSR_BYTES: Final = 16_384
+# Of no registry: an arc that everybody may take a UUID under.
+LINEAGE_OID: Final = x509.ObjectIdentifier("2.25.305821105408246119474742976030998643995")
 
 CERTIFICATE_FILE: Final = "cert.pem"
 PRIVATE_KEY_FILE: Final = "key.pem"
@@ -107,8 +110,12 @@ def issue_leaf(
     identity: Identity,
     ttl_s: int,
     now_unix_ns: int,
+    lineage: Lineage | None = None,
 ) -> x509.Certificate:
-    """A certificate for `identity`, ending `ttl_s` from now or with the CA, whichever comes first."""
+    """A certificate for `identity`, ending `ttl_s` from now or with the CA, whichever comes first.
+
+    It carries its lineage; without one it is the first of a chain, issued now.
+    """
     if ttl_s <= 0:
         raise BadRequest("A certificate needs a positive time to live.", reason="bad-ttl")
     not_before, not_after = _validity(now_unix_ns, ttl_s)
@@ -116,13 +123,18 @@ def issue_leaf(
     dns_name = server_name(identity)
     if dns_name is not None:
         names.append(x509.DNSName(dns_name))
+    serial = x509.random_serial_number()
+    lineage = lineage or Lineage()
+    lineage = replace(
+        lineage, issued_ns=lineage.issued_ns or now_unix_ns, root=lineage.root or format(serial, "x")
+    )
     return (
         x509.CertificateBuilder()
         # No common name: TLS stacks that still compare it with a host name find nothing to compare.
         .subject_name(x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Snavio")]))
         .issuer_name(ca.certificate.subject)
         .public_key(public_key)
-        .serial_number(x509.random_serial_number())
+        .serial_number(serial)
         .not_valid_before(max(not_before, ca.certificate.not_valid_before_utc))
         .not_valid_after(min(not_after, ca.certificate.not_valid_after_utc))
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
@@ -133,6 +145,7 @@ def issue_leaf(
             critical=False,
         )
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+        .add_extension(x509.UnrecognizedExtension(LINEAGE_OID, _utf8_string(lineage.text())), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(ca.private_key.public_key()), critical=False
         )
@@ -224,9 +237,34 @@ def serial_of(certificate: x509.Certificate) -> str:
     return format(certificate.serial_number, "x")
 
 
+def lineage_of(certificate: x509.Certificate) -> Lineage:
+    """Where the certificate comes from; an empty one if it does not say. ValueError when it cannot be read."""
+    try:
+        extension = certificate.extensions.get_extension_for_oid(LINEAGE_OID).value
+    except x509.ExtensionNotFound:
+        return Lineage()
+    assert isinstance(extension, x509.UnrecognizedExtension)
+    return parse_lineage(_utf8_text(extension.value))
+
+
 def not_after_unix_ns(certificate: x509.Certificate) -> int:
     """End of validity, nanoseconds since the epoch."""
     return round(certificate.not_valid_after_utc.timestamp()) * 1_000_000_000
+
+
+def _utf8_string(text: str) -> bytes:
+    """DER of a UTF8String."""
+    contents = text.encode()
+    size = len(contents)
+    length = bytes([size]) if size < 0x80 else b"\x82" + size.to_bytes(2, "big")
+    return b"\x0c" + length + contents
+
+
+def _utf8_text(der: bytes) -> str:
+    text = der[4:].decode() if der[1:2] == b"\x82" else der[2:].decode()
+    if _utf8_string(text) != der:
+        raise ValueError("not a UTF8String")
+    return text
 
 
 def write_certificate_folder(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from snavio.errors import StateError, Unavailable
+from snavio.host.shares import ShareLimit
 from snavio.native import blake3_digest
 
 # A process loads the adapters that are chosen for it, and of the ports those that its own modules use.
@@ -207,11 +208,11 @@ async def open_directory(path: Path, *, clock: Clock) -> Directory:
     return await SqliteDirectory.open(path, clock=clock)
 
 
-async def open_certificate_ledger(path: Path) -> CertificateLedger:
+async def open_certificate_ledger(path: Path, *, limit: ShareLimit, per_identity: int) -> CertificateLedger:
     """Signer's list of issued certificates."""
     from snavio.adapters.embedded.sqlite_certificates import SqliteCertificateLedger
 
-    return await SqliteCertificateLedger.open(path)
+    return await SqliteCertificateLedger.open(path, limit=limit, per_identity=per_identity)
 
 
 async def open_capability_ledger(path: Path) -> CapabilityLedger:

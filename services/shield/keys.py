@@ -22,7 +22,7 @@ from snavio.snapshot.refusal import Refusal, SnapshotRefused
 from snavio.snapshot.sealed import unseal
 from snavio.snapshot.verification import KEYSETS, Snapshot
 from snavio.transport.channel import MeshChannel
-from snavio.transport.denylist import Denylist
+from snavio.transport.denylist import Denylist, entries_of
 from snavio.transport.pull import Pull
 from snavio.v1.signer_pb2 import Keyset, KeysetChangesRequest, KeysetChangesResponse
 from snavio.v1.snapshot_pb2 import SealedKeys
@@ -153,7 +153,7 @@ class HeldKeys:
             if self._denylist is not None:
                 asking.create_task(
                     self._denylist.start_with(
-                        keys.revoked_serial,
+                        entries_of(keys.revoked, keys.revoked_serial),
                         version=manifest.version,
                         read_mono_ns=read_mono_ns,
                         within_s=within_s,

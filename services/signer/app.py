@@ -15,6 +15,7 @@ from services.signer.capability_servicer import CapabilityServicer
 from services.signer.certificates import Certificates
 from services.signer.distribution import Distribution
 from services.signer.enrolment import Enrolling
+from services.signer.issue_order import IssueOrder
 from services.signer.key_snapshots import KeySnapshots
 from services.signer.keyset_servicer import KeysetServicer
 from services.signer.keysets import Keysets
@@ -133,15 +134,22 @@ class SignerApp:
         introspection: Introspection,
     ) -> None:
         mesh, settings, clock = self._mesh, self._settings, self._clock
-        self._ledger = await open_certificate_ledger(settings.ledger_path(mesh))
+        self._ledger = await open_certificate_ledger(
+            settings.ledger_path(mesh),
+            limit=mesh.share("certificates", settings.max_certificates),
+            per_identity=settings.certificates_per_identity,
+        )
         turn = asyncio.Lock()
+        order = await IssueOrder.load(clock, ledger=self._ledger, store=store)
         revoking = Revoking(
             store=store,
             ledger=self._ledger,
             gate=gate,
             clock=clock,
+            order=order,
             trust_domain=mesh.trust_domain,
             turn=turn,
+            limit=mesh.share("revocations", settings.max_revocations),
         )
         certificates = Certificates(
             ca=ca,
@@ -151,8 +159,11 @@ class SignerApp:
             trust_domain=mesh.trust_domain,
             ttl_s=settings.ttl_s,
             turn=turn,
+            order=order,
+            rate=Rate(settings.issue_burst, settings.issue_per_s),
         )
-        await _fill(gate, revoking)
+        await revoking.start()
+        introspection.shares(self._ledger.shares, revoking.shares)
         enrolling = self._enrolling = Enrolling(
             store=store,
             certificates=certificates,
@@ -179,7 +190,6 @@ class SignerApp:
                 ttl_s=settings.service_ttl_s,
             ),
             enrolling=enrolling,
-            gate=gate,
         )
         servicer.register(methods)
         await self._compose_capabilities(store, certificates, methods)
@@ -326,16 +336,6 @@ class SignerApp:
                 await ledger.close()
         if self._store is not None:
             await self._store.close()
-
-
-async def _fill(gate: Gate, revoking: Revoking) -> None:
-    version = 0
-    while True:
-        page = await revoking.denylist(version)
-        gate.revoke(revocation.serial for revocation in page.revocations)
-        if not page.more:
-            return
-        version = page.version
 
 
 def build(mesh: MeshSettings, settings: SignerSettings, clock: Clock) -> SignerApp:

@@ -65,17 +65,21 @@ class Assumption:
         service = self._identity(source)
         after = None if removed else Delegation(source, tuple(sorted(set(principals))), suspended)
         async with self._revoking.taking_turns():
-            before = await self._store.put_delegation(source, after)
+            before = await self._store.delegation(source)
             kept = set(after.principals) if after is not None else set()
-            gone = (name for name in (before.principals if before is not None else ()) if name not in kept)
-            return await self._revoking.revoke_delegates(
+            gone = [name for name in (before.principals if before is not None else ()) if name not in kept]
+            # Revoked first: had the right been written and the revocation failed, nobody would know any more, at the
+            # next attempt, whose certificates were to end.
+            revoked = await self._revoking.revoke_delegates(
                 service.spiffe_id,
                 [
                     Identity(self._trust_domain, Kind.PRINCIPAL, name, service.tenant).spiffe_id
                     for name in gone
                 ],
-                actor=str(actor),
+                caller=actor,
             )
+            await self._store.put_delegation(source, after)
+            return revoked
 
     async def _delegate(self, service: Identity, caller: Peer) -> Identity | None:
         """Whose right it is: the caller's, or for a service the principal's through whom it came to be."""

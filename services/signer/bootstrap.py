@@ -11,10 +11,12 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
+from services.signer.issue_order import IssueOrder
 from services.signer.settings import SignerSettings
 from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.domain.identity import Identity, Kind
+from snavio.domain.lineage import Lineage
 from snavio.pki import (
     CERTIFICATE_FILE,
     CertificateAuthority,
@@ -54,15 +56,38 @@ async def prepare(
         if restored:
             await store.renew_epoch()
         ca = await _authority(store, clock=clock, trust_domain=mesh.trust_domain)
+        return await _certify_all(ca, store, mesh, settings, clock=clock)
     finally:
         await store.close()
+
+
+async def _certify_all(
+    ca: CertificateAuthority,
+    store: KeyStore,
+    mesh: MeshSettings,
+    settings: SignerSettings,
+    *,
+    clock: Clock,
+) -> list[str]:
     made = []
-    ledger = await open_certificate_ledger(settings.ledger_path(mesh))
+    ledger = await open_certificate_ledger(
+        settings.ledger_path(mesh),
+        limit=mesh.share("certificates", settings.max_certificates),
+        per_identity=settings.certificates_per_identity,
+    )
     try:
+        order = await IssueOrder.load(clock, ledger=ledger, store=store)
         for name, identity, ttl_s in _identities(mesh, settings):
-            issued = _certify(ca, identity, mesh.certificates(name), ttl_s=ttl_s, now_ns=clock.unix_ns())
+            issued = _certify(
+                ca,
+                identity,
+                mesh.certificates(name),
+                ttl_s=ttl_s,
+                now_ns=clock.unix_ns(),
+                issued_ns=order.next(),
+            )
             if issued is not None:
-                await ledger.record(issued)
+                await ledger.record(issued, now_ns=clock.unix_ns())
                 made.append(name)
     finally:
         await ledger.close()
@@ -87,12 +112,25 @@ def _identities(mesh: MeshSettings, settings: SignerSettings) -> Iterator[tuple[
 
 
 def _certify(
-    ca: CertificateAuthority, identity: Identity, folder: Path, *, ttl_s: int, now_ns: int
+    ca: CertificateAuthority,
+    identity: Identity,
+    folder: Path,
+    *,
+    ttl_s: int,
+    now_ns: int,
+    issued_ns: int,
 ) -> IssuedCertificate | None:
     if _good_for_a_while(folder / CERTIFICATE_FILE, ca=ca, identity=identity, ttl_s=ttl_s, now_ns=now_ns):
         return None
     key = make_key()
-    leaf = issue_leaf(ca, public_key=key.public_key(), identity=identity, ttl_s=ttl_s, now_unix_ns=now_ns)
+    leaf = issue_leaf(
+        ca,
+        public_key=key.public_key(),
+        identity=identity,
+        ttl_s=ttl_s,
+        now_unix_ns=now_ns,
+        lineage=Lineage(issued_ns),
+    )
     write_certificate_folder(
         folder,
         certificate_pem=certificate_pem(leaf),
@@ -105,8 +143,9 @@ def _certify(
         issued_to="init",
         parent="",
         delegate="",
-        issued_ns=now_ns,
+        issued_ns=issued_ns,
         not_after_ns=not_after_unix_ns(leaf),
+        root=serial_of(leaf),
     )
 
 

@@ -1,7 +1,7 @@
 """Issues certificates that somebody else has decided on, and knows which were issued.
 
 Never issues what it has not written down, nor for an identity that is barred, nor to a certificate while that one is
-being revoked.
+being revoked, nor more to one identity or tenant than its part: a thief's renewals must not use up everybody's room.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from dataclasses import dataclass
 import structlog
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from services.signer.issue_order import IssueOrder
 from snavio.clock import Clock
 from snavio.domain.identity import Identity, Kind, parse_identity
-from snavio.errors import NotAllowed
+from snavio.domain.lineage import Lineage, inherited, tenant_of_spiffe
+from snavio.errors import NotAllowed, Saturated
 from snavio.pki import (
     CertificateAuthority,
     certificate_pem,
@@ -28,9 +30,13 @@ from snavio.ports.certificates import CertificateLedger, IssuedCertificate
 from snavio.transport.gate import Gate
 from snavio.transport.peer import Peer
 from snavio.transport.renewal import Certified, Certify
+from snavio.transport.throttle import Rate, Rates
 
 MAX_LISTED = 1_000
 MAX_ASSUMED_S = 3600
+# Those that are looked at when there is no room, for some that are dead.
+LOOKED_AT = 256
+TENANT_RATE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,8 @@ class Certificates:
         trust_domain: str,
         ttl_s: Callable[[Kind], int],
         turn: asyncio.Lock,
+        order: IssueOrder,
+        rate: Rate,
     ) -> None:
         self._ca = ca
         self._ledger = ledger
@@ -84,12 +92,16 @@ class Certificates:
         # Issuing and revoking take turns. Otherwise a thief who renews at the moment of the revocation would get a
         # certificate that is written down just after the revocation has looked for it.
         self._turn = turn
+        self._order = order
+        self._by_identity = Rates(rate, clock=clock)
+        self._by_tenant = Rates(Rate(rate.burst * TENANT_RATE, rate.per_s * TENANT_RATE), clock=clock)
         self._log = structlog.get_logger()
 
     async def certify(
         self, application: Application, *, require: Callable[[], Awaitable[None]] = _nothing
     ) -> Issued:
         """Issue, unless the identity or anybody on the way to it is barred; `require` is asked at that moment."""
+        self._require_rate(application.identity)
         async with self._turn:
             await require()
             await self.require_not_barred(application.identity, application.actor, application.delegate)
@@ -97,12 +109,14 @@ class Certificates:
             if parent is not None:
                 self._gate.require(parent)
             now = self._clock.unix_ns()
+            lineage = await self._lineage(application)
             leaf = issue_leaf(
                 self._ca,
                 public_key=application.public_key,
                 identity=application.identity,
                 ttl_s=application.ttl_s,
                 now_unix_ns=now,
+                lineage=lineage,
             )
             issued = Issued(
                 certificate_pem(leaf).decode(),
@@ -110,20 +124,21 @@ class Certificates:
                 serial_of(leaf),
                 not_after_unix_ns(leaf),
             )
-            await self._ledger.record(
+            await self._record(
                 IssuedCertificate(
                     serial=issued.serial,
                     spiffe_id=application.identity.spiffe_id,
                     issued_to=application.actor,
-                    # What an operator makes for others is not his own certificate renewed: revoking his would else
-                    # take every tenant down with him.
                     parent=parent.cert_serial
                     if parent is not None and _inherits(parent, application)
                     else "",
                     delegate=application.delegate,
-                    issued_ns=now,
+                    issued_ns=lineage.issued_ns,
                     not_after_ns=issued.not_after_ns,
-                )
+                    root=lineage.root or issued.serial,
+                    via=lineage.via,
+                ),
+                now_ns=now,
             )
         self._log.info(
             "certificate issued",
@@ -133,6 +148,64 @@ class Certificates:
             not_after_ns=issued.not_after_ns,
         )
         return issued
+
+    def _require_rate(self, identity: Identity) -> None:
+        """Saturated when an identity, or its tenant, asks for certificates too often; the mesh always gets its own."""
+        if identity.kind is Kind.MESH:
+            return
+        wait_s = self._by_identity.take(identity.spiffe_id)
+        if not wait_s and identity.tenant:
+            wait_s = self._by_tenant.take(identity.tenant)
+        if wait_s:
+            raise Saturated(
+                f"{identity} asks for certificates too often.",
+                retry_after_ms=max(1, round(wait_s * 1000)),
+                reason="renewal-rate",
+            )
+
+    async def _lineage(self, application: Application) -> Lineage:
+        parent = application.parent
+        root = via = ""
+        # What an operator makes for others is not his own certificate renewed: revoking his would else take every
+        # tenant down with him.
+        if parent is not None and _inherits(parent, application):
+            descent = parent.lineage
+            if not descent.issued_ns:
+                # A certificate of before says nothing of its chain; the ledger may.
+                known = await self._ledger.find(parent.cert_serial)
+                descent = Lineage(root=known.root, via=known.via) if known is not None else descent
+            renewal = parent.identity == application.identity
+            root, via = inherited(descent, parent.cert_serial, renewal=renewal)
+        return Lineage(self._order.next(), root, via, application.delegate)
+
+    async def _record(self, issued: IssuedCertificate, *, now_ns: int) -> None:
+        try:
+            await self._ledger.record(issued, now_ns=now_ns)
+        except Saturated:
+            if not await self._let_go_of_the_dead(issued, now_ns=now_ns):
+                raise
+            await self._ledger.record(issued, now_ns=now_ns)
+
+    async def _let_go_of_the_dead(self, issued: IssuedCertificate, *, now_ns: int) -> bool:
+        """Forget some that have expired or were revoked, which count as long as they are known."""
+        tenant = tenant_of_spiffe(issued.spiffe_id)
+        looked_at = [
+            *await self._ledger.oldest(spiffe_id=issued.spiffe_id, limit=LOOKED_AT),
+            *(await self._ledger.oldest(tenant=tenant, limit=LOOKED_AT) if tenant else ()),
+            *await self._ledger.oldest(limit=LOOKED_AT),
+        ]
+        dead = {entry.serial for entry in looked_at if entry.not_after_ns <= now_ns or self.revoked(entry)}
+        await self._ledger.forget(dead)
+        return bool(dead)
+
+    def revoked(self, entry: IssuedCertificate) -> bool:
+        """Whether a certificate is on the denylist."""
+        identity = parse_identity(entry.spiffe_id, trust_domain=self._trust_domain)
+        # As services see it: one without marks shows them nothing but its serial and its name.
+        lineage = (
+            Lineage(entry.issued_ns, entry.root, entry.via, entry.delegate) if entry.marked else Lineage()
+        )
+        return self._gate.covers(lineage.subjects(entry.serial, identity), lineage.issued_ns)
 
     def renew_own(self, service: str) -> Certify:
         """How Signer renews its own certificate, without asking itself over the network."""
@@ -157,17 +230,23 @@ class Certificates:
                 reason="identity-barred",
             )
 
-    async def listed(self, *, spiffe_id: str, after: str, limit: int) -> tuple[IssuedCertificate, ...]:
+    async def listed(
+        self, *, spiffe_id: str, after: str, limit: int, prefix: str = ""
+    ) -> tuple[IssuedCertificate, ...]:
         """Living certificates, oldest first."""
         if spiffe_id:
             parse_identity(spiffe_id, trust_domain=self._trust_domain)
         return await self._ledger.living(
-            now_ns=self._clock.unix_ns(), spiffe_id=spiffe_id, after=after, limit=limit
+            now_ns=self._clock.unix_ns(), spiffe_id=spiffe_id, prefix=prefix, after=after, limit=limit
         )
 
     async def barred(self, spiffe_ids: Collection[str]) -> frozenset[str]:
         """Those of the given identities that are barred."""
         return await self._ledger.barred(spiffe_ids)
+
+    async def ever_known(self, identity: Identity) -> bool:
+        """Whether a principal ever had a certificate."""
+        return await self._ledger.ever_known(identity.spiffe_id)
 
     async def find(self, serial: str) -> IssuedCertificate | None:
         """What is known of a certificate."""

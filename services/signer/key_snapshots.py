@@ -17,6 +17,7 @@ import structlog
 from services.signer.signatures import Signatures
 from snavio.clock import Clock
 from snavio.domain.keyset import Keyset
+from snavio.domain.lineage import is_serial
 from snavio.domain.signing_scope import PLATFORM
 from snavio.errors import NotFound, SnavioError
 from snavio.native import blake3_hex
@@ -30,6 +31,7 @@ from snavio.snapshot.sealed import KEY_BYTES, seal, unseal
 from snavio.snapshot.verification import KEYSETS, VerifyingKey, verify_part
 from snavio.v1.signer_pb2 import Keyset as WireKeyset
 from snavio.v1.signer_pb2 import KeyVersion as WireKeyVersion
+from snavio.v1.signer_pb2 import RevokedSubject
 from snavio.v1.snapshot_pb2 import SealedKeys
 
 GENERATED: Final = "Snavio.Snapshot.Generated"
@@ -174,7 +176,12 @@ class KeySnapshots:
 
 def _sealed(survey: KeySurvey, key: bytes) -> bytes:
     plain = SealedKeys(
-        keyset=[_wire(keyset) for keyset in survey.keysets], revoked_serial=survey.revoked_serials
+        keyset=[_wire(keyset) for keyset in survey.keysets],
+        revoked_serial=[entry.subject for entry in survey.revoked if is_serial(entry.subject)],
+        revoked=[
+            RevokedSubject(subject=entry.subject, issued_before_unix_ns=entry.before_ns)
+            for entry in survey.revoked
+        ],
     ).SerializeToString()
     return seal(plain, key=key, rows=len(survey.keysets), version=survey.version, epoch=survey.store_epoch)
 

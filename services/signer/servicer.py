@@ -5,12 +5,14 @@ Never takes from a request who is asking: that stands in the certificate of the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from services.signer.applying import Applying
 from services.signer.assume import Assumption
 from services.signer.certificates import MAX_LISTED, Certificates, Issued
 from services.signer.enrolment import Enrolling
 from services.signer.revoking import Revoking
-from snavio.transport.gate import Gate
+from snavio.domain.lineage import Revoked, is_serial
 from snavio.transport.server import Call, Methods
 from snavio.v1 import signer_pb2 as wire
 from snavio.v1.enrolment_pb2 import EnrollRequest, EnrollResponse
@@ -27,14 +29,12 @@ class SignerServicer:
         revoking: Revoking,
         assumption: Assumption,
         enrolling: Enrolling,
-        gate: Gate,
     ) -> None:
         self._revoking = revoking
         self._certificates = certificates
         self._applying = applying
         self._assumption = assumption
         self._enrolling = enrolling
-        self._gate = gate
 
     def register(self, methods: Methods) -> None:
         """Add the handlers; `enroll` is not among them, it is served apart."""
@@ -66,17 +66,24 @@ class SignerServicer:
     async def revoke_certificate(
         self, request: wire.RevokeCertificateRequest, call: Call
     ) -> wire.RevokeCertificateResponse:
-        version, serials = await self._revoking.revoke(
+        ended = await self._revoking.revoke(
             serial=request.serial, reason=request.reason, caller=call.peer.identity
         )
-        return wire.RevokeCertificateResponse(version=version, serial=serials)
+        return wire.RevokeCertificateResponse(
+            version=ended.version,
+            serial=ended.serials,
+            revoked=_revoked(ended.entries),
+            more=ended.more,
+        )
 
     async def denylist(self, request: wire.DenylistRequest, _call: Call) -> wire.DenylistResponse:
         page = await self._revoking.denylist(request.since_version)
+        entries = [revocation.entry for revocation in page.revocations]
         return wire.DenylistResponse(
             version=page.version,
-            serial=[revocation.serial for revocation in page.revocations],
+            serial=[entry.subject for entry in entries if is_serial(entry.subject)],
             more=page.more,
+            revoked=_revoked(entries),
         )
 
     async def create_enrolment(
@@ -117,10 +124,12 @@ class SignerServicer:
     async def revoke_identity(
         self, request: wire.RevokeIdentityRequest, call: Call
     ) -> wire.RevokeIdentityResponse:
-        serials = await self._revoking.revoke_identity(
+        ended = await self._revoking.revoke_identity(
             spiffe_id=request.spiffe_id, reason=request.reason, caller=call.peer.identity
         )
-        return wire.RevokeIdentityResponse(serial=serials)
+        return wire.RevokeIdentityResponse(
+            serial=ended.serials, revoked=_revoked(ended.entries), more=ended.more
+        )
 
     async def restore_identity(
         self, request: wire.RestoreIdentityRequest, call: Call
@@ -135,7 +144,10 @@ class SignerServicer:
     ) -> wire.ListCertificatesResponse:
         limit = min(request.limit or MAX_LISTED, MAX_LISTED)
         found = await self._certificates.listed(
-            spiffe_id=request.spiffe_id, after=request.after_serial, limit=limit + 1
+            spiffe_id=request.spiffe_id,
+            after=request.after_serial,
+            limit=limit + 1,
+            prefix=request.serial_prefix,
         )
         shown = found[:limit]
         barred = await self._certificates.barred({entry.spiffe_id for entry in shown})
@@ -148,8 +160,9 @@ class SignerServicer:
                     parent_serial=entry.parent,
                     issued_unix_ns=entry.issued_ns,
                     not_after_unix_ns=entry.not_after_ns,
-                    revoked=self._gate.revoked(entry.serial),
+                    revoked=self._certificates.revoked(entry),
                     barred=entry.spiffe_id in barred,
+                    root_serial=entry.root or entry.serial,
                 )
                 for entry in shown
             ],
@@ -169,6 +182,12 @@ class SignerServicer:
             not_after_unix_ns=issued.not_after_ns,
             spiffe_id=enrolled.identity.spiffe_id,
         )
+
+
+def _revoked(entries: Iterable[Revoked]) -> list[wire.RevokedSubject]:
+    return [
+        wire.RevokedSubject(subject=entry.subject, issued_before_unix_ns=entry.before_ns) for entry in entries
+    ]
 
 
 def _issued(issued: Issued) -> wire.IssueCertificateResponse:

@@ -12,8 +12,9 @@ from snavio.domain.identity import Kind
 from snavio.ports.key_wrapping import KmsKey
 
 _DAY = 24 * 3600
-# No certificate lives longer, whatever is configured; a revoked serial is forgotten after this long.
+# No certificate lives longer, whatever is configured; a revocation is forgotten after this long.
 MAX_LIFETIME_S = 90 * _DAY
+MAX_SERVICE_LIFETIME_S = _DAY
 
 
 class SignerSettings(Section):
@@ -93,7 +94,10 @@ class SignerSettings(Section):
         default=30 * _DAY, ge=60, le=MAX_LIFETIME_S, description="Life of a mesh service's certificate."
     )
     service_ttl_s: int = Field(
-        default=3600, ge=60, le=_DAY, description="Life of a tenant service's certificate."
+        default=3600,
+        ge=60,
+        le=MAX_SERVICE_LIFETIME_S,
+        description="Life of a tenant service's certificate.",
     )
     principal_ttl_s: int = Field(
         default=30 * _DAY, ge=60, le=MAX_LIFETIME_S, description="Life of a tenant's principal's certificate."
@@ -113,6 +117,37 @@ class SignerSettings(Section):
         le=MAX_LIFETIME_S,
         # It lies next to the CA's own sealing key: a short life would protect nothing there.
         description="Life of the certificate of the operator `admin`, which `init` makes on this machine.",
+    )
+
+    max_certificates: int = Field(
+        default=1_000_000,
+        ge=100,
+        le=10_000_000,
+        description="Certificates that Signer knows of at once; what one tenant may have of them is set in [mesh].",
+    )
+    certificates_per_identity: int = Field(
+        default=20_000,
+        ge=10,
+        le=10_000_000,
+        description="Living certificates of one identity; each replica of a service has one or two.",
+    )
+    issue_burst: int = Field(
+        default=2000,
+        ge=1,
+        le=1_000_000,
+        description="Certificates that one identity gets at once, as when every replica of a service starts.",
+    )
+    issue_per_s: float = Field(
+        default=10.0,
+        gt=0,
+        le=100_000,
+        description="Certificates that one identity gets per second after that; a tenant gets four times as many.",
+    )
+    max_revocations: int = Field(
+        default=50_000,
+        ge=10,
+        le=1_000_000,
+        description="Entries of the denylist; where there are more, several of one identity or tenant become one.",
     )
 
     capability_ttl_s: int = Field(

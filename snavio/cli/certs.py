@@ -18,7 +18,7 @@ from snavio.cli.output import console, line, print_json
 if TYPE_CHECKING:
     from snavio.config import MeshSettings
     from snavio.sdk.certificates import CertificateDesk
-    from snavio.v1.signer_pb2 import CertificateRecord
+    from snavio.v1.signer_pb2 import CertificateRecord, RevokeCertificateResponse, RevokeIdentityResponse
 
 certs = typer.Typer(
     help="See which certificates are alive, and revoke them.\n\n"
@@ -84,7 +84,9 @@ def revoke(
     caller: OperatorCaller,
     json: Json = False,
 ) -> None:
-    """End a certificate with all that was renewed or assumed from it; or all that an identity has, and bar it.
+    """End a certificate with its whole chain; or all that an identity has, and bar it.
+
+    The chain of a certificate is all that was renewed from the same first one, and what was assumed with any of it.
 
     Every service refuses them within seconds, on open streams too. A barred identity gets no certificate until
     `snavio certs restore`.
@@ -95,19 +97,27 @@ def revoke(
       snavio certs revoke spiffe://snavio.local/tenant/acme/principal/ci
     """
 
-    async def ask(desk: CertificateDesk) -> list[str]:
+    async def ask(desk: CertificateDesk) -> RevokeCertificateResponse | RevokeIdentityResponse:
         if which.startswith("spiffe:"):
             return await desk.revoke_identity(which, reason=reason)
         return await desk.revoke(which if unlisted else await _serial(which, desk), reason=reason)
 
-    serials = caller.ask_at(certificate_desk, ask)
+    ended = caller.ask_at(certificate_desk, ask)
     if json:
-        print_json({"revoked": serials})
+        denylist = [
+            {"subject": entry.subject, "issued_before_unix_ns": entry.issued_before_unix_ns}
+            for entry in ended.revoked
+        ]
+        print_json({"revoked": list(ended.serial), "more": ended.more, "denylist": denylist})
         return
-    for serial in serials:
+    for serial in ended.serial:
         line(f"revoked  {serial}")
-    if not serials:
+    if ended.more:
+        line("and more; all that was issued until now is covered.")
+    if not ended.serial and which.startswith("spiffe:"):
         line("It had no living certificate; it gets none from now on.")
+    elif not ended.serial:
+        line(f"revoked  {which}")
 
 
 async def _serial(which: str, desk: CertificateDesk) -> str:
@@ -119,9 +129,8 @@ async def _serial(which: str, desk: CertificateDesk) -> str:
             f"{which!r} is neither a serial nor an identity, spiffe://…: `snavio certs ls` shows both.",
             reason="bad-serial",
         )
-    living = [record.serial async for record in desk.living("")]
-    if which not in living:
-        begun = [serial for serial in living if serial.startswith(which)]
+    begun = [record.serial async for record in desk.living(prefix=which)]
+    if which not in begun:
         hint = (
             f"Did you mean {begun[0]}?"
             if len(begun) == 1
@@ -206,6 +215,7 @@ def _document(record: CertificateRecord) -> dict[str, Any]:
         "identity": record.spiffe_id,
         "issued_to": record.issued_to,
         "parent_serial": record.parent_serial or None,
+        "root_serial": record.root_serial,
         "issued": _time(record.issued_unix_ns),
         "not_after": _time(record.not_after_unix_ns),
         "revoked": record.revoked,

@@ -114,6 +114,16 @@ class Shares:
         finally:
             self.give_back(tenant, amount)
 
+    @contextmanager
+    def taking(self, tenant: str, amount: int = 1) -> Iterator[None]:
+        """Hold it from here on, unless the block fails; for what a store keeps until it is given back."""
+        self.take(tenant, amount)
+        try:
+            yield
+        except BaseException:
+            self.give_back(tenant, amount)
+            raise
+
     def held(self, tenant: str) -> int:
         """How much `tenant` holds."""
         return self._held.get(tenant, 0)

@@ -14,7 +14,9 @@ from snavio.domain.delegation import Delegation
 from snavio.domain.distribution import Holder
 from snavio.domain.enrolment import Enrolments
 from snavio.domain.keyset import Keyset
+from snavio.domain.lineage import ALWAYS, Revoked
 from snavio.domain.signing_scope import Scope
+from snavio.host.shares import MESH, ShareLimit
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +29,32 @@ class Authority:
 
 @dataclass(frozen=True, slots=True)
 class Revocation:
-    """One certificate that is not to be served any more."""
+    """Certificates that are not to be served any more: those that have the subject and were issued before a time."""
 
-    serial: str
+    subject: str
+    """As in `snavio.domain.lineage`: a serial or the root of a chain, an identity, an identity through another, a
+    tenant."""
     at_ns: int
     forget_at_ns: int
-    """When the certificate has certainly expired."""
+    """When every certificate that it covers has certainly expired."""
     actor: str
     reason: str
+    before_ns: int = ALWAYS
+    """In the order of issue."""
+    identity: str = ""
+    """Whose certificates these are; empty if that is not known."""
+    holder: str = MESH
+    """Tenant whose share of the denylist it takes."""
+
+    @property
+    def entry(self) -> Revoked:
+        """As services have it."""
+        return Revoked(self.subject, self.before_ns)
+
+    @property
+    def counted(self) -> bool:
+        """Whether it takes a part of a share. Serials from before there were shares do not; they end by themselves."""
+        return self.before_ns != ALWAYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +102,7 @@ class KeySurvey:
     store_epoch: int
     version: int
     keysets: tuple[Keyset, ...] = field(repr=False)
-    revoked_serials: tuple[str, ...]
+    revoked: tuple[Revoked, ...]
 
 
 class KeyStore(Protocol):
@@ -137,11 +157,26 @@ class KeyStore(Protocol):
         ...
 
     async def revoke(self, revocation: Revocation, *, now_ns: int) -> int:
-        """Add to the denylist, drop what may be forgotten; idempotent per serial. Returns its version."""
+        """Add to the denylist, drop what may be forgotten; idempotent per subject. Returns its version."""
         ...
 
-    async def revoke_all(self, revocations: Sequence[Revocation], *, now_ns: int) -> int:
-        """The same for several, in one write; returns the version that has all of them."""
+    async def revoke_all(
+        self, revocations: Sequence[Revocation], *, now_ns: int, limit: ShareLimit | None = None
+    ) -> int:
+        """The same for several, in one write; returns the version that has all of them.
+
+        A subject that is there already is covered up to the later of the two times. Where a holder's share of `limit`
+        is used up, several entries of one identity, or of one tenant, become a single one that covers them all and
+        more; Saturated when not even that gives room.
+        """
+        ...
+
+    async def revocation_holders(self) -> dict[str, int]:
+        """How many entries of the denylist each holder has."""
+        ...
+
+    async def latest_revoked_ns(self) -> int:
+        """The latest time of issue that a revocation speaks of; 0 for none."""
         ...
 
     async def revocations_since(self, version: int, *, now_ns: int, limit: int) -> RevocationPage:

@@ -35,13 +35,13 @@ class CertificateDesk(SignerClient):
             wire.CreateEnrolmentResponse,
         )
 
-    async def living(self, spiffe_id: str = "") -> AsyncIterator[wire.CertificateRecord]:
-        """Certificates that have not expired, oldest first; those of one identity if given."""
+    async def living(self, spiffe_id: str = "", *, prefix: str = "") -> AsyncIterator[wire.CertificateRecord]:
+        """Certificates that have not expired, oldest first; of one identity, with a serial that begins so, if given."""
         after, more = "", True
         while more:
             page = await self._call(
                 "ListCertificates",
-                wire.ListCertificatesRequest(spiffe_id=spiffe_id, after_serial=after),
+                wire.ListCertificatesRequest(spiffe_id=spiffe_id, after_serial=after, serial_prefix=prefix),
                 wire.ListCertificatesResponse,
             )
             for record in page.certificate:
@@ -49,23 +49,21 @@ class CertificateDesk(SignerClient):
                 after = record.serial
             more = page.more and bool(page.certificate)
 
-    async def revoke(self, serial: str, *, reason: str = "") -> list[str]:
-        """Revoke a certificate with all that came from it; the serials."""
-        answer = await self._call(
+    async def revoke(self, serial: str, *, reason: str = "") -> wire.RevokeCertificateResponse:
+        """Revoke a certificate with the whole chain of renewals that it is of."""
+        return await self._call(
             "RevokeCertificate",
             wire.RevokeCertificateRequest(serial=serial, reason=reason),
             wire.RevokeCertificateResponse,
         )
-        return list(answer.serial)
 
-    async def revoke_identity(self, spiffe_id: str, *, reason: str = "") -> list[str]:
-        """Revoke all that an identity has, and bar it from more; the serials."""
-        answer = await self._call(
+    async def revoke_identity(self, spiffe_id: str, *, reason: str = "") -> wire.RevokeIdentityResponse:
+        """Revoke all that an identity has and that was had through it, and bar it from more."""
+        return await self._call(
             "RevokeIdentity",
             wire.RevokeIdentityRequest(spiffe_id=spiffe_id, reason=reason),
             wire.RevokeIdentityResponse,
         )
-        return list(answer.serial)
 
     async def restore_identity(self, spiffe_id: str) -> bool:
         """Let an identity have certificates again; whether it was barred."""

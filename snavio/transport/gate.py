@@ -1,26 +1,24 @@
 """Whether a certificate that TLS once accepted may still be used: asked for every call and every batch.
 
 A stream is one call for gRPC, which goes on serving a certificate that has expired or was revoked since.
-Never forgets a revoked serial to make room for another.
+Never forgets a revocation to make room for another.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Final
 
 from snavio.clock import Clock
 from snavio.domain.identity import Kind
+from snavio.domain.lineage import Revoked, normal_subject
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest, Saturated, Unauthenticated, Unavailable
 from snavio.transport.peer import Peer
 
-MAX_REVOKED_SERIALS: Final = 1_000_000
+MAX_REVOKED: Final = 1_000_000
 # Between this and the next pull of the denylist the feeder can do nothing useful.
 _RETRY_AFTER_MS: Final = 60_000
-# RFC 5280 allows serials of 20 octets.
-_SERIAL: Final = re.compile(r"[0-9a-fA-F]{1,40}")
 
 _SENTENCES: Final = {
     Verdict.CERTIFICATE_EXPIRED: "The certificate has expired.",
@@ -31,10 +29,11 @@ _SENTENCES: Final = {
 class Gate:
     """Expiry and denylist, in memory."""
 
-    def __init__(self, *, clock: Clock, max_revoked: int = MAX_REVOKED_SERIALS) -> None:
+    def __init__(self, *, clock: Clock, max_revoked: int = MAX_REVOKED) -> None:
         self._clock = clock
         self._max_revoked = max_revoked
-        self._revoked: set[str] = set()
+        # By subject: what was issued before then.
+        self._revoked: dict[str, int] = {}
         self._news_within_ns: int | None = None
         self._heard_mono_ns: int | None = None
 
@@ -59,7 +58,10 @@ class Gate:
 
         SATURATED, which may be tried again, when nobody can say whether it was revoked.
         """
-        if peer.cert_serial in self._revoked:
+        # Almost always nothing of it is there, and this is one look for each subject without a step of Python.
+        if not self._revoked.keys().isdisjoint(peer.subjects) and self.covers(
+            peer.subjects, peer.lineage.issued_ns
+        ):
             return Verdict.CERTIFICATE_REVOKED
         if self._clock.unix_ns() >= peer.not_after_unix_ns:
             return Verdict.CERTIFICATE_EXPIRED
@@ -67,8 +69,13 @@ class Gate:
             return Verdict.SATURATED
         return Verdict.UNDECIDED
 
+    def covers(self, subjects: Iterable[str], issued_ns: int) -> bool:
+        """Whether a certificate that has these subjects and was issued then is on the denylist."""
+        revoked = self._revoked
+        return any(issued_ns < revoked.get(subject, 0) for subject in subjects)
+
     def revoked(self, serial: str) -> bool:
-        """Whether a certificate is on the denylist."""
+        """Whether a certificate is on the denylist by its serial."""
         return serial in self._revoked
 
     def require(self, peer: Peer) -> None:
@@ -83,46 +90,50 @@ class Gate:
         if verdict is not Verdict.UNDECIDED:
             raise Unauthenticated(_SENTENCES[verdict], reason=verdict.reason)
 
-    def revoke(self, serials: Iterable[str]) -> None:
-        """Refuse these certificates from now on.
+    def revoke(self, entries: Iterable[str | Revoked]) -> None:
+        """Refuse what these name from now on; a bare text names it whenever it was issued.
 
         At the bound, what fits is taken and Saturated is raised: refusing every caller would turn a long
         denylist into an outage, and evicting would let a revoked certificate in again. The feeder then
-        pulls the whole list, which has no expired certificates in it, and calls `replace`.
+        pulls the whole list, which has nothing in it that has expired, and calls `replace`.
         """
-        self._add(self._revoked, serials)
+        self._add(self._revoked, entries)
 
-    def replace(self, serials: Iterable[str]) -> None:
-        """Refuse exactly these certificates: the whole denylist, pulled from version 0."""
-        revoked: set[str] = set()
+    def replace(self, entries: Iterable[str | Revoked]) -> None:
+        """Refuse exactly what these name: the whole denylist, pulled from version 0."""
+        revoked: dict[str, int] = {}
         try:
-            self._add(revoked, serials)
+            self._add(revoked, entries)
         except Saturated:
             # Both lists are right about whom to refuse; keep as much of the two as there is room for.
             self._add_quietly(revoked)
             raise
         self._revoked = revoked
 
-    def _add_quietly(self, serials: Iterable[str]) -> None:
-        for serial in serials:
-            if len(self._revoked) >= self._max_revoked:
-                return
-            self._revoked.add(serial)
+    def _add_quietly(self, entries: dict[str, int]) -> None:
+        for subject, before_ns in entries.items():
+            if subject in self._revoked or len(self._revoked) < self._max_revoked:
+                self._revoked[subject] = max(before_ns, self._revoked.get(subject, 0))
 
-    def _add(self, revoked: set[str], serials: Iterable[str]) -> None:
+    def _add(self, revoked: dict[str, int], entries: Iterable[str | Revoked]) -> None:
         malformed = left_out = 0
-        for serial in serials:
-            # An entry in another spelling would sit in the list and match nobody.
-            if not _SERIAL.fullmatch(serial):
+        for entry in entries:
+            named, before_ns = Revoked(entry) if isinstance(entry, str) else entry
+            try:
+                subject = normal_subject(named)
+            except ValueError:
+                # An entry in another spelling would sit in the list and match nobody.
                 malformed += 1
-            elif len(revoked) < self._max_revoked:
-                revoked.add(format(int(serial, 16), "x"))
-            elif format(int(serial, 16), "x") not in revoked:
+                continue
+            if subject in revoked or len(revoked) < self._max_revoked:
+                # Pages may overlap: an older one must not bring back what a newer one has ended.
+                revoked[subject] = max(before_ns, revoked.get(subject, 0))
+            else:
                 left_out += 1
         if left_out:
             raise Saturated(
-                f"The denylist is full; {left_out} revoked certificates were left out.",
+                f"The denylist is full; {left_out} revocations were left out.",
                 retry_after_ms=_RETRY_AFTER_MS,
             )
         if malformed:
-            raise BadRequest(f"{malformed} entries of the denylist are not serials.", reason="bad-serial")
+            raise BadRequest(f"{malformed} entries of the denylist name nothing.", reason="bad-serial")

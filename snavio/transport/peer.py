@@ -6,18 +6,21 @@ Never takes an identity from metadata, from a message, or from a certificate wit
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
 from cryptography import x509
 
 from snavio.domain.identity import Identity, parse_identity
+from snavio.domain.lineage import Lineage
 from snavio.errors import BadRequest, Unauthenticated
-from snavio.pki import not_after_unix_ns, serial_of
+from snavio.pki import lineage_of, not_after_unix_ns, serial_of
 
 _REMEMBERED_CERTIFICATES: Final = 4096
-_REMEMBERED_IDENTITIES: Final = 4096
+
+
+_UNKNOWN: Final = Lineage()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +31,30 @@ class Peer:
     # Lower-case hex without leading zeros, as on the denylist.
     cert_serial: str
     not_after_unix_ns: int
+    lineage: Lineage = _UNKNOWN
+    subjects: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    """What the denylist may name it by."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "subjects", self.lineage.subjects(self.cert_serial, self.identity))
 
 
 class Peers:
     """Turns gRPC's auth contexts into peers of one trust domain."""
 
     def __init__(self, *, trust_domain: str) -> None:
-        def identity(uri: bytes) -> Identity:
-            return parse_identity(uri.decode("ascii"), trust_domain=trust_domain)
+        def read(uri: bytes, pem: bytes) -> Peer:
+            certificate = x509.load_pem_x509_certificate(pem)
+            return Peer(
+                parse_identity(uri.decode("ascii"), trust_domain=trust_domain),
+                serial_of(certificate),
+                not_after_unix_ns(certificate),
+                lineage_of(certificate),
+            )
 
         # Parsing a certificate costs more than the rest of a small call. Only certificates that TLS has
         # verified get here, so an outsider cannot churn the memory.
-        self._certificate = lru_cache(maxsize=_REMEMBERED_CERTIFICATES)(_serial_and_end)
-        self._identity = lru_cache(maxsize=_REMEMBERED_IDENTITIES)(identity)
+        self._read = lru_cache(maxsize=_REMEMBERED_CERTIFICATES)(read)
 
     def peer(self, auth_context: Mapping[str, Iterable[bytes]]) -> Peer:
         """The caller behind an auth context; Unauthenticated `no-identity` unless there is exactly one."""
@@ -50,8 +64,7 @@ class Peers:
         if len(spiffe_ids) != 1 or len(pems) != 1:
             raise _no_identity()
         try:
-            serial, not_after = self._certificate(pems[0])
-            return Peer(self._identity(spiffe_ids[0]), serial, not_after)
+            return self._read(spiffe_ids[0], pems[0])
         except (BadRequest, ValueError):
             raise _no_identity() from None
 
@@ -60,8 +73,3 @@ def _no_identity() -> Unauthenticated:
     return Unauthenticated(
         "The certificate does not carry exactly one identity of this mesh.", reason="no-identity"
     )
-
-
-def _serial_and_end(pem: bytes) -> tuple[str, int]:
-    certificate = x509.load_pem_x509_certificate(pem)
-    return serial_of(certificate), not_after_unix_ns(certificate)

@@ -44,26 +44,38 @@ class _Bucket:
         return 0.0
 
 
+class Rates:
+    """One rate for each of many names; the longest unheard of is forgotten."""
+
+    def __init__(self, rate: Rate, *, clock: Clock, remembered: int = MAX_ADDRESSES) -> None:
+        self._rate = rate
+        self._clock = clock
+        self._remembered = remembered
+        self._by_name: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def take(self, name: str) -> float:
+        """Take one for `name`; the seconds to wait when there is none, otherwise 0."""
+        now = self._clock.mono_ns()
+        bucket = self._by_name.pop(name, None) or _Bucket(self._rate, now)
+        self._by_name[name] = bucket
+        while len(self._by_name) > self._remembered:
+            self._by_name.popitem(last=False)
+        return bucket.take(now)
+
+
 class Throttle:
     """See the module."""
 
     def __init__(self, *, clock: Clock, each: Rate, all_together: Rate) -> None:
         self._clock = clock
-        self._each = each
+        # Whoever has more addresses than are remembered is held by the rate for all.
+        self._each = Rates(each, clock=clock)
         self._all = _Bucket(all_together, clock.mono_ns())
-        self._by_address: OrderedDict[str, _Bucket] = OrderedDict()
 
     def admit(self, peer: str) -> None:
         """Saturated when gRPC's `peer`, or everybody together, asks too often."""
-        now = self._clock.mono_ns()
-        address = address_of(peer)
-        bucket = self._by_address.pop(address, None) or _Bucket(self._each, now)
-        self._by_address[address] = bucket
-        # The longest unheard of goes. Whoever has so many addresses is held by the rate for all.
-        while len(self._by_address) > MAX_ADDRESSES:
-            self._by_address.popitem(last=False)
         # Its own first: an address that asks too often takes nothing from the others.
-        wait_s = bucket.take(now) or self._all.take(now)
+        wait_s = self._each.take(address_of(peer)) or self._all.take(self._clock.mono_ns())
         if wait_s:
             raise Saturated("Too many requests.", retry_after_ms=max(1, round(wait_s * 1000)))
 

@@ -53,12 +53,24 @@ class RevokeCertificateRequest(_message.Message):
     def __init__(self, serial: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class RevokeCertificateResponse(_message.Message):
-    __slots__ = ("version", "serial")
+    __slots__ = ("version", "serial", "revoked", "more")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SERIAL_FIELD_NUMBER: _ClassVar[int]
+    REVOKED_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     version: int
     serial: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, version: _Optional[int] = ..., serial: _Optional[_Iterable[str]] = ...) -> None: ...
+    revoked: _containers.RepeatedCompositeFieldContainer[RevokedSubject]
+    more: bool
+    def __init__(self, version: _Optional[int] = ..., serial: _Optional[_Iterable[str]] = ..., revoked: _Optional[_Iterable[_Union[RevokedSubject, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class RevokedSubject(_message.Message):
+    __slots__ = ("subject", "issued_before_unix_ns")
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    ISSUED_BEFORE_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    issued_before_unix_ns: int
+    def __init__(self, subject: _Optional[str] = ..., issued_before_unix_ns: _Optional[int] = ...) -> None: ...
 
 class DenylistRequest(_message.Message):
     __slots__ = ("since_version",)
@@ -67,14 +79,16 @@ class DenylistRequest(_message.Message):
     def __init__(self, since_version: _Optional[int] = ...) -> None: ...
 
 class DenylistResponse(_message.Message):
-    __slots__ = ("version", "serial", "more")
+    __slots__ = ("version", "serial", "more", "revoked")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SERIAL_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
+    REVOKED_FIELD_NUMBER: _ClassVar[int]
     version: int
     serial: _containers.RepeatedScalarFieldContainer[str]
     more: bool
-    def __init__(self, version: _Optional[int] = ..., serial: _Optional[_Iterable[str]] = ..., more: _Optional[bool] = ...) -> None: ...
+    revoked: _containers.RepeatedCompositeFieldContainer[RevokedSubject]
+    def __init__(self, version: _Optional[int] = ..., serial: _Optional[_Iterable[str]] = ..., more: _Optional[bool] = ..., revoked: _Optional[_Iterable[_Union[RevokedSubject, _Mapping]]] = ...) -> None: ...
 
 class CreateKeysetRequest(_message.Message):
     __slots__ = ("source",)
@@ -271,10 +285,14 @@ class RevokeIdentityRequest(_message.Message):
     def __init__(self, spiffe_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class RevokeIdentityResponse(_message.Message):
-    __slots__ = ("serial",)
+    __slots__ = ("serial", "revoked", "more")
     SERIAL_FIELD_NUMBER: _ClassVar[int]
+    REVOKED_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     serial: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, serial: _Optional[_Iterable[str]] = ...) -> None: ...
+    revoked: _containers.RepeatedCompositeFieldContainer[RevokedSubject]
+    more: bool
+    def __init__(self, serial: _Optional[_Iterable[str]] = ..., revoked: _Optional[_Iterable[_Union[RevokedSubject, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
 
 class RestoreIdentityRequest(_message.Message):
     __slots__ = ("spiffe_id",)
@@ -289,7 +307,7 @@ class RestoreIdentityResponse(_message.Message):
     def __init__(self, changed: _Optional[bool] = ...) -> None: ...
 
 class CertificateRecord(_message.Message):
-    __slots__ = ("serial", "spiffe_id", "issued_to", "parent_serial", "issued_unix_ns", "not_after_unix_ns", "revoked", "barred")
+    __slots__ = ("serial", "spiffe_id", "issued_to", "parent_serial", "issued_unix_ns", "not_after_unix_ns", "revoked", "barred", "root_serial")
     SERIAL_FIELD_NUMBER: _ClassVar[int]
     SPIFFE_ID_FIELD_NUMBER: _ClassVar[int]
     ISSUED_TO_FIELD_NUMBER: _ClassVar[int]
@@ -298,6 +316,7 @@ class CertificateRecord(_message.Message):
     NOT_AFTER_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     REVOKED_FIELD_NUMBER: _ClassVar[int]
     BARRED_FIELD_NUMBER: _ClassVar[int]
+    ROOT_SERIAL_FIELD_NUMBER: _ClassVar[int]
     serial: str
     spiffe_id: str
     issued_to: str
@@ -306,17 +325,20 @@ class CertificateRecord(_message.Message):
     not_after_unix_ns: int
     revoked: bool
     barred: bool
-    def __init__(self, serial: _Optional[str] = ..., spiffe_id: _Optional[str] = ..., issued_to: _Optional[str] = ..., parent_serial: _Optional[str] = ..., issued_unix_ns: _Optional[int] = ..., not_after_unix_ns: _Optional[int] = ..., revoked: _Optional[bool] = ..., barred: _Optional[bool] = ...) -> None: ...
+    root_serial: str
+    def __init__(self, serial: _Optional[str] = ..., spiffe_id: _Optional[str] = ..., issued_to: _Optional[str] = ..., parent_serial: _Optional[str] = ..., issued_unix_ns: _Optional[int] = ..., not_after_unix_ns: _Optional[int] = ..., revoked: _Optional[bool] = ..., barred: _Optional[bool] = ..., root_serial: _Optional[str] = ...) -> None: ...
 
 class ListCertificatesRequest(_message.Message):
-    __slots__ = ("spiffe_id", "after_serial", "limit")
+    __slots__ = ("spiffe_id", "after_serial", "limit", "serial_prefix")
     SPIFFE_ID_FIELD_NUMBER: _ClassVar[int]
     AFTER_SERIAL_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    SERIAL_PREFIX_FIELD_NUMBER: _ClassVar[int]
     spiffe_id: str
     after_serial: str
     limit: int
-    def __init__(self, spiffe_id: _Optional[str] = ..., after_serial: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+    serial_prefix: str
+    def __init__(self, spiffe_id: _Optional[str] = ..., after_serial: _Optional[str] = ..., limit: _Optional[int] = ..., serial_prefix: _Optional[str] = ...) -> None: ...
 
 class ListCertificatesResponse(_message.Message):
     __slots__ = ("certificate", "more")

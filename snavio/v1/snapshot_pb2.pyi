@@ -65,9 +65,11 @@ class SnapshotPart(_message.Message):
     def __init__(self, name: _Optional[str] = ..., path: _Optional[str] = ..., size: _Optional[int] = ..., rows: _Optional[int] = ..., blake3: _Optional[str] = ...) -> None: ...
 
 class SealedKeys(_message.Message):
-    __slots__ = ("keyset", "revoked_serial")
+    __slots__ = ("keyset", "revoked_serial", "revoked")
     KEYSET_FIELD_NUMBER: _ClassVar[int]
     REVOKED_SERIAL_FIELD_NUMBER: _ClassVar[int]
+    REVOKED_FIELD_NUMBER: _ClassVar[int]
     keyset: _containers.RepeatedCompositeFieldContainer[_signer_pb2.Keyset]
     revoked_serial: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, keyset: _Optional[_Iterable[_Union[_signer_pb2.Keyset, _Mapping]]] = ..., revoked_serial: _Optional[_Iterable[str]] = ...) -> None: ...
+    revoked: _containers.RepeatedCompositeFieldContainer[_signer_pb2.RevokedSubject]
+    def __init__(self, keyset: _Optional[_Iterable[_Union[_signer_pb2.Keyset, _Mapping]]] = ..., revoked_serial: _Optional[_Iterable[str]] = ..., revoked: _Optional[_Iterable[_Union[_signer_pb2.RevokedSubject, _Mapping]]] = ...) -> None: ...

@@ -11,6 +11,7 @@ from snavio.adapters.embedded import sqlite_certificates
 from snavio.adapters.embedded.checksums import connect
 from snavio.adapters.embedded.sqlite_certificates import KEPT_AFTER_EXPIRY_NS, SqliteCertificateLedger
 from snavio.errors import IntegrityError, Saturated, StateError
+from snavio.host.shares import ShareLimit
 from snavio.ports.certificates import CertificateLedger, IssuedCertificate
 
 HOUR = 3600 * 10**9
@@ -61,36 +62,42 @@ async def test_living_through_a_delegate_are_his_alone(ledger: CertificateLedger
     assert [c.serial for c in await ledger.living(now_ns=NOW, delegate="ci", limit=10)] == ["a1"]
 
 
-async def test_descendants_are_found_at_every_remove_and_through_the_expired(
+async def test_living_of_a_chain_are_those_with_its_root_and_those_begun_with_it(
     ledger: CertificateLedger,
 ) -> None:
-    await ledger.record(issued("a"))
-    await ledger.record(issued("b", parent="a", life=1))
-    await ledger.record(issued("c", parent="b"))
-    await ledger.record(issued("d", parent="c"))
-    await ledger.record(issued("other"))
-    assert set(await ledger.descendants(["a"], now_ns=NOW + 2)) == {"c", "d"}
-    assert set(await ledger.descendants(["c"], now_ns=NOW + 2)) == {"d"}
-    assert await ledger.descendants([], now_ns=NOW) == ()
+    await ledger.record(issued("a", root="a"))
+    await ledger.record(issued("b", root="a", life=1))
+    await ledger.record(issued("c", root="a"))
+    await ledger.record(issued("s", root="s", via="a", spiffe_id="other"))
+    await ledger.record(issued("elsewhere", root="elsewhere"))
+    assert [c.serial for c in await ledger.living(now_ns=NOW + 2, chain="a", limit=10)] == ["a", "c", "s"]
+    assert await ledger.living(now_ns=NOW, chain="a", unmarked=True, limit=10) == ()
 
 
-async def test_chain_does_not_tear_when_its_middle_is_forgotten(ledger: CertificateLedger) -> None:
-    await ledger.record(issued("root", life=30 * 24 * HOUR))
-    at, parent = NOW, "root"
+async def test_chain_does_not_tear_when_its_beginning_is_forgotten(ledger: CertificateLedger) -> None:
+    at = NOW
     # Three days of renewals every forty minutes; an expired one is forgotten after a day.
     for number in range(110):
+        await ledger.record(issued(f"c{number}", root="c0", at=at))
         at += 40 * 60 * 10**9
-        serial = f"c{number}"
-        await ledger.record(issued(serial, parent=parent, at=at))
-        parent = serial
     assert await ledger.find("c0") is None
-    assert parent in await ledger.descendants(["root"], now_ns=at)
-    found = [await ledger.find(f"c{number}") for number in range(110)]
-    kept = [certificate for certificate in found if certificate is not None]
-    assert kept[0].parent == "root"
-    assert [certificate.parent for certificate in kept[1:]] == [
-        certificate.serial for certificate in kept[:-1]
-    ]
+    assert "c109" in {c.serial for c in await ledger.living(now_ns=at - HOUR, chain="c0", limit=200)}
+
+
+async def test_latest_time_of_issue_is_known(ledger: CertificateLedger) -> None:
+    assert await ledger.latest_ns() == 0
+    await ledger.record(issued("a", at=NOW + 5))
+    await ledger.record(issued("b", at=NOW))
+    assert await ledger.latest_ns() == NOW + 5
+
+
+async def test_principal_is_known_for_ever_and_others_are_not(ledger: CertificateLedger) -> None:
+    ci, service = "spiffe://d/tenant/acme/principal/ci", "spiffe://d/tenant/acme/service/ci"
+    await ledger.record(issued("a", spiffe_id=ci))
+    await ledger.record(issued("b", spiffe_id=service))
+    await ledger.forget(["a", "b"])
+    assert await ledger.ever_known(ci)
+    assert not await ledger.ever_known(service)
 
 
 async def test_expired_is_forgotten_after_a_day_and_not_before(ledger: CertificateLedger) -> None:
@@ -121,17 +128,58 @@ async def test_everything_is_there_after_reopening(path: Path) -> None:
     await second.close()
 
 
-async def test_full_ledger_refuses(ledger: CertificateLedger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_certificates, "MAX_CERTIFICATES", 2)
-    monkeypatch.setattr(sqlite_certificates, "MAX_BARRED", 1)
+def of(tenant: str, name: str = "billing") -> str:
+    return f"spiffe://d/tenant/{tenant}/service/{name}"
+
+
+async def test_one_tenant_or_identity_fills_its_part_and_the_mesh_has_the_reserve(path: Path) -> None:
+    ledger = await SqliteCertificateLedger.open(path, limit=ShareLimit(10, 5, 2), per_identity=3)
+    for number in range(3):
+        await ledger.record(issued(f"a{number}", spiffe_id=of("acme")))
+    with pytest.raises(Saturated) as refusal:
+        await ledger.record(issued("b", spiffe_id=of("acme")))
+    assert refusal.value.retry_after_ms
+    for number in range(2):
+        await ledger.record(issued(f"c{number}", spiffe_id=of("acme", "bot")))
+    with pytest.raises(Saturated):
+        await ledger.record(issued("d", spiffe_id=of("acme", "third")))
+    for number in range(3):
+        await ledger.record(issued(f"e{number}", spiffe_id=of("rival")))
+    with pytest.raises(Saturated):
+        await ledger.record(issued("f", spiffe_id=of("third")))
+    await ledger.record(issued("0a", spiffe_id="spiffe://d/operator/admin"))
+    assert ledger.shares.holders() == {"acme": 5, "rival": 3, "": 1}
+    await ledger.close()
+    # Counted again at start, and given back when they are let go.
+    again = await SqliteCertificateLedger.open(path, limit=ShareLimit(10, 5, 2), per_identity=3)
+    with pytest.raises(Saturated):
+        await again.record(issued("d", spiffe_id=of("acme")))
+    assert [each.serial for each in await again.oldest(tenant="acme", limit=2)] == ["a0", "a1"]
+    await again.forget(["a0", "a1", "unknown"])
+    await again.record(issued("d", spiffe_id=of("acme")))
+    assert again.shares.held("acme") == 4
+    await again.close()
+
+
+async def test_certificate_that_could_not_be_written_takes_no_part(ledger: CertificateLedger) -> None:
     await ledger.record(issued("a"))
-    await ledger.record(issued("b"))
+    with pytest.raises(Exception, match="UNIQUE"):
+        await ledger.record(issued("a"))
+    assert ledger.shares.used == 1
+
+
+async def test_operators_have_the_last_tenth_of_the_bars(
+    ledger: CertificateLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_certificates, "MAX_BARRED", 10)
+    for number in range(9):
+        await ledger.bar(f"a{number}", at_ns=NOW, actor="", reason="", reserve=False)
     with pytest.raises(Saturated):
-        await ledger.record(issued("c"))
-    await ledger.bar("a", at_ns=NOW, actor="", reason="")
-    await ledger.bar("a", at_ns=NOW, actor="", reason="")
+        await ledger.bar("b", at_ns=NOW, actor="", reason="", reserve=False)
+    await ledger.bar("b", at_ns=NOW, actor="", reason="")
+    await ledger.bar("b", at_ns=NOW, actor="", reason="")
     with pytest.raises(Saturated):
-        await ledger.bar("b", at_ns=NOW, actor="", reason="")
+        await ledger.bar("c", at_ns=NOW, actor="", reason="")
 
 
 async def test_damaged_record_is_not_believed(path: Path) -> None:

@@ -14,6 +14,7 @@ from snavio.adapters.embedded.sealed_file import FORMAT_VERSION, MAGIC
 from snavio.adapters.embedded.sealed_keystore import SealedKeyStore
 from snavio.adapters.embedded.sealing import SealingKey, read_sealing_key
 from snavio.domain.keyset import Keyset, create, promote, raise_minimum, rotate
+from snavio.domain.lineage import ALWAYS
 from snavio.domain.signing_scope import Pair, Scope, provision, rotate_scope
 from snavio.errors import Conflict, IntegrityError, SnavioError, StateError, Unavailable
 from snavio.native import ed25519_public_key
@@ -112,10 +113,10 @@ async def test_reader_of_the_denylist_misses_nothing_when_the_store_came_from_a_
             await restored.revoke(revocation(f"c{number}"), now_ns=NOW)
         await restored.renew_epoch()
         page = await restored.revocations_since(read, now_ns=NOW, limit=10)
-        assert {entry.serial for entry in page.revocations} == {"a1", "c0", "c1", "c2", "c3", "c4"}
+        assert {entry.subject for entry in page.revocations} == {"a1", "c0", "c1", "c2", "c3", "c4"}
         await restored.revoke(revocation("d0"), now_ns=NOW)
         page = await restored.revocations_since(page.version, now_ns=NOW, limit=10)
-        assert [entry.serial for entry in page.revocations] == ["d0"]
+        assert [entry.subject for entry in page.revocations] == ["d0"]
     finally:
         await restored.close()
 
@@ -134,10 +135,10 @@ async def test_revocation_is_idempotent_and_versions_rise(store: KeyStore) -> No
     assert second > first
     assert await store.revoke(revocation("0a"), now_ns=NOW) == first
     page = await store.revocations_since(first, now_ns=NOW, limit=10)
-    assert [entry.serial for entry in page.revocations] == ["0b"]
+    assert [entry.subject for entry in page.revocations] == ["0b"]
     assert page.version >= second
     everything = await store.revocations_since(page.version + 100, now_ns=NOW, limit=10)
-    assert [entry.serial for entry in everything.revocations] == ["0a", "0b"]
+    assert [entry.subject for entry in everything.revocations] == ["0a", "0b"]
 
 
 async def test_denylist_is_read_in_pages(store: KeyStore) -> None:
@@ -146,7 +147,7 @@ async def test_denylist_is_read_in_pages(store: KeyStore) -> None:
     version, seen, more = 0, [], []
     for _ in range(3):
         page = await store.revocations_since(version, now_ns=NOW, limit=2)
-        seen += [entry.serial for entry in page.revocations]
+        seen += [entry.subject for entry in page.revocations]
         more.append(page.more)
         version = page.version
     assert seen == ["00", "01", "02", "03", "04"]
@@ -159,7 +160,7 @@ async def test_page_of_which_all_has_expired_says_that_there_is_more(store: KeyS
     page = await store.revocations_since(0, now_ns=NOW + 10, limit=2)
     assert (page.revocations, page.more) == ((), True)
     page = await store.revocations_since(page.version, now_ns=NOW + 10, limit=2)
-    assert ([entry.serial for entry in page.revocations], page.more) == (["0c"], False)
+    assert ([entry.subject for entry in page.revocations], page.more) == (["0c"], False)
 
 
 async def test_expired_serials_are_forgotten(store: KeyStore) -> None:
@@ -413,7 +414,7 @@ async def test_survey_has_every_key_set_and_living_revocation_of_one_version(sto
     await store.revoke(Revocation("b2", 1, 200, actor="ada", reason=""), now_ns=1)
     survey = await store.survey(now_ns=150)
     assert {keyset.source for keyset in survey.keysets} == {"acme/a", "acme/b"}
-    assert survey.revoked_serials == ("b2",)
+    assert survey.revoked == (("b2", ALWAYS),)
     page = await store.keysets_since(0, limit=10)
     assert (survey.store_epoch, survey.version) == (page.store_epoch, page.version)
     assert "planted" not in repr(survey)

@@ -6,13 +6,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from services.signer.app import _fill
 from snavio.clock import SystemClock
 from snavio.errors import IntegrityError, Unavailable
-from snavio.ports.keystore import Revocation, RevocationPage
 from snavio.transport.denylist import Denylist, denylist_pull
 from snavio.transport.gate import Gate
-from snavio.v1.signer_pb2 import DenylistRequest, DenylistResponse
+from snavio.v1.signer_pb2 import DenylistRequest, DenylistResponse, RevokedSubject
 
 PAGE = 3
 
@@ -94,15 +92,19 @@ async def test_pages_that_do_not_come_to_an_end_are_no_list() -> None:
     assert not gate._fresh()
 
 
-class Expired:
-    """A Signer's own list, of whose first pages nothing is left."""
+async def test_signer_of_before_sends_serials_alone_and_one_of_now_says_until_when() -> None:
+    class Both:
+        async def call(self, *_: object, **__: object) -> DenylistResponse:
+            subject = RevokedSubject(subject="spiffe://d/operator/ada", issued_before_unix_ns=7)
+            return DenylistResponse(
+                version=1,
+                serial=["a1"],
+                revoked=[subject, RevokedSubject(subject="a1", issued_before_unix_ns=7)],
+            )
 
-    async def denylist(self, since: int) -> RevocationPage:
-        kept = (Revocation("c", 0, 0, "", ""),) if since == 2 else ()
-        return RevocationPage(version=since + 1, revocations=kept, more=since < 2)
-
-
-async def test_signer_reads_on_behind_pages_of_which_everything_has_expired() -> None:
     gate = Gate(clock=SystemClock())
-    await _fill(gate, Expired())  # type: ignore[arg-type]
-    assert gate.revoked("c")
+    denylist = following(Both(), gate)  # type: ignore[arg-type]
+    await denylist._refresh()
+    assert gate.covers(["spiffe://d/operator/ada"], 6)
+    assert gate.covers(["a1"], 0)
+    assert not gate.covers(["spiffe://d/operator/ada", "a1"], 7)

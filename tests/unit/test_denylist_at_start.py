@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
-from types import SimpleNamespace
 from typing import cast
 
-from services.signer import app
+from services.signer.issue_order import IssueOrder
 from services.signer.revoking import MAX_PAGE, Revoking
 from snavio.adapters.embedded.sealed_keystore import SealedKeyStore
 from snavio.clock import ManualClock
-from snavio.ports.keystore import Revocation, RevocationPage
+from snavio.host.shares import ShareLimit
+from snavio.ports.certificates import CertificateLedger
+from snavio.ports.keystore import Revocation
 from snavio.transport.gate import Gate
 from tests.support.keystores import KEY
 
@@ -27,11 +29,18 @@ async def test_revoked_certificates_behind_a_page_with_forgotten_ones_are_refuse
         )
         clock.advance(seconds=1)
 
-        async def denylist(since: int) -> RevocationPage:
-            return await store.revocations_since(since, now_ns=clock.unix_ns(), limit=MAX_PAGE)
-
         gate = Gate(clock=clock)
-        await app._fill(gate, cast("Revoking", SimpleNamespace(denylist=denylist)))
+        revoking = Revoking(
+            store=store,
+            ledger=cast("CertificateLedger", None),
+            gate=gate,
+            clock=clock,
+            order=IssueOrder(clock, latest_ns=0),
+            trust_domain="snavio.local",
+            turn=asyncio.Lock(),
+            limit=ShareLimit(10, 10),
+        )
+        await revoking.start()
         assert gate.revoked(f"{MAX_PAGE + 2:x}")
         assert gate.revoked("2")
         assert not gate.revoked("1")

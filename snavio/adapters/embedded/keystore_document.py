@@ -58,15 +58,7 @@ def encode(contents: Contents) -> bytes:
                 for at, keyset in contents.keysets.values()
             ],
             "revocations": [
-                {
-                    "at": at,
-                    "serial": revocation.serial,
-                    "at_ns": revocation.at_ns,
-                    "forget_at_ns": revocation.forget_at_ns,
-                    "actor": revocation.actor,
-                    "reason": revocation.reason,
-                }
-                for at, revocation in contents.revocations.values()
+                {"at": at, **asdict(revocation)} for at, revocation in contents.revocations.values()
             ],
             "scopes": {
                 name: {
@@ -121,7 +113,8 @@ def decode(document: bytes, *, name: str) -> Contents:
                 for entry in parsed["keysets"]
             },
             revocations={
-                entry["serial"]: (entry.pop("at"), Revocation(**entry)) for entry in parsed["revocations"]
+                revocation.subject: (at, revocation)
+                for at, revocation in map(_decode_revocation, parsed["revocations"])
             },
             # Format 1 knew none of these.
             scopes={name: _decode_scope(name, entry) for name, entry in parsed.get("scopes", {}).items()},
@@ -149,6 +142,12 @@ def _encode_key(key: KeyVersion) -> dict[str, Any]:
         "not_after_ns": key.not_after_ns,
         "revoked": key.revoked,
     }
+
+
+def _decode_revocation(entry: dict[str, Any]) -> tuple[int, Revocation]:
+    # Once every revocation was of one serial.
+    subject = entry.pop("serial", None) or entry.pop("subject")
+    return entry.pop("at"), Revocation(subject, **entry)
 
 
 def _decode_enrolments(entry: dict[str, Any]) -> Enrolments:

@@ -5,18 +5,16 @@ Pure. Entries stand in order of version, so the cost is what changed and not wha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from snavio.adapters.embedded.keystore_document import Contents
 from snavio.domain.keyset import Keyset
 from snavio.errors import Saturated
-from snavio.ports.keystore import KeysetPage, Revocation, RevocationPage
+from snavio.ports.keystore import KeysetPage, RevocationPage
 
 # Every write costs the whole file, about 5 MB at this size. More sources want another adapter.
 MAX_KEYSETS = 20_000
-MAX_REVOCATIONS = 50_000
 # More writes than a store sees between a backup and its return.
 EPOCH_STEP = 1 << 32
 
@@ -45,24 +43,6 @@ def keysets_after(contents: Contents, version: int, *, limit: int) -> KeysetPage
         keysets=tuple(keyset for _, keyset in taken),
         more=more,
     )
-
-
-def with_revocations(
-    contents: Contents, revocations: Sequence[Revocation], *, now_ns: int
-) -> tuple[Contents, int]:
-    """The contents with those on the denylist, without what may be forgotten; and the version that has all."""
-    fresh = {entry.serial: entry for entry in revocations if entry.serial not in contents.revocations}
-    if not fresh:
-        return contents, max((contents.revocations[entry.serial][0] for entry in revocations), default=0)
-    kept = {serial: entry for serial, entry in contents.revocations.items() if entry[1].forget_at_ns > now_ns}
-    if len(kept) + len(fresh) > MAX_REVOCATIONS:
-        raise Saturated("The certificate denylist is full.", retry_after_ms=60_000)
-    # A version each: a page of the denylist ends at a version, and must not end inside of one.
-    version = contents.version
-    for revocation in fresh.values():
-        version += 1
-        kept[revocation.serial] = (version, revocation)
-    return replace(contents, version=version, revocations=kept), version
 
 
 def revocations_after(contents: Contents, version: int, *, now_ns: int, limit: int) -> RevocationPage:

@@ -18,8 +18,8 @@ from snavio.adapters.embedded.keystore_versions import (
     revocations_after,
     with_epoch,
     with_keyset,
-    with_revocations,
 )
+from snavio.adapters.embedded.revocation_entries import holders_of, with_revocations
 from snavio.adapters.embedded.sealed_file import SealedFile, new_epoch
 from snavio.adapters.embedded.sealing import SealingKey
 from snavio.domain.delegation import Delegation
@@ -28,6 +28,7 @@ from snavio.domain.enrolment import Enrolments
 from snavio.domain.keyset import Keyset
 from snavio.domain.signing_scope import Scope
 from snavio.errors import Conflict, Saturated
+from snavio.host.shares import ShareLimit
 from snavio.ports.keystore import (
     Authority,
     KeysetPage,
@@ -132,8 +133,24 @@ class SealedKeyStore:
     async def revoke(self, revocation: Revocation, *, now_ns: int) -> int:
         return await self.revoke_all([revocation], now_ns=now_ns)
 
-    async def revoke_all(self, revocations: Sequence[Revocation], *, now_ns: int) -> int:
-        return await self._file.write(lambda contents: with_revocations(contents, revocations, now_ns=now_ns))
+    async def revoke_all(
+        self, revocations: Sequence[Revocation], *, now_ns: int, limit: ShareLimit | None = None
+    ) -> int:
+        return await self._file.write(
+            lambda contents: with_revocations(contents, revocations, now_ns=now_ns, limit=limit)
+        )
+
+    async def revocation_holders(self) -> dict[str, int]:
+        return await self._file.read(
+            lambda contents: dict(holders_of(entry for _, entry in contents.revocations.values()))
+        )
+
+    async def latest_revoked_ns(self) -> int:
+        return await self._file.read(
+            lambda contents: max(
+                (entry.before_ns for _, entry in contents.revocations.values() if entry.counted), default=0
+            )
+        )
 
     async def revocations_since(self, version: int, *, now_ns: int, limit: int) -> RevocationPage:
         return await self._file.read(
@@ -147,7 +164,7 @@ class SealedKeyStore:
                 contents.version,
                 tuple(keyset for _, keyset in contents.keysets.values()),
                 tuple(
-                    revocation.serial
+                    revocation.entry
                     for _, revocation in contents.revocations.values()
                     if revocation.forget_at_ns > now_ns
                 ),

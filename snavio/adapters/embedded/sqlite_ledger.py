@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from snavio.adapters.embedded.sqlite import StoreLock, open_store, store_errors
+from snavio.adapters.embedded.sqlite import Migrations, StoreLock, open_store, store_errors
 from snavio.worker import Worker
 
 T = TypeVar("T")
@@ -27,7 +27,13 @@ class LedgerFile:
 
     @staticmethod
     async def open(
-        path: Path, *, name: str, application_id: int, schema_version: int, schema: Sequence[str]
+        path: Path,
+        *,
+        name: str,
+        application_id: int,
+        schema_version: int,
+        schema: Sequence[str],
+        migrations: Migrations | None = None,
     ) -> LedgerFile:
         """The ledger at `path`, an empty one if there is none; `name` is for error messages."""
         worker = Worker(name)
@@ -36,7 +42,11 @@ class LedgerFile:
             lock = StoreLock(path)
             try:
                 connection = open_store(
-                    path, application_id=application_id, schema_version=schema_version, create=schema
+                    path,
+                    application_id=application_id,
+                    schema_version=schema_version,
+                    create=schema,
+                    migrations=migrations,
                 )
             except BaseException:
                 lock.release()
