@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,9 +12,17 @@ from snavio.cli.exits import ExitCode
 from snavio.cli.options import Config, Json, StateDir
 from snavio.cli.output import console, fancy, line, print_json
 
+if TYPE_CHECKING:
+    from snavio.launch.installation import Installation
+
 
 def status(
+    *,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Again and again, until Ctrl-C.")] = False,
+    tenants: Annotated[
+        bool, typer.Option("--tenants", help="Show which tenant uses how much of each bound that they share.")
+    ] = False,
+    tenant: Annotated[str, typer.Option(metavar="NAME", help="The same for one tenant.")] = "",
     interval: Annotated[float, typer.Option(min=0.2, help="Seconds over which rates are measured.")] = 1.0,
     state_dir: StateDir = None,
     config: Config = None,
@@ -28,50 +36,86 @@ def status(
     Examples:
       snavio status
       snavio status --watch
+      snavio status --tenants
+      snavio status --tenant acme --json
       snavio status --json | jq .delivered_per_s
     """
     from snavio.launch.installation import attach
 
     installation = attach(state_dir=state_dir, config=config)
+    if tenants or tenant:
+        if watch:
+            raise typer.BadParameter("shares are read once; leave --watch out.", param_hint="--tenants")
+        _shares(installation, tenant, json=json)
+        return
 
-    async def show() -> bool:
-        from rich.live import Live
-
-        from snavio.cli.views import mesh_lines, mesh_view
-        from snavio.clock import SystemClock
-        from snavio.launch.probes import Probes
-        from snavio.launch.readings import Readings
-        from snavio.launch.revocation_meter import last
-
-        out = console()
-        async with Probes(installation.mesh, certificates=installation.operator_certificates) as probes:
-            readings = Readings(probes, clock=SystemClock())
-            reading = await readings.take()
-            live = Live(console=out, auto_refresh=False) if watch and fancy(out) and not json else None
-            with live or contextlib.nullcontext():
-                while True:
-                    if reading.healthy or watch:
-                        await asyncio.sleep(interval)
-                        reading = await readings.take()
-                    if json:
-                        print_json({**reading.document(), "revocation": last(installation.mesh.state_dir)})
-                    elif live is not None:
-                        live.update(mesh_view(reading), refresh=True)
-                    elif fancy(out):
-                        out.print(mesh_view(reading))
-                    else:
-                        line("\n".join([*mesh_lines(reading), *([""] if watch else [])]))
-                    if not json and not watch:
-                        _revocation(last(installation.mesh.state_dir))
-                    if not watch:
-                        return reading.healthy
-
-    if not asyncio.run(show()):
+    if not asyncio.run(_show(installation, watch=watch, interval=interval, json=json)):
         from snavio.errors import Unavailable
 
         if json:
             raise typer.Exit(ExitCode.UNREACHABLE)
         raise Unavailable("Not every service answers.")
+
+
+async def _show(installation: Installation, *, watch: bool, interval: float, json: bool) -> bool:
+    """Print a reading, or one after the other; whether every service answered."""
+    from rich.live import Live
+
+    from snavio.cli.views import mesh_lines, mesh_view
+    from snavio.clock import SystemClock
+    from snavio.launch.probes import Probes
+    from snavio.launch.readings import Readings
+    from snavio.launch.revocation_meter import last
+
+    out = console()
+    async with Probes(installation.mesh, certificates=installation.operator_certificates) as probes:
+        readings = Readings(probes, clock=SystemClock())
+        reading = await readings.take()
+        live = Live(console=out, auto_refresh=False) if watch and fancy(out) and not json else None
+        with live or contextlib.nullcontext():
+            while True:
+                if reading.healthy or watch:
+                    await asyncio.sleep(interval)
+                    reading = await readings.take()
+                if json:
+                    print_json({**reading.document(), "revocation": last(installation.mesh.state_dir)})
+                elif live is not None:
+                    live.update(mesh_view(reading), refresh=True)
+                elif fancy(out):
+                    out.print(mesh_view(reading))
+                else:
+                    line("\n".join([*mesh_lines(reading), *([""] if watch else [])]))
+                if not json and not watch:
+                    _revocation(last(installation.mesh.state_dir))
+                if not watch:
+                    return reading.healthy
+
+
+def _shares(installation: Installation, tenant: str, *, json: bool) -> None:
+    """The bounds that tenants share; Unavailable, after what was read, when a service is silent."""
+    from snavio.cli.share_views import share_lines, shares_view
+    from snavio.errors import Unavailable
+    from snavio.launch.probes import Probes
+    from snavio.launch.share_readings import ShareReading, read_shares
+
+    async def read() -> ShareReading:
+        async with Probes(installation.mesh, certificates=installation.operator_certificates) as probes:
+            return await read_shares(probes)
+
+    reading = asyncio.run(read())
+    if tenant:
+        reading = reading.of(tenant)
+    out = console()
+    if json:
+        print_json(reading.document())
+    elif fancy(out):
+        out.print(shares_view(reading))
+    else:
+        line("\n".join(share_lines(reading)))
+    if reading.silent:
+        if json:
+            raise typer.Exit(ExitCode.UNREACHABLE)
+        raise Unavailable(f"No answer from {', '.join(reading.silent)}.")
 
 
 def _revocation(measured: dict[str, Any] | None) -> None:

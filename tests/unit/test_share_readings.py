@@ -1,0 +1,71 @@
+"""What `snavio status --tenants` shows: every service's bounds, who is next to its share first."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from rich.console import Console
+
+from snavio.cli.share_views import share_lines, shares_view
+from snavio.clock import ManualClock
+from snavio.host.shares import MESH, ShareLimit, Shares
+from snavio.launch.share_readings import read_shares
+from snavio.transport.introspection import Introspection
+from snavio.v1.introspection_pb2 import StatusRequest
+
+
+async def told(service: str, *shares: Shares) -> Any:
+    introspection = Introspection(service, clock=ManualClock(0))
+    introspection.shares(*shares)
+    return await introspection._status(StatusRequest(), SimpleNamespace())  # type: ignore[arg-type]
+
+
+class Mesh:
+    def __init__(self, **statuses: Any) -> None:
+        self._statuses = statuses
+
+    async def statuses(self) -> dict[str, Any]:
+        return self._statuses
+
+
+async def reading() -> Any:
+    calls = Shares("calls", ShareLimit(1000, 100, 50))
+    calls.take("acme", 5)
+    calls.take(MESH, 60)
+    topics = Shares("topics", ShareLimit(100, 10))
+    topics.take("globex", 10)
+    return await read_shares(
+        Mesh(shield=await told("shield", calls), mailbox=await told("mailbox", topics), relay=None)  # type: ignore[arg-type]
+    )
+
+
+async def test_who_is_next_to_its_share_comes_first_and_a_silent_service_is_named() -> None:
+    read = await reading()
+    assert [(each.tenant, each.bound, each.used, each.share) for each in read.holdings] == [
+        ("globex", "topics", 10, 10),
+        (MESH, "calls", 60, 1000),
+        ("acme", "calls", 5, 100),
+    ]
+    assert read.silent == ("relay",)
+    assert [each.tenant for each in read.of("acme").holdings] == ["acme"]
+
+
+async def test_people_and_machines_are_told_the_same() -> None:
+    read = await reading()
+    assert "globex mailbox topics 10 of 10" in share_lines(read)
+    assert "all shield calls 65 of 1000, refused 0" in share_lines(read)
+    out = Console(width=100, record=True)
+    out.print(shares_view(read))
+    text = out.export_text()
+    assert "100.0%" in text and "(mesh)" in text and "a tenant's share" in text
+    assert read.document()["holdings"][0]["tenant"] == "globex"
+
+
+async def test_a_reading_tells_at_most_a_hundred_holders_of_a_bound_those_with_most() -> None:
+    shares = Shares("streams", ShareLimit(100_000, 1000))
+    for number in range(150):
+        shares.take(f"t{number}", number + 1)
+    status = await told("shield", shares)
+    assert [holder.used for holder in status.share[0].holder] == list(range(150, 50, -1))
+    assert {"share_used.streams"} <= {gauge.name for gauge in status.gauge}
