@@ -464,6 +464,25 @@ def salvage_runs(body: bytes, count: int, context: bytes) -> tuple[bytes, list[b
     Those are empty commands now, so that the numbers of the others stay what they were.
     """
 
+class WalWalk:
+    """Walks a write-ahead log of SQLite: a torn end is well, damage is not. ValueError for a header that is none."""
+
+    def __new__(cls, header: bytes) -> WalWalk: ...
+    @staticmethod
+    def header_flip(header: bytes) -> tuple[int, int] | None:
+        """The byte and bit that make a damaged header whole."""
+    frame_bytes: int
+    committed_end: int
+    """Where the last transaction ends that SQLite would read."""
+    committed: int
+    """Transactions that SQLite would read."""
+    behind: int
+    """Transactions that it would not, and that the log holds."""
+    damage: tuple[int, tuple[int, int] | None] | None
+    """Offset of the damaged frame, and the byte and bit that make it whole if it is one bit away."""
+    def feed(self, frames: bytes) -> None:
+        """Whole frames; less than one at the end is left out."""
+
 Received = tuple[
     int, int, int, str, str, str, str, str, str, bytes, str, int, str, tuple[tuple[str, str], ...], int, bool
 ]

@@ -47,6 +47,7 @@ pub mod telemetry;
 mod testing;
 pub mod unknown;
 pub mod verdict;
+pub mod wal;
 
 // Snapshots of the directory.
 pub mod records;

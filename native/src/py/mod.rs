@@ -26,6 +26,7 @@ mod posts;
 mod replay;
 mod snapshot;
 mod telemetry;
+mod wal;
 
 mod crypto;
 
@@ -47,6 +48,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     replay::register(module)?;
     snapshot::register(module)?;
     telemetry::register(module)?;
+    wal::register(module)?;
 
     crypto::register(module)?;
 

@@ -1,7 +1,8 @@
 """Opens a SQLite store that is ours, durable, of a schema we know, and owned by one process.
 
 Never opens a store that another program wrote or that a newer Snavio wrote, and never weakens `synchronous`:
-an acknowledged commit survives a power cut.
+an acknowledged commit survives a power cut. Never lets SQLite read a damaged log, of which it would take the
+sound part for the whole.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import apsw
 
 from snavio.adapters.embedded.checksums import connect
 from snavio.adapters.embedded.files import fsync_folder
+from snavio.adapters.embedded.write_ahead_log import walk
 from snavio.errors import IntegrityError, SnavioError, StateError, Unavailable, Unreadable
 
 BUSY_TIMEOUT_MS = 5_000
@@ -74,13 +76,14 @@ def open_store(
     WAL, `synchronous=FULL`, checksums where the store was made with them, a busy timeout, foreign keys on. The
     caller holds the `StoreLock` and may open several connections under it. An older store is brought forward by
     `migrations`, in one transaction, or refused where there is no way. StateError for a store that is not ours or
-    newer; IntegrityError for a damaged one.
+    newer; IntegrityError for a damaged one, and for one whose log is damaged.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not path.exists():
         # SQLite would create it with the umask's mode; the write-ahead log inherits this one.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         fsync_folder(path.parent)
+    walk(path).require_whole()
     with store_errors(path):
         connection: apsw.Connection = connect(path)
         try:

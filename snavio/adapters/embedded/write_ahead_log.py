@@ -1,0 +1,76 @@
+"""Looks through SQLite's write-ahead log before SQLite opens it, and tells damage from an end that a crash tore.
+
+SQLite takes a frame that does not verify for the end of the log: one flipped bit hides every commit behind it, and
+nobody is told. Never refuses a log for its torn end, and never writes to one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from snavio.errors import IntegrityError
+from snavio.native import WalWalk
+
+HEADER_BYTES: Final = 32
+_STEP_FRAMES: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class WalFinding:
+    """A walk over one log. Without `damaged_at` it is whole, or torn where a crash left it."""
+
+    path: Path
+    committed: int = 0
+    """Transactions before the damage."""
+    committed_end: int = 0
+    behind: int = 0
+    """Transactions behind it, which SQLite would not read."""
+    damaged_at: int | None = None
+    flip: tuple[int, int] | None = None
+    """Byte and bit that make the log whole, if it is one bit that was hit and no other would do."""
+
+    def require_whole(self) -> None:
+        """IntegrityError for damage: what SQLite would leave out was acknowledged."""
+        if self.damaged_at is not None:
+            raise IntegrityError(
+                f"{self.path} is damaged at byte {self.damaged_at}: opened as it is, "
+                f"{self._lost()} would be gone without a word. Stop the mesh; then `snavio restore` brings a backup "
+                "back, or `snavio store rescue` keeps what can be kept and says what is gone."
+            )
+
+    def _lost(self) -> str:
+        return "what it holds" if not self.behind else f"{self.behind} acknowledged transactions"
+
+
+def wal_path(store: Path) -> Path:
+    """SQLite's log of the store at `store`."""
+    return store.with_name(store.name + "-wal")
+
+
+def walk(store: Path) -> WalFinding:
+    """Look through the log of the store at `store`; one that is not there is whole. Reads it once, in steps."""
+    path = wal_path(store)
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return WalFinding(path)
+    with file:
+        header = file.read(HEADER_BYTES)
+        try:
+            found = WalWalk(header)
+        except ValueError:
+            return _without_header(path, header, file)
+        while frames := file.read(_STEP_FRAMES * found.frame_bytes):
+            found.feed(frames)
+    offset, flip = found.damage or (None, None)
+    return WalFinding(path, found.committed, found.committed_end, found.behind, offset, flip)
+
+
+def _without_header(path: Path, header: bytes, file: BinaryIO) -> WalFinding:
+    """The header is synced before the first frame: with anything behind it, it was whole once."""
+    while piece := file.read(1 << 20):
+        if piece.count(0) != len(piece):
+            return WalFinding(path, damaged_at=0, flip=WalWalk.header_flip(header))
+    return WalFinding(path)
