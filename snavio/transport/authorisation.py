@@ -151,6 +151,7 @@ TABLE: Final[Mapping[str, tuple[Rule, ...]]] = MappingProxyType(
         "/grpc.health.v1.Health/List": (ANYBODY,),
         "/grpc.health.v1.Health/Watch": (ANYBODY,),
         "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": (ANYBODY,),
+        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": (ANYBODY,),
     }
 )
 

@@ -15,6 +15,8 @@ import grpc
 
 from snavio.domain.verdict import Verdict
 from snavio.errors import Unavailable
+from snavio.rpc.body import too_large
+from snavio.rpc.limits import PUBLIC_FRAME_BYTES
 from snavio.transport.gate import Gate
 from snavio.transport.peer import Peer
 
@@ -36,6 +38,7 @@ class Call:
         draining: asyncio.Event,
         received_mono_ns: int,
         write_limit_s: float = WRITE_LIMIT_S,
+        max_bytes: int = PUBLIC_FRAME_BYTES,
     ) -> None:
         self.peer = peer
         # gRPC's own servicer context.
@@ -46,6 +49,10 @@ class Call:
         self.received_mono_ns = received_mono_ns
         self.farewell: Callable[[], None] | None = None
         """Called once when the stream is to end, for a handler that lets its peer finish first; it calls `cut` then."""
+        # Of one message of this caller.
+        self.max_bytes = max_bytes
+        # Messages that came so far.
+        self.reads = 0
         self._gate = gate
         self._read_over = False
         self._reader: asyncio.Task[object] | None = None
@@ -78,6 +85,11 @@ class Call:
     def check(self) -> Verdict:
         """What the gate says of the peer at this moment; UNDECIDED when all is well."""
         return self._gate.check(self.peer)
+
+    @property
+    def reading(self) -> bool:
+        """Whether the handler waits for a message."""
+        return self._reader is not None
 
     def drain(self) -> None:
         """Tell the handler to come to an end: sets `draining`, and reads nothing more unless it has a `farewell`."""
@@ -125,11 +137,14 @@ class Call:
             raise
         finally:
             self._reader = None
+        self.reads += 1
         if message is grpc.aio.EOF:
             return None
         if gated:
             self._gate.require(self.peer)
         assert isinstance(message, bytes)
+        if len(message) > self.max_bytes:
+            raise too_large(self.max_bytes)
         return message
 
     async def write(self, message: bytes) -> None:

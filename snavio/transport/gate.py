@@ -6,20 +6,21 @@ Never forgets a revocation to make room for another.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from snavio.clock import Clock
 from snavio.domain.identity import Kind
 from snavio.domain.lineage import Revoked, normal_subject
 from snavio.domain.verdict import Verdict
-from snavio.errors import BadRequest, Saturated, Unauthenticated, Unavailable
+from snavio.errors import BadRequest, Saturated, SnavioError, Unauthenticated, Unavailable
 from snavio.transport.peer import Peer
 
 MAX_REVOKED: Final = 1_000_000
 # Between this and the next pull of the denylist the feeder can do nothing useful.
 _RETRY_AFTER_MS: Final = 60_000
 
+UNKNOWN: Final = "revocations-unknown"
 _SENTENCES: Final = {
     Verdict.CERTIFICATE_EXPIRED: "The certificate has expired.",
     Verdict.CERTIFICATE_REVOKED: "The certificate was revoked.",
@@ -36,6 +37,8 @@ class Gate:
         self._revoked: dict[str, int] = {}
         self._news_within_ns: int | None = None
         self._heard_mono_ns: int | None = None
+        self.refused: Callable[[Peer | None, str], None] = _untold
+        """Told of every refusal: whose certificate, None where it has no identity, and the reason."""
 
     def expect_news(self, *, within_s: float) -> None:
         """Let nobody in from outside the mesh when the denylist was not heard of for so long.
@@ -58,6 +61,13 @@ class Gate:
 
         SATURATED, which may be tried again, when nobody can say whether it was revoked.
         """
+        verdict = self.judge(peer)
+        if verdict is not Verdict.UNDECIDED:
+            self.refused(peer, UNKNOWN if verdict is Verdict.SATURATED else verdict.reason)
+        return verdict
+
+    def judge(self, peer: Peer) -> Verdict:
+        """As `check`, for whoever only looks: nothing is refused by it."""
         # Almost always nothing of it is there, and this is one look for each subject without a step of Python.
         if not self._revoked.keys().isdisjoint(peer.subjects) and self.covers(
             peer.subjects, peer.lineage.issued_ns
@@ -82,13 +92,12 @@ class Gate:
         """Raise Unauthenticated, with the verdict's reason, unless `check` finds nothing; Unavailable
         `revocations-unknown` when it cannot say."""
         verdict = self.check(peer)
-        if verdict is Verdict.SATURATED:
-            raise Unavailable(
-                "Which certificates were revoked cannot be known; Signer is away for too long.",
-                reason="revocations-unknown",
-            )
         if verdict is not Verdict.UNDECIDED:
-            raise Unauthenticated(_SENTENCES[verdict], reason=verdict.reason)
+            raise _refusal(verdict)
+
+    def refusal(self, peer: Peer) -> SnavioError:
+        """What `require` raises for a peer that `judge` refuses; counted as one."""
+        return _refusal(self.check(peer))
 
     def revoke(self, entries: Iterable[str | Revoked]) -> None:
         """Refuse what these name from now on; a bare text names it whenever it was issued.
@@ -137,3 +146,15 @@ class Gate:
             )
         if malformed:
             raise BadRequest(f"{malformed} entries of the denylist name nothing.", reason="bad-serial")
+
+
+def _refusal(verdict: Verdict) -> SnavioError:
+    if verdict is Verdict.SATURATED:
+        return Unavailable(
+            "Which certificates were revoked cannot be known; Signer is away for too long.", reason=UNKNOWN
+        )
+    return Unauthenticated(_SENTENCES[verdict], reason=verdict.reason)
+
+
+def _untold(_peer: Peer | None, _reason: str) -> None:
+    return

@@ -1,4 +1,4 @@
-"""What a server tells about itself: whether it serves (gRPC health) and what it offers (gRPC reflection).
+"""What a server tells about itself: whether it serves (gRPC health).
 
 Never says SERVING again once it drains, and never keeps a drain waiting.
 """
@@ -6,8 +6,6 @@ Never says SERVING again once it drains, and never keeps a drain waiting.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from importlib import import_module
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -18,7 +16,7 @@ from snavio.transport.call import Call
 from snavio.transport.methods import Methods
 
 HEALTH: Final = "grpc.health.v1.Health"
-REFLECTION: Final = "grpc.reflection.v1alpha.ServerReflection"
+_MAX_BYTES: Final = 1 << 10
 
 _Status = health_pb2.HealthCheckResponse
 
@@ -38,9 +36,9 @@ class Health:
 
     def register(self, methods: Methods) -> None:
         """Serve the health methods."""
-        methods.unary(f"/{HEALTH}/Check", self._check, health_pb2.HealthCheckRequest)
-        methods.unary(f"/{HEALTH}/List", self._list, health_pb2.HealthListRequest)
-        methods.stream_raw(f"/{HEALTH}/Watch", self._watch)
+        methods.unary(f"/{HEALTH}/Check", self._check, health_pb2.HealthCheckRequest, max_bytes=_MAX_BYTES)
+        methods.unary(f"/{HEALTH}/List", self._list, health_pb2.HealthListRequest, max_bytes=_MAX_BYTES)
+        methods.stream_raw(f"/{HEALTH}/Watch", self._watch, max_bytes=_MAX_BYTES)
 
     def set_serving(self, serving: bool) -> None:
         """Say whether the server serves; ignored after `close`."""
@@ -97,31 +95,6 @@ class Health:
             if self._closed or call.draining.is_set():
                 return
             await _first(changed, call.draining)
-
-
-def register_reflection(methods: Methods) -> None:
-    """Serve the descriptors of every service that `methods` has, health and reflection included."""
-    services = methods.services()
-
-    async def info(call: Call) -> None:
-        # Whoever never asks does not pay for the answer, least of all while a service starts.
-        from grpc_reflection.v1alpha import reflection, reflection_pb2
-
-        for service in services:
-            package, _, name = service.rpartition(".")
-            if package == "snavio.v1":
-                # One service per file, named for it. A server on raw bytes may not have imported its own.
-                import_module(f"snavio.v1.{name.lower()}_pb2")
-        servicer = reflection.aio.ReflectionServicer(service_names=(*services, REFLECTION))
-
-        async def requests() -> AsyncIterator[Any]:
-            while (message := await call.read()) is not None:
-                yield _parsed(reflection_pb2.ServerReflectionRequest, message)
-
-        async for response in servicer.ServerReflectionInfo(requests(), call.context):
-            await call.write(response.SerializeToString())
-
-    methods.stream_raw(f"/{REFLECTION}/ServerReflectionInfo", info)
 
 
 def _parsed(kind: Any, message: bytes) -> Any:

@@ -12,6 +12,7 @@ from typing import Protocol, Self, TypeVar
 from google.protobuf.message import DecodeError
 
 from snavio.errors import BadRequest
+from snavio.rpc.limits import PUBLIC_FRAME_BYTES
 from snavio.transport.authorisation import TABLE
 from snavio.transport.call import Call
 
@@ -51,6 +52,10 @@ class Method:
     name: str
     unary: UnaryHandler | None = None
     stream: StreamHandler | None = None
+    max_bytes: int = PUBLIC_FRAME_BYTES
+    """Of one message of a caller outside of the mesh."""
+    idle_s: float | None = None
+    """How long such a caller may be silent on a stream; the server's own limit if not set."""
 
 
 def read_strictly(request_type: type[Request], request: bytes) -> Request:
@@ -77,6 +82,7 @@ class Methods:
         request_type: type[Request],
         *,
         strict: bool = False,
+        max_bytes: int = PUBLIC_FRAME_BYTES,
     ) -> None:
         """Serve a method with one request and one response; unreadable requests are BadRequest.
 
@@ -90,15 +96,22 @@ class Methods:
                 raise BadRequest(f"The request of {method} cannot be read.", reason="malformed") from None
             return (await handler(message, call)).SerializeToString()
 
-        self.unary_raw(method, on_bytes)
+        self.unary_raw(method, on_bytes, max_bytes=max_bytes)
 
-    def unary_raw(self, method: str, handler: UnaryHandler) -> None:
+    def unary_raw(self, method: str, handler: UnaryHandler, *, max_bytes: int = PUBLIC_FRAME_BYTES) -> None:
         """Serve a method with one request and one response, both as they are on the wire."""
-        self.add(Method(method, unary=handler))
+        self.add(Method(method, unary=handler, max_bytes=max_bytes))
 
-    def stream_raw(self, method: str, handler: StreamHandler) -> None:
+    def stream_raw(
+        self,
+        method: str,
+        handler: StreamHandler,
+        *,
+        max_bytes: int = PUBLIC_FRAME_BYTES,
+        idle_s: float | None = None,
+    ) -> None:
         """Serve a bidirectional stream; the handler uses `call.read` and `call.write`, and returns at the end."""
-        self.add(Method(method, stream=handler))
+        self.add(Method(method, stream=handler, max_bytes=max_bytes, idle_s=idle_s))
 
     def services(self) -> tuple[str, ...]:
         """Full names of the services that have a method here."""

@@ -13,16 +13,27 @@ from typing import Any, Final, TypeVar
 import grpc
 
 from snavio.clock import Clock
-from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
+from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Kind
 from snavio.errors import StateError
 from snavio.host.background import background
+from snavio.rpc.body import Bodies
+from snavio.rpc.guard import Guard, guarded_call
+from snavio.rpc.limits import FIRST_READ_S, GRPC_CALLS, IDLE_STREAM_S, WINDOW_BYTES
+from snavio.rpc.open_calls import OpenCalls
+from snavio.rpc.reflection import register_reflection
+from snavio.rpc.server_shares import ServerShares
 from snavio.transport.call import WRITE_LIMIT_S, Call
 from snavio.transport.credentials import CertificateFiles, server_credentials
 from snavio.transport.gate import Gate
-from snavio.transport.guard import Guard, guarded_peer
-from snavio.transport.health import Health, register_reflection
-from snavio.transport.limits import COMMON_OPTIONS, HANDSHAKE_TIMEOUT_S, MIN_PING_INTERVAL_S, Options
-from snavio.transport.methods import Method, Methods, StreamHandler, UnaryHandler
+from snavio.transport.health import Health
+from snavio.transport.limits import (
+    COMMON_OPTIONS,
+    HANDSHAKE_TIMEOUT_S,
+    MAX_MESSAGE_BYTES,
+    MIN_PING_INTERVAL_S,
+    Options,
+)
+from snavio.transport.methods import Method, Methods
 from snavio.transport.peer import Peers
 from snavio.transport.status import DRAINING, REASON_KEY
 
@@ -55,8 +66,11 @@ class MeshServer:
         clock: Clock,
         trust_domain: str = DEFAULT_TRUST_DOMAIN,
         max_connection_age_s: float = 3600.0,
-        max_concurrent_calls: int = 4096,
+        shares: ServerShares | None = None,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
         unary_limit_s: float = 60.0,
+        first_read_s: float = FIRST_READ_S,
+        idle_stream_s: float = IDLE_STREAM_S,
         write_limit_s: float = WRITE_LIMIT_S,
         reuse_port: bool = False,
     ) -> None:
@@ -65,9 +79,16 @@ class MeshServer:
         self._methods = methods
         self._gate = gate
         self._clock = clock
-        self._guard = Guard(peers=Peers(trust_domain=trust_domain), gate=gate)
+        shares = shares or ServerShares()
+        self._open_calls = OpenCalls(
+            gate=gate, clock=clock, first_read_s=first_read_s, idle_stream_s=idle_stream_s
+        )
+        self._guard = Guard(
+            peers=Peers(trust_domain=trust_domain), gate=gate, shares=shares, open_calls=self._open_calls
+        )
+        self._bodies = Bodies(shares.bodies, largest=max_message_bytes, first_read_s=first_read_s)
+        self._max_message_bytes = max_message_bytes
         self._max_age_s = max_connection_age_s
-        self._max_concurrent_calls = max_concurrent_calls
         self._unary_limit_s = unary_limit_s
         self._write_limit_s = write_limit_s
         self._reuse_port = reuse_port
@@ -75,7 +96,7 @@ class MeshServer:
         # Never SERVING again: the process is about to end.
         background().on_lost(self._health.close)
         self._draining = asyncio.Event()
-        # Both bounded by max_concurrent_calls.
+        # Both bounded by the shares.
         self._streams: set[Call] = set()
         self._running: set[asyncio.Task[Any]] = set()
         self._server: Any = None
@@ -93,7 +114,7 @@ class MeshServer:
             handlers=(_Handlers({method.name: self._handler(method) for method in everything}),),
             interceptors=(self._guard,),
             options=self._options(),
-            maximum_concurrent_rpcs=self._max_concurrent_calls,
+            maximum_concurrent_rpcs=GRPC_CALLS,
         )
         try:
             port: int = server.add_secure_port(self._listen, server_credentials(self._files))
@@ -135,6 +156,7 @@ class MeshServer:
                     task.cancel()
                 await self._ended(within_s=_UNWIND_S)
                 await self._server.stop(None)
+        self._open_calls.close()
 
     async def _ended(self, *, within_s: float) -> bool:
         """Wait for running handlers, also those that begin meanwhile; whether all have ended."""
@@ -157,25 +179,40 @@ class MeshServer:
         return await handling
 
     def _handler(self, method: Method) -> Any:
+        # To gRPC a unary method is a stream of one message: it would read the body before anybody could look at the
+        # headers otherwise.
         if method.unary is not None:
-            return grpc.unary_unary_rpc_method_handler(self._unary(method.unary))
-        assert method.stream is not None
-        return grpc.stream_stream_rpc_method_handler(self._stream(method.stream))
+            return grpc.stream_unary_rpc_method_handler(self._unary(method))
+        return grpc.stream_stream_rpc_method_handler(self._stream(method))
 
-    def _unary(self, handler: UnaryHandler) -> Any:
-        async def behaviour(request: bytes, context: Any) -> bytes:
-            call = self._call(context, self._draining)
+    def _unary(self, method: Method) -> Any:
+        handler = method.unary
+        assert handler is not None
+
+        async def behaviour(_requests: Any, context: Any) -> bytes:
+            call = self._call(context, self._draining, method)
+            tenant = call.peer.identity.tenant
             remaining = call.remaining_s()
             limit = self._unary_limit_s if remaining is None else min(remaining, self._unary_limit_s)
-            # A caller without a deadline must not be able to keep a handler waiting for ever.
-            async with asyncio.timeout(limit):
-                return await self._run(handler(request, call))
+            request, held = await self._run(
+                self._bodies.read(context, tenant, max_bytes=call.max_bytes, within_s=limit)
+            )
+            try:
+                # A caller without a deadline must not be able to keep a handler waiting for ever.
+                async with asyncio.timeout(limit):
+                    return await handler(request, call)
+            finally:
+                self._bodies.release(tenant, held)
 
         return behaviour
 
-    def _stream(self, handler: StreamHandler) -> Any:
+    def _stream(self, method: Method) -> Any:
+        handler = method.stream
+        assert handler is not None
+
         async def behaviour(_requests: Any, context: Any) -> None:
-            call = self._call(context, asyncio.Event())
+            call = self._call(context, asyncio.Event(), method)
+            self._open_calls.watch(guarded_call(), call, idle_s=method.idle_s)
             if self._draining.is_set():
                 call.drain()
             self._streams.add(call)
@@ -193,9 +230,12 @@ class MeshServer:
 
         return behaviour
 
-    def _call(self, context: Any, draining: asyncio.Event) -> Call:
+    def _call(self, context: Any, draining: asyncio.Event, method: Method) -> Call:
+        peer = guarded_call().peer
+        in_mesh = peer.identity.kind is Kind.MESH
         return Call(
-            peer=guarded_peer(),
+            peer=peer,
+            max_bytes=self._max_message_bytes if in_mesh else method.max_bytes,
             context=context,
             gate=self._gate,
             draining=draining,
@@ -205,7 +245,12 @@ class MeshServer:
 
     def _options(self) -> Options:
         return (
-            *COMMON_OPTIONS,
+            # A gRPC server takes the last of several options with one name.
+            *(option for option in COMMON_OPTIONS if option[0] != "grpc.max_receive_message_length"),
+            ("grpc.max_receive_message_length", self._max_message_bytes),
+            # A body that nobody reads yet must not fill our memory; while one is read, the window follows its length.
+            ("grpc.http2.bdp_probe", 0),
+            ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
             ("grpc.so_reuseport", int(self._reuse_port)),
             ("grpc.max_concurrent_streams", _MAX_STREAMS_PER_CONNECTION),
             ("grpc.server_handshake_timeout_ms", round(HANDSHAKE_TIMEOUT_S * 1000)),

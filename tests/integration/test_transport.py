@@ -9,8 +9,10 @@ from pathlib import Path
 
 import grpc
 import pytest
+from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from structlog.testing import capture_logs
 
 from snavio.clock import SystemClock
@@ -27,6 +29,7 @@ from snavio.errors import (
     Unauthenticated,
     Unavailable,
 )
+from snavio.rpc.server_shares import ServerShares
 from snavio.transport.channel import MeshChannel
 from snavio.transport.gate import Gate
 from snavio.transport.limits import MAX_MESSAGE_BYTES
@@ -39,9 +42,10 @@ from tests.support.servers import STREAM, UNARY, calling, echo, serving
 
 # How long a test waits before it gives up; generous, because nothing is measured by it.
 WITHIN_S = 20.0
+# For tenants and for the mesh.
+EITHER = "/snavio.v1.Mailbox/Send"
 CHECK = "/grpc.health.v1.Health/Check"
 WATCH = "/grpc.health.v1.Health/Watch"
-REFLECT = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
@@ -222,21 +226,23 @@ async def test_message_at_the_limit_passes_and_one_over_it_does_not(authority: A
         reached.append(len(request))
         return b"x" * (MAX_MESSAGE_BYTES + 1) if request == b"too much" else b""
 
+    methods = Methods()
+    methods.unary_raw(EITHER, measure)
     async with (
-        serving(authority, methods=unary(measure)) as served,
-        calling(served, authority.service("acme", "billing")) as channel,
+        serving(authority, methods=methods) as served,
+        calling(served, authority.mesh("fast")) as channel,
     ):
-        await channel.call_raw(UNARY, bytes(MAX_MESSAGE_BYTES), timeout_s=WITHIN_S)
+        await channel.call_raw(EITHER, bytes(MAX_MESSAGE_BYTES), timeout_s=WITHIN_S)
         # Our own end refuses to send it ...
         with pytest.raises(BadRequest) as refused:
-            await channel.call_raw(UNARY, bytes(MAX_MESSAGE_BYTES + 1), timeout_s=WITHIN_S)
+            await channel.call_raw(EITHER, bytes(MAX_MESSAGE_BYTES + 1), timeout_s=WITHIN_S)
         assert refused.value.reason == "oversized"
         with pytest.raises(BadRequest):
-            await channel.call_raw(UNARY, b"too much", timeout_s=WITHIN_S)
+            await channel.call_raw(EITHER, b"too much", timeout_s=WITHIN_S)
         # ... and so does the other, whatever a stranger's client thinks of limits.
         async with stranger(authority, served.address) as careless:
             with pytest.raises(grpc.aio.AioRpcError) as exhausted:
-                await careless.unary_unary(UNARY)(bytes(MAX_MESSAGE_BYTES + 1), timeout=WITHIN_S)
+                await careless.unary_unary(EITHER)(bytes(MAX_MESSAGE_BYTES + 1), timeout=WITHIN_S)
         assert exhausted.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert reached == [MAX_MESSAGE_BYTES, len(b"too much")]
 
@@ -323,7 +329,7 @@ async def test_calls_over_the_limit_are_refused_and_room_comes_back(authority: A
         return request
 
     async with (
-        serving(authority, methods=unary(held), max_concurrent_calls=2) as served,
+        serving(authority, methods=unary(held), shares=ServerShares(calls=8)) as served,
         calling(served, authority.service("acme", "billing")) as channel,
     ):
         async with asyncio.TaskGroup() as group:
@@ -671,9 +677,10 @@ async def test_watcher_sees_not_serving_on_drain_and_does_not_hold_it(authority:
         served.server.set_serving(True)
 
 
-async def test_reflection_lists_and_describes_the_services(authority: Authority) -> None:
+@pytest.mark.parametrize("version", ["v1alpha", "v1"])
+async def test_reflection_lists_and_describes_the_services(authority: Authority, version: str) -> None:
     async with serving(authority) as served, calling(served, authority.operator("ada")) as channel:
-        stream = channel.stream(REFLECT)
+        stream = channel.stream(f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo")
 
         async def ask(
             request: reflection_pb2.ServerReflectionRequest,
@@ -687,12 +694,62 @@ async def test_reflection_lists_and_describes_the_services(authority: Authority)
                 "snavio.v1.Shield",
                 "grpc.health.v1.Health",
                 "grpc.reflection.v1alpha.ServerReflection",
+                "grpc.reflection.v1.ServerReflection",
             }
-            described = await ask(
-                reflection_pb2.ServerReflectionRequest(file_containing_symbol="snavio.v1.Shield")
-            )
-            assert described.file_descriptor_response.file_descriptor_proto
+            for symbol in (
+                "snavio.v1.Shield",
+                "snavio.v1.Shield.Submit",
+                "snavio.v1.SubmitRequest",
+                ".snavio.v1.SubmitRequest",
+                "snavio.v1.SubmitRequest.command",
+                "snavio.v1.Verdict",
+                "grpc.reflection.v1.ServerReflection",
+                "grpc.reflection.v1.ServerReflection.ServerReflectionInfo",
+                "grpc.health.v1.Health.Watch",
+            ):
+                described = await ask(reflection_pb2.ServerReflectionRequest(file_containing_symbol=symbol))
+                assert described.file_descriptor_response.file_descriptor_proto, symbol
+            for unknown in ("snavio.v1.Nothing", "snavio.v1.Shield.Nothing", "", "."):
+                described = await ask(reflection_pb2.ServerReflectionRequest(file_containing_symbol=unknown))
+                assert described.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0], unknown
             await stream.write(b"\xff\xff")
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await stream.read()
             assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("version", ["v1alpha", "v1"])
+async def test_a_reflection_client_builds_messages_and_methods_from_it(
+    authority: Authority, version: str
+) -> None:
+    """gRPC's own client of reflection, which knows v1alpha only, under both names."""
+    async with serving(authority) as served:
+        channel = blocking(authority, served.address, version)
+        described = await asyncio.to_thread(_described, channel)
+        channel.close()
+    assert described == ("snavio.v1.SubmitRequest", "command", "Submit", "snavio.v1.Verdicts")
+
+
+def blocking(authority: Authority, address: str, version: str) -> grpc.Channel:
+    """A blocking channel that calls `version` of reflection whatever its stub says."""
+    files = authority.operator("ada")
+    credentials = grpc.ssl_channel_credentials(
+        authority.ca.certificate_pem, files.private_key.read_bytes(), files.certificate.read_bytes()
+    )
+    options = (("grpc.ssl_target_name_override", "shield.mesh.snavio.local"),)
+    channel = grpc.secure_channel(address, credentials, options)
+    original = channel.stream_stream
+    channel.stream_stream = lambda method, *args, **named: original(
+        method.replace("v1alpha", version), *args, **named
+    )
+    return channel
+
+
+def _described(channel: grpc.Channel) -> tuple[str, str, str, str]:
+    database = ProtoReflectionDescriptorDatabase(channel)
+    pool = DescriptorPool(database)
+    message = pool.FindMessageTypeByName("snavio.v1.SubmitRequest")
+    method = pool.FindServiceByName("snavio.v1.Shield").methods_by_name["Submit"]
+    found = database.FindFileContainingSymbol("snavio.v1.Shield.Submit")
+    assert found.name == "snavio/v1/shield.proto"
+    return message.full_name, message.fields[0].name, method.name, method.output_type.full_name

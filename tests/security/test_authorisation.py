@@ -63,6 +63,8 @@ METHODS = {
     for service in file.services_by_name.values()
     for method in service.methods
 }
+# Reflection has the same messages under a later name, for which grpcio-reflection has no file.
+METHODS |= {name.replace("v1alpha", "v1"): method for name, method in METHODS.items() if "v1alpha" in name}
 
 CALLERS = {
     **{f"mesh/{name}": Identity(TD, Kind.MESH, name) for name in MESH_SERVICES},
@@ -164,6 +166,7 @@ EXPECTED = """
     grpc.health.v1.Health         List                  anybody
     grpc.health.v1.Health         Watch                 anybody
     grpc.reflection.v1alpha.ServerReflection  ServerReflectionInfo  anybody
+    grpc.reflection.v1.ServerReflection  ServerReflectionInfo  anybody
 """
 
 

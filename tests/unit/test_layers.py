@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Beside itself, each layer may import these of ours and nothing else. Modules without a row (configuration,
 # wiring, the CLI) are outermost in the library: they may import all of it.
-HOST = ["snavio.host.shares", "snavio.host.background", "snavio.host.periodic"]
+HOST = ["snavio.host.shares", "snavio.host.waiting_shares", "snavio.host.background", "snavio.host.periodic"]
 BASE = ["snavio.errors", "snavio.clock", "snavio.worker", "snavio.ending", *HOST]
 WIRE = ["snavio.native", "snavio.v1"]
 LAYERS = {
@@ -24,13 +24,15 @@ LAYERS = {
     "snavio.host.shares": ["snavio.errors"],
     "snavio.host.background": ["snavio.errors", "snavio.clock"],
     "snavio.host.periodic": ["snavio.ending", "snavio.host.background"],
+    "snavio.host.waiting_shares": ["snavio.host.shares"],
     "snavio.v1": [],
     "snavio.native": ["snavio._native"],
     "snavio.domain": [*BASE],
     "snavio.pki": [*BASE, "snavio.domain"],
     "snavio.ports": [*BASE, "snavio.domain", "snavio.native"],
     "snavio.snapshot": [*BASE, *WIRE, "snavio.domain", "snavio.ports", "snavio.transport"],
-    "snavio.transport": [*BASE, *WIRE, "snavio.domain", "snavio.pki", "snavio.ports"],
+    "snavio.transport": [*BASE, *WIRE, "snavio.domain", "snavio.pki", "snavio.ports", "snavio.rpc"],
+    "snavio.rpc": [*BASE, *WIRE, "snavio.domain", "snavio.transport"],
     "snavio.adapters": [*BASE, *WIRE, "snavio.domain", "snavio.ports", "snavio.transport"],
     "snavio.sdk": [*BASE, *WIRE, "snavio.domain", "snavio.pki", "snavio.ports", "snavio.transport"],
 }

@@ -1,0 +1,66 @@
+"""Waiting for a part of a bound: what does not fit now is taken as soon as it does, in order for each tenant.
+
+Never lets one tenant's waiting hold up another's, and never waits by itself: the caller brings the deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from snavio.host.shares import Shares
+
+
+class WaitingShares:
+    """`Shares` whose `take` waits. Lives on one event loop. Bounded by the number of its callers."""
+
+    __slots__ = ("_waiting", "shares")
+
+    def __init__(self, shares: Shares) -> None:
+        self.shares = shares
+        self._waiting: dict[str, deque[tuple[asyncio.Future[None], int]]] = {}
+
+    async def take(self, tenant: str, amount: int) -> int:
+        """Hold `amount`, or all that a tenant may hold if that is less; how much it is. Waits until there is room."""
+        limit = self.shares.limit
+        amount = min(amount, limit.per_tenant, limit.total - limit.reserve)
+        if tenant not in self._waiting and self.shares.room(tenant, amount):
+            self.shares.take(tenant, amount)
+            return amount
+        queue = self._waiting.setdefault(tenant, deque())
+        turn = (asyncio.get_running_loop().create_future(), amount)
+        queue.append(turn)
+        try:
+            await turn[0]
+        except asyncio.CancelledError:
+            if turn[0].done() and not turn[0].cancelled():
+                # It was given in the same moment.
+                self.give_back(tenant, amount)
+            else:
+                if turn in queue:
+                    queue.remove(turn)
+                if not queue and self._waiting.get(tenant) is queue:
+                    del self._waiting[tenant]
+                self.shares.refused += 1
+                self._wake()
+            raise
+        return amount
+
+    def give_back(self, tenant: str, amount: int) -> None:
+        """Hold `amount` less; whoever waits and fits now has it at once."""
+        self.shares.give_back(tenant, amount)
+        if self._waiting:
+            self._wake()
+
+    def _wake(self) -> None:
+        shares = self.shares
+        for tenant in list(self._waiting):
+            queue = self._waiting.pop(tenant)
+            while queue and shares.room(tenant, queue[0][1]):
+                future, amount = queue.popleft()
+                if not future.done():
+                    shares.take(tenant, amount)
+                    future.set_result(None)
+            if queue:
+                # At the end: of several tenants that wait for the whole, each has its turn.
+                self._waiting[tenant] = queue

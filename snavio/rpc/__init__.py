@@ -1,0 +1,1 @@
+"""gRPC with identity: what a server asks of a call before it serves it."""

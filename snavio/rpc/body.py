@@ -1,0 +1,65 @@
+"""The request of a unary call: read after the guard, within a deadline, a size and the caller's share of bytes.
+
+Never reads for a caller that has no room for the largest message gRPC would take for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import grpc
+
+from snavio.errors import BadRequest, FrameTooLarge, Saturated, Unavailable
+from snavio.host.waiting_shares import WaitingShares
+from snavio.transport.status import DEADLINE_EXCEEDED
+
+_WAITED: Final = "The request did not come within {:g} s."
+
+
+class Bodies:
+    """Reads requests on one server, of which gRPC takes messages of at most `largest` bytes."""
+
+    def __init__(self, room: WaitingShares, *, largest: int, first_read_s: float) -> None:
+        self._room = room
+        self._largest = largest
+        self._first_read_s = first_read_s
+
+    async def read(self, context: Any, tenant: str, *, max_bytes: int, within_s: float) -> tuple[bytes, int]:
+        """The request, and how many bytes of its tenant's share it holds until `release`."""
+        reserved = 0
+        try:
+            async with asyncio.timeout(min(within_s, self._first_read_s)):
+                reserved = await self._room.take(tenant, self._largest)
+                message = await context.read()
+        except TimeoutError:
+            if not reserved:
+                raise self._full(tenant) from None
+            self._room.give_back(tenant, reserved)
+            raise Unavailable(_WAITED.format(self._first_read_s), reason=DEADLINE_EXCEEDED) from None
+        except BaseException:
+            self._room.give_back(tenant, reserved)
+            raise
+        size = 0 if message is grpc.aio.EOF else len(message)
+        if not 0 < size <= max_bytes:
+            self._room.give_back(tenant, reserved)
+            if message is grpc.aio.EOF:
+                raise BadRequest("The call ended before its request.", reason="malformed")
+            if size:
+                raise too_large(max_bytes)
+            return b"", 0
+        held = min(size, reserved)
+        self._room.give_back(tenant, reserved - held)
+        return message, held
+
+    def release(self, tenant: str, held: int) -> None:
+        """The call is over."""
+        self._room.give_back(tenant, held)
+
+    def _full(self, tenant: str) -> Saturated:
+        return self._room.shares.saturated(tenant, self._largest)
+
+
+def too_large(max_bytes: int) -> FrameTooLarge:
+    """The refusal of a message that is larger than its method takes."""
+    return FrameTooLarge(f"A message has at most {max_bytes} bytes here.")

@@ -1,0 +1,149 @@
+"""The calls that a server has open, looked at once a second: a revoked caller loses them, a silent stream ends.
+
+Never ends a call for what a caller did in the last second: a batch that was on its way is refused by its own answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, Final, Protocol
+
+import structlog
+
+from snavio.clock import Clock
+from snavio.domain.identity import Kind
+from snavio.domain.verdict import Verdict
+from snavio.errors import SnavioError, Unavailable
+from snavio.rpc.limits import FIRST_READ_S, IDLE_STREAM_S, SWEEP_S
+from snavio.transport.gate import Gate
+from snavio.transport.peer import Peer
+from snavio.transport.status import DEADLINE_EXCEEDED
+
+_NOT_ANY_MORE: Final = frozenset({Verdict.CERTIFICATE_EXPIRED, Verdict.CERTIFICATE_REVOKED})
+_log = structlog.get_logger(__name__)
+
+
+class Stream(Protocol):
+    """A stream as it is looked at."""
+
+    @property
+    def reads(self) -> int:
+        """Messages that came so far."""
+        ...
+
+    @property
+    def reading(self) -> bool:
+        """Whether the handler waits for one more."""
+        ...
+
+    def drain(self) -> None:
+        """Let it come to its end."""
+        ...
+
+
+class OpenCall:
+    """One call from its headers to its end."""
+
+    __slots__ = ("_task", "doomed", "error", "idle_s", "peer", "seen_reads", "since_ns", "stream")
+
+    def __init__(self, peer: Peer, task: asyncio.Task[Any], since_ns: int) -> None:
+        self.peer = peer
+        self.error: SnavioError | None = None
+        """Why it was cut off, if it was."""
+        self.stream: Stream | None = None
+        self.idle_s: float | None = None
+        self.doomed = False
+        self.seen_reads = 0
+        self.since_ns = since_ns
+        self._task = task
+
+    def cut(self, error: SnavioError) -> None:
+        """End it with `error`, wherever its handler is."""
+        if self.error is None:
+            self.error = error
+            self._task.cancel()
+
+    def was_cut(self) -> bool:
+        """Whether the cancellation that just arrived is ours; asked once, by whoever caught it."""
+        return self.error is not None and self._task.uncancel() == 0
+
+
+class OpenCalls:
+    """Bounded by the shares of calls and streams. Costs nothing while nothing is open."""
+
+    def __init__(
+        self,
+        *,
+        gate: Gate,
+        clock: Clock,
+        first_read_s: float = FIRST_READ_S,
+        idle_stream_s: float = IDLE_STREAM_S,
+        sweep_s: float = SWEEP_S,
+    ) -> None:
+        self._gate = gate
+        self._clock = clock
+        self._first_read_ns = round(first_read_s * 1e9)
+        self._idle_stream_s = idle_stream_s
+        self._sweep_s = sweep_s
+        self._calls: set[OpenCall] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, peer: Peer) -> OpenCall:
+        """The call that the current task handles."""
+        task = asyncio.current_task()
+        assert task is not None
+        opened = OpenCall(peer, task, self._clock.mono_ns())
+        self._calls.add(opened)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._sweep_s, self._due)
+        return opened
+
+    def end(self, opened: OpenCall) -> None:
+        """It is over."""
+        self._calls.discard(opened)
+
+    def watch(self, opened: OpenCall, stream: Stream, *, idle_s: float | None = None) -> None:
+        """Let `stream` end when it is silent for `idle_s`; for the usual time if that is not given."""
+        opened.stream = stream
+        opened.idle_s = idle_s or self._idle_stream_s
+
+    def close(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def __iter__(self) -> Iterator[OpenCall]:
+        return iter(tuple(self._calls))
+
+    def _due(self) -> None:
+        try:
+            self.sweep()
+        except Exception:
+            _log.exception("open calls could not be looked at")
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._sweep_s, self._due) if self._calls else None
+
+    def sweep(self) -> None:
+        """Look at every call once."""
+        now = self._clock.mono_ns()
+        for opened in self:
+            if self._gate.judge(opened.peer) in _NOT_ANY_MORE:
+                if opened.doomed:
+                    opened.cut(self._gate.refusal(opened.peer))
+                opened.doomed = True
+            elif opened.stream is not None:
+                self._look(opened, opened.stream, now)
+
+    def _look(self, opened: OpenCall, stream: Stream, now: int) -> None:
+        if stream.reads != opened.seen_reads or not stream.reading:
+            opened.seen_reads = stream.reads
+            opened.since_ns = now
+        elif not stream.reads:
+            if now - opened.since_ns >= self._first_read_ns:
+                opened.cut(Unavailable("Nothing came on this stream for too long.", reason=DEADLINE_EXCEEDED))
+        # Services of the mesh keep their links while there is nothing to say.
+        elif opened.peer.identity.kind is not Kind.MESH:
+            assert opened.idle_s is not None
+            if now - opened.since_ns >= opened.idle_s * 1e9:
+                stream.drain()

@@ -1,0 +1,52 @@
+"""What a server offers: gRPC reflection, by its first name and by its last.
+
+Never answers for a service that this server does not have, and never costs anything before somebody asks.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from snavio.errors import BadRequest
+from snavio.transport.call import Call
+from snavio.transport.methods import Methods
+
+V1ALPHA: Final = "grpc.reflection.v1alpha.ServerReflection"
+V1: Final = "grpc.reflection.v1.ServerReflection"
+"""The same messages under another name: on the wire the two are one."""
+_MAX_BYTES: Final = 4 << 10
+_IDLE_S: Final = 60.0
+
+
+def register_reflection(methods: Methods) -> None:
+    """Serve the descriptors of every service that `methods` has, health and reflection included."""
+    services = tuple(sorted((*methods.services(), V1ALPHA, V1)))
+
+    async def info(call: Call) -> None:
+        # Whoever never asks does not pay for the answer, least of all while a service starts.
+        from grpc_reflection.v1alpha import reflection_pb2
+
+        from snavio.rpc.descriptors import Descriptors
+
+        for service in services:
+            package, _, name = service.rpartition(".")
+            if package == "snavio.v1":
+                # One service per file, named for it. A server on raw bytes may not have imported its own.
+                import_module(f"snavio.v1.{name.lower()}_pb2")
+        descriptors = Descriptors(services)
+        while (message := await call.read()) is not None:
+            request = _parsed(reflection_pb2.ServerReflectionRequest, message)
+            await call.write(descriptors.answer(request).SerializeToString())
+
+    for name in (V1ALPHA, V1):
+        methods.stream_raw(f"/{name}/ServerReflectionInfo", info, max_bytes=_MAX_BYTES, idle_s=_IDLE_S)
+
+
+def _parsed(kind: Any, message: bytes) -> Any:
+    try:
+        return kind.FromString(message)
+    except DecodeError:
+        raise BadRequest("The request cannot be read.", reason="malformed") from None
