@@ -17,6 +17,7 @@ from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.domain.revocation import CEILING_S
 from snavio.native import Dispatch
+from snavio.rpc.server_shares import ServerShares
 from snavio.snapshot.platform_keys import PlatformKeys
 from snavio.snapshot.reader import SnapshotReader
 from snavio.telemetry.cache import ACL, ROUTING, USAGE, CacheMeter
@@ -194,6 +195,8 @@ class FastApp:
         methods = servicer.methods()
         introspection.register(methods)
         Explaining(recent, instance=settings.instance, registry=self._channels["registry"]).register(methods)
+        shares = ServerShares(mesh.share)
+        introspection.shares(*shares.all())
         self._server = MeshServer(
             listen=mesh.fast,
             files=files,
@@ -201,6 +204,7 @@ class FastApp:
             gate=gate,
             clock=clock,
             trust_domain=mesh.trust_domain,
+            shares=shares,
         )
 
     def _tell(

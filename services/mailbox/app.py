@@ -36,6 +36,7 @@ from snavio.config import MeshSettings
 from snavio.errors import Unavailable
 from snavio.host.shares import Shares
 from snavio.ports.mailbox_store import MailboxStore, Progress
+from snavio.rpc.server_shares import ServerShares
 from snavio.telemetry.events import EventJournal
 from snavio.telemetry.reporting import Reporting
 from snavio.transport.channel import MeshChannel
@@ -209,6 +210,8 @@ class MailboxApp:
         ).register(methods)
         introspection.register(methods)
         commits.start()
+        shares = ServerShares(self._mesh.share)
+        introspection.shares(*shares.all())
         self._server = MeshServer(
             listen=self._mesh.mailbox,
             files=self._files,
@@ -216,6 +219,7 @@ class MailboxApp:
             gate=self._gate,
             clock=self._clock,
             trust_domain=self._mesh.trust_domain,
+            shares=shares,
         )
         self._renewal.start()
         port = await self._server.start()

@@ -18,6 +18,7 @@ from snavio.config import MeshSettings
 from snavio.domain.identity import Identity, Kind
 from snavio.ports.archive import Archive
 from snavio.ports.directory import Directory
+from snavio.rpc.server_shares import ServerShares
 from snavio.snapshot.platform_keys import PlatformKeys
 from snavio.telemetry.events import EventJournal
 from snavio.telemetry.reporting import Reporting
@@ -111,6 +112,8 @@ class RegistryApp:
         introspection.gauges(self._renewal.gauges, prefix="certificate.")
         introspection.gauges(self._denylist.gauges, prefix="denylist.")
         self._renewal.start()
+        shares = ServerShares(mesh.share)
+        introspection.shares(*shares.all())
         self._server = MeshServer(
             listen=settings.listen or mesh.registry,
             files=files,
@@ -118,6 +121,7 @@ class RegistryApp:
             gate=gate,
             clock=clock,
             trust_domain=mesh.trust_domain,
+            shares=shares,
         )
         port = await self._server.start()
         self._reporting.start()

@@ -19,6 +19,7 @@ from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.native import Tombstones
 from snavio.ports.outbox import Outbox
+from snavio.rpc.server_shares import ServerShares
 from snavio.snapshot.platform_keys import PlatformKeys
 from snavio.telemetry.metrics import Metrics, export_metrics
 from snavio.telemetry.signing import ManifestSigner
@@ -120,6 +121,8 @@ class RelayApp:
         if settings.compact:
             self._compaction.start()
         self._renewal.start()
+        shares = ServerShares(mesh.share)
+        introspection.shares(*shares.all())
         self._server = MeshServer(
             listen=mesh.relay,
             files=self._files,
@@ -127,6 +130,7 @@ class RelayApp:
             gate=self._gate,
             clock=clock,
             trust_domain=mesh.trust_domain,
+            shares=shares,
         )
         port = await self._server.start()
         self._metrics = export_metrics(introspection, exporter=mesh.metrics_exporter)

@@ -12,6 +12,7 @@ from services.shield.refusing import MAX_BATCH_COMMANDS
 from services.shield.servicer import (
     ANSWER_SECONDS,
     MAX_BATCH_BYTES,
+    MAX_FRAME_BYTES,
     MAX_PAYLOAD_BYTES,
     ShieldServicer,
 )
@@ -21,6 +22,7 @@ from services.shield.suspensions import HeldSuspensions
 from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.native import Admission
+from snavio.rpc.server_shares import ServerShares
 from snavio.snapshot.platform_keys import PlatformKeys
 from snavio.snapshot.reader import SnapshotReader
 from snavio.telemetry.cache import HMAC, CacheMeter
@@ -148,6 +150,8 @@ class ShieldApp:
         introspection.native(admission.counters, gauges=frozenset({"nonces_live"}), prefix="admission.")
         introspection.link("fast", self._fast.connected.is_set)
         introspection.times("admit_to_verdict", latency.read)
+        shares = self._shares = ServerShares(mesh.share)
+        introspection.shares(*shares.all())
         servicer = self._servicer = ShieldServicer(
             gatehouse=gatehouse,
             gate=gate,
@@ -155,7 +159,7 @@ class ShieldApp:
             audience=audience,
             window_ms=settings.window_ms,
             in_flight=settings.batches_in_flight,
-            streams_per_source=settings.streams_per_source,
+            bodies=shares.bodies,
         )
         methods = servicer.methods()
         introspection.register(methods)
@@ -168,6 +172,8 @@ class ShieldApp:
             clock=clock,
             trust_domain=mesh.trust_domain,
             unary_limit_s=ANSWER_SECONDS,
+            shares=shares,
+            max_message_bytes=MAX_FRAME_BYTES,
         )
 
     def _keys(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
+from collections.abc import Callable
 
 from google.protobuf.message import DecodeError
 
@@ -13,13 +13,17 @@ from services.shield.refusing import MAX_BATCH_COMMANDS, read_batch, refused
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest, Saturated, Unauthenticated
+from snavio.host.waiting_shares import WaitingShares
+from snavio.rpc.limits import FRAME_SLACK_BYTES, PUBLIC_FRAME_BYTES
 from snavio.transport.gate import Gate
 from snavio.transport.server import Call, Methods
 from snavio.transport.stream import WIRE_VERSIONS, BatchStream
 from snavio.v1.batch_pb2 import Hello, Limits, Verdicts
 from snavio.v1.shield_pb2 import GreetRequest, SubmitRequest
 
-MAX_BATCH_BYTES = 1 << 20
+MAX_BATCH_BYTES = PUBLIC_FRAME_BYTES
+# A frame that is a little too large is refused command by command, and its stream goes on.
+MAX_FRAME_BYTES = PUBLIC_FRAME_BYTES + FRAME_SLACK_BYTES
 MAX_PAYLOAD_BYTES = 256 << 10
 # For a unary caller to wait for room; without any, the link refuses what it cannot hold.
 ROOM_SECONDS = 4.0
@@ -40,7 +44,7 @@ class ShieldServicer:
         audience: str,
         window_ms: int,
         in_flight: int,
-        streams_per_source: int,
+        bodies: WaitingShares,
     ) -> None:
         self._gatehouse = gatehouse
         self._gate = gate
@@ -48,16 +52,16 @@ class ShieldServicer:
         self._audience = audience
         self._window_ms = window_ms
         self._in_flight = in_flight
-        self._streams_per_source = streams_per_source
-        self._streams: Counter[str] = Counter()
+        self._bodies = bodies
 
     def methods(self) -> Methods:
         """The handlers."""
         methods = Methods()
         methods.unary("/snavio.v1.Shield/Greet", self.greet, GreetRequest)
-        methods.unary_raw("/snavio.v1.Shield/Submit", self.submit)
-        methods.unary_raw("/snavio.v1.Shield/SubmitBatch", self.submit_batch)
-        methods.stream_raw("/snavio.v1.Shield/SubmitStream", self.submit_stream)
+        most = MAX_FRAME_BYTES
+        methods.unary_raw("/snavio.v1.Shield/Submit", self.submit, max_bytes=most)
+        methods.unary_raw("/snavio.v1.Shield/SubmitBatch", self.submit_batch, max_bytes=most)
+        methods.stream_raw("/snavio.v1.Shield/SubmitStream", self.submit_stream, max_bytes=most)
         return methods
 
     async def greet(self, request: GreetRequest, _call: Call) -> Hello:
@@ -102,35 +106,49 @@ class ShieldServicer:
 
     async def submit_stream(self, call: Call) -> None:
         """Batches, answered in parts and in any order."""
-        source = call.peer.identity.source
-        # Each stream buffers in gRPC's own memory, which nothing else bounds.
-        if self._streams[source] >= self._streams_per_source:
-            raise Saturated(
-                f"{source} has {self._streams_per_source} streams open already.",
-                retry_after_ms=1000,
-                reason="too-many-streams",
-            )
-        self._streams[source] += 1
-        try:
-            await self._serve(call)
-        finally:
-            self._streams[source] -= 1
-            if not self._streams[source]:
-                del self._streams[source]
-
-    async def _serve(self, call: Call) -> None:
+        tenant = call.peer.identity.tenant
         stream = BatchStream(call, gate=self._gate, window=self._in_flight)
         await stream.greet(self._hello())
         try:
             async for frame in stream.batches(room=self._gatehouse.room, refusal=_refused_whole):
+                answer = await self._held(frame, tenant, stream.reply)
+                if answer is None:
+                    continue
                 try:
-                    self._gatehouse.admit_batch(frame, call.peer, stream.reply)
+                    self._gatehouse.admit_batch(frame, call.peer, answer)
                 except BadRequest:
                     # No answer to it will come; only earlier ones are waited for.
-                    stream.reply(b"", True)
+                    answer(b"", True)
                     raise
         finally:
             await stream.finish()
+
+    async def _held(
+        self, frame: bytes, tenant: str, reply: Callable[[bytes, bool], None]
+    ) -> Callable[[bytes, bool], None] | None:
+        """`reply`, which gives back what the frame takes of its tenant's bytes with the final answer; None where there
+        was no room for it, and it is answered."""
+        bodies = self._bodies
+        try:
+            held = await bodies.take(tenant, len(frame), within_s=ROOM_SECONDS)
+        except Saturated as full:
+            count, batch_seq = read_batch(frame)
+            told = refused(
+                count,
+                Verdict.SATURATED,
+                batch_seq=batch_seq,
+                retry_after_ms=full.retry_after_ms,
+                detail=str(full),
+            )
+            reply(told, True)
+            return None
+
+        def answer(verdicts: bytes, final: bool) -> None:
+            if final:
+                bodies.give_back(tenant, held)
+            reply(verdicts, final)
+
+        return answer
 
     def _hello(self) -> Hello:
         return Hello(

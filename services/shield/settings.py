@@ -40,9 +40,6 @@ class ShieldSettings(Section):
     batches_in_flight: int = Field(
         default=16, ge=1, le=64, description="Batches that may wait for their answer on one stream."
     )
-    streams_per_source: int = Field(
-        default=16, ge=1, le=1024, description="Streams that one source may have open at the same time."
-    )
     keys_fresh_ms: int = Field(
         default=60_000,
         ge=100,

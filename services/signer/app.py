@@ -37,6 +37,7 @@ from snavio.ports.archive import Archive
 from snavio.ports.capabilities import CapabilityLedger
 from snavio.ports.certificates import CertificateLedger
 from snavio.ports.keystore import KeyStore
+from snavio.rpc.server_shares import ServerShares
 from snavio.telemetry.events import EventJournal
 from snavio.telemetry.reporting import Reporting
 from snavio.transport.credentials import CertificateFiles
@@ -111,6 +112,8 @@ class SignerApp:
         self._reporting.introspect(introspection)
         await self._compose_certificates(ca, store, gate, methods, introspection)
         await self._compose_keys(store, methods, introspection)
+        shares = ServerShares(mesh.share)
+        introspection.shares(*shares.all())
         self._server = MeshServer(
             listen=settings.listen or mesh.signer,
             files=CertificateFiles.in_folder(mesh.certificates("signer")),
@@ -118,6 +121,7 @@ class SignerApp:
             gate=gate,
             clock=clock,
             trust_domain=mesh.trust_domain,
+            shares=shares,
         )
         assert self._doorway is not None
         self.enrolment_port = await self._doorway.start()

@@ -16,6 +16,7 @@ from snavio.config import MeshSettings
 from snavio.domain.claim import Terms
 from snavio.errors import BadRequest
 from snavio.ports.coordination import Coordination
+from snavio.rpc.server_shares import ServerShares
 from snavio.telemetry.explaining import Explaining
 from snavio.telemetry.recent import RecentCommands
 from snavio.telemetry.reporting import Reporting
@@ -105,6 +106,8 @@ class SlowApp:
         Explaining(self._recent, instance=settings.instance, registry=self._channels["registry"]).register(
             methods
         )
+        shares = ServerShares(mesh.share)
+        self._introspection.shares(*shares.all())
         self._server = MeshServer(
             listen=mesh.slow,
             files=self._files,
@@ -112,6 +115,7 @@ class SlowApp:
             gate=self._gate,
             clock=self._clock,
             trust_domain=mesh.trust_domain,
+            shares=shares,
         )
         await self._denylist.start(within_s=settings.start_within_s)
         for queue in self._queues:

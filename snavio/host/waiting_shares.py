@@ -1,6 +1,6 @@
 """Waiting for a part of a bound: what does not fit now is taken as soon as it does, in order for each tenant.
 
-Never lets one tenant's waiting hold up another's, and never waits by itself: the caller brings the deadline.
+Never lets one tenant's waiting hold up another's, and never waits without a deadline.
 """
 
 from __future__ import annotations
@@ -20,13 +20,24 @@ class WaitingShares:
         self.shares = shares
         self._waiting: dict[str, deque[tuple[asyncio.Future[None], int]]] = {}
 
-    async def take(self, tenant: str, amount: int) -> int:
-        """Hold `amount`, or all that a tenant may hold if that is less; how much it is. Waits until there is room."""
+    async def take(self, tenant: str, amount: int, *, within_s: float) -> int:
+        """Hold `amount`, or all that a tenant may hold if that is less; how much it is.
+
+        Waits for room; Saturated, with nothing taken, when there is none `within_s`.
+        """
         limit = self.shares.limit
         amount = min(amount, limit.per_tenant, limit.total - limit.reserve)
         if tenant not in self._waiting and self.shares.room(tenant, amount):
             self.shares.take(tenant, amount)
             return amount
+        try:
+            async with asyncio.timeout(within_s):
+                await self._turn(tenant, amount)
+        except TimeoutError:
+            raise self.shares.saturated(tenant, amount) from None
+        return amount
+
+    async def _turn(self, tenant: str, amount: int) -> None:
         queue = self._waiting.setdefault(tenant, deque())
         turn = (asyncio.get_running_loop().create_future(), amount)
         queue.append(turn)
@@ -44,7 +55,6 @@ class WaitingShares:
                 self.shares.refused += 1
                 self._wake()
             raise
-        return amount
 
     def give_back(self, tenant: str, amount: int) -> None:
         """Hold `amount` less; whoever waits and fits now has it at once."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import grpc
 
-from snavio.errors import BadRequest, FrameTooLarge, Saturated, Unavailable
+from snavio.errors import BadRequest, FrameTooLarge, Unavailable
 from snavio.host.waiting_shares import WaitingShares
 from snavio.transport.status import DEADLINE_EXCEEDED
 
@@ -27,14 +27,12 @@ class Bodies:
 
     async def read(self, context: Any, tenant: str, *, max_bytes: int, within_s: float) -> tuple[bytes, int]:
         """The request, and how many bytes of its tenant's share it holds until `release`."""
-        reserved = 0
+        within_s = min(within_s, self._first_read_s)
+        reserved = await self._room.take(tenant, self._largest, within_s=within_s)
         try:
-            async with asyncio.timeout(min(within_s, self._first_read_s)):
-                reserved = await self._room.take(tenant, self._largest)
+            async with asyncio.timeout(within_s):
                 message = await context.read()
         except TimeoutError:
-            if not reserved:
-                raise self._full(tenant) from None
             self._room.give_back(tenant, reserved)
             raise Unavailable(_WAITED.format(self._first_read_s), reason=DEADLINE_EXCEEDED) from None
         except BaseException:
@@ -55,9 +53,6 @@ class Bodies:
     def release(self, tenant: str, held: int) -> None:
         """The call is over."""
         self._room.give_back(tenant, held)
-
-    def _full(self, tenant: str) -> Saturated:
-        return self._room.shares.saturated(tenant, self._largest)
 
 
 def too_large(max_bytes: int) -> FrameTooLarge:

@@ -18,6 +18,7 @@ from services.shield.servicer import ROOM_SECONDS
 from services.shield.settings import ShieldSettings
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated, Unauthenticated, Unavailable
+from snavio.host.shares import ShareLimit
 from snavio.pki import serial_of
 from snavio.transport.credentials import CertificateFiles
 from snavio.transport.introspection import METHOD
@@ -607,14 +608,20 @@ async def test_unknown_key_versions_do_not_make_shield_ask_signer_for_each(scene
     assert scene.signer.asked - before <= 5 + 2 * (time.monotonic() - began) / 0.04
 
 
-async def test_one_source_cannot_open_streams_without_limit(tmp_path: Path) -> None:
-    async with shield(tmp_path, streams_per_source=2) as scene:
-        billing, courier = scene.producer(), scene.producer("courier")
-        first, _second = await billing.stream(), await billing.stream()
+async def test_three_hundred_streams_of_one_source_are_served_and_more_than_its_share_are_refused(
+    tmp_path: Path,
+) -> None:
+    async with shield(tmp_path) as scene:
+        billing = scene.producer()
+        streams = [await billing.stream() for _ in range(300)]
+        answer = await streams[-1].ask(submission([billing.forge.command()], batch_seq=1), 1)
+        assert answer.final
+        share = scene.app._shares.streams
+        share.limit = ShareLimit(share.limit.total, 300, share.limit.reserve)
         with pytest.raises(Saturated) as refusal:
             await RawStream(billing.channel).listen()
-        assert refusal.value.reason == "too-many-streams"
-        await courier.stream()
-        first.cancel()
-        await eventually(lambda: scene.app._servicer._streams["acme/billing"] == 1)
+        assert refusal.value.reason == "tenant-share"
+        assert "acme has its share of open streams: 300 of 300." in str(refusal.value)
+        streams[0].cancel()
+        await eventually(lambda: share.held("acme") == 299)
         await billing.stream()

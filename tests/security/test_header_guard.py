@@ -11,7 +11,7 @@ import pytest
 
 from snavio.domain.identity import Identity, Kind
 from snavio.errors import FrameTooLarge, NotAllowed, Saturated, Unauthenticated
-from snavio.rpc.limits import PUBLIC_FRAME_BYTES
+from snavio.rpc.limits import PUBLIC_FRAME_BYTES, WINDOW_BYTES
 from snavio.rpc.server_shares import ServerShares
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
@@ -205,7 +205,7 @@ async def test_bodies_one_byte_short_hold_no_more_than_a_share(authority: Author
     shares = ServerShares(bytes_in_flight=40 << 20)
     size = 1 << 20
     async with (
-        serving(authority, shares=shares, max_message_bytes=size, first_read_s=2.0) as served,
+        serving(authority, shares=shares, max_message_bytes=size, first_read_s=WITHIN_S) as served,
         raw(served, authority, authority.service("rival", "flood")) as flood,
         calling(served, authority.service("acme", "billing")) as billing,
     ):
@@ -214,13 +214,17 @@ async def test_bodies_one_byte_short_hold_no_more_than_a_share(authority: Author
             stream = await flood.call(UNARY)
             body = message_head(size) + bytes(size - 1)
             sending.append(asyncio.create_task(flood.send(stream, body)))
-        await eventually(lambda: shares.bytes.held("rival") == 10 << 20)
+        await eventually(lambda: sum(each.done() for each in sending) == 10)
+        await eventually(lambda: sum(each >= WINDOW_BYTES for each in flood.sent.values()) == 64)
+        assert shares.bytes.held("rival") == 10 << 20
         # They wait for their own, and nobody waits for them.
         assert await billing.call_raw(UNARY, b"on", timeout_s=WITHIN_S) == b"on"
-        sent = await asyncio.wait_for(asyncio.gather(*sending), WITHIN_S)
-        # Ten were read to their last byte but one; of the others no more came than fits a window of HTTP/2.
-        assert sum(each >= size for each in sent) == 10
-        await eventually(lambda: shares.bytes.used == 0)
+        # Ten are read to their last byte but one; of the others no more came than fits a window.
+        assert sorted(flood.sent.values())[53] <= WINDOW_BYTES + 16_384
+        for each in sending:
+            each.cancel()
+        await asyncio.wait(sending)
+    await eventually(lambda: shares.bytes.used == 0)
 
 
 async def test_of_bodies_that_may_not_be_sent_nothing_is_kept(authority: Authority) -> None:

@@ -63,6 +63,8 @@ class RawHttp2:
         self._changed = asyncio.Event()
         self.ended: set[int] = set()
         """Streams that the server has ended."""
+        self.sent: dict[int, int] = {}
+        """Bytes of bodies that the server's windows let through, by stream."""
         self.closed = asyncio.Event()
 
     async def __aenter__(self) -> Self:
@@ -84,6 +86,7 @@ class RawHttp2:
         """Send the headers of a call and nothing else; the stream's number."""
         stream, self._next = self._next, self._next + 2
         self._stream_window[stream] = self._initial
+        self.sent[stream] = 0
         block = b"".join(
             _literal(*pair)
             for pair in (
@@ -113,6 +116,7 @@ class RawHttp2:
             self._writer.write(_frame(DATA, 0, stream, data[sent : sent + room]))
             await self._writer.drain()
             sent += room
+            self.sent[stream] = sent
         return sent
 
     async def end_of(self, stream: int) -> None:

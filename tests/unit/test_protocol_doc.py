@@ -21,7 +21,9 @@ from snavio.domain.identity import Identity, Kind
 from snavio.domain.keyset import SECRET_BYTES
 from snavio.domain.verdict import Verdict
 from snavio.native import Admission, hmac_sha256, parse_timestamp, read_verdicts, sign_command
-from snavio.transport import call, guard, peer, stream
+from snavio.rpc import body, guard, open_calls
+from snavio.rpc import limits as rpc_limits
+from snavio.transport import call, peer, stream
 from snavio.transport import limits as transport
 from snavio.transport.gate import Gate
 from snavio.transport.peer import Peer
@@ -260,7 +262,7 @@ def test_the_window_includes_both_of_its_ends() -> None:
 # -- errors of a call ------------------------------------------------------------------------------------
 
 # What a producer's call or stream passes through, and so what can end it.
-ON_THE_WAY = [refusing, shield, stream, call, guard, peer]
+ON_THE_WAY = [refusing, shield, stream, call, body, guard, open_calls, peer]
 
 
 def raised(module: ModuleType) -> set[tuple[str, str]]:
@@ -285,7 +287,7 @@ def test_every_error_that_ends_a_producers_call_stands_in_the_table() -> None:
     made = {entry for module in ON_THE_WAY for entry in raised(module)}
     # Of a caller who is gone, nobody is left to read it.
     made.remove(("UNAVAILABLE", "peer-gone"))
-    assert ("RESOURCE_EXHAUSTED", "too-many-streams") in made
+    assert ("INVALID_ARGUMENT", "oversized") in made
     assert made <= rows
 
 
@@ -347,7 +349,9 @@ def test_the_limits_of_the_page_are_those_of_the_code() -> None:
         "budget of a command": MESH.budget_ms,
         "bytes of an HMAC secret": SECRET_BYTES,
         "bytes of a tag": len(hmac_sha256(SECRET, b"")),
-        "bytes of one gRPC message": transport.MAX_MESSAGE_BYTES,
+        "bytes of one gRPC message": shield.MAX_FRAME_BYTES,
+        "time for a request, or for the first message of a stream": rpc_limits.FIRST_READ_S,
+        "silence on a stream, before it ends in order": rpc_limits.IDLE_STREAM_S,
         "longest unary call to Shield": shield.ANSWER_SECONDS,
         "longest life of a stream": served["max_connection_age_s"].default,
         "time for the first Hello": stream.HELLO_SECONDS,
