@@ -9,19 +9,17 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
-import structlog
-
 from snavio.clock import Clock
 from snavio.domain.identity import Kind
 from snavio.domain.verdict import Verdict
 from snavio.errors import SnavioError, Unavailable
+from snavio.host.background import background
 from snavio.rpc.limits import FIRST_READ_S, IDLE_STREAM_S, SWEEP_S
 from snavio.transport.gate import Gate
 from snavio.transport.peer import Peer
 from snavio.transport.status import DEADLINE_EXCEEDED
 
 _NOT_ANY_MORE: Final = frozenset({Verdict.CERTIFICATE_EXPIRED, Verdict.CERTIFICATE_REVOKED})
-_log = structlog.get_logger(__name__)
 
 
 class Stream(Protocol):
@@ -119,8 +117,8 @@ class OpenCalls:
     def _due(self) -> None:
         try:
             self.sweep()
-        except Exception:
-            _log.exception("open calls could not be looked at")
+        except Exception as error:
+            background().failed("open calls", error)
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._sweep_s, self._due) if self._calls else None
 

@@ -135,6 +135,9 @@ class Call:
                 return None
             self._read_cancelled = True
             raise
+        except grpc.aio.InternalError:
+            # How gRPC tells us of a message that is larger than it takes; it reads no more of this stream.
+            raise too_large(self.max_bytes) from None
         finally:
             self._reader = None
         self.reads += 1

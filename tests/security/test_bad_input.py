@@ -21,7 +21,7 @@ from grpc_health.v1 import health_pb2
 
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, Kind
 from snavio.domain.verdict import Verdict
-from snavio.errors import BadRequest, NotAllowed, SnavioError, Unauthenticated, Unavailable
+from snavio.errors import BadRequest, FrameTooLarge, NotAllowed, SnavioError, Unauthenticated, Unavailable
 from snavio.launch.processes import SERVICES
 from snavio.sdk import Producer
 from snavio.transport.channel import MeshChannel
@@ -415,7 +415,10 @@ def _frames(forge: Forge) -> dict[str, tuple[bytes, Verdict]]:
             header + put(3, bytes((1 << 20) + 1 - len(header) - 4)),
             Verdict.OVERSIZED,
         ),
-        "3 MiB": (submission([large] * 15), Verdict.OVERSIZED),
+        "1 MiB and 50 KiB": (
+            submission([large] * 5 + [forge.command(payload=bytes(70 << 10))]),
+            Verdict.OVERSIZED,
+        ),
     }
 
 
@@ -435,6 +438,16 @@ async def test_a_frame_that_is_wrong_as_a_whole_is_refused_and_the_stream_goes_o
     assert whole.frame_refusal is verdict
     assert whole.final
     stream.cancel()
+
+
+async def test_a_frame_far_beyond_the_limit_ends_its_stream_and_no_other(scene: Scene) -> None:
+    forge = scene.billing.forge
+    stream, other = await scene.billing.stream(), await scene.billing.stream()
+    await stream.send(submission([forge.command(payload=bytes(200 << 10))] * 15))
+    with pytest.raises(FrameTooLarge):
+        await stream.answer(1)
+    assert (await other.ask(submission([forge.command()], batch_seq=7), 7)).codes == [GOOD]
+    other.cancel()
 
 
 async def test_a_run_that_names_another_source_is_only_a_malformed_command(scene: Scene) -> None:
