@@ -34,6 +34,7 @@ from services.mailbox.waiting import Waiters
 from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.errors import Unavailable
+from snavio.host.readers import Readers
 from snavio.host.shares import Shares
 from snavio.ports.mailbox_store import MailboxStore, Progress
 from snavio.rpc.server_shares import ServerShares
@@ -47,7 +48,6 @@ from snavio.transport.introspection import Introspection
 from snavio.transport.renewal import mesh_renewal
 from snavio.transport.server import MeshServer
 from snavio.wiring import open_mailbox_store
-from snavio.worker import Worker
 
 SCAN_SECONDS = 0.025
 IDLE_SCAN_SECONDS = 0.1
@@ -79,7 +79,7 @@ class MailboxApp:
         )
         self._store: MailboxStore | None = None
         self._commits: Commits | None = None
-        self._worker: Worker | None = None
+        self._readers: Readers | None = None
         self._settlements: Settlements | None = None
         self._server: MeshServer | None = None
         self._signer = MeshChannel(
@@ -120,10 +120,10 @@ class MailboxApp:
         commits = self._commits = Commits(
             store, clock=self._clock, max_waiting_bytes=self._settings.queued_bytes, chores=chores
         )
-        self._worker = Worker("mailbox-reads")
+        readers = self._readers = Readers("mailbox-reads")
         # Without a disk the store is the cache, and a second copy could not be wiped.
         cached = 0 if self._settings.amnesia else self._settings.cached_bytes
-        rows = Rows(store, worker=self._worker, max_bytes=cached)
+        rows = Rows(store, worker=readers, max_bytes=cached)
         policies = self._settings.policies()
         age_ns, milestones = await asyncio.to_thread(store.age)
         age = Age(clock=self._clock, age_ns=age_ns, milestones=milestones, longest_s=policies.longest_s)
@@ -141,7 +141,7 @@ class MailboxApp:
         settlements = self._settlements = Settlements(
             delivery=delivery, commits=commits, rows=rows, clock=self._clock
         )
-        listing = Listing(delivery=delivery, store=store, rows=rows, worker=self._worker)
+        listing = Listing(delivery=delivery, store=store, rows=rows, worker=readers)
         oversight = Oversight(
             delivery=delivery, listing=listing, settlements=settlements, store=store, clock=self._clock
         )
@@ -187,6 +187,8 @@ class MailboxApp:
         introspection.for_people(lambda: backlog(delivery))
         introspection.gauges(lambda: {**store.gauges(), "dlq_ephemeral": float(self._settings.amnesia)})
         introspection.gauges(lambda: metrics.gauges(delivery))
+        introspection.gauges(readers.gauges)
+        introspection.counts(readers.counters)
         introspection.counts(
             lambda: metrics.counters(
                 delivery, delivery.rejected, receiving.refused, self._capabilities.denials()
@@ -247,8 +249,8 @@ class MailboxApp:
         if self._commits is not None:
             await self._commits.close()
         await self._reporting.stop()
-        if self._store is not None and self._worker is not None:
-            await self._worker.close(self._store.close)
+        if self._store is not None and self._readers is not None:
+            await self._readers.close(self._store.close)
 
     def _open(self) -> MailboxStore:
         folder = None if self._settings.amnesia else self._mesh.state_dir / "mailbox"

@@ -292,10 +292,10 @@ class Lives(RuleBasedStateMachine):
                     message.pause = now + 1_000_000_000
 
     def untried(self, batch: Batch, index: int, message: Message, operation: Operation) -> bool:
-        """A requeue has nothing to change about a message that was never tried."""
+        """A requeue has nothing to change about a message that is ready now, with all attempts before it."""
         if operation is not Operation.REQUEUE or message.state is not State.READY:
             return False
-        return not batch.retries.over(index, index + 1)
+        return all(one.fresh for _, _, one in batch.retrying(index, index + 1))
 
     @staticmethod
     def change_twin(message: Message, operation: Operation) -> None:

@@ -22,11 +22,11 @@ from services.mailbox.settling import Settlements
 from services.mailbox.waiting import Waiters
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.clock import ManualClock
+from snavio.host.readers import Readers
 from snavio.native import open_parcels
 from snavio.ports.mailbox_store import Progress, Send
 from snavio.telemetry.events import EventJournal
 from snavio.v1.batch_pb2 import Verdicts
-from snavio.worker import Worker
 from tests.support.mailbox import TOPIC
 
 ME = "spiffe://snavio.local/tenant/acme/service/me"
@@ -67,7 +67,7 @@ class Desk:
     ) -> None:
         self.disk, self.clock, self.waiters = disk or Disk(), ManualClock(), Waiters()
         self.commits = Commits(self.disk, clock=self.clock, max_waiting_bytes=max_waiting_bytes)
-        self.worker = Worker("reads")
+        self.worker = Readers("reads")
         self.rows = Rows(self.disk, worker=self.worker, max_bytes=cached_bytes)
         self.age = Age(clock=self.clock, age_ns=0)
         self.delivery = kind(

@@ -1,4 +1,4 @@
-"""The mailbox's SQLite file: one connection commits, one reads, one does housekeeping beside them.
+"""The mailbox's SQLite file: one connection commits, some read, one does housekeeping beside them.
 
 Never checkpoints on the committing connection: that would put SQLite's whole log into one sender's latency.
 """
@@ -14,6 +14,7 @@ from typing import Any
 import apsw
 
 from snavio.adapters.embedded.mailbox_rows import APPLICATION_ID, CREATE, MIGRATIONS, SCHEMA_VERSION
+from snavio.adapters.embedded.reader_pool import ReaderPool
 from snavio.adapters.embedded.sqlite import open_store, store_errors
 from snavio.errors import Saturated
 
@@ -22,6 +23,7 @@ PAGE_SIZE = 4096
 CHECKPOINT_BYTES = 4 << 20
 COMPLAINT_BYTES = 256 << 20
 HOUSEKEEPING_WAIT_MS = 50
+CLOSE_WAIT_S = 2.0
 FULL_RETRY_MS = 1000
 
 
@@ -30,11 +32,12 @@ class MailboxDatabase:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._writing, self._reading = threading.Lock(), threading.Lock()
+        self._writing = threading.Lock()
         self._log_pages = 0
         self._connections: list[Any] = []
         try:
-            self._writer, self._reader, self._housekeeper = (self._connect() for _ in range(3))
+            self._writer, self._housekeeper = self._owned(), self._owned()
+            self._readers = ReaderPool(self._connect)
             with store_errors(path):
                 self._writer.set_wal_hook(self._committed)
                 # It waits while it keeps the commits out.
@@ -52,8 +55,12 @@ class MailboxDatabase:
             migrations=MIGRATIONS,
             page_size=PAGE_SIZE,
         )
-        self._connections.append(connection)
         connection.wal_autocheckpoint(0)
+        return connection
+
+    def _owned(self) -> Any:
+        connection = self._connect()
+        self._connections.append(connection)
         return connection
 
     def _committed(self, _connection: object, _name: str, log_pages: int) -> int:
@@ -91,8 +98,8 @@ class MailboxDatabase:
 
     def rows(self, statement: str, values: tuple[object, ...] = ()) -> list[Any]:
         """Everything that a SELECT finds in what is committed."""
-        with self._reading, store_errors(self._path):
-            found: list[Any] = self._reader.execute(statement, values).fetchall()
+        with store_errors(self._path), self._readers.reader() as reader:
+            found: list[Any] = reader.execute(statement, values).fetchall()
         return found
 
     def survey(self, statement: str, values: tuple[object, ...] = ()) -> list[Any]:
@@ -115,8 +122,12 @@ class MailboxDatabase:
                 self._housekeeper.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
                 # Under steady load that never catches up with the commits: they wait for the little that is
                 # left, or the log would grow until the disk is full.
-                with self._writing, self._reading:
-                    self._housekeeper.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+                with self._readers.shut_out(HOUSEKEEPING_WAIT_MS / 1000) as empty:
+                    if not empty:
+                        # Commits must not wait for a read that hangs.
+                        raise apsw.BusyError("a reader is in the way")
+                    with self._writing:
+                        self._housekeeper.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
             except apsw.BusyError:
                 # A reader is in the way: next time. But a log that only grows must not do so in silence.
                 if self.log_bytes > COMPLAINT_BYTES:
@@ -124,6 +135,9 @@ class MailboxDatabase:
 
     def close(self) -> None:
         """Nothing is called after this."""
-        with self._writing, self._reading:
+        with self._writing:
+            if hasattr(self, "_readers"):
+                with self._readers.shut_out(CLOSE_WAIT_S):
+                    self._readers.close()
             for connection in reversed(self._connections):
                 connection.close()

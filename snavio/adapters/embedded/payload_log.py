@@ -10,18 +10,18 @@ import contextlib
 import errno
 import re
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from snavio.adapters.embedded.disk import Buffer, Disk
+from snavio.adapters.embedded.open_segments import OpenSegments
 from snavio.errors import IntegrityError, Saturated, SnavioError, Unavailable, Unreadable
 
 SEGMENT_BYTES = 64 << 20
 MAX_BUFFERS = 1024
 """In one call; the system takes no more."""
-MAX_DESCRIPTORS = 32
 MAX_SPARES = 2
 CACHED_SEGMENTS = 8
 """Not written any more, and kept in the system's cache for receivers that are a little behind."""
@@ -68,9 +68,9 @@ class PayloadLog:
         self._folder = folder
         self._disk = disk
         self._segment_bytes = segment_bytes
-        self._appending, self._counting, self._reading = (threading.Lock() for _ in range(3))
-        self._descriptors: OrderedDict[int, int] = OrderedDict()
+        self._appending, self._counting = threading.Lock(), threading.Lock()
         self._segments: dict[int, _Segment] = {}
+        self._files = OpenSegments(disk, path=self._path, exists=self._segments.__contains__)
         for path in folder.iterdir():
             if found := _NAME.fullmatch(path.name):
                 number = int(found[1])
@@ -210,30 +210,16 @@ class PayloadLog:
 
     def read(self, place: Place) -> bytes:
         """The payload, unverified. SegmentGone: look its place up anew; IntegrityError when its end is missing."""
-        # Held while reading: a descriptor that is closed meanwhile may be another file's by then.
-        with self._reading:
-            if place.segment not in self._segments:
-                raise SegmentGone
-            try:
-                content = self._disk.read(self._descriptor(place.segment), place.length, place.offset)
-            except FileNotFoundError:
-                raise SegmentGone from None
-            except OSError as error:
-                what = f"{self._path(place.segment)} cannot be read now: {errno.errorcode.get(error.errno or 0)}."
-                raise (Unreadable if error.errno in _UNREADABLE else Unavailable)(what) from error
+        try:
+            content = self._files.read(place.segment, place.length, place.offset)
+        except FileNotFoundError:
+            raise SegmentGone from None
+        except OSError as error:
+            what = f"{self._path(place.segment)} cannot be read now: {errno.errorcode.get(error.errno or 0)}."
+            raise (Unreadable if error.errno in _UNREADABLE else Unavailable)(what) from error
         if len(content) != place.length:
             raise IntegrityError(f"{self._path(place.segment)} ends before what was stored in it.")
         return content
-
-    def _descriptor(self, number: int) -> int:
-        descriptor = self._descriptors.get(number)
-        if descriptor is None:
-            descriptor = self._descriptors[number] = self._disk.open(self._path(number))
-            if len(self._descriptors) > MAX_DESCRIPTORS:
-                self._disk.close(self._descriptors.popitem(last=False)[1])
-        else:
-            self._descriptors.move_to_end(number)
-        return descriptor
 
     def _path(self, number: int) -> Path:
         return self._folder / f"payload-{number}.seg"
@@ -257,10 +243,9 @@ class PayloadLog:
             dead = [one for one in self._segments.values() if one is not self._current and not one.live]
         surplus: dict[int, int] = {}
         for segment in dead:
-            # From here on nobody opens it to read, and who did has let go of it.
-            with self._reading:
-                if (descriptor := self._descriptors.pop(segment.number, None)) is not None:
-                    self._disk.close(descriptor)
+            with self._files.removing(segment.number) as unread:
+                if not unread:
+                    continue  # next time: written over, it would give a reader somebody else's bytes
                 with self._counting:
                     del self._segments[segment.number]
                     # A spare stays cached until it is written again.
@@ -321,8 +306,6 @@ class PayloadLog:
 
     def close(self) -> None:
         """Nothing is called after this."""
-        with self._appending, self._reading:
+        with self._appending:
             self._seal()
-            for descriptor in self._descriptors.values():
-                self._disk.close(descriptor)
-            self._descriptors.clear()
+        self._files.close()
