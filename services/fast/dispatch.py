@@ -14,10 +14,12 @@ from services.fast.grants import GrantKeeper
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated
-from snavio.native import Dispatch
+from snavio.host.background import background
+from snavio.native import Dispatch, Plan
 from snavio.ports.queue import TargetQueue
 from snavio.telemetry.journal import Journal
-from snavio.transport.consignment import LedgerConsignment
+from snavio.transport.consignment import LedgerConsignment, Once, nothing_delivered
+from snavio.v1.batch_pb2 import Batch
 
 
 class Dispatcher:
@@ -49,34 +51,36 @@ class Dispatcher:
     def take(self, batch: bytes, answer: Callable[[bytes, bool], None]) -> None:
         """Plan a serialised Batch; `answer(verdicts, final)` is called until final, at least once."""
         now = self._clock.mono_ns()
-        plan = self._dispatch.plan(batch, now_mono_ns=now)
-        ledger = plan.ledger
-        if plan.stale_used:
-            self._directory.refresh_soon()
-        if plan.thirsty:
-            self._grants.thirsty()
-        if plan.warm_bans:
-            self._bans.imposed(plan.warm_bans)
+        try:
+            plan = self._dispatch.plan(batch, now_mono_ns=now)
+            ledger, opening = plan.ledger, plan.ledger.opening()
+            sends, escalations = plan.freights, plan.escalations
+            deadline = now + min(plan.budget_ms or self._budget_ms, self._budget_ms) * 1_000_000
+        except Exception as error:
+            background().failed("plan", error)
+            answer(nothing_delivered(Batch.FromString(batch).header.batch_seq), True)
+            return
 
         def settled(frame: bytes) -> None:
             done = ledger.done
             answer(frame, done)
-            if done and plan.teaches:
-                self._dispatch.learn(plan, now_mono_ns=self._clock.mono_ns())
-            if self._journal.on:
-                self._journal.append(plan.telemetry(self._clock.unix_ns()))
+            self._note(plan, done=done)
 
-        opening = ledger.opening()
+        broken = Once(answer)
         if opening or ledger.done:
             settled(opening)
-        deadline = now + min(plan.budget_ms or self._budget_ms, self._budget_ms) * 1_000_000
-        sends = plan.freights
         for part, (queue, count, freight) in enumerate(sends):
             consignment = LedgerConsignment(
-                ledger, part, count=count, body=freight, deadline_mono_ns=deadline, answer=settled
+                ledger,
+                part,
+                count=count,
+                body=freight,
+                deadline_mono_ns=deadline,
+                answer=settled,
+                broken=broken,
             )
             self._send(self._queues[queue], consignment)
-        for part, (source, count, body) in enumerate(plan.escalations, start=len(sends)):
+        for part, (source, count, body) in enumerate(escalations, start=len(sends)):
             escalation = Escalation(
                 ledger,
                 part,
@@ -85,8 +89,32 @@ class Dispatcher:
                 body=body,
                 deadline_mono_ns=deadline,
                 answer=settled,
+                broken=broken,
             )
             self._send(self._slow, escalation)
+        self._follow(plan)
+
+    def _follow(self, plan: Plan) -> None:
+        """What a plan asks of others; no answer depends on it."""
+        try:
+            if plan.stale_used:
+                self._directory.refresh_soon()
+            if plan.thirsty:
+                self._grants.thirsty()
+            if plan.warm_bans:
+                self._bans.imposed(plan.warm_bans)
+        except Exception as error:
+            background().failed("plan", error)
+
+    def _note(self, plan: Plan, *, done: bool) -> None:
+        try:
+            if done and plan.teaches:
+                self._dispatch.learn(plan, now_mono_ns=self._clock.mono_ns())
+            if self._journal.on:
+                self._journal.append(plan.telemetry(self._clock.unix_ns()))
+        except Exception as error:
+            # What is known of an answer must not cost another its own.
+            background().failed("books of dispatch", error)
 
     @staticmethod
     def _send(queue: TargetQueue, consignment: LedgerConsignment) -> None:
@@ -94,3 +122,6 @@ class Dispatcher:
             queue.put(consignment)
         except Saturated as full:
             consignment.refuse(Verdict.SATURATED, "The queue is full.", retry_after_ms=full.retry_after_ms)
+        except Exception as error:
+            background().failed("way to a queue", error)
+            consignment.lost(written=False, cause="Fast failed.")

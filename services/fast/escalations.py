@@ -29,9 +29,16 @@ class Escalation(LedgerConsignment):
         body: bytes,
         deadline_mono_ns: int,
         answer: Callable[[bytes], None],
+        broken: Callable[[bytes], None] | None = None,
     ) -> None:
         super().__init__(
-            ledger, part, count=count, body=body, deadline_mono_ns=deadline_mono_ns, answer=answer
+            ledger,
+            part,
+            count=count,
+            body=body,
+            deadline_mono_ns=deadline_mono_ns,
+            answer=answer,
+            broken=broken,
         )
         self.source = source
 

@@ -17,6 +17,7 @@ from services.mailbox.chores import Chores
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import IntegrityError, Saturated, SnavioError, Unavailable
+from snavio.host.background import background
 from snavio.ports.mailbox_store import MailboxStore, Progress, Recognised, Send
 from snavio.telemetry.latency import LatencyWindow
 
@@ -87,11 +88,9 @@ class Commits:
         """Begin committing; call on the event loop."""
         loop = asyncio.get_running_loop()
         self._threads = [
-            threading.Thread(target=self._commit_all, args=(loop,), name="mailbox-commits", daemon=True),
-            threading.Thread(target=self._checkpoint_all, name="mailbox-checkpoints", daemon=True),
+            background().thread("mailbox-commits", lambda: self._commit_all(loop)),
+            background().thread("mailbox-checkpoints", self._checkpoint_all),
         ]
-        for thread in self._threads:
-            thread.start()
 
     async def close(self) -> None:
         """Commit what waits, then end the threads; the store is then free to be closed."""
@@ -151,7 +150,7 @@ class Commits:
             open_ended = job is not None
             if group:
                 began = self._clock.mono_ns()
-                outcomes = self._commit(group)
+                outcomes = self._outcomes(group)
                 took = self._clock.mono_ns() - began
                 self._stirred.set()
                 try:
@@ -160,6 +159,14 @@ class Commits:
                     open_ended = False  # the loop is gone, and with it everybody who waits
         self._ended.set()
         self._stirred.set()
+
+    def _outcomes(self, group: list[_Job]) -> list[Outcome]:
+        try:
+            return self._commit(group)
+        except Exception as error:
+            # It may have been stored: everybody in it is told that nobody knows.
+            background().failed("mailbox-commits", error)
+            return [Unavailable("The commit failed unexpectedly.") for _ in group]
 
     def _commit(self, group: list[_Job]) -> list[Outcome]:
         sends = [job for job in group if job.send is not None]
@@ -224,7 +231,6 @@ class Commits:
     # -- on the event loop -----------------------------------------------------------------------------
 
     def _heard(self, group: list[_Job], outcomes: list[Outcome], took_ns: int) -> None:
-        self.latency.add(took_ns)
         self._waiting_bytes -= sum(job.size for job in group)
         if self._waiting_bytes < self._max_waiting_bytes:
             self._room.set()
@@ -232,7 +238,12 @@ class Commits:
             if job.send is not None:
                 self._refused_mono_ns = self._clock.mono_ns() if isinstance(outcome, SnavioError) else None
             if job.done is not None:
-                job.done(outcome)
+                try:
+                    job.done(outcome)
+                except Exception as error:
+                    # Those behind it wait for their own outcome.
+                    background().failed("outcome of a commit", error)
+        self.latency.add(took_ns)
 
 
 def _committed(

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from google.protobuf.message import DecodeError
+
 from services.mailbox.commits import Commits, Committed, Outcome
 from services.mailbox.delivery import Delivery
 from services.mailbox.policy import BOUNDS
@@ -18,6 +20,7 @@ from services.mailbox.topics import MILLISECOND
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated, SnavioError
+from snavio.host.background import background
 from snavio.native import Ledger, Sending, shard_of, slice_runs
 from snavio.ports.mailbox_store import (
     KEY_BYTES,
@@ -28,11 +31,12 @@ from snavio.ports.mailbox_store import (
     NewBatch,
     Origin,
     Recall,
-    Recognised,
     Send,
 )
+from snavio.transport.consignment import nothing_delivered, rest_unknown
 from snavio.transport.stream import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS
 from snavio.v1.batch_pb2 import Verdicts
+from snavio.v1.mailbox_pb2 import SendBatch
 
 DEFAULT_BUDGET_MS = 5000
 MAX_TOPIC_CHARACTERS = 256
@@ -89,6 +93,16 @@ class Intake:
 
     async def take(self, frame: bytes, sender: Sender, *, final: Answer, admits: Admits = admit_all) -> None:
         """Judge one frame; `final` is called once, when all of it is decided."""
+        try:
+            await self._take(frame, sender, final=final, admits=admits)
+        except SnavioError:
+            raise
+        except Exception as error:
+            # Nothing of it was handed to the disk. Told, and not by the end of the stream, as any other refusal.
+            background().failed("intake", error)
+            final(_nothing_of(frame))
+
+    async def _take(self, frame: bytes, sender: Sender, *, final: Answer, admits: Admits) -> None:
         arrived_mono_ns = self._clock.mono_ns()
         await self._commits.room()
         sending = Sending.open(frame, MESH_BATCH_BYTES, MESH_BATCH_COMMANDS, secret=self._store.replay_secret)
@@ -116,13 +130,19 @@ class Intake:
         if self._clock.mono_ns() - arrived_mono_ns >= budget_ms * MILLISECOND:
             final(ledger.close(Verdict.DELIVERY_FAILURE, 0, "The budget ran out before the mailbox."))
             return
-        batches, taken, refusals = self._admit(sending, admits)
-        if ledger.done:
-            # Nothing to store, and so nothing to recall: one answer, of which a resend has heard all or nothing.
-            final(_together(refusals))
-            return
-        # What is refused must be refused again when the send comes again, or its resend would be half stored.
-        codes = ledger.codes.replace(b"\x00", bytes([Verdict.DELIVERED]))
+        batches: list[NewBatch] = []
+        taken: list[Taken] = []
+        try:
+            refusals = self._admit(sending, admits, batches, taken)
+            if ledger.done:
+                # Nothing to store, and so nothing to recall: one answer, of which a resend has heard all or nothing.
+                final(_together(refusals))
+                return
+            # What is refused must be refused again when the send comes again, or its resend would be half stored.
+            codes = ledger.codes.replace(b"\x00", bytes([Verdict.DELIVERED]))
+        except Exception:
+            self._release(batches, taken)
+            raise
         refused = codes.strip(bytes([Verdict.DELIVERED])) != b""
         keyed = any(batch.keys is not None for batch in batches)
         self._underway[origin] = [final]
@@ -134,14 +154,14 @@ class Intake:
         except SnavioError as error:
             self._heard(send, ledger, taken, refusals, error)
 
-    def _admit(self, sending: Sending, admits: Admits) -> tuple[list[NewBatch], list[Taken], list[bytes]]:
-        """Rows for the topics that have room; and Verdicts of the others, which are refused for themselves alone.
+    def _admit(
+        self, sending: Sending, admits: Admits, batches: list[NewBatch], taken: list[Taken]
+    ) -> list[bytes]:
+        """Rows for the topics that have room; returns Verdicts of the others, refused for themselves alone.
 
         They are told with the rest, when their codes are on disk: were they told before and the mailbox killed then,
         the send would come again as a whole, and what its producer holds for refused might be stored.
         """
-        batches: list[NewBatch] = []
-        taken: list[Taken] = []
         refusals: list[bytes] = []
         start = 0
         entries = zip(sending.topics, sending.keys, sending.once_ms, strict=True)
@@ -164,7 +184,13 @@ class Intake:
                 named = Keys(keys, self._window_ms(topic, once_ms)) if keys else None
                 batches += self._rows_of(topic, count, runs, named, offset)
                 taken.append(admitted)
-        return batches, taken, refusals
+        return refusals
+
+    def _release(self, batches: Sequence[NewBatch], taken: Sequence[Taken]) -> None:
+        """None of it is stored: its room and its quota are others' again."""
+        give_back(taken, sum(batch.count for batch in batches))
+        for batch in batches:
+            self._delivery.release(batch.topic, batch.count, batch.shard)
 
     def _window_ms(self, topic: str, once_ms: int) -> int:
         # The longer of the two: with the topic's own shorter one, a duplicate that the sender promises to recognise
@@ -191,25 +217,35 @@ class Intake:
     def _heard(
         self, send: Send, ledger: Ledger, taken: list[Taken], refusals: list[bytes], outcome: Outcome
     ) -> None:
-        if isinstance(outcome, Committed):
-            answer = self._stored(ledger, taken, outcome)
-        else:
-            give_back(taken, sum(batch.count for batch in send.batches))
-            for batch in send.batches:
-                self._delivery.release(batch.topic, batch.count, batch.shard)
-            if isinstance(outcome, Saturated):
-                answer = ledger.close(Verdict.SATURATED, outcome.retry_after_ms, "The mailbox is full.")
-            else:
-                # A disk that failed during the commit may have it all the same.
-                answer = ledger.close(Verdict.OUTCOME_UNKNOWN, 0, "The mailbox's disk failed.")
+        """Answer first, each apart; what memory makes of the outcome follows in the same turn of the loop."""
         assert send.origin is not None
         first, *again = self._underway.pop(send.origin)
-        first(_together([*refusals, answer]))
+        try:
+            first(_together([*refusals, self._answer(ledger, outcome)]))
+        except Exception as error:
+            background().failed("intake", error)
+            first(rest_unknown(ledger, "The mailbox failed after the commit."))
         for resend in again:
-            resend(Verdicts(batch_seq=send.origin.seq, codes=ledger.codes, final=True).SerializeToString())
+            try:
+                resend(
+                    Verdicts(batch_seq=send.origin.seq, codes=ledger.codes, final=True).SerializeToString()
+                )
+            except Exception as error:
+                background().failed("intake", error)
+                resend(rest_unknown(ledger, "The mailbox failed after the commit."))
+        if isinstance(outcome, Committed):
+            self.bring_in(outcome, taken)
+        else:
+            self._release(send.batches, taken)
 
-    def _stored(self, ledger: Ledger, taken: list[Taken], outcome: Committed) -> bytes:
-        recognised = self.bring_in(outcome, taken)
+    def _answer(self, ledger: Ledger, outcome: Outcome) -> bytes:
+        if isinstance(outcome, Saturated):
+            return ledger.close(Verdict.SATURATED, outcome.retry_after_ms, "The mailbox is full.")
+        if not isinstance(outcome, Committed):
+            # A disk that failed during the commit may have it all the same.
+            return ledger.close(Verdict.OUTCOME_UNKNOWN, 0, "The mailbox's disk failed.")
+        recognised = outcome.recognised
+        assert recognised is not None
         if not recognised.findings:
             return ledger.close(Verdict.DELIVERED, 0, "")
         hints: dict[int, tuple[int, str]] = {
@@ -218,8 +254,16 @@ class Intake:
         }
         return ledger.decide_each(recognised.send.codes, hints)
 
-    def bring_in(self, outcome: Committed, taken: Sequence[Taken]) -> Recognised:
+    def bring_in(self, outcome: Committed, taken: Sequence[Taken]) -> None:
         """Let what was stored be delivered, and give back the room and the quota of what was not new."""
+        try:
+            self._bring_in(outcome, taken)
+        except Exception as error:
+            # On disk, and not in memory: it would wait there, unseen, until the next start. So that is now.
+            background().failed("bring in", error)
+            background().lost("bring in", error)
+
+    def _bring_in(self, outcome: Committed, taken: Sequence[Taken]) -> None:
         recognised = outcome.recognised
         assert recognised is not None
         for batch_id, batch in zip(outcome.ids, recognised.send.batches, strict=True):
@@ -231,7 +275,14 @@ class Intake:
             left = batch.count - codes.count(Verdict.DELIVERED)
             self._delivery.release(batch.topic, left, batch.shard)
             give_back(taken, left)
-        return recognised
+
+
+def _nothing_of(frame: bytes) -> bytes:
+    """The answer to a frame of which nothing is stored; to one without a number there is none."""
+    try:
+        return nothing_delivered(SendBatch.FromString(frame).header.batch_seq)
+    except DecodeError:
+        return b""
 
 
 def _together(answers: list[bytes]) -> bytes:

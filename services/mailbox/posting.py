@@ -134,14 +134,14 @@ class Posting:
             raise
 
         def heard(outcome: Outcome) -> None:
+            if not stored.done():
+                stored.set_result(outcome)
             # Also when nobody waits any more: it is stored all the same, and is to be delivered.
             if isinstance(outcome, Committed):
                 self._intake.bring_in(outcome, (taken,))
             else:
                 self._release(send.batches)
                 taken.give_back(taken.messages)
-            if not stored.done():
-                stored.set_result(outcome)
 
         try:
             self._commits.submit(send=send, done=heard)

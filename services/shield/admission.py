@@ -12,6 +12,7 @@ from services.shield.standing import Standing
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated
+from snavio.host.background import background
 from snavio.native import Admission, Judgement
 from snavio.ports.queue import TargetQueue
 from snavio.telemetry.journal import Journal
@@ -22,6 +23,7 @@ from snavio.transport.peer import Peer
 
 OUT_OF_DATE = "Keys or suspensions are out of date; nothing is let in until they can be read."
 RETRY_AFTER_MS = 1000
+FAILED = "Shield failed; nothing was let in."
 _UNKNOWN_KEY = bytes([Verdict.UNKNOWN_KEY_VERSION])
 
 
@@ -59,13 +61,20 @@ class Gatehouse:
             count, batch_seq = read_batch(submission)
             self._turn_away(count, answer, batch_seq=batch_seq)
             return
-        judgement = self._admission.judge(
-            submission,
-            source=peer.identity.source,
-            cert_serial=peer.cert_serial,
-            now_unix_ns=self._clock.unix_ns(),
-        )
-        self._forward(judgement, answer)
+        try:
+            judgement = self._admission.judge(
+                submission,
+                source=peer.identity.source,
+                cert_serial=peer.cert_serial,
+                now_unix_ns=self._clock.unix_ns(),
+            )
+            parts = judgement.accepted, judgement.ledger.opening()
+        except Exception as error:
+            background().failed("judge", error)
+            count, batch_seq = read_batch(submission)
+            answer(refused(count, Verdict.DELIVERY_FAILURE, batch_seq=batch_seq, detail=FAILED), True)
+            return
+        self._forward(judgement, *parts, answer)
 
     def admit_one(
         self, command: bytes, peer: Peer, budget_ms: int, answer: Callable[[bytes, bool], None]
@@ -74,14 +83,20 @@ class Gatehouse:
         if not self._standing.usable():
             self._turn_away(1, answer)
             return
-        judgement = self._admission.judge_one(
-            command,
-            source=peer.identity.source,
-            cert_serial=peer.cert_serial,
-            now_unix_ns=self._clock.unix_ns(),
-            budget_ms=budget_ms,
-        )
-        self._forward(judgement, answer)
+        try:
+            judgement = self._admission.judge_one(
+                command,
+                source=peer.identity.source,
+                cert_serial=peer.cert_serial,
+                now_unix_ns=self._clock.unix_ns(),
+                budget_ms=budget_ms,
+            )
+            parts = judgement.accepted, judgement.ledger.opening()
+        except Exception as error:
+            background().failed("judge", error)
+            answer(refused(1, Verdict.DELIVERY_FAILURE, detail=FAILED), True)
+            return
+        self._forward(judgement, *parts, answer)
 
     def _turn_away(self, count: int, answer: Callable[[bytes, bool], None], *, batch_seq: int = 0) -> None:
         # Not "unknown key": the key may be good, and nothing about it was asked. Nothing was let in either, which the
@@ -96,31 +111,45 @@ class Gatehouse:
         )
         answer(told, True)
 
-    def _forward(self, judgement: Judgement, answer: Callable[[bytes, bool], None]) -> None:
+    def _forward(
+        self, judgement: Judgement, accepted: int, opening: bytes, answer: Callable[[bytes, bool], None]
+    ) -> None:
+        """Tell what was refused, send on what was accepted, and only then keep the books: they answer nobody."""
         ledger = judgement.ledger
-        accepted = judgement.accepted
-        self._standing.used(ledger.count)
         arrived = self._clock.mono_ns()
-        if judgement.rows:
-            self._journal.append(judgement.telemetry(self._clock.unix_ns()))
-        if accepted < ledger.count or judgement.frame_code:
-            opening = ledger.opening()
-            if _UNKNOWN_KEY in ledger.codes:
+        if opening or accepted == 0:
+            answer(opening, accepted == 0)  # an empty batch is answered too
+        if accepted:
+            self._send(judgement, accepted, arrived, answer)
+        try:
+            self._standing.used(ledger.count)
+            if judgement.rows:
+                self._journal.append(judgement.telemetry(self._clock.unix_ns()))
+            if accepted < ledger.count and _UNKNOWN_KEY in ledger.codes:
                 self._standing.key_may_be_newer()
-            answer(opening, accepted == 0)
-        elif accepted == 0:
-            answer(ledger.opening(), True)  # an empty batch is answered too
-        if accepted == 0:
-            self._tally.add(ledger.codes)
-            return
+            if accepted == 0:
+                self._tally.add(ledger.codes)
+        except Exception as error:
+            background().failed("books of admission", error)
+
+    def _send(
+        self, judgement: Judgement, accepted: int, arrived: int, answer: Callable[[bytes, bool], None]
+    ) -> None:
+        ledger = judgement.ledger
 
         def settled(frame: bytes) -> None:
             done = ledger.done
+            answer(frame, done)
             if done:
+                closed()
+
+        def closed() -> None:
+            try:
                 self._journal.append(judgement.telemetry_closed(self._clock.unix_ns()))
                 self._tally.add(ledger.codes)
                 self._latency.add(self._clock.mono_ns() - arrived, count=accepted)
-            answer(frame, done)
+            except Exception as error:
+                background().failed("books of admission", error)
 
         budget_ms = min(judgement.budget_ms or self._budget_ms, self._budget_ms)
         consignment = LedgerConsignment(
@@ -130,8 +159,12 @@ class Gatehouse:
             body=judgement.freight,
             deadline_mono_ns=arrived + budget_ms * 1_000_000,
             answer=settled,
+            broken=lambda frame: answer(frame, True),
         )
         try:
             self._fast.put(consignment)
         except Saturated as full:
             consignment.refuse(Verdict.SATURATED, "Shield is full.", retry_after_ms=full.retry_after_ms)
+        except Exception as error:
+            background().failed("way to Fast", error)
+            consignment.lost(written=False, cause="Shield failed.")

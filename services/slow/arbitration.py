@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import structlog
+from google.protobuf.message import DecodeError
 
 from services.slow.case import Case, Lane
 from services.slow.fair_queue import FairQueue
@@ -23,13 +23,14 @@ from services.slow.strict import RECOGNISING, Strict, needs_claim, place_of
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated
+from snavio.host.background import background
 from snavio.native import Arbitration
 from snavio.ports.queue import TargetQueue
 from snavio.telemetry.journal import Journal
-from snavio.transport.consignment import LedgerConsignment
+from snavio.transport.consignment import LedgerConsignment, nothing_delivered
 from snavio.transport.stream import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS
 from snavio.v1.registry_pb2 import Route
-from snavio.v1.slow_pb2 import ESCALATION_REASON_WARM_BANNED
+from snavio.v1.slow_pb2 import ESCALATION_REASON_WARM_BANNED, ArbitrationBatch
 
 RETRY_AFTER_MS = 500
 UNLIMITED, ARBITRATED, SHADOW = 1, 3, 4
@@ -86,12 +87,11 @@ class Arbiter:
         self._numbers = itertools.count(1)
         self._benches: list[asyncio.Task[None]] = []
         self._settling: set[asyncio.Task[None]] = set()
-        self._log = structlog.get_logger()
 
     def start(self) -> None:
         """Begin to decide."""
         self._limits.start()
-        self._benches = [asyncio.create_task(self._sit()) for _ in range(self._rounds.at_once)]
+        self._benches = [background().keep("bench", self._sit) for _ in range(self._rounds.at_once)]
 
     async def stop(self) -> None:
         """Finish recording what was answered, end. What still waits is not decided any more."""
@@ -107,6 +107,20 @@ class Arbiter:
 
     async def decide(self, frame: bytes, answer: Callable[[bytes, bool], None]) -> None:
         """Decide a serialised ArbitrationBatch; `answer(verdicts, final)` is called until final, at least once."""
+        try:
+            case, opening = self._open(frame, answer)
+            done = case.native.ledger.done
+        except Exception as error:
+            background().failed("case", error)
+            answer(_nothing_of(frame), True)
+            return
+        case.settled(opening)
+        if done:
+            return
+        self._enqueue(case)
+        await case.ruled.wait()
+
+    def _open(self, frame: bytes, answer: Callable[[bytes, bool], None]) -> tuple[Case, bytes]:
         now = self._clock.mono_ns()
         native = Arbitration.open(frame, MESH_BATCH_BYTES, MESH_BATCH_COMMANDS)
         budget_ms = min(native.budget_ms or self._budget_ms, self._budget_ms)
@@ -118,18 +132,13 @@ class Arbiter:
             answer=answer,
             closed=self._closed,
         )
-        case.settled(native.ledger.opening())
-        if native.ledger.done:
-            return
-        self._enqueue(case)
-        await case.ruled.wait()
-
-    def _enqueue(self, case: Case) -> None:
-        counts = case.native.undecided()
         case.lanes = [
             Lane(case, key, *named, count=count)
-            for key, (named, count) in enumerate(zip(case.native.keys(), counts, strict=True))
+            for key, (named, count) in enumerate(zip(native.keys(), native.undecided(), strict=True))
         ]
+        return case, native.ledger.opening()
+
+    def _enqueue(self, case: Case) -> None:
         by_line: dict[tuple[str, bool], list[Lane]] = {}
         for lane in case.lanes:
             banned = lane.reason == ESCALATION_REASON_WARM_BANNED
@@ -153,17 +162,21 @@ class Arbiter:
             lanes = [lane for portion in taken.items for lane in portion.lanes]
             try:
                 await self._round(lanes)
-            except Exception:
-                # One round must not end the others; what was not sent was definitely not delivered.
-                self._log.exception("a round failed")
-                for lane in lanes:
-                    if not lane.sent:
-                        self._limits.give_up(lane)
-                        lane.refuse(Verdict.DELIVERY_FAILURE, RETRY_AFTER_MS, "Slow failed.")
+            except Exception as error:
+                # One round must not end the others.
+                background().failed("round", error)
+                self._fail(lanes)
             finally:
-                self._waiting.finish(taken)
                 for portion in taken.items:
                     self._ruled(portion)
+                self._waiting.finish(taken)
+
+    def _fail(self, lanes: Sequence[Lane]) -> None:
+        """Refuse those that were not sent: they were definitely not delivered."""
+        for lane in lanes:
+            if not lane.sent:
+                lane.refuse(Verdict.DELIVERY_FAILURE, RETRY_AFTER_MS, "Slow failed.")
+                self._limits.give_up(lane)
 
     async def _round(self, lanes: list[Lane]) -> None:
         lanes = self._in_time(lanes)
@@ -212,11 +225,18 @@ class Arbiter:
         for lane in lanes:
             if needs_claim(lane):
                 # Apart from the others: its answers wait until the claims are settled.
-                self._dispatch(lane.case, [lane], partial(self._settle_claims, lane))
+                self._dispatch_apart(lane.case, [lane], partial(self._settle_claims, lane))
             else:
                 by_case.setdefault(lane.case.number, []).append(lane)
         for together in by_case.values():
-            self._dispatch(together[0].case, together, together[0].case.settled)
+            self._dispatch_apart(together[0].case, together, together[0].case.settled)
+
+    def _dispatch_apart(self, case: Case, lanes: Sequence[Lane], answer: Callable[[bytes], None]) -> None:
+        try:
+            self._dispatch(case, lanes, answer)
+        except Exception as error:
+            background().failed("round", error)
+            self._fail(lanes)
 
     def _dispatch(self, case: Case, lanes: Sequence[Lane], answer: Callable[[bytes], None]) -> None:
         approved = []
@@ -241,6 +261,7 @@ class Arbiter:
                 body=body,
                 deadline_mono_ns=case.deadline_mono_ns,
                 answer=answer,
+                broken=case.break_off,
             )
             try:
                 self._queues[queue].put(consignment)
@@ -248,9 +269,18 @@ class Arbiter:
                 consignment.refuse(
                     Verdict.SATURATED, "The queue is full.", retry_after_ms=full.retry_after_ms
                 )
+            except Exception as error:
+                background().failed("way to a queue", error)
+                consignment.lost(written=False, cause="Slow failed.")
 
     def _settle_claims(self, lane: Lane, frame: bytes) -> None:
-        task = self._strict.answering(lane, frame)
+        try:
+            task = self._strict.answering(lane, frame)
+        except Exception as error:
+            # Its claims stay until their lease is over, which is safe; the answer does not wait for that.
+            background().failed("claims", error)
+            lane.case.settled(frame)
+            return
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
 
@@ -266,6 +296,14 @@ class Arbiter:
         self._strict.settled(case)
         if self._journal.on:
             self._journal.append(case.native.telemetry(self._clock.unix_ns()))
+
+
+def _nothing_of(frame: bytes) -> bytes:
+    """The answer to a frame of which nothing went on; to one without a number there is none."""
+    try:
+        return nothing_delivered(ArbitrationBatch.FromString(frame).header.batch_seq)
+    except DecodeError:
+        return b""
 
 
 def _grant(route: Route) -> int:

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 
 from snavio.domain.claim import Claimed
 from snavio.domain.verdict import Verdict
+from snavio.host.background import background
 from snavio.native import Arbitration
 from snavio.ports.coordination import ClaimAsk, Return
+from snavio.transport.consignment import rest_unknown
 from snavio.v1.registry_pb2 import Resolution
 
 
@@ -50,6 +52,7 @@ class Case:
         self._answer = answer
         self._closed = closed
         self._line: deque[_Answer] = deque()
+        self._over = False
 
     def settled(self, frame: bytes) -> None:
         """Send verdicts, after those that were made before."""
@@ -68,7 +71,19 @@ class Case:
 
     def refuse(self, key: int, verdict: Verdict, retry_after_ms: int, detail: str) -> None:
         """Refuse what is undecided of one key."""
-        self.settled(self.native.refuse(key, verdict, retry_after_ms, detail))
+        try:
+            self.settled(self.native.refuse(key, verdict, retry_after_ms, detail))
+        except Exception as error:
+            background().failed("case", error)
+            self.break_off()
+
+    def break_off(self, _frame: bytes = b"") -> None:
+        """The ledger has failed: send the last answer without it. What was not told by then is unknown."""
+        if not self._over:
+            self._over = True
+            self._line.clear()
+            self._answer(rest_unknown(self.native.ledger, "Slow failed."), True)
+            self._close()
 
     def _join(self, frame: bytes, *, ready: bool) -> _Answer | None:
         if not frame:
@@ -79,11 +94,19 @@ class Case:
         return place
 
     def _flush(self) -> None:
-        while self._line and self._line[0].ready:
+        while self._line and self._line[0].ready and not self._over:
             answer = self._line.popleft()
+            self._over = answer.done
             self._answer(answer.frame, answer.done)
             if answer.done:
-                self._closed(self)
+                self._close()
+
+    def _close(self) -> None:
+        try:
+            self._closed(self)
+        except Exception as error:
+            # Whoever brought the last answer has others to bring.
+            background().failed("books of a case", error)
 
 
 @dataclass(slots=True)

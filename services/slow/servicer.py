@@ -47,6 +47,7 @@ class SlowServicer:
             async with asyncio.TaskGroup() as cases:
                 try:
                     async for frame in stream.batches():
+                        # It answers whatever happens and raises nothing, which would cancel the others.
                         cases.create_task(self._arbiter.decide(frame, stream.reply))
                 except SnavioError as error:
                     # Raised inside the group it would cancel the cases under way, which were let in rightly.

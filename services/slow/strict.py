@@ -21,6 +21,7 @@ from snavio.clock import Clock
 from snavio.domain.claim import Claimed
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated, SnavioError, Unavailable
+from snavio.host.background import background
 from snavio.native import Committed
 from snavio.ports.coordination import MAX_BATCH, ClaimAsk, Coordination
 from snavio.telemetry.latency import LatencyWindow
@@ -173,7 +174,7 @@ class Strict:
             finally:
                 pass_on()
 
-        return asyncio.create_task(record())
+        return background().once("claims", record())
 
     async def _tell(self, tell: Tell, lane: Lane, asks: Sequence[ClaimAsk]) -> bool:
         """Whether the store knows."""

@@ -81,6 +81,20 @@ class LedgerConsignment:
             self._answer(frame)
 
 
+class Once:
+    """Passes on the first last answer to a batch, and no other: each would free a place in the window."""
+
+    __slots__ = ("_answer",)
+
+    def __init__(self, answer: Callable[[bytes, bool], None]) -> None:
+        self._answer: Callable[[bytes, bool], None] | None = answer
+
+    def __call__(self, frame: bytes) -> None:
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            answer(frame, True)
+
+
 def rest_unknown(ledger: Ledger, cause: str) -> bytes:
     """A last answer about all that `ledger` has left open, made without it: it has just failed."""
     try:

@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
+from services.mailbox import commits as commits_module
 from services.mailbox.commits import Commits, Committed, Outcome
 from services.mailbox.delivery import DONE, GONE
 from snavio.domain.verdict import Verdict
 from snavio.errors import IntegrityError, Saturated, SnavioError, Unavailable
+from snavio.host.background import Background, host
 from snavio.ports.mailbox_store import NewBatch, Origin, Progress, Send
 from tests.support.desk import Desk
 from tests.support.mailbox import TOPIC, commands, send_batch
+from tests.support.panics import panicking
 
 
 @pytest.fixture
@@ -251,3 +254,45 @@ async def test_damaged_row_costs_its_own_change_and_not_those_that_were_committe
     desk.disk.open.set()
     assert isinstance(await hit, IntegrityError)
     assert isinstance(await first, Committed) and isinstance(await last, Committed)
+
+
+@pytest.mark.parametrize("where", ["recognise", "commit", "outcomes"])
+async def test_whatever_panics_the_commits_go_on_and_everybody_is_told(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    if where == "outcomes":
+        # After the fsync, where nobody had thought of a fault.
+        monkeypatch.setattr(commits_module, "_committed", panicking)
+    else:
+        monkeypatch.setattr(desk.disk, where, panicking)
+    outcomes = [asyncio.create_task(told(desk.commits, one=send(seq))) for seq in range(1, 5)]
+    for outcome in await asyncio.gather(*outcomes):
+        assert isinstance(outcome, Unavailable)
+    assert desk.commits._waiting_bytes == 0
+    monkeypatch.undo()
+    assert isinstance(await told(desk.commits, one=send(9)), Committed)
+
+
+async def test_one_that_cannot_take_its_outcome_costs_nobody_theirs(desk: Desk) -> None:
+    desk.disk.open.clear()
+    desk.commits.submit(send=send(1), done=panicking)
+    rest = [asyncio.create_task(told(desk.commits, one=send(seq))) for seq in (2, 3)]
+    await asyncio.sleep(0)
+    desk.disk.open.set()
+    assert all(isinstance(one, Committed) for one in await asyncio.gather(*rest))
+    assert desk.commits._waiting_bytes == 0
+
+
+async def test_what_is_on_disk_and_cannot_be_brought_in_is_delivered_by_the_next_life(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = Background()
+    host(own)
+    desk = Desk()
+    desk.commits.start()
+    monkeypatch.setattr(desk.delivery, "stored", panicking)
+    assert await (await desk.take(send_batch(1, (TOPIC, commands(3))))) == DONE * 3, "it is durable"
+    async with asyncio.timeout(10):
+        while own.lost_work is None:
+            await asyncio.sleep(0.01)
+    await desk.close()
