@@ -187,6 +187,10 @@ class MailboxApp:
         introspection.for_people(lambda: backlog(delivery))
         introspection.gauges(lambda: {**store.gauges(), "dlq_ephemeral": float(self._settings.amnesia)})
         introspection.gauges(lambda: metrics.gauges(delivery))
+        kept = metrics.retention(
+            policies, delivery.limits, max_visibility_ms=self._settings.max_visibility_ms
+        )
+        introspection.gauges(lambda: kept)
         introspection.gauges(readers.gauges)
         introspection.counts(readers.counters)
         introspection.counts(

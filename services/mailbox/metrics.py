@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from services.mailbox.delivery import Delivery
-from services.mailbox.topics import Topic
+from services.mailbox.policy import Policies, Policy
+from services.mailbox.topics import Limits, Topic
 
 MOST_TOPICS = 50
 DLQ_TOTAL, PRUNED_TOTAL, REJECTED_TOTAL = "dlq_total", "pruned_total", "rejected_total"
@@ -21,7 +22,7 @@ LOST_TOTAL = "lost_total"
 def labelled(name: str, **labels: object) -> str:
     """Such as `queue_depth{topic="acme/billing",shard="0"}`."""
     inside = ",".join(f'{key}="{value}"' for key, value in labels.items())
-    return name + "{" + inside + "}"
+    return name + "{" + inside + "}" if inside else name
 
 
 def gauges(delivery: Delivery) -> dict[str, float]:
@@ -41,6 +42,38 @@ def gauges(delivery: Delivery) -> dict[str, float]:
         told[labelled("dlq_depth", topic=topic.name)] = topic.dead
         told[labelled("canceled", topic=topic.name)] = topic.canceled
         told[labelled("delivered_retained", topic=topic.name)] = topic.delivered
+    return told
+
+
+def retention(policies: Policies, limits: Limits, *, max_visibility_ms: int) -> dict[str, float]:
+    """How long and how many messages are kept in each state: of every topic, and of those with rules of their own.
+
+    Under `inflight` the longest that a lease can be made to last. The rules of `MOST_TOPICS` topics at the most.
+    """
+
+    def windows(policy: Policy, **where: str) -> dict[str, float]:
+        lease_s = policy.inflight_visibilities * max_visibility_ms / 1000
+        seconds = {
+            "ready": policy.ready_s,
+            "inflight": lease_s,
+            "delivered": policy.delivered_s,
+            "dlq": policy.dlq_s,
+        }
+        messages = {"ready": limits.topic_messages, "inflight": limits.inflight_messages}
+        messages |= {"delivered": policy.delivered_messages, "dlq": policy.dlq_messages}
+        told = {labelled("retention_seconds", **where, state=one): most for one, most in seconds.items()}
+        told |= {labelled("retention_messages", **where, state=one): most for one, most in messages.items()}
+        return told | {labelled("retention_visibilities", **where): policy.inflight_visibilities}
+
+    default = windows(policies.default)
+    told = dict(default)
+    for topic in sorted(policies.by_topic)[:MOST_TOPICS]:
+        own = windows(policies.by_topic[topic], topic=topic)
+        told |= {
+            name: most
+            for (name, most), usual in zip(own.items(), default.values(), strict=True)
+            if most != usual
+        }
     return told
 
 

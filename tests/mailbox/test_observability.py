@@ -58,6 +58,34 @@ async def test_I_10_depth_inflight_saturation_dlq_rejections_and_latencies_are_t
         assert latencies["enqueue"] == 2 and latencies["dequeue"] == 1 and latencies["ack"] == 1
 
 
+async def test_P_9_retention_windows_are_told_and_those_of_topics_where_they_differ(tmp_path: Path) -> None:
+    settings = MailboxSettings(
+        retention_ready_s=3600,
+        retention_delivered_s=60,
+        retention_delivered_messages=500,
+        retention_dlq_s=7200,
+        retention_dlq_messages=900,
+        retention_inflight_visibilities=4,
+        max_visibility_ms=10_000,
+        topic_rules=f"{TOPIC} ready_s=30 dlq_messages=7; acme/bot max_attempts=2",
+    )
+    async with post_office(tmp_path, settings=settings) as office:
+        told = {one.name: one.value for one in (await reading(office)).gauge if "retention_" in one.name}
+    assert told == {
+        'retention_seconds{state="ready"}': 3600,
+        'retention_seconds{state="inflight"}': 40,
+        'retention_seconds{state="delivered"}': 60,
+        'retention_seconds{state="dlq"}': 7200,
+        'retention_messages{state="ready"}': settings.max_topic_messages,
+        'retention_messages{state="inflight"}': settings.max_inflight,
+        'retention_messages{state="delivered"}': 500,
+        'retention_messages{state="dlq"}': 900,
+        "retention_visibilities": 4,
+        f'retention_seconds{{topic="{TOPIC}",state="ready"}}': 30,
+        f'retention_messages{{topic="{TOPIC}",state="dlq"}}': 7,
+    }
+
+
 async def test_I_10_a_reading_does_not_grow_with_the_number_of_topics(tmp_path: Path) -> None:
     async with post_office(tmp_path) as office:
         sender = await office.sender()
