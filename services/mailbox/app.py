@@ -12,6 +12,7 @@ import contextlib
 from services.mailbox import metrics
 from services.mailbox.ageing import Age
 from services.mailbox.backlog import backlog
+from services.mailbox.bounds import MailboxShares
 from services.mailbox.capabilities import Capabilities
 from services.mailbox.chores import Chores
 from services.mailbox.commits import Commits
@@ -30,6 +31,7 @@ from services.mailbox.rows import Rows
 from services.mailbox.servicer import MailboxServicer
 from services.mailbox.settings import MailboxSettings
 from services.mailbox.settling import Settlements
+from services.mailbox.vacancies import Vacancies
 from services.mailbox.waiting import Waiters
 from snavio.clock import Clock
 from snavio.config import MeshSettings
@@ -125,6 +127,13 @@ class MailboxApp:
         cached = 0 if self._settings.amnesia else self._settings.cached_bytes
         rows = Rows(store, worker=readers, max_bytes=cached)
         policies = self._settings.policies()
+        limits = self._settings.limits()
+        tenants = MailboxShares.of(
+            limits,
+            self._mesh.share,
+            store_bytes=self._settings.max_store_bytes,
+            held=store.stored_bytes,
+        )
         age_ns, milestones = await asyncio.to_thread(store.age)
         age = Age(clock=self._clock, age_ns=age_ns, milestones=milestones, longest_s=policies.longest_s)
         delivery = Delivery(
@@ -133,7 +142,8 @@ class MailboxApp:
             records=records,
             woken=self._waiters.wake,
             record=self._note,
-            limits=self._settings.limits(),
+            limits=limits,
+            shares=tenants,
             policies=policies,
             bury=self._bury,
             age_ns=age.now_ns,
@@ -160,6 +170,9 @@ class MailboxApp:
             age=age,
             events=events,
             clock=self._clock,
+            vacancies=Vacancies(
+                delivery=delivery, listing=listing, store=store, awaited=self._waiters.waiting
+            ),
             chores=chores,
         )
         receiving = Receiving(
@@ -198,7 +211,7 @@ class MailboxApp:
                 delivery, delivery.rejected, receiving.refused, self._capabilities.denials()
             )
         )
-        introspection.shares(self._waiters.shares)
+        introspection.shares(self._waiters.shares, *tenants.all)
         introspection.counts(chores.counters)
         introspection.times("commit", commits.latency.read, ever=commits.latency.ever)
         introspection.times("enqueue", servicer.enqueue.read, ever=servicer.enqueue.ever)

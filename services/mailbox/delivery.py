@@ -61,6 +61,8 @@ class Delivery(Transit):
         messages = min(max_messages, self._room(topic))
         leased: list[Leased] = []
         held_up = self.scattered(topic)
+        if held_up:
+            self._held_up.add(name)
         untried: list[tuple[int, int, int, int]] = []
         while topic.ready and messages > 0:
             entry = batch_id, lo, hi, attempt = heapq.heappop(topic.ready)
@@ -238,8 +240,8 @@ class Delivery(Transit):
                 self._expire(due)
                 expired[due.batch.batch_id] = due.batch
                 continue
-            topic = self._topics[due.topic]
-            batch = topic.batches.get(due.batch_id)
+            topic = self._topics.get(due.topic)
+            batch = topic.batches.get(due.batch_id) if topic is not None else None
             for lo, hi, until in batch.delayed.over(due.lo, due.hi) if batch is not None else ():
                 # A later delay of the same messages has a timer of its own.
                 if batch is not None and until <= now:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
+from services.mailbox.bounds import TENANT_SHARE
 from services.mailbox.commits import Commits, Committed, Outcome
 from services.mailbox.delivery import Delivery
 from services.mailbox.policy import BOUNDS
@@ -42,6 +43,7 @@ DEFAULT_BUDGET_MS = 5000
 MAX_TOPIC_CHARACTERS = 256
 FULL_RETRY_MS = 1000
 _SIGNED_LIMIT = 1 << 63
+_OWNERS_SHARE = f"{TENANT_SHARE}: The topic's owner has used up its share."
 LONGEST_REPLAY_MS = BOUNDS["replay_ms"][1]
 
 Answer = Callable[[bytes], None]
@@ -176,21 +178,30 @@ class Intake:
                 )
             elif not isinstance(admitted := admits(topic, count), Taken):
                 refusals.append(close(part, 0, count, *admitted))
-            elif not self._delivery.reserve(topic, count, self._shard(topic)):
-                hint = self._delivery.limits.retry_after_ms
-                admitted.give_back(count)
-                refusals.append(close(part, 0, count, Verdict.SATURATED, hint, "The topic is full."))
             else:
                 named = Keys(keys, self._window_ms(topic, once_ms)) if keys else None
-                batches += self._rows_of(topic, count, runs, named, offset)
+                rows = list(self._rows_of(topic, count, runs, named, offset))
+                if (full := self._reserve(topic, count, sum(len(row.runs) for row in rows))) is not None:
+                    admitted.give_back(count)
+                    refusals.append(close(part, 0, count, Verdict.SATURATED, full.retry_after_ms, _why(full)))
+                    continue
+                batches += rows
                 taken.append(admitted)
         return refusals
 
     def _release(self, batches: Sequence[NewBatch], taken: Sequence[Taken]) -> None:
         """None of it is stored: its room and its quota are others' again."""
         give_back(taken, sum(batch.count for batch in batches))
+        self.decided(batches)
         for batch in batches:
             self._delivery.release(batch.topic, batch.count, batch.shard)
+
+    def _reserve(self, topic: str, count: int, size: int) -> Saturated | None:
+        try:
+            self._delivery.reserve(topic, count, self._shard(topic), size=size)
+        except Saturated as full:
+            return full
+        return None
 
     def _window_ms(self, topic: str, once_ms: int) -> int:
         # The longer of the two: with the topic's own shorter one, a duplicate that the sender promises to recognise
@@ -234,6 +245,7 @@ class Intake:
                 background().failed("intake", error)
                 resend(rest_unknown(ledger, "The mailbox failed after the commit."))
         if isinstance(outcome, Committed):
+            self.decided(send.batches)
             self.bring_in(outcome, taken)
         else:
             self._release(send.batches, taken)
@@ -254,6 +266,11 @@ class Intake:
         }
         return ledger.decide_each(recognised.send.codes, hints)
 
+    def decided(self, batches: Sequence[NewBatch]) -> None:
+        """These batches, as they were handed to the store, are not on their way any more."""
+        for batch in batches:
+            self._delivery.decided(batch.topic, len(batch.runs))
+
     def bring_in(self, outcome: Committed, taken: Sequence[Taken]) -> None:
         """Let what was stored be delivered, and give back the room and the quota of what was not new."""
         try:
@@ -270,6 +287,8 @@ class Intake:
             record = BatchRecord.fresh(batch_id, batch, outcome.stored_unix_ns)
             if self._delivery.stored(batch.topic, record):
                 self._rows.keep(batch_id, batch.runs)
+            if batch.keys is not None:
+                self._delivery.keep(batch.topic, batch.keys.window_ms * MILLISECOND)
         for batch, codes, _ in recognised.findings:
             # Room was taken up for all of them, before it was known which are new.
             left = batch.count - codes.count(Verdict.DELIVERED)
@@ -283,6 +302,11 @@ def _nothing_of(frame: bytes) -> bytes:
         return nothing_delivered(SendBatch.FromString(frame).header.batch_seq)
     except DecodeError:
         return b""
+
+
+def _why(full: Saturated) -> str:
+    # Of a share without its numbers: the sender may be another tenant than the topic's owner.
+    return _OWNERS_SHARE if full.reason == TENANT_SHARE else str(full)
 
 
 def _together(answers: list[bytes]) -> bytes:

@@ -137,6 +137,7 @@ class Posting:
             if not stored.done():
                 stored.set_result(outcome)
             # Also when nobody waits any more: it is stored all the same, and is to be delivered.
+            self._intake.decided(send.batches)
             if isinstance(outcome, Committed):
                 self._intake.bring_in(outcome, (taken,))
             else:
@@ -146,6 +147,7 @@ class Posting:
         try:
             self._commits.submit(send=send, done=heard)
         except SnavioError:
+            self._intake.decided(send.batches)
             self._release(send.batches)
             taken.give_back(taken.messages)
             raise
@@ -161,10 +163,12 @@ class Posting:
 
     def _reserve(self, send: Send) -> None:
         for number, batch in enumerate(send.batches):
-            if not self._delivery.reserve(batch.topic, batch.count, batch.shard):
+            try:
+                self._delivery.reserve(batch.topic, batch.count, batch.shard, size=len(batch.runs))
+            except Saturated:
+                self._intake.decided(send.batches[:number])
                 self._release(send.batches[:number])
-                hint = self._delivery.limits.retry_after_ms
-                raise Saturated("The topic is full.", retry_after_ms=hint)
+                raise
 
     def _release(self, batches: Sequence[NewBatch]) -> None:
         for batch in batches:

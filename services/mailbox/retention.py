@@ -28,6 +28,7 @@ from services.mailbox.policy import Policy
 from services.mailbox.ranges import ones
 from services.mailbox.rows import Rows
 from services.mailbox.topics import Topic
+from services.mailbox.vacancies import Vacancies
 from snavio.clock import Clock
 from snavio.domain.message import State
 from snavio.errors import SnavioError
@@ -78,8 +79,10 @@ class Retention:
         age: Age,
         events: EventJournal,
         clock: Clock,
+        vacancies: Vacancies | None = None,
         chores: Chores | None = None,
     ) -> None:
+        self._vacancies = vacancies
         self._chores = chores or Chores()
         self._delivery = delivery
         self._oversight = oversight
@@ -110,6 +113,12 @@ class Retention:
         """As much of every chore as a tick has time for, topic by topic."""
         until = asyncio.get_running_loop().time() + BUDGET_SECONDS
         await self._note_age()
+        self._delivery.shares.stored.recount()
+        if self._vacancies is not None:
+            try:
+                await self._vacancies.step()
+            except SnavioError as error:
+                self._chores.failed("vacancies", error)
         due = self._due()
         while due:
             topic = due.popleft()

@@ -31,6 +31,13 @@ class MailboxSettings(Section):
         le=1_000_000,
         description="Receives that may wait for messages at a time, on streams and otherwise.",
     )
+    max_spans: int = Field(
+        default=400_000,
+        ge=1000,
+        le=100_000_000,
+        description="Ranges of tried messages in memory, at some 500 bytes each. A tenant with its share of them gets "
+        "nothing new to receive before some of what it gave back ends.",
+    )
     max_topic_messages: int = Field(
         default=1_000_000,
         ge=1,
@@ -155,6 +162,7 @@ class MailboxSettings(Section):
             topic_messages=self.max_topic_messages,
             inflight_messages=self.max_inflight,
             tenant_inflight_messages=self.max_tenant_inflight,
+            all_spans=self.max_spans,
             window_batches=self.window_batches,
             max_delay_ms=self.max_delay_ms,
         )

@@ -9,11 +9,16 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+from services.mailbox.bounds import MailboxShares
 from services.mailbox.leases import Batch
 from services.mailbox.timers import Timers
 from services.mailbox.topics import MILLISECOND, Counts, Delayed, Limits, Shortage, Topic
 from snavio.clock import Clock
+from snavio.errors import Saturated
 from snavio.ports.mailbox_store import BatchRecord, TopicRecord
+
+KEPT_EMPTY_NS = 60_000_000_000
+"""How long an empty topic is kept after its last message came: one that is used now and then is not made anew."""
 
 
 class Stock:
@@ -26,41 +31,87 @@ class Stock:
         records: Iterable[TopicRecord],
         woken: Callable[[str], None],
         limits: Limits | None = None,
+        shares: MailboxShares | None = None,
     ) -> None:
         self.limits = limits or Limits()
+        self.shares = shares or MailboxShares.undivided(self.limits)
         self.inflight = 0
         self.rejected: Counter[str] = Counter()
         """Messages that were not taken in since the start, by the bound that kept them out."""
-        self.spans = 0
-        """Stretches of tried messages in memory, of all topics."""
         self._clock = clock
         self._woken = woken
         self._topics = {one.topic: _topic(one) for one in records}
+        for tenant, topics in Counter(one.tenant for one in self._topics.values()).items():
+            self.shares.topics.found(tenant, topics)
         self._tenants: dict[str, int] = {}
         """Leased messages by tenant; only of tenants that have some."""
         self._timers = Timers()
         self._starved: set[str] = set()
         """Topics with ready messages that a ceiling kept back."""
+        self._held_up: set[str] = set()
+        """Topics of which nothing untried was handed out."""
 
     # -- arriving --------------------------------------------------------------------------------------
 
-    def reserve(self, name: str, messages: int, shard: int = 0) -> bool:
-        """Take up room for messages that are about to be stored; False when the shard is full."""
+    def reserve(self, name: str, messages: int, shard: int = 0, *, size: int = 0) -> None:
+        """Take up room for messages that are about to be stored, of `size` bytes.
+
+        Saturated when the shard is full, or the tenant has its share of bytes or topics. Afterwards `decided` is
+        called, whatever became of them, and `release` for those that were not stored.
+        """
         topic = self._topics.get(name)
-        if topic is None:
-            if len(self._topics) >= self.limits.topics:
-                self.rejected["too-many-topics"] += messages
-                return False
-            topic = self._topics[name] = Topic(name)
-        if topic.by_shard.get(shard, 0) + messages > self.limits.topic_messages:
+        held = topic.by_shard.get(shard, 0) if topic is not None else 0
+        if held + messages > self.limits.topic_messages:
             self.rejected["shard-full"] += messages
-            return False
+            raise Saturated("The topic is full.", retry_after_ms=self.limits.retry_after_ms)
+        tenant = name.partition("/")[0]
+        try:
+            self.shares.stored.reserve(tenant, size)
+        except Saturated:
+            self.rejected["store-bytes"] += messages
+            raise
+        if topic is None:
+            try:
+                self.shares.topics.take(tenant)
+            except Saturated:
+                self.shares.stored.decided(tenant, size)
+                self.rejected["too-many-topics"] += messages
+                raise
+            topic = self._topics[name] = Topic(name)
         topic.add(messages, shard)
-        return True
+
+    def decided(self, name: str, size: int) -> None:
+        """The store has what was reserved, and counts its bytes itself; or it was refused."""
+        self.shares.stored.decided(name.partition("/")[0], size)
 
     def release(self, name: str, messages: int, shard: int = 0) -> None:
         """They were not stored after all."""
-        self._topics[name].add(-messages, shard)
+        topic = self._topics[name]
+        topic.add(-messages, shard)
+        if not topic.stored and not topic.messages:
+            self.let_go(topic)
+
+    def keep(self, name: str, window_ns: int) -> None:
+        """Keys of the topic's messages are known for so long."""
+        topic = self._topics.get(name)
+        if topic is not None:
+            topic.kept_until_mono_ns = max(topic.kept_until_mono_ns, self._clock.mono_ns() + window_ns)
+
+    def vacant(self, topic: Topic) -> bool:
+        """Nothing of it is stored or on its way, and has not been for a while."""
+        if topic.messages or topic.settling or topic.batches or topic.adopted or topic.lost:
+            return False
+        if topic.delivered or topic.dead or topic.canceled:
+            return False
+        return topic.stored and self._clock.mono_ns() >= topic.kept_until_mono_ns
+
+    def let_go(self, topic: Topic) -> None:
+        """Forget a topic that is vacant, and not in the store any more."""
+        if self._topics.get(topic.name) is topic:
+            del self._topics[topic.name]
+            self.shares.topics.give_back(topic.tenant)
+            self._starved.discard(topic.name)
+            self._held_up.discard(topic.name)
 
     def stored(self, name: str, record: BatchRecord) -> bool:
         """A reserved batch is on disk. True when it is now in memory too. Called in order of id."""
@@ -68,6 +119,8 @@ class Stock:
         caught_up = topic.loaded_through >= topic.last_id
         topic.last_id = max(topic.last_id, record.batch_id)
         topic.stored_total += record.count
+        topic.stored = True
+        topic.kept_until_mono_ns = max(topic.kept_until_mono_ns, self._clock.mono_ns() + KEPT_EMPTY_NS)
         if record.batch_id <= topic.loaded_through:
             return record.batch_id in topic.batches  # a refill had seen it first
         loaded = caught_up and self._has_room(topic, self.limits.window_batches)
@@ -89,8 +142,8 @@ class Stock:
 
     def refill(self, asked: Shortage, records: Sequence[BatchRecord]) -> None:
         """What the disk answered to a shortage; ignored when memory has moved on since."""
-        topic = self._topics[asked.topic]
-        if (topic.loaded_through, topic.version) != (asked.after, asked.version):
+        topic = self._topics.get(asked.topic)
+        if topic is None or (topic.loaded_through, topic.version) != (asked.after, asked.version):
             return
         for record in records:
             topic.loaded_through = record.batch_id
@@ -113,20 +166,31 @@ class Stock:
         Each such stretch is remembered by itself; a consumer that gives back every second message of a backlog would
         otherwise have all of it in memory.
         """
-        limits = self.limits
-        share = limits.topic_spans // 16 if self.spans > limits.all_spans else limits.topic_spans
-        return topic.spans > share
+        return self.shares.spans.held_up(topic) is not None
+
+    @property
+    def spans(self) -> int:
+        """Stretches of tried messages in memory, of all topics."""
+        return self.shares.spans.shares.used
 
     def _recount(self, topic: Topic, batch: Batch, *, gone: bool = False) -> None:
         change = (0 if gone else len(batch.retries)) - batch.counted
         if not change:
             return
-        held_up = self.scattered(topic)
-        topic.spans += change
-        self.spans += change
+        spans = self.shares.spans
+        before = spans.held_up(topic), spans.crowded
+        spans.changed(topic, change)
         batch.counted += change
-        if held_up and not self.scattered(topic):
-            self._woken(topic.name)
+        if change < 0 and before != (spans.held_up(topic), spans.crowded):
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Wake topics that are held up no longer."""
+        for name in list(self._held_up):
+            topic = self._topics.get(name)
+            if topic is None or not self.scattered(topic):
+                self._held_up.discard(name)
+                self._woken(name)
 
     def _load(self, topic: Topic, batch: Batch) -> None:
         topic.batches[batch.batch_id] = batch
@@ -196,7 +260,7 @@ class Stock:
     def counts(self, name: str) -> Counts | None:
         """A topic in numbers; None when there is no such topic."""
         topic = self._topics.get(name)
-        if topic is None:
+        if topic is None or not topic.stored:
             return None
         inflight = topic.inflight + topic.settling
         oldest = next(iter(topic.batches.values())).stored_unix_ns if topic.batches else topic.oldest_unix_ns
@@ -218,8 +282,8 @@ class Stock:
         )
 
     def names(self) -> list[str]:
-        """Every topic."""
-        return list(self._topics)
+        """Every topic of which something was stored."""
+        return [name for name, topic in self._topics.items() if topic.stored]
 
     def topic(self, name: str) -> Topic | None:
         """A topic's state, to look at."""
@@ -232,6 +296,7 @@ def _topic(record: TopicRecord) -> Topic:
     return Topic(
         record.topic,
         record.messages,
+        stored=True,
         last_id=record.last_batch_id,
         loaded_through=max(0, loaded),
         oldest_unix_ns=record.oldest_unix_ns,

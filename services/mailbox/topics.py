@@ -33,7 +33,7 @@ class Limits:
     topic_spans: int = 100_000
     """Stretches of tried messages of one topic in memory, at some 500 bytes. Beyond it, they hold up newer ones."""
     all_spans: int = 400_000
-    """Of all topics; beyond it, those with more than their share of it are held up."""
+    """Of all topics; beyond it, tenants with more than an equal part are held up."""
     max_delay_ms: int = 43_200_000
     retry_after_ms: int = 250
     """Hint for senders to a full topic."""
@@ -45,6 +45,10 @@ class Topic:
 
     name: str
     messages: int = 0
+    stored: bool = False
+    """The store knows it. Until its first batch is there, it is only room that somebody took up."""
+    kept_until_mono_ns: int = 0
+    """It is not let go before, however empty: it was used lately, or keys of its messages are still known."""
     inflight: int = 0
     settling: int = 0
     last_id: int = 0

@@ -8,11 +8,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 
+from services.mailbox.bounds import MailboxShares
 from services.mailbox.leases import Batch, Moved, Settling, Verb
 from services.mailbox.policy import Policies
 from services.mailbox.ranges import ones
 from services.mailbox.stock import Stock
-from services.mailbox.topics import Limits, Topic
+from services.mailbox.topics import MILLISECOND, Limits, Topic
 from snavio.clock import Clock
 from snavio.domain.message import Ending, State, bounded
 from snavio.ports.mailbox_store import BatchRecord, Progress, TopicRecord
@@ -37,14 +38,18 @@ class Transit(Stock):
         woken: Callable[[str], None],
         record: Callable[[Progress], None],
         limits: Limits | None = None,
+        shares: MailboxShares | None = None,
         policies: Policies | None = None,
         bury: Callable[[Settling], None] | None = None,
         age_ns: Callable[[], int] = lambda: 0,
         chance: random.Random | None = None,
     ) -> None:
-        super().__init__(clock=clock, records=records, woken=woken, limits=limits)
+        super().__init__(clock=clock, records=records, woken=woken, limits=limits, shares=shares)
         self.boot_epoch = boot_epoch
         self.policies = policies or Policies()
+        for topic in self._topics.values():
+            # Of which keys are known at a start is not counted by topic: as long as any may be.
+            self.keep(topic.name, self.policies.of(topic.name).replay_ms * MILLISECOND)
         self._record = record
         self._bury = bury or self._bury_at_once
         self.age_ns = age_ns

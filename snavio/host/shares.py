@@ -124,6 +124,11 @@ class Shares:
             self.give_back(tenant, amount)
             raise
 
+    @property
+    def tenants(self) -> int:
+        """How many hold something."""
+        return len(self._held)
+
     def held(self, tenant: str) -> int:
         """How much `tenant` holds."""
         return self._held.get(tenant, 0)

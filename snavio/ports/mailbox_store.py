@@ -6,7 +6,7 @@ that are not the ones it was given.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -16,6 +16,8 @@ from snavio.errors import IntegrityError
 
 MAX_ROW_MESSAGES = 1000
 """Messages in one stored batch; below 1024, the stride of message ids."""
+ROW_BYTES = 256
+"""Of a batch, beside its messages. They count as stored bytes: else the smallest messages would cost nothing."""
 RECALL_SLOTS = 64
 """How many of a sender's last sends are recognised when they come again."""
 RESEND_NS = 15 * 60 * 1_000_000_000
@@ -335,7 +337,21 @@ class MailboxStore(Protocol):
         ...
 
     def topics(self) -> list[TopicRecord]:
-        """Every topic that ever held a batch. Costs a pass over all records: for the start."""
+        """Every topic that held a batch and was not dropped. Costs a pass over all records: for the start."""
+        ...
+
+    def drop_topics(self, names: Sequence[str]) -> list[str]:
+        """Forget those of the topics that hold no batch; which were forgotten. Durable. Any thread.
+
+        A topic exists again as soon as a batch of it is committed.
+        """
+        ...
+
+    def stored_bytes(self) -> Mapping[str, int]:
+        """Bytes of batches by tenant, which is the first part of a topic's name, as of the last commit.
+
+        Changes with later commits: copy it before going through it. Does not block.
+        """
         ...
 
     def gauges(self) -> dict[str, float]:

@@ -14,7 +14,7 @@ from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest, NotAllowed
 from snavio.v1 import mailbox_pb2 as mail
 from snavio.v1.mailbox_pb2 import ReceiveResponse
-from tests.support.mailbox import SECONDS, TOPIC, PostOffice, commands, post_office, send_batch
+from tests.support.mailbox import SECONDS, TOPIC, UNDIVIDED, PostOffice, commands, post_office, send_batch
 
 DELIVERED = bytes([Verdict.DELIVERED])
 DONE, LATE, GONE = b"\x01", b"\x02", b"\x03"
@@ -176,11 +176,13 @@ async def test_I_5_full_topic_is_refused_alone_with_a_hint_and_its_resend_is_ans
         assert await sender.send(frame) == expected
         again = await office.sender()
         assert await again.send(frame) == expected
-        assert await consumer.stats() == {TOPIC: (0, 0), "acme/mail": (0, 0)}
+        assert await consumer.stats() == {"acme/mail": (0, 0)}, "a topic that never held a message is none"
 
 
 async def test_full_store_refuses_sends_and_still_takes_acknowledgements(tmp_path: Path) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(max_store_bytes=4 << 20)) as office:
+    async with post_office(
+        tmp_path, settings=MailboxSettings(max_store_bytes=4 << 20), mesh_settings=UNDIVIDED
+    ) as office:
         sender, consumer = await office.sender(), office.consumer()
         seq, stored = 1, 0
         while (codes := await sender.send(send_batch(seq, (TOPIC, commands(4, size=200_000)))))[0] == 1:

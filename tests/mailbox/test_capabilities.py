@@ -231,7 +231,7 @@ async def test_I_15_a_consumer_that_waits_is_not_handed_what_comes_after_its_rev
 ) -> None:
     peer, held = consumer(office)
     waiting = asyncio.create_task(peer.receive(wait_ms=8000))
-    await eventually(lambda: office.app is not None and office.app._waiters._count == 1)
+    await eventually(lambda: office.app is not None and office.app._waiters.shares.used == 1)
     office.mint.revoke(held)
     await heard(office)
     await filled(office)

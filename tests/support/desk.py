@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 
 from services.mailbox.ageing import Age
+from services.mailbox.bounds import MailboxShares
 from services.mailbox.commits import Commits
 from services.mailbox.delivery import Delivery
 from services.mailbox.hollowing import Hollowing
@@ -19,10 +20,13 @@ from services.mailbox.receiving import Receiving, Wanted
 from services.mailbox.retention import Retention
 from services.mailbox.rows import Rows
 from services.mailbox.settling import Settlements
+from services.mailbox.topics import Limits
+from services.mailbox.vacancies import Vacancies
 from services.mailbox.waiting import Waiters
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.clock import ManualClock
 from snavio.host.readers import Readers
+from snavio.host.shares import ShareLimit
 from snavio.native import open_parcels
 from snavio.ports.mailbox_store import Progress, Send
 from snavio.telemetry.events import EventJournal
@@ -64,12 +68,23 @@ class Desk:
         policies: Policies | None = None,
         kind: type[Delivery] = Delivery,
         disk: Disk | None = None,
+        limits: Limits | None = None,
+        percent: int = 100,
+        store_bytes: int = 1 << 40,
     ) -> None:
+        """`percent` is a tenant's share of every bound."""
         self.disk, self.clock, self.waiters = disk or Disk(), ManualClock(), Waiters()
         self.commits = Commits(self.disk, clock=self.clock, max_waiting_bytes=max_waiting_bytes)
         self.worker = Readers("reads")
         self.rows = Rows(self.disk, worker=self.worker, max_bytes=cached_bytes)
         self.age = Age(clock=self.clock, age_ns=0)
+        limits = limits or Limits()
+        self.shares = MailboxShares.of(
+            limits,
+            lambda _, total: ShareLimit.of(total, tenant_percent=percent, reserve_percent=0),
+            store_bytes=store_bytes,
+            held=self.disk.stored_bytes,
+        )
         self.delivery = kind(
             clock=self.clock,
             boot_epoch=1,
@@ -77,6 +92,8 @@ class Desk:
             woken=self.waiters.wake,
             record=lambda state: self.commits.submit(progress=(state,)),
             policies=policies,
+            limits=limits,
+            shares=self.shares,
             age_ns=self.age.now_ns,
         )
         self.intake = Intake(
@@ -117,6 +134,9 @@ class Desk:
             age=self.age,
             events=EventJournal(epoch=1),
             clock=self.clock,
+            vacancies=Vacancies(
+                delivery=self.delivery, listing=self.listing, store=self.disk, awaited=self.waiters.waiting
+            ),
         )
 
     async def take(self, frame: bytes) -> asyncio.Future[bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +32,8 @@ from tests.support.pki import Authority
 SERVICE = "/snavio.v1.Mailbox/"
 TOPIC = "acme/billing"
 SECONDS = 10.0
+UNDIVIDED: Mapping[str, Any] = {"tenant_share_percent": 100.0, "reserve_percent": 0.0}
+"""Mesh settings under which one tenant may fill every bound."""
 
 
 def commands(count: int, *, size: int = 20, mark: str = "x", ids: Sequence[str] | None = None) -> list[bytes]:
@@ -168,12 +170,16 @@ class PostOffice:
     clock: Clock = field(default_factory=lambda: ManualClock(time.time_ns()))
     address: str = ""
     app: MailboxApp | None = None
+    mesh_settings: Mapping[str, Any] = field(default_factory=dict)
     signer: MeshServer | None = None
 
     def __post_init__(self) -> None:
         self.authority = Authority(self.folder / "peers")
         self.mesh = MeshSettings(
-            state_dir=self.folder, mailbox="127.0.0.1:0", denylist_stale_s=30 * 24 * 3600
+            state_dir=self.folder,
+            mailbox="127.0.0.1:0",
+            denylist_stale_s=30 * 24 * 3600,
+            **self.mesh_settings,
         )
         self.authority.leaf(
             Identity(self.mesh.trust_domain, Kind.MESH, "mailbox"), folder=self.mesh.certificates("mailbox")

@@ -6,7 +6,7 @@ batch id twice, and never does housekeeping on the way of a commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,12 @@ from snavio.adapters.embedded.sqlite import StoreLock
 from snavio.adapters.hollowing import hollow
 from snavio.adapters.memory.recognition import CAPACITY
 from snavio.adapters.memory.recollection import Recollection
+from snavio.adapters.tenant_bytes import TenantBytes
 from snavio.domain.message import State
 from snavio.errors import IntegrityError, NotFound, Saturated
 from snavio.ports.mailbox_store import (
     RECALL_SLOTS,
+    ROW_BYTES,
     BatchRecord,
     Milestone,
     NewBatch,
@@ -114,6 +116,8 @@ class SqliteMailboxStore:
         sent = "SELECT peer, epoch, seq, codes FROM peers ORDER BY stored_unix_ns, peer, epoch, seq"
         for peer, epoch, seq, codes in rows(sent):
             self._sent.remember(Origin(peer, epoch, seq), codes)
+        stored = "SELECT name, sum(size) + count(*) * ? FROM batches JOIN topics ON topics.id = topic_id GROUP BY name"
+        self._tenants = TenantBytes(rows(stored, (ROW_BYTES,)))
 
     # -- writing ---------------------------------------------------------------------------------------
 
@@ -168,13 +172,14 @@ class SqliteMailboxStore:
         removing: bool = True,
     ) -> tuple[list[tuple[int, ...]], list[Place]]:
         """The ids of each send's batches, and the places of batches that are gone."""
-        known, before = len(self._topic_ids), self._last_id
+        before = self._last_id
+        made: list[str] = []
         stored = iter(bodies)
         sending = {(send.origin.peer, send.origin.epoch) for send in sends if send.origin is not None}
         ended = self._sent.expired(now_unix_ns, sending=sending)
         try:
             with self._database.transaction(undone=lambda: self._bodies.release(bodies)) as writer:
-                ids = [self._append(writer, send, stored, now_unix_ns) for send in sends]
+                ids = [self._append(writer, send, stored, made, now_unix_ns) for send in sends]
                 if bodies:
                     writer.execute("UPDATE counters SET last_batch_id = ?", (self._last_id,))
                 self._keys.store(writer, sends, ids, now_unix_ns=now_unix_ns)
@@ -183,14 +188,21 @@ class SqliteMailboxStore:
                     writer.execute("DELETE FROM peers WHERE peer = ? AND epoch = ?", sender)
         except BaseException:
             # Ids of topics that were rolled back would be given to other topics.
-            for name in list(self._topic_ids)[known:]:
-                del self._topic_ids[name]
+            for name in made:
+                self._topic_ids.pop(name, None)
             self._last_id = before
             raise
         self._sent.forget(ended)
-        return ids, dead
+        batches = (batch for send in sends for batch in send.batches)
+        self._tenants.change(
+            (batch.topic, body.place.length + ROW_BYTES) for batch, body in zip(batches, bodies, strict=True)
+        )
+        self._tenants.change((topic, -place.length - ROW_BYTES) for topic, place in dead)
+        return ids, [place for _, place in dead]
 
-    def _append(self, writer: Any, send: Send, stored: Iterator[Body], now_unix_ns: int) -> tuple[int, ...]:
+    def _append(
+        self, writer: Any, send: Send, stored: Iterator[Body], made: list[str], now_unix_ns: int
+    ) -> tuple[int, ...]:
         ids = []
         for batch in send.batches:
             body = next(stored)
@@ -200,7 +212,7 @@ class SqliteMailboxStore:
                 "settled, retries, state_check, digest, sealed, shard) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, x'', ?, ?, ?, ?, ?)",
                 (
-                    self._topic_id(writer, batch.topic),
+                    self._topic_id(writer, batch.topic, made),
                     self._last_id,
                     batch.count,
                     batch.count,
@@ -225,9 +237,9 @@ class SqliteMailboxStore:
         )
         return tuple(ids)
 
-    def _settle(self, writer: Any, states: Iterable[Progress], *, removing: bool) -> list[Place]:
-        """Keep what is done of batches; the places of those that are gone."""
-        dead: list[Place] = []
+    def _settle(self, writer: Any, states: Iterable[Progress], *, removing: bool) -> list[tuple[str, Place]]:
+        """Keep what is done of batches; topics and places of those that are gone."""
+        dead: list[tuple[str, Place]] = []
         for state in states:
             topic_id = self._topic_ids.get(state.topic)
             if topic_id is None:
@@ -236,19 +248,38 @@ class SqliteMailboxStore:
             if state.gone:
                 delete = "DELETE FROM batches WHERE topic_id = ? AND id = ? RETURNING segment, offset, size"
                 for row in writer.execute(delete, key).fetchall():
-                    dead.append(Place(*row))
+                    place = Place(*row)
+                    dead.append((state.topic, place))
                     if removing:
-                        self._bodies.remove(writer, state.batch_id, dead[-1])
+                        self._bodies.remove(writer, state.batch_id, place)
                 continue
             writer.execute(_KEEP_STATE, (*encode_state(state), *key))
         return dead
 
-    def _topic_id(self, writer: Any, name: str) -> int:
+    def _topic_id(self, writer: Any, name: str, made: list[str]) -> int:
         topic_id = self._topic_ids.get(name)
         if topic_id is None:
-            writer.execute("INSERT INTO topics (name) VALUES (?)", (name,))
-            topic_id = self._topic_ids[name] = writer.last_insert_rowid()
+            # It may be there although it was dropped, if that failed.
+            insert = "INSERT INTO topics (name) VALUES (?) ON CONFLICT DO UPDATE SET name = name RETURNING id"
+            ((topic_id,),) = writer.execute(insert, (name,)).fetchall()
+            self._topic_ids[name] = topic_id
+            made.append(name)
         return topic_id
+
+    def drop_topics(self, names: Sequence[str]) -> list[str]:
+        drop = (
+            "DELETE FROM topics WHERE name = ? "
+            "AND NOT EXISTS (SELECT 1 FROM batches WHERE topic_id = topics.id) RETURNING id"
+        )
+        with self._database.transaction(undone=lambda: None) as writer:
+            dropped = [name for name in names if writer.execute(drop, (name,)).fetchall()]
+            for name in dropped:
+                # Before the commit, which may fail: without an id it is only looked up again.
+                self._topic_ids.pop(name, None)
+        return dropped
+
+    def stored_bytes(self) -> Mapping[str, int]:
+        return self._tenants.held
 
     # -- reading ---------------------------------------------------------------------------------------
 
@@ -310,6 +341,8 @@ class SqliteMailboxStore:
                 self._bodies.remove(writer, batch_id, old)
                 self._bodies.store(writer, batch_id, body)
         self._log.release([old if held else new])
+        if held:
+            self._tenants.change([(topic, new.length - old.length)])
         return new.length if held else None
 
     def pending(self, topic: str, *, after: int, limit: int) -> list[BatchRecord]:

@@ -9,17 +9,19 @@ from __future__ import annotations
 import secrets
 import threading
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from snavio.adapters.hollowing import hollow
 from snavio.adapters.memory.recognition import CAPACITY, Recognition
 from snavio.adapters.memory.recollection import Recollection
+from snavio.adapters.tenant_bytes import TenantBytes
 from snavio.domain.message import State
 from snavio.errors import IntegrityError, NotFound, Saturated
 from snavio.native import blake3_digest
 from snavio.ports.mailbox_store import (
+    ROW_BYTES,
     BatchRecord,
     Ended,
     Milestone,
@@ -73,6 +75,7 @@ class MemoryMailboxStore:
         self._max_bytes = max_bytes
         self._bytes = threading.Lock()
         self._size = 0
+        self._tenants = TenantBytes()
         self._last_id = 0
         self._topics: dict[str, dict[int, _Row]] = {}
         self._sent = Recollection()
@@ -112,7 +115,7 @@ class MemoryMailboxStore:
             self._topics.setdefault(batch.topic, {})[self._last_id] = _Row(
                 record, bytearray(batch.runs), blake3_digest(batch.runs)
             )
-            self._size += len(batch.runs)
+            self._grow(batch.topic, len(batch.runs), rows=1)
             ids.append(self._last_id)
         if send.origin is not None:
             self._sent.forget(self._sent.expired(now_unix_ns))
@@ -126,7 +129,7 @@ class MemoryMailboxStore:
             return
         if state.gone:
             del rows[state.batch_id]
-            self._size -= len(row.runs)
+            self._grow(state.topic, -len(row.runs), rows=-1)
             row.wipe()
             return
         purged, before = _purged(state.ends), _purged(row.record.ends)
@@ -136,7 +139,7 @@ class MemoryMailboxStore:
         if purged & ~before:
             # Not when the batch ends, which may be in weeks: somebody wanted these bytes to be gone.
             with suppress(IntegrityError):  # damaged before: whoever receives of it finds out which are
-                self._size += row.keep(~purged)
+                self._grow(state.topic, row.keep(~purged))
 
     def recall(self, origin: Origin) -> bytes | Recall:
         return self._sent.recall(origin)
@@ -153,8 +156,12 @@ class MemoryMailboxStore:
             row = self._topics.get(topic, {}).get(batch_id)
             if row is None:
                 return None
-            self._size += row.keep(keep)
+            self._grow(topic, row.keep(keep))
             return len(row.runs)
+
+    def _grow(self, topic: str, size: int, rows: int = 0) -> None:
+        self._size += size
+        self._tenants.change([(topic, size + rows * ROW_BYTES)])
 
     def pending(self, topic: str, *, after: int, limit: int) -> list[BatchRecord]:
         return self.records(topic, after=after, limit=limit, holding=State.READY)
@@ -201,6 +208,16 @@ class MemoryMailboxStore:
             _topic_record(topic, [row.record for row in rows.values()])
             for topic, rows in self._topics.items()
         ]
+
+    def drop_topics(self, names: Sequence[str]) -> list[str]:
+        with self._bytes:
+            dropped = [name for name in names if self._topics.get(name) == {}]
+            for name in dropped:
+                del self._topics[name]
+        return dropped
+
+    def stored_bytes(self) -> Mapping[str, int]:
+        return self._tenants.held
 
     def gauges(self) -> dict[str, float]:
         return {**self._known.gauges(), "store_bytes": self._size}
