@@ -215,11 +215,11 @@ async def open_certificate_ledger(path: Path, *, limit: ShareLimit, per_identity
     return await SqliteCertificateLedger.open(path, limit=limit, per_identity=per_identity)
 
 
-async def open_capability_ledger(path: Path) -> CapabilityLedger:
+async def open_capability_ledger(path: Path, *, limit: ShareLimit) -> CapabilityLedger:
     """Signer's list of issued capabilities."""
     from snavio.adapters.embedded.sqlite_capabilities import SqliteCapabilityLedger
 
-    return await SqliteCapabilityLedger.open(path)
+    return await SqliteCapabilityLedger.open(path, limit=limit)
 
 
 def open_archive(folder: Path) -> Archive:

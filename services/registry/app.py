@@ -13,6 +13,7 @@ from services.registry.settings import RegistrySettings
 from services.registry.snapshots import SnapshotWriter
 from services.registry.sweeper import Sweeper
 from services.registry.trust import Trust
+from services.registry.under_way import UnderWay
 from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.domain.identity import Identity, Kind
@@ -51,6 +52,7 @@ class RegistryApp:
         self._snapshots: SnapshotWriter | None = None
         self._renewal: Renewal | None = None
         self._server: MeshServer | None = None
+        self._under_way: UnderWay | None = None
 
     async def start(self) -> int:
         """Open the directory, wait for Signer, serve; returns the port."""
@@ -72,9 +74,11 @@ class RegistryApp:
         trust = Trust(self._signer, timeout_s=settings.signer_timeout_s)
         ownership = Ownership(settings.bounds(), clock, mesh.queue_kinds())
         policy = settings.ban_policy()
-        methods = RegistryServicer(
+        servicer = RegistryServicer(
             directory=self._directory, ownership=ownership, trust=trust, spares=policy.spares
-        ).methods()
+        )
+        self._under_way = servicer.under_way
+        methods = servicer.methods()
         Questions(directory=self._directory, ownership=ownership, trust=trust).register(methods)
         sweeper = Sweeper(directory=self._directory, trust=trust, clock=clock, trust_domain=mesh.trust_domain)
         self._sweep = Pull("sweep", sweeper.sweep, clock=clock, interval_s=settings.sweep_interval_s)
@@ -133,6 +137,8 @@ class RegistryApp:
         """Finish calls under way, then release everything."""
         if self._server is not None:
             await self._server.drain(DRAIN_SECONDS)
+        if self._under_way is not None:
+            await self._under_way.finish(DRAIN_SECONDS)
         for pull in (self._denylist, self._sweep):
             if pull is not None:
                 await pull.stop()

@@ -13,6 +13,7 @@ from services.registry.check import Facts
 from services.registry.ownership import Ownership, expecting
 from services.registry.standing import Standing, Told
 from services.registry.trust import Trust
+from services.registry.under_way import UnderWay
 from snavio.domain.directory import (
     Difference,
     Draft,
@@ -25,7 +26,7 @@ from snavio.domain.directory import (
 )
 from snavio.domain.identity import Identity
 from snavio.errors import BadRequest, SnavioError
-from snavio.ports.directory import Directory, Written
+from snavio.ports.directory import Decision, Directory, Written
 from snavio.transport.entries import entry_from_wire
 from snavio.v1 import registry_pb2 as wire
 
@@ -67,6 +68,7 @@ class Batches:
     ownership: Ownership
     trust: Trust
     standing: Standing
+    under_way: UnderWay
 
     async def apply(
         self,
@@ -98,6 +100,20 @@ class Batches:
         )
         if dry_run:
             return Applied(Written(version, changed=False), differences, facts)
+        written = await self.under_way.whole(
+            self._write(decide, differences, suspended, actor=actor, reason=reason)
+        )
+        return Applied(written, differences, facts, await self._enrolments(differences))
+
+    async def _write(
+        self,
+        decide: Decision,
+        differences: Sequence[Difference],
+        suspended: frozenset[str],
+        *,
+        actor: Identity,
+        reason: str,
+    ) -> Written:
         told: list[Told] = []
         try:
             await self._tell(differences, suspended, told, trust_domain=actor.trust_domain)
@@ -107,7 +123,7 @@ class Batches:
             await self._agree(told)
             raise
         await self._agree(told)
-        return Applied(written, differences, facts, await self._enrolments(differences))
+        return written
 
     async def _tell(
         self,

@@ -17,6 +17,7 @@ from services.registry.forecast import Forecast
 from services.registry.ownership import Ownership, expecting
 from services.registry.standing import Standing
 from services.registry.trust import Trust
+from services.registry.under_way import UnderWay
 from snavio.domain.directory import (
     AccessRequest,
     AclEntry,
@@ -31,7 +32,7 @@ from snavio.domain.directory import (
 )
 from snavio.domain.directory.rules import require_name
 from snavio.domain.identity import Kind
-from snavio.errors import NotAllowed, SnavioError
+from snavio.errors import NotAllowed, NotFound, SnavioError
 from snavio.ports.directory import Decision, Directory
 from snavio.transport.entries import (
     acl_from_wire,
@@ -61,7 +62,9 @@ class RegistryServicer:
         self._asking = Asking(ownership)
         self._forecast = Forecast(trust)
         self._standing = Standing(directory, trust, ownership.clock)
-        self._batches = Batches(directory, ownership, trust, self._standing)
+        self.under_way = UnderWay()
+        """To be finished before the directory is closed."""
+        self._batches = Batches(directory, ownership, trust, self._standing, self.under_way)
         self._log = structlog.get_logger()
 
     def methods(self) -> Methods:
@@ -69,6 +72,7 @@ class RegistryServicer:
         methods = Methods()
         at = "/snavio.v1.Registry/"
         methods.unary(at + "CreateTenant", self.create_tenant, wire.CreateTenantRequest)
+        methods.unary(at + "CreateEnrolment", self.create_enrolment, wire.EnrolmentTokenRequest)
         methods.unary(at + "RegisterService", self.register_service, wire.RegisterServiceRequest)
         methods.unary(at + "ClaimTarget", self.claim_target, wire.ClaimTargetRequest)
         methods.unary(at + "PutRoute", self.put_route, wire.PutRouteRequest)
@@ -99,6 +103,23 @@ class RegistryServicer:
             enrolment_expires_unix_ns=enrolment.expires_unix_ns if enrolment else 0,
         )
 
+    async def create_enrolment(self, request: wire.EnrolmentTokenRequest, call: Call) -> wire.EnrolmentToken:
+        require_name(request.tenant, "tenant")
+        _, tenant = await self._directory.read(lambda view: view.find(Tenant, request.tenant))
+        if tenant is None:
+            # Whoever enrolled with it would be a principal of whatever tenant gets this name.
+            raise NotFound(
+                f"There is no tenant {request.tenant}; registering one answers with its first token.",
+                reason="no-tenant",
+            )
+        made = await self._trust.token(
+            tenant.tenant,
+            request.principal,
+            ttl_s=request.ttl_seconds,
+            actor=call.peer.identity.spiffe_id,
+        )
+        return wire.EnrolmentToken(token=made.token, expires_unix_ns=made.expires_unix_ns)
+
     async def register_service(self, request: wire.RegisterServiceRequest, call: Call) -> wire.WriteResponse:
         service = value_from_wire(Service, request.service)
         require_text(request.options.reason, "options.reason")
@@ -109,12 +130,25 @@ class RegistryServicer:
         _, (_, suspended) = await self._directory.read(
             lambda view: (decision(view), self._standing.suspended(view, service.source))
         )
+        return await self.under_way.whole(
+            self._register(service, decision, call, request.options, suspended=suspended)
+        )
+
+    async def _register(
+        self,
+        service: Service,
+        decision: Decision,
+        call: Call,
+        options: wire.WriteOptions,
+        *,
+        suspended: bool,
+    ) -> wire.WriteResponse:
         await self._trust.keyset(service.source)
         # Before the directory: a principal that is named no more is then without its right even if we fail here,
         # and the same registration again sets everything straight.
         told = await self._standing.tell(service, suspended=suspended)
         try:
-            written = await self._write(decision, call, request.options)
+            written = await self._write(decision, call, options)
         except SnavioError:
             # Another write came first, or none was possible. Signer must not go on with what the directory never took.
             await self._standing.agree(service.source, told)
@@ -150,7 +184,12 @@ class RegistryServicer:
     async def set_suspension(self, request: wire.SetSuspensionRequest, call: Call) -> wire.WriteResponse:
         suspension = value_from_wire(Suspension, request.suspension)
         decision = self._ownership.set_suspension(call.peer.identity, suspension, suspended=request.suspended)
-        written = await self._write(decision, call, request.options)
+        return await self.under_way.whole(self._suspend(suspension, decision, call, request.options))
+
+    async def _suspend(
+        self, suspension: Suspension, decision: Decision, call: Call, options: wire.WriteOptions
+    ) -> wire.WriteResponse:
+        written = await self._write(decision, call, options)
         # After the write, which Shield obeys; an error here is answered, and the same request again repairs it.
         await self._standing.agree(suspension.source)
         return written

@@ -75,12 +75,20 @@ class Trust:
         The tenant is written by then, and an error would say that it is not; a token can be made later.
         """
         try:
-            return await self._channel.call(
-                _AT + "CreateEnrolment",
-                signer.CreateEnrolmentRequest(tenant=tenant, principal=principal),
-                signer.CreateEnrolmentResponse,
-                timeout_s=self._timeout_s,
-            )
+            return await self.token(tenant, principal)
         except (Unavailable, Saturated) as error:
             self._log.warning("no enrolment token for a new tenant", tenant=tenant, reason=error.reason)
             return None
+
+    async def token(
+        self, tenant: str, principal: str, *, ttl_s: int = 0, actor: str = ""
+    ) -> signer.CreateEnrolmentResponse:
+        """A token for a principal of a tenant, which the caller knows to exist."""
+        return await self._channel.call(
+            _AT + "CreateEnrolment",
+            signer.CreateEnrolmentRequest(
+                tenant=tenant, principal=principal, ttl_seconds=ttl_s, on_behalf_of=actor
+            ),
+            signer.CreateEnrolmentResponse,
+            timeout_s=self._timeout_s,
+        )

@@ -61,6 +61,7 @@ DRAIN_SECONDS = 5.0
 UPKEEP_SECONDS = 20.0
 PROMOTE_SECONDS = 1.0
 FORGET_SECONDS = 30.0
+MAX_CAPABILITY_REVOCATIONS = 200_000
 # Strangers who enrol: a person tries a few times, a deployment starts a few dozen machines.
 ENROL_EACH = Rate(burst=10, per_s=0.5)
 ENROL_ALL = Rate(burst=100, per_s=20.0)
@@ -196,7 +197,7 @@ class SignerApp:
             enrolling=enrolling,
         )
         servicer.register(methods)
-        await self._compose_capabilities(store, certificates, methods)
+        await self._compose_capabilities(store, certificates, methods, introspection)
         folder = mesh.certificates("signer")
         self._renewal = Renewal(folder, certificates.renew_own("signer"), clock=clock)
         # Before serving: with a certificate that ended while we were away, nobody could talk to us.
@@ -219,10 +220,14 @@ class SignerApp:
         )
 
     async def _compose_capabilities(
-        self, store: KeyStore, certificates: Certificates, methods: Methods
+        self, store: KeyStore, certificates: Certificates, methods: Methods, introspection: Introspection
     ) -> None:
         mesh, settings = self._mesh, self._settings
-        self._capability_ledger = await open_capability_ledger(settings.capabilities_path(mesh))
+        self._capability_ledger = await open_capability_ledger(
+            settings.capabilities_path(mesh),
+            limit=mesh.share("capability_revocations", MAX_CAPABILITY_REVOCATIONS),
+        )
+        introspection.shares(self._capability_ledger.shares)
         capabilities = Capabilities(
             store=store,
             ledger=self._capability_ledger,

@@ -28,7 +28,7 @@ from snavio.domain.capability import Identifier, derive_root, mint
 from snavio.domain.capability_root import RootLine, revoke_through, rotate_line
 from snavio.domain.caveat import Caveat, Operation, Quota
 from snavio.domain.directory.rules import require_text
-from snavio.domain.identity import Identity, Kind
+from snavio.domain.identity import Identity, Kind, parse_identity
 from snavio.domain.signing_scope import MAILBOX, Pair, Scope, ScopeKey, provision, rotate_scope
 from snavio.errors import BadRequest, NotAllowed, NotFound
 from snavio.ports.capabilities import Audit, CapabilityLedger, EndingsPage, IssuedCapability
@@ -173,6 +173,7 @@ class Capabilities:
         """End all that a holder was given so far; with `bar` it gets no other."""
         audit = self._audit(caller, reason)
         require_may_govern(caller, tenant_of(holder, trust_domain=self._trust_domain))
+        await self._require_holder(caller, holder)
         async with self._turn:
             self._ended_ms = max(audit.at_ns // MILLISECOND, self._issued_ms, self._ended_ms)
             version = await self._ledger.end_holder(
@@ -188,7 +189,7 @@ class Capabilities:
     async def restore_holder(self, holder: str, *, caller: Identity) -> bool:
         """Let a barred holder have capabilities again; whether it was barred."""
         require_may_govern(caller, tenant_of(holder, trust_domain=self._trust_domain))
-        changed = await self._ledger.restore_holder(holder)
+        changed = await self._ledger.restore_holder(holder, operator=caller.kind is Kind.OPERATOR)
         if changed:
             self._log.warning("holder restored", holder=holder, actor=str(caller))
         return changed
@@ -197,6 +198,7 @@ class Capabilities:
         """End all that was made under a realm's root key of that version, and of those before it."""
         audit = self._audit(caller, reason)
         self._require_may_govern_realm(caller, realm)
+        await self._require_in_use(caller, realm)
         async with self._turn:
             _, at = await self._ledger.update_line(
                 realm, lambda line: revoke_through(line, version), audit=audit
@@ -210,6 +212,7 @@ class Capabilities:
         until = now + self._overlap_ns
         if realm:
             self._require_may_govern_realm(caller, realm)
+            await self._require_in_use(caller, realm)
             async with self._turn:
                 line, _ = await self._ledger.update_line(
                     realm,
@@ -273,7 +276,9 @@ class Capabilities:
     async def _require_in_good_standing(self, caller: Identity, holder: str) -> None:
         await self._certificates.require_not_barred(caller)
         tenant = tenant_of(holder, trust_domain=self._trust_domain)
-        barred = await self._ledger.barred({holder, *([f"tenant:{tenant}"] if tenant else [])})
+        # The caller too: barred, it would have one made for its tenant, and be of that tenant.
+        tenants = {f"tenant:{each}" for each in (tenant, caller.tenant) if each}
+        barred = await self._ledger.barred({holder, caller.spiffe_id, *tenants})
         if barred:
             raise NotAllowed(
                 f"{min(barred)} may have no capability until it is restored.", reason="holder-barred"
@@ -283,6 +288,30 @@ class Capabilities:
             if delegation is not None and delegation.suspended:
                 raise NotAllowed(f"{caller.source} is suspended.", reason="suspended")
 
+    async def _require_holder(self, caller: Identity, holder: str) -> None:
+        """NotFound when a tenant names a holder that nobody knows: each would be remembered for days."""
+        if caller.kind is Kind.OPERATOR or holder.startswith("tenant:"):
+            return
+        now = self._clock.unix_ns()
+        identity = parse_identity(holder, trust_domain=self._trust_domain)
+        registered = identity.kind is Kind.SERVICE and await self._store.delegation(identity.source)
+        if not (
+            registered
+            or await self._certificates.known(identity)
+            or await self._ledger.knows(holder=holder, now_ns=now)
+        ):
+            raise NotFound(f"Nobody knows {holder}.", reason="no-holder")
+
+    async def _require_in_use(self, caller: Identity, realm: str) -> None:
+        """NotFound when a tenant names a realm in which it has no capability: a line is remembered for ever."""
+        if caller.kind is Kind.OPERATOR or (await self._ledger.line(realm)).version > 1:
+            return
+        if not await self._ledger.knows(realm=realm, now_ns=self._clock.unix_ns()):
+            raise NotFound(
+                f"No capability for {realm} is alive, so there is nothing to rotate or revoke.",
+                reason="no-capability",
+            )
+
     def _require_may_govern_realm(self, caller: Identity, realm: str) -> None:
         require_realm(realm)
         tenant, slash, _ = realm.partition("/")
@@ -290,7 +319,7 @@ class Capabilities:
 
     def _audit(self, caller: Identity, reason: str) -> Audit:
         require_text(reason, "reason")
-        return Audit(self._clock.unix_ns(), str(caller), reason)
+        return Audit(self._clock.unix_ns(), str(caller), reason, caller.tenant)
 
 
 def _root(key: ScopeKey) -> str:

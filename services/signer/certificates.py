@@ -248,6 +248,12 @@ class Certificates:
         """Whether a principal ever had a certificate."""
         return await self._ledger.ever_known(identity.spiffe_id)
 
+    async def known(self, identity: Identity) -> bool:
+        """Whether an identity has a certificate, or a principal ever had one."""
+        return bool(
+            await self._ledger.oldest(spiffe_id=identity.spiffe_id, limit=1)
+        ) or await self.ever_known(identity)
+
     async def find(self, serial: str) -> IssuedCertificate | None:
         """What is known of a certificate."""
         return await self._ledger.find(serial)

@@ -24,7 +24,7 @@ from snavio.domain.enrolment import (
     Token,
     parse_token,
 )
-from snavio.domain.identity import Identity, Kind
+from snavio.domain.identity import Identity, Kind, parse_identity
 from snavio.errors import BadRequest, Conflict, NotAllowed
 from snavio.pki import public_key_of_csr, require_csr_names
 from snavio.ports.keystore import KeyStore
@@ -66,8 +66,9 @@ class Enrolling:
         self._ahead_ns = max(0, latest - self._clock.unix_ns())
         await self.forget_expired()
 
-    async def create(self, *, tenant: str, principal: str, ttl_s: int, actor: Identity) -> tuple[str, int]:
-        """A token's text, which is kept nowhere, and when it ends."""
+    async def create(self, *, tenant: str, principal: str, ttl_s: int, actor: str) -> tuple[str, int]:
+        """A token's text, which is kept nowhere, and when it ends; `actor` is a SPIFFE id."""
+        parse_identity(actor, trust_domain=self._trust_domain)
         require_name(tenant, "tenant")
         if principal:
             require_name(principal, "principal")
@@ -76,10 +77,10 @@ class Enrolling:
         token = Token(self._fingerprint, secrets.token_bytes(SECRET_BYTES))
         now = self._now()
         expires = now + (ttl_s or DEFAULT_TTL_S) * 1_000_000_000
-        enrolment = Enrolment(token.digest, tenant, principal, expires, str(actor))
+        enrolment = Enrolment(token.digest, tenant, principal, expires, actor)
         await self._store.update_enrolments(lambda before: before.added(enrolment, now_ns=now))
         self._log.info(
-            "enrolment token made", tenant=tenant, principal=principal, actor=str(actor), expires_ns=expires
+            "enrolment token made", tenant=tenant, principal=principal, actor=actor, expires_ns=expires
         )
         return token.text, expires
 
@@ -140,12 +141,11 @@ class Enrolling:
         return Identity(self._trust_domain, Kind.PRINCIPAL, chosen, enrolment.tenant)
 
     async def _require_free(self, identity: Identity, enrolment: Enrolment) -> None:
-        # Otherwise whoever holds any token of a tenant could become each of its principals.
-        if not enrolment.principal and await self._certificates.listed(
-            spiffe_id=identity.spiffe_id, after="", limit=1
-        ):
+        # Otherwise whoever holds any token of a tenant could become each of its principals; also those whose
+        # certificate has ended, for their rights have not.
+        if not enrolment.principal and await self._certificates.ever_known(identity):
             raise Conflict(
-                f"There is a principal {identity.name} already; choose another name, or ask an operator for a token "
+                f"There is or was a principal {identity.name}; choose another name, or ask an operator for a token "
                 "made for this one.",
                 reason="name-taken",
             )

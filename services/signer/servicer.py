@@ -93,7 +93,7 @@ class SignerServicer:
             tenant=request.tenant,
             principal=request.principal,
             ttl_s=request.ttl_seconds,
-            actor=call.peer.identity,
+            actor=request.on_behalf_of or str(call.peer.identity),
         )
         return wire.CreateEnrolmentResponse(token=token, expires_unix_ns=expires)
 

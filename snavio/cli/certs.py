@@ -197,7 +197,7 @@ def renew(
 
 
 def certificate_desk(mesh: MeshSettings, certificates: Path) -> CertificateDesk:
-    """Where an operator asks about certificates and enrolments."""
+    """Where an operator asks about certificates."""
     from snavio.sdk.certificates import CertificateDesk
 
     return CertificateDesk(

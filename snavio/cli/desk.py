@@ -139,10 +139,11 @@ class Caller(Asking):
 
     def ask(self, question: Callable[[DirectoryDesk], Awaitable[T]]) -> T:
         """The answer of the running mesh's Registry about its directory."""
-        return self.ask_at(_directory, question)
+        return self.ask_at(directory_desk, question)
 
 
-def _directory(mesh: MeshSettings, certificates: Path) -> DirectoryDesk:
+def directory_desk(mesh: MeshSettings, certificates: Path) -> DirectoryDesk:
+    """Where an operator or a principal asks about the directory."""
     from snavio.sdk.directory import DirectoryDesk
 
     return DirectoryDesk(mesh.registry, certificates=certificates, trust_domain=mesh.trust_domain)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from snavio.cli.desk import OperatorCaller
+from snavio.cli.desk import OperatorCaller, directory_desk
 from snavio.cli.option_groups import grouped
 from snavio.cli.options import Json
 from snavio.cli.output import line, print_json, program
@@ -94,10 +94,8 @@ def _use(token: str, signer: str, name: str, out: Path | None, *, json: bool) ->
 
 
 def _make(tenant: str, name: str, hours: float, *, caller: OperatorCaller, json: bool) -> None:
-    from snavio.cli.certs import certificate_desk
-
     made = caller.ask_at(
-        certificate_desk,
+        directory_desk,
         lambda desk: desk.new_token(tenant, principal=name, ttl_s=round(hours * 3600)),
     )
     if json:

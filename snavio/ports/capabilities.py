@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from snavio.domain.capability_root import RootLine
+from snavio.host.shares import MESH, Shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class Audit:
     at_ns: int
     actor: str
     reason: str
+    tenant: str = MESH
+    """Whose share of what is remembered it takes: the actor's tenant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,10 @@ class EndingsPage:
 
 
 class CapabilityLedger(Protocol):
-    """See the module."""
+    """See the module. Endings, lines and bars take a part of the share of whoever's they are."""
+
+    shares: Shares
+    """Endings, lines and bars by tenant."""
 
     async def record(self, issued: IssuedCapability) -> None:
         """Write one down, forgetting some that have expired. Saturated when a tenant, or all, have too many."""
@@ -74,6 +80,10 @@ class CapabilityLedger(Protocol):
 
     async def find(self, cap_id: str) -> IssuedCapability | None:
         """The capability with that id."""
+        ...
+
+    async def knows(self, *, realm: str = "", holder: str = "", now_ns: int) -> bool:
+        """Whether a capability of that realm or holder is alive."""
         ...
 
     async def living(
@@ -84,15 +94,16 @@ class CapabilityLedger(Protocol):
         ...
 
     async def end_capability(self, cap_id: str, *, forget_ns: int, audit: Audit) -> int:
-        """End one; idempotent. The version that has it. Saturated when too many are remembered."""
+        """End one; idempotent. The version that has it. Saturated when its tenant has its share, or all have."""
         ...
 
     async def end_holder(self, holder: str, *, until_ms: int, forget_ns: int, bar: bool, audit: Audit) -> int:
         """End what a holder had until then, and let it have no other if `bar`; the version that has it."""
         ...
 
-    async def restore_holder(self, holder: str) -> bool:
-        """Lift a bar; whether there was one. What was ended stays so."""
+    async def restore_holder(self, holder: str, *, operator: bool) -> bool:
+        """Lift a bar; whether there was one. What was ended stays so. NotAllowed when an operator barred it and the
+        caller is none."""
         ...
 
     async def barred(self, holders: Collection[str]) -> frozenset[str]:

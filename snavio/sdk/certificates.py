@@ -1,4 +1,4 @@
-"""What an operator asks Signer about certificates: who has which, who shall have none, and tokens for newcomers.
+"""What an operator asks Signer about certificates: who has which, and who shall have none.
 
 Never sees a private key.
 """
@@ -24,16 +24,6 @@ class CertificateDesk(SignerClient):
         self, *, signer_address: str, certificates: Path, trust_domain: str = DEFAULT_TRUST_DOMAIN
     ) -> None:
         super().__init__(signer_address, certificates=certificates, trust_domain=trust_domain)
-
-    async def new_token(
-        self, tenant: str, *, principal: str = "", ttl_s: int = 0
-    ) -> wire.CreateEnrolmentResponse:
-        """A one-time token; it cannot be asked for again."""
-        return await self._call(
-            "CreateEnrolment",
-            wire.CreateEnrolmentRequest(tenant=tenant, principal=principal, ttl_seconds=ttl_s),
-            wire.CreateEnrolmentResponse,
-        )
 
     async def living(self, spiffe_id: str = "", *, prefix: str = "") -> AsyncIterator[wire.CertificateRecord]:
         """Certificates that have not expired, oldest first; of one identity, with a serial that begins so, if given."""

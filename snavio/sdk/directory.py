@@ -45,6 +45,11 @@ class DirectoryDesk(RegistryClient):
         )
         return await self._call("Apply", request, wire.ApplyResponse)
 
+    async def new_token(self, tenant: str, *, principal: str = "", ttl_s: int = 0) -> wire.EnrolmentToken:
+        """A one-time token for a principal of a tenant; it cannot be asked for again. NotFound without that tenant."""
+        request = wire.EnrolmentTokenRequest(tenant=tenant, principal=principal, ttl_seconds=ttl_s)
+        return await self._call("CreateEnrolment", request, wire.EnrolmentToken)
+
     async def check(self, source: str, target: str, name: str) -> wire.CheckResponse:
         """What a command would meet."""
         request = wire.CheckRequest(source=source, target=target, name=name)

@@ -93,7 +93,7 @@ TABLE: Final[Mapping[str, tuple[Rule, ...]]] = MappingProxyType(
         "/snavio.v1.Signer/Events": (OPERATOR,),
         # Certificates. Registry speaks for the directory; that a principal may act as a service, or is that
         # service, is the servicer's to check.
-        "/snavio.v1.Signer/CreateEnrolment": (mesh("registry"), OPERATOR),
+        "/snavio.v1.Signer/CreateEnrolment": (mesh("registry"),),
         "/snavio.v1.Signer/SetServicePrincipals": (mesh("registry"),),
         "/snavio.v1.Signer/AssumeService": (PRINCIPAL, SERVICE),
         # Registry for principals that a tenant removed; the servicer checks.
@@ -112,6 +112,7 @@ TABLE: Final[Mapping[str, tuple[Rule, ...]]] = MappingProxyType(
         "/snavio.v1.Enrolment/Enroll": (ANYBODY,),
         # The directory; principals write what their tenant owns, the servicer checks.
         "/snavio.v1.Registry/CreateTenant": (OPERATOR,),
+        "/snavio.v1.Registry/CreateEnrolment": (OPERATOR,),
         "/snavio.v1.Registry/SetSuspension": (OPERATOR,),
         "/snavio.v1.Registry/RegisterService": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Registry/ClaimTarget": (OPERATOR, PRINCIPAL),

@@ -437,6 +437,24 @@ class CreateTenantResponse(_message.Message):
     enrolment_expires_unix_ns: int
     def __init__(self, version: _Optional[int] = ..., changed: _Optional[bool] = ..., enrolment_token: _Optional[str] = ..., enrolment_expires_unix_ns: _Optional[int] = ...) -> None: ...
 
+class EnrolmentTokenRequest(_message.Message):
+    __slots__ = ("tenant", "principal", "ttl_seconds")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    TTL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    principal: str
+    ttl_seconds: int
+    def __init__(self, tenant: _Optional[str] = ..., principal: _Optional[str] = ..., ttl_seconds: _Optional[int] = ...) -> None: ...
+
+class EnrolmentToken(_message.Message):
+    __slots__ = ("token", "expires_unix_ns")
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    token: str
+    expires_unix_ns: int
+    def __init__(self, token: _Optional[str] = ..., expires_unix_ns: _Optional[int] = ...) -> None: ...
+
 class RegisterServiceRequest(_message.Message):
     __slots__ = ("service", "options")
     SERVICE_FIELD_NUMBER: _ClassVar[int]

@@ -231,14 +231,16 @@ class TenantConfigResponse(_message.Message):
     def __init__(self, keyset: _Optional[_Union[Keyset, _Mapping]] = ..., primary: _Optional[str] = ..., poll_after_seconds: _Optional[int] = ...) -> None: ...
 
 class CreateEnrolmentRequest(_message.Message):
-    __slots__ = ("tenant", "principal", "ttl_seconds")
+    __slots__ = ("tenant", "principal", "ttl_seconds", "on_behalf_of")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     TTL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ON_BEHALF_OF_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     principal: str
     ttl_seconds: int
-    def __init__(self, tenant: _Optional[str] = ..., principal: _Optional[str] = ..., ttl_seconds: _Optional[int] = ...) -> None: ...
+    on_behalf_of: str
+    def __init__(self, tenant: _Optional[str] = ..., principal: _Optional[str] = ..., ttl_seconds: _Optional[int] = ..., on_behalf_of: _Optional[str] = ...) -> None: ...
 
 class CreateEnrolmentResponse(_message.Message):
     __slots__ = ("token", "expires_unix_ns")

@@ -13,7 +13,6 @@ from snavio.adapters.embedded.checksums import connect
 from snavio.domain.capability_root import RootLine, revoke_through, rotate_line
 from snavio.errors import Conflict, IntegrityError, Saturated, StateError
 from snavio.ports.capabilities import Audit, CapabilityLedger, IssuedCapability
-from snavio.wiring import open_capability_ledger
 
 HOUR_NS = 3600 * 1_000_000_000
 NOW = 1_790_000_000_000_000_000
@@ -23,7 +22,7 @@ BOT = "spiffe://snavio.local/tenant/acme/service/bot"
 
 @pytest.fixture
 async def ledger(tmp_path: Path) -> AsyncIterator[CapabilityLedger]:
-    opened = await open_capability_ledger(tmp_path / "capabilities.db")
+    opened = await adapter.SqliteCapabilityLedger.open(tmp_path / "capabilities.db")
     yield opened
     await opened.close()
 
@@ -129,8 +128,8 @@ async def test_a_barred_holder_stays_so_until_it_is_restored(ledger: CapabilityL
     await ledger.end_holder("tenant:acme", until_ms=1, forget_ns=NOW, bar=True, audit=AUDIT)
     await ledger.end_holder("tenant:acme", until_ms=2, forget_ns=NOW, bar=False, audit=AUDIT)
     assert await ledger.barred({"tenant:acme", "tenant:beta"}) == {"tenant:acme"}
-    assert await ledger.restore_holder("tenant:acme")
-    assert not await ledger.restore_holder("tenant:acme")
+    assert await ledger.restore_holder("tenant:acme", operator=True)
+    assert not await ledger.restore_holder("tenant:acme", operator=True)
     assert await ledger.barred({"tenant:acme"}) == frozenset()
 
 
@@ -159,15 +158,15 @@ async def test_one_tenant_cannot_use_up_the_room_of_others(
 
 async def test_everything_survives_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "capabilities.db"
-    first = await open_capability_ledger(path)
+    first = await adapter.SqliteCapabilityLedger.open(path)
     await first.record(issued(1))
     await first.end_capability("a" * 32, forget_ns=NOW + HOUR_NS, audit=AUDIT)
     await first.update_line("acme/x", lambda line: rotate_line(line, now_ns=NOW, overlap_ns=5), audit=AUDIT)
     before = await first.endings_since(0, epoch=0, now_ns=NOW, limit=9)
     with pytest.raises(StateError):
-        await open_capability_ledger(path)
+        await adapter.SqliteCapabilityLedger.open(path)
     await first.close()
-    again = await open_capability_ledger(path)
+    again = await adapter.SqliteCapabilityLedger.open(path)
     assert await again.endings_since(0, epoch=0, now_ns=NOW, limit=9) == before
     assert (await again.line("acme/x")).version == 2
     await again.close()
@@ -176,14 +175,14 @@ async def test_everything_survives_a_restart(tmp_path: Path) -> None:
 @pytest.mark.parametrize("change", ["UPDATE issued SET realm = '*'", "UPDATE endings SET value = '[9,1,[]]'"])
 async def test_a_record_that_was_changed_is_noticed(tmp_path: Path, change: str) -> None:
     path = tmp_path / "capabilities.db"
-    ledger = await open_capability_ledger(path)
+    ledger = await adapter.SqliteCapabilityLedger.open(path)
     await ledger.record(issued(1))
     await ledger.update_line("acme/x", lambda line: rotate_line(line, now_ns=NOW, overlap_ns=5), audit=AUDIT)
     await ledger.close()
     connection = connect(path)
     connection.execute(change)
     connection.close()
-    ledger = await open_capability_ledger(path)
+    ledger = await adapter.SqliteCapabilityLedger.open(path)
     try:
         with pytest.raises(IntegrityError):
             await ledger.find(issued(1).cap_id)

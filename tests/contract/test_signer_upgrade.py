@@ -19,11 +19,13 @@ from services.signer.issue_order import IssueOrder
 from services.signer.revoking import Revoking
 from snavio.adapters.embedded.sealed_keystore import SealedKeyStore
 from snavio.adapters.embedded.sealing import SealingKey
+from snavio.adapters.embedded.sqlite_capabilities import SqliteCapabilityLedger
 from snavio.adapters.embedded.sqlite_certificates import SqliteCertificateLedger
 from snavio.clock import ManualClock
 from snavio.domain.identity import Identity, Kind, parse_identity
 from snavio.domain.lineage import ALWAYS
 from snavio.domain.verdict import Verdict
+from snavio.errors import NotAllowed
 from snavio.host.shares import ShareLimit
 from snavio.transport.gate import Gate
 from snavio.transport.peer import Peer
@@ -112,3 +114,18 @@ async def test_certificates_of_before_are_revoked_though_they_carry_no_chain(fol
     assert refused("ci", "principal/ci")
     await ledger.close()
     await store.close()
+
+
+async def test_capabilities_endings_and_bars_are_there_and_bars_are_the_operators(folder: Path) -> None:
+    left = spiffe("principal/left")
+    for _ in range(2):
+        ledger = await SqliteCapabilityLedger.open(folder / "capabilities.db")
+        states = {each.cap_id: ended for each, ended in await ledger.living(now_ns=NOW, limit=10)}
+        assert states == {FACTS["cap_revoked"]: True, FACTS["cap_good"]: False}
+        assert (await ledger.line("acme/orders")).version == 2
+        assert await ledger.barred({left}) == {left}
+        # The tenant ended one and rotated a realm; the operator ended a holder and barred it.
+        assert ledger.shares.holders() == {"acme": 2, "": 2}
+        with pytest.raises(NotAllowed):
+            await ledger.restore_holder(left, operator=False)
+        await ledger.close()

@@ -6,11 +6,13 @@ import asyncio
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
 
 from services.signer.certificates import Certificates
+from services.signer.settings import SignerSettings
 from snavio.clock import ManualClock
 from snavio.domain.enrolment import MAX_OPEN_PER_TENANT, Token, parse_token
 from snavio.errors import (
@@ -235,6 +237,56 @@ async def test_open_token_takes_nobodys_name(control: Control) -> None:
     assert refusal.value.reason == "name-taken"
     # An operator who means it names the principal in the token.
     assert (await ask(control, token=await token_for(control, principal="ci"))).spiffe_id == CI
+
+
+async def test_open_token_takes_no_name_whose_certificate_has_ended_either(tmp_path: Path) -> None:
+    async with control_plane(tmp_path, signer_settings=SignerSettings(principal_ttl_s=60)) as control:
+        await newcomer(control, await token_for(control))
+        # Long enough for the record of the certificate to be forgotten, too.
+        control.clock.advance(seconds=60 + 2 * 86_400)
+        for name in ("other", "third"):
+            await ask(control, token=await token_for(control), name=name)
+        with pytest.raises(Conflict) as refusal:
+            await ask(control, token=await token_for(control), name="ci")
+        assert refusal.value.reason == "name-taken"
+        assert (await ask(control, token=await token_for(control, principal="ci"))).spiffe_id == CI
+
+
+async def test_token_for_a_tenant_that_does_not_exist_is_not_made(tmp_path: Path) -> None:
+    async with control_plane(tmp_path, registry=True) as control:
+
+        async def token(tenant: str, caller: str = ADMIN, **more: Any) -> Any:
+            request = reg.EnrolmentTokenRequest(tenant=tenant, **more)
+            return await control.ask(caller, "CreateEnrolment", request, reg.EnrolmentToken)
+
+        with pytest.raises(NotFound) as refusal:
+            await token("acme")
+        assert refusal.value.reason == "no-tenant"
+        # Nor at Signer itself, which knows of no tenants.
+        with pytest.raises(NotAllowed):
+            await control.sign(
+                ADMIN,
+                "CreateEnrolment",
+                sig.CreateEnrolmentRequest(tenant="acme"),
+                sig.CreateEnrolmentResponse,
+            )
+        await control.ask(
+            ADMIN,
+            "CreateTenant",
+            reg.CreateTenantRequest(tenant=reg.Tenant(tenant="acme")),
+            reg.CreateTenantResponse,
+        )
+        made = await token("acme", principal="ci", ttl_seconds=60)
+        assert made.expires_unix_ns == control.clock.unix_ns() + 60 * 10**9
+        enrolled = await newcomer(control, made.token, name="")
+        assert enrolled.identity.spiffe_id == CI
+        living = await control.sign(
+            ADMIN, "ListCertificates", sig.ListCertificatesRequest(spiffe_id=CI), sig.ListCertificatesResponse
+        )
+        assert living.certificate[0].issued_to == "token of spiffe://snavio.local/operator/admin"
+        for caller in ("ci", "fast"):
+            with pytest.raises(NotAllowed):
+                await token("acme", caller)
 
 
 async def test_two_open_tokens_make_one_principal_of_a_name(control: Control) -> None:

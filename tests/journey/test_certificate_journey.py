@@ -14,6 +14,7 @@ from snavio.errors import SnavioError, Unauthenticated
 from snavio.launch.processes import MeshProcesses
 from snavio.sdk import Consumer, Producer
 from snavio.sdk.certificates import CertificateDesk
+from snavio.sdk.directory import DirectoryDesk
 from snavio.sdk.enrolment import Enrolled, enroll
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
@@ -46,6 +47,10 @@ def desk(mesh: DemoMesh) -> CertificateDesk:
     return CertificateDesk(
         signer_address=mesh.addresses["signer"], certificates=mesh.certificates("operator-admin")
     )
+
+
+def directory(mesh: DemoMesh) -> DirectoryDesk:
+    return DirectoryDesk(mesh.addresses["registry"], certificates=mesh.certificates("operator-admin"))
 
 
 async def snavio(mesh: DemoMesh, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
@@ -83,7 +88,7 @@ async def delegate(mesh: DemoMesh, service: str, principal: str) -> None:
 async def test_commands_flow_while_certificates_of_seconds_end_and_are_renewed(
     mesh: DemoMesh, tmp_path: Path
 ) -> None:
-    async with desk(mesh) as operator:
+    async with directory(mesh) as operator:
         token = (await operator.new_token(TENANT)).token
     words = (
         "enroll",
@@ -226,7 +231,7 @@ async def test_operator_lists_revokes_and_restores_by_command(mesh: DemoMesh) ->
 async def test_killed_signer_gives_no_second_certificate_for_one_token(
     mesh: DemoMesh, tmp_path: Path
 ) -> None:
-    async with desk(mesh) as operator:
+    async with directory(mesh) as operator:
         token = (await operator.new_token(TENANT, principal="racer")).token
 
     def newcomers(life: str) -> list[asyncio.Task[Enrolled]]:

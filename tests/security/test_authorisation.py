@@ -118,7 +118,7 @@ EXPECTED = """
     snavio.v1.Signer              Sign                  mesh/relay mesh/registry
     snavio.v1.Signer              GetPublicKeys         anybody
     snavio.v1.Signer              Events                operator
-    snavio.v1.Signer              CreateEnrolment       mesh/registry operator
+    snavio.v1.Signer              CreateEnrolment       mesh/registry
     snavio.v1.Signer              SetServicePrincipals  mesh/registry
     snavio.v1.Signer              AssumeService         principal service
     snavio.v1.Signer              RevokeIdentity        operator mesh/registry
@@ -133,6 +133,7 @@ EXPECTED = """
     snavio.v1.Signer              CapabilityRevocations  mesh/mailbox
     snavio.v1.Enrolment           Enroll                anybody
     snavio.v1.Registry            CreateTenant          operator
+    snavio.v1.Registry            CreateEnrolment       operator
     snavio.v1.Registry            RegisterService       operator principal
     snavio.v1.Registry            ClaimTarget           operator principal
     snavio.v1.Registry            PutRoute              operator principal

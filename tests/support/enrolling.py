@@ -16,7 +16,7 @@ from snavio.sdk.enrolment import Enrolled, enroll
 from snavio.transport.status import error_of
 from snavio.v1 import signer_pb2 as sig
 from snavio.v1.enrolment_pb2 import EnrollRequest, EnrollResponse
-from tests.support.control import ADMIN, Control
+from tests.support.control import Control
 
 METHOD = "/snavio.v1.Enrolment/Enroll"
 
@@ -32,7 +32,7 @@ def door(control: Control) -> str:
 
 async def token_for(control: Control, tenant: str = "acme", principal: str = "", ttl_s: int = 0) -> str:
     request = sig.CreateEnrolmentRequest(tenant=tenant, principal=principal, ttl_seconds=ttl_s)
-    answer = await control.sign(ADMIN, "CreateEnrolment", request, sig.CreateEnrolmentResponse)
+    answer = await control.sign("registry", "CreateEnrolment", request, sig.CreateEnrolmentResponse)
     token: str = answer.token
     return token
 

@@ -7,20 +7,23 @@ and never lets one tenant use up the room of the others.
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import astuple
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import orjson
 
 from snavio.adapters.embedded.sqlite_ledger import LedgerFile, checksum, count
 from snavio.domain.capability_root import RootLine
-from snavio.errors import IntegrityError, Saturated
+from snavio.domain.lineage import tenant_of_spiffe
+from snavio.errors import IntegrityError, NotAllowed, Saturated
+from snavio.host.shares import MESH, ShareLimit, Shares
 from snavio.ports.capabilities import Audit, Ending, EndingsPage, IssuedCapability
 
 APPLICATION_ID = 0x534E4341  # "SNCA"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SCHEMA = (
     """CREATE TABLE issued (
         place INTEGER PRIMARY KEY AUTOINCREMENT, cap_id TEXT NOT NULL UNIQUE, realm TEXT NOT NULL,
@@ -29,38 +32,58 @@ SCHEMA = (
         checksum BLOB NOT NULL) STRICT""",
     "CREATE INDEX issued_by_tenant ON issued (tenant)",
     "CREATE INDEX issued_by_holder ON issued (holder)",
+    "CREATE INDEX issued_by_realm ON issued (realm)",
     "CREATE INDEX issued_by_end ON issued (expires_ns)",
     # One row per subject: a later change of the same takes the place of the earlier, with a version of its own.
     """CREATE TABLE endings (
         version INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, subject TEXT NOT NULL, value TEXT NOT NULL,
         forget_ns INTEGER NOT NULL, at_ns INTEGER NOT NULL, actor TEXT NOT NULL, reason TEXT NOT NULL,
-        checksum BLOB NOT NULL, UNIQUE (kind, subject)) STRICT""",
+        checksum BLOB NOT NULL, tenant TEXT NOT NULL DEFAULT '', UNIQUE (kind, subject)) STRICT""",
     "CREATE INDEX endings_by_end ON endings (forget_ns) WHERE forget_ns > 0",
-    "CREATE TABLE barred (holder TEXT PRIMARY KEY) STRICT, WITHOUT ROWID",
+    """CREATE TABLE barred (
+        holder TEXT PRIMARY KEY, tenant TEXT NOT NULL DEFAULT '', operator INTEGER NOT NULL DEFAULT 1
+        ) STRICT, WITHOUT ROWID""",
     "CREATE TABLE epoch (epoch INTEGER NOT NULL) STRICT",
 )
 COLUMNS = "cap_id, realm, operations, holder, tenant, issued_to, root, root_version, issued_ns, expires_ns, checksum"
 MAX_CAPABILITIES = 1_000_000
 MAX_PER_TENANT = 10_000
-MAX_ENDINGS = 200_000
-MAX_LINES = 100_000
-MAX_BARRED = 100_000
+MAX_REVOCATIONS: Final = 200_000
 # Each write forgets a few, so that none ever waits for thousands.
 FORGOTTEN_AT_ONCE = 16
 _ID, _HOLDER, _LINE = "id", "holder", "line"
 # A mailbox whose clock is behind may still take for alive what has ended here.
 SKEW_NS = 600 * 1_000_000_000
 
+T = TypeVar("T")
+
+
+_OPEN: Final = ShareLimit(MAX_REVOCATIONS, MAX_REVOCATIONS)
+
+
+def _shares(connection: Any) -> None:
+    """Schema 1 did not know whose an ending is; the actor says so. Whose a bar is it cannot know: an operator's."""
+    connection.execute("ALTER TABLE endings ADD COLUMN tenant TEXT NOT NULL DEFAULT ''")
+    connection.execute("ALTER TABLE barred ADD COLUMN tenant TEXT NOT NULL DEFAULT ''")
+    connection.execute("ALTER TABLE barred ADD COLUMN operator INTEGER NOT NULL DEFAULT 1")
+    connection.execute("CREATE INDEX issued_by_realm ON issued (realm)")
+    for version, actor in connection.execute("SELECT version, actor FROM endings").fetchall():
+        connection.execute(
+            "UPDATE endings SET tenant = ? WHERE version = ?", (tenant_of_spiffe(actor), version)
+        )
+
 
 class SqliteCapabilityLedger:
     """A `CapabilityLedger`."""
 
-    def __init__(self, file: LedgerFile, *, epoch: int) -> None:
+    def __init__(self, file: LedgerFile, limit: ShareLimit) -> None:
         self._file = file
-        self._epoch = epoch
+        self._epoch = 0
+        self.shares = Shares("capability_revocations", limit, retry_after_ms=60_000)
+        self._alive: Counter[str] = Counter()
 
     @staticmethod
-    async def open(path: Path) -> SqliteCapabilityLedger:
+    async def open(path: Path, *, limit: ShareLimit = _OPEN) -> SqliteCapabilityLedger:
         """Open the ledger at `path`, an empty one if there is none."""
         file = await LedgerFile.open(
             path,
@@ -68,31 +91,54 @@ class SqliteCapabilityLedger:
             application_id=APPLICATION_ID,
             schema_version=SCHEMA_VERSION,
             schema=SCHEMA,
+            migrations={1: _shares},
         )
+        ledger = SqliteCapabilityLedger(file, limit)
         try:
-            return SqliteCapabilityLedger(file, epoch=await file.transaction(_epoch))
+            ledger._epoch = await file.transaction(_epoch)
+            await ledger._count()
         except BaseException:
             await file.close()
             raise
+        return ledger
 
     async def close(self) -> None:
         await self._file.close()
 
+    async def _count(self) -> None:
+        """Once, at start; afterwards the counts are kept."""
+
+        def read(connection: Any) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+            alive = connection.execute("SELECT tenant, count(*) FROM issued GROUP BY tenant").fetchall()
+            held = connection.execute(
+                "SELECT tenant, count(*) FROM"
+                " (SELECT tenant FROM endings UNION ALL SELECT tenant FROM barred) GROUP BY tenant"
+            ).fetchall()
+            return alive, held
+
+        alive, held = await self._file.transaction(read)
+        self._alive.update(dict(alive))
+        for tenant, found in held:
+            self.shares.found(tenant, found)
+
     async def record(self, issued: IssuedCapability) -> None:
-        def write(connection: Any) -> None:
-            _forget(connection, issued.issued_ns - SKEW_NS, issued.tenant)
-            for where, values, most in (
-                ("tenant = ?", (issued.tenant,), MAX_PER_TENANT),
-                ("1", (), MAX_CAPABILITIES),
+        def write(connection: Any) -> Counter[str]:
+            gone = _forget(connection, issued.issued_ns - SKEW_NS, issued.tenant)
+            alive = self._alive
+            if (
+                alive[issued.tenant] - gone[issued.tenant] >= MAX_PER_TENANT
+                or alive.total() - gone.total() >= MAX_CAPABILITIES
             ):
-                if count(connection, f"issued WHERE {where}", values) >= most:
-                    raise Saturated("Too many capabilities are alive.", retry_after_ms=60_000)
+                raise Saturated("Too many capabilities are alive.", retry_after_ms=60_000)
             connection.execute(
                 f"INSERT INTO issued ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 our own words
                 (*astuple(issued), checksum(astuple(issued))),
             )
+            return gone
 
-        await self._file.transaction(write)
+        gone = await self._file.transaction(write)
+        self._alive[issued.tenant] += 1
+        self._alive -= gone
 
     async def find(self, cap_id: str) -> IssuedCapability | None:
         def read(connection: Any) -> IssuedCapability | None:
@@ -125,27 +171,50 @@ class SqliteCapabilityLedger:
 
         return await self._file.transaction(read)
 
-    async def end_capability(self, cap_id: str, *, forget_ns: int, audit: Audit) -> int:
+    async def knows(self, *, realm: str = "", holder: str = "", now_ns: int) -> bool:
+        column, value = ("realm", realm) if realm else ("holder", holder)
         return await self._file.transaction(
-            lambda connection: _put(connection, _ID, cap_id, 0, forget_ns=forget_ns, audit=audit)
+            lambda connection: bool(
+                count(connection, f"issued WHERE {column} = ? AND expires_ns > ?", (value, now_ns))
+            )
+        )
+
+    async def end_capability(self, cap_id: str, *, forget_ns: int, audit: Audit) -> int:
+        return await self._end(
+            lambda connection, held: self._put(
+                connection, held, _ID, cap_id, 0, forget_ns=forget_ns, audit=audit
+            ),
+            audit,
         )
 
     async def end_holder(self, holder: str, *, until_ms: int, forget_ns: int, bar: bool, audit: Audit) -> int:
-        def write(connection: Any) -> int:
+        def write(connection: Any, held: Counter[str]) -> int:
             if bar:
-                if count(connection, "barred WHERE holder <> ?", (holder,)) >= MAX_BARRED:
-                    raise Saturated("Too many holders are barred.", retry_after_ms=60_000)
-                connection.execute("INSERT OR IGNORE INTO barred VALUES (?)", (holder,))
-            return _put(connection, _HOLDER, holder, until_ms, forget_ns=forget_ns, audit=audit)
+                self._bar(connection, held, holder, audit)
+            return self._put(connection, held, _HOLDER, holder, until_ms, forget_ns=forget_ns, audit=audit)
 
-        return await self._file.transaction(write)
+        return await self._end(write, audit)
 
-    async def restore_holder(self, holder: str) -> bool:
-        def write(connection: Any) -> bool:
+    async def restore_holder(self, holder: str, *, operator: bool) -> bool:
+        def write(connection: Any) -> str | None:
+            row = connection.execute(
+                "SELECT tenant, operator FROM barred WHERE holder = ?", (holder,)
+            ).fetchone()
+            if row is None:
+                return None
+            tenant, operators = row
+            if operators and not operator:
+                raise NotAllowed(
+                    f"An operator has barred {holder}, and only an operator lifts that.",
+                    reason="operators-bar",
+                )
             connection.execute("DELETE FROM barred WHERE holder = ?", (holder,))
-            return bool(connection.changes())
+            return str(tenant)
 
-        return await self._file.transaction(write)
+        tenant = await self._file.transaction(write)
+        if tenant is not None:
+            self.shares.give_back(tenant)
+        return tenant is not None
 
     async def barred(self, holders: Collection[str]) -> frozenset[str]:
         def read(connection: Any) -> frozenset[str]:
@@ -161,12 +230,12 @@ class SqliteCapabilityLedger:
     async def update_line(
         self, realm: str, decide: Callable[[RootLine], RootLine], *, audit: Audit
     ) -> tuple[RootLine, int]:
-        def write(connection: Any) -> tuple[RootLine, int]:
+        def write(connection: Any, held: Counter[str]) -> tuple[RootLine, int]:
             line = decide(_line(connection, realm))
             value = [line.version, line.minimum, [list(each) for each in line.ends]]
-            return line, _put(connection, _LINE, realm, value, forget_ns=0, audit=audit)
+            return line, self._put(connection, held, _LINE, realm, value, forget_ns=0, audit=audit)
 
-        return await self._file.transaction(write)
+        return await self._end(write, audit)
 
     async def endings_since(self, version: int, *, epoch: int, now_ns: int, limit: int) -> EndingsPage:
         def read(connection: Any) -> EndingsPage:
@@ -194,24 +263,85 @@ class SqliteCapabilityLedger:
 
         return await self._file.transaction(read)
 
+    async def _end(self, write: Callable[[Any, Counter[str]], T], audit: Audit) -> T:
+        """One write that may take from shares; `held` is what it changes of them, in effect once it is durable."""
+        held: Counter[str] = Counter()
 
-def _put(connection: Any, kind: str, subject: str, value: Any, *, forget_ns: int, audit: Audit) -> int:
-    connection.execute(
-        "DELETE FROM endings WHERE version IN"
-        " (SELECT version FROM endings WHERE forget_ns > 0 AND forget_ns < ? LIMIT ?)",
-        (audit.at_ns - SKEW_NS, FORGOTTEN_AT_ONCE),
-    )
-    most = MAX_LINES if kind == _LINE else MAX_ENDINGS
-    if count(connection, "endings WHERE kind = ? AND subject <> ?", (kind, subject)) >= most:
-        raise Saturated("Too many revocations are remembered.", retry_after_ms=60_000)
-    text = orjson.dumps(value).decode()
-    connection.execute("DELETE FROM endings WHERE kind = ? AND subject = ?", (kind, subject))
-    connection.execute(
-        "INSERT INTO endings (kind, subject, value, forget_ns, at_ns, actor, reason, checksum)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (kind, subject, text, forget_ns, *astuple(audit), checksum((kind, subject, text, forget_ns))),
-    )
-    return int(connection.last_insert_rowid())
+        def work(connection: Any) -> T:
+            held.clear()
+            for tenant in _forget_endings(connection, audit):
+                held[tenant] -= 1
+            return write(connection, held)
+
+        answer = await self._file.transaction(work)
+        for tenant, change in held.items():
+            self.shares.found(tenant, max(0, self.shares.held(tenant) + change))
+        return answer
+
+    def _take(self, held: Counter[str], tenant: str) -> None:
+        # What this very write has let go is room too.
+        if not self.shares.room(tenant, 1 + held[tenant]):
+            self.shares.refused += 1
+            raise self.shares.saturated(tenant)
+        held[tenant] += 1
+
+    def _bar(self, connection: Any, held: Counter[str], holder: str, audit: Audit) -> None:
+        if not count(connection, "barred WHERE holder = ?", (holder,)):
+            self._take(held, audit.tenant)
+            connection.execute("INSERT INTO barred VALUES (?, ?, 0)", (holder, audit.tenant))
+        if audit.tenant == MESH:
+            # From here on it is the operator's, whoever was first.
+            connection.execute("UPDATE barred SET operator = 1 WHERE holder = ?", (holder,))
+
+    def _put(
+        self,
+        connection: Any,
+        held: Counter[str],
+        kind: str,
+        subject: str,
+        value: Any,
+        *,
+        forget_ns: int,
+        audit: Audit,
+    ) -> int:
+        where = "endings WHERE kind = ? AND subject = ?"
+        row = connection.execute(f"SELECT tenant FROM {where}", (kind, subject)).fetchone()  # noqa: S608 our own words
+        if row is None:
+            self._take(held, audit.tenant)
+        tenant = audit.tenant if row is None else row[0]
+        text = orjson.dumps(value).decode()
+        connection.execute(f"DELETE FROM {where}", (kind, subject))  # noqa: S608 our own words
+        connection.execute(
+            "INSERT INTO endings (kind, subject, value, forget_ns, at_ns, actor, reason, checksum, tenant)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                kind,
+                subject,
+                text,
+                forget_ns,
+                audit.at_ns,
+                audit.actor,
+                audit.reason,
+                checksum((kind, subject, text, forget_ns)),
+                tenant,
+            ),
+        )
+        return int(connection.last_insert_rowid())
+
+
+def _forget_endings(connection: Any, audit: Audit) -> list[str]:
+    """Delete some whose time is over, the caller's own among them; whose they were."""
+    gone: list[str] = []
+    for clause, values in (("1", ()), ("tenant = ?", (audit.tenant,))):
+        rows = connection.execute(
+            "SELECT version, tenant FROM endings WHERE forget_ns > 0 AND forget_ns < ?"  # noqa: S608 our own words
+            f" AND {clause} LIMIT ?",
+            (audit.at_ns - SKEW_NS, *values, FORGOTTEN_AT_ONCE),
+        ).fetchall()
+        for version, tenant in rows:
+            connection.execute("DELETE FROM endings WHERE version = ?", (version,))
+            gone.append(tenant)
+    return gone
 
 
 def _get(connection: Any, kind: str, subject: str) -> Any:
@@ -235,14 +365,19 @@ def _ended(connection: Any, issued: IssuedCapability, now_ns: int) -> bool:
     return not _line(connection, issued.realm).accepts(issued.root_version, now_ns)
 
 
-def _forget(connection: Any, before_ns: int, tenant: str) -> None:
+def _forget(connection: Any, before_ns: int, tenant: str) -> Counter[str]:
+    """Delete some that have expired; whose they were."""
+    gone: Counter[str] = Counter()
     # Also the caller's own, so that a tenant at its bound gets room as soon as one of them has expired.
     for clause, values in (("1", ()), ("tenant = ?", (tenant,))):
-        connection.execute(
-            "DELETE FROM issued WHERE place IN (SELECT place FROM issued WHERE expires_ns < ?"  # noqa: S608
-            f" AND {clause} ORDER BY expires_ns LIMIT ?)",
+        rows = connection.execute(
+            f"SELECT place, tenant FROM issued WHERE expires_ns < ? AND {clause} ORDER BY expires_ns LIMIT ?",  # noqa: S608 our own words
             (before_ns, *values, FORGOTTEN_AT_ONCE),
-        )
+        ).fetchall()
+        for place, of in rows:
+            connection.execute("DELETE FROM issued WHERE place = ?", (place,))
+            gone[of] += 1
+    return gone
 
 
 def _epoch(connection: Any) -> int:
