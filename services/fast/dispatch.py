@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 
 from services.fast.bans import WarmBans
 from services.fast.directory import CachedDirectory
-from services.fast.escalations import Escalation
 from services.fast.grants import GrantKeeper
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
@@ -81,7 +80,7 @@ class Dispatcher:
             )
             self._send(self._queues[queue], consignment)
         for part, (source, count, body) in enumerate(escalations, start=len(sends)):
-            escalation = Escalation(
+            escalation = LedgerConsignment(
                 ledger,
                 part,
                 source=source,

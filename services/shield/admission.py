@@ -14,7 +14,7 @@ from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated
 from snavio.host.background import background
 from snavio.native import Admission, Judgement
-from snavio.ports.queue import TargetQueue
+from snavio.ports.queue import Consignment, TargetQueue
 from snavio.telemetry.journal import Journal
 from snavio.telemetry.latency import LatencyWindow
 from snavio.telemetry.tally import Tally
@@ -24,6 +24,12 @@ from snavio.transport.peer import Peer
 OUT_OF_DATE = "Keys or suspensions are out of date; nothing is let in until they can be read."
 RETRY_AFTER_MS = 1000
 FAILED = "Shield failed; nothing was let in."
+# What a stream that may read again is thought to bring: few batches are larger.
+READ_BYTES = 256 << 10
+# Waiting for Fast. Above the first bound streams are not read: what one core passes on in a second or less, so that
+# what is admitted is also delivered within its budget. The second is that of memory: what was read is not refused.
+CROWDED_BYTES = 32 << 20
+WAITING_BYTES = 320 << 20
 _UNKNOWN_KEY = bytes([Verdict.UNKNOWN_KEY_VERSION])
 
 
@@ -51,9 +57,9 @@ class Gatehouse:
         self._clock = clock
         self._budget_ms = budget_ms
 
-    async def room(self) -> None:
-        """Wait while the way to Fast is full."""
-        await self._fast.room()
+    async def room(self, tenant: str) -> None:
+        """Wait while the way to Fast is full of what `tenant` has brought, or of all that others have."""
+        await self._fast.room(tenant, READ_BYTES)
 
     def admit_batch(self, submission: bytes, peer: Peer, answer: Callable[[bytes, bool], None]) -> None:
         """Judge a serialised Submission; `answer(verdicts, final)` is called until final, at least once."""
@@ -74,7 +80,7 @@ class Gatehouse:
             count, batch_seq = read_batch(submission)
             answer(refused(count, Verdict.DELIVERY_FAILURE, batch_seq=batch_seq, detail=FAILED), True)
             return
-        self._forward(judgement, *parts, answer)
+        self._forward(judgement, *parts, peer, answer)
 
     def admit_one(
         self, command: bytes, peer: Peer, budget_ms: int, answer: Callable[[bytes, bool], None]
@@ -96,7 +102,7 @@ class Gatehouse:
             background().failed("judge", error)
             answer(refused(1, Verdict.DELIVERY_FAILURE, detail=FAILED), True)
             return
-        self._forward(judgement, *parts, answer)
+        self._forward(judgement, *parts, peer, answer)
 
     def _turn_away(self, count: int, answer: Callable[[bytes, bool], None], *, batch_seq: int = 0) -> None:
         # Not "unknown key": the key may be good, and nothing about it was asked. Nothing was let in either, which the
@@ -112,7 +118,12 @@ class Gatehouse:
         answer(told, True)
 
     def _forward(
-        self, judgement: Judgement, accepted: int, opening: bytes, answer: Callable[[bytes, bool], None]
+        self,
+        judgement: Judgement,
+        accepted: int,
+        opening: bytes,
+        peer: Peer,
+        answer: Callable[[bytes, bool], None],
     ) -> None:
         """Tell what was refused, send on what was accepted, and only then keep the books: they answer nobody."""
         ledger = judgement.ledger
@@ -120,7 +131,7 @@ class Gatehouse:
         if opening or accepted == 0:
             answer(opening, accepted == 0)  # an empty batch is answered too
         if accepted:
-            self._send(judgement, accepted, arrived, answer)
+            self._send(judgement, accepted, peer, arrived, answer)
         try:
             self._standing.used(ledger.count)
             if judgement.rows:
@@ -133,7 +144,12 @@ class Gatehouse:
             background().failed("books of admission", error)
 
     def _send(
-        self, judgement: Judgement, accepted: int, arrived: int, answer: Callable[[bytes, bool], None]
+        self,
+        judgement: Judgement,
+        accepted: int,
+        peer: Peer,
+        arrived: int,
+        answer: Callable[[bytes, bool], None],
     ) -> None:
         ledger = judgement.ledger
 
@@ -160,6 +176,7 @@ class Gatehouse:
             deadline_mono_ns=arrived + budget_ms * 1_000_000,
             answer=settled,
             broken=lambda frame: answer(frame, True),
+            source=peer.identity.source,
         )
         try:
             self._fast.put(consignment)
@@ -168,3 +185,8 @@ class Gatehouse:
         except Exception as error:
             background().failed("way to Fast", error)
             consignment.lost(written=False, cause="Shield failed.")
+
+
+def source_of(consignment: Consignment) -> str:
+    """Whose commands they are; all of a batch are of one source."""
+    return consignment.source if isinstance(consignment, LedgerConsignment) else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 
-from services.shield.admission import Gatehouse
+from services.shield.admission import CROWDED_BYTES, WAITING_BYTES, Gatehouse, source_of
 from services.shield.keys import HeldKeys
 from services.shield.opening import Opening
 from services.shield.refusing import MAX_BATCH_COMMANDS
@@ -21,6 +21,7 @@ from services.shield.standing import Standing
 from services.shield.suspensions import HeldSuspensions
 from snavio.clock import Clock
 from snavio.config import MeshSettings
+from snavio.hop.fair_queue import TenantFairQueue
 from snavio.native import Admission
 from snavio.rpc.server_shares import ServerShares
 from snavio.snapshot.platform_keys import PlatformKeys
@@ -119,6 +120,12 @@ class ShieldApp:
             clock=clock,
             instance=settings.instance,
             epoch=clock.unix_ns(),
+            waiting=TenantFairQueue(
+                max_bytes=WAITING_BYTES,
+                crowded_bytes=CROWDED_BYTES,
+                source_of=source_of,
+                what="The way to Fast",
+            ),
         )
         tally, latency = Tally(), LatencyWindow(clock=clock)
         recent = RecentCommands(max_bytes=mesh.explain_max_mb << 20)

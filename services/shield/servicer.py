@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 
 from google.protobuf.message import DecodeError
 
@@ -99,7 +100,7 @@ class ShieldServicer:
 
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ROOM_SECONDS):
-                await self._gatehouse.room()
+                await self._gatehouse.room(call.peer.identity.tenant)
         self._gatehouse.admit_batch(request, call.peer, answer)
         await finished.wait()
         return _joined(frames)
@@ -110,7 +111,8 @@ class ShieldServicer:
         stream = BatchStream(call, gate=self._gate, window=self._in_flight)
         await stream.greet(self._hello())
         try:
-            async for frame in stream.batches(room=self._gatehouse.room, refusal=_refused_whole):
+            room = partial(self._gatehouse.room, tenant)
+            async for frame in stream.batches(room=room, refusal=_refused_whole):
                 answer = await self._held(frame, tenant, stream.reply)
                 if answer is None:
                     continue

@@ -24,5 +24,5 @@ class AbsentQueue:
         """Definitely not delivered."""
         consignment.lost(written=False, cause=f"This installation has no {self._kind} queues.")
 
-    async def room(self) -> None:
+    async def room(self, _holder: str = "", _size: int = 0) -> None:
         """There is always room to refuse."""

@@ -86,7 +86,7 @@ class Courier:
         if self._full(0):
             self._freed.clear()
 
-    async def room(self) -> None:
+    async def room(self, _holder: str = "", _size: int = 0) -> None:
         """Wait until `put` will not refuse."""
         await self._freed.wait()
 

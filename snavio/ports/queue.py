@@ -71,6 +71,9 @@ class TargetQueue(Protocol):
         """Send it on; returns at once. Raises Saturated when too much is waiting already."""
         ...
 
-    async def room(self) -> None:
-        """Wait until `put` will not refuse; the caller's way of not reading when overloaded."""
+    async def room(self, holder: str = "", size: int = 0) -> None:
+        """Wait until `holder` may bring `size` bytes more; the caller's way of not reading when overloaded.
+
+        Those who wait go on as there is room for what they bring, and in turns between holders. 0 is a whole batch.
+        """
         ...

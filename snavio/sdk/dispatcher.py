@@ -61,12 +61,11 @@ class Dispatcher:
         self._send(self._bundle)
         await self.link.close()
 
-    async def room(self, deadline_mono_ns: int) -> None:
+    async def room(self, deadline_mono_ns: int, size: int) -> None:
         """Wait for room, at most until the deadline; who then goes on is refused as saturated or too late."""
         try:
             async with asyncio.timeout((deadline_mono_ns - self._clock.mono_ns()) / 1e9):
-                while self.link.crowded:
-                    await self.link.room()
+                await self.link.room("", size + BESIDE_PAYLOAD_BYTES)
         except TimeoutError:
             return
 
@@ -90,7 +89,7 @@ class Dispatcher:
         lots: list[Lot] = []
         for count, freight in submissions:
             if self.link.crowded:
-                await self.room(deadline_mono_ns)
+                await self.room(deadline_mono_ns, len(freight))
             deadline = min(deadline_mono_ns, self._clock.mono_ns() + attempt_ns)
             lot = Lot(count, freight, deadline_mono_ns=deadline, done=self._loop.create_future())
             lots.append(lot)

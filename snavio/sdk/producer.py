@@ -146,7 +146,7 @@ class Producer(Starting):
         now = self._clock.mono_ns()
         deadline = now + (self._timeout_ns if timeout_s is None else round(timeout_s * 1e9))
         if dispatcher.link.crowded:
-            await dispatcher.room(deadline)
+            await dispatcher.room(deadline, len(payload))
         if command_id is None:
             command_id = uuid7()
         request = (command_id, target, name, payload, content_type, traceparent)

@@ -23,7 +23,7 @@ class LedgerConsignment:
     `answer` does.
     """
 
-    __slots__ = ("_answer", "_broken", "_ledger", "_part", "count", "deadline_mono_ns", "freight")
+    __slots__ = ("_answer", "_broken", "_ledger", "_part", "count", "deadline_mono_ns", "freight", "source")
 
     def __init__(
         self,
@@ -35,6 +35,7 @@ class LedgerConsignment:
         deadline_mono_ns: int,
         answer: Callable[[bytes], None],
         broken: Callable[[bytes], None] | None = None,
+        source: str = "",
     ) -> None:
         self._ledger = ledger
         self._part = part
@@ -43,6 +44,8 @@ class LedgerConsignment:
         self.count = count
         self.freight = body
         self.deadline_mono_ns = deadline_mono_ns
+        self.source = source
+        """`<tenant>/<service>` where all of it is of one source, and somebody is fair between sources."""
 
     @property
     def body(self) -> bytes:

@@ -150,9 +150,9 @@ class BatchLink:
             self._pump_due = True
             self._loop.call_soon(self._pump)
 
-    async def room(self) -> None:
-        """Wait until less than half of the waiting room is taken."""
-        await self._waiting.room()
+    async def room(self, holder: str = "", size: int = 0) -> None:
+        """Wait until `holder` may bring `size` more bytes; see TargetQueue."""
+        await self._waiting.room(holder, size or self._waiting.limits.max_batch_bytes)
 
     # -- composing batches ---------------------------------------------------------------------------
 

@@ -5,9 +5,9 @@ Never forgets a consignment: each is settled, or told that it was lost and wheth
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, replace
 
+from snavio.hop.turnstile import Turnstile
 from snavio.host.background import background
 from snavio.native import Reply
 from snavio.ports.queue import Consignment
@@ -120,26 +120,24 @@ def lose(consignment: Consignment, *, written: bool, cause: str) -> None:
 class WaitingRoom:
     """Consignments that no batch has taken yet; their line holds the bound and says who is next."""
 
-    __slots__ = ("_has_room", "_line", "crowded", "limits")
+    __slots__ = ("_line", "_turnstile", "limits")
 
     def __init__(self, limits: LinkLimits, line: Waiting) -> None:
         self.limits = limits
         self._line = line
-        self._has_room = asyncio.Event()
-        self._has_room.set()
-        self.crowded = False
-        """More than half of the room is taken."""
+        self._turnstile = Turnstile(open_for=self._open_for, free=self._free)
+
+    @property
+    def crowded(self) -> bool:
+        """So much is waiting that no more should be brought."""
+        return self._line.size > self._line.crowded_bytes
 
     def __bool__(self) -> bool:
         return bool(self._line)
 
     def enter(self, consignment: Consignment) -> None:
         """Take it in; Saturated when there is no room."""
-        line = self._line
-        line.put(consignment)
-        if line.size > line.max_bytes // 2:
-            self.crowded = True
-            self._has_room.clear()
+        self._line.put(consignment)
 
     @property
     def full_batch(self) -> bool:
@@ -159,13 +157,13 @@ class WaitingRoom:
             if size > limits.max_batch_bytes or commands > limits.max_batch_commands:
                 break
             taken.append(line.take())
-        self._note_room()
+        self._turnstile.turn()
         return taken
 
     def lose_late(self, now_mono_ns: int) -> None:
         """Tell those whose budget has ended; nothing of them was written."""
         late = self._line.overdue(now_mono_ns)
-        self._note_room()
+        self._turnstile.turn()
         for consignment in late:
             lose(consignment, written=False, cause="the budget ran out")
 
@@ -173,14 +171,21 @@ class WaitingRoom:
         """The same for everybody."""
         while self._line:
             lose(self._line.take(), written=False, cause=cause)
-        self._note_room()
+        self._turnstile.turn()
 
-    def _note_room(self) -> None:
-        if self.crowded and self._line.size <= self._line.max_bytes // 2:
-            self.crowded = False
-            self._has_room.set()
+    async def room(self, holder: str, size: int) -> None:
+        """Wait until `holder` may bring `size` more bytes. Of those who wait, as many go on as there is room for."""
+        await self._turnstile.wait(holder, size)
 
-    async def room(self) -> None:
-        """Wait until less than half of it is taken."""
-        if self.crowded:
-            await self._has_room.wait()
+    def _open_for(self, holder: str) -> bool:
+        line = self._line
+        size = line.size
+        if not size:
+            return True
+        held = line.held(holder)
+        # Whoever has nothing waiting brings its first, however much others have.
+        return not held or (held <= line.max_held and size <= line.crowded_bytes)
+
+    def _free(self) -> int:
+        line = self._line
+        return max(1, min(line.crowded_bytes, line.max_bytes - line.size))

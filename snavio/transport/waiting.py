@@ -28,6 +28,14 @@ class Waiting(Protocol):
     commands: int
     """Commands that wait."""
     max_bytes: int
+    crowded_bytes: int
+    """Bytes above which only those are to bring more who have nothing waiting."""
+    max_held: int
+    """Bytes of one holder, above which it is to bring no more; a line that knows no holders counts all as one's."""
+
+    def held(self, holder: str) -> int:
+        """Bytes that `holder` has waiting."""
+        ...
 
     def put(self, consignment: Consignment) -> None:
         """Join the line; Saturated when there is no room."""
@@ -55,8 +63,13 @@ class InOrder:
         self.size = 0
         self.commands = 0
         self.max_bytes = max_bytes
+        self.crowded_bytes = self.max_held = max_bytes // 2
         self._what = what
         self._line: deque[Consignment] = deque()
+
+    def held(self, _holder: str) -> int:
+        """Bytes that wait."""
+        return self.size
 
     def __bool__(self) -> bool:
         return bool(self._line)
@@ -129,6 +142,7 @@ class FairBySource:
         self.size = 0
         self.commands = 0
         self.max_bytes = max_bytes
+        self.crowded_bytes = self.max_held = max_bytes // 2
         self._max_source_bytes = max_source_bytes
         self._max_source_commands = max_source_commands
         self._source_of = source_of
@@ -142,6 +156,10 @@ class FairBySource:
 
     def __bool__(self) -> bool:
         return bool(self._turns)
+
+    def held(self, _holder: str) -> int:
+        """Bytes that wait."""
+        return self.size
 
     @property
     def sources(self) -> int:

@@ -53,7 +53,7 @@ class ScriptedQueue:
         else:
             asyncio.get_running_loop().call_soon(answer, consignment, self.verdict)
 
-    async def room(self) -> None:
+    async def room(self, _holder: str = "", _size: int = 0) -> None:
         return
 
 
