@@ -14,12 +14,15 @@ from google.protobuf.message import DecodeError
 
 from services.mailbox.quotas import Taken as Quota
 from services.mailbox.receiving import Receiving, Taken, Wanted
+from snavio.domain.chunks import in_chunks
 from snavio.errors import BadRequest, Saturated
 from snavio.transport.call import Call
 from snavio.transport.methods import read_strictly
 from snavio.v1.mailbox_pb2 import RecvStreamRequest
 
 MAX_CREDIT = 20_000
+CHUNK_BYTES = (16 << 10, 1 << 20)
+"""Least and most of what a consumer may ask for."""
 LOOK_SECONDS = 5.0
 """How long one look for messages lasts; after it, the consumer's right is checked again."""
 
@@ -86,11 +89,16 @@ class ReceiveStreams:
         asked = _read(first)
         if not asked.HasField("open"):
             raise BadRequest("The first request opens the stream.", reason="not-open")
+        least, most = CHUNK_BYTES
+        if asked.chunk_bytes and not least <= asked.chunk_bytes <= most:
+            raise BadRequest(f"chunk_bytes must be {least} to {most}.", reason="chunk-bytes")
         wanted = self._opening(asked.open, call)
         credit = Credit()
         credit.add(asked.credit)
         self.open += 1
-        handing = asyncio.create_task(self._hand_out(call, wanted, credit), name="hand out")
+        handing = asyncio.create_task(
+            self._hand_out(call, wanted, credit, asked.chunk_bytes), name="hand out"
+        )
         listening = asyncio.create_task(_listen(call, credit), name="listen")
         try:
             await asyncio.wait({handing, listening}, return_when=asyncio.FIRST_COMPLETED)
@@ -105,7 +113,7 @@ class ReceiveStreams:
             if not task.cancelled() and (error := task.exception()) is not None:
                 raise error
 
-    async def _hand_out(self, call: Call, wanted: Wanted, credit: Credit) -> None:
+    async def _hand_out(self, call: Call, wanted: Wanted, credit: Credit, chunk_bytes: int) -> None:
         while await credit.wait():
             try:
                 quota = self._quota(call, wanted.topic, min(wanted.max_messages, credit.left))
@@ -116,7 +124,7 @@ class ReceiveStreams:
                 continue
             if taken.leased:
                 credit.left -= min(credit.left, taken.messages)
-                await self._send(call, taken)
+                await self._send(call, taken, chunk_bytes)
             elif self._receiving.stopping:
                 return  # it would be answered "nothing" at once, again and again
 
@@ -131,9 +139,10 @@ class ReceiveStreams:
             quota.give_back(quota.messages - moved)
         return taken
 
-    async def _send(self, call: Call, taken: Taken) -> None:
+    async def _send(self, call: Call, taken: Taken, chunk_bytes: int) -> None:
         try:
-            await call.write(taken.response)
+            for frame in in_chunks(taken.response, chunk_bytes):
+                await call.write(frame)
         except BaseException:
             self._receiving.give_back(taken)
             raise
@@ -142,7 +151,7 @@ class ReceiveStreams:
 async def _listen(call: Call, credit: Credit) -> None:
     while (message := await call.read()) is not None:
         asked = _read(message)
-        if asked.HasField("open"):
+        if asked.HasField("open") or asked.chunk_bytes:
             raise BadRequest("The stream is open already.", reason="already-open")
         credit.add(asked.credit)
 

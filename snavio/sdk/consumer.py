@@ -22,19 +22,17 @@ from snavio.sdk.delivery import Command, Lease, Nack, Row
 from snavio.sdk.leases import LeaseKeeper
 from snavio.sdk.lifetime import Starting
 from snavio.sdk.persistence import persist
+from snavio.sdk.receiving import MOST_PER_RECEIVE, ReceiveCalls, ReceiveStream, Receiving
 from snavio.sdk.settings import Intake
 from snavio.sdk.settling import Desk
 from snavio.transport.asking import ask_signer
 from snavio.transport.bearer import Bearer, Wanted
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
-from snavio.v1.mailbox_pb2 import ReceiveRequest
 
-METHOD = "/snavio.v1.Mailbox/Receive"
 OPERATIONS = ("recv", "ack", "nack", "extend", "stats")
-MOST_PER_RECEIVE = 1000
-MAX_RECEIVE_BYTES = 1 << 20
-ANSWER_MARGIN_S = 5.0
+LAST_ANSWERS_S = 2.0
+"""At the end, for what the mailbox had sent before it was told."""
 EMPTY_PAUSE_S = 0.05
 # How many commands may be handed out before others on the loop get a turn: a body that never waits would
 # otherwise keep acks and receives from running until everything prefetched is used up.
@@ -49,7 +47,8 @@ class Consumer(Starting):
     """The receiving half of the SDK: `async for command in consumer`. Lives on one event loop.
 
     Settle every command; the lease of one that is forgotten is extended for as long as the consumer is open.
-    `capability` is presented instead of one that is asked for: one that somebody gave, narrowed or not.
+    `capability` is presented instead of one that is asked for: one that somebody gave, narrowed or not. With `stream`,
+    messages come as they are ready, and large responses in chunks of 64 KiB; without, a response is a call.
     """
 
     def __init__(
@@ -67,6 +66,7 @@ class Consumer(Starting):
         trust_domain: str = DEFAULT_TRUST_DOMAIN,
         clock: Clock | None = None,
         capability: str | None = None,
+        stream: bool = False,
     ) -> None:
         self._address = mailbox
         self._topic = topic
@@ -94,6 +94,8 @@ class Consumer(Starting):
             clock=self._clock,
             fixed=capability,
         )
+        self._stream = stream
+        self._receiving: Receiving | None = None
         self._channel: MeshChannel | None = None
         self._desk: Desk | None = None
         self._keeper: LeaseKeeper | None = None
@@ -143,9 +145,10 @@ class Consumer(Starting):
             call_s=intake.call_s,
             lost=self._released,
         )
+        self._receiving = receiving = self._way(channel)
         self._open = True
         for name, chore in (
-            ("fetch", self._fetch(channel, self._keeper)),
+            ("fetch", self._fetch(receiving, self._keeper)),
             ("leases", self._keeper.run()),
             ("settle", self._desk.run()),
         ):
@@ -160,7 +163,7 @@ class Consumer(Starting):
         self._open = False
         self._arrived.set()
         try:
-            await self._stop("fetch")
+            await self._end_fetch()
             await self._give_back()
         finally:
             await self._stop("leases")
@@ -209,30 +212,30 @@ class Consumer(Starting):
 
     # -- prefetching ---------------------------------------------------------------------------------
 
-    async def _fetch(self, channel: MeshChannel, keeper: LeaseKeeper) -> None:
+    def _way(self, channel: MeshChannel) -> Receiving:
+        visibility_ms = round(self._intake.visibility_s * 1000)
+        if self._stream:
+            return ReceiveStream(self._topic, channel=channel, visibility_ms=visibility_ms)
+        wait_s = self._intake.receive_wait_s
+        return ReceiveCalls(self._topic, channel=channel, visibility_ms=visibility_ms, wait_s=wait_s)
+
+    async def _fetch(self, receiving: Receiving, keeper: LeaseKeeper) -> None:
         intake = self._intake
-        while True:
-            room = await self._room()
-            request = ReceiveRequest(
-                topic=self._topic,
-                visibility_ms=round(intake.visibility_s * 1000),
-                max_messages=min(room, MOST_PER_RECEIVE),
-                max_bytes=MAX_RECEIVE_BYTES,
-                wait_ms=round(intake.receive_wait_s * 1000),
-            ).SerializeToString()
+        while not receiving.ended:
+            # What may be on its way is taken at once: its lease has begun.
+            room = intake.max_unsettled - self._unsettled if receiving.awaited else await self._room()
             answer, asked = b"", 0
             async for attempt in persist(Unavailable, Saturated, first_pause_s=0.05):
                 with attempt:
                     asked = self._clock.mono_ns()
-                    answer = await channel.call_raw(
-                        METHOD, request, timeout_s=intake.receive_wait_s + ANSWER_MARGIN_S
-                    )
+                    answer = await receiving.receive(room)
             try:
                 boot_epoch, rows = open_parcels(answer)
             except ValueError:
                 raise IntegrityError("The mailbox's answer cannot be read.", reason="malformed") from None
             now = self._clock.mono_ns()
             if rows:
+                receiving.took(len(rows))
                 lease = Lease(boot_epoch, rows, now_mono_ns=now, visibility_ns=self._visibility_ns)
                 keeper.take(lease)
                 rows.reverse()
@@ -270,6 +273,14 @@ class Consumer(Starting):
         if task is not None:
             task.cancel()
             await asyncio.wait({task})
+
+    async def _end_fetch(self) -> None:
+        """Stop asking; what the mailbox sent before it knew is taken, to be given back."""
+        fetching = self._chores.get("fetch")
+        if self._receiving is not None and fetching is not None and self._receiving.awaited:
+            await self._receiving.end()
+            await asyncio.wait({fetching}, timeout=LAST_ANSWERS_S)
+        await self._stop("fetch")
 
     async def _give_back(self) -> None:
         desk = self._desk

@@ -115,15 +115,20 @@ class MeshChannel:
         self._streamed_with = None if self._bearer is None else self._bearer.present()
         return self._current().stream_stream(method)(metadata=_metadata(self._streamed_with))
 
-    async def heed(self, rpc_error: Any) -> None:
-        """Learn from the end of a stream: if it was the capability, have another before the next one is opened."""
+    async def heed(self, rpc_error: Any) -> bool:
+        """Learn from the end of a stream: if it was the capability, have another before the next one is opened.
+
+        Whether it was that, so that another stream may fare better.
+        """
         if self._bearer is None:
-            return
+            return False
         error = error_of(rpc_error)
-        if isinstance(error, Unauthenticated) and self._bearer.helps(error):
-            # What does not succeed now is tried again after the next refusal.
-            with contextlib.suppress(SnavioError):
-                await self._bearer.replace(error, self._streamed_with)
+        if not isinstance(error, Unauthenticated) or not self._bearer.helps(error):
+            return False
+        # What does not succeed now is tried again after the next refusal.
+        with contextlib.suppress(SnavioError):
+            await self._bearer.replace(error, self._streamed_with)
+        return True
 
     def generation(self) -> int:
         """Grows with every renewal of the certificate, and of the capability, that this channel has followed."""

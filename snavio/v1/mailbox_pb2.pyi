@@ -156,14 +156,18 @@ class Parcel(_message.Message):
     def __init__(self, batch_id: _Optional[int] = ..., first: _Optional[int] = ..., attempt: _Optional[int] = ..., stored_unix_ns: _Optional[int] = ..., run: _Optional[_Iterable[_Union[_batch_pb2.Run, _Mapping]]] = ..., shard: _Optional[int] = ...) -> None: ...
 
 class ReceiveResponse(_message.Message):
-    __slots__ = ("boot_epoch", "parcel", "integrity_failures")
+    __slots__ = ("boot_epoch", "parcel", "integrity_failures", "piece", "more")
     BOOT_EPOCH_FIELD_NUMBER: _ClassVar[int]
     PARCEL_FIELD_NUMBER: _ClassVar[int]
     INTEGRITY_FAILURES_FIELD_NUMBER: _ClassVar[int]
+    PIECE_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     boot_epoch: int
     parcel: _containers.RepeatedCompositeFieldContainer[Parcel]
     integrity_failures: int
-    def __init__(self, boot_epoch: _Optional[int] = ..., parcel: _Optional[_Iterable[_Union[Parcel, _Mapping]]] = ..., integrity_failures: _Optional[int] = ...) -> None: ...
+    piece: bytes
+    more: bool
+    def __init__(self, boot_epoch: _Optional[int] = ..., parcel: _Optional[_Iterable[_Union[Parcel, _Mapping]]] = ..., integrity_failures: _Optional[int] = ..., piece: _Optional[bytes] = ..., more: _Optional[bool] = ...) -> None: ...
 
 class Receipts(_message.Message):
     __slots__ = ("boot_epoch", "msg_id", "attempt")
@@ -263,12 +267,14 @@ class StatsResponse(_message.Message):
     def __init__(self, topic: _Optional[_Iterable[_Union[TopicStats, _Mapping]]] = ...) -> None: ...
 
 class RecvStreamRequest(_message.Message):
-    __slots__ = ("open", "credit")
+    __slots__ = ("open", "credit", "chunk_bytes")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     CREDIT_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_BYTES_FIELD_NUMBER: _ClassVar[int]
     open: ReceiveRequest
     credit: int
-    def __init__(self, open: _Optional[_Union[ReceiveRequest, _Mapping]] = ..., credit: _Optional[int] = ...) -> None: ...
+    chunk_bytes: int
+    def __init__(self, open: _Optional[_Union[ReceiveRequest, _Mapping]] = ..., credit: _Optional[int] = ..., chunk_bytes: _Optional[int] = ...) -> None: ...
 
 class AttemptRecord(_message.Message):
     __slots__ = ("attempt", "at_unix_ns", "outcome", "reason")

@@ -1,0 +1,83 @@
+"""Large deliveries in pieces: what a stream sends instead of a response that is larger than both ends agreed on.
+
+A frame is a message on the stream, a chunk the most that one may have; what a response may hold is a third bound, and
+none of them follows from another. Never gathers more than the largest response there can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from snavio.errors import IntegrityError
+
+CHUNK_BYTES: Final = 64 << 10
+MAX_WHOLE_BYTES: Final = 2 << 20
+"""Of one response: a megabyte of messages with what stands around them, or one message of any size."""
+_PIECE: Final = b"\x2a"
+_MORE: Final = b"\x30\x01"
+_AROUND: Final = 16
+"""Bytes at most of a frame that are not its piece."""
+
+
+def in_chunks(response: bytes, chunk_bytes: int) -> Iterator[bytes]:
+    """Frames of at most `chunk_bytes` each; the response itself when it fits, or for 0."""
+    if not chunk_bytes or len(response) <= chunk_bytes:
+        yield response
+        return
+    length = chunk_bytes - _AROUND
+    for first in range(0, len(response), length):
+        piece = response[first : first + length]
+        more = _MORE if first + length < len(response) else b""
+        yield b"".join((_PIECE, _varint(len(piece)), piece, more))
+
+
+class Reassembly:
+    """Of one stream. IntegrityError for frames that cannot be pieces of one response."""
+
+    def __init__(self, *, max_bytes: int = MAX_WHOLE_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def take(self, frame: bytes) -> bytes | None:
+        """The response that this frame completes; None when more is to come."""
+        if not frame.startswith(_PIECE):
+            if self._pieces:
+                raise IntegrityError("A response came between two pieces of another.", reason="malformed")
+            return frame
+        length, start = _read_varint(frame, 1)
+        piece, rest = frame[start : start + length], frame[start + length :]
+        if len(piece) != length or not piece or rest not in (b"", _MORE):
+            raise IntegrityError("A piece of a response cannot be read.", reason="malformed")
+        self._size += length
+        if self._size > self._max_bytes:
+            raise IntegrityError("A response in pieces is larger than any can be.", reason="malformed")
+        self._pieces.append(piece)
+        if rest:
+            return None
+        whole = b"".join(self._pieces)
+        self._pieces, self._size = [], 0
+        return whole
+
+
+def _varint(number: int) -> bytes:
+    encoded = bytearray()
+    while number > 0x7F:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def _read_varint(frame: bytes, at: int) -> tuple[int, int]:
+    number = 0
+    for shift in range(0, 35, 7):
+        if at >= len(frame):
+            break
+        byte = frame[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+    raise IntegrityError("A piece of a response cannot be read.", reason="malformed")
