@@ -7,7 +7,7 @@ NATIVE_SOURCES := native/Cargo.toml native/Cargo.lock native/build.rs $(shell fi
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_CONSTRAINT := constraints.txt
 
-.PHONY: help up demo spark-demo down install proto config-docs build compiled check format test test-native test-servers test-full bench clean
+.PHONY: help up demo spark-demo down install proto config-docs build compiled check format test test-native test-servers test-full bench bench-turns clean
 .DEFAULT_GOAL := help
 
 help: ## list what can be made
@@ -102,6 +102,11 @@ test-full: compiled test-native test-servers ## every test with its full counts
 
 bench: compiled ## the benchmarks; writes docs/performance.md
 	$(BIN)/python -m pytest bench -q -s --timeout 1800
+
+BASE ?= HEAD~1
+PAIRS ?= 20
+bench-turns: compiled ## this tree against BASE=<commit>, by turns, PAIRS=20; JSON=<file> keeps all figures
+	$(BIN)/python -m bench.turns $(BASE) --pairs $(PAIRS) $(if $(JSON),--json $(JSON))
 
 clean: ## remove what was built
 	rm -rf $(VENV) native/target native/fuzz/target .mypy_cache .ruff_cache .hypothesis .benchmarks dist
