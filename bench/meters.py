@@ -152,7 +152,7 @@ def write_report() -> None:
         "goes first alternates. What is compared is the change within each pair, so a machine that slows down over the",
         "run does not count; its median, and the interval that holds the true median with 95 %, come from the order of",
         "the values alone (for 20 pairs: the 6th and the 15th). `holds` is `yes` or `no` when the whole interval is on",
-        "one side of the limit, and `perhaps` when more pairs are needed. Fewer than 20 pairs are a look, not a figure.",
+        "one side of the limit, and `perhaps` when more pairs are needed. Fewer than 20 pairs are only a look.",
         "",
         "## Figures",
         "",
