@@ -11,6 +11,8 @@ from typing import Any
 
 import structlog
 
+from snavio.traces import trace_of
+
 
 async def ended(task: asyncio.Task[Any] | None) -> None:
     """Cancel `task` and wait until it is over; a failure that it ended with is logged, since nobody else will ask."""
@@ -19,4 +21,4 @@ async def ended(task: asyncio.Task[Any] | None) -> None:
     task.cancel()
     await asyncio.wait({task})
     if not task.cancelled() and (failure := task.exception()) is not None:
-        structlog.get_logger().error("a task had failed", task=task.get_name(), exc_info=failure)
+        structlog.get_logger().error("a task had failed", task=task.get_name(), stack=trace_of(failure))

@@ -126,9 +126,9 @@ def query(  # noqa: PLR0917
 ) -> None:
     """Ask the archive in SQL (DuckDB); it only reads. The columns are in docs/telemetry.md; sum `count`, not rows.
 
-    Only files count that were signed and are as they were signed, if the mesh runs: Signer has the keys. Without it
-    every file counts that can be read, and standard error says so; it also names what was left out. Write "at" in
-    quotes: the word is DuckDB's own.
+    Only files count that were signed and are as they were signed; Signer has the keys, so the mesh must run (else exit
+    code 3). `--unverified` asks nobody and counts every file that can be read. Standard error names what was left out.
+    Write "at" in quotes: the word is DuckDB's own.
 
     \b
     Examples:
@@ -138,7 +138,7 @@ def query(  # noqa: PLR0917
     from snavio.telemetry.asking import ask
 
     place = _place(folder, state_dir, config)
-    keys = None if unverified else _keys_if_possible(state_dir, config)
+    keys = None if unverified else _keys_of_signer(state_dir, config)
     answer = ask(place, sql, keys=keys)
     for finding in answer.left_out:
         aside(f"left out, {finding.problem}: {finding.path}: {finding.detail}")
@@ -154,13 +154,14 @@ def query(  # noqa: PLR0917
     _print(answer)
 
 
-def _keys_if_possible(state_dir: Path | None, config: Path | None) -> Sequence[VerifyingKey] | None:
+def _keys_of_signer(state_dir: Path | None, config: Path | None) -> Sequence[VerifyingKey]:
     try:
         mesh, certificates = OperatorCaller(state_dir, config).attached()
         return asyncio.run(_keys(mesh, certificates))
     except SnavioError as error:
-        aside(f"Signatures were not verified: {error}")
-        return None
+        # Whoever wrote into the archive must not be believed because Signer is away for a moment.
+        aside("Without Signer's keys nothing is counted; --unverified counts all that can be read.")
+        raise error from None
 
 
 def _print(answer: Answer) -> None:

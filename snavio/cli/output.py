@@ -24,6 +24,14 @@ def quiet_logs() -> None:
     level = "debug" if os.environ.get("SNAVIO_DEBUG") else "critical"
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(level),
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S", utc=False),
+            # The default would print the locals of every frame, and among them are secrets.
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            ),
+        ],
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
 

@@ -19,6 +19,7 @@ import structlog
 
 from snavio.clock import Clock, SystemClock
 from snavio.errors import SnavioError
+from snavio.traces import trace_of
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 30.0
@@ -89,9 +90,9 @@ class Background:
         self._kinds[kind] += 1
         times = self._kinds[kind]
         # Ever more rarely: a fault that comes with every turn must not fill the disk with traces.
-        trace = error if times & (times - 1) == 0 else None
+        trace = trace_of(error) if times & (times - 1) == 0 else None
         self._log.error(
-            "work failed unexpectedly", work=work, error=repr(error), times=times, exc_info=trace, **where
+            "work failed unexpectedly", work=work, error=repr(error), times=times, stack=trace, **where
         )
 
     def lost(self, work: str, error: BaseException) -> None:

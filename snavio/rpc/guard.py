@@ -19,6 +19,7 @@ from snavio.errors import NotAllowed, SnavioError, Unauthenticated, Unavailable
 from snavio.host.shares import Shares
 from snavio.rpc.open_calls import OpenCall, OpenCalls
 from snavio.rpc.server_shares import ServerShares
+from snavio.traces import trace_of
 from snavio.transport.authorisation import authorise
 from snavio.transport.gate import Gate
 from snavio.transport.peer import Peer, Peers
@@ -121,7 +122,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 async def _put_on_the_wire(context: Any, failure: Exception, method: str) -> None:
     error = _expected(failure)
     if error is None:
-        _log.error("call failed", method=method, exc_info=failure)
+        _log.error("call failed", method=method, stack=trace_of(failure))
         await abort_internal(context)
     else:
         await abort(context, error)

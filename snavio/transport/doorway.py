@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 
 from snavio.errors import BadRequest, NotFound, SnavioError, StateError, Unavailable
+from snavio.traces import trace_of
 from snavio.transport.credentials import CertificateFiles, doorway_credentials
 from snavio.transport.limits import COMMON_OPTIONS, HANDSHAKE_TIMEOUT_S, MIN_PING_INTERVAL_S
 from snavio.transport.methods import Message
@@ -127,7 +128,7 @@ class Doorway(Generic[Request, Response]):
             except Exception as failure:
                 if isinstance(failure, SnavioError) and code_of(failure) is not grpc.StatusCode.INTERNAL:
                     await abort(context, failure)
-                _log.error("call failed", method=self._method, exc_info=failure)
+                _log.error("call failed", method=self._method, stack=trace_of(failure))
                 await abort_internal(context)
 
         return behaviour

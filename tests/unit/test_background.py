@@ -50,7 +50,7 @@ async def test_a_task_goes_on_after_whatever_ended_it(fault: object) -> None:
         task = own.keep("chore", body)
         await until(running.is_set)
     assert begun == 4 and counted(own, "chore") == 3
-    assert {line["work"] for line in logs} == {"chore"} and "exc_info" in logs[0]
+    assert {line["work"] for line in logs} == {"chore"} and "stack" in logs[0]
     task.cancel()
     await asyncio.wait({task})
     assert task.cancelled(), "told to end, it ends"
@@ -169,7 +169,7 @@ async def test_traces_of_one_fault_come_ever_more_rarely() -> None:
     with capture_logs() as logs:
         for _ in range(100):
             own.failed("chore", RuntimeError("a bug"))
-    assert len(logs) == 100 and sum(line["exc_info"] is not None for line in logs) == 7
+    assert len(logs) == 100 and sum(line["stack"] is not None for line in logs) == 7
 
 
 async def test_whatever_a_host_begins_belongs_to_it_on_its_threads_too() -> None:

@@ -14,15 +14,16 @@ ROOT = Path(__file__).resolve().parents[2]
 # Beside itself, each layer may import these of ours and nothing else. Modules without a row (configuration,
 # wiring, the CLI) are outermost in the library: they may import all of it.
 HOST = ["snavio.host.shares", "snavio.host.waiting_shares", "snavio.host.background", "snavio.host.periodic"]
-BASE = ["snavio.errors", "snavio.clock", "snavio.worker", "snavio.ending", *HOST]
+BASE = ["snavio.errors", "snavio.clock", "snavio.worker", "snavio.ending", "snavio.traces", *HOST]
 WIRE = ["snavio.native", "snavio.v1"]
 LAYERS = {
     "snavio.errors": [],
     "snavio.clock": [],
     "snavio.worker": ["snavio.errors"],
-    "snavio.ending": [],
+    "snavio.ending": ["snavio.traces"],
+    "snavio.traces": [],
     "snavio.host.shares": ["snavio.errors"],
-    "snavio.host.background": ["snavio.errors", "snavio.clock"],
+    "snavio.host.background": ["snavio.errors", "snavio.clock", "snavio.traces"],
     "snavio.host.periodic": ["snavio.ending", "snavio.host.background"],
     "snavio.host.waiting_shares": ["snavio.host.shares"],
     "snavio.v1": [],
