@@ -9,11 +9,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 
-import structlog
-
 from snavio.clock import Clock
 from snavio.ending import ended
-from snavio.errors import SnavioError
+from snavio.host.background import background
 from snavio.telemetry.dispatch_events import WarmPathBan
 from snavio.telemetry.events import Event, moment
 from snavio.transport.channel import MeshChannel
@@ -21,6 +19,7 @@ from snavio.v1.slow_pb2 import BanReport, ReportBansRequest, ReportBansResponse
 
 CALL_SECONDS = 1.0
 PAUSE_SECONDS = 0.2
+LONGEST_PAUSE_SECONDS = 5.0
 MAX_REPORTS = 1000
 
 Told = tuple[str, str, str, float, float, int, int]
@@ -41,11 +40,10 @@ class WarmBans:
         self._waiting = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._counts = {"reported": 0, "lost": 0, "escalated": 0}
-        self._log = structlog.get_logger()
 
     def start(self) -> None:
         """Report in the background."""
-        self._task = asyncio.create_task(self._run(), name="warm bans")
+        self._task = background().keep("warm bans", self._run)
 
     async def stop(self) -> None:
         """End the reporting; what was not reported is lost."""
@@ -86,6 +84,7 @@ class WarmBans:
             self._waiting.set()
 
     async def _run(self) -> None:
+        trial = background().trial("warm bans", first_s=PAUSE_SECONDS, longest_s=LONGEST_PAUSE_SECONDS)
         while True:
             await self._waiting.wait()
             await asyncio.sleep(PAUSE_SECONDS)
@@ -99,13 +98,10 @@ class WarmBans:
                     ReportBansResponse,
                     timeout_s=CALL_SECONDS,
                 )
-            except SnavioError as error:
+            except Exception as error:
                 self._counts["lost"] += len(reports)
-                self._log.warning("bans not reported", reason=error.reason, bans=len(reports))
+                await asyncio.sleep(trial.failed(error, bans=len(reports)))
                 continue
-            except Exception:
-                self._counts["lost"] += len(reports)
-                self._log.exception("bans not reported", bans=len(reports))
-                continue
+            trial.succeeded()
             self._counts["reported"] += len(reports)
             self._counts["escalated"] += answer.escalated

@@ -17,6 +17,7 @@ import structlog
 from snavio.clock import Clock
 from snavio.ending import ended
 from snavio.errors import SnavioError
+from snavio.host.background import background
 from snavio.native import Dispatch
 from snavio.transport.channel import MeshChannel
 from snavio.v1.slow_pb2 import (
@@ -33,6 +34,7 @@ from snavio.v1.slow_pb2 import (
 
 CALL_SECONDS = 1.0
 FAILED_PAUSE_SECONDS = 0.25
+LONGEST_PAUSE_SECONDS = 5.0
 MAX_WISHES = 1000
 MAX_PERMITS = 2**32 - 1
 # Routes that Slow has told us not to ask for yet; when more are remembered, the whole list is forgotten and asked.
@@ -71,7 +73,7 @@ class GrantKeeper:
 
     def start(self) -> None:
         """Fetch in the background whenever somebody is thirsty."""
-        self._task = asyncio.create_task(self._run(), name="grants")
+        self._task = background().keep("grants", self._run)
 
     async def stop(self) -> None:
         """End the fetching, and give back what was not used."""
@@ -96,20 +98,22 @@ class GrantKeeper:
         return dict(self._counts)
 
     async def _run(self) -> None:
+        trial = background().trial("grants", first_s=FAILED_PAUSE_SECONDS, longest_s=LONGEST_PAUSE_SECONDS)
         while True:
             await self._thirsty.wait()
             self._thirsty.clear()
             try:
                 await self.fetch()
+                trial.succeeded()
             except SnavioError as error:
+                trial.succeeded()
                 self._counts["failed"] += 1
                 self._log.info("no permits", reason=error.reason)
                 await asyncio.sleep(FAILED_PAUSE_SECONDS)
-            except Exception:
+            except Exception as error:
                 # Without this task every limited route would go by Slow for good.
                 self._counts["failed"] += 1
-                self._log.exception("no permits")
-                await asyncio.sleep(FAILED_PAUSE_SECONDS)
+                await asyncio.sleep(trial.failed(error))
             # Jitter only shortens, and keeps many instances from asking in step.
             await asyncio.sleep(self._pause_s * random.uniform(0.7, 1.0))  # noqa: S311 spreads load
 

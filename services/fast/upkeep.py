@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from snavio.clock import Clock
-from snavio.ending import ended
+from snavio.host.periodic import Periodic
 from snavio.native import Dispatch
 
 PAUSE_SECONDS = 10.0
@@ -20,18 +20,16 @@ class Upkeep:
     def __init__(self, *, dispatch: Dispatch, clock: Clock) -> None:
         self._dispatch = dispatch
         self._clock = clock
-        self._task: asyncio.Task[None] | None = None
+        self._sweeps = Periodic("upkeep", self._sweep, every_s=PAUSE_SECONDS)
 
     def start(self) -> None:
         """Begin."""
-        self._task = asyncio.create_task(self._run(), name="upkeep")
+        self._sweeps.start()
 
     async def stop(self) -> None:
         """End."""
-        await ended(self._task)
+        await self._sweeps.stop()
 
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(PAUSE_SECONDS)
-            # On another thread: it walks all routes, and the call lets go of the interpreter.
-            await asyncio.to_thread(self._dispatch.sweep, now_mono_ns=self._clock.mono_ns())
+    async def _sweep(self) -> None:
+        # On another thread: it walks all routes, and the call lets go of the interpreter.
+        await asyncio.to_thread(self._dispatch.sweep, now_mono_ns=self._clock.mono_ns())

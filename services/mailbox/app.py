@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 
 from services.mailbox import metrics
+from services.mailbox import retention as retaining
 from services.mailbox.ageing import Age
 from services.mailbox.backlog import backlog
 from services.mailbox.bounds import MailboxShares
@@ -36,6 +37,7 @@ from services.mailbox.waiting import Waiters
 from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.errors import Unavailable
+from snavio.host.periodic import Periodic
 from snavio.host.readers import Readers
 from snavio.host.shares import Shares
 from snavio.ports.mailbox_store import MailboxStore, Progress
@@ -72,7 +74,7 @@ class MailboxApp:
         self._gate = Gate(clock=clock)
         self._waiters = Waiters(Shares("waiters", mesh.share("waiters", settings.max_waiters)))
         self._stopping = False
-        self._chores: list[asyncio.Task[None]] = []
+        self._chores: list[Periodic] = []
         self.events = EventJournal(epoch=0)
         """What happened since the start."""
         self.retention: Retention | None = None
@@ -243,12 +245,37 @@ class MailboxApp:
         self._renewal.start()
         port = await self._server.start()
         self._reporting.start()
-        self._chores = [
-            asyncio.create_task(_scan(delivery, chores), name="scan"),
-            asyncio.create_task(_tell_readiness(self._server, commits, chores), name="readiness"),
-            asyncio.create_task(retention.run(), name="retention"),
-        ]
+        self._look_after(self._server, delivery, commits, retention, chores)
         return port
+
+    def _look_after(
+        self, server: MeshServer, delivery: Delivery, commits: Commits, retention: Retention, chores: Chores
+    ) -> None:
+        async def scan() -> None:
+            """Wake those who wait for messages whose lease or delay ends while nobody calls."""
+            delivery.tick()
+
+        async def readiness() -> None:
+            """A disk that takes no more is no reason to stop those who would empty it: only sends are not ready."""
+            server.set_part(WRITES, commits.takes_sends)
+
+        self._chores = [
+            Periodic(
+                "scan",
+                chores.counted("scan", scan),
+                every_s=lambda: SCAN_SECONDS if delivery.expecting else IDLE_SCAN_SECONDS,
+                longest_s=1.0,
+                jitter=0.0,
+            ),
+            Periodic("readiness", chores.counted("readiness", readiness), every_s=READINESS_SECONDS),
+            Periodic(
+                "retention",
+                chores.counted("retention", retention.step),
+                every_s=lambda: retaining.TICK_SECONDS,
+            ),
+        ]
+        for chore in self._chores:
+            chore.start()
 
     async def drain(self) -> None:
         """Answer what is under way, commit it, and let go of the store."""
@@ -257,8 +284,7 @@ class MailboxApp:
         if self._server is not None:
             await self._server.drain(GRACE_SECONDS)
         for chore in self._chores:
-            chore.cancel()
-        await asyncio.gather(*self._chores, return_exceptions=True)
+            await chore.stop()
         await self._denylist.stop()
         await self._roots.stop()
         await self._renewal.stop()
@@ -283,26 +309,6 @@ class MailboxApp:
         if self._commits is not None:
             with contextlib.suppress(Unavailable):  # stopping: the attempt is then not counted
                 self._commits.submit(progress=(progress,))
-
-
-async def _scan(delivery: Delivery, chores: Chores) -> None:
-    """Wake those who wait for messages whose lease or delay ends while nobody calls."""
-    while True:
-        await asyncio.sleep(SCAN_SECONDS if delivery.expecting else IDLE_SCAN_SECONDS)
-        try:
-            delivery.tick()
-        except Exception as error:
-            chores.failed("scan", error)
-
-
-async def _tell_readiness(server: MeshServer, commits: Commits, chores: Chores) -> None:
-    """A disk that takes no more is no reason to stop those who would empty it: only sends are not ready then."""
-    while True:
-        try:
-            server.set_part(WRITES, commits.takes_sends)
-        except Exception as error:
-            chores.failed("readiness", error)
-        await asyncio.sleep(READINESS_SECONDS)
 
 
 def build(mesh: MeshSettings, settings: MailboxSettings, clock: Clock) -> MailboxApp:

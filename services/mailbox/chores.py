@@ -6,11 +6,10 @@ Never lets one failure end a chore: leases that nobody ends and a log that nobod
 from __future__ import annotations
 
 from collections import Counter
-
-import structlog
+from collections.abc import Awaitable, Callable
 
 from services.mailbox.metrics import labelled
-from snavio.errors import SnavioError
+from snavio.host.background import background
 
 FAILURES_TOTAL = "chore_failures_total"
 
@@ -20,20 +19,23 @@ class Chores:
 
     def __init__(self) -> None:
         self.failures: Counter[str] = Counter()
-        self._known: set[tuple[str, type[Exception]]] = set()
-        self._log = structlog.get_logger()
 
     def failed(self, chore: str, error: Exception, **where: object) -> None:
-        """Tell it. What is no SnavioError is a fault of ours, and the first of its kind comes with where it was."""
+        """Tell and count what the chore itself goes on after."""
         self.failures[chore] += 1
-        kind = (chore, type(error))
-        if isinstance(error, SnavioError) or kind in self._known:
-            reason = error.reason if isinstance(error, SnavioError) else type(error).__name__
-            self._log.warning("chore failed", chore=chore, reason=reason, message=str(error), **where)
-            return
-        # Once: a fault that comes with every tick must not fill the disk with traces.
-        self._known.add(kind)
-        self._log.error("chore failed unexpectedly", chore=chore, exc_info=error, **where)
+        background().failed(chore, error, **where)
+
+    def counted(self, chore: str, turn: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+        """`turn`, whose failures are counted here; whoever calls it tells them."""
+
+        async def counting() -> None:
+            try:
+                await turn()
+            except Exception:
+                self.failures[chore] += 1
+                raise
+
+        return counting
 
     def counters(self) -> dict[str, int]:
         """`chore_failures_total` by chore."""

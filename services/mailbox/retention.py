@@ -100,15 +100,6 @@ class Retention:
         self._cursors: dict[tuple[str, State], int] = {}
         self._log = structlog.get_logger()
 
-    async def run(self) -> None:
-        """Slice by slice; runs until cancelled."""
-        while True:
-            await asyncio.sleep(TICK_SECONDS)
-            try:
-                await self.step()
-            except Exception as error:
-                self._chores.failed("retention", error)
-
     async def step(self) -> None:
         """As much of every chore as a tick has time for, topic by topic."""
         until = asyncio.get_running_loop().time() + BUDGET_SECONDS

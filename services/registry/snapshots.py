@@ -18,6 +18,7 @@ from snavio.clock import Clock
 from snavio.domain.directory import AclEntry, Ban, Route, Suspension
 from snavio.ending import ended
 from snavio.errors import SnavioError
+from snavio.host.background import background
 from snavio.native import SnapshotTables, blake3_hex, snapshot_header
 from snavio.ports.archive import Archive
 from snavio.ports.directory import Directory
@@ -100,7 +101,7 @@ class SnapshotWriter:
 
     def start(self) -> None:
         """Write in the background until `stop`."""
-        self._task = asyncio.create_task(self._run(), name="snapshots")
+        self._task = background().keep("snapshots", self._run)
 
     async def stop(self) -> None:
         """End the background work; a round under way leaves nothing that a reader could see."""
@@ -136,13 +137,16 @@ class SnapshotWriter:
         return outcome
 
     async def _run(self) -> None:
+        trial = background().trial("snapshots")
         while True:
+            owed_s = 0.0
             try:
                 await self.write_once()
-            except Exception:  # Whatever it is, it must not end the snapshots of this process.
+                trial.succeeded()
+            except Exception as error:  # Whatever it is, it must not end the snapshots of this process.
                 self._failed("internal", "")
-                self._log.exception("snapshot failed")
-            await asyncio.sleep(self._plan.interval_s)
+                owed_s = trial.failed(error)
+            await asyncio.sleep(max(owed_s, self._plan.interval_s))
 
     async def _write(self) -> Outcome:
         # Read before the directory: a newer one that appears meanwhile makes the swap fail, as it should.

@@ -19,6 +19,7 @@ from services.relay.merging import MAX_FILE_BYTES, Merged, carried_over, groups,
 from services.relay.present import manifests
 from snavio.clock import Clock
 from snavio.errors import SnavioError
+from snavio.host.periodic import Periodic
 from snavio.native import parse_timestamp
 from snavio.ports.archive import Archive
 from snavio.ports.outbox import Outbox
@@ -27,6 +28,7 @@ from snavio.telemetry.parquet import EncodedFile, concat, encode, read
 from snavio.telemetry.signing import Keys, ManifestSigner, verified
 
 LOOK_SECONDS: Final = 60.0
+LONGEST_PAUSE_S: Final = 600.0
 HOUR_NS: Final = 3600 * 1_000_000_000
 
 
@@ -51,7 +53,7 @@ class Compaction:
         self._turn = turn
         self._clock = clock
         self._after_ns = round(after_s * 1e9)
-        self._task: asyncio.Task[None] | None = None
+        self._task: Periodic | None = None
         self._counts = {
             "hours": 0,
             "files_before": 0,
@@ -64,13 +66,13 @@ class Compaction:
 
     def start(self) -> None:
         """Look for hours that are over until `stop`."""
-        self._task = asyncio.create_task(self._run(), name="compaction")
+        self._task = Periodic("compaction", self._look, every_s=LOOK_SECONDS, longest_s=LONGEST_PAUSE_S)
+        self._task.start()
 
     async def stop(self) -> None:
         """End; an hour under way is taken up at the next start."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await self._task.stop()
 
     def counters(self) -> dict[str, int]:
         """What was compacted."""
@@ -91,18 +93,13 @@ class Compaction:
         self._counts["hours"] += hours
         return hours
 
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            try:
-                await self.compact_once()
-            except SnavioError as error:
-                self._counts["failed"] += 1
-                self._log.warning("compaction failed", reason=error.reason, message=str(error))
-            except Exception:
-                # The hour stays as it is and is tried again; it must not end the compaction of others.
-                self._counts["failed"] += 1
-                self._log.exception("compaction failed")
+    async def _look(self) -> None:
+        try:
+            await self.compact_once()
+        except Exception:
+            # The hour stays as it is and is tried again.
+            self._counts["failed"] += 1
+            raise
 
     async def _compact(self, folder: str) -> bool:
         """Join, list, prove, delete; false when an export came meanwhile, so that the hour has to be done again."""

@@ -19,6 +19,7 @@ from services.relay.parking import park
 from services.relay.waiting import Waiting
 from snavio.clock import Clock
 from snavio.errors import IntegrityError, SnavioError
+from snavio.host.background import background
 from snavio.native import Tombstones, format_timestamp
 from snavio.ports.archive import Archive
 from snavio.ports.outbox import Outbox, PageInfo, PlannedExport
@@ -84,7 +85,7 @@ class Exporter:
         except SnavioError as error:
             self._log.warning("the archive was not swept", reason=error.reason, message=str(error))
         self.resume(await self._outbox.planned())
-        self._task = asyncio.create_task(self._run(), name="exports")
+        self._task = background().keep("exports", self._run)
 
     def resume(self, planned: Sequence[PlannedExport]) -> None:
         """Exports that an earlier life planned come before any other."""
@@ -126,20 +127,16 @@ class Exporter:
         return done
 
     async def _run(self) -> None:
-        pause = TICK_SECONDS
+        trial = background().trial("exports", first_s=2 * TICK_SECONDS, longest_s=LONGEST_PAUSE_S)
         while True:
             try:
                 await self.export_once()
+                trial.succeeded()
                 pause = TICK_SECONDS
-            except SnavioError as error:
-                self._counts["failed"] += 1
-                self._log.warning("export failed", reason=error.reason, message=str(error))
-                pause = min(LONGEST_PAUSE_S, pause * 2)
-            except Exception:
+            except Exception as error:
                 # Whatever it is, the next attempt does the same again; it must not end the exports.
                 self._counts["failed"] += 1
-                self._log.exception("export failed")
-                pause = min(LONGEST_PAUSE_S, pause * 2)
+                pause = trial.failed(error)
             await asyncio.sleep(pause)
 
     async def _execute(self, export: PlannedExport) -> int:

@@ -15,7 +15,8 @@ from services.relay.gaps import Addition, Arrival, add
 from services.relay.own import SERVICE, OwnEvents
 from services.relay.waiting import Waiting
 from snavio.clock import Clock
-from snavio.errors import BadRequest, Conflict, Saturated, SnavioError
+from snavio.errors import BadRequest, Conflict, Saturated
+from snavio.host.background import background
 from snavio.ports.outbox import Life, Outbox
 from snavio.telemetry.events import Event
 
@@ -56,7 +57,7 @@ class Intake:
             # Relay numbers what it stores as it stores it, so an earlier life of it has no gap to tell.
             await self._outbox.store([], closed)
             self._lives |= {(life.instance, life.epoch): life for life in closed}
-        self._task = asyncio.create_task(self._run(), name="intake")
+        self._task = background().keep("intake", self._run)
 
     async def stop(self) -> None:
         """End; what was not committed is not answered, and comes again."""
@@ -96,17 +97,16 @@ class Intake:
             batch, self._pending = self._pending, []
             try:
                 await self._commit(batch)
-            except asyncio.CancelledError:
-                for pending in batch:
-                    pending.answer.cancel()
-                raise
             except Exception as error:
                 # One commit that fails must not end the others; the writers send it again.
-                if not isinstance(error, SnavioError):
-                    self._log.exception("a commit failed")
+                background().failed("intake", error)
                 for pending in batch:
                     if not pending.answer.done():
                         pending.answer.set_exception(error)
+            except BaseException:
+                for pending in batch:
+                    pending.answer.cancel()
+                raise
             finally:
                 self._pending_bytes -= sum(pending.size for pending in batch)
                 self._room.set()

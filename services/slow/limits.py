@@ -19,6 +19,7 @@ from snavio.domain.quota import Permits, Rule
 from snavio.domain.verdict import Verdict
 from snavio.ending import ended
 from snavio.errors import Saturated, SnavioError
+from snavio.host.background import background
 from snavio.ports.coordination import MAX_BATCH, Ask, Coordination, Return
 
 RETRY_AFTER_MS = 500
@@ -49,7 +50,7 @@ class Limits:
 
     def start(self) -> None:
         """Begin to give back."""
-        self._task = asyncio.create_task(self._give_back(), name="permits")
+        self._task = background().keep("permits", self._give_back)
 
     async def stop(self) -> None:
         """End; permits that were not given back are lost."""
@@ -190,8 +191,7 @@ class Limits:
                 except Exception as error:  # Whatever it is, it must not end the giving back for good.
                     # Not again: it may have happened, and permits given back twice would overrun the limit.
                     self._counts["lost"] += sum(each.count for each in batch)
-                    if not isinstance(error, SnavioError | TimeoutError):
-                        self._log.exception("permits were not given back")
+                    background().failed("permits", error)
 
 
 def _source_ask(lane: Lane) -> Ask | None:

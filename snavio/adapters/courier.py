@@ -11,11 +11,10 @@ import random
 from collections.abc import Callable, Sequence
 from itertools import count
 
-import structlog
-
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated
+from snavio.host.background import background
 from snavio.native import open_posts, read_verdicts
 from snavio.ports.carrier import Carrier, Delivery, Letter, NotCarried
 from snavio.ports.queue import Consignment
@@ -57,7 +56,6 @@ class Courier:
         self._waiting_bytes = 0
         self._freed = asyncio.Event()
         self._freed.set()
-        self._log = structlog.get_logger()
         self.connected = asyncio.Event()
         """Set while the last attempt reached the queue."""
 
@@ -80,7 +78,7 @@ class Courier:
         if self._full(size):
             raise Saturated("Too many commands wait for this queue.", retry_after_ms=FULL_RETRY_MS)
         self._waiting_bytes += size
-        task = asyncio.create_task(self._deliver(consignment), name="courier")
+        task = background().once("courier", self._deliver(consignment))
         self._under_way.add(task)
         task.add_done_callback(lambda done: self._done(done, consignment, size))
         if self._full(0):
@@ -104,13 +102,13 @@ class Courier:
             # Some of it may be stored. Said here, because a task that is cancelled before its first step never
             # gets to say anything.
             consignment.lost(written=True, cause="The delivery was broken off.")
-        if not task.cancelled() and task.exception() is not None:
-            self._log.error("a delivery failed", error=type(task.exception()).__name__)
 
     async def _deliver(self, consignment: Consignment) -> None:
         try:
             posts = open_posts(consignment.body)
-        except ValueError:
+        except Exception as error:
+            if not isinstance(error, ValueError):
+                background().failed("courier", error)
             consignment.lost(written=False, cause="The consignment cannot be read.")
             return
         number = next(self._numbers)

@@ -64,7 +64,8 @@ class Periodic:
             every_s = self._every_s if isinstance(self._every_s, float | int) else self._every_s()
             pause_s = every_s * self._uniform(1.0 - self._jitter, 1.0)
             # A turn that failed is not hurried by nudges.
-            await asyncio.sleep(owed_s)
+            if owed_s:
+                await asyncio.sleep(owed_s)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, pause_s - owed_s)):
                     await self._nudged.wait()

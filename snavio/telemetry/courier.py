@@ -16,6 +16,7 @@ import structlog
 
 from snavio.clock import Clock
 from snavio.errors import SnavioError, Unavailable
+from snavio.host.background import background
 from snavio.ports.journal_mark import EndedLife, JournalMark
 from snavio.telemetry.journal import Journal
 from snavio.transport.channel import MeshChannel
@@ -72,7 +73,7 @@ class Courier:
     def start(self) -> None:
         """Carry until `stop`."""
         self._journal.full_enough = self._look
-        self._task = asyncio.create_task(self._run(), name="journal courier")
+        self._task = background().keep("journal courier", self._run)
 
     async def stop(self) -> None:
         """Carry what is there, if Relay takes it in time, then end."""
@@ -95,6 +96,7 @@ class Courier:
             self._enough.set()
 
     async def _run(self) -> None:
+        trial = background().trial("journal courier")
         pause = FIRST_PAUSE_S
         while True:
             before = self._durable_seq
@@ -103,6 +105,12 @@ class Courier:
             except (SnavioError, grpc.aio.AioRpcError, TimeoutError) as error:
                 told = error_of(error) if isinstance(error, grpc.aio.AioRpcError) else error
                 self._log.debug("relay is away", message=str(told))
+                trial.succeeded()
+            except Exception as error:
+                # A receipt that cannot be read, a page that cannot be made: what follows it still wants to be carried.
+                trial.failed(error)
+            else:
+                trial.succeeded()
             finally:
                 self.connected.clear()
             if self._stopping.is_set():
@@ -177,8 +185,12 @@ class Courier:
                     async with asyncio.timeout(FLUSH_SECONDS):
                         await self._enough.wait()
             self._enough.clear()
-            for block in self._gather():
-                self._journal.append(block)
+            try:
+                for block in self._gather():
+                    self._journal.append(block)
+            except Exception as error:
+                # What was counted beside the journal must not keep the journal itself.
+                background().failed("journal courier", error)
             self._journal.tell_losses(
                 now_unix_ns=self._clock.unix_ns(), received_unix_ns=self._received_unix_ns
             )

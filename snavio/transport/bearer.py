@@ -15,6 +15,7 @@ import structlog
 
 from snavio.clock import Clock
 from snavio.errors import SnavioError, Unauthenticated, Unavailable
+from snavio.host.background import background
 
 # Only these can be helped by another capability. An unknown root is news that the mailbox has not heard yet.
 HELPED: Final = frozenset({"cap-required", "cap-expired", "cap-revoked", "cap-unknown-root"})
@@ -68,8 +69,7 @@ class Bearer:
         """What to present now; begins to renew it in the background when that is due."""
         due = self._renew_mono_ns
         if due is not None and self._clock.mono_ns() >= due and self._renewing is None:
-            task = asyncio.get_running_loop().create_task(self._renew(), name="renew capability")
-            self._renewing = task
+            self._renewing = background().once("renew capability", self._renew())
         return self._text
 
     def generation(self) -> int:
@@ -110,6 +110,10 @@ class Bearer:
                 await self._get()
         except SnavioError as error:
             self._log.warning("capability not renewed", reason=error.reason)
+            self._renew_mono_ns = self._clock.mono_ns() + RETRY_NS
+        except Exception as error:
+            # Without a pause, whoever presents it next would ask again at once, and so on.
+            background().failed("renew capability", error)
             self._renew_mono_ns = self._clock.mono_ns() + RETRY_NS
         finally:
             self._renewing = None

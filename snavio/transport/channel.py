@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 from snavio.clock import Clock, SystemClock
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, Kind
 from snavio.errors import IntegrityError, SnavioError, Unauthenticated, Unavailable
+from snavio.host.background import background
 from snavio.pki import server_name
 from snavio.transport.bearer import Bearer
 from snavio.transport.call import CAPABILITY_KEY
@@ -175,7 +176,7 @@ class MeshChannel:
         self._generation += 1
 
     def _retire(self, channel: Any) -> None:
-        task = asyncio.get_running_loop().create_task(self._close_gently(channel), name="retire channel")
+        task = background().once("retire channel", self._close_gently(channel))
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
 

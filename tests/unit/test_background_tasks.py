@@ -9,14 +9,21 @@ from typing import Any
 
 import pytest
 
-from services.fast import bans, grants
+from services.fast import bans, grants, upkeep
 from services.fast.bans import WarmBans
 from services.fast.grants import GrantKeeper
+from services.slow.dominance import Dominance
+from services.slow.limits import Limits
 from snavio.clock import SystemClock
+from snavio.ports.coordination import Return
+from snavio.telemetry import courier
+from snavio.telemetry.courier import Courier
+from snavio.telemetry.journal import Journal
 from snavio.transport import renewal
 from snavio.transport.pull import Pull
 from snavio.transport.renewal import Renewal
 from snavio.v1.slow_pb2 import BanReport
+from tests.support.panics import panicking
 
 PATIENCE_S = 30.0
 
@@ -118,3 +125,71 @@ async def test_bans_are_reported_again_after_a_surprise(monkeypatch: pytest.Monk
         await until(lambda: told.counters()["lost"] == 2)
     finally:
         await told.stop()
+
+
+async def test_fast_goes_on_sweeping_after_a_panic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "PAUSE_SECONDS", 0.001)
+
+    class Sweeping:
+        sweeps = 0
+
+        def sweep(self, **_named: Any) -> None:
+            self.sweeps += 1
+            if self.sweeps in (1, 2):
+                panicking()
+
+    dispatch: Any = Sweeping()
+    running = upkeep.Upkeep(dispatch=dispatch, clock=SystemClock())
+    running.start()
+    try:
+        await until(lambda: dispatch.sweeps > 3)
+    finally:
+        await running.stop()
+
+
+async def test_a_journal_is_carried_again_after_whatever_went_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(courier, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(courier, "LONGEST_PAUSE_S", 0.001)
+    carried = 0
+
+    async def carry() -> None:
+        nonlocal carried
+        carried += 1
+        if carried in (1, 2):
+            panicking()
+        await asyncio.Event().wait()
+
+    relay: Any = None
+    carrying = Courier(Journal(), relay=relay, instance="fast-0", epoch=1, clock=SystemClock())
+    monkeypatch.setattr(carrying, "_carry", carry)
+    carrying.start()
+    try:
+        await until(lambda: carried > 2)
+    finally:
+        monkeypatch.setattr(courier, "LAST_FLUSH_SECONDS", 0.01)
+        await carrying.stop()
+
+
+async def test_permits_are_given_back_after_a_panic() -> None:
+    class Store:
+        given: list[Any]
+
+        def __init__(self) -> None:
+            self.given = []
+
+        async def give_back(self, batch: Any) -> None:
+            self.given.append(batch)
+            if len(self.given) == 1:
+                panicking()
+
+    store: Any = Store()
+    clock = SystemClock()
+    limits = Limits(store=store, dominance=Dominance(clock=clock), clock=clock, timeout_ms=1000)
+    limits.start()
+    try:
+        for times in (1, 2):
+            limits._returns.append(Return(("a", "b"), 1000, 1, 1))
+            limits._returning.set()
+            await until(lambda times=times: len(store.given) >= times)  # type: ignore[misc]
+    finally:
+        await limits.stop()
