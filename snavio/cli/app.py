@@ -9,6 +9,7 @@ import typer
 from snavio.cli.access import access
 from snavio.cli.acl import acl
 from snavio.cli.archive import archive
+from snavio.cli.backup import backup, restore
 from snavio.cli.bans import bans
 from snavio.cli.bench import bench
 from snavio.cli.caps import caps
@@ -78,6 +79,8 @@ app.command(rich_help_panel=RUN)(up)
 app.command(rich_help_panel=RUN)(down)
 app.command(rich_help_panel=RUN)(demo)
 app.command(rich_help_panel=RUN)(serve)
+app.command(rich_help_panel=RUN)(backup)
+app.command(rich_help_panel=RUN)(restore)
 app.command(rich_help_panel=USE)(send)
 app.command(rich_help_panel=USE)(recv)
 app.command(rich_help_panel=USE)(register)

@@ -67,11 +67,19 @@ class MeshProcesses:
         processes.enrolment = str(signer["enrol_listen"])
         return processes
 
-    def prepare(self) -> None:
-        """Make the CA and the certificates that are missing or end soon; StateError when that fails."""
+    def prepare(self, *, restored: bool = False) -> None:
+        """Make the CA and the certificates that are missing or end soon; StateError when that fails.
+
+        `restored` for a state folder from a backup: readers of the key store start again.
+        """
         self.logs.mkdir(parents=True, exist_ok=True)
         made = subprocess.run(
-            [*self._python("services.signer"), "init", *self._arguments()],
+            [
+                *self._python("services.signer"),
+                "init",
+                *self._arguments(),
+                *(["--restored"] if restored else []),
+            ],
             env=self._environment(),
             capture_output=True,
             text=True,

@@ -24,6 +24,8 @@ FORMAT: Final = 1
 STATE_FILE: Final = "state.json"
 RUN_FILE: Final = "run.json"
 LOCK_FILE: Final = "up.lock"
+RESTORING_FILE: Final = "restoring.json"
+"""Stands in the folder while a backup is being brought back into it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,11 @@ class StateFolder:
 
     def check_format(self) -> None:
         """StateError when this program cannot use the folder; a folder that is not there is fine."""
+        if (self.path / RESTORING_FILE).exists():
+            raise StateError(
+                f"A restore into {self.path} has not ended: run `snavio restore` again.",
+                reason="half-restored",
+            )
         try:
             found = orjson.loads((self.path / STATE_FILE).read_bytes())
             number = int(found["format"])

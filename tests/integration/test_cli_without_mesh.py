@@ -34,7 +34,7 @@ ASKING = (
 LOCAL = {
     *("up", "down", "demo", "serve", "bench", "doctor", "version", "config show", "config validate"),
     *("config default", "caps attenuate", "caps show", "certs renew", "archive ls", "archive verify"),
-    *("archive query", "snapshot show", "spark demo", "spark run", "send", "recv"),
+    *("archive query", "snapshot show", "spark demo", "spark run", "send", "recv", "backup", "restore"),
 }
 FOREIGN = ("grpc", "UNKNOWN", "ipv4:", "failed to connect", "Traceback", "Something unexpected")
 

@@ -31,7 +31,7 @@ def connect(path: Path, *, flags: int | None = None) -> Any:
     """
     if flags is None:
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-    reserved = _reserved(path)
+    reserved = reserved_bytes(path)
     if reserved not in (None, RESERVED_BYTES):
         return apsw.Connection(str(path), flags=flags)
     if available():
@@ -68,7 +68,7 @@ def available() -> bool:
         return True
 
 
-def _reserved(path: Path) -> int | None:
+def reserved_bytes(path: Path) -> int | None:
     """Bytes that are kept free in every page; None before there is a first one."""
     try:
         with path.open("rb") as file:

@@ -1,0 +1,16 @@
+"""Says whether a sealed key store can be opened with the key at hand. Never tells anything of its contents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from snavio.adapters.embedded.keystore_document import decode
+from snavio.adapters.embedded.sealed_file import FORMAT_VERSION, MAGIC
+from snavio.adapters.embedded.sealing import read_sealing_key
+
+
+def check_key_store(sealed: Path, *, sealing_key: Path) -> None:
+    """IntegrityError for a damaged store; StateError when the key is not here, or is another's."""
+    key = read_sealing_key(sealing_key)
+    plain = key.unseal(sealed.read_bytes(), magic=MAGIC, format_version=FORMAT_VERSION, name=str(sealed))
+    decode(plain, name=str(sealed))

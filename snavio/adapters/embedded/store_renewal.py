@@ -1,0 +1,65 @@
+"""Gives stores that came from a backup epochs of their own, so that nothing which knew the lost time believes it.
+
+Never changes what a store remembers: only by which name and number others tell it from its past.
+"""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from snavio.adapters.embedded.checksums import connect
+from snavio.adapters.embedded.sqlite import store_errors
+
+JUMP: Final = 1 << 30
+"""Of numbers that were given out after the backup, and must not be given to something else."""
+
+
+def _directory(store: Any, _now_ns: int) -> None:
+    # Caches, snapshots and Relay's cursor follow one epoch; another one means reading everything anew.
+    store.execute("UPDATE meta SET value = ? WHERE name = 'epoch'", (secrets.randbits(63) | 1,))
+
+
+def _coordination(store: Any, now_ns: int) -> None:
+    # Counted and claimed since the backup is forgotten: limits wait for the next interval, strict routes refuse
+    # for as long as an id may not come again.
+    store.execute("UPDATE epoch SET name = ?, born_ms = ?", (uuid.uuid4().hex, now_ns // 1_000_000))
+
+
+def _mailbox(store: Any, now_ns: int) -> None:
+    # Receipts carry the epoch of the mailbox's start, and messages numbers that consumers may remember.
+    store.execute(
+        "UPDATE counters SET epoch = max(epoch + 1, ?), last_batch_id = last_batch_id + ?", (now_ns, JUMP)
+    )
+
+
+def _outbox(store: Any, _now_ns: int) -> None:
+    # An export's number names files of the archive, which may be newer than this outbox.
+    store.execute("UPDATE state SET value = value + ? WHERE key IN ('last_export', 'last_page')", (JUMP,))
+
+
+RENEWALS: Final[Mapping[str, Callable[[Any, int], None]]] = {
+    "mailbox/mailbox.db": _mailbox,
+    "relay/outbox.db": _outbox,
+    "slow/coordination.db": _coordination,
+    "registry/directory.db": _directory,
+}
+"""By the store's place in a state folder. The key store's epoch is Signer's to renew: it is sealed."""
+
+
+def renew(path: Path, place: str, *, now_ns: int) -> None:
+    """Renew the epoch of the store at `path`, whose place in its state folder is `place`; some have none."""
+    step = RENEWALS.get(place)
+    if step is None:
+        return
+    with store_errors(path):
+        connection: Any = connect(path)
+        try:
+            connection.pragma("synchronous", "FULL")
+            with connection:
+                step(connection, now_ns)
+        finally:
+            connection.close()
