@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from services.mailbox.delivery import Delivery
 from services.mailbox.policy import Policies, Policy
+from services.mailbox.standstill import Standstill, standstill
 from services.mailbox.topics import Limits, Topic
 
 MOST_TOPICS = 50
@@ -28,6 +29,7 @@ def labelled(name: str, **labels: object) -> str:
 def gauges(delivery: Delivery) -> dict[str, float]:
     """`queue_depth`, `inflight`, `saturation` and `reorder_depth_max` by topic and shard, of the fullest topics."""
     told: dict[str, float] = {"inflight_total": delivery.inflight}
+    told["timers"] = delivery.timers
     told["inflight_saturation"] = delivery.inflight / delivery.limits.inflight_messages
     capacity = delivery.limits.topic_messages
     for topic in _fullest(delivery):
@@ -39,6 +41,9 @@ def gauges(delivery: Delivery) -> dict[str, float]:
             told[labelled("inflight", **where)] = leased
             told[labelled("saturation", **where)] = min(1.0, messages / capacity)
             told[labelled("reorder_depth_max", **where)] = topic.ordering.deepest.get(shard, 0)
+        why = standstill(delivery, topic.name)
+        if why not in (Standstill.NONE, Standstill.LEASED):
+            told[labelled("standstill", topic=topic.name, reason=why.label)] = 1
         told[labelled("dlq_depth", topic=topic.name)] = topic.dead
         told[labelled("canceled", topic=topic.name)] = topic.canceled
         told[labelled("delivered_retained", topic=topic.name)] = topic.delivered

@@ -18,6 +18,7 @@ from services.mailbox.leases import Batch
 from services.mailbox.ranges import ones, zeros
 from services.mailbox.rows import Rows
 from services.mailbox.setting_aside import SettingAside
+from services.mailbox.standstill import Standstill, standstill
 from services.mailbox.topics import Leased
 from services.mailbox.turns import Turns
 from services.mailbox.waiting import Waiters
@@ -31,6 +32,7 @@ from snavio.v1.mailbox_pb2 import Parcel
 _PARCEL_TAG = b"\x12"
 _EPOCH_TAG = b"\x09"
 _FAILURES_TAG = b"\x18"
+_STANDSTILL_TAG = b"\x20"
 _SHARD_TAG = b"\x30"
 
 
@@ -46,6 +48,8 @@ class Wanted:
     wait_s: float
     require_trust: Callable[[], None]
     """Raises once the caller's certificate is not good any more."""
+    explain: bool = False
+    """Say why there is nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,8 @@ class Taken:
 
     response: bytes
     leased: tuple[Leased, ...] = ()
+    standstill: Standstill = Standstill.NONE
+    """Told in an empty response."""
 
     @property
     def messages(self) -> int:
@@ -111,16 +117,20 @@ class Receiving:
                     return taken
                 left = until - loop.time()
                 if left <= 0 or self._stopping():
-                    return self._nothing(wanted.topic)
+                    return self._nothing(wanted)
                 await place.wait(left)
 
-    def _nothing(self, topic: str) -> Taken:
-        ceiling = self._delivery.kept_back(topic)
+    def _nothing(self, wanted: Wanted) -> Taken:
+        ceiling = self._delivery.kept_back(wanted.topic)
         if ceiling is not None:
             self.refused[ceiling] += 1
             hint = self._delivery.limits.retry_after_ms
             raise Saturated("Too many messages are leased.", retry_after_ms=hint, reason=ceiling)
-        return Taken(self._response([], 0))
+        response = self._response([], 0)
+        if not wanted.explain:
+            return Taken(response)
+        why = standstill(self._delivery, wanted.topic)
+        return Taken(response + _STANDSTILL_TAG + _varint(why) if why else response, standstill=why)
 
     async def _look(self, wanted: Wanted) -> Taken | None:
         """What is there now; None when nothing is."""

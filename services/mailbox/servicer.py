@@ -190,6 +190,7 @@ class MailboxServicer:
             max_bytes=min(asked.max_bytes or MAX_RESPONSE_BYTES, MAX_RESPONSE_BYTES),
             wait_s=0.0,
             require_trust=require_trust,
+            explain=asked.explain,
         )
 
     async def ack(self, request: Any, call: Call) -> SettleResponse:

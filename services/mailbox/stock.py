@@ -45,7 +45,7 @@ class Stock:
             self.shares.topics.found(tenant, topics)
         self._tenants: dict[str, int] = {}
         """Leased messages by tenant; only of tenants that have some."""
-        self._timers = Timers()
+        self._timers = Timers(self._still_delayed)
         self._starved: set[str] = set()
         """Topics with ready messages that a ceiling kept back."""
         self._held_up: set[str] = set()
@@ -211,6 +211,18 @@ class Stock:
         until = self._clock.mono_ns() + wait_ns
         batch.delayed.put(lo, hi, until)
         self._timers.arm(until, Delayed(batch.topic, batch.batch_id, lo, hi, attempt))
+
+    def _still_delayed(self, delayed: Delayed, until: int) -> bool:
+        topic = self._topics.get(delayed.topic)
+        batch = topic.batches.get(delayed.batch_id) if topic is not None else None
+        if batch is None:
+            return False
+        return any(due == until for _, _, due in batch.delayed.over(delayed.lo, delayed.hi))
+
+    @property
+    def timers(self) -> int:
+        """Ends of leases and delays that are remembered."""
+        return len(self._timers)
 
     def _wait_ns(self, not_before_unix_ns: int) -> int:
         """How long to keep a message back; 0 or less when it is due."""

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from services.mailbox.quotas import Taken as Quota
 from services.mailbox.receiving import Receiving, Taken, Wanted
+from services.mailbox.standstill import Standstill
 from snavio.domain.chunks import in_chunks
 from snavio.errors import BadRequest, Saturated
 from snavio.transport.call import Call
@@ -114,6 +115,7 @@ class ReceiveStreams:
                 raise error
 
     async def _hand_out(self, call: Call, wanted: Wanted, credit: Credit, chunk_bytes: int) -> None:
+        told = Standstill.NONE
         while await credit.wait():
             try:
                 quota = self._quota(call, wanted.topic, min(wanted.max_messages, credit.left))
@@ -127,6 +129,9 @@ class ReceiveStreams:
                 await self._send(call, taken, chunk_bytes)
             elif self._receiving.stopping:
                 return  # it would be answered "nothing" at once, again and again
+            elif taken.standstill is not told:
+                await call.write(taken.response)
+            told = taken.standstill
 
     async def _take(self, wanted: Wanted, quota: Quota) -> Taken:
         moved = 0

@@ -8,6 +8,15 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Standstill(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    STANDSTILL_UNSPECIFIED: _ClassVar[Standstill]
+    STANDSTILL_LEASED: _ClassVar[Standstill]
+    STANDSTILL_DELAYED: _ClassVar[Standstill]
+    STANDSTILL_RETRIES: _ClassVar[Standstill]
+    STANDSTILL_TENANT_SHARE: _ClassVar[Standstill]
+    STANDSTILL_MEMORY: _ClassVar[Standstill]
+
 class Settlement(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     SETTLEMENT_UNSPECIFIED: _ClassVar[Settlement]
@@ -37,6 +46,12 @@ class Operation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     OPERATION_RESUME: _ClassVar[Operation]
     OPERATION_REQUEUE: _ClassVar[Operation]
     OPERATION_PURGE: _ClassVar[Operation]
+STANDSTILL_UNSPECIFIED: Standstill
+STANDSTILL_LEASED: Standstill
+STANDSTILL_DELAYED: Standstill
+STANDSTILL_RETRIES: Standstill
+STANDSTILL_TENANT_SHARE: Standstill
+STANDSTILL_MEMORY: Standstill
 SETTLEMENT_UNSPECIFIED: Settlement
 SETTLEMENT_DONE: Settlement
 SETTLEMENT_LATE: Settlement
@@ -126,18 +141,20 @@ class SendResponse(_message.Message):
     def __init__(self, msg_id: _Optional[_Iterable[int]] = ..., codes: _Optional[bytes] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
 
 class ReceiveRequest(_message.Message):
-    __slots__ = ("topic", "visibility_ms", "max_messages", "max_bytes", "wait_ms")
+    __slots__ = ("topic", "visibility_ms", "max_messages", "max_bytes", "wait_ms", "explain")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     VISIBILITY_MS_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    EXPLAIN_FIELD_NUMBER: _ClassVar[int]
     topic: str
     visibility_ms: int
     max_messages: int
     max_bytes: int
     wait_ms: int
-    def __init__(self, topic: _Optional[str] = ..., visibility_ms: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+    explain: bool
+    def __init__(self, topic: _Optional[str] = ..., visibility_ms: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait_ms: _Optional[int] = ..., explain: _Optional[bool] = ...) -> None: ...
 
 class Parcel(_message.Message):
     __slots__ = ("batch_id", "first", "attempt", "stored_unix_ns", "run", "shard")
@@ -156,18 +173,20 @@ class Parcel(_message.Message):
     def __init__(self, batch_id: _Optional[int] = ..., first: _Optional[int] = ..., attempt: _Optional[int] = ..., stored_unix_ns: _Optional[int] = ..., run: _Optional[_Iterable[_Union[_batch_pb2.Run, _Mapping]]] = ..., shard: _Optional[int] = ...) -> None: ...
 
 class ReceiveResponse(_message.Message):
-    __slots__ = ("boot_epoch", "parcel", "integrity_failures", "piece", "more")
+    __slots__ = ("boot_epoch", "parcel", "integrity_failures", "standstill", "piece", "more")
     BOOT_EPOCH_FIELD_NUMBER: _ClassVar[int]
     PARCEL_FIELD_NUMBER: _ClassVar[int]
     INTEGRITY_FAILURES_FIELD_NUMBER: _ClassVar[int]
+    STANDSTILL_FIELD_NUMBER: _ClassVar[int]
     PIECE_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     boot_epoch: int
     parcel: _containers.RepeatedCompositeFieldContainer[Parcel]
     integrity_failures: int
+    standstill: Standstill
     piece: bytes
     more: bool
-    def __init__(self, boot_epoch: _Optional[int] = ..., parcel: _Optional[_Iterable[_Union[Parcel, _Mapping]]] = ..., integrity_failures: _Optional[int] = ..., piece: _Optional[bytes] = ..., more: _Optional[bool] = ...) -> None: ...
+    def __init__(self, boot_epoch: _Optional[int] = ..., parcel: _Optional[_Iterable[_Union[Parcel, _Mapping]]] = ..., integrity_failures: _Optional[int] = ..., standstill: _Optional[_Union[Standstill, str]] = ..., piece: _Optional[bytes] = ..., more: _Optional[bool] = ...) -> None: ...
 
 class Receipts(_message.Message):
     __slots__ = ("boot_epoch", "msg_id", "attempt")

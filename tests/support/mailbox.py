@@ -133,7 +133,7 @@ class ReceivingPeer:
     def __init__(self, channel: MeshChannel) -> None:
         self.channel = channel
 
-    async def receive(self, topic: str = TOPIC, **asked: int) -> Got:
+    async def receive(self, topic: str = TOPIC, **asked: Any) -> Got:
         request = mail.ReceiveRequest(topic=topic, **{"visibility_ms": 30_000, **asked})
         raw = await self.channel.call_raw(SERVICE + "Receive", request.SerializeToString(), timeout_s=SECONDS)
         epoch, messages = open_parcels(raw)

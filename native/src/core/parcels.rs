@@ -48,7 +48,7 @@ pub fn open_parcels(response: &[u8]) -> Result<(u64, Vec<Received<'_>>), Malform
         match (number, placed.field.value) {
             (1, Value::Fixed64(epoch)) => boot_epoch = epoch,
             (2, Value::Bytes(_)) => open_parcel(response, placed.body, &mut messages)?,
-            (3, Value::Varint(_)) => {}
+            (3 | 4, Value::Varint(_)) => {}
             _ => return Err(Malformed),
         }
     }

@@ -1,0 +1,149 @@
+"""A topic that hands out nothing says why, and timers of what ended early do not pile up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.mailbox import metrics, streaming
+from services.mailbox.changes import Operation
+from services.mailbox.delivery import Nack
+from services.mailbox.leases import Lease
+from services.mailbox.oversight import Wish
+from services.mailbox.policy import Policies, Policy
+from services.mailbox.topics import Limits
+from snavio.native import open_parcels
+from snavio.v1 import mailbox_pb2 as mail
+from tests.mailbox.test_recv_stream import Stream
+from tests.support.desk import ME, Desk
+from tests.support.mailbox import TOPIC, commands, post_office, send_batch
+
+HALF_A_DAY_MS = 43_200_000
+
+
+@asynccontextmanager
+async def desk_of(**settings: Any) -> AsyncIterator[Desk]:
+    desk = Desk(policies=Policies(Policy(max_attempts=1000)), **settings)
+    desk.commits.start()
+    try:
+        yield desk
+    finally:
+        await desk.close()
+
+
+async def sent(desk: Desk, count: int, seq: int = 1) -> None:
+    answer = await desk.take(send_batch(seq, (TOPIC, commands(count))))
+    assert set(await asyncio.wait_for(answer, 10)) == {1}
+
+
+async def received(desk: Desk, most: int = 5000) -> tuple[list[int], list[int]]:
+    messages = open_parcels(await desk.receiving.receive(desk.wanted(most)))[1]
+    return [one[0] for one in messages], [one[1] for one in messages]
+
+
+async def given_back(desk: Desk, ids: list[int], attempts: list[int], delay_ms: int) -> None:
+    nack = Nack(delay_ms=delay_ms)
+    await desk.settlements.settle(TOPIC, 1, ids, attempts, holder=ME, final=False, nack=nack)
+
+
+async def why(desk: Desk) -> int:
+    """What an empty answer says."""
+    taken = await desk.receiving.take(replace(desk.wanted(10), explain=True))
+    answer = mail.ReceiveResponse.FromString(taken.response)
+    assert not answer.parcel and answer.standstill == taken.standstill
+    assert open_parcels(taken.response)[1] == []
+    return int(answer.standstill)
+
+
+async def test_B9_timers_of_delays_that_were_cut_short_are_swept() -> None:
+    async with desk_of() as desk:
+        await sent(desk, 100)
+        for _ in range(60):
+            ids, attempts = await received(desk)
+            assert len(ids) == 100
+            one_by_one = zip(ids, attempts, strict=True)
+            await asyncio.gather(
+                *(given_back(desk, [one], [attempt], HALF_A_DAY_MS) for one, attempt in one_by_one)
+            )
+            assert (await desk.oversight.carry_out(Wish(TOPIC, Operation.REQUEUE, ids=ids))).changed == 100
+        assert desk.delivery.timers <= 4097, "not one for every delay there ever was"
+
+
+async def test_B9_what_is_still_delayed_survives_the_sweep() -> None:
+    async with desk_of() as desk:
+        await sent(desk, 4)
+        ids, attempts = await received(desk, 2)
+        await given_back(desk, ids, attempts, 60_000)
+        (topic,) = [desk.delivery.topic(TOPIC)]
+        assert topic is not None
+        batch = next(iter(topic.batches.values()))
+        for _ in range(20_000):
+            spent = Lease(batch, 0, 0, 1, ME, desk.clock.mono_ns() + 10**12, 0)
+            desk.delivery._timers.arm(spent.deadline_mono_ns, spent)
+        assert desk.delivery.timers <= 4097
+        desk.clock.advance(seconds=61)
+        assert sorted((await received(desk))[0])[:2] == sorted(ids)
+
+
+async def test_B9_an_empty_answer_says_why() -> None:
+    async with desk_of() as desk:
+        assert await why(desk) == mail.STANDSTILL_UNSPECIFIED
+        await sent(desk, 4)
+        ids, attempts = await received(desk)
+        assert await why(desk) == mail.STANDSTILL_LEASED
+        await given_back(desk, ids, attempts, HALF_A_DAY_MS)
+        assert await why(desk) == mail.STANDSTILL_DELAYED
+        told = metrics.gauges(desk.delivery)
+        assert told[f'standstill{{topic="{TOPIC}",reason="delayed"}}'] == 1
+        silent = await desk.receiving.take(desk.wanted(10))
+        assert mail.ReceiveResponse.FromString(silent.response).standstill == 0, "not to who did not ask"
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason", "label"),
+    [
+        (Limits(topic_spans=20), mail.STANDSTILL_RETRIES, "retries"),
+        (Limits(all_spans=20), mail.STANDSTILL_TENANT_SHARE, "tenant-share"),
+        (Limits(resident_batches=3, window_batches=2), mail.STANDSTILL_MEMORY, "memory"),
+    ],
+)
+async def test_B9_messages_that_hold_up_others_are_the_reason(
+    limits: Limits, reason: int, label: str
+) -> None:
+    async with desk_of(limits=limits) as desk:
+        for seq in range(1, 9):
+            await sent(desk, 20, seq)
+        while True:
+            ids, attempts = await received(desk, 20)
+            if not ids:
+                break
+            for msg_id, attempt in zip(ids[::2], attempts[::2], strict=True):
+                await given_back(desk, [msg_id], [attempt], HALF_A_DAY_MS)
+        assert await why(desk) == reason
+        assert metrics.gauges(desk.delivery)[f'standstill{{topic="{TOPIC}",reason="{label}"}}'] == 1
+
+
+async def test_B9_receive_and_stream_tell_the_reason_on_the_wire(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "LOOK_SECONDS", 0.05)
+    async with post_office(tmp_path) as office:
+        sender, consumer = await office.sender(), office.consumer()
+        await sender.send(send_batch(1, (TOPIC, commands(2))))
+        got = await consumer.receive()
+        await consumer.nack(got.receipts(), delay_ms=60_000)
+        answer = mail.ReceiveResponse.FromString((await consumer.receive(explain=True)).raw)
+        assert answer.standstill == mail.STANDSTILL_DELAYED
+        assert mail.ReceiveResponse.FromString((await consumer.receive()).raw).standstill == 0
+        stream = await Stream(consumer, credit=10, explain=True).open()
+        told = mail.ReceiveResponse.FromString((await stream.read()).raw)
+        assert told.standstill == mail.STANDSTILL_DELAYED and not told.parcel
+        office.clock.advance(seconds=61)  # type: ignore[attr-defined]
+        assert [len(one.messages) for one in await stream.some(2)][-1] > 0
+        stream.cancel()
