@@ -128,4 +128,4 @@ def test_addresses_that_are_remembered_are_bounded() -> None:
     throttle = Throttle(clock=ManualClock(), each=Rate(1, 1.0), all_together=Rate(10**6, 1.0))
     for number in range(MAX_ADDRESSES + 10):
         assert not throttled(throttle, f"ipv4:10.0.{number >> 8}.{number & 255}:1")
-    assert len(throttle._by_address) == MAX_ADDRESSES
+    assert len(throttle._each._by_name) == MAX_ADDRESSES

@@ -16,6 +16,7 @@ from services.registry.servicer import RegistryServicer
 from services.registry.standing import Standing
 from services.registry.sweeper import AT_ONCE, Sweeper
 from services.registry.trust import Trust
+from services.registry.under_way import UnderWay
 from snavio.adapters.memory.directory import MemoryDirectory
 from snavio.clock import ManualClock
 from snavio.domain.directory import Draft, Route, Service, Suspension, Tenant
@@ -95,6 +96,7 @@ async def test_a_batch_does_not_undo_a_suspension_that_comes_between(scene: Scen
         scene.ownership,
         scene.trust,
         Standing(scene.directory, scene.trust, scene.clock),
+        UnderWay(),
     )
     wanted = [Wanted(Service("acme", "billing", ("cd",)), deleted=False, expected_version=None)]
     await batches.apply(wanted, actor=ADMIN, reason="", dry_run=False)
@@ -157,6 +159,7 @@ async def test_a_batch_that_was_refused_in_between_leaves_signer_with_what_stand
         scene.ownership,
         scene.trust,
         Standing(scene.directory, scene.trust, scene.clock),
+        UnderWay(),
     )
     version = scene.directory.version_of(Service, "acme", "billing")
     wanted = [Wanted(Service("acme", "billing", ("cd",)), deleted=False, expected_version=version)]
