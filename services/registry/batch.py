@@ -68,7 +68,7 @@ class Batches:
     ownership: Ownership
     trust: Trust
     standing: Standing
-    under_way: UnderWay
+    under_way: UnderWay = field(default_factory=UnderWay)
 
     async def apply(
         self,

@@ -27,7 +27,8 @@ from snavio.ports.keystore import KeyStore, Revocation, RevocationPage
 from snavio.transport.gate import Gate
 
 MAX_REASON_LENGTH = 256
-MAX_PAGE = 20_000
+# At most about 1 MB, however long the names are.
+MAX_PAGE = 1_000
 MAX_TOLD = 1_000
 # Certificates that do not carry their chain are named one by one, unless there are more: then it is their identities.
 MAX_UNMARKED = 100
