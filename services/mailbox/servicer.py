@@ -26,11 +26,13 @@ from snavio.clock import Clock
 from snavio.domain.caveat import Operation
 from snavio.domain.identity import Identity, Kind
 from snavio.errors import BadRequest, NotAllowed, SnavioError
+from snavio.hop.residents import Residents
 from snavio.telemetry.latency import LatencyWindow
 from snavio.transport.gate import Gate
 from snavio.transport.methods import read_strictly
 from snavio.transport.server import Call, Methods
 from snavio.transport.stream import BatchStream, mesh_hello
+from snavio.v1.batch_pb2 import Hello
 from snavio.v1.mailbox_pb2 import (
     AckRequest,
     ExtendRequest,
@@ -77,6 +79,7 @@ class MailboxServicer:
         self._capabilities = capabilities
         self._gate = gate
         self._clock = clock
+        self._residents = Residents()
         self.enqueue = LatencyWindow(clock=clock)
         """Of sends, from their arrival to the answer after the fsync; one per batch."""
 
@@ -100,14 +103,22 @@ class MailboxServicer:
         answer = mesh_hello(self._clock, in_flight=WINDOW)
         answer.instance, answer.epoch = "mailbox", self._delivery.boot_epoch
         # Before the first batch already: a sender that has no capability gets one before it has anything to resend.
-        hello = await stream.greet(
-            answer, require=lambda: self._capabilities.check(call, Operation.SEND, None)
-        )
-        try:
+        sender: Sender | None = None
+
+        async def admit(hello: Hello) -> None:
+            nonlocal sender
             if not 0 < len(hello.instance) <= MAX_INSTANCE_CHARACTERS or not 0 < hello.epoch < 1 << 63:
                 raise BadRequest("The Hello names no instance and epoch.", reason="bad-hello")
             # The identity is in the name, so that no service can take another's place in the record of sends.
-            sender = Sender(f"{call.peer.identity.name}/{hello.instance}", hello.epoch)
+            named = Sender(f"{call.peer.identity.name}/{hello.instance}", hello.epoch)
+            await self._residents.enter(named.peer, named.epoch, stream)
+            sender = named
+
+        try:
+            await stream.greet(
+                answer, require=lambda: self._capabilities.check(call, Operation.SEND, None), admit=admit
+            )
+            assert sender is not None
             async for frame in stream.batches():
                 try:
                     grant = self._capabilities.check(call, Operation.SEND, None)
@@ -122,6 +133,8 @@ class MailboxServicer:
                     final=self._timed(lambda answer: stream.reply(answer, final=True)),
                 )
         finally:
+            if sender is not None:
+                self._residents.leave(sender.peer, sender.epoch, stream)
             await stream.finish()
 
     def _timed(self, answer: Callable[[bytes], None]) -> Callable[[bytes], None]:

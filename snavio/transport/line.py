@@ -14,6 +14,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from snavio.errors import SnavioError, Unavailable
+from snavio.hop.residents import TAKEN
 from snavio.host.background import background
 from snavio.transport.channel import MeshChannel
 from snavio.transport.status import error_of
@@ -27,6 +28,8 @@ FIRST_WAIT_SECONDS = 0.1
 LONGEST_WAIT_SECONDS = 1.0
 # Streams that wait for their last answers beside the one that is sent on.
 MAX_RETIRED = 3
+# How long a process under whose name another one runs tries again: the other may be about to end.
+TAKEN_SECONDS = 10.0
 # Between two lines in the log about a peer that cannot be reached.
 COMPLAIN_SECONDS = 10.0
 
@@ -77,6 +80,7 @@ class Line:
     async def _connected(self) -> grpc.aio.StreamStreamCall:
         """A stream whose peer has greeted, after as many attempts as it takes."""
         ceiling_s = FIRST_WAIT_SECONDS
+        taken_s: float | None = None
         while True:
             try:
                 call = await self._connect()
@@ -87,8 +91,18 @@ class Line:
                 # On everything: a link without its runner takes in what it never sends, and files of a certificate that
                 # cannot be read now may be readable in a second.
                 self._complain(error)
+                taken_s = self._taken(error, taken_s)
             await asyncio.sleep(self._jitter.uniform(0.0, ceiling_s))
             ceiling_s = min(2 * ceiling_s, LONGEST_WAIT_SECONDS)
+
+    def _taken(self, error: Exception, since_s: float | None) -> float | None:
+        """Since when another process has our name, if it has; the process ends when that lasts."""
+        if not isinstance(error, Unavailable) or error.reason != TAKEN:
+            return None
+        now_s = asyncio.get_running_loop().time()
+        if since_s is not None and now_s - since_s >= TAKEN_SECONDS:
+            background().lost(f"link {self._method}", error)
+        return now_s if since_s is None else since_s
 
     def _complain(self, error: Exception) -> None:
         if not isinstance(error, SnavioError):
@@ -97,7 +111,8 @@ class Line:
         now_s = asyncio.get_running_loop().time()
         if now_s - self._complained_s >= COMPLAIN_SECONDS:
             self._complained_s = now_s
-            self._log.warning("link not connected", cause=str(error) or type(error).__name__)
+            report = self._log.error if getattr(error, "reason", "") == TAKEN else self._log.warning
+            report("link not connected", cause=str(error) or type(error).__name__)
 
     async def _connect(self) -> grpc.aio.StreamStreamCall:
         call = self._channel.stream(self._method)

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
-from snavio.errors import BadRequest, Unauthenticated
+from snavio.errors import BadRequest, SnavioError, Unauthenticated
 from snavio.native import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS
 from snavio.transport.gate import Gate
 from snavio.transport.outbox import Outbox
@@ -37,6 +37,7 @@ FINISH_SECONDS = 10.0
 # For a peer to end its half once it is told that we are going away; one that does not know the notice never does.
 GOING_AWAY_SECONDS = 2.0
 _GOING_AWAY = Verdicts(hello=Hello(going_away=True)).SerializeToString()
+_STILL_THERE = Verdicts(hello=Hello(still_there=True)).SerializeToString()
 
 
 class BatchStream:
@@ -52,11 +53,20 @@ class BatchStream:
         self._replies: Outbox[tuple[bytes, bool]] = Outbox()
         self._writer: asyncio.Task[None] | None = None
         self._cutting: asyncio.TimerHandle | None = None
+        # Set when something is read, for who waits for a sign of life.
+        self._sign: asyncio.Event | None = None
+        self._displaced: SnavioError | None = None
 
-    async def greet(self, answer: Hello, *, require: Callable[[], object] = lambda: None) -> Hello:
+    async def greet(
+        self,
+        answer: Hello,
+        *,
+        require: Callable[[], object] = lambda: None,
+        admit: Callable[[Hello], Awaitable[None]] | None = None,
+    ) -> Hello:
         """Exchange Hellos; BadRequest when the peer speaks another version or no Hello at all.
 
-        What `require` raises ends the stream instead of the answer.
+        What `require` or `admit` raises ends the stream instead of the answer.
         """
         async with asyncio.timeout(HELLO_SECONDS):
             frame = await self._call.read()
@@ -64,6 +74,8 @@ class BatchStream:
             raise BadRequest("The stream ended before its Hello.", reason="no-hello")
         hello = read_hello(frame)
         require()
+        if admit is not None:
+            await admit(hello)
         await self._call.write(Verdicts(hello=answer).SerializeToString())
         self._writer = asyncio.create_task(self._write())
         self._writer.add_done_callback(self._written_off)
@@ -101,7 +113,13 @@ class BatchStream:
             if frame is None:
                 if writer.done():
                     writer.result()
+                if self._displaced is not None:
+                    raise self._displaced
                 return
+            if self._sign is not None:
+                self._sign.set()
+                if not frame:
+                    continue
             fault = self._gate.check(self._call.peer)
             if fault is not Verdict.UNDECIDED:
                 if refusal is not None:
@@ -116,6 +134,25 @@ class BatchStream:
         """Send an answer; the `final` one frees the batch's place once it is written. An empty frame only does that."""
         if frame or final:
             self._replies.put((frame, final))
+
+    async def still_there(self, *, within_s: float) -> bool:
+        """Whether the peer gives a sign of life, or cannot because nothing is read of it; see Residents."""
+        if self._sign is None:
+            # Kept for good: an answer that comes late is no batch either.
+            self._sign = asyncio.Event()
+        self._sign.clear()
+        self._replies.put((_STILL_THERE, False))
+        try:
+            async with asyncio.timeout(within_s):
+                await self._sign.wait()
+        except TimeoutError:
+            return self._open >= self._window
+        return True
+
+    def displace(self, error: SnavioError) -> None:
+        """Read nothing more, and end with `error` once what was read is answered."""
+        self._displaced = error
+        self._call.cut()
 
     async def finish(self) -> None:
         """Wait, within bounds, until everything read is answered and everything answered is written."""

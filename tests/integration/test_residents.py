@@ -1,0 +1,148 @@
+"""One name, one living process: a second one is refused with a sentence, and let in once the first is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from snavio.clock import SystemClock
+from snavio.domain.verdict import Verdict
+from snavio.hop.residents import Residents
+from snavio.host.background import Background, host
+from snavio.transport import line
+from snavio.transport.channel import MeshChannel
+from snavio.transport.gate import Gate
+from snavio.transport.link import BatchLink
+from snavio.transport.server import Call
+from snavio.transport.stream import BatchStream, mesh_hello
+from snavio.v1.batch_pb2 import Batch, Hello
+from tests.support.links import METHOD, Waiter, deliver, server, told, until
+from tests.support.pki import Authority
+
+WITHIN_S = 5.0
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+class House:
+    """A server that keeps names apart, as the mailbox does."""
+
+    def __init__(self) -> None:
+        self.residents = Residents()
+        self.admitted: list[int] = []
+
+    async def dispatch(self, call: Call) -> None:
+        stream = BatchStream(call, gate=Gate(clock=SystemClock()))
+        epoch = 0
+
+        async def admit(hello: Hello) -> None:
+            nonlocal epoch
+            await self.residents.enter(hello.instance, hello.epoch, stream)
+            epoch = hello.epoch
+            self.admitted.append(epoch)
+
+        try:
+            await stream.greet(mesh_hello(SystemClock(), in_flight=16), admit=admit)
+            async for frame in stream.batches():
+                await deliver(Batch.FromString(frame), stream)
+        finally:
+            self.residents.leave("fast-0", epoch, stream)
+            await stream.finish()
+
+
+def linked(authority: Authority, address: str, *, epoch: int) -> tuple[MeshChannel, BatchLink]:
+    channel = MeshChannel(address, files=authority.mesh("shield"), service="fast")
+    return channel, BatchLink(
+        channel, METHOD, clock=SystemClock(), instance="fast-0", epoch=epoch, resend=True
+    )
+
+
+async def closed(channel: MeshChannel, link: BatchLink) -> None:
+    await link.close()
+    await channel.close()
+
+
+async def delivered(link: BatchLink) -> None:
+    link.put(waiter := Waiter())
+    await told(waiter)
+    assert waiter.codes == [Verdict.DELIVERED]
+
+
+async def test_second_living_process_of_one_name_is_refused_with_a_sentence(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line, "TAKEN_SECONDS", 0.5)
+    process = Background()
+    host(process)
+    ended = asyncio.Event()
+    process.on_lost(ended.set)
+    house = House()
+    async with server(authority, house.dispatch) as address:
+        first = linked(authority, address, epoch=2)
+        await first[1].start()
+        await first[1].connected.wait()
+        # The smaller epoch, as after a clock that was set back: neither is more right than the other.
+        second = linked(authority, address, epoch=1)
+        await second[1].start()
+        async with asyncio.timeout(30):
+            await ended.wait()
+        trouble = second[1].trouble
+        assert trouble is not None and "Another process runs under the name fast-0." in str(trouble)
+        assert process.lost_work == f"link {METHOD}"
+        await delivered(first[1])
+        assert set(house.admitted) == {2}
+        await closed(*second)
+        await closed(*first)
+
+
+async def test_process_that_is_back_is_let_in_at_once_when_its_old_stream_has_ended(
+    authority: Authority,
+) -> None:
+    house = House()
+    async with server(authority, house.dispatch) as address:
+        first = linked(authority, address, epoch=1)
+        await first[1].start()
+        await delivered(first[1])
+        await closed(*first)
+        second = linked(authority, address, epoch=2)
+        await second[1].start()
+        await delivered(second[1])
+        await closed(*second)
+
+
+async def test_process_whose_host_vanished_is_replaced_within_five_seconds(authority: Authority) -> None:
+    house = House()
+    async with server(authority, house.dispatch) as address:
+        # It has greeted, and from then on nothing is heard of it; its connection stands all the same.
+        channel = MeshChannel(address, files=authority.mesh("shield"), service="fast")
+        silent = channel.stream(METHOD)
+        await silent.write(Batch(hello=Hello(wire_version=1, instance="fast-0", epoch=1)).SerializeToString())
+        await silent.read()
+        second = linked(authority, address, epoch=2)
+        began = asyncio.get_running_loop().time()
+        await second[1].start()
+        await second[1].connected.wait()
+        assert asyncio.get_running_loop().time() - began < WITHIN_S
+        await delivered(second[1])
+        await until(lambda: set(house.admitted) == {1, 2})
+        await closed(*second)
+        await channel.close()
+
+
+async def test_streams_of_one_process_may_overlap(authority: Authority) -> None:
+    house = House()
+    async with server(authority, house.dispatch) as address:
+        links = [linked(authority, address, epoch=7) for _ in range(2)]
+        for _, link in links:
+            await link.start()
+            await delivered(link)
+        for _, link in links:
+            await delivered(link)
+        for each in links:
+            await closed(*each)
+    assert set(house.admitted) == {7}
