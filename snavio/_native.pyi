@@ -478,10 +478,15 @@ class WalWalk:
     """Transactions that SQLite would read."""
     behind: int
     """Transactions that it would not, and that the log holds."""
+    behind_end: int
+    """Where the last of those ends."""
     damage: tuple[int, tuple[int, int] | None] | None
     """Offset of the damaged frame, and the byte and bit that make it whole if it is one bit away."""
     def feed(self, frames: bytes) -> None:
         """Whole frames; less than one at the end is left out."""
+
+def reseal_wal(log: bytes, end: int) -> bytes:
+    """The log up to the byte `end` with sums that verify, whatever its frames hold; ValueError on what is no log."""
 
 Received = tuple[
     int, int, int, str, str, str, str, str, str, bytes, str, int, str, tuple[tuple[str, str], ...], int, bool

@@ -32,6 +32,7 @@ from snavio.cli.serve import serve, version
 from snavio.cli.snapshot import snapshot
 from snavio.cli.spark import spark
 from snavio.cli.status import status
+from snavio.cli.store import store
 from snavio.cli.up import down, up
 
 EPILOG: Final = (
@@ -81,6 +82,7 @@ app.command(rich_help_panel=RUN)(demo)
 app.command(rich_help_panel=RUN)(serve)
 app.command(rich_help_panel=RUN)(backup)
 app.command(rich_help_panel=RUN)(restore)
+app.add_typer(store, name="store", cls=Taught, rich_help_panel=RUN)
 app.command(rich_help_panel=USE)(send)
 app.command(rich_help_panel=USE)(recv)
 app.command(rich_help_panel=USE)(register)

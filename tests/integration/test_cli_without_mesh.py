@@ -35,6 +35,7 @@ LOCAL = {
     *("up", "down", "demo", "serve", "bench", "doctor", "version", "config show", "config validate"),
     *("config default", "caps attenuate", "caps show", "certs renew", "archive ls", "archive verify"),
     *("archive query", "snapshot show", "spark demo", "spark run", "send", "recv", "backup", "restore"),
+    *("store check", "store rescue"),
 }
 FOREIGN = ("grpc", "UNKNOWN", "ipv4:", "failed to connect", "Traceback", "Something unexpected")
 

@@ -34,6 +34,7 @@ pub struct Walk {
     committed_end: u64,
     committed: u64,
     behind: u64,
+    behind_end: u64,
     suspect: Option<Suspect>,
 }
 
@@ -107,6 +108,28 @@ fn differing_bit(found: &[u8], wanted: &[u8]) -> Option<(usize, u8)> {
     (differing.next().is_none() && bits.count_ones() == 1).then_some((at, bits.trailing_zeros() as u8))
 }
 
+/// The log up to the byte `end` with sums that verify, whatever its frames hold: for a rescue, on a copy.
+#[must_use]
+pub fn resealed(log: &[u8], end: usize) -> Option<Vec<u8>> {
+    let mut sealed = log.get(..end)?.to_vec();
+    let (header, frames) = sealed.split_at_mut_checked(HEADER_BYTES)?;
+    let big_endian = word(header) == MAGIC | 1;
+    let page_bytes = word(&header[8..]) as usize;
+    if !page_bytes.is_power_of_two() || !(512..=65536).contains(&page_bytes) {
+        return None;
+    }
+    let mut sums = summed(big_endian, (0, 0), &header[..24]);
+    header[24..28].copy_from_slice(&sums.0.to_be_bytes());
+    header[28..32].copy_from_slice(&sums.1.to_be_bytes());
+    for frame in frames.chunks_exact_mut(FRAME_HEADER_BYTES + page_bytes) {
+        frame[8..16].copy_from_slice(&header[16..24]);
+        sums = summed(big_endian, summed(big_endian, sums, &frame[..8]), &frame[FRAME_HEADER_BYTES..]);
+        frame[16..20].copy_from_slice(&sums.0.to_be_bytes());
+        frame[20..24].copy_from_slice(&sums.1.to_be_bytes());
+    }
+    Some(sealed)
+}
+
 impl Walk {
     /// None for a header that SQLite would not take.
     #[must_use]
@@ -134,6 +157,7 @@ impl Walk {
             committed_end: HEADER_BYTES as u64,
             committed: 0,
             behind: 0,
+            behind_end: HEADER_BYTES as u64,
             suspect: None,
         })
     }
@@ -183,6 +207,12 @@ impl Walk {
     #[must_use]
     pub fn behind(&self) -> u64 {
         self.behind + u64::from(self.suspect.as_ref().is_some_and(|suspect| suspect.commits))
+    }
+
+    /// Where the last of those ends.
+    #[must_use]
+    pub fn behind_end(&self) -> u64 {
+        self.behind_end
     }
 
     /// What is wrong with the log; None for a whole one and for one with a torn end.
@@ -265,7 +295,10 @@ impl Walk {
         let padding = suspect.previous[..8] == frame[..8] && suspect.previous[24..] == frame[24..];
         // A frame that goes on from a commit was written after that commit's sync had returned.
         let synced = suspect.synced || (sound && suspect.previous_commits && !padding);
-        self.behind += u64::from(sound && commits && !padding);
+        if sound && commits {
+            self.behind += u64::from(!padding);
+            self.behind_end = self.offset + frame.len() as u64;
+        }
         if let Some(suspect) = self.suspect.as_mut() {
             suspect.synced = synced;
             suspect.previous_commits = commits && (sound || one_write);
@@ -376,6 +409,8 @@ mod tests {
             let walk = walked(&ruined);
             assert_eq!(walk.damage().is_some(), number < 4, "frame {number}");
             if let Some(damage) = walk.damage() {
+                let sealed = resealed(&ruined, walk.behind_end() as usize).unwrap();
+                assert_eq!((walked(&sealed).damage(), walked(&sealed).committed()), (None, 3));
                 assert_eq!((damage.offset, damage.flip), (first as u64, None));
                 assert_eq!(walk.committed(), number as u64 / 2);
             }

@@ -4,12 +4,14 @@ use std::sync::Mutex;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use super::lock;
-use crate::core::wal::Walk;
+use crate::core::wal::{Walk, resealed};
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<WalWalk>()
+    module.add_class::<WalWalk>()?;
+    module.add_function(wrap_pyfunction!(reseal_wal, module)?)
 }
 
 #[pyclass(frozen, module = "snavio._native")]
@@ -49,6 +51,11 @@ impl WalWalk {
     }
 
     #[getter]
+    fn behind_end(&self) -> u64 {
+        lock(&self.0).behind_end()
+    }
+
+    #[getter]
     fn damage(&self) -> Option<(u64, Option<(u64, u8)>)> {
         lock(&self.0).damage().map(|damage| (damage.offset, damage.flip))
     }
@@ -56,4 +63,10 @@ impl WalWalk {
     fn feed(&self, py: Python<'_>, frames: &[u8]) {
         py.detach(|| lock(&self.0).feed(frames));
     }
+}
+
+#[pyfunction]
+fn reseal_wal<'py>(py: Python<'py>, log: &[u8], end: usize) -> PyResult<Bound<'py, PyBytes>> {
+    let sealed = py.detach(|| resealed(log, end));
+    Ok(PyBytes::new(py, &sealed.ok_or_else(|| PyValueError::new_err("not a log"))?))
 }

@@ -27,6 +27,7 @@ class WalFinding:
     committed_end: int = 0
     behind: int = 0
     """Transactions behind it, which SQLite would not read."""
+    behind_end: int = 0
     damaged_at: int | None = None
     flip: tuple[int, int] | None = None
     """Byte and bit that make the log whole, if it is one bit that was hit and no other would do."""
@@ -65,7 +66,9 @@ def walk(store: Path) -> WalFinding:
         while frames := file.read(_STEP_FRAMES * found.frame_bytes):
             found.feed(frames)
     offset, flip = found.damage or (None, None)
-    return WalFinding(path, found.committed, found.committed_end, found.behind, offset, flip)
+    return WalFinding(
+        path, found.committed, found.committed_end, found.behind, found.behind_end, offset, flip
+    )
 
 
 def _without_header(path: Path, header: bytes, file: BinaryIO) -> WalFinding:
