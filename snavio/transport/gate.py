@@ -69,8 +69,10 @@ class Gate:
     def judge(self, peer: Peer) -> Verdict:
         """As `check`, for whoever only looks: nothing is refused by it."""
         # Almost always nothing of it is there, and this is one look for each subject without a step of Python.
-        if not self._revoked.keys().isdisjoint(peer.subjects) and self.covers(
-            peer.subjects, peer.lineage.issued_ns
+        if (
+            self._revoked
+            and not self._revoked.keys().isdisjoint(peer.subjects)
+            and self.covers(peer.subjects, peer.lineage.issued_ns)
         ):
             return Verdict.CERTIFICATE_REVOKED
         if self._clock.unix_ns() >= peer.not_after_unix_ns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,9 +89,6 @@ async def test_operator_always_has_room(store: KeyStore) -> None:
             await revoke(
                 store, entry(f"{tenant[0]}{number}".replace("r", "d"), tenant=tenant, name=f"s{number}")
             )
-    # All that tenants may have is used; the third gets nothing, the operator has the reserve.
-    with pytest.raises(Saturated):
-        await revoke(store, entry("e", tenant="third"))
     for number in range(40):
         subject = f"{number:x}{'f' * 20}"
         await revoke(
@@ -99,6 +97,23 @@ async def test_operator_always_has_room(store: KeyStore) -> None:
         found = await told(store)
         assert subject in found
         assert len(found) <= LIMIT.total
+
+
+async def test_tenant_with_room_in_its_share_gets_it_from_the_one_that_has_most(store: KeyStore) -> None:
+    for number in range(4):
+        await revoke(store, entry(f"a{number}", name=f"s{number}"))
+        await revoke(store, entry(f"d{number}", tenant="rival", name=f"s{number}"))
+    await revoke(store, entry("e", tenant="third"))
+    assert await store.revocation_holders() == {"acme": 1, "rival": 4, "third": 1}
+    assert {"tenant:acme", "e", "d0", "d3"} <= (await told(store)).keys()
+
+
+async def test_what_cannot_be_made_wider_is_refused(store: KeyStore) -> None:
+    unknown = [replace(entry(f"{number:x}", holder=MESH), identity="") for number in range(1, 11)]
+    await revoke(store, *unknown)
+    with pytest.raises(Saturated):
+        await revoke(store, replace(entry("ff", holder=MESH), identity=""))
+    assert len(await told(store)) == 10
 
 
 async def test_entries_end_with_what_they_cover_and_make_room(store: KeyStore) -> None:

@@ -58,7 +58,7 @@ def _add(kept: Entries, held: Counter[str], revocation: Revocation, version: int
     """Put it last, under `version` or the next one; the version that has it."""
     if revocation.subject not in kept and revocation.counted:
         while not _room(held, revocation.holder, limit):
-            wider = _widened(kept, held, revocation.holder)
+            wider = _widened(kept, held, _who_yields(held, revocation.holder, limit))
             kept[wider.subject] = (version, wider)
             version += 1
     _put(kept, held, revocation, version)
@@ -86,8 +86,15 @@ def _room(held: Counter[str], holder: str, limit: ShareLimit) -> bool:
     return held[holder] < limit.per_tenant and used < limit.total - limit.reserve
 
 
+def _who_yields(held: Counter[str], holder: str, limit: ShareLimit) -> str:
+    """Whose entries become fewer: one's own beyond the share, otherwise those of the tenant that has most."""
+    if holder == MESH or held[holder] >= limit.per_tenant:
+        return holder
+    return max((each for each in held if each != MESH), key=lambda each: held[each], default=holder)
+
+
 def _widened(kept: Entries, held: Counter[str], holder: str) -> Revocation:
-    """One entry in the place of several, which are removed; of the holder's own, or for the mesh of anybody's.
+    """One entry in the place of several, which are removed; of the holder's, or for the mesh of anybody's.
 
     Those of one identity first; where each identity has one, those of one tenant. It hurts whoever has most of them.
     """
