@@ -83,7 +83,7 @@ class SignerApp:
         self._enrolling: Enrolling | None = None
         self._renewal: Renewal | None = None
         self._forgetting: Pull | None = None
-        self._doorway: Doorway[EnrollRequest, EnrollResponse] | None = None
+        self.door: Doorway[EnrollRequest, EnrollResponse] | None = None
         self._polls: Polls | None = None
         self._upkeep: Pull | None = None
         self._usage_ledger: UsageLedger | None = None
@@ -124,8 +124,8 @@ class SignerApp:
             trust_domain=mesh.trust_domain,
             shares=shares,
         )
-        assert self._doorway is not None
-        self.enrolment_port = await self._doorway.start()
+        assert self.door is not None
+        self.enrolment_port = await self.door.start()
         port = await self._server.start()
         self._reporting.start()
         return port
@@ -210,7 +210,7 @@ class SignerApp:
             "expired enrolments", enrolling.forget_expired, clock=clock, interval_s=FORGET_SECONDS
         )
         await self._forgetting.start(within_s=settings.start_within_s)
-        self._doorway = Doorway(
+        self.door = Doorway(
             listen=settings.enrol_address(mesh),
             files=CertificateFiles.in_folder(folder),
             method="/snavio.v1.Enrolment/Enroll",
@@ -321,8 +321,8 @@ class SignerApp:
         """Finish calls under way, then release the store."""
         if self._server is not None:
             await self._server.drain(DRAIN_SECONDS)
-        if self._doorway is not None:
-            await self._doorway.stop(1.0)
+        if self.door is not None:
+            await self.door.stop(1.0)
         if self._renewal is not None:
             await self._renewal.stop()
         for upkeep in (self._upkeep, self._promoting, self._forgetting, self._publishing):

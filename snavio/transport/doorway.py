@@ -1,7 +1,7 @@
 """A server for those who have no certificate yet: TLS in which only the server shows one, one method, and health.
 
-Never serves anything else there, never does work for a stranger before the throttle has let him in, and never lets
-the text of an unexpected error out.
+Never serves anything else there, never waits for a stranger's request before the throttle has let the headers in,
+never lets one address hold more than its part of the calls, and never lets the text of an unexpected error out.
 """
 
 from __future__ import annotations
@@ -17,14 +17,19 @@ from grpc_health.v1 import health_pb2
 
 from snavio.errors import BadRequest, NotFound, SnavioError, StateError, Unavailable
 from snavio.traces import trace_of
+from snavio.host.shares import ShareLimit, Shares
+from snavio.host.waiting_shares import WaitingShares
+from snavio.rpc.body import Bodies
+from snavio.rpc.limits import GRPC_CALLS
 from snavio.transport.credentials import CertificateFiles, doorway_credentials
 from snavio.transport.limits import COMMON_OPTIONS, HANDSHAKE_TIMEOUT_S, MIN_PING_INTERVAL_S
 from snavio.transport.methods import Message
 from snavio.transport.status import DEADLINE_EXCEEDED, abort, abort_internal, code_of
-from snavio.transport.throttle import Throttle
+from snavio.transport.throttle import Throttle, address_of
 
 MAX_REQUEST_BYTES: Final = 64 << 10
-MAX_CALLS: Final = 64
+MAX_CALLS: Final = 256
+CALLS_PER_ADDRESS: Final = 8
 CALL_SECONDS: Final = 10.0
 CONNECTION_SECONDS: Final = 60.0
 _HEALTH: Final = "/grpc.health.v1.Health/Check"
@@ -53,6 +58,12 @@ class Doorway(Generic[Request, Response]):
         self._handler = handler
         self._request_type = request_type
         self._throttle = throttle
+        self.calls = Shares("calls", ShareLimit(MAX_CALLS, CALLS_PER_ADDRESS))
+        """By address: strangers have no tenant."""
+        held = ShareLimit(MAX_CALLS * MAX_REQUEST_BYTES, CALLS_PER_ADDRESS * MAX_REQUEST_BYTES)
+        self._bodies = Bodies(
+            WaitingShares(Shares("bytes", held)), largest=MAX_REQUEST_BYTES, first_read_s=CALL_SECONDS
+        )
         self._server: Any = None
 
     async def start(self) -> int:
@@ -74,8 +85,11 @@ class Doorway(Generic[Request, Response]):
                 ("grpc.http2.min_ping_interval_without_data_ms", round(MIN_PING_INTERVAL_S * 1000)),
                 ("grpc.max_connection_idle_ms", round(CALL_SECONDS * 1000)),
                 ("grpc.max_connection_age_ms", round(CONNECTION_SECONDS * 1000)),
+                ("grpc.max_connection_age_grace_ms", round(CALL_SECONDS * 1000)),
+                ("grpc.http2.bdp_probe", 0),
+                ("grpc.http2.lookahead_bytes", MAX_REQUEST_BYTES),
             ),
-            maximum_concurrent_rpcs=MAX_CALLS,
+            maximum_concurrent_rpcs=GRPC_CALLS,
         )
         try:
             port: int = server.add_secure_port(self._listen, doorway_credentials(self._files))
@@ -114,13 +128,21 @@ class Doorway(Generic[Request, Response]):
 
     def _guarded(
         self, answer: Callable[[bytes], Awaitable[bytes]], *, throttled: bool = True
-    ) -> Callable[[bytes, Any], Awaitable[Any]]:
-        async def behaviour(request: bytes, context: Any) -> Any:
+    ) -> Callable[[Any, Any], Awaitable[Any]]:
+        async def behaviour(_requests: Any, context: Any) -> Any:
             try:
-                async with asyncio.timeout(CALL_SECONDS):
+                address = address_of(context.peer())
+                with self.calls.holding(address):
                     if throttled:
                         self._throttle.admit(context.peer())
-                    return await answer(request)
+                    async with asyncio.timeout(CALL_SECONDS):
+                        request, held = await self._bodies.read(
+                            context, address, max_bytes=MAX_REQUEST_BYTES, within_s=CALL_SECONDS
+                        )
+                        try:
+                            return await answer(request)
+                        finally:
+                            self._bodies.release(address, held)
             except (grpc.aio.BaseError, asyncio.CancelledError):
                 raise
             except TimeoutError:
@@ -139,7 +161,9 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def __init__(self, behaviours: dict[str, Any]) -> None:
         self._handlers = {
-            name: grpc.unary_unary_rpc_method_handler(behaviour) for name, behaviour in behaviours.items()
+            # As streams of one message: the body of a unary call would be waited for before anybody looks.
+            name: grpc.stream_unary_rpc_method_handler(behaviour)
+            for name, behaviour in behaviours.items()
         }
 
     def service(self, handler_call_details: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import stat
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from snavio.errors import (
     StateError,
     Unavailable,
 )
+from snavio.transport.doorway import CALLS_PER_ADDRESS
 from snavio.v1 import registry_pb2 as reg
 from snavio.v1 import signer_pb2 as sig
 from tests.support.control import ADMIN, Control, control_plane
@@ -39,6 +41,7 @@ from tests.support.enrolling import (
     spiffe,
     token_for,
 )
+from tests.support.raw_http2 import RawHttp2, tls
 
 CI = spiffe("tenant/acme/principal/ci")
 
@@ -421,3 +424,28 @@ async def test_no_token_reaches_logs_errors_or_the_disk(control: Control) -> Non
     for raw in (secret.encode(), parsed.secret, parsed.digest, parsed.digest.hex().encode()):
         assert raw not in written
     assert door(control)
+
+
+async def test_a_stranger_with_many_open_calls_leaves_the_door_to_other_addresses(control: Control) -> None:
+    token = await token_for(control)
+    ca = (control.mesh.certificates("signer") / "ca.pem").read_bytes()
+    async with AsyncExitStack() as stack:
+        # As many as the door took of all strangers together, and some more; headers alone, of either method.
+        for _ in range(20):
+            flood = await stack.enter_async_context(
+                RawHttp2(door(control), tls(None, ca), from_host="127.0.0.2")
+            )
+            for method in (METHOD, "/grpc.health.v1.Health/Check") * 2:
+                await flood.call(method)
+        held = control.signer.door.calls if control.signer else None
+        assert held is not None
+        async with asyncio.timeout(20.0):
+            while held.refused < 50:
+                await asyncio.sleep(0.01)
+        assert held.held("127.0.0.2") <= CALLS_PER_ADDRESS
+        assert await knock(control, "/grpc.health.v1.Health/Check", b"") == b"\x08\x01"
+        assert (await newcomer(control, token)).identity.spiffe_id == CI
+        # Whoever never sends a request is let go of.
+        async with asyncio.timeout(20.0):
+            while held.used:
+                await asyncio.sleep(0.1)

@@ -52,7 +52,8 @@ def _literal(name: str, value: str) -> bytes:
 class RawHttp2:
     """One connection."""
 
-    def __init__(self, address: str, context: ssl.SSLContext) -> None:
+    def __init__(self, address: str, context: ssl.SSLContext, *, from_host: str = "127.0.0.1") -> None:
+        self._from_host = from_host
         self._host, _, port = address.rpartition(":")
         self._port = int(port)
         self._context = context
@@ -69,7 +70,11 @@ class RawHttp2:
 
     async def __aenter__(self) -> Self:
         self._reader, self._writer = await asyncio.open_connection(
-            self._host, self._port, ssl=self._context, server_hostname="shield.mesh.snavio.local"
+            self._host,
+            self._port,
+            ssl=self._context,
+            server_hostname="shield.mesh.snavio.local",
+            local_addr=(self._from_host, 0),
         )
         self._writer.write(PREFACE + _frame(SETTINGS, 0, 0, b""))
         self._reading = asyncio.create_task(self._read())
