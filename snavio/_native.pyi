@@ -92,10 +92,16 @@ class NonceSet:
     Refuses when full; never evicts.
     """
 
-    def __init__(self, *, capacity: int, share_per_source: int) -> None: ...
+    def __init__(self, *, capacity: int, share_per_tenant: int, reserve: int = 0) -> None: ...
+    def holders(self) -> dict[str, int]: ...
     def claim(self, source: str, tag: bytes, until_unix_ns: int, now_unix_ns: int) -> int:
         """0 when claimed, or the Verdict: REPLAYED, SATURATED."""
     def __len__(self) -> int: ...
+
+def measure_submission(
+    submission: bytes, *, max_batch_bytes: int, max_batch_commands: int
+) -> tuple[int, int, int]:
+    """(verdict, number of the batch, commands) of a Submission; a verdict of 0 where it is one within the limits."""
 
 class Admission:
     """Shield's decision about a batch: parse, schema, suspension, key, audience, window, HMAC, nonce; in that order."""
@@ -106,7 +112,8 @@ class Admission:
         audience: str,
         window_ms: int = 60_000,
         nonce_capacity: int = 40_000_000,
-        nonce_share_per_source: int = 20_000_000,
+        nonce_share_per_tenant: int = 20_000_000,
+        nonce_reserve: int = 0,
         max_batch_bytes: int = 1 << 20,
         max_batch_commands: int = 1000,
         max_payload_bytes: int = 256 << 10,
@@ -115,6 +122,8 @@ class Admission:
         """(version, secret, not_before_unix_ns, not_after_unix_ns or 0, revoked); replaces what was there."""
     def remove_keyset(self, source: str) -> None: ...
     def set_suspended(self, source: str, suspended: bool) -> None: ...
+    def nonce_holders(self) -> dict[str, int]:
+        """Live nonces by tenant."""
     def judge(self, submission: bytes, *, source: str, cert_serial: str, now_unix_ns: int) -> Judgement:
         """Judge a serialised Submission (hello absent). Never raises on bad bytes."""
     def judge_one(
@@ -412,6 +421,9 @@ class ReplayWindow:
 
 def replay_keys(secret: bytes, topic: str, scope: str, messages: list[tuple[bytes, bytes]]) -> bytes:
     """Columns for (key, payload) pairs. Keys of two scopes (a source, or a tenant) never meet."""
+
+def blocks_with(blocks: list[bytes], id: bytes) -> list[int]:
+    """Positions of the blocks in which `id` stands, at whatever place; without the GIL."""
 
 def telemetry_rows(block: bytes) -> int:
     """Rows of a serialised TelemetryBlock. ValueError on bad bytes."""

@@ -194,7 +194,9 @@ class FastApp:
         introspection.link("slow", self._slow.connected.is_set)
         methods = servicer.methods()
         introspection.register(methods)
-        Explaining(recent, instance=settings.instance, registry=self._channels["registry"]).register(methods)
+        Explaining(
+            recent, instance=settings.instance, registry=self._channels["registry"], clock=clock
+        ).register(methods)
         shares = ServerShares(mesh.share)
         introspection.shares(*shares.all())
         self._server = MeshServer(

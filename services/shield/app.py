@@ -7,6 +7,7 @@ from collections import Counter
 
 from services.shield.admission import CROWDED_BYTES, WAITING_BYTES, Gatehouse, source_of
 from services.shield.keys import HeldKeys
+from services.shield.nonces import NonceShares
 from services.shield.opening import Opening
 from services.shield.refusing import MAX_BATCH_COMMANDS
 from services.shield.servicer import (
@@ -58,11 +59,13 @@ class ShieldApp:
         # A new audience with every start: nothing that an earlier life of this process admitted, or that
         # was signed for it with a stamp in the future, can be played to the empty nonce table of this one.
         audience = f"{settings.instance}:{secrets.token_hex(8)}"
+        nonces = mesh.share("nonces", settings.nonce_capacity)
         admission = Admission(
             audience=audience,
             window_ms=settings.window_ms,
-            nonce_capacity=settings.nonce_capacity,
-            nonce_share_per_source=settings.nonce_share_per_source,
+            nonce_capacity=nonces.total,
+            nonce_share_per_tenant=nonces.per_tenant,
+            nonce_reserve=nonces.reserve,
             max_batch_bytes=MAX_BATCH_BYTES,
             max_batch_commands=MAX_BATCH_COMMANDS,
             max_payload_bytes=MAX_PAYLOAD_BYTES,
@@ -158,7 +161,7 @@ class ShieldApp:
         introspection.link("fast", self._fast.connected.is_set)
         introspection.times("admit_to_verdict", latency.read)
         shares = self._shares = ServerShares(mesh.share)
-        introspection.shares(*shares.all())
+        introspection.shares(*shares.all(), NonceShares(admission, nonces))
         servicer = self._servicer = ShieldServicer(
             gatehouse=gatehouse,
             gate=gate,
@@ -170,7 +173,9 @@ class ShieldApp:
         )
         methods = servicer.methods()
         introspection.register(methods)
-        Explaining(recent, instance=settings.instance, registry=self._channels["registry"]).register(methods)
+        Explaining(
+            recent, instance=settings.instance, registry=self._channels["registry"], clock=clock
+        ).register(methods)
         self._server = MeshServer(
             listen=mesh.shield,
             files=files,

@@ -5,24 +5,31 @@ Never lets a producer guess: one that only loses its stream cannot know whether 
 
 from __future__ import annotations
 
-from google.protobuf.message import DecodeError
-
 from snavio.domain.verdict import Verdict
-from snavio.errors import BadRequest
+from snavio.errors import BadRequest, FrameTooLarge
+from snavio.native import measure_submission
+from snavio.rpc.limits import PUBLIC_FRAME_BYTES
 from snavio.v1.batch_pb2 import Refusal, Verdicts
 from snavio.v1.batch_pb2 import Verdict as WireVerdict
-from snavio.v1.shield_pb2 import Submission
 
 MAX_BATCH_COMMANDS = 1000
 
 
 def read_batch(frame: bytes) -> tuple[int, int]:
-    """How many commands a serialised Submission has, and its number; BadRequest for bytes that are none."""
-    try:
-        submission = Submission.FromString(frame)
-    except DecodeError:
-        raise BadRequest("The frame is not a Submission.", reason="malformed") from None
-    return min(len(submission.command), MAX_BATCH_COMMANDS), submission.header.batch_seq
+    """How many commands a serialised Submission has, and its number; BadRequest for bytes that are none.
+
+    FrameTooLarge for more than is judged: half a million empty commands must not be laid open one by one to be refused.
+    """
+    code, batch_seq, count = measure_submission(
+        frame, max_batch_bytes=PUBLIC_FRAME_BYTES, max_batch_commands=MAX_BATCH_COMMANDS
+    )
+    if code == Verdict.OVERSIZED:
+        raise FrameTooLarge(
+            f"A batch has at most {PUBLIC_FRAME_BYTES} bytes and {MAX_BATCH_COMMANDS} commands."
+        )
+    if code:
+        raise BadRequest("The frame is not a Submission.", reason="malformed")
+    return count, batch_seq
 
 
 def refused(

@@ -25,17 +25,11 @@ class ShieldSettings(Section):
         default=False, description="The second word for a window_ms above 300000."
     )
     nonce_capacity: int = Field(
-        default=40_000_000,
+        default=80_000_000,
         ge=1_000,
         le=4_000_000_000,
-        description="Commands remembered against replay, 10 to 15 bytes each; when full, commands are refused "
-        "as saturated.",
-    )
-    nonce_share_per_source: int = Field(
-        default=20_000_000,
-        ge=1_000,
-        le=4_000_000_000,
-        description="The part of nonce_capacity that one source may use; at most all of it.",
+        description="Commands remembered against replay, 10 to 15 bytes each; when it is full, or a tenant has its "
+        "share of it, commands are refused as saturated.",
     )
     batches_in_flight: int = Field(
         default=16, ge=1, le=64, description="Batches that may wait for their answer on one stream."
@@ -61,17 +55,6 @@ class ShieldSettings(Section):
     start_within_s: float = Field(
         default=30.0, gt=0, le=600, description="Give up when Signer or Registry is away this long at start."
     )
-
-    @model_validator(mode="after")
-    def _share_fits(self) -> Self:
-        # A share above the whole would let one source fill the table for all others.
-        if self.nonce_share_per_source > self.nonce_capacity:
-            raise contradiction(
-                "nonce_share_per_source",
-                f"nonce_share_per_source ({self.nonce_share_per_source}) is larger than nonce_capacity "
-                f"({self.nonce_capacity}), of which it is a part.",
-            )
-        return self
 
     @model_validator(mode="after")
     def _fresh_before_stale(self) -> Self:

@@ -103,9 +103,9 @@ class SlowApp:
             self._store = await _open_coordination(mesh, settings, self._clock)
         methods = self._compose(self._store).methods()
         self._introspection.register(methods)
-        Explaining(self._recent, instance=settings.instance, registry=self._channels["registry"]).register(
-            methods
-        )
+        Explaining(
+            self._recent, instance=settings.instance, registry=self._channels["registry"], clock=self._clock
+        ).register(methods)
         shares = ServerShares(mesh.share)
         self._introspection.shares(*shares.all())
         self._server = MeshServer(

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from snavio.clock import Clock
 from snavio.host.background import background
-from snavio.host.shares import Shares
+from snavio.host.shares import ShareLimit
 from snavio.transport.call import Call
 from snavio.transport.methods import Methods
 from snavio.v1.introspection_pb2 import Counter, Gauge, Latency, ShareUse, StatusRequest, StatusResponse
@@ -25,6 +25,20 @@ from snavio.v1.introspection_pb2 import Counter, Gauge, Latency, ShareUse, Statu
 # Tenants by bound in one answer; whoever holds little is not why a bound is full.
 HOLDERS_TOLD: Final = 100
 METHOD: Final = "/snavio.v1.Introspection/Status"
+
+
+class SharesView(Protocol):
+    """A bound that tenants share, whoever counts it: `Shares`, or the native extension."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def limit(self) -> ShareLimit: ...
+    @property
+    def used(self) -> int: ...
+    @property
+    def refused(self) -> int: ...
+    def holders(self) -> Mapping[str, int]: ...
 
 
 class Times(Protocol):
@@ -91,10 +105,10 @@ class Introspection:
         self._for_people: list[Callable[[], Mapping[str, float]]] = []
         self._times: dict[str, Callable[[], Times]] = {}
         self._ever: dict[str, Callable[[], Ever]] = {}
-        self._shares: list[Shares] = []
+        self._shares: list[SharesView] = []
         self.counts(background().counters)
 
-    def shares(self, *bounds: Shares) -> None:
+    def shares(self, *bounds: SharesView) -> None:
         """Bounds that tenants share: who holds how much is told by `Status`, how often one refused is counted."""
         self._shares += bounds
         self.counts(lambda: {each.name: each.refused for each in bounds}, prefix="share_refused.")
@@ -170,7 +184,7 @@ class Introspection:
         )
 
 
-def _share_use(shares: Shares) -> ShareUse:
+def _share_use(shares: SharesView) -> ShareUse:
     holders, limit = shares.holders(), shares.limit
     return ShareUse(
         bound=shares.name,

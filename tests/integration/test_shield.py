@@ -366,15 +366,16 @@ async def test_a_nonce_is_remembered_for_as_long_as_the_window_could_accept_it_a
     assert (await billing.submit(command)).codes == [Verdict.TIMESTAMP_OUTSIDE_WINDOW]
 
 
-async def test_one_source_fills_its_own_share_of_the_nonces_and_no_other(tmp_path: Path) -> None:
-    async with shield(tmp_path, nonce_capacity=3000, nonce_share_per_source=1000) as scene:
+async def test_sources_of_one_tenant_fill_the_tenants_share_of_the_nonces(tmp_path: Path) -> None:
+    # A quarter of it is one tenant's.
+    async with shield(tmp_path, nonce_capacity=4000) as scene:
         billing, courier = scene.producer(), scene.producer("courier")
         answer = await billing.submit_batch(submission([billing.forge.command() for _ in range(1000)]))
         assert answer.codes == [GOOD] * 1000
         answer = await billing.submit(billing.forge.command())
         assert answer.codes == [Verdict.SATURATED]
         assert answer.refusals[0].retry_after_ms > 0
-        assert (await courier.submit(courier.forge.command())).codes == [GOOD]
+        assert (await courier.submit(courier.forge.command())).codes == [Verdict.SATURATED]
         scene.clock.advance(seconds=62)
         assert (await billing.submit(billing.forge.command())).codes == [GOOD]
 

@@ -11,7 +11,7 @@ SOURCE, AUDIENCE = "acme/billing", "shield-0:1"
 
 def admitting() -> Admission:
     """A judgement that knows no key yet."""
-    return Admission(audience=AUDIENCE, nonce_capacity=1000, nonce_share_per_source=1000)
+    return Admission(audience=AUDIENCE, nonce_capacity=1000, nonce_share_per_tenant=1000)
 
 
 def judged(admission: Admission, key: KeyVersion, *, now_unix_ns: int) -> Verdict:

@@ -76,14 +76,14 @@ class ScriptedShield:
 
     def __post_init__(self) -> None:
         self.admission = Admission(
-            audience=self.audience, nonce_capacity=1 << 20, nonce_share_per_source=1 << 20
+            audience=self.audience, nonce_capacity=1 << 20, nonce_share_per_tenant=1 << 20
         )
 
     def restart(self, audience: str) -> None:
         """Forget everything, as a new process would, but keep the streams: the worst case for a producer."""
         self.audience = audience
         keys = self._keys
-        self.admission = Admission(audience=audience, nonce_capacity=1 << 20, nonce_share_per_source=1 << 20)
+        self.admission = Admission(audience=audience, nonce_capacity=1 << 20, nonce_share_per_tenant=1 << 20)
         self.know(keys)
 
     def know(self, keys: list[KeyVersion]) -> None:

@@ -207,10 +207,10 @@ def schema_fault(fields: dict[str, bytes], *, max_payload_bytes: int) -> Verdict
 
 @dataclass(slots=True)
 class TwinNonces:
-    """Every live tag with its source, by the second in which it may be forgotten."""
+    """Every live tag with its tenant, by the second in which it may be forgotten."""
 
     capacity: int
-    share_per_source: int
+    share_per_tenant: int
     now_unix_ns: int = MIN_I64
     seconds: dict[int, dict[bytes, str]] = field(default_factory=dict)
     live: Counter[str] = field(default_factory=Counter)
@@ -226,10 +226,11 @@ class TwinNonces:
         held = self.seconds.get(until_unix_ns // NS, {})
         if until_unix_ns < self.now_unix_ns or tag[:8] in held:
             return Verdict.REPLAYED
-        if len(self) >= self.capacity or self.live[source] >= self.share_per_source:
+        tenant = source.partition("/")[0]
+        if len(self) >= self.capacity or self.live[tenant] >= self.share_per_tenant:
             return Verdict.SATURATED
-        self.seconds.setdefault(until_unix_ns // NS, {})[tag[:8]] = source
-        self.live[source] += 1
+        self.seconds.setdefault(until_unix_ns // NS, {})[tag[:8]] = tenant
+        self.live[tenant] += 1
         return Verdict.UNDECIDED
 
 
@@ -265,7 +266,7 @@ class TwinAdmission:
     audience: str
     window_ms: int = 60_000
     nonce_capacity: int = 40_000_000
-    nonce_share_per_source: int = 20_000_000
+    nonce_share_per_tenant: int = 20_000_000
     max_batch_bytes: int = 1 << 20
     max_batch_commands: int = 1000
     max_payload_bytes: int = 256 << 10
@@ -275,7 +276,7 @@ class TwinAdmission:
     nonces: TwinNonces = field(init=False)
 
     def __post_init__(self) -> None:
-        self.nonces = TwinNonces(self.nonce_capacity, self.nonce_share_per_source)
+        self.nonces = TwinNonces(self.nonce_capacity, self.nonce_share_per_tenant)
 
     def judge(self, submission: bytes, *, source: str, cert_serial: str, now_unix_ns: int) -> TwinJudgement:
         """A code per command; 0 where accepted."""

@@ -348,7 +348,7 @@ def test_full_nonce_table_refuses_with_a_hint_and_evicts_nothing() -> None:
 
 
 def test_one_source_cannot_fill_the_table_for_others() -> None:
-    shield = admission(nonce_share_per_source=1)
+    shield = admission(nonce_share_per_tenant=1)
     assert list(judge(shield, signed(0), signed(1)).ledger.codes) == [0, Verdict.SATURATED]
     assert judge(shield, signed(0, secret=OTHER_SECRET), source=OTHER).accepted == 1
 

@@ -26,7 +26,7 @@ KEYS = {
 LIMITS: dict[str, int] = {
     "window_ms": 60_000,
     "nonce_capacity": 14,
-    "nonce_share_per_source": 9,
+    "nonce_share_per_tenant": 9,
     "max_batch_bytes": 6000,
     "max_batch_commands": 12,
     "max_payload_bytes": 300,
@@ -322,7 +322,7 @@ def test_timestamps_are_read_alike(text: bytes) -> None:
     )
 )
 def test_nonce_sets_agree_over_a_moving_clock(claims: list[tuple[str, int, int]]) -> None:
-    real = native.NonceSet(capacity=8, share_per_source=5)
+    real = native.NonceSet(capacity=8, share_per_tenant=5)
     plain = twin.TwinNonces(8, 5)
     now = NOW
     for source, number, step_ns in claims:

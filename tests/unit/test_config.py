@@ -320,10 +320,6 @@ def test_values_that_contradict_each_other_are_told_where_they_stand(file: Path)
         "snavio.toml:3:1: [fast] route_fresh_ms (2000) is longer than route_stale_ms (1000); a route is fresh "
         "first and stale later."
     ]
-    assert mistakes(file, "[shield]\nnonce_capacity = 5000\n") == [
-        "snavio.toml:1:2: [shield] nonce_share_per_source (20000000) is larger than nonce_capacity (5000), of "
-        "which it is a part."
-    ]
 
 
 def test_everything_that_is_wrong_is_told_at_once_in_the_order_of_the_file(file: Path) -> None:

@@ -190,7 +190,7 @@ def test_journal_is_bounded_and_says_what_was_missed() -> None:
 
 def test_admission_counts_accepted_commands_per_version_and_tells_them_once() -> None:
     clock = ManualClock()
-    admission = Admission(audience="shield-0:1", nonce_capacity=1000, nonce_share_per_source=1000)
+    admission = Admission(audience="shield-0:1", nonce_capacity=1000, nonce_share_per_tenant=1000)
     admission.set_keyset(SOURCE, [("v1", b"1" * 32, 0, 0, False), ("v2", b"2" * 32, 0, 0, False)])
 
     def submit(version: str, secret: bytes, number: int) -> None:

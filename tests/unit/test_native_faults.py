@@ -24,7 +24,7 @@ async def test_a_panic_on_a_thread_of_the_loop_is_the_callers_exception() -> Non
 
 
 def test_a_panic_on_one_thread_takes_no_lock_from_the_others() -> None:
-    nonces = _native.NonceSet(capacity=8, share_per_source=8)
+    nonces = _native.NonceSet(capacity=8, share_per_tenant=8)
     with pytest.raises(NativeFault):
         _native.panic_for_test(False)
     assert nonces.claim("acme/app", b"12345678", 2, 1) == 0

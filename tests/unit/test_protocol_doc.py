@@ -90,7 +90,7 @@ def sign(**changed: str | bytes) -> bytes:
 def admission(*, capacity: int = 100, revoked: bool = False, not_after: int = 0) -> Admission:
     """A Shield that knows the example's source and key."""
     judge = Admission(
-        audience=FIELDS["audience"], nonce_capacity=capacity, nonce_share_per_source=max(capacity, 1)
+        audience=FIELDS["audience"], nonce_capacity=capacity, nonce_share_per_tenant=max(capacity, 1)
     )
     judge.set_keyset(SOURCE, [(FIELDS["key_version"], SECRET, 0, not_after, revoked)])
     return judge
@@ -201,7 +201,7 @@ def test_shield_makes_its_checks_in_the_order_of_the_page() -> None:
         content_type="\n", payload=bytes(shield.MAX_PAYLOAD_BYTES + 1), traceparent="?", source="",
     )  # fmt: skip
     late = SIGNED_UNIX_NS + SHIELD.window_ms * 1_000_000 + 1
-    suspended = Admission(audience="elsewhere", nonce_capacity=1, nonce_share_per_source=1)
+    suspended = Admission(audience="elsewhere", nonce_capacity=1, nonce_share_per_tenant=1)
     suspended.set_suspended(SOURCE, True)
 
     heard = [verdict(suspended, command.SerializeToString() + b"\x6a\x00")]
@@ -220,7 +220,7 @@ def test_shield_makes_its_checks_in_the_order_of_the_page() -> None:
     hear(lambda: setattr(command, "audience", "another"))
 
     ended = SIGNED_UNIX_NS
-    hear(lambda: None, Admission(audience="elsewhere", nonce_capacity=1, nonce_share_per_source=1))
+    hear(lambda: None, Admission(audience="elsewhere", nonce_capacity=1, nonce_share_per_tenant=1))
     hear(lambda: None, admission(revoked=True, not_after=ended))
     hear(lambda: None, admission(not_after=ended))
     hear(lambda: setattr(command, "audience", FIELDS["audience"]), admission())
@@ -357,7 +357,7 @@ def test_the_limits_of_the_page_are_those_of_the_code() -> None:
         "time for the first Hello": stream.HELLO_SECONDS,
         "shortest pause between pings": transport.MIN_PING_INTERVAL_S,
         "tags remembered, in all": SHIELD.nonce_capacity,
-        "tags remembered, per source": SHIELD.nonce_share_per_source,
+        "tags remembered, per tenant": MESH.share("nonces", SHIELD.nonce_capacity).per_tenant,
         "life of a service certificate": signer.service_ttl_s,
         "pause before keys are asked for again": signer.poll_after_s,
     }

@@ -339,6 +339,11 @@ impl Admission {
         }
     }
 
+    /// Live nonces by tenant.
+    pub fn nonce_holders(&self) -> Vec<(String, usize)> {
+        self.nonces().holders()
+    }
+
     /// Commands per outcome since start; every verdict that Shield can give is there, even at zero.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         let mut counters: Vec<(&'static str, u64)> = verdict::NAMES

@@ -1,7 +1,7 @@
 //! Which tags were admitted already, for as long as the window could admit them again.
 //!
 //! It must never forget a live entry: when it is full it refuses, because to evict is to reopen the window for
-//! whatever was evicted. It must never grow by more than its capacity, let one source fill it, or give an entry
+//! whatever was evicted. It must never grow by more than its capacity, let one tenant fill it, or give an entry
 //! back because the clock stepped back.
 
 use std::collections::BTreeMap;
@@ -134,28 +134,28 @@ fn place(fingerprint: u64, spread: u64) -> (usize, u64) {
 #[derive(Default)]
 struct Bucket {
     tables: [Table; TABLES],
-    by_source: HashMap<u32, usize, FixedState>,
+    by_tenant: HashMap<u32, usize, FixedState>,
 }
 
-struct Source {
+struct Tenant {
     name: Box<str>,
     live: usize,
 }
 
-/// Sources with live entries, numbered, so that a bucket counts them in a few bytes each.
+/// Tenants with live entries, numbered, so that a bucket counts them in a few bytes each.
 #[derive(Default)]
-struct Sources {
+struct Tenants {
     numbers: HashMap<Box<str>, u32, foldhash::fast::RandomState>,
-    rows: Vec<Source>,
+    rows: Vec<Tenant>,
     free: Vec<u32>,
 }
 
-impl Sources {
+impl Tenants {
     fn number(&mut self, name: &str) -> u32 {
         if let Some(number) = self.numbers.get(name) {
             return *number;
         }
-        let row = Source { name: name.into(), live: 0 };
+        let row = Tenant { name: name.into(), live: 0 };
         let number = match self.free.pop() {
             Some(number) => {
                 self.rows[number as usize] = row;
@@ -180,27 +180,45 @@ impl Sources {
     }
 }
 
+/// How the table is divided, by the rule of `snavio/host/shares.py`, to which a test holds it: a tenant has at most
+/// `per_tenant`, all tenants together leave `reserve`, and who has no tenant may use all of `total`.
+#[derive(Clone, Copy, Debug)]
+pub struct Share {
+    pub total: usize,
+    pub per_tenant: usize,
+    pub reserve: usize,
+}
+
+impl Share {
+    /// What a tenant that holds `held` may take while all hold `used`.
+    fn room(self, tenant: &str, held: usize, used: usize) -> usize {
+        if tenant.is_empty() {
+            return self.total.saturating_sub(used);
+        }
+        let left = self.total.saturating_sub(self.reserve).saturating_sub(used);
+        left.min(self.per_tenant.saturating_sub(held))
+    }
+}
+
 /// The nonce table. Entries stay until the second in which the window closes over them has passed.
 pub struct NonceSet {
-    capacity: usize,
-    share_per_source: usize,
+    share: Share,
     spread: u64,
     now_unix_ns: i64,
     live: usize,
     buckets: BTreeMap<i64, Bucket>,
-    sources: Sources,
+    tenants: Tenants,
 }
 
 impl NonceSet {
-    pub fn new(capacity: usize, share_per_source: usize) -> Self {
+    pub fn new(share: Share) -> Self {
         Self {
-            capacity,
-            share_per_source,
+            share,
             spread: RandomState::new().hash_one(0u8) | 1,
             now_unix_ns: i64::MIN,
             live: 0,
             buckets: BTreeMap::new(),
-            sources: Sources::default(),
+            tenants: Tenants::default(),
         }
     }
 
@@ -213,10 +231,10 @@ impl NonceSet {
         mut answer: impl FnMut(usize, Claim),
     ) {
         self.pass(now_unix_ns);
-        let number = self.sources.number(source);
-        let room = self.capacity.saturating_sub(self.live);
-        let share = self.share_per_source.saturating_sub(self.sources.rows[number as usize].live);
-        let room = room.min(share);
+        // A source is `<tenant>/<service>`: counted by source, a tenant of many services would have many shares.
+        let tenant = source.split_once('/').map_or("", |(tenant, _)| tenant);
+        let number = self.tenants.number(tenant);
+        let room = self.share.room(tenant, self.tenants.rows[number as usize].live, self.live);
         let mut taken = 0;
         let mut rest = nonces;
         let mut position = 0;
@@ -254,13 +272,13 @@ impl NonceSet {
                 position += 1;
             }
             if let Some(bucket) = bucket.filter(|_| taken > before) {
-                *bucket.by_source.entry(number).or_default() += taken - before;
+                *bucket.by_tenant.entry(number).or_default() += taken - before;
             }
             rest = &rest[stretch..];
         }
         self.live += taken;
-        self.sources.rows[number as usize].live += taken;
-        self.sources.settle(number, 0);
+        self.tenants.rows[number as usize].live += taken;
+        self.tenants.settle(number, 0);
     }
 
     /// Claims one nonce.
@@ -276,9 +294,9 @@ impl NonceSet {
         self.now_unix_ns = self.now_unix_ns.max(now_unix_ns);
         let second = self.now_unix_ns.div_euclid(NS_PER_SECOND);
         while let Some(oldest) = self.buckets.first_entry().filter(|entry| *entry.key() < second) {
-            for (number, count) in oldest.remove().by_source {
+            for (number, count) in oldest.remove().by_tenant {
                 self.live -= count;
-                self.sources.settle(number, count);
+                self.tenants.settle(number, count);
             }
         }
     }
@@ -293,6 +311,12 @@ impl NonceSet {
 
     pub fn len(&self) -> usize {
         self.live
+    }
+
+    /// How much each tenant holds.
+    pub fn holders(&self) -> Vec<(String, usize)> {
+        let live = |number: &u32| self.tenants.rows[*number as usize].live;
+        self.tenants.numbers.iter().map(|(name, number)| (name.to_string(), live(number))).collect()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -313,6 +337,10 @@ mod tests {
 
     const S: i64 = NS_PER_SECOND;
 
+    fn set_of(total: usize, per_tenant: usize) -> NonceSet {
+        NonceSet::new(Share { total, per_tenant, reserve: 0 })
+    }
+
     fn nonce(number: u64, until_unix_ns: i64) -> Nonce {
         // Spread like a tag's bytes would be.
         let tag = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
@@ -321,7 +349,7 @@ mod tests {
 
     #[test]
     fn second_and_third_claims_are_replays() {
-        let mut set = NonceSet::new(10, 10);
+        let mut set = set_of(10, 10);
         assert_eq!(set.claim("a/b", nonce(1, 60 * S), 0), Claim::Fresh);
         assert_eq!(set.claim("a/b", nonce(1, 60 * S), S), Claim::Replayed);
         assert_eq!(set.claim("c/d", nonce(1, 60 * S), 60 * S), Claim::Replayed);
@@ -330,7 +358,7 @@ mod tests {
 
     #[test]
     fn an_entry_lives_through_its_last_moment_and_goes_with_its_second() {
-        let mut set = NonceSet::new(1, 1);
+        let mut set = set_of(1, 1);
         assert_eq!(set.claim("a/b", nonce(1, 60 * S), 0), Claim::Fresh);
         assert_eq!(set.claim("a/b", nonce(1, 60 * S), 60 * S), Claim::Replayed);
         assert_eq!(set.claim("a/b", nonce(2, 70 * S), 61 * S - 1), Claim::Saturated);
@@ -340,7 +368,7 @@ mod tests {
 
     #[test]
     fn a_full_table_refuses_and_evicts_nothing() {
-        let mut set = NonceSet::new(100, 100);
+        let mut set = set_of(100, 100);
         for number in 0..100 {
             assert_eq!(set.claim("a/b", nonce(number, 60 * S), 0), Claim::Fresh);
         }
@@ -354,8 +382,8 @@ mod tests {
     }
 
     #[test]
-    fn one_source_cannot_take_the_share_of_another() {
-        let mut set = NonceSet::new(10, 3);
+    fn one_tenant_cannot_take_the_share_of_another() {
+        let mut set = set_of(10, 3);
         let fresh = (0..9).filter(|n| set.claim("a/b", nonce(*n, (*n as i64 + 5) * S), 0) == Claim::Fresh);
         assert_eq!(fresh.count(), 3);
         assert_eq!(set.claim("c/d", nonce(100, 60 * S), 0), Claim::Fresh);
@@ -365,8 +393,24 @@ mod tests {
     }
 
     #[test]
+    fn sources_of_one_tenant_have_one_share_and_all_leave_the_reserve() {
+        let mut set = NonceSet::new(Share { total: 10, per_tenant: 6, reserve: 2 });
+        let mut fresh = |source: &str, first: u64| {
+            (first..first + 10).filter(|n| set.claim(source, nonce(*n, 60 * S), 0) == Claim::Fresh).count()
+        };
+        assert_eq!(fresh("a/b", 0), 6);
+        assert_eq!(fresh("a/c", 100), 0);
+        assert_eq!(fresh("b/c", 200), 2);
+        assert_eq!(fresh("c/d", 300), 0);
+        assert_eq!(fresh("", 400), 2);
+        let mut held = set.holders();
+        held.sort();
+        assert_eq!(held, [(String::new(), 2), ("a".to_owned(), 6), ("b".to_owned(), 2)]);
+    }
+
+    #[test]
     fn time_that_steps_back_gives_nothing_back() {
-        let mut set = NonceSet::new(10, 10);
+        let mut set = set_of(10, 10);
         assert_eq!(set.claim("a/b", nonce(1, 60 * S), 0), Claim::Fresh);
         assert_eq!(set.claim("a/b", nonce(2, 200 * S), 120 * S), Claim::Fresh);
         assert_eq!(set.claim("a/b", nonce(1, 60 * S), 0), Claim::Expired);
@@ -375,7 +419,7 @@ mod tests {
 
     #[test]
     fn a_batch_sees_its_own_replays_across_seconds() {
-        let mut set = NonceSet::new(10, 10);
+        let mut set = set_of(10, 10);
         let batch = [nonce(1, 5 * S), nonce(2, 6 * S), nonce(1, 5 * S), nonce(2, 6 * S), nonce(3, 6 * S + 1)];
         let mut claims = Vec::new();
         set.claim_all("a/b", &batch, 0, |_, claim| claims.push(claim));
@@ -384,23 +428,23 @@ mod tests {
     }
 
     #[test]
-    fn sources_without_live_entries_are_forgotten() {
-        let mut set = NonceSet::new(100, 100);
+    fn tenants_without_live_entries_are_forgotten() {
+        let mut set = set_of(100, 100);
         for number in 0..50 {
-            set.claim(&format!("tenant/service-{number}"), nonce(number, 5 * S), 0);
+            set.claim(&format!("tenant-{number}/service"), nonce(number, 5 * S), 0);
         }
-        assert_eq!(set.sources.numbers.len(), 50);
+        assert_eq!(set.tenants.numbers.len(), 50);
         set.claim("a/b", nonce(99, 20 * S), 10 * S);
-        assert_eq!(set.sources.numbers.len(), 1);
-        assert_eq!(set.sources.rows.len(), 50);
+        assert_eq!(set.tenants.numbers.len(), 1);
+        assert_eq!(set.tenants.rows.len(), 50);
         // A refused claim leaves no name behind either.
         assert_eq!(set.claim("c/d", nonce(98, S), 10 * S), Claim::Expired);
-        assert_eq!(set.sources.numbers.len(), 1);
+        assert_eq!(set.tenants.numbers.len(), 1);
     }
 
     #[test]
     fn an_entry_costs_fourteen_bytes_amortised() {
-        let mut set = NonceSet::new(10_000_000, 10_000_000);
+        let mut set = set_of(10_000_000, 10_000_000);
         let (mut cost, mut samples, mut worst) = (0.0, 0.0, 0.0f64);
         let mut number = 0;
         let mut size = 20_000.0f64;
@@ -424,7 +468,7 @@ mod tests {
     #[test]
     #[ignore = "takes 400 MB and some seconds"]
     fn thirty_million_live_entries_neither_stall_nor_cost_more() {
-        let mut set = NonceSet::new(40_000_000, 40_000_000);
+        let mut set = set_of(40_000_000, 40_000_000);
         let (mut number, mut worst, mut bytes) = (0u64, std::time::Duration::ZERO, 0.0f64);
         let mut steady = Vec::new();
         for second in 0..150i64 {

@@ -84,6 +84,13 @@ impl<'a> Frame<'a> {
     }
 }
 
+/// Number and size of a Submission of which nothing else is looked at; why it is no batch, otherwise.
+pub fn measure(submission: &[u8], limits: &Limits) -> Result<(u64, usize), u8> {
+    let mut frame = Frame::default();
+    frame.read(submission, limits)?;
+    Ok((frame.batch_seq, frame.commands.len()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

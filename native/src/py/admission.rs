@@ -1,5 +1,6 @@
 //! Admission, nonces, signing and timestamps for Python.
 
+use std::collections::HashMap;
 use std::sync::Mutex;
 
 use pyo3::exceptions::{PyOSError, PyValueError};
@@ -14,10 +15,10 @@ use crate::core::admission::{Admission as CoreAdmission, Judged, tell_closed};
 use crate::core::command::Command;
 use crate::core::freight as core;
 use crate::core::keys::{BadKey, Key, KeySet, SHORTEST_SECRET};
-use crate::core::nonces::{Claim, Nonce, NonceSet as CoreNonceSet};
+use crate::core::nonces::{Claim, Nonce, NonceSet as CoreNonceSet, Share};
 use crate::core::runs::Caller;
 use crate::core::signing::{self, Draft, MacKey, Submissions};
-use crate::core::submission::Limits;
+use crate::core::submission::{Limits, measure};
 use crate::core::telemetry::TelemetryBlock;
 use crate::core::{crypto, timestamp, verdict};
 
@@ -25,6 +26,7 @@ use crate::core::{crypto, timestamp, verdict};
 const MAX_PAYLOAD_BYTES: usize = 256 << 10;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(measure_submission, module)?)?;
     module.add_class::<NonceSet>()?;
     module.add_class::<Admission>()?;
     module.add_class::<Judgement>()?;
@@ -35,6 +37,18 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(parse_timestamp, module)?)
 }
 
+/// (verdict, number of the batch, commands); a verdict of 0 where it is a batch.
+#[pyfunction]
+#[pyo3(signature = (submission, *, max_batch_bytes, max_batch_commands))]
+fn measure_submission(
+    submission: &[u8],
+    max_batch_bytes: usize,
+    max_batch_commands: usize,
+) -> (u8, u64, usize) {
+    let limits = Limits { max_batch_bytes, max_batch_commands, max_payload_bytes: 0 };
+    measure(submission, &limits).map_or_else(|code| (code, 0, 0), |(seq, count)| (0, seq, count))
+}
+
 #[pyclass(frozen, module = "snavio._native")]
 struct NonceSet {
     inner: Mutex<CoreNonceSet>,
@@ -43,9 +57,14 @@ struct NonceSet {
 #[pymethods]
 impl NonceSet {
     #[new]
-    #[pyo3(signature = (*, capacity, share_per_source))]
-    fn new(capacity: usize, share_per_source: usize) -> Self {
-        Self { inner: Mutex::new(CoreNonceSet::new(capacity, share_per_source)) }
+    #[pyo3(signature = (*, capacity, share_per_tenant, reserve = 0))]
+    fn new(capacity: usize, share_per_tenant: usize, reserve: usize) -> Self {
+        let share = Share { total: capacity, per_tenant: share_per_tenant, reserve };
+        Self { inner: Mutex::new(CoreNonceSet::new(share)) }
+    }
+
+    fn holders(&self) -> HashMap<String, usize> {
+        lock(&self.inner).holders().into_iter().collect()
     }
 
     fn claim(&self, source: &str, tag: &[u8], until_unix_ns: i64, now_unix_ns: i64) -> PyResult<u8> {
@@ -76,18 +95,21 @@ struct Admission {
 impl Admission {
     #[new]
     #[pyo3(signature = (*, audience, window_ms = 60_000, nonce_capacity = 40_000_000,
-        nonce_share_per_source = 20_000_000, max_batch_bytes = 1 << 20, max_batch_commands = 1000,
+        nonce_share_per_tenant = 20_000_000, nonce_reserve = 0, max_batch_bytes = 1 << 20, max_batch_commands = 1000,
         max_payload_bytes = MAX_PAYLOAD_BYTES))]
     fn new(
         audience: &str,
         window_ms: u32,
         nonce_capacity: usize,
-        nonce_share_per_source: usize,
+        nonce_share_per_tenant: usize,
+        nonce_reserve: usize,
         max_batch_bytes: usize,
         max_batch_commands: usize,
         max_payload_bytes: usize,
     ) -> PyResult<Self> {
-        let nonces = CoreNonceSet::new(nonce_capacity, nonce_share_per_source);
+        let share =
+            Share { total: nonce_capacity, per_tenant: nonce_share_per_tenant, reserve: nonce_reserve };
+        let nonces = CoreNonceSet::new(share);
         let limits = Limits { max_batch_bytes, max_batch_commands, max_payload_bytes };
         let inner = CoreAdmission::new(audience, window_ms, nonces, limits)
             .ok_or_else(|| PyValueError::new_err("audience: not [A-Za-z0-9][A-Za-z0-9._:-]{0,127}"))?;
@@ -108,6 +130,10 @@ impl Admission {
 
     fn remove_keyset(&self, source: &str) {
         self.inner.remove_keyset(source);
+    }
+
+    fn nonce_holders(&self) -> HashMap<String, usize> {
+        self.inner.nonce_holders().into_iter().collect()
     }
 
     fn set_suspended(&self, source: &str, suspended: bool) {

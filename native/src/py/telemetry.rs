@@ -14,6 +14,7 @@ use crate::core::telemetry;
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Tombstones>()?;
     module.add_function(wrap_pyfunction!(telemetry_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(blocks_with, module)?)?;
     module.add_function(wrap_pyfunction!(read_journal_page, module)?)?;
     module.add_function(wrap_pyfunction!(telemetry_columns, module)?)
 }
@@ -21,6 +22,17 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 #[pyfunction]
 fn telemetry_rows(block: &[u8]) -> PyResult<usize> {
     Ok(telemetry::rows_of(block)?)
+}
+
+/// Positions of the blocks in which `id` stands, at whatever place.
+#[pyfunction]
+fn blocks_with(py: Python<'_>, blocks: Vec<Bound<'_, PyBytes>>, id: &[u8]) -> Vec<usize> {
+    let bodies: Vec<&[u8]> = blocks.iter().map(|block| block.as_bytes()).collect();
+    py.detach(|| {
+        let finder = memchr::memmem::Finder::new(id);
+        let found = bodies.iter().enumerate().filter(|(_, body)| finder.find(body).is_some());
+        found.map(|(position, _)| position).collect()
+    })
 }
 
 /// (events, the field as it stands in the page) per block.
