@@ -113,13 +113,14 @@ class ShieldServicer:
         try:
             room = partial(self._gatehouse.room, tenant)
             async for frame in stream.batches(room=room, refusal=_refused_whole):
-                answer = await self._held(frame, tenant, stream.reply)
-                if answer is None:
-                    continue
+                answer: Callable[[bytes, bool], None] | None = stream.reply
                 try:
-                    self._gatehouse.admit_batch(frame, call.peer, answer)
+                    answer = await self._held(frame, tenant, stream.reply)
+                    if answer is not None:
+                        self._gatehouse.admit_batch(frame, call.peer, answer)
                 except BadRequest:
                     # No answer to it will come; only earlier ones are waited for.
+                    assert answer is not None
                     answer(b"", True)
                     raise
         finally:

@@ -16,11 +16,11 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 
 from snavio.errors import BadRequest, NotFound, SnavioError, StateError, Unavailable
-from snavio.traces import trace_of
 from snavio.host.shares import ShareLimit, Shares
 from snavio.host.waiting_shares import WaitingShares
 from snavio.rpc.body import Bodies
 from snavio.rpc.limits import GRPC_CALLS
+from snavio.traces import trace_of
 from snavio.transport.credentials import CertificateFiles, doorway_credentials
 from snavio.transport.limits import COMMON_OPTIONS, HANDSHAKE_TIMEOUT_S, MIN_PING_INTERVAL_S
 from snavio.transport.methods import Message
