@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
+from dataclasses import replace
 
 from services.mailbox.leases import (
     DONE,
@@ -21,6 +22,7 @@ from services.mailbox.leases import (
     Settling,
     Verb,
 )
+from services.mailbox.ordering import Handout
 from services.mailbox.topics import MILLISECOND, Leased, Topic
 from services.mailbox.transit import Transit
 from snavio.domain.message import Attempt, AttemptOutcome, DeadReason, bounded
@@ -106,13 +108,25 @@ class Delivery(Transit):
             self._starved.add(name)
         return leased
 
-    def handed(self, leased: Iterable[Leased]) -> None:
-        """What is still held of these is on its way to a consumer."""
+    def asked_again(self, name: str, caller: str) -> None:
+        """A caller with one receive at a time asks for more: it has what it was sent before."""
+        if (topic := self._topics.get(name)) is not None:
+            topic.ordering.asked_again(caller)
+
+    def handed(self, leased: Iterable[Leased], caller: str = "") -> None:
+        """What is still held of these is on its way to a consumer, in one response."""
+        handouts: dict[int, Handout] = {}
         for one in (part for taken in leased for part in taken.left()):
-            batch, end = one.lease.batch, one.first + one.count
-            if one.lease.attempt == 1 and not batch.retries.over(one.first, end):
-                ordering = self._topics[batch.topic].ordering
-                ordering.handed(batch.shard, batch.batch_id, one.first, end)
+            lease, batch, end = one.lease, one.lease.batch, one.first + one.count
+            if lease.attempt == 1 and not batch.retries.over(one.first, end):
+                ordering, shard = self._topics[batch.topic].ordering, batch.shard
+                deepest = ordering.deepest.get(shard, 0)
+                handouts[shard] = lease.handout = ordering.handed(
+                    shard, batch.batch_id, one.first, end, handout=handouts.get(shard), caller=caller
+                )
+                if ordering.deepest.get(shard, 0) > deepest:
+                    # At once: a crash may come before anything else of this topic is written.
+                    self._record(replace(self._progress(batch), order=ordering.mark(shard)))
 
     def give_back(self, leased: Leased, *, keep: int = 0) -> None:
         """All but the first `keep` messages never left the mailbox: ready again, at the same attempt."""
@@ -123,6 +137,8 @@ class Delivery(Transit):
                 batch.held.cut(lo, hi)
                 self._hold(topic, lo - hi)
                 lease.left -= hi - lo
+                if lease.handout is not None:
+                    topic.ordering.unsent(lease.handout, hi - lo)
                 heapq.heappush(topic.ready, (batch.batch_id, lo, hi, lease.attempt))
         self._timers.ended(lease)
         self._woken(batch.topic)
@@ -217,6 +233,7 @@ class Delivery(Transit):
                 self._timers.arm(lease.deadline_mono_ns, lease)
             for lease in replaced:
                 self._timers.ended(lease)
+                self._heard(lease)
         return b"".join(codes)
 
     @staticmethod
@@ -254,6 +271,7 @@ class Delivery(Transit):
 
     def _expire(self, lease: Lease) -> None:
         batch, topic = lease.batch, self._topics[lease.batch.topic]
+        self._heard(lease)
         ranges = batch.expire(lease)
         for lo, hi in ranges:
             self._hold(topic, lo - hi)
@@ -349,6 +367,7 @@ class Delivery(Transit):
         for _, _, lease in batch.held:
             lease.left = 0
             self._timers.ended(lease)
+            self._heard(lease)
         messages = batch.count - batch.settled.bit_count()
         topic.add(-messages, batch.shard)
         topic.lost += messages

@@ -14,6 +14,7 @@ from itertools import count, groupby
 from operator import sub
 from typing import NamedTuple
 
+from services.mailbox.ordering import Handout
 from services.mailbox.ranges import RangeMap, covered, ones, zeros
 from snavio.domain.message import MAX_HISTORY, Attempt, Ending, History, State
 from snavio.ports.mailbox_store import BatchRecord, Ended, Progress, Retry
@@ -69,6 +70,8 @@ class Lease:
     """How many messages are still held under it."""
     since_mono_ns: int = 0
     """When they were received; an extension does not change it."""
+    handout: Handout | None = None
+    """The response in which they left for the first time; None at a later attempt."""
 
 
 class Verb(Enum):
@@ -462,6 +465,7 @@ class Batch:
                     since_mono_ns=lease.since_mono_ns,
                 )
             )
+            leases[-1].handout = lease.handout
 
         self.settle(receipt, holder, asked, take)
         return asked.codes, leases

@@ -48,6 +48,8 @@ class Wanted:
     wait_s: float
     require_trust: Callable[[], None]
     """Raises once the caller's certificate is not good any more."""
+    caller: str = ""
+    """Who gets its responses in order: a stream, or a connection; empty if that is not known."""
     explain: bool = False
     """Say why there is nothing."""
 
@@ -150,7 +152,7 @@ class Receiving:
                 parcels, failures = await self._frame(leased, wanted.max_bytes)
                 if parcels or failures:
                     self.latency.add(self._clock.mono_ns() - began)
-                    self._delivery.handed(leased)
+                    self._delivery.handed(leased, wanted.caller)
                     return Taken(self._response(parcels, failures), tuple(leased))
             elif self._delivery.shortage(wanted.topic) is None:
                 return None  # otherwise what was out of date in memory has made room for what is on disk

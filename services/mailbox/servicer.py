@@ -80,6 +80,8 @@ class MailboxServicer:
         self._gate = gate
         self._clock = clock
         self._residents = Residents()
+        self._asking: set[tuple[str, str]] = set()
+        """Topics and connections with a receive under way."""
         self.enqueue = LatencyWindow(clock=clock)
         """Of sends, from their arrival to the answer after the fsync; one per batch."""
 
@@ -175,11 +177,20 @@ class MailboxServicer:
         grant = self._capabilities.check(call, Operation.RECV, asked.topic)
         taken = grant.take(wanted.max_messages)
         received = b""
+        caller = call.context.peer()
+        asking = (asked.topic, caller)
+        # With two receives at a time on one connection, the second says nothing about the answer to the first.
+        alone = asking not in self._asking
+        if alone:
+            self._asking.add(asking)
+            self._delivery.asked_again(*asking)
         try:
             received = await self._receiving.receive(
-                replace(wanted, max_messages=taken.messages, wait_s=wait_s)
+                replace(wanted, max_messages=taken.messages, wait_s=wait_s, caller=caller if alone else "")
             )
         finally:
+            if alone:
+                self._asking.discard(asking)
             count_received(received, taken)
         return received
 

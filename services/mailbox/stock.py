@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from services.mailbox.bounds import MailboxShares
 from services.mailbox.leases import Batch
+from services.mailbox.ordering import Ordering
 from services.mailbox.timers import Timers
 from services.mailbox.topics import MILLISECOND, Counts, Delayed, Limits, Shortage, Topic
 from snavio.clock import Clock
@@ -316,4 +317,5 @@ def _topic(record: TopicRecord) -> Topic:
         dead=record.dead,
         canceled=record.canceled,
         by_shard=dict(record.shards),
+        ordering=Ordering(record.order),
     )

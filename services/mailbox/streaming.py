@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from itertools import count
 from typing import Any, Protocol
 
 from google.protobuf.message import DecodeError
@@ -79,6 +80,7 @@ class ReceiveStreams:
         self._receiving = receiving
         self._opening = opening
         self._quota = quota
+        self._numbers = count()
         self.open = 0
         """Streams that stand now."""
 
@@ -93,7 +95,7 @@ class ReceiveStreams:
         least, most = CHUNK_BYTES
         if asked.chunk_bytes and not least <= asked.chunk_bytes <= most:
             raise BadRequest(f"chunk_bytes must be {least} to {most}.", reason="chunk-bytes")
-        wanted = self._opening(asked.open, call)
+        wanted = replace(self._opening(asked.open, call), caller=f"stream {next(self._numbers)}")
         credit = Credit()
         credit.add(asked.credit)
         self.open += 1

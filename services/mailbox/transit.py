@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from services.mailbox.bounds import MailboxShares
-from services.mailbox.leases import Batch, Moved, Settling, Verb
+from services.mailbox.leases import Batch, Lease, Moved, Settling, Verb
 from services.mailbox.policy import Policies
 from services.mailbox.ranges import ones
 from services.mailbox.stock import Stock
@@ -82,6 +83,7 @@ class Transit(Stock):
             if moved.lease is not None:
                 self._hold(topic, -moved.messages)
                 self._timers.ended(moved.lease)
+                self._heard(moved.lease)
             if moved.verb is Verb.REVIVE:
                 topic.add(moved.messages, moved.batch.shard)
             if not moved.ended or moved.verb is Verb.REVIVE:
@@ -90,8 +92,17 @@ class Transit(Stock):
         for batch in touched.values():
             self._settled(batch)
             batch.age_ns = self.age_ns()
-            retain = self.policies.of(batch.topic).retains
-            settling.progress.append(batch.progress(retain=retain))
+            progress = self._progress(batch)
+            order = self._topics[batch.topic].ordering.mark(batch.shard)
+            settling.progress.append(replace(progress, order=order) if order is not None else progress)
+
+    def _progress(self, batch: Batch) -> Progress:
+        return batch.progress(retain=self.policies.of(batch.topic).retains)
+
+    def _heard(self, lease: Lease) -> None:
+        """Whoever holds it has the response that it came with, or is not to have it any more."""
+        if lease.handout is not None:
+            self._topics[lease.batch.topic].ordering.heard(lease.handout)
 
     def _settled(self, batch: Batch) -> None:
         topic = self._topics[batch.topic]
@@ -172,6 +183,7 @@ class Transit(Stock):
             if topic.batches.get(batch.batch_id) is batch:
                 touched[batch.batch_id] = batch
             batch.revert(moved)
+            topic.ordering.unwritten(batch.shard)
             self._settled(batch)
             if moved.verb is Verb.REVIVE:
                 topic.add(-moved.messages, batch.shard)

@@ -113,6 +113,23 @@ class Ended:
     ending: Ending
 
 
+Position = tuple[int, int]
+"""Batch, and message within it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OrderMark:
+    """What is known of the order of one shard's first deliveries, so that a restart can judge it."""
+
+    shard: int
+    deepest: int = 0
+    """The most messages that were handed out before an older one."""
+    beyond: int = 0
+    """Messages that were seen although an older response may not have been: from `oldest` on, up to `newest`."""
+    oldest: Position = (0, 0)
+    newest: Position = (0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """The whole state of one batch. Bit i of `settled`: message i is not to be delivered (any more).
@@ -132,6 +149,8 @@ class Progress:
     """The store's age when the last of its messages was settled; 0 before."""
     forget: bool = False
     """Remove the batch, whatever is in it."""
+    order: OrderMark | None = None
+    """To be kept for the batch's topic and shard, whatever becomes of the batch; the last one holds."""
 
     @property
     def complete(self) -> bool:
@@ -206,6 +225,7 @@ class TopicRecord:
     canceled: int = 0
     shards: tuple[tuple[int, int], ...] = ()
     """(shard, unsettled messages), of shards that have some."""
+    order: tuple[OrderMark, ...] = ()
 
     def with_more(self, other: TopicRecord) -> TopicRecord:
         """Of both; `other` is of the same topic and of other shards."""
@@ -219,6 +239,7 @@ class TopicRecord:
             self.dead + other.dead,
             self.canceled + other.canceled,
             self.shards + other.shards,
+            self.order,
         )
 
 

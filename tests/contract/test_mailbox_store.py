@@ -21,6 +21,7 @@ from snavio.ports.mailbox_store import (
     RESEND_NS,
     MailboxStore,
     NewBatch,
+    OrderMark,
     Origin,
     Progress,
     Recall,
@@ -116,6 +117,29 @@ def test_progress_is_kept_and_the_last_of_several_holds(store: MailboxStore) -> 
     (record,) = store.pending(TOPIC, after=0, limit=9)
     assert (record.settled, record.retries) == (0b1011, retries)
     assert store.topics()[0].messages == 7
+
+
+def test_C_5_marks_of_the_order_are_kept_by_shard_and_end_with_their_topic(store: MailboxStore) -> None:
+    first, second = append(store, NewBatch(TOPIC, 3, b"abc"), NewBatch(TOPIC, 2, b"de", shard=4))
+    marks = [OrderMark(0, 7), OrderMark(4, 3, 9, (1, 0), (2, 2)), OrderMark(0, 8, 5, (1, 1), (1, 3))]
+    store.commit(
+        [],
+        [
+            Progress(TOPIC, first, 3, 1, order=marks[0]),
+            Progress(TOPIC, second, 2, 0, order=marks[1]),
+            Progress(TOPIC, first, 3, 3, order=marks[2]),
+            Progress(TOPIC, first, 3, 7),
+            Progress("nobody/knows", first, 3, 0, order=marks[0]),
+        ],
+        now_unix_ns=NOW,
+    )
+    (topic,) = store.topics()
+    assert sorted(topic.order, key=lambda one: one.shard) == [marks[2], marks[1]]
+    store.commit([], [Progress(TOPIC, second, 2, 3)], now_unix_ns=NOW)
+    assert store.drop_topics([TOPIC]) == [TOPIC]
+    append(store, NewBatch(TOPIC, 3, b"abc"), seq=2)
+    (topic,) = store.topics()
+    assert topic.order == ()
 
 
 def test_batch_whose_messages_are_all_settled_is_gone(store: MailboxStore) -> None:
@@ -240,6 +264,18 @@ def test_I_1_everything_committed_is_there_after_reopening(path: Path) -> None:
     assert store.recall(Origin("fast/fast-0", 1, 1)) == b""
     assert store.recall(Origin("fast/fast-0", 1, 2)) == b"\x01"
     store.close()
+
+
+def test_C_5_marks_of_the_order_outlive_a_restart(path: Path) -> None:
+    store = SqliteMailboxStore(path, digest=digest)
+    (batch_id,) = append(store, NewBatch(TOPIC, 3, b"abc"))
+    mark = OrderMark(0, 8, 5, (1, 1), (1, 3))
+    store.commit([], [Progress(TOPIC, batch_id, 3, 7, order=mark)], now_unix_ns=NOW)
+    store.close()
+    again = SqliteMailboxStore(path, digest=digest)
+    (topic,) = again.topics()
+    assert topic.order == (mark,)
+    again.close()
 
 
 def test_ids_are_not_used_again_after_everything_was_settled_and_reopened(path: Path) -> None:

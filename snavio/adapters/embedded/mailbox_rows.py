@@ -16,7 +16,7 @@ from snavio.errors import IntegrityError
 from snavio.ports.mailbox_store import BatchRecord, Ended, Progress, Retry
 
 APPLICATION_ID = 0x534E4D42
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 
 # What came with schema 3. The indexes hold ended batches only, so that a batch on its way costs nothing here.
 LIFE_TABLES = (
@@ -51,6 +51,15 @@ PEER_TABLES = (
     ) STRICT, WITHOUT ROWID""",
 )
 
+# What came with schema 8: in which order messages of a shard were first handed out, for the time after a crash.
+ORDER_TABLES = (
+    """CREATE TABLE orders (
+        topic_id INTEGER NOT NULL, shard INTEGER NOT NULL, deepest INTEGER NOT NULL, beyond INTEGER NOT NULL,
+        oldest_id INTEGER NOT NULL, oldest_index INTEGER NOT NULL,
+        newest_id INTEGER NOT NULL, newest_index INTEGER NOT NULL, PRIMARY KEY (topic_id, shard)
+    ) STRICT, WITHOUT ROWID""",
+)
+
 # Batches stand in order of topic, so that a window of a topic is one short read. The index is for compaction:
 # without it, moving what is left of a segment would cost a pass over the whole backlog.
 CREATE = (
@@ -75,6 +84,7 @@ CREATE = (
     *REPLAY_TABLES,
     *BODY_TABLES,
     *PEER_TABLES,
+    *ORDER_TABLES,
 )
 UNTOUCHED = zlib.crc32(b"")
 """The check of a batch's state when nothing has happened to it."""
@@ -120,12 +130,18 @@ def _bring_6_to_7(connection: Any) -> None:
     connection.execute("DROP TABLE peers_6")
 
 
+def _bring_7_to_8(connection: Any) -> None:
+    for statement in ORDER_TABLES:
+        connection.execute(statement)
+
+
 MIGRATIONS: Migrations = {
     2: _bring_2_to_3,
     3: _bring_3_to_4,
     4: _bring_4_to_5,
     5: _bring_5_to_6,
     6: _bring_6_to_7,
+    7: _bring_7_to_8,
 }
 
 

@@ -7,6 +7,7 @@ batch id twice, and never does housekeeping on the way of a commit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from snavio.ports.mailbox_store import (
     BatchRecord,
     Milestone,
     NewBatch,
+    OrderMark,
     Origin,
     Progress,
     Recall,
@@ -139,11 +141,12 @@ class SqliteMailboxStore:
         self, sends: Sequence[Send], progress: Sequence[Progress], *, now_unix_ns: int
     ) -> list[tuple[int, ...]]:
         last = {(state.topic, state.batch_id): state for state in progress}
+        orders = {(state.topic, state.order.shard): state.order for state in progress if state.order}
         batches = [batch for send in sends for batch in send.batches]
         try:
             room = self._max_bytes - self._database_bytes
             bodies = self._bodies.write(batches, now_unix_ns=now_unix_ns, room=room)
-            ids, dead = self._store_rows(sends, last.values(), bodies, now_unix_ns)
+            ids, dead = self._store_rows(sends, last.values(), bodies, now_unix_ns, orders)
         except Saturated:
             self._cramped = True
             raise
@@ -152,7 +155,7 @@ class SqliteMailboxStore:
                 raise
             # Removing bytes goes over the pages beside them. One that is damaged must not keep its neighbours' messages
             # from being acknowledged, which would be delivered again and again: their bytes stay.
-            ids, dead = self._store_rows(sends, last.values(), bodies, now_unix_ns, removing=False)
+            ids, dead = self._store_rows(sends, last.values(), bodies, now_unix_ns, orders, removing=False)
         self._log.release(dead)
         self._keys.known.remember(sends, ids, now_unix_ns=now_unix_ns)
         if bodies:
@@ -168,6 +171,7 @@ class SqliteMailboxStore:
         states: Iterable[Progress],
         bodies: list[Body],
         now_unix_ns: int,
+        orders: Mapping[tuple[str, int], OrderMark],
         *,
         removing: bool = True,
     ) -> tuple[list[tuple[int, ...]], list[Place]]:
@@ -184,6 +188,8 @@ class SqliteMailboxStore:
                     writer.execute("UPDATE counters SET last_batch_id = ?", (self._last_id,))
                 self._keys.store(writer, sends, ids, now_unix_ns=now_unix_ns)
                 dead = self._settle(writer, states, removing=removing)
+                for (topic, _), mark in orders.items():
+                    self._keep_order(writer, topic, mark)
                 for sender in ended:
                     writer.execute("DELETE FROM peers WHERE peer = ? AND epoch = ?", sender)
         except BaseException:
@@ -256,6 +262,11 @@ class SqliteMailboxStore:
             writer.execute(_KEEP_STATE, (*encode_state(state), *key))
         return dead
 
+    def _keep_order(self, writer: Any, topic: str, mark: OrderMark) -> None:
+        if (topic_id := self._topic_ids.get(topic)) is not None:
+            values = (topic_id, mark.shard, mark.deepest, mark.beyond, *mark.oldest, *mark.newest)
+            writer.execute("INSERT OR REPLACE INTO orders VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+
     def _topic_id(self, writer: Any, name: str, made: list[str]) -> int:
         topic_id = self._topic_ids.get(name)
         if topic_id is None:
@@ -272,7 +283,12 @@ class SqliteMailboxStore:
             "AND NOT EXISTS (SELECT 1 FROM batches WHERE topic_id = topics.id) RETURNING id"
         )
         with self._database.transaction(undone=lambda: None) as writer:
-            dropped = [name for name in names if writer.execute(drop, (name,)).fetchall()]
+            dropped = []
+            for name in names:
+                for (topic_id,) in writer.execute(drop, (name,)).fetchall():
+                    # Its id may be given to another topic.
+                    writer.execute("DELETE FROM orders WHERE topic_id = ?", (topic_id,))
+                    dropped.append(name)
             for name in dropped:
                 # Before the commit, which may fail: without an id it is only looked up again.
                 self._topic_ids.pop(name, None)
@@ -405,6 +421,12 @@ class SqliteMailboxStore:
             shards = ((shard, unsettled),) if unsettled else ()
             one = TopicRecord(name, unsettled, last, oldest, first, delivered, dead, canceled, shards)
             found[name] = one if name not in found else found[name].with_more(one)
+        orders = (
+            "SELECT name, orders.* FROM orders JOIN topics ON topics.id = topic_id ORDER BY topic_id, shard"
+        )
+        for name, _, shard, deepest, beyond, *at in self._database.rows(orders):
+            mark = OrderMark(shard, deepest, beyond, (at[0], at[1]), (at[2], at[3]))
+            found[name] = replace(found[name], order=(*found[name].order, mark))
         return list(found.values())
 
     def gauges(self) -> dict[str, float]:

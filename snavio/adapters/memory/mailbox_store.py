@@ -25,6 +25,7 @@ from snavio.ports.mailbox_store import (
     BatchRecord,
     Ended,
     Milestone,
+    OrderMark,
     Origin,
     Progress,
     Recall,
@@ -78,6 +79,7 @@ class MemoryMailboxStore:
         self._tenants = TenantBytes()
         self._last_id = 0
         self._topics: dict[str, dict[int, _Row]] = {}
+        self._orders: dict[str, dict[int, OrderMark]] = {}
         self._sent = Recollection()
         self._known = Recognition(secret=secrets.token_bytes(32), capacity=max_keys)
         self._age_ns = 0
@@ -104,6 +106,8 @@ class MemoryMailboxStore:
             self._known.remember(sends, ids, now_unix_ns=now_unix_ns)
             for state in progress:
                 self._settle(state)
+                if state.order is not None and state.topic in self._topics:
+                    self._orders.setdefault(state.topic, {})[state.order.shard] = state.order
         return ids
 
     def _append(self, send: Send, now_unix_ns: int) -> list[int]:
@@ -205,7 +209,10 @@ class MemoryMailboxStore:
 
     def topics(self) -> list[TopicRecord]:
         return [
-            _topic_record(topic, [row.record for row in rows.values()])
+            replace(
+                _topic_record(topic, [row.record for row in rows.values()]),
+                order=tuple(self._orders.get(topic, {}).values()),
+            )
             for topic, rows in self._topics.items()
         ]
 
@@ -214,6 +221,7 @@ class MemoryMailboxStore:
             dropped = [name for name in names if self._topics.get(name) == {}]
             for name in dropped:
                 del self._topics[name]
+                self._orders.pop(name, None)
         return dropped
 
     def stored_bytes(self) -> Mapping[str, int]:
