@@ -28,6 +28,7 @@ from bench.pairs import CONFIDENCE, ENOUGH, Comparison, Kind, compare, order
 ROOT: Final = Path(__file__).resolve().parents[1]
 PROBE: Final = Path(__file__).with_name("turns_probe.py")
 TURN_SECONDS: Final = 180
+WIDE: Final = 140
 RATIOS: Final[dict[str, tuple[str, str, float]]] = {
     "command_cpu_us": ("CPU per command over three hops", "µs", 1.03),
     "unary_p50_ms": ("unary call, p50", "ms", 1.05),
@@ -67,7 +68,7 @@ def turn(folder: Path) -> dict[str, float]:
     ran = subprocess.run(
         [str(folder / ".venv" / "bin" / "python"), "-P", str(PROBE)],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**os.environ, "PYTHONPATH": str(folder)},
         stdout=subprocess.PIPE,
         timeout=TURN_SECONDS,
         check=True,
@@ -147,7 +148,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = compared(pairs)
     few = f" (fewer than {ENOUGH}: a look, not a figure)" if given.pairs < ENOUGH else ""
     title = f"{here[:10]}{dirty} against {commit[:10]}, {given.pairs} pairs{few}"
-    Console().print(table(found, title=title))
+    # Wide enough for every figure on one line, also in a file.
+    Console(width=None if sys.stdout.isatty() else WIDE).print(table(found, title=title))
     if given.json is not None:
         told: dict[str, Any] = {"base": commit, "here": here, "dirty": bool(dirty), "pairs": given.pairs}
         told |= {
