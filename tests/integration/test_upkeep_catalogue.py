@@ -20,7 +20,7 @@ from services.signer.bootstrap import prepare
 from services.signer.settings import SignerSettings
 from snavio.cli.mischief import Forger
 from snavio.clock import SystemClock
-from snavio.domain.directory import Draft, Route
+from snavio.domain.directory import AclEntry, Draft
 from snavio.domain.verdict import Verdict
 from snavio.native import format_timestamp, read_verdicts, sign_command, uuid7
 from snavio.ports.directory import Directory
@@ -209,9 +209,14 @@ async def test_a_snapshot_that_is_too_large_is_told(mesh: DemoMesh) -> None:
     # Not by Registry's leave: so many writes would take longer than all else here.
     mesh.processes.kill("registry")
     async with _directory(mesh) as directory:
-        names = [secrets.token_urlsafe(90) for _ in range(13_000)]  # Chance cannot be compressed.
-        routes = [Route(TARGET, f"x{name}").addressed_to(TENANT) for name in names]
-        written = await directory.write(lambda _view: [Draft(route) for route in routes], actor="test")
+        # Chance cannot be compressed, and a right has the most of it in one row.
+        rights = [
+            AclEntry(
+                f"x{secrets.token_hex(31)}/x{secrets.token_hex(31)}", TARGET, f"x{secrets.token_urlsafe(90)}"
+            )
+            for _ in range(8_000)
+        ]
+        written = await directory.write(lambda _view: [Draft(right) for right in rights], actor="test")
     await _restarted(mesh, "registry")
     (row,) = await found(mesh, f"event = '{schema.SNAPSHOT_TOO_LARGE}'")
     said = re.fullmatch(r"version (\d+): (\d+) bytes, at most (\d+)", fields(row)["detail"])
