@@ -80,6 +80,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: rank(item.nodeid))
 
 
+class Telling:
+    """Names a failure when it happens, not only at the end of the run."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """After the letter that pytest shows for it."""
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and terminal is not None:
+            terminal.write_line(f"\nfailed: {report.nodeid} ({report.when})")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Only where somebody looks: workers tell the process that started them."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Telling(config))
+
+
 def pytest_runtest_logreport(report: Any) -> None:
     """In a worker too, where nobody asks for the record."""
     _record.add(report)
