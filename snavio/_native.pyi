@@ -281,8 +281,9 @@ class Plan:
     def teaches(self) -> bool:
         """There is something to `learn` once everything is answered."""
     @property
-    def warm_bans(self) -> list[tuple[str, str, str, float, float, int, int]]:
-        """(source, target, name, source share, competing share, volume, ban in ns) for each ban that began here."""
+    def warm_bans(self) -> list[tuple[str, str, str, float, float, int, int, int]]:
+        """(source, target, name, source share, competing share, volume, ban in ns, window in ns) for each ban that
+        began here; bans of one source on one route within one window are one offence."""
     def telemetry(self, settled_unix_ns: int) -> bytes:
         """TelemetryBlock of the commands that this service settled since the last call; empty when there are none.
 

@@ -89,6 +89,7 @@ class CoordinationChoice:
     max_claims: int
     max_claims_per_source: int
     timeout_s: float
+    replicas: int = 0
 
 
 async def open_coordination(choice: CoordinationChoice, *, clock: Clock) -> Coordination:
@@ -118,6 +119,7 @@ async def open_coordination(choice: CoordinationChoice, *, clock: Clock) -> Coor
             max_claims=choice.max_claims,
             max_claims_per_source=choice.max_claims_per_source,
             timeout_s=choice.timeout_s,
+            replicas=choice.replicas,
             met_epoch=met,
         )
         with contextlib.suppress(Unavailable):

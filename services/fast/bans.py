@@ -22,7 +22,7 @@ PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 5.0
 MAX_REPORTS = 1000
 
-Told = tuple[str, str, str, float, float, int, int]
+Told = tuple[str, str, str, float, float, int, int, int]
 """As `Plan.warm_bans` tells it."""
 
 
@@ -55,7 +55,7 @@ class WarmBans:
 
     def imposed(self, bans: Iterable[Told]) -> None:
         """A plan has banned these."""
-        for source, target, name, source_share, competing_share, volume, ban_ns in bans:
+        for source, target, name, source_share, competing_share, volume, ban_ns, window_ns in bans:
             until = moment(self._clock.unix_ns() + ban_ns)
             self._record(
                 WarmPathBan(
@@ -79,6 +79,7 @@ class WarmBans:
                     source_share=source_share,
                     competing_share=competing_share,
                     dispatch_volume=min(volume, 2**32 - 1),
+                    window_ms=min(window_ns // 1_000_000, 2**32 - 1),
                 )
             )
             self._waiting.set()

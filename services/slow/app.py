@@ -234,6 +234,7 @@ async def _open_coordination(mesh: MeshSettings, settings: SlowSettings, clock: 
             max_claims=settings.max_claims,
             max_claims_per_source=settings.max_claims_per_source,
             timeout_s=settings.coordination_timeout_ms / 1000,
+            replicas=settings.coordination_replicas,
         ),
         clock=clock,
     )

@@ -14,13 +14,15 @@ import structlog
 from services.slow.dominance import Dominance
 from snavio.clock import Clock
 from snavio.errors import BadRequest, SnavioError
-from snavio.ports.coordination import Coordination
+from snavio.ports.coordination import BanSeen, Coordination
 from snavio.transport.channel import MeshChannel
 from snavio.transport.server import Call
 from snavio.v1 import registry_pb2 as reg
 from snavio.v1 import slow_pb2 as wire
 
 MOST = 1000
+# Of a report that does not say: the fairness window, and the ban, of a route without its own rules.
+WINDOW_MS = 30_000
 CALL_SECONDS = 2.0
 
 
@@ -68,7 +70,13 @@ class Bans:
         if not request.ban:
             return wire.ReportBansResponse()
         keys = [(ban.source, ban.target, ban.name) for ban in request.ban]
-        counts = await self._store.count_bans(keys, within_ms=self._escalation.within_ms)
+        within_ms = self._escalation.within_ms
+        # One offence is seen by every Fast that the source sends to, each within its own window.
+        seen = [
+            BanSeen(key, min(ban.window_ms or WINDOW_MS, within_ms))
+            for key, ban in zip(keys, request.ban, strict=True)
+        ]
+        counts = await self._store.count_bans(seen, within_ms=within_ms)
         self._counts["reported"] += len(keys)
         due = {
             key: (ban, count)

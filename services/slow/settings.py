@@ -56,6 +56,13 @@ class SlowSettings(Section):
         le=10_000,
         description="Longest wait for the coordination store; without an answer, the command is refused.",
     )
+    coordination_replicas: int = Field(
+        default=0,
+        ge=0,
+        le=16,
+        description="Replicas that must confirm each call (`WAIT`) before it counts. With 0, a replica that takes over "
+        'makes limits wait for their next interval, and strict ids for their time; for coordination "redis".',
+    )
     prefetch_leases: int = Field(
         default=5,
         ge=1,

@@ -91,9 +91,14 @@ def returning(back: Return) -> Step:
     return step
 
 
-def counted(times: Sequence[int], now_ms: int, within_ms: int) -> list[int]:
-    """Times of bans with one more, without those that are too long ago. A time from the future is no time."""
+def counted(times: Sequence[int], now_ms: int, within_ms: int, window_ms: int) -> list[int]:
+    """Times of offences with one more, unless it is the last one seen again, and without those too long ago.
+
+    A time from the future is no time.
+    """
     recent = [time for time in times if now_ms - within_ms < time <= now_ms]
+    if recent and now_ms - recent[-1] < window_ms:
+        return recent
     return [*recent, now_ms][-MOST_BANS:]
 
 

@@ -51,6 +51,15 @@ class ClaimAsk:
 
 
 @dataclass(frozen=True, slots=True)
+class BanSeen:
+    """A ban that one instance of Fast imposed. `key` is (source, target, name)."""
+
+    key: tuple[str, str, str]
+    window_ms: int
+    """Bans of one key that are no further apart are one offence."""
+
+
+@dataclass(frozen=True, slots=True)
 class ClaimAnswer:
     """What became of it."""
 
@@ -90,8 +99,9 @@ class Coordination(Protocol):
         """They were definitely not delivered. Idempotent."""
         ...
 
-    async def count_bans(self, keys: Sequence[tuple[str, str, str]], *, within_ms: int) -> list[int]:
-        """Note one ban of each (source, target, name) and tell how many there were in the last `within_ms`."""
+    async def count_bans(self, bans: Sequence[BanSeen], *, within_ms: int) -> list[int]:
+        """Note each ban and tell how many offences of its key there were in the last `within_ms`. Idempotent within a
+        ban's window: one offence counts once, however many instances saw it."""
         ...
 
     async def forget_bans(self, keys: Sequence[tuple[str, str, str]]) -> None:

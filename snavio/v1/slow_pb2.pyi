@@ -129,20 +129,22 @@ class ReturnPermitsResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class BanReport(_message.Message):
-    __slots__ = ("source", "target", "name", "source_share", "competing_share", "dispatch_volume")
+    __slots__ = ("source", "target", "name", "source_share", "competing_share", "dispatch_volume", "window_ms")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SOURCE_SHARE_FIELD_NUMBER: _ClassVar[int]
     COMPETING_SHARE_FIELD_NUMBER: _ClassVar[int]
     DISPATCH_VOLUME_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_MS_FIELD_NUMBER: _ClassVar[int]
     source: str
     target: str
     name: str
     source_share: float
     competing_share: float
     dispatch_volume: int
-    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., source_share: _Optional[float] = ..., competing_share: _Optional[float] = ..., dispatch_volume: _Optional[int] = ...) -> None: ...
+    window_ms: int
+    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., source_share: _Optional[float] = ..., competing_share: _Optional[float] = ..., dispatch_volume: _Optional[int] = ..., window_ms: _Optional[int] = ...) -> None: ...
 
 class ReportBansRequest(_message.Message):
     __slots__ = ("instance", "ban")

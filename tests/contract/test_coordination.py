@@ -12,7 +12,7 @@ import pytest
 from snavio.domain.claim import Claimed
 from snavio.domain.quota import Permits, Rule, State
 from snavio.errors import Saturated
-from snavio.ports.coordination import Ask, ClaimAsk, Coordination, Return
+from snavio.ports.coordination import Ask, BanSeen, ClaimAsk, Coordination, Return
 from tests.support.coordination import TERMS, Servers, Shop
 from tests.support.moto import MotoServer
 from tests.support.redis import RedisServer
@@ -452,20 +452,41 @@ async def test_a_refused_batch_leaves_the_count_of_claims_as_it_was(shop: Shop) 
 async def test_bans_are_counted_within_their_time_and_from_nothing_once_they_are_in_the_directory(
     shop: Shop,
 ) -> None:
-    one, other = ("acme/billing", *KEY), ("globex/shop", *KEY)
+    one, other = BanSeen(("acme/billing", *KEY), 1000), BanSeen(("globex/shop", *KEY), 1000)
     async with shop.open() as store:
-        assert await store.count_bans([one, other, one], within_ms=60_000) == [1, 1, 2]
-        shop.clock.advance(seconds=59)
-        assert await store.count_bans([one], within_ms=60_000) == [3]
-        shop.clock.advance(seconds=2)
+        assert await store.count_bans([one, other], within_ms=60_000) == [1, 1]
+        shop.clock.advance(seconds=1)
         assert await store.count_bans([one], within_ms=60_000) == [2]
-        await store.forget_bans([one, one])
+        shop.clock.advance(seconds=58)
+        assert await store.count_bans([one], within_ms=60_000) == [3]
+        shop.clock.advance(seconds=1)
+        assert await store.count_bans([one], within_ms=60_000) == [3]
+        await store.forget_bans([one.key, one.key])
         assert await store.count_bans([one], within_ms=60_000) == [1]
 
 
+async def test_one_offence_that_three_fasts_have_seen_is_one(shop: Shop) -> None:
+    seen = BanSeen(("acme/billing", *KEY), 30_000)
+    async with shop.open() as store:
+        assert await store.count_bans([seen], within_ms=600_000) == [1]
+        # Another Fast, a little later; and twice in one report.
+        shop.clock.advance(seconds=9)
+        assert await store.count_bans([seen, seen], within_ms=600_000) == [1, 1]
+        shop.clock.advance(seconds=20)
+        assert await store.count_bans([seen], within_ms=600_000) == [1]
+        # The window is over; the next ban is another offence, and so on, however often each is seen.
+        shop.clock.advance(seconds=1)
+        assert await store.count_bans([seen], within_ms=600_000) == [2]
+        shop.clock.advance(seconds=29)
+        assert await store.count_bans([seen], within_ms=600_000) == [2]
+        # A route with a shorter window has offences that are closer to each other.
+        shop.clock.advance(seconds=1)
+        assert await store.count_bans([BanSeen(seen.key, 1000)], within_ms=600_000) == [3]
+
+
 async def test_bans_are_counted_again_once_those_that_filled_the_table_are_long_ago(shop: Shop) -> None:
-    def of(day: int) -> list[tuple[str, str, str]]:
-        return [(f"acme/service-{day}-{number}", *KEY) for number in range(200)]
+    def of(day: int) -> list[BanSeen]:
+        return [BanSeen((f"acme/service-{day}-{number}", *KEY), 30_000) for number in range(200)]
 
     async with shop.open(max_banned=500) as store:
         for day in range(6):

@@ -248,22 +248,35 @@ async def test_bad_requests_about_permits_are_refused_plainly(scene: Scene) -> N
 # -- bans
 
 
-async def report(scene: Scene, **changed: float) -> int:
+async def report(scene: Scene, *, instance: str = "fast-0", **changed: Any) -> int:
     shares = {"source_share": 0.9, "competing_share": 0.2, **changed}
     ban = wire.BanReport(source=SOURCE, target=TARGET, name=NAME, dispatch_volume=60, **shares)
     answer = await call(
         scene,
         "/snavio.v1.Slow/ReportBans",
-        wire.ReportBansRequest(instance="fast-0", ban=[ban]),
+        wire.ReportBansRequest(instance=instance, ban=[ban]),
         wire.ReportBansResponse,
     )
     return int(answer.escalated)
 
 
+async def offend(scene: Scene) -> int:
+    """Another offence, in another window than the one before."""
+    scene.bench.clock.advance(seconds=30)
+    return await report(scene)
+
+
+async def test_three_fasts_that_see_one_offence_do_not_make_a_durable_ban_of_it(scene: Scene) -> None:
+    for instance in ("fast-0", "fast-1", "fast-2"):
+        assert await report(scene, instance=instance, window_ms=30_000) == 0
+        scene.bench.clock.advance(seconds=9)
+    assert scene.registry.bans == []
+
+
 async def test_three_bans_in_ten_minutes_become_one_in_the_directory(scene: Scene) -> None:
-    assert [await report(scene), await report(scene)] == [0, 0]
+    assert [await offend(scene), await offend(scene)] == [0, 0]
     scene.bench.clock.advance(seconds=601)
-    assert [await report(scene), await report(scene), await report(scene)] == [0, 0, 1]
+    assert [await offend(scene), await offend(scene), await offend(scene)] == [0, 0, 1]
     [ban] = [request.ban for request in scene.registry.bans]
     assert (ban.list, ban.source, ban.target, ban.name) == (reg.BAN_LIST_WARM_BAN, SOURCE, TARGET, NAME)
     assert ban.until_unix_ns == scene.bench.clock.unix_ns() + 600_000_000_000
@@ -273,7 +286,7 @@ async def test_three_bans_in_ten_minutes_become_one_in_the_directory(scene: Scen
 
 async def test_a_ban_that_registry_did_not_take_is_tried_with_the_next_report(scene: Scene) -> None:
     scene.registry.away = True
-    assert [await report(scene) for _ in range(4)] == [0] * 4
+    assert [await offend(scene) for _ in range(4)] == [0] * 4
     scene.registry.away = False
     assert await report(scene) == 1
 

@@ -12,7 +12,7 @@ use super::dispatch::{Dispatch, live_at, lock};
 use super::escalation::{
     ACL_EXPIRED, CACHE_MISS, COLD_ONLY, ROUTE_EXPIRED, SYNC, TOKEN_REQUIRED, WARM_BANNED,
 };
-use super::fairness::Dominance;
+use super::fairness::{BanTerms, Dominance};
 use super::phases::{Phase, Profile};
 use super::telemetry::{GRANT_PREFETCHED, GRANT_SHADOW, GRANT_UNLIMITED};
 use super::unknown::Advice;
@@ -55,7 +55,7 @@ pub struct Outlook {
     pub acl_version: u64,
     /// A `GRANT_`: by what permit commands are sent.
     pub grant: u8,
-    pub banned: Option<(Dominance, i64)>,
+    pub banned: Option<(Dominance, BanTerms)>,
     /// The first command since the last report that wanted a permit here.
     pub thirsty: bool,
 }
@@ -146,7 +146,7 @@ impl Dispatch {
         outlook.banned = live
             .window
             .note(fairness, &self.seed, source, counts, now_mono_ns, &mut self.room())
-            .map(|dominance| (dominance, fairness.ban_ns));
+            .map(|dominance| (dominance, BanTerms::of(fairness)));
         outlook
     }
 

@@ -66,6 +66,20 @@ struct Ban {
     until_mono_ns: i64,
 }
 
+/// For how long a source is banned, and how far apart bans of it have to be to be two offences: another Fast may
+/// notice the same one as late as a window, or a ban, afterwards.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BanTerms {
+    pub ban_ns: i64,
+    pub window_ns: i64,
+}
+
+impl BanTerms {
+    pub fn of(rules: &Fairness) -> Self {
+        Self { ban_ns: rules.ban_ns, window_ns: rules.window_ns.max(rules.ban_ns) }
+    }
+}
+
 /// One route's window, and its bans.
 #[derive(Debug)]
 pub struct Window {

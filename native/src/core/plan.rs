@@ -11,7 +11,7 @@ use super::dispatch::Dispatch;
 use super::docket::{Docket, Item, Lane};
 use super::duplicates::Fingerprint;
 use super::escalation::{CACHE_MISS, DEDUPE_REQUIRED, TOKEN_REQUIRED};
-use super::fairness::Dominance;
+use super::fairness::{BanTerms, Dominance};
 use super::ledger::{Ledger, Part, Refusal};
 use super::phases::Phase;
 use super::telemetry::{PHASE_EXPIRED, PHASE_FRESH, PHASE_STALE, TelemetryBlock};
@@ -34,7 +34,7 @@ pub struct WarmBan {
     pub target: Box<str>,
     pub name: Box<str>,
     pub dominance: Dominance,
-    pub ban_ns: i64,
+    pub terms: BanTerms,
 }
 
 /// What the answers to this batch will teach: see `Dispatch::learn`.
@@ -208,9 +208,9 @@ impl Sorting<'_> {
         if outlook.thirsty {
             self.thirsty.push((Box::from(key.target), Box::from(key.name)));
         }
-        if let Some((dominance, ban_ns)) = outlook.banned {
+        if let Some((dominance, terms)) = outlook.banned {
             let [source, target, name] = [key.source, key.target, key.name].map(Box::from);
-            self.warm_bans.push(WarmBan { source, target, name, dominance, ban_ns });
+            self.warm_bans.push(WarmBan { source, target, name, dominance, terms });
         }
         let told = Told {
             lane: lane.told,

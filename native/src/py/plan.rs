@@ -27,8 +27,8 @@ type Part = (u32, usize, Py<Freight>);
 /// (source, count, serialised `ArbitrationBatch.escalation` fields).
 type ToldEscalation = (String, usize, Py<PyBytes>);
 
-/// (source, target, name, source share, competing share, volume, ban in nanoseconds).
-type ToldBan = (String, String, String, f64, f64, u64, i64);
+/// (source, target, name, source share, competing share, volume, ban in nanoseconds, window in nanoseconds).
+type ToldBan = (String, String, String, f64, f64, u64, i64, i64);
 
 #[pyclass(frozen, module = "snavio._native")]
 pub struct Plan {
@@ -130,8 +130,9 @@ impl Plan {
     fn warm_bans(&self) -> Vec<ToldBan> {
         let told = |ban: &core::WarmBan| {
             let [source, target, name] = [&ban.source, &ban.target, &ban.name].map(|text| text.to_string());
-            let shares = &ban.dominance;
-            (source, target, name, shares.source_share, shares.competing_share, shares.volume, ban.ban_ns)
+            let (shares, terms) = (&ban.dominance, ban.terms);
+            let (mine, others) = (shares.source_share, shares.competing_share);
+            (source, target, name, mine, others, shares.volume, terms.ban_ns, terms.window_ns)
         };
         self.warm_bans.iter().map(told).collect()
     }

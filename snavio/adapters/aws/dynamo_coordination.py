@@ -38,7 +38,7 @@ from snavio.domain.claim import Claim, Terms
 from snavio.domain.quota import Permits, Rule, State, Usage
 from snavio.domain.store_epoch import StoreEpoch, met
 from snavio.errors import IntegrityError, Unavailable
-from snavio.ports.coordination import Ask, ClaimAnswer, ClaimAsk, Return
+from snavio.ports.coordination import Ask, BanSeen, ClaimAnswer, ClaimAsk, Return
 
 EPOCH_KEY: Final = "epoch"
 MOST_ATTEMPTS: Final = 12
@@ -206,16 +206,20 @@ class DynamoCoordination:
 
     # -- bans ------------------------------------------------------------------------------------------
 
-    async def count_bans(self, keys: Sequence[tuple[str, str, str]], *, within_ms: int) -> list[int]:
-        def decide(record: str | None, now_ms: int) -> tuple[str | None, int]:
-            times = counted(orjson.loads(record) if record else [], now_ms, within_ms)
-            return orjson.dumps(times).decode(), len(times)
+    async def count_bans(self, bans: Sequence[BanSeen], *, within_ms: int) -> list[int]:
+        def deciding(window_ms: int) -> Decide[int]:
+            def decide(record: str | None, now_ms: int) -> tuple[str | None, int]:
+                times = counted(orjson.loads(record) if record else [], now_ms, within_ms, window_ms)
+                return orjson.dumps(times).decode(), len(times)
+
+            return decide
 
         over = _ban_over(within_ms)
         answers = []
-        for key in keys:
+        for ban in bans:
             # One after the other: the same triple may be reported twice.
-            answers += await self._all([partial(self._update, "b#" + key_text(key), decide, over=over)])
+            count = partial(self._update, "b#" + key_text(ban.key), deciding(ban.window_ms), over=over)
+            answers += await self._all([count])
         return answers
 
     async def forget_bans(self, keys: Sequence[tuple[str, str, str]]) -> None:

@@ -32,7 +32,7 @@ from snavio.domain.claim import Claim, Terms
 from snavio.domain.quota import Permits, Usage
 from snavio.domain.store_epoch import StoreEpoch, met
 from snavio.errors import IntegrityError, Saturated
-from snavio.ports.coordination import Ask, ClaimAnswer, ClaimAsk, Return
+from snavio.ports.coordination import Ask, BanSeen, ClaimAnswer, ClaimAsk, Return
 from snavio.worker import Worker
 
 APPLICATION_ID: Final = 0x534E434F  # "SNCO"
@@ -306,19 +306,19 @@ class SqliteCoordination:
 
     # -- bans ------------------------------------------------------------------------------------------
 
-    async def count_bans(self, keys: Sequence[tuple[str, str, str]], *, within_ms: int) -> list[int]:
+    async def count_bans(self, bans: Sequence[BanSeen], *, within_ms: int) -> list[int]:
         def work(now_ms: int) -> list[int]:
-            self._forget("ban", now_ms, _tidied(len(keys)))
+            self._forget("ban", now_ms, _tidied(len(bans)))
             (count,) = self._connection.execute("SELECT count(*) FROM ban").fetchone()
             answers = []
-            for key in keys:
-                name = key_text(key)
+            for ban in bans:
+                name = key_text(ban.key)
                 row = self._connection.execute("SELECT times FROM ban WHERE key = ?", (name,)).fetchone()
                 if row is None:
                     count += 1
                     if count > self._max_banned:
                         raise Saturated("Too many banned sources are counted.", retry_after_ms=60_000)
-                times = counted(orjson.loads(row[0]) if row else [], now_ms, within_ms)
+                times = counted(orjson.loads(row[0]) if row else [], now_ms, within_ms, ban.window_ms)
                 self._connection.execute(
                     "INSERT OR REPLACE INTO ban VALUES (?, ?, ?)",
                     (name, orjson.dumps(times).decode(), now_ms + within_ms),

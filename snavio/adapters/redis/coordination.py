@@ -23,13 +23,17 @@ from snavio.clock import Clock
 from snavio.domain.claim import Claimed, Terms
 from snavio.domain.quota import Permits, Rule, State
 from snavio.errors import Saturated, StateError, Unavailable
-from snavio.ports.coordination import Ask, ClaimAnswer, ClaimAsk, Return
+from snavio.ports.coordination import Ask, BanSeen, ClaimAnswer, ClaimAsk, Return
 
 SAFE_POLICY: Final = "noeviction"
 
 
 class RedisCoordination:
-    """A `Coordination`. `clock` is for tests: without it, time is the server's."""
+    """A `Coordination`. `clock` is for tests: without it, time is the server's.
+
+    A replica that takes over makes limits wait for their next interval and strict ids for their time, unless
+    `replicas` of them confirm every call before it counts.
+    """
 
     def __init__(
         self,
@@ -43,6 +47,7 @@ class RedisCoordination:
         max_claims_per_source: int,
         timeout_s: float,
         connections: int = 16,
+        replicas: int = 0,
         met_epoch: Callable[[str], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -55,6 +60,7 @@ class RedisCoordination:
         self._terms = terms
         self._bounds = (max_claims, max_claims_per_source)
         self._timeout_s = timeout_s
+        self._replicas = replicas
         self._met_epoch = met_epoch
         self._clock = clock
         pool = BlockingConnectionPool.from_url(
@@ -158,9 +164,10 @@ class RedisCoordination:
 
     # -- bans ------------------------------------------------------------------------------------------
 
-    async def count_bans(self, keys: Sequence[tuple[str, str, str]], *, within_ms: int) -> list[int]:
-        names = [self._prefix + "b:" + key_text(key) for key in keys]
-        return [int(count) for count in await self._run(BANS, names, orjson.dumps([within_ms, MOST_BANS]))]
+    async def count_bans(self, bans: Sequence[BanSeen], *, within_ms: int) -> list[int]:
+        names = [self._prefix + "b:" + key_text(ban.key) for ban in bans]
+        terms = orjson.dumps([within_ms, MOST_BANS, [ban.window_ms for ban in bans]])
+        return [int(count) for count in await self._run(BANS, names, terms)]
 
     async def forget_bans(self, keys: Sequence[tuple[str, str, str]]) -> None:
         if keys:
@@ -176,7 +183,7 @@ class RedisCoordination:
             except StateError as error:
                 raise Unavailable(str(error), reason=error.reason) from None
         now_ms = self._clock.unix_ns() // 1_000_000 if self._clock is not None else 0
-        head = orjson.dumps([self._known or "", self._fresh, now_ms, self._calls])
+        head = orjson.dumps([self._known or "", self._fresh, now_ms, self._calls, self._replicas > 0])
         named = [self._prefix + "epoch", *keys]
         async with self._errors():
             try:
@@ -201,7 +208,21 @@ class RedisCoordination:
     ) -> bytes:
         if script not in self._hashes:
             self._hashes[script] = await self._redis.script_load(script)
-        found: bytes = await self._redis.evalsha(self._hashes[script], len(keys), *keys, head, *arguments)
+        evaluated = (self._hashes[script], len(keys), *keys, head, *arguments)
+        if not self._replicas:
+            found: bytes = await self._redis.evalsha(*evaluated)
+            return found
+        # On one connection: it is that connection's last write which is waited for.
+        async with self._redis.pipeline(transaction=False) as both:
+            both.evalsha(*evaluated)
+            both.execute_command("WAIT", self._replicas, max(1, round(self._timeout_s * 900)))
+            found, confirmed = await both.execute()
+        if int(confirmed) < self._replicas:
+            # What it debited is gone, which is safe; used, it might be given out again after a failover.
+            raise Unavailable(
+                f"Only {int(confirmed)} of {self._replicas} replicas of the coordination store have confirmed.",
+                reason="not-replicated",
+            )
         return found
 
     @contextlib.asynccontextmanager

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
-# KEYS[1] is the epoch. ARGV[1] is {known, fresh, now, seen}: the epoch the caller has known ('' for none), the name of
-# a new one, the time for tests (0: the server's), and the highest count of calls that the caller has been told. Every
-# answer begins with the epoch's name and the count: a store that has counted less than it has told came from a backup,
-# or from a replica that was behind.
+# KEYS[1] is the epoch. ARGV[1] is {known, fresh, now, seen, waits}: the epoch the caller has known ('' for none), the
+# name of a new one, the time for tests (0: the server's), the highest count of calls that the caller has been told, and
+# whether the caller has every call confirmed by replicas. Every answer begins with the epoch's name and the count: a
+# store that has counted less than it has told came from a backup, or from a replica that was behind. A replica that was
+# promoted has the history of another server: it may lack what that one counted last, though nobody who was told so is
+# left; unless every call since the promotion before was confirmed.
 _COMMON: Final = """
 local head = cjson.decode(ARGV[1])
 local now = head[3]
@@ -18,8 +20,15 @@ if now == 0 then
   local time = redis.call('TIME')
   now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 end
-local found = redis.call('HMGET', KEYS[1], 'name', 'born', 'calls')
+local found = redis.call('HMGET', KEYS[1], 'name', 'born', 'calls', 'replid', 'bare')
 local epoch, born, calls = found[1], tonumber(found[2] or '0'), tonumber(found[3] or '0')
+local info = redis.pcall('INFO', 'replication')
+local replid, before = '', ''
+if type(info) == 'string' then
+  replid = string.match(info, 'master_replid:(%x+)') or ''
+  before = string.match(info, 'master_replid2:(%x*)') or ''
+end
+local promoted = found[4] and replid ~= '' and found[4] ~= replid and string.find(before, '[^0]')
 if not epoch then
   epoch = head[2]
   if head[1] ~= '' then born = now else born = 0 end
@@ -28,6 +37,16 @@ elseif head[1] ~= '' and ((head[1] ~= epoch and born == 0) or (head[1] == epoch 
   born = now
   redis.call('HSET', KEYS[1], 'born', string.format('%d', born))
 end
+if promoted and (found[5] or not head[5]) then
+  born = now
+  redis.call('HSET', KEYS[1], 'born', string.format('%d', born))
+end
+if replid ~= '' and found[4] ~= replid then
+  redis.call('HSET', KEYS[1], 'replid', replid)
+  redis.call('HDEL', KEYS[1], 'bare')
+  found[5] = false
+end
+if not head[5] and not found[5] then redis.call('HSET', KEYS[1], 'bare', '1') end
 if head[1] == epoch then calls = math.max(calls, head[4]) end
 calls = calls + 1
 redis.call('HSET', KEYS[1], 'calls', string.format('%d', calls))
@@ -328,12 +347,12 @@ return cjson.encode(answers)
 """
 )
 
-# ARGV[2] is {within_ms, most}; KEYS[2..] are the counted triples.
+# ARGV[2] is {within_ms, most, {window_ms ...}}; KEYS[2..] are the counted triples, each with its window.
 BANS: Final = (
     _COMMON
     + """
 local terms = cjson.decode(ARGV[2])
-local within, most = terms[1], terms[2]
+local within, most, windows = terms[1], terms[2], terms[3]
 local answers = {epoch, calls}
 for place = 2, #KEYS do
   local kept = {}
@@ -341,9 +360,11 @@ for place = 2, #KEYS do
     local at = tonumber(time)
     if now - within < at and at <= now then kept[#kept + 1] = time end
   end
-  kept[#kept + 1] = int(now)
-  while #kept > most do table.remove(kept, 1) end
-  redis.call('SET', KEYS[place], table.concat(kept, ','), 'PX', int(within))
+  if #kept == 0 or now - tonumber(kept[#kept]) >= windows[place - 1] then
+    kept[#kept + 1] = int(now)
+    while #kept > most do table.remove(kept, 1) end
+    redis.call('SET', KEYS[place], table.concat(kept, ','), 'PX', int(within))
+  end
   answers[#answers + 1] = #kept
 end
 return cjson.encode(answers)
