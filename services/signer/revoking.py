@@ -215,6 +215,14 @@ class Revoking:
             )
             for subject, identity in dict(subjects).items()
         ]
+        if not self.shares.room(revocations[0].holder, len(revocations)):
+            self.shares.refused += 1
+            self._log.warning(
+                "the denylist is full; several entries become one that covers more",
+                tenant=revocations[0].holder,
+                held=self.shares.held(revocations[0].holder),
+                used=self.shares.used,
+            )
         version = await self._store.revoke_all(revocations, now_ns=now, limit=self.shares.limit)
         await self._count()
         # Signer pulls from nobody: its own gate learns here, and from the store at start.

@@ -228,6 +228,17 @@ async def test_operator_lists_revokes_and_restores_by_command(mesh: DemoMesh) ->
     assert restored.stdout == "It may have certificates again.\n"
 
 
+async def test_token_for_an_unknown_tenant_is_refused_in_one_sentence(mesh: DemoMesh) -> None:
+    words = ("enroll", "--new-token", "--state-dir", ".", "--config", "snavio.toml", "--tenant")
+    unknown, known = await asyncio.gather(snavio(mesh, *words, "nosuch"), snavio(mesh, *words, TENANT))
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    assert unknown.stderr == (
+        "snavio: There is no tenant nosuch; registering one answers with its first token.\n"
+    )
+    assert known.returncode == 0
+    assert known.stdout.startswith("snv1.")
+
+
 async def test_killed_signer_gives_no_second_certificate_for_one_token(
     mesh: DemoMesh, tmp_path: Path
 ) -> None:
