@@ -259,6 +259,8 @@ class MailboxApp:
             """A disk that takes no more is no reason to stop those who would empty it: only sends are not ready."""
             server.set_part(WRITES, commits.takes_sends)
 
+        # Whoever asks before the first turn is to hear of writes too.
+        server.set_part(WRITES, commits.takes_sends)
         self._chores = [
             Periodic(
                 "scan",
