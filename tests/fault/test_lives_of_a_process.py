@@ -1,0 +1,106 @@
+"""Lives of one process: after a clock that was set back, after kill -9, and two at a time under one name.
+
+libfaketime (`apt install libfaketime`) moves the clock of a real process; without it, that test is skipped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from snavio.sdk import Producer
+from snavio.v1 import registry_pb2 as reg
+from tests.support.mesh import NAME, SOURCE, TARGET, DemoMesh, demo_mesh
+
+LIBRARY = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
+AHEAD_S = 3600
+SECOND = "fast-0"
+STRICT, SENDS, BACK_WITHIN_S = "refund", 100, 5.0
+
+
+async def strict_route(mesh: DemoMesh) -> None:
+    async with mesh.operator() as operator:
+        route = reg.Route(target=TARGET, name=STRICT, dedupe_mode=reg.DEDUPE_MODE_STRICT)
+        await operator._write("PutRoute", reg.PutRouteRequest(route=route))
+        await operator.grant(SOURCE, TARGET, STRICT)
+
+
+async def restart(mesh: DemoMesh, service: str, *, ahead_s: int = 0) -> None:
+    """Kill a service and start it again, with a wall clock that is wrong by so much."""
+    mesh.processes.kill(service)
+    fake = {"LD_PRELOAD": str(LIBRARY), "FAKETIME": f"+{ahead_s}s", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    before = dict(os.environ)
+    if ahead_s:
+        os.environ.update(fake)
+    try:
+        mesh.processes.spawn(service)
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    await asyncio.to_thread(mesh.processes.wait_ready, service)
+
+
+async def sent(producer: Producer) -> Counter[str]:
+    """The outcomes of commands of both kinds, some at a time."""
+    outcomes: Counter[str] = Counter()
+    for start in range(0, SENDS, 10):
+        told = await asyncio.gather(
+            *(producer.send(TARGET, (NAME, STRICT)[n % 2], b"%d" % n) for n in range(start, start + 10))
+        )
+        outcomes.update(outcome.reason for outcome in told)
+    return outcomes
+
+
+@pytest.mark.skipif(LIBRARY is None, reason="libfaketime is not installed")
+@pytest.mark.timeout(600)
+async def test_clock_set_back_an_hour_before_a_restart_leaves_nothing_unknown(
+    tmp_path: Path, figure: Callable[[str], None]
+) -> None:
+    async with demo_mesh(tmp_path) as mesh, mesh.producer() as producer:
+        await strict_route(mesh)
+        for service in ("fast", "slow"):
+            await restart(mesh, service, ahead_s=AHEAD_S)
+            assert (await sent(producer)).keys() == {"delivered"}, service
+            # Its clock is put right, so this life has the smaller epoch.
+            await restart(mesh, service)
+            assert await sent(producer) == {"delivered": SENDS}, service
+    figure(f"{SENDS} sends after each clock was set back by an hour: all delivered")
+
+
+@pytest.mark.timeout(600)
+async def test_second_fast_of_one_name_is_refused_and_the_first_goes_on(
+    tmp_path: Path, figure: Callable[[str], None]
+) -> None:
+    async with demo_mesh(tmp_path) as mesh, mesh.producer() as producer:
+        await strict_route(mesh)
+        assert await sent(producer) == {"delivered": SENDS}
+        # The name that the first one has by default; on another machine, so no lock of a file tells them of each other.
+        elsewhere = tmp_path / "elsewhere"
+        shutil.copytree(mesh.certificates("fast"), elsewhere / "certs" / "fast")
+        await mesh.another("fast", SECOND, state_dir=str(elsewhere))
+        async with asyncio.timeout(60):
+            while (code := mesh.processes.ended(SECOND)) is None:
+                assert (await producer.send(TARGET, NAME, b"meanwhile")).delivered
+                await asyncio.sleep(0.05)
+        assert code != 0
+        log = mesh.processes.log(SECOND).read_text()
+        assert "Another process runs under the name fast/fast-0." in log
+        assert await sent(producer) == {"delivered": SENDS}
+        mesh.processes.forget(SECOND)
+
+        # One that is back after kill -9 is let in.
+        began = time.monotonic()
+        await restart(mesh, "fast")
+        started_s = time.monotonic() - began
+        assert (await producer.send(TARGET, NAME, b"back")).delivered
+        back_s = time.monotonic() - began - started_s
+        assert back_s < BACK_WITHIN_S
+        assert await sent(producer) == {"delivered": SENDS}
+    figure(f"a Fast that was killed delivers again {back_s:.2f} s after it was ready")
