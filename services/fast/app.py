@@ -183,6 +183,7 @@ class FastApp:
         introspection = Introspection("fast", instance=settings.instance, clock=clock)
         self._tell(introspection, dispatch, meters, escalations)
         self._reporting.introspect(introspection)
+        self._reporting.certificates(gate, introspection)
         introspection.gauges(recent.gauges, prefix="recent.")
         introspection.gauges(self._directory.gauges, prefix="directory.")
         introspection.counts(snapshots.counters)

@@ -225,6 +225,7 @@ class MailboxApp:
         introspection.counts(self._capabilities.denials, prefix="capability.denied.")
         introspection.counts(events.counters, prefix="event.")
         self._reporting.introspect(introspection)
+        self._reporting.certificates(self._gate, introspection)
         methods = servicer.methods()
         OversightServicer(
             listing=listing, oversight=oversight, capabilities=self._capabilities, known=delivery.topic

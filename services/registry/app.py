@@ -111,6 +111,7 @@ class RegistryApp:
         introspection.counts(events.counters, prefix="event.")
         introspection.counts(self._snapshots.counters)
         self._reporting.introspect(introspection)
+        self._reporting.certificates(gate, introspection)
         introspection.gauges(self._snapshots.gauges)
         self._renewal = mesh_renewal(mesh.certificates("registry"), self._signer, clock=clock)
         introspection.gauges(self._renewal.gauges, prefix="certificate.")

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 
+import structlog
+
 from services.relay.compaction import Compaction
 from services.relay.exporting import Exporter
 from services.relay.intake import Intake
@@ -17,8 +19,10 @@ from services.relay.settings import RelaySettings
 from services.relay.waiting import Waiting
 from snavio.clock import Clock
 from snavio.config import MeshSettings
+from snavio.domain.identity import Identity
 from snavio.native import Tombstones
 from snavio.ports.outbox import Outbox
+from snavio.rpc.refusals import CertificateRefusals
 from snavio.rpc.server_shares import ServerShares
 from snavio.snapshot.platform_keys import PlatformKeys
 from snavio.telemetry.metrics import Metrics, export_metrics
@@ -108,6 +112,9 @@ class RelayApp:
             after_s=settings.compact_after_s,
         )
         introspection = Introspection("relay", instance=settings.instance, clock=clock)
+        refusals = CertificateRefusals(_log_refusal, clock=clock)
+        self._gate.refused = refusals.refused
+        introspection.counts(refusals.counters, prefix="certificate_refused.")
         introspection.counts(intake.counters, prefix="intake.")
         introspection.counts(exporter.counters, prefix="export.")
         introspection.counts(self._compaction.counters, prefix="compaction.")
@@ -155,3 +162,10 @@ class RelayApp:
 def build(mesh: MeshSettings, settings: RelaySettings, clock: Clock) -> RelayApp:
     """The composition root."""
     return RelayApp(mesh, settings, clock)
+
+
+def _log_refusal(identity: Identity | None, reason: str, count: int) -> None:
+    # Relay's own events are stored with the pages that gave rise to them; to this no page did.
+    structlog.get_logger().warning(
+        "certificate refused", identity=str(identity or ""), reason=reason, count=count
+    )

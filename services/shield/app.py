@@ -146,6 +146,7 @@ class ShieldApp:
         introspection = Introspection("shield", instance=settings.instance, clock=clock)
         introspection.counts(tally.read, prefix="outcome.")
         self._reporting.introspect(introspection)
+        self._reporting.certificates(gate, introspection)
         introspection.gauges(recent.gauges, prefix="recent.")
         introspection.counts(self._standing.counters, prefix="standing.")
         self._standing.register(introspection)

@@ -111,6 +111,7 @@ class SignerApp:
         introspection = Introspection("signer", clock=clock)
         introspection.register(methods)
         self._reporting.introspect(introspection)
+        self._reporting.certificates(gate, introspection)
         await self._compose_certificates(ca, store, gate, methods, introspection)
         await self._compose_keys(store, methods, introspection)
         shares = ServerShares(mesh.share)

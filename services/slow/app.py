@@ -202,6 +202,7 @@ class SlowApp:
         )
         introspection = self._introspection
         self._reporting.introspect(introspection)
+        self._reporting.certificates(self._gate, introspection)
         introspection.counts(limits.counters, prefix="limits.")
         introspection.counts(grants.counters, prefix="grants.")
         introspection.counts(bans.counters, prefix="bans.")

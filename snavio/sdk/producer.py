@@ -16,7 +16,7 @@ from snavio.clock import Clock, SystemClock
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
 from snavio.domain.verdict import Verdict
 from snavio.ending import ended
-from snavio.errors import BadRequest, Unavailable
+from snavio.errors import BadRequest, SnavioError, Unavailable
 from snavio.native import uuid7
 from snavio.sdk.bundle import DELIVERED, Answer, Lot
 from snavio.sdk.certificate import ServiceCertificate
@@ -267,6 +267,10 @@ class Producer(Starting):
         except TimeoutError:
             away = "Signer" if self._following is None else "Shield"
             trouble = dispatcher.link.trouble if self._following is not None else None
+            if isinstance(trouble, SnavioError) and trouble.reason != Unavailable.reason:
+                # It was reached, and said why not.
+                sentence = f"{away} opened no stream within {self._patience.start_s:.0f} s. {trouble}"
+                raise Unavailable(sentence, reason=trouble.reason) from None
             raise Unavailable(
                 f"{away} could not be reached within {self._patience.start_s:.0f} s."
                 + (f" {trouble}" if trouble is not None else "")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import ClassVar, Protocol
 
+from snavio.domain.identity import Identity, Kind
 from snavio.native import format_timestamp
 from snavio.telemetry import schema
 
@@ -206,6 +207,35 @@ class SnapshotTooLarge:
 
     def fields(self) -> Mapping[str, Value]:
         return {"detail": f"version {self.version}: {self.size_bytes} bytes, at most {self.max_bytes}"}
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateRefused:
+    """Calls or batches were refused for the certificate they came with; `count` of them."""
+
+    name: ClassVar[str] = schema.CERTIFICATE_REFUSED
+
+    reason: str
+    """`certificate-expired`, `certificate-revoked`, `revocations-unknown` or `no-identity`."""
+    source: str | None
+    tenant: str | None
+    detail: str
+    """The certificate's identity; empty where it has none."""
+    count: int = 1
+
+    def fields(self) -> Mapping[str, Value]:
+        return asdict(self)
+
+
+def certificate_refused(identity: Identity | None, reason: str, count: int) -> CertificateRefused:
+    """The event about refusals of one caller."""
+    return CertificateRefused(
+        reason,
+        source=identity.source if identity is not None and identity.kind is Kind.SERVICE else None,
+        tenant=identity.tenant or None if identity is not None else None,
+        detail=str(identity or ""),
+        count=count,
+    )
 
 
 def moment(unix_ns: int | None) -> str | None:

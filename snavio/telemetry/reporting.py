@@ -11,14 +11,17 @@ import structlog
 
 from snavio.clock import Clock
 from snavio.config import MeshSettings
+from snavio.domain.identity import Identity
 from snavio.errors import SnavioError
+from snavio.rpc.refusals import CertificateRefusals
 from snavio.telemetry.courier import Courier, Gather
-from snavio.telemetry.events import Event, SnapshotLoadFailed
+from snavio.telemetry.events import Event, SnapshotLoadFailed, certificate_refused
 from snavio.telemetry.journal import Journal
 from snavio.telemetry.metrics import Metrics, export_metrics
 from snavio.telemetry.schema import AUDIT
 from snavio.transport.channel import MeshChannel
 from snavio.transport.credentials import CertificateFiles
+from snavio.transport.gate import Gate
 from snavio.transport.introspection import Introspection
 from snavio.wiring import open_journal_mark
 
@@ -84,6 +87,15 @@ class Reporting:
     def snapshot_refused(self, refused: Refused) -> None:
         """For a service's snapshot readers: what they did not believe."""
         self.record(SnapshotLoadFailed(refused.refusal.value, refused.detail))
+
+    def certificates(self, gate: Gate, introspection: Introspection) -> None:
+        """Count and tell whose certificates `gate` refuses."""
+        refusals = CertificateRefusals(self._certificate_refused, clock=self._clock)
+        gate.refused = refusals.refused
+        introspection.counts(refusals.counters, prefix="certificate_refused.")
+
+    def _certificate_refused(self, identity: Identity | None, reason: str, count: int) -> None:
+        self.record(certificate_refused(identity, reason, count))
 
     def introspect(self, introspection: Introspection) -> None:
         """Let operators see it."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 if TYPE_CHECKING:
     import pyarrow
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 Kind = Literal["text", "int32", "int64", "float64", "bool", "time", "id", "texts"]
 
@@ -154,6 +154,7 @@ SNAPSHOT_TOO_LARGE: Final = "snavio.snapshot.too_large"
 SNAPSHOT_LOAD_FAILED: Final = "snavio.snapshot.load_failed"
 SIGNING_KEY_ROTATED: Final = "signing_key_rotated"
 DLQ_PRUNED: Final = "snavio.mailbox.dlq-pruned"
+CERTIFICATE_REFUSED: Final = "snavio.certificate.refused"
 
 EVENTS: Final = (
     EventType(
@@ -264,6 +265,14 @@ EVENTS: Final = (
         DLQ_PRUNED,
         "A mailbox removed dead or canceled messages that were too old or too many.",
         {"topic": "topic", "state": "state", "cause": "reason", "messages": "messages"},
+        internal=True,
+    ),
+    # Since version 3.
+    EventType(
+        CERTIFICATE_REFUSED,
+        "A service refused calls or batches for their certificate; `count` says how many.",
+        {"reason": "reason", "source": "source", "tenant": "tenant", "detail": "detail"},
+        frozenset({"source", "tenant"}),
         internal=True,
     ),
 )

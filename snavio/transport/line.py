@@ -134,7 +134,8 @@ class Line:
                 raise Unavailable(f"{self._method} cannot be reached: {type(error).__name__}.") from None
             await self._channel.heed(error)
             told = error_of(error, peer=self._channel.service.capitalize(), address=self._channel.address)
-            raise Unavailable(f"{self._method} cannot be reached: {told}", reason=told.reason) from None
+            became = "cannot be reached" if isinstance(told, Unavailable) else "is refused"
+            raise Unavailable(f"{self._method} {became}: {told}", reason=told.reason) from None
         except BaseException:
             call.cancel()
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest, Unavailable
+from snavio.host.shares import ShareLimit
 from snavio.native import Judgement
 from snavio.sdk.bundle import Lot, submission_field
 from snavio.sdk.producer import Producer
@@ -405,3 +407,16 @@ async def test_the_guides_example_of_sending_works(mesh: Stage) -> None:
     outcome = await example("send").names()["remind"](endpoints, mesh.certificates)
     assert outcome.delivered
     assert mesh.shield.batches == [1]
+
+
+async def test_a_producer_that_is_refused_says_what_was_refused_and_why(mesh: Stage) -> None:
+    streams = mesh.shield_server.server._guard._shares.streams
+    streams.limit = ShareLimit(streams.limit.total, 1)
+    async with producer_of(mesh):
+        second = producer_of(mesh)
+        second._patience = dataclasses.replace(second._patience, start_s=1.0)
+        with pytest.raises(Unavailable) as refused:
+            await second.__aenter__()
+    assert refused.value.reason == "tenant-share"
+    assert "acme has its share of open streams: 1 of 1." in str(refused.value)
+    assert "could not be reached" not in str(refused.value)

@@ -21,7 +21,9 @@ from services.signer.settings import SignerSettings
 from snavio.cli.mischief import Forger
 from snavio.clock import SystemClock
 from snavio.domain.directory import AclEntry, Draft
+from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, Kind
 from snavio.domain.verdict import Verdict
+from snavio.errors import SnavioError
 from snavio.native import format_timestamp, read_verdicts, sign_command, uuid7
 from snavio.ports.directory import Directory
 from snavio.snapshot.reader import FAILURES
@@ -303,3 +305,33 @@ async def _refreshed(mesh: DemoMesh, reason: str) -> dict[str, Row]:
 def _moment(unix_ns: int) -> datetime:
     """As the archive has it: in microseconds."""
     return datetime.fromisoformat(format_timestamp(unix_ns // 1000 * 1000))
+
+
+# --- certificates
+
+
+async def test_a_refused_certificate_is_counted_and_told_once(mesh: DemoMesh) -> None:
+    async with mesh.operator() as operator:
+        await operator.register_service("acme", "lost")
+        identity = Identity(DEFAULT_TRUST_DOMAIN, Kind.SERVICE, "lost", "acme")
+        serial = await operator.certify(identity, mesh.certificates("acme-lost"))
+        await operator.revoke_certificate(serial, reason="lost")
+    lost = channel(mesh, "shield", "acme-lost")
+    async with asyncio.timeout(PATIENCE_S):
+        for _ in range(20):
+            refused = ""
+            # Until Shield has heard of it.
+            while refused != "certificate-revoked":
+                try:
+                    await lost.call_raw("/grpc.health.v1.Health/Check", b"", timeout_s=PATIENCE_S)
+                except SnavioError as error:
+                    refused = error.reason
+    await lost.close()
+    (row,) = await found(mesh, f"event = '{schema.CERTIFICATE_REFUSED}' AND service = 'shield'")
+    assert fields(row) == {
+        "reason": "certificate-revoked",
+        "source": "acme/lost",
+        "tenant": "acme",
+        "detail": identity.spiffe_id,
+    }
+    assert (await mesh.counters("shield"))["certificate_refused.certificate-revoked"] >= 20
