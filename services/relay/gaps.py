@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from snavio.errors import BadRequest
 from snavio.ports.outbox import Life, NewPage
 from snavio.telemetry.events import JournalGap
 
+HEARD_NS: Final = 86_400 * 1_000_000_000
 Lives = Mapping[tuple[str, int], Life]
 
 
@@ -42,16 +44,18 @@ class Addition:
 def add(arrival: Arrival, lives: Lives, *, now_unix_ns: int) -> Addition:
     """What to store for `arrival`. BadRequest when its numbers contradict what was received before."""
     addition = Addition()
-    for epoch, last_seq in arrival.ended:
-        _end(arrival, epoch, last_seq, lives, addition)
+    for ended in arrival.ended:
+        _end(arrival, ended, lives, addition, now_unix_ns)
     if arrival.blocks and arrival.epoch == arrival.present_epoch:
         _miss_the_silent(arrival, lives, addition)
     key = (arrival.instance, arrival.epoch)
     life = lives.get(key) or Life(arrival.instance, arrival.epoch, arrival.service, 0)
     if not life.closed:
         durable = _blocks(arrival, life.durable_seq, addition, now_unix_ns)
-        if durable != life.durable_seq or key not in lives:
-            addition.lives[key] = replace(life, durable_seq=durable)
+        # Not at every page: a writer comes back every hour at least, and a day is near enough for a month.
+        stale = now_unix_ns - life.heard_unix_ns > HEARD_NS
+        if durable != life.durable_seq or key not in lives or stale:
+            addition.lives[key] = replace(life, durable_seq=durable, heard_unix_ns=now_unix_ns)
     return addition
 
 
@@ -80,7 +84,10 @@ def _blocks(arrival: Arrival, durable: int, addition: Addition, now_unix_ns: int
     return durable
 
 
-def _end(arrival: Arrival, epoch: int, last_seq: int, lives: Lives, addition: Addition) -> None:
+def _end(
+    arrival: Arrival, ended: tuple[int, int], lives: Lives, addition: Addition, now_unix_ns: int
+) -> None:
+    epoch, last_seq = ended
     if epoch == arrival.present_epoch:
         raise BadRequest("A journal says that its own life is over.")
     key = (arrival.instance, epoch)
@@ -89,7 +96,8 @@ def _end(arrival: Arrival, epoch: int, last_seq: int, lives: Lives, addition: Ad
         return
     if last_seq > life.durable_seq:
         addition.gaps.append(_gap(arrival.instance, epoch, life.durable_seq + 1, last_seq, "crash"))
-    addition.lives[key] = replace(life, durable_seq=max(last_seq, life.durable_seq), closed=True)
+    durable = max(last_seq, life.durable_seq)
+    addition.lives[key] = replace(life, durable_seq=durable, closed=True, heard_unix_ns=now_unix_ns)
 
 
 def _miss_the_silent(arrival: Arrival, lives: Lives, addition: Addition) -> None:

@@ -22,6 +22,9 @@ from snavio.telemetry.events import Event
 
 MAX_PENDING_BYTES: Final = 32 << 20
 FULL_PAUSE_S: Final = 0.5
+KEEP_LIVES_NS: Final = 30 * 86_400 * 1_000_000_000
+"""Far longer than a writer keeps pages of a life that is over, or is silent while it lives."""
+FORGET_NS: Final = 3600 * 1_000_000_000
 
 
 @dataclass(slots=True)
@@ -45,18 +48,23 @@ class Intake:
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._counts = {"pages": 0, "events": 0, "commits": 0, "gaps": 0, "missed_events": 0, "full": 0}
+        self._forgot_unix_ns = 0
+        self._counts = dict.fromkeys(
+            ("pages", "events", "commits", "gaps", "missed_events", "full", "lives_forgotten"), 0
+        )
         self._log = structlog.get_logger()
 
     async def start(self) -> None:
         """Know what was received before, then commit until `stop`."""
         self._lives = {(life.instance, life.epoch): life for life in await self._outbox.lives()}
         before = [life for life in self._lives.values() if life.service == SERVICE and not life.closed]
-        closed = [replace(life, closed=True) for life in before]
+        now = self._clock.unix_ns()
+        closed = [replace(life, closed=True, heard_unix_ns=now) for life in before]
         if closed:
             # Relay numbers what it stores as it stores it, so an earlier life of it has no gap to tell.
             await self._outbox.store([], closed)
             self._lives |= {(life.instance, life.epoch): life for life in closed}
+        await self._forget_lives()
         self._task = background().keep("intake", self._run)
 
     async def stop(self) -> None:
@@ -97,6 +105,8 @@ class Intake:
             batch, self._pending = self._pending, []
             try:
                 await self._commit(batch)
+                if self._clock.unix_ns() - self._forgot_unix_ns > FORGET_NS:
+                    await self._forget_lives()
             except Exception as error:
                 # One commit that fails must not end the others; the writers send it again.
                 background().failed("intake", error)
@@ -110,6 +120,12 @@ class Intake:
             finally:
                 self._pending_bytes -= sum(pending.size for pending in batch)
                 self._room.set()
+
+    async def _forget_lives(self) -> None:
+        """Let go of lives that nobody will speak of again; on the task that commits, which alone changes them."""
+        now = self._forgot_unix_ns = self._clock.unix_ns()
+        self._counts["lives_forgotten"] += await self._outbox.forget_lives(before_unix_ns=now - KEEP_LIVES_NS)
+        self._lives = {(life.instance, life.epoch): life for life in await self._outbox.lives()}
 
     async def _commit(self, batch: list[_Pending]) -> None:
         total = Addition()

@@ -46,6 +46,6 @@ class OwnEvents:
             ]
             body = JournalPage(block=[TelemetryBlock(service=SERVICE, event=entries)]).SerializeToString()
             first, last = self.life.durable_seq + 1, self.life.durable_seq + len(events)
-            life = Life(self.life.instance, self.life.epoch, SERVICE, last)
+            life = Life(self.life.instance, self.life.epoch, SERVICE, last, heard_unix_ns=now)
             yield [NewPage(life.instance, life.epoch, first, last, now, body)], [life]
             self.life = life

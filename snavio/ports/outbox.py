@@ -7,7 +7,7 @@ when the store cannot be written now, IntegrityError when it is damaged.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
@@ -20,6 +20,8 @@ class Life:
     service: str
     durable_seq: int
     closed: bool = False
+    heard_unix_ns: int = field(default=0, compare=False)
+    """When its writer was last heard of, to a day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,10 @@ class Outbox(Protocol):
 
     async def lives(self) -> list[Life]:
         """Every life that is remembered."""
+        ...
+
+    async def forget_lives(self, *, before_unix_ns: int) -> int:
+        """Forget lives that were last heard of before then, unless pages of them are left; how many."""
         ...
 
     async def pages(self) -> list[PageInfo]:

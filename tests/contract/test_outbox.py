@@ -122,3 +122,31 @@ async def test_closed_lives_are_forgotten_after_a_while_and_open_ones_never(outb
 async def test_a_second_owner_is_refused(outbox: Outbox, tmp_path: Path) -> None:
     with pytest.raises(StateError, match="in use"):
         await open_outbox(tmp_path / "outbox.db", max_bytes=1000)
+
+
+async def test_lives_that_nobody_was_heard_of_are_forgotten_unless_pages_of_them_are_left(
+    outbox: Outbox, tmp_path: Path
+) -> None:
+    await outbox.store([new(1, 4)], [Life("fast-0", 7, "fast", 4, heard_unix_ns=10)])
+    for number in range(40):
+        await outbox.store([], [Life(f"fast-pod-{number}", 1, "fast", 1, heard_unix_ns=100 + number)])
+    assert await outbox.forget_lives(before_unix_ns=130) == 30
+    reopened = await again(outbox, tmp_path)
+    kept = {(life.instance, life.heard_unix_ns) for life in await reopened.lives()}
+    assert kept == {("fast-0", 10), *((f"fast-pod-{number}", 100 + number) for number in range(30, 40))}
+    await reopened.close()
+
+
+async def test_an_outbox_of_the_version_before_opens_with_its_lives(tmp_path: Path) -> None:
+    opened = await open_outbox(tmp_path / "outbox.db", max_bytes=1000)
+    await opened.store([new(1, 4)], [LIFE])
+    await opened.close()
+    before = connect(tmp_path / "outbox.db")
+    before.execute("ALTER TABLE life DROP COLUMN heard_unix_ns")
+    before.execute("PRAGMA user_version = 1")
+    before.close()
+    again_opened = await open_outbox(tmp_path / "outbox.db", max_bytes=1000)
+    [life] = await again_opened.lives()
+    assert life == LIFE and life.heard_unix_ns > 1_600_000_000 * 10**9, "as if it had been heard of just now"
+    assert len(await again_opened.pages()) == 1
+    await again_opened.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from services.relay.due import MAX_FILE_EVENTS, Rhythm, due, portions
-from services.relay.gaps import Addition, Lives, add
+from services.relay.gaps import HEARD_NS, Addition, Lives, add
 from snavio.errors import BadRequest
 from snavio.ports.outbox import Life, PageInfo
 from tests.support.telemetry import NOW, arrival, block
@@ -16,7 +16,7 @@ SECOND = 1_000_000_000
 
 
 def known(durable: int, *, epoch: int = 7, closed: bool = False) -> Lives:
-    return {("fast-0", epoch): Life("fast-0", epoch, "fast", durable, closed)}
+    return {("fast-0", epoch): Life("fast-0", epoch, "fast", durable, closed, heard_unix_ns=NOW)}
 
 
 def gaps(addition: Addition) -> list[tuple[int | None, str]]:
@@ -33,6 +33,13 @@ def test_a_first_page_begins_a_life() -> None:
 def test_a_page_that_comes_again_adds_nothing() -> None:
     addition = add(arrival(FIVE, FIVE), known(10), now_unix_ns=NOW)
     assert (addition.pages, addition.lives, addition.gaps) == ([], {}, [])
+
+
+def test_a_writer_that_has_nothing_to_say_is_noted_once_a_day() -> None:
+    later = NOW + 2 * HEARD_NS
+    assert add(arrival(), known(10), now_unix_ns=NOW + HEARD_NS // 2).lives == {}
+    noted = add(arrival(), known(10), now_unix_ns=later).lives
+    assert noted[KEY].heard_unix_ns == later and noted[KEY].durable_seq == 10
 
 
 def test_of_a_page_that_comes_again_in_part_the_rest_is_taken() -> None:

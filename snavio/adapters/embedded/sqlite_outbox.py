@@ -9,20 +9,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
-from snavio.adapters.embedded.sqlite import StoreLock, open_store, store_errors
+from snavio.adapters.embedded.sqlite import Migrations, StoreLock, open_store, store_errors
 from snavio.errors import IntegrityError, Saturated
 from snavio.native import blake3_digest
 from snavio.ports.outbox import Cursor, Grave, Life, NewPage, PageInfo, PlannedExport
 from snavio.worker import Worker
 
 APPLICATION_ID: Final = 0x534E4F42
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 # Lives of one process name that are remembered after they have ended.
 KEPT_LIVES: Final = 16
 
 _CREATE: Final = (
     "CREATE TABLE life (instance TEXT NOT NULL, epoch INTEGER NOT NULL, service TEXT NOT NULL,"
-    " durable_seq INTEGER NOT NULL, closed INTEGER NOT NULL, PRIMARY KEY (instance, epoch)) WITHOUT ROWID",
+    " durable_seq INTEGER NOT NULL, closed INTEGER NOT NULL, heard_unix_ns INTEGER NOT NULL DEFAULT 0,"
+    " PRIMARY KEY (instance, epoch)) WITHOUT ROWID",
     "CREATE TABLE page (id INTEGER PRIMARY KEY, instance TEXT NOT NULL, epoch INTEGER NOT NULL,"
     " first_seq INTEGER NOT NULL, last_seq INTEGER NOT NULL, stored_unix_ns INTEGER NOT NULL,"
     " size INTEGER NOT NULL, digest BLOB NOT NULL, body BLOB NOT NULL)",
@@ -34,6 +35,15 @@ _CREATE: Final = (
     " revoked_unix_ns INTEGER NOT NULL, PRIMARY KEY (source, target, name, version)) WITHOUT ROWID",
     "CREATE TABLE state (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
 )
+
+
+def _note_when_lives_were_heard_of(connection: Any) -> None:
+    connection.execute("ALTER TABLE life ADD COLUMN heard_unix_ns INTEGER NOT NULL DEFAULT 0")
+    # From now on: a writer that has not been heard of yet is not one that is gone.
+    connection.execute("UPDATE life SET heard_unix_ns = CAST(strftime('%s', 'now') AS INTEGER) * 1000000000")
+
+
+_MIGRATIONS: Final[Migrations] = {1: _note_when_lives_were_heard_of}
 
 
 class SqliteOutbox:
@@ -56,7 +66,11 @@ class SqliteOutbox:
         lock = StoreLock(path)
         try:
             connection = open_store(
-                path, application_id=APPLICATION_ID, schema_version=SCHEMA_VERSION, create=_CREATE
+                path,
+                application_id=APPLICATION_ID,
+                schema_version=SCHEMA_VERSION,
+                create=_CREATE,
+                migrations=_MIGRATIONS,
             )
         except BaseException:
             lock.release()
@@ -65,10 +79,24 @@ class SqliteOutbox:
 
     async def lives(self) -> list[Life]:
         def read() -> list[Life]:
-            rows = self._all("SELECT instance, epoch, service, durable_seq, closed FROM life ORDER BY epoch")
-            return [Life(row[0], row[1], row[2], row[3], bool(row[4])) for row in rows]
+            rows = self._all(
+                "SELECT instance, epoch, service, durable_seq, closed, heard_unix_ns FROM life ORDER BY epoch"
+            )
+            return [Life(row[0], row[1], row[2], row[3], bool(row[4]), row[5]) for row in rows]
 
         return await self._worker.run(read)
+
+    async def forget_lives(self, *, before_unix_ns: int) -> int:
+        def write() -> int:
+            with store_errors(self._path), self._connection:
+                self._execute(
+                    "DELETE FROM life WHERE heard_unix_ns < ? AND NOT EXISTS"
+                    " (SELECT 1 FROM page WHERE page.instance = life.instance AND page.epoch = life.epoch)",
+                    (before_unix_ns,),
+                )
+                return int(self._connection.changes())
+
+        return await self._worker.run(write)
 
     async def pages(self) -> list[PageInfo]:
         def read() -> list[PageInfo]:
@@ -256,8 +284,15 @@ class SqliteOutbox:
 
     def _put_life(self, life: Life) -> None:
         self._execute(
-            "INSERT OR REPLACE INTO life VALUES (?, ?, ?, ?, ?)",
-            (life.instance, life.epoch, life.service, life.durable_seq, int(life.closed)),
+            "INSERT OR REPLACE INTO life VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                life.instance,
+                life.epoch,
+                life.service,
+                life.durable_seq,
+                int(life.closed),
+                life.heard_unix_ns,
+            ),
         )
         self._execute(
             "DELETE FROM life WHERE instance = ? AND closed AND epoch NOT IN"
