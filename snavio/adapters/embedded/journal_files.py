@@ -1,6 +1,7 @@
 """A journal's mark in three small files: how far it has come, lives that have ended, and events that must not be lost.
 
-Never trusts what it finds: a torn line or a damaged mark is taken for nothing, and Relay reports the gap it leaves.
+Never trusts what it finds: a torn line is taken for nothing, and Relay reports the gap it leaves; damage is taken for
+nothing too, and logged.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 import orjson
+import structlog
 
 from snavio.adapters.embedded.files import fsync_folder, replace_private_file
 from snavio.adapters.embedded.sqlite import StoreLock
@@ -25,8 +27,12 @@ from snavio.ports.journal_mark import EndedLife
 
 MAX_ENDED: Final = 64
 MAX_KEPT: Final = 10_000
-_MARK: Final = struct.Struct("<8sQQ")
-_MAGIC: Final = b"snavioJ1"
+# Epoch and number twice, the second time inverted: one flipped bit must not hide how much was lost.
+_MARK: Final = struct.Struct("<8sQQQQ")
+_MAGIC: Final = b"snavioJ2"
+_FIRST_MARK: Final = struct.Struct("<8sQQ")
+_FIRST_MAGIC: Final = b"snavioJ1"
+_ALL_ONES: Final = (1 << 64) - 1
 
 
 class FileJournalMark:
@@ -55,8 +61,9 @@ class FileJournalMark:
         ]
 
     def reached(self, seq: int) -> None:
-        # One aligned store into a shared page: the kernel keeps it when this process dies.
+        # Aligned stores into a shared page: the kernel keeps them when this process dies, one or both.
         struct.pack_into("<Q", self._map, 16, seq)
+        struct.pack_into("<Q", self._map, 32, seq ^ _ALL_ONES)
 
     def keep(self, seq: int, block: bytes) -> None:
         if len(self._kept) >= MAX_KEPT:
@@ -92,9 +99,9 @@ class FileJournalMark:
 
     def _find_ended(self) -> list[EndedLife]:
         found = {life.epoch: life for life in _read_ended(self._ended_path)}
-        with contextlib.suppress(OSError, struct.error):
-            magic, epoch, seq = _MARK.unpack(self._mark_path.read_bytes()[: _MARK.size])
-            if magic == _MAGIC and epoch not in found and epoch != self._epoch:
+        if (marked := _read_mark(self._mark_path)) is not None:
+            epoch, seq = marked
+            if epoch not in found and epoch != self._epoch:
                 found[epoch] = EndedLife(epoch, seq)
         for epoch, seq, _ in self._kept:
             known = found.get(epoch, EndedLife(epoch, 0))
@@ -102,7 +109,9 @@ class FileJournalMark:
         return sorted(found.values(), key=lambda life: life.epoch)[-MAX_ENDED:]
 
     def _take_over(self) -> mmap.mmap:
-        replace_private_file(self._mark_path, _MARK.pack(_MAGIC, self._epoch, 0))
+        replace_private_file(
+            self._mark_path, _MARK.pack(_MAGIC, self._epoch, 0, self._epoch ^ _ALL_ONES, _ALL_ONES)
+        )
         descriptor = os.open(self._mark_path, os.O_RDWR)
         try:
             return mmap.mmap(descriptor, _MARK.size)
@@ -111,7 +120,8 @@ class FileJournalMark:
 
     def _write_ended(self) -> None:
         lives = [[str(life.epoch), str(life.last_seq)] for life in self._ended]
-        replace_private_file(self._ended_path, orjson.dumps(lives))
+        body = orjson.dumps(lives)
+        replace_private_file(self._ended_path, b"%08x %s" % (zlib.crc32(body), body))
 
     def _write_kept(self) -> None:
         with contextlib.suppress(OSError):  # What stays too long is sent again, and recognised.
@@ -123,21 +133,63 @@ def _line(epoch: int, seq: int, block: bytes) -> bytes:
     return b"%08x %s\n" % (zlib.crc32(body), body)
 
 
+def _read_mark(path: Path) -> tuple[int, int] | None:
+    """The epoch of the last life, and how far it came."""
+    try:
+        contents = path.read_bytes()
+    except OSError:
+        return None
+    with contextlib.suppress(struct.error):
+        magic, epoch, seq = _FIRST_MARK.unpack(contents[: _FIRST_MARK.size])
+        if magic == _FIRST_MAGIC and len(contents) == _FIRST_MARK.size:
+            return epoch, seq
+        magic, epoch, seq, epoch_again, seq_again = _MARK.unpack(contents)
+        if magic == _MAGIC and epoch == epoch_again ^ _ALL_ONES:
+            # They differ after a death between two stores, too; more than was lost may be reported, never less.
+            return epoch, max(seq, seq_again ^ _ALL_ONES)
+    _tell_damage(path, "the last life's losses cannot be told")
+    return None
+
+
 def _read_kept(path: Path) -> list[tuple[int, int, bytes]]:
-    found = []
-    with contextlib.suppress(FileNotFoundError):
-        for line in path.read_bytes().splitlines():
-            # The last line may be torn: its event was never reported as kept.
-            with contextlib.suppress(ValueError):
-                checksum, _, body = line.partition(b" ")
-                if int(checksum, 16) == zlib.crc32(body):
-                    epoch, seq, block = body.split(b" ")
-                    found.append((int(epoch), int(seq), base64.b64decode(block)))
-    return found
+    try:
+        *lines, rest = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return []
+    read = [_kept(line) for line in lines]
+    if None in read:
+        _tell_damage(path, "events that were kept are lost", events=read.count(None))
+    # What is behind the last line's end may be torn: its event was never reported as kept. Or its end was hit.
+    last = _kept(rest) or _kept(rest[:-1])
+    return [kept for kept in (*read, last) if kept is not None]
+
+
+def _kept(line: bytes) -> tuple[int, int, bytes] | None:
+    with contextlib.suppress(ValueError):
+        checksum, _, body = line.partition(b" ")
+        if int(checksum, 16) == zlib.crc32(body):
+            epoch, seq, block = body.split(b" ")
+            return int(epoch), int(seq), base64.b64decode(block)
+    return None
 
 
 def _read_ended(path: Path) -> list[EndedLife]:
     try:
-        return [EndedLife(int(epoch), int(seq)) for epoch, seq in orjson.loads(path.read_bytes())]
-    except (OSError, ValueError, TypeError):
+        contents = path.read_bytes()
+    except OSError:
         return []
+    try:
+        # Without a checksum before it: written by an earlier Snavio.
+        checksum, _, body = (b"", b"", contents) if contents[:1] == b"[" else contents.partition(b" ")
+        if checksum and int(checksum, 16) != zlib.crc32(body):
+            raise ValueError
+        return [EndedLife(int(epoch), int(seq)) for epoch, seq in orjson.loads(body)]
+    except (ValueError, TypeError):
+        _tell_damage(path, "losses of earlier lives cannot be told")
+        return []
+
+
+def _tell_damage(path: Path, what: str, **more: int) -> None:
+    structlog.get_logger().error(
+        "journal file is damaged", path=str(path), what=what, reason="integrity", **more
+    )
