@@ -20,6 +20,7 @@ from snavio.adapters.embedded.journal_files import FileJournalMark
 from snavio.adapters.embedded.keystore_check import check_key_store
 from snavio.adapters.embedded.sqlite import open_store, store_errors
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
+from snavio.adapters.embedded.store_rescue import rescue
 from snavio.adapters.embedded.store_rows import rows, tables
 from snavio.errors import IntegrityError, StateError, Unavailable
 from snavio.launch.processes import MeshProcesses
@@ -217,3 +218,20 @@ def test_service_whose_log_was_hit_does_not_start_and_says_which_file_and_what_t
         assert "snavio restore" in str(refused.value)
     finally:
         processes.kill_all()
+
+
+@pytest.mark.parametrize("bit", range(8))
+def test_flipped_bit_in_the_byte_that_promises_checksums_does_not_switch_them_off(
+    tmp_path: Path, bit: int
+) -> None:
+    path = tmp_path / "store.db"
+    connection = open_store(path, application_id=1, schema_version=1, create=("CREATE TABLE kept (one)",))
+    connection.execute("INSERT INTO kept VALUES (zeroblob(9000))")
+    connection.close()
+    flipped = bytearray(path.read_bytes())
+    flipped[20] ^= 1 << bit
+    path.write_bytes(flipped)
+    with pytest.raises(IntegrityError):
+        open_store(path, application_id=1, schema_version=1, create=())
+    done = rescue(path, tmp_path / "aside")
+    assert not done.lost and contents(path, (1, 1))["kept"]

@@ -7,6 +7,7 @@ opens a file that has them without the VFS, which would write pages that look da
 
 from __future__ import annotations
 
+import struct
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,24 +16,30 @@ import apsw
 import apsw.sqlite_extra
 import structlog
 
-from snavio.errors import StateError
+from snavio.errors import IntegrityError, StateError
 
 RESERVED_BYTES = 8
 _VFS = "cksmvfs"
-_RESERVED_AT = 20
+RESERVED_AT = 20
 """Where a file's header says how many bytes at the end of a page are not SQLite's."""
+_PAGE_SIZE_AT = 16
+_LEAST_PAGE = 512
 _loading = threading.Lock()
 
 
 def connect(path: Path, *, flags: int | None = None) -> Any:
     """A connection to the file at `path`: through the checksums if it has them, or is empty and may get them.
 
-    StateError for a file with checksums where SQLite's extension for them is missing.
+    StateError for a file with checksums where SQLite's extension for them is missing; IntegrityError for one whose
+    header denies the checksums that its first page has.
     """
     if flags is None:
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
     reserved = reserved_bytes(path)
     if reserved not in (None, RESERVED_BYTES):
+        # Opened without them, every other fault would go unnoticed, and every write would look like one.
+        if reserved or denies_checksums(path):
+            raise IntegrityError(f"{path} is damaged: its header denies its checksums.")
         return apsw.Connection(str(path), flags=flags)
     if available():
         connection: Any = apsw.Connection(str(path), flags=flags, vfs=_VFS)
@@ -47,6 +54,22 @@ def connect(path: Path, *, flags: int | None = None) -> Any:
         f"{path} has checksums, and SQLite's extension that keeps them is not installed here.",
         reason="no-checksums",
     )
+
+
+def denies_checksums(path: Path) -> bool:
+    """Whether the first page has the checksum that it would have if its header said so, and the header does not."""
+    with path.open("rb") as file:
+        header = file.read(_PAGE_SIZE_AT + 2)
+        size = int.from_bytes(header[_PAGE_SIZE_AT:], "big")
+        page = bytearray(header + file.read(size - len(header))) if size >= _LEAST_PAGE else bytearray()
+    if len(page) != size or not size or page[RESERVED_AT] == RESERVED_BYTES:
+        return False
+    page[RESERVED_AT] = RESERVED_BYTES
+    first = second = 0
+    for one, two in struct.iter_unpack("<II", page[:-RESERVED_BYTES]):
+        first = (first + one + second) & 0xFFFFFFFF
+        second = (second + two + first) & 0xFFFFFFFF
+    return struct.pack("<II", first, second) == page[-RESERVED_BYTES:]
 
 
 def available() -> bool:
@@ -72,7 +95,7 @@ def reserved_bytes(path: Path) -> int | None:
     """Bytes that are kept free in every page; None before there is a first one."""
     try:
         with path.open("rb") as file:
-            header = file.read(_RESERVED_AT + 1)
+            header = file.read(RESERVED_AT + 1)
     except FileNotFoundError:
         return None
-    return header[_RESERVED_AT] if len(header) > _RESERVED_AT else None
+    return header[RESERVED_AT] if len(header) > RESERVED_AT else None

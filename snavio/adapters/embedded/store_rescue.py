@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import apsw
 
-from snavio.adapters.embedded.checksums import connect
+from snavio.adapters.embedded.checksums import RESERVED_AT, RESERVED_BYTES, connect, denies_checksums
 from snavio.adapters.embedded.files import fsync_folder, replace_private_file
 from snavio.adapters.embedded.sqlite import StoreLock, store_errors
 from snavio.adapters.embedded.store_copy import faults_of
@@ -54,6 +54,12 @@ def rescue(path: Path, aside: Path) -> Rescued:
         if walk(path).damaged_at is None and not faults_of(path):
             return done
         _set_aside(path, aside)
+        if denies_checksums(path):
+            with path.open("r+b") as file:
+                file.seek(RESERVED_AT)
+                file.write(bytes([RESERVED_BYTES]))
+                os.fsync(file.fileno())
+            done.steps.append(f"byte {RESERVED_AT} of {path.name} was turned back: nothing of it is gone")
         if walk(path).damaged_at is not None:
             _rescue_log(path, aside / "trial", done)
         if faults_of(path):
