@@ -121,8 +121,13 @@ class MailboxApp:
         epoch = await asyncio.to_thread(store.begin_epoch, self._clock.unix_ns())
         records = await asyncio.to_thread(store.topics)
         chores = Chores()
+        age = Age(clock=self._clock, age_ns=await asyncio.to_thread(store.age))
         commits = self._commits = Commits(
-            store, clock=self._clock, max_waiting_bytes=self._settings.queued_bytes, chores=chores
+            store,
+            clock=self._clock,
+            max_waiting_bytes=self._settings.queued_bytes,
+            age_ns=age.now_ns,
+            chores=chores,
         )
         readers = self._readers = Readers("mailbox-reads")
         # Without a disk the store is the cache, and a second copy could not be wiped.
@@ -136,8 +141,6 @@ class MailboxApp:
             store_bytes=self._settings.max_store_bytes,
             held=store.stored_bytes,
         )
-        age_ns, milestones = await asyncio.to_thread(store.age)
-        age = Age(clock=self._clock, age_ns=age_ns, milestones=milestones, longest_s=policies.longest_s)
         delivery = Delivery(
             clock=self._clock,
             boot_epoch=epoch,

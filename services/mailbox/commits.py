@@ -40,6 +40,8 @@ class Committed:
     keyed_ids: tuple[int, ...] = ()
     """Of every batch with keys that was committed together with it, as `Recognised.findings` number them; 0 for one
     of which nothing was new."""
+    stored_age_ns: int = 0
+    """The store's age then."""
 
 
 Outcome = Committed | SnavioError
@@ -64,8 +66,10 @@ class Commits:
         clock: Clock,
         max_waiting_bytes: int = 64 << 20,
         max_group_bytes: int = 8 << 20,
+        age_ns: Callable[[], int] = lambda: 0,
         chores: Chores | None = None,
     ) -> None:
+        self._age_ns = age_ns
         self._chores = chores or Chores()
         self._store = store
         self._clock = clock
@@ -192,7 +196,7 @@ class Commits:
         return [outcomes[id(job)] for job in group]
 
     def _store_together(self, group: list[_Job], sends: list[_Job], others: list[_Job]) -> list[Outcome]:
-        now = self._clock.unix_ns()
+        now, age_ns = self._clock.unix_ns(), self._age_ns()
         try:
             # Here and not when they arrive: a message that is under way in the group before this one is decided
             # by now, and one in the same group is stored or refused together with its duplicate.
@@ -203,6 +207,7 @@ class Commits:
                 [one.send for one in recognised],
                 [state for job in others for state in job.progress],
                 now_unix_ns=now,
+                age_ns=age_ns,
             )
         except SnavioError:
             raise
@@ -210,7 +215,7 @@ class Commits:
             # Whatever it is, this thread must live on, and nobody may be told that it was stored.
             self._log.exception("commit failed unexpectedly")
             raise Unavailable("The store failed unexpectedly.") from error
-        stored = iter(_committed(recognised, ids, now))
+        stored = iter(_committed(recognised, ids, now, age_ns))
         return [next(stored) if job.send is not None else Committed((), now) for job in group]
 
     def _checkpoint_all(self) -> None:
@@ -247,7 +252,7 @@ class Commits:
 
 
 def _committed(
-    recognised: Sequence[Recognised], ids: Sequence[tuple[int, ...]], now: int
+    recognised: Sequence[Recognised], ids: Sequence[tuple[int, ...]], now: int, age_ns: int
 ) -> Iterator[Committed]:
     keyed: list[int] = []
     for one, batch_ids in zip(recognised, ids, strict=True):
@@ -258,4 +263,4 @@ def _committed(
         )
         keyed += (next(new) if _NEW in codes else 0 for _, codes, _ in one.findings)
     for one, batch_ids in zip(recognised, ids, strict=True):
-        yield Committed(batch_ids, now, one, tuple(keyed) if one.findings else ())
+        yield Committed(batch_ids, now, one, tuple(keyed) if one.findings else (), age_ns)

@@ -319,22 +319,22 @@ class Delivery(Transit):
         self._send_off(settling)
         return sum(moved.messages for moved in settling.moved)
 
-    def expire_ready(self, name: str, through: int, *, limit: int, revived_through_ns: int = 0) -> int:
-        """Send what was stored too long ago, up to batch `through`, to the DLQ unless it is leased.
+    def expire_ready(self, name: str, before_ns: int, *, limit: int) -> int:
+        """Send what waits since the store's age was at most `before_ns` to the DLQ, unless it is leased.
 
-        What came back from an end waits anew since then: it goes if that was not after `revived_through_ns`, in the
-        store's age. At most `limit` batches of those in memory; of how many something went.
+        It waits since it was stored, or came back from an end. At most `limit` batches of those in memory; of how
+        many something went.
         """
         topic = self._topics.get(name)
         if topic is None:
             return 0
-        old = [batch for batch_id, batch in topic.batches.items() if batch_id <= through]
+        old = [batch for batch in topic.batches.values() if batch.stored_age_ns <= before_ns]
         settling = Settling()
         seen = 0
         for batch in sorted(old, key=lambda one: one.batch_id):
             before = len(settling.moved)
             for lo, hi, tried in list(batch.open(batch.bound(), 0, batch.count)):
-                if tried.revived_age_ns > revived_through_ns:
+                if tried.revived_age_ns > before_ns:
                     continue
                 error = next((one.reason for one in reversed(tried.history) if one.reason), "")
                 ending = self._dead(DeadReason.EXPIRED, tried.attempt - 1, error)

@@ -284,7 +284,7 @@ class Intake:
         recognised = outcome.recognised
         assert recognised is not None
         for batch_id, batch in zip(outcome.ids, recognised.send.batches, strict=True):
-            record = BatchRecord.fresh(batch_id, batch, outcome.stored_unix_ns)
+            record = BatchRecord.fresh(batch_id, batch, outcome.stored_unix_ns, outcome.stored_age_ns)
             if self._delivery.stored(batch.topic, record):
                 self._rows.keep(batch_id, batch.runs)
             if batch.keys is not None:

@@ -160,6 +160,7 @@ class Batch:
         "settling",
         "shard",
         "size",
+        "stored_age_ns",
         "stored_unix_ns",
         "topic",
     )
@@ -171,6 +172,7 @@ class Batch:
         self.size = record.size
         self.shard = record.shard
         self.stored_unix_ns = record.stored_unix_ns
+        self.stored_age_ns = record.stored_age_ns
         self.settled = record.settled
         self.age_ns = record.age_ns
         self.noted = 0

@@ -60,11 +60,6 @@ class Policies:
         """The rules of a topic."""
         return self.by_topic.get(topic, self.default)
 
-    @property
-    def longest_s(self) -> int:
-        """The longest retention of ready messages in any topic."""
-        return max(self.default.ready_s, *(policy.ready_s for policy in self.by_topic.values()), 0)
-
 
 BOUNDS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
     {

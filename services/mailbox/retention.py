@@ -43,7 +43,6 @@ TOPICS_PER_TICK = 64
 """Looked through in turn; those with more than they may keep are looked after at every tick."""
 SLICE_BATCHES = 64
 SLICE_RETAINED = 1024
-AGE_TICKS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,6 @@ class Retention:
         self._age = age
         self._events = events
         self._clock = clock
-        self._ticks = 0
         self._next = 0
         # Where the search for old ones goes on, by topic and state; only of topics that have some.
         self._cursors: dict[tuple[str, State], int] = {}
@@ -127,15 +125,14 @@ class Retention:
             await asyncio.sleep(0)
 
     async def _note_age(self) -> None:
-        self._ticks += 1
-        if self._age.due or self._ticks % AGE_TICKS == 1:
+        if self._age.due:
             try:
-                self._age.noted(await self._listing.run(lambda: self._age.note(self._store)))
+                await self._listing.run(lambda: self._age.note(self._store))
             except SnavioError as error:
                 self._chores.failed("retention", error)
 
     def _due(self) -> deque[Topic]:
-        """Some topics in turn, then all that have more than they may keep, wherever they stand."""
+        """Some topics in turn, then all with too much or too old messages, wherever they stand."""
         names = self._delivery.names()
         first = self._next if self._next < len(names) else 0
         # Before anything can fail: the same topics first at every tick would be the only ones.
@@ -144,9 +141,13 @@ class Retention:
         others = names[self._next :] + names[:first]
         known = [topic for name in in_turn if (topic := self._delivery.topic(name)) is not None]
         full = (topic for name in others if (topic := self._delivery.topic(name)) is not None)
-        return deque([*known, *filter(self._overfull, full)])
+        return deque([*known, *filter(self._pressing, full)])
 
-    def _overfull(self, topic: Topic) -> bool:
+    def _pressing(self, topic: Topic) -> bool:
+        if topic.messages:
+            ready_s = self._delivery.policies.of(topic.name).ready_s
+            if topic.oldest_age_ns <= self._age.before_ns(ready_s):
+                return True
         if not (topic.delivered or topic.dead or topic.canceled):
             return False
         policy = self._delivery.policies.of(topic.name)
@@ -170,21 +171,30 @@ class Retention:
         return more
 
     async def _expire_ready(self, topic: Topic, policy: Policy) -> bool:
-        through = min(self._age.through(policy.ready_s), topic.last_id)
-        if not through:
-            return False
-        expired = self._delivery.expire_ready(
-            topic.name,
-            through,
-            limit=SLICE_BATCHES,
-            revived_through_ns=max(0, self._age.now_ns() - policy.ready_s * SECOND),
-        )
+        before = self._age.before_ns(policy.ready_s)
+        expired = self._delivery.expire_ready(topic.name, before, limit=SLICE_BATCHES)
         self._delivery.sweep(topic.name)
-        asked = self._delivery.shortage(topic.name)
-        if asked is not None and asked.after < through:
-            await self._rows.refill(self._delivery, asked)
-            return True
-        return expired == SLICE_BATCHES
+        if topic.oldest_age_ns > before or expired == SLICE_BATCHES:
+            return expired == SLICE_BATCHES
+        now = self._age.now_ns()
+        on_disk = await self._oldest_on_disk(topic, default=now)
+        if on_disk <= before:
+            asked = self._delivery.shortage(topic.name)
+            if asked is not None:
+                await self._rows.refill(self._delivery, asked)
+            return asked is not None
+        # What is older and still there is leased, or came back: it has its turn with the other topics.
+        ages = (batch.stored_age_ns for batch in topic.batches.values() if batch.stored_age_ns > before)
+        topic.oldest_age_ns = min(on_disk, min(ages, default=now))
+        return False
+
+    async def _oldest_on_disk(self, topic: Topic, *, default: int) -> int:
+        """The age of the first batch that waits on disk alone."""
+        after = topic.loaded_through
+        if after >= topic.last_id:
+            return default
+        found = await self._listing.run(lambda: self._store.pending(topic.name, after=after, limit=1))
+        return found[0].stored_age_ns if found else default
 
     async def _remove_delivered(self, topic: Topic, policy: Policy) -> bool:
         """Whole batches, in bulk: a message's retention costs nothing of its own."""

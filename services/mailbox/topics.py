@@ -54,6 +54,8 @@ class Topic:
     last_id: int = 0
     loaded_through: int = 0
     oldest_unix_ns: int = 0
+    oldest_age_ns: int = 0
+    """Nothing that waits to expire was stored when the store was younger, as of the last look at its retention."""
     version: int = 0
     """Grows when a batch changes that memory may be about to load: what the disk said before is out of date."""
     spans: int = 0

@@ -190,13 +190,25 @@ class BatchRecord:
     ends: tuple[Ended, ...] = ()
     age_ns: int = 0
     shard: int = 0
+    stored_age_ns: int = 0
+    """The store's age when it was stored; of what came before ages were kept, never less than it was."""
 
     @classmethod
-    def fresh(cls, batch_id: int, batch: NewBatch, stored_unix_ns: int) -> BatchRecord:
+    def fresh(
+        cls, batch_id: int, batch: NewBatch, stored_unix_ns: int, stored_age_ns: int = 0
+    ) -> BatchRecord:
         """Of a batch that was just stored."""
         retries = (Retry(0, batch.count, 1, batch.not_before_unix_ns),) if batch.not_before_unix_ns else ()
         size = len(batch.runs)
-        return cls(batch_id, batch.count, size, stored_unix_ns, retries=retries, shard=batch.shard)
+        return cls(
+            batch_id,
+            batch.count,
+            size,
+            stored_unix_ns,
+            retries=retries,
+            shard=batch.shard,
+            stored_age_ns=stored_age_ns,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,14 +253,6 @@ class TopicRecord:
             self.shards + other.shards,
             self.order,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Milestone:
-    """Batches up to `batch_id` were stored when the store's age was at most `age_ns`."""
-
-    age_ns: int
-    batch_id: int
 
 
 class Damaged(IntegrityError):
@@ -296,9 +300,11 @@ class MailboxStore(Protocol):
         ...
 
     def commit(
-        self, sends: Sequence[Send], progress: Sequence[Progress], *, now_unix_ns: int
+        self, sends: Sequence[Send], progress: Sequence[Progress], *, now_unix_ns: int, age_ns: int = 0
     ) -> list[tuple[int, ...]]:
         """Store all of it or nothing; durable when this returns. The ids of each send's batches, in order.
+
+        `age_ns` is the store's age, kept with every new batch.
 
         Ids grow in the order given and are never used twice, not even after the batch is gone. Of several
         `progress` for one batch the last one holds; one for a batch that is gone does nothing. A batch whose
@@ -346,15 +352,12 @@ class MailboxStore(Protocol):
         """
         ...
 
-    def age(self) -> tuple[int, list[Milestone]]:
-        """How long this store has been open in all its lives, as last noted, and its milestones, oldest first."""
+    def age(self) -> int:
+        """How long this store has been open in all its lives, in nanoseconds, as last noted."""
         ...
 
-    def note_age(self, age_ns: int, *, milestone: bool, forget_before_ns: int = 0) -> Milestone | None:
-        """Keep the age, and with `milestone` a new one; milestones of a lesser age than told are dropped.
-
-        Durable. Any thread.
-        """
+    def note_age(self, age_ns: int) -> None:
+        """Keep the age; it never gets less. Durable. Any thread."""
         ...
 
     def topics(self) -> list[TopicRecord]:

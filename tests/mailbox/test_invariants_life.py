@@ -71,12 +71,6 @@ async def looked(office: PostOffice) -> None:
         await office.app.retention.step()
 
 
-async def milestone(office: PostOffice) -> None:
-    """Let retention notice how much was stored by now; it does so as the clock goes on."""
-    moved(office, 5)
-    await looked(office)
-
-
 # -- DLQ ------------------------------------------------------------------------------------------------
 
 
@@ -267,7 +261,8 @@ async def test_P_9_ready_message_that_nobody_takes_expires_into_the_dlq(tmp_path
         for seq in range(1, 41):
             await sent(office, 2, seq=seq)
         held = await office.consumer().receive(max_messages=2, visibility_ms=1_000_000)
-        await milestone(office)
+        moved(office, 5)
+        await looked(office)
         moved(office, 58)
         await sent(office, 1, seq=99, mark="young")
         moved(office, 45)
@@ -296,7 +291,8 @@ async def test_P_9_message_that_comes_back_waits_as_long_as_a_new_one(
             await desk.cancel(TOPIC, ids)
         else:
             await consumer.ack(got.receipts())
-        await milestone(office)
+        moved(office, 5)
+        await looked(office)
         moved(office, 150)
         await looked(office)
         revive = desk.resume if way == "resume" else desk.requeue
@@ -320,7 +316,8 @@ async def test_I_17_clock_that_jumps_between_two_lives_expires_nothing_early(tmp
         await sent(office, 2)
         consumer = office.consumer()
         await consumer.nack((await consumer.receive(max_messages=1)).receipts(), dead=True)
-        await milestone(office)
+        moved(office, 5)
+        await looked(office)
         moved(office, 300)
         await looked(office)
         await office.stop()

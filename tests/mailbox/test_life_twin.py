@@ -152,8 +152,10 @@ class Lives(RuleBasedStateMachine):
         assert held + count <= CAPACITY
         self.seq += 1
         send = Send(Origin("fast/0", 1, self.seq), b"", (NewBatch(TOPIC, count, bytes(100)),))
-        ((batch_id,),) = self.disk.commit([send], [], now_unix_ns=self.clock.unix_ns())
-        self.delivery.stored(TOPIC, BatchRecord(batch_id, count, 100, self.clock.unix_ns()))
+        ((batch_id,),) = self.disk.commit([send], [], now_unix_ns=self.clock.unix_ns(), age_ns=self.seq)
+        self.delivery.stored(
+            TOPIC, BatchRecord(batch_id, count, 100, self.clock.unix_ns(), stored_age_ns=batch_id)
+        )
         self.twin |= {(batch_id, index): Message() for index in range(count)}
 
     @rule(n=st.integers(1, 9), holder=st.sampled_from([ME, ME, OTHER]))
@@ -256,7 +258,7 @@ class Lives(RuleBasedStateMachine):
         record = self.disk.record(TOPIC, batch_id)
         if record is None:
             return
-        order = Order(operation, frozenset(states), "tidy")
+        order = Order(operation, frozenset(states), "tidy", age_ns=LONG_NS)
         batch = self.delivery.adopt(TOPIC, record)
         assert batch is not None
         expected = {
@@ -322,11 +324,10 @@ class Lives(RuleBasedStateMachine):
         self.delivery.tick()
         self.pass_time()
         through = data.draw(st.sampled_from(sorted({key[0] for key in self.twin})))
-        loaded = [key for key in self.twin if key[0] <= through and self.resident(key[0])]
+        # Batches are as old as their number, and what came back did so long after all of them.
         waited_anew = data.draw(st.booleans())
-        self.delivery.expire_ready(
-            TOPIC, through, limit=1000, revived_through_ns=LONG_NS if waited_anew else 0
-        )
+        loaded = [key for key in self.twin if (waited_anew or key[0] <= through) and self.resident(key[0])]
+        self.delivery.expire_ready(TOPIC, LONG_NS if waited_anew else through, limit=1000)
         for key in loaded:
             message = self.twin[key]
             if message.state is State.READY and (waited_anew or not message.revived):

@@ -20,7 +20,6 @@ from snavio.native import Sending, blake3_digest, slice_runs
 from snavio.ports.mailbox_store import (
     Ended,
     MailboxStore,
-    Milestone,
     NewBatch,
     Origin,
     Progress,
@@ -137,15 +136,11 @@ def test_records_are_listed_by_what_they_hold(store: MailboxStore) -> None:
     assert [one.batch_id for one in store.records(TOPIC, after=ids[1], limit=2)] == ids[2:4]
 
 
-def test_I_17_age_and_milestones_only_grow_and_old_ones_are_dropped(store: MailboxStore) -> None:
-    assert store.age() == (0, [])
-    assert store.note_age(100, milestone=True) == Milestone(100, 0)
-    batch_id = append(store, 1)
-    assert store.note_age(90, milestone=False) is None
-    assert store.note_age(200, milestone=True) == Milestone(200, batch_id)
-    assert store.age() == (200, [Milestone(100, 0), Milestone(200, batch_id)])
-    store.note_age(300, milestone=False, forget_before_ns=150)
-    assert store.age() == (300, [Milestone(200, batch_id)])
+def test_I_17_age_only_grows(store: MailboxStore) -> None:
+    assert store.age() == 0
+    store.note_age(100)
+    store.note_age(90)
+    assert store.age() == 100
 
 
 def test_I_16_ends_age_and_retained_batches_survive_a_restart(tmp_path: Path) -> None:
@@ -153,12 +148,12 @@ def test_I_16_ends_age_and_retained_batches_survive_a_restart(tmp_path: Path) ->
     store = SqliteMailboxStore(path, digest=blake3_digest)
     batch_id = append(store, 1)
     settle(store, Progress(TOPIC, batch_id, 4, 0b1111, ends=(Ended(1, 3, DEAD),), retain=True, age_ns=3))
-    store.note_age(500, milestone=True)
+    store.note_age(500)
     store.close()
     store = SqliteMailboxStore(path, digest=blake3_digest)
     record = store.record(TOPIC, batch_id)
     assert record is not None and record.ends == (Ended(1, 3, DEAD),)
-    assert store.age() == (500, [Milestone(500, batch_id)])
+    assert store.age() == 500
     store.close()
 
 

@@ -48,13 +48,13 @@ class Disk(MemoryMailboxStore):
         self.groups: list[tuple[int, int]] = []
 
     def commit(
-        self, sends: Sequence[Send], progress: Sequence[Progress], *, now_unix_ns: int
+        self, sends: Sequence[Send], progress: Sequence[Progress], *, now_unix_ns: int, age_ns: int = 0
     ) -> list[tuple[int, ...]]:
         assert self.open.wait(10)
         self.groups.append((len(sends), len(progress)))
         if self.fault is not None and (sends or not self.only_sends):
             raise self.fault
-        return super().commit(sends, progress, now_unix_ns=now_unix_ns)
+        return super().commit(sends, progress, now_unix_ns=now_unix_ns, age_ns=age_ns)
 
 
 class Desk:
@@ -74,11 +74,13 @@ class Desk:
     ) -> None:
         """`percent` is a tenant's share of every bound."""
         self.disk, self.clock, self.waiters = disk or Disk(), ManualClock(), Waiters()
-        self.commits = Commits(self.disk, clock=self.clock, max_waiting_bytes=max_waiting_bytes)
+        self.age = Age(clock=self.clock, age_ns=0)
+        self.commits = Commits(
+            self.disk, clock=self.clock, max_waiting_bytes=max_waiting_bytes, age_ns=self.age.now_ns
+        )
         # One, so that a test which has work done behind what is under way knows that this is over.
         self.worker = Readers("reads", readers=1)
         self.rows = Rows(self.disk, worker=self.worker, max_bytes=cached_bytes)
-        self.age = Age(clock=self.clock, age_ns=0)
         limits = limits or Limits()
         self.shares = MailboxShares.of(
             limits,

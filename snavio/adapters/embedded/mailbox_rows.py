@@ -16,7 +16,7 @@ from snavio.errors import IntegrityError
 from snavio.ports.mailbox_store import BatchRecord, Ended, Progress, Retry
 
 APPLICATION_ID = 0x534E4D42
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 
 # What came with schema 3. The indexes hold ended batches only, so that a batch on its way costs nothing here.
 LIFE_TABLES = (
@@ -26,7 +26,6 @@ LIFE_TABLES = (
     "CREATE INDEX batches_canceled ON batches (topic_id, id) WHERE canceled > 0",
     "CREATE TABLE age (id INTEGER PRIMARY KEY CHECK (id = 1), age_ns INTEGER NOT NULL) STRICT",
     "INSERT INTO age VALUES (1, 0)",
-    "CREATE TABLE milestones (age_ns INTEGER PRIMARY KEY, batch_id INTEGER NOT NULL) STRICT",
 )
 
 # What came with schema 4: the keys of batches that were stored once only. They outlive their batches.
@@ -77,6 +76,7 @@ CREATE = (
         delivered INTEGER NOT NULL DEFAULT 0, dead INTEGER NOT NULL DEFAULT 0,
         canceled INTEGER NOT NULL DEFAULT 0, age_ns INTEGER NOT NULL DEFAULT 0,
         notes BLOB NOT NULL DEFAULT x'', sealed INTEGER NOT NULL DEFAULT 0, shard INTEGER NOT NULL DEFAULT 0,
+        stored_age_ns INTEGER NOT NULL DEFAULT 0,
         PRIMARY KEY (topic_id, id)
     ) STRICT, WITHOUT ROWID""",
     "CREATE INDEX batches_of_segment ON batches (segment)",
@@ -89,10 +89,14 @@ CREATE = (
 UNTOUCHED = zlib.crc32(b"")
 """The check of a batch's state when nothing has happened to it."""
 STATE_COLUMNS = "unsettled, settled, retries, state_check, delivered, dead, canceled, age_ns, notes"
-RECORD_COLUMNS = "id, count, size, stored_unix_ns, settled, retries, state_check, age_ns, notes, shard"
+RECORD_COLUMNS = (
+    "id, count, size, stored_unix_ns, settled, retries, state_check, age_ns, notes, shard, stored_age_ns"
+)
 _RETRY = struct.Struct("<HHIq")
+_NOTED_EVERY_NS = 10_000_000_000
+"""So much older than it was last noted may a store before schema 9 have been."""
 
-RecordRow = tuple[int, int, int, int, bytes, bytes, int, int, bytes, int]
+RecordRow = tuple[int, int, int, int, bytes, bytes, int, int, bytes, int, int]
 
 
 def _bring_2_to_3(connection: Any) -> None:
@@ -102,6 +106,9 @@ def _bring_2_to_3(connection: Any) -> None:
     connection.execute("UPDATE batches SET delivered = count - unsettled WHERE unsettled < count")
     for statement in LIFE_TABLES:
         connection.execute(statement)
+    connection.execute(
+        "CREATE TABLE milestones (age_ns INTEGER PRIMARY KEY, batch_id INTEGER NOT NULL) STRICT"
+    )
 
 
 def _bring_3_to_4(connection: Any) -> None:
@@ -135,6 +142,20 @@ def _bring_7_to_8(connection: Any) -> None:
         connection.execute(statement)
 
 
+def _bring_8_to_9(connection: Any) -> None:
+    """Batches have an age of their own. Until then milestones told it, so many to the longest retention of any topic:
+    batches up to `batch_id` were stored when the store's age was at most `age_ns`."""
+    connection.execute("ALTER TABLE batches ADD COLUMN stored_age_ns INTEGER NOT NULL DEFAULT 0")
+    connection.execute("CREATE INDEX milestones_by_batch ON milestones (batch_id, age_ns)")
+    connection.execute(
+        "UPDATE batches SET stored_age_ns = coalesce("
+        "(SELECT age_ns FROM milestones WHERE batch_id >= batches.id ORDER BY batch_id, age_ns LIMIT 1), "
+        "(SELECT age_ns + ? FROM age))",
+        (_NOTED_EVERY_NS,),
+    )
+    connection.execute("DROP TABLE milestones")
+
+
 MIGRATIONS: Migrations = {
     2: _bring_2_to_3,
     3: _bring_3_to_4,
@@ -142,6 +163,7 @@ MIGRATIONS: Migrations = {
     5: _bring_5_to_6,
     6: _bring_6_to_7,
     7: _bring_7_to_8,
+    8: _bring_8_to_9,
 }
 
 
@@ -182,9 +204,21 @@ def decode_record(row: RecordRow) -> BatchRecord:
 
 
 def _decode_record(row: RecordRow) -> BatchRecord:
-    batch_id, count, size, stored_unix_ns, settled, retries, state_check, age_ns, notes, shard = row
+    (
+        batch_id,
+        count,
+        size,
+        stored_unix_ns,
+        settled,
+        retries,
+        state_check,
+        age_ns,
+        notes,
+        shard,
+        stored_age_ns,
+    ) = row
     if zlib.crc32(settled + retries + notes) != state_check:
-        return BatchRecord(batch_id, count, size, stored_unix_ns, shard=shard)
+        return BatchRecord(batch_id, count, size, stored_unix_ns, shard=shard, stored_age_ns=stored_age_ns)
     ends, histories, revived = _decode_notes(notes)
     return BatchRecord(
         batch_id,
@@ -199,6 +233,7 @@ def _decode_record(row: RecordRow) -> BatchRecord:
         ends,
         age_ns,
         shard,
+        stored_age_ns,
     )
 
 

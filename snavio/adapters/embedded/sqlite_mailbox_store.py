@@ -35,7 +35,6 @@ from snavio.ports.mailbox_store import (
     RECALL_SLOTS,
     ROW_BYTES,
     BatchRecord,
-    Milestone,
     NewBatch,
     OrderMark,
     Origin,
@@ -138,7 +137,7 @@ class SqliteMailboxStore:
         return self._keys.known.recognise(sends, now_unix_ns=now_unix_ns)
 
     def commit(
-        self, sends: Sequence[Send], progress: Sequence[Progress], *, now_unix_ns: int
+        self, sends: Sequence[Send], progress: Sequence[Progress], *, now_unix_ns: int, age_ns: int = 0
     ) -> list[tuple[int, ...]]:
         last = {(state.topic, state.batch_id): state for state in progress}
         orders = {(state.topic, state.order.shard): state.order for state in progress if state.order}
@@ -146,7 +145,7 @@ class SqliteMailboxStore:
         try:
             room = self._max_bytes - self._database_bytes
             bodies = self._bodies.write(batches, now_unix_ns=now_unix_ns, room=room)
-            ids, dead = self._store_rows(sends, last.values(), bodies, now_unix_ns, orders)
+            ids, dead = self._store_rows(sends, last.values(), bodies, (now_unix_ns, age_ns), orders)
         except Saturated:
             self._cramped = True
             raise
@@ -155,7 +154,9 @@ class SqliteMailboxStore:
                 raise
             # Removing bytes goes over the pages beside them. One that is damaged must not keep its neighbours' messages
             # from being acknowledged, which would be delivered again and again: their bytes stay.
-            ids, dead = self._store_rows(sends, last.values(), bodies, now_unix_ns, orders, removing=False)
+            ids, dead = self._store_rows(
+                sends, last.values(), bodies, (now_unix_ns, age_ns), orders, removing=False
+            )
         self._log.release(dead)
         self._keys.known.remember(sends, ids, now_unix_ns=now_unix_ns)
         if bodies:
@@ -170,20 +171,20 @@ class SqliteMailboxStore:
         sends: Sequence[Send],
         states: Iterable[Progress],
         bodies: list[Body],
-        now_unix_ns: int,
+        times: tuple[int, int],
         orders: Mapping[tuple[str, int], OrderMark],
         *,
         removing: bool = True,
     ) -> tuple[list[tuple[int, ...]], list[Place]]:
         """The ids of each send's batches, and the places of batches that are gone."""
-        before = self._last_id
+        before, (now_unix_ns, _) = self._last_id, times
         made: list[str] = []
         stored = iter(bodies)
         sending = {(send.origin.peer, send.origin.epoch) for send in sends if send.origin is not None}
         ended = self._sent.expired(now_unix_ns, sending=sending)
         try:
             with self._database.transaction(undone=lambda: self._bodies.release(bodies)) as writer:
-                ids = [self._append(writer, send, stored, made, now_unix_ns) for send in sends]
+                ids = [self._append(writer, send, stored, made, times=times) for send in sends]
                 if bodies:
                     writer.execute("UPDATE counters SET last_batch_id = ?", (self._last_id,))
                 self._keys.store(writer, sends, ids, now_unix_ns=now_unix_ns)
@@ -207,16 +208,23 @@ class SqliteMailboxStore:
         return ids, [place for _, place in dead]
 
     def _append(
-        self, writer: Any, send: Send, stored: Iterator[Body], made: list[str], now_unix_ns: int
+        self,
+        writer: Any,
+        send: Send,
+        stored: Iterator[Body],
+        made: list[str],
+        *,
+        times: tuple[int, int],
     ) -> tuple[int, ...]:
+        now_unix_ns, age_ns = times
         ids = []
         for batch in send.batches:
             body = next(stored)
             self._last_id += 1
             writer.execute(
                 "INSERT INTO batches (topic_id, id, count, unsettled, segment, offset, size, stored_unix_ns, "
-                "settled, retries, state_check, digest, sealed, shard) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, x'', ?, ?, ?, ?, ?)",
+                "settled, retries, state_check, digest, sealed, shard, stored_age_ns) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, x'', ?, ?, ?, ?, ?, ?)",
                 (
                     self._topic_id(writer, batch.topic, made),
                     self._last_id,
@@ -230,6 +238,7 @@ class SqliteMailboxStore:
                     self._bodies.seal(batch, self._last_id, now_unix_ns, body),
                     body.sealed,
                     batch.shard,
+                    age_ns,
                 ),
             )
             self._bodies.store(writer, self._last_id, body)
@@ -392,20 +401,13 @@ class SqliteMailboxStore:
 
     # -- age -------------------------------------------------------------------------------------------
 
-    def age(self) -> tuple[int, list[Milestone]]:
+    def age(self) -> int:
         ((age_ns,),) = self._database.rows("SELECT age_ns FROM age")
-        milestones = self._database.rows("SELECT age_ns, batch_id FROM milestones ORDER BY age_ns")
-        return age_ns, [Milestone(*row) for row in milestones]
+        return int(age_ns)
 
-    def note_age(self, age_ns: int, *, milestone: bool, forget_before_ns: int = 0) -> Milestone | None:
+    def note_age(self, age_ns: int) -> None:
         with self._database.transaction(undone=lambda: None) as writer:
             writer.execute("UPDATE age SET age_ns = max(age_ns, ?)", (age_ns,))
-            writer.execute("DELETE FROM milestones WHERE age_ns < ?", (forget_before_ns,))
-            if not milestone:
-                return None
-            ((last_id,),) = writer.execute("SELECT last_batch_id FROM counters").fetchall()
-            writer.execute("INSERT OR REPLACE INTO milestones VALUES (?, ?)", (age_ns, last_id))
-        return Milestone(age_ns, last_id)
 
     def topics(self) -> list[TopicRecord]:
         rows = self._database.rows(

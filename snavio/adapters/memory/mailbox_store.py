@@ -24,7 +24,6 @@ from snavio.ports.mailbox_store import (
     ROW_BYTES,
     BatchRecord,
     Ended,
-    Milestone,
     OrderMark,
     Origin,
     Progress,
@@ -83,7 +82,6 @@ class MemoryMailboxStore:
         self._sent = Recollection()
         self._known = Recognition(secret=secrets.token_bytes(32), capacity=max_keys)
         self._age_ns = 0
-        self._milestones: list[Milestone] = []
 
     def begin_epoch(self, now_unix_ns: int) -> int:
         return now_unix_ns
@@ -96,13 +94,13 @@ class MemoryMailboxStore:
         return self._known.recognise(sends, now_unix_ns=now_unix_ns)
 
     def commit(
-        self, sends: Sequence[Send], progress: Sequence[Progress], *, now_unix_ns: int
+        self, sends: Sequence[Send], progress: Sequence[Progress], *, now_unix_ns: int, age_ns: int = 0
     ) -> list[tuple[int, ...]]:
         growth = sum(len(batch.runs) for send in sends for batch in send.batches)
         with self._bytes:
             if growth and self._size + growth > self._max_bytes:
                 raise Saturated("The memory set aside for messages is used up.", retry_after_ms=FULL_RETRY_MS)
-            ids = [tuple(self._append(send, now_unix_ns)) for send in sends]
+            ids = [tuple(self._append(send, now_unix_ns, age_ns)) for send in sends]
             self._known.remember(sends, ids, now_unix_ns=now_unix_ns)
             for state in progress:
                 self._settle(state)
@@ -110,11 +108,11 @@ class MemoryMailboxStore:
                     self._orders.setdefault(state.topic, {})[state.order.shard] = state.order
         return ids
 
-    def _append(self, send: Send, now_unix_ns: int) -> list[int]:
+    def _append(self, send: Send, now_unix_ns: int, age_ns: int) -> list[int]:
         ids: list[int] = []
         for batch in send.batches:
             self._last_id += 1
-            record = BatchRecord.fresh(self._last_id, batch, now_unix_ns)
+            record = BatchRecord.fresh(self._last_id, batch, now_unix_ns, age_ns)
             # Rows of a topic are in order of id because ids only grow.
             self._topics.setdefault(batch.topic, {})[self._last_id] = _Row(
                 record, bytearray(batch.runs), blake3_digest(batch.runs)
@@ -196,16 +194,11 @@ class MemoryMailboxStore:
         ]
         return sorted(done, key=lambda one: (one.age_ns, one.batch_id))[:limit]
 
-    def age(self) -> tuple[int, list[Milestone]]:
-        return self._age_ns, list(self._milestones)
+    def age(self) -> int:
+        return self._age_ns
 
-    def note_age(self, age_ns: int, *, milestone: bool, forget_before_ns: int = 0) -> Milestone | None:
+    def note_age(self, age_ns: int) -> None:
         self._age_ns = max(self._age_ns, age_ns)
-        self._milestones = [one for one in self._milestones if one.age_ns >= forget_before_ns]
-        if not milestone:
-            return None
-        self._milestones.append(Milestone(age_ns, self._last_id))
-        return self._milestones[-1]
 
     def topics(self) -> list[TopicRecord]:
         return [

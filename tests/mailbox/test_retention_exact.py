@@ -1,0 +1,157 @@
+"""Retention of ready messages: exact to the second in every topic, however long that of others is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from services.mailbox.policy import Policies, Policy
+from services.mailbox.topics import Limits
+from snavio.adapters.embedded import mailbox_rows
+from snavio.adapters.embedded.mailbox_database import PAGE_SIZE
+from snavio.adapters.embedded.sqlite import open_store
+from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
+from snavio.native import blake3_digest
+from snavio.ports.mailbox_store import NewBatch, Origin, Send
+from tests.support.desk import Desk
+from tests.support.mailbox import commands, send_batch
+
+SECOND = 1_000_000_000
+SHORT, LONG = "acme/short", "acme/long"
+RULES = Policies(Policy(ready_s=604_800), {SHORT: Policy(ready_s=60), "acme/later": Policy(ready_s=65)})
+
+
+@asynccontextmanager
+async def desk_of(limits: Limits | None = None) -> AsyncIterator[Desk]:
+    desk = Desk(policies=RULES, limits=limits)
+    desk.commits.start()
+    try:
+        yield desk
+    finally:
+        await desk.close()
+
+
+async def sent(desk: Desk, seq: int, *topics: str, count: int = 1) -> None:
+    answer = await desk.take(send_batch(seq, *((topic, commands(count)) for topic in topics)))
+    assert set(await asyncio.wait_for(answer, 10)) == {1}
+
+
+async def passed(desk: Desk, seconds: int) -> None:
+    """Time, with retention looking once a second, as it does."""
+    for _ in range(seconds):
+        desk.clock.advance(seconds=1)
+        await desk.retention.step()
+        await asyncio.sleep(0)
+    while desk.commits._waiting_bytes:
+        await asyncio.sleep(0.001)
+
+
+def dead(desk: Desk, topic: str) -> int:
+    counts = desk.delivery.counts(topic)
+    assert counts is not None
+    return counts.dead
+
+
+async def test_B8_a_short_retention_beside_a_long_one_is_exact_to_the_second() -> None:
+    async with desk_of() as desk:
+        await passed(desk, 3)
+        await sent(desk, 1, SHORT, LONG)
+        await passed(desk, 20)
+        await sent(desk, 2, SHORT)
+        await passed(desk, 39)
+        assert dead(desk, SHORT) == 0, "59 seconds"
+        await passed(desk, 2)
+        assert dead(desk, SHORT) == 1, "61 seconds"
+        await passed(desk, 18)
+        assert dead(desk, SHORT) == 1
+        await passed(desk, 2)
+        assert dead(desk, SHORT) == 2 and dead(desk, LONG) == 0
+
+
+async def test_B8_what_waits_on_disk_expires_in_time_too() -> None:
+    async with desk_of(Limits(window_batches=2)) as desk:
+        for seq in range(1, 31):
+            await sent(desk, seq, SHORT, count=2)
+        topic = desk.delivery.topic(SHORT)
+        assert topic is not None and len(topic.batches) < 30
+        await passed(desk, 30)
+        await sent(desk, 99, SHORT, count=3)
+        await passed(desk, 29)
+        assert dead(desk, SHORT) == 0
+        await passed(desk, 2)
+        assert dead(desk, SHORT) == 60
+        await passed(desk, 30)
+        assert dead(desk, SHORT) == 63
+
+
+async def test_B8_many_topics_do_not_make_it_late() -> None:
+    async with desk_of() as desk:
+        seq = 0
+        for number in range(0, 300, 50):
+            seq += 1
+            await sent(desk, seq, *(f"acme/t{n}" for n in range(number, number + 50)))
+        await sent(desk, seq + 1, SHORT)
+        for number in range(300, 600, 50):
+            seq += 1
+            await sent(desk, seq + 1, *(f"acme/t{n}" for n in range(number, number + 50)))
+        await passed(desk, 59)
+        assert dead(desk, SHORT) == 0
+        await passed(desk, 2)
+        assert dead(desk, SHORT) == 1
+
+
+async def test_B8_the_age_of_a_batch_survives_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "mailbox.db"
+    store = SqliteMailboxStore(path, digest=blake3_digest)
+    send = Send(Origin("fast/0", 1, 1), b"", (NewBatch(SHORT, 1, b"x"),))
+    ((batch_id,),) = store.commit([send], [], now_unix_ns=1, age_ns=77 * SECOND)
+    store.note_age(80 * SECOND)
+    store.close()
+    store = SqliteMailboxStore(path, digest=blake3_digest)
+    record = store.record(SHORT, batch_id)
+    assert record is not None and record.stored_age_ns == 77 * SECOND and store.age() == 80 * SECOND
+    store.close()
+
+
+def test_B8_rows_of_an_older_store_get_their_age_from_its_milestones(tmp_path: Path) -> None:
+    path = tmp_path / "mailbox.db"
+    store = SqliteMailboxStore(path, digest=blake3_digest)
+    sends = [Send(Origin("fast/0", 1, seq), b"", (NewBatch(SHORT, 1, b"x"),)) for seq in range(1, 7)]
+    ids = [store.commit([send], [], now_unix_ns=1)[0][0] for send in sends]
+    store.note_age(500)
+    store.close()
+    _as_schema_8(path, {100: ids[1], 300: ids[1], 400: ids[3]})
+    store = SqliteMailboxStore(path, digest=blake3_digest)
+    told = [one.stored_age_ns for one in store.records(SHORT, after=0, limit=10)]
+    assert told[:4] == [100, 100, 400, 400]
+    assert all(age >= 500 for age in told[4:]), "never older than they are"
+    assert store.age() == 500
+    store.close()
+
+
+def _as_schema_8(path: Path, milestones: dict[int, int]) -> None:
+    """The file as the program before wrote it."""
+    connection = open_store(
+        path,
+        application_id=mailbox_rows.APPLICATION_ID,
+        schema_version=mailbox_rows.SCHEMA_VERSION,
+        create=mailbox_rows.CREATE,
+        migrations=mailbox_rows.MIGRATIONS,
+        page_size=PAGE_SIZE,
+    )
+    connection.execute("ALTER TABLE batches DROP COLUMN stored_age_ns")
+    connection.execute(
+        "CREATE TABLE milestones (age_ns INTEGER PRIMARY KEY, batch_id INTEGER NOT NULL) STRICT"
+    )
+    connection.executemany("INSERT INTO milestones VALUES (?, ?)", milestones.items())
+    connection.execute("PRAGMA user_version = 8")
+    connection.close()
+
+
+@pytest.mark.parametrize("version", range(2, mailbox_rows.SCHEMA_VERSION))
+def test_every_schema_has_a_way_forward(version: int) -> None:
+    assert version in mailbox_rows.MIGRATIONS
