@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from snavio.ports.mailbox_store import OrderMark, Position
 
 LATEST = 64
+_UNTOLD = OrderMark(0)
 MOST_UNHEARD = 1024
 """Responses of a shard of which nothing was heard; older ones count as seen."""
 
@@ -120,6 +121,9 @@ class Ordering:
     def mark(self, shard: int) -> OrderMark | None:
         """What the store is to have of a shard; None when it has that."""
         deepest, passed = self.deepest.get(shard, 0), self._passed.get(shard, 0)
+        written = self._written.get(shard, _UNTOLD)
+        if not passed and written is not None and not written.beyond and written.deepest == deepest:
+            return None  # with one consumer every time, and so without making a mark first
         if passed:
             mark = OrderMark(shard, deepest, passed, self._out[shard][0].first, self._newest[shard])
         elif (before := self._before.get(shard)) is not None:
@@ -127,7 +131,7 @@ class Ordering:
             mark = OrderMark(shard, deepest, before.beyond, before.oldest, before.newest)
         else:
             mark = OrderMark(shard, deepest)
-        if mark == self._written.get(shard, OrderMark(shard)):
+        if mark == written:
             return None
         self._written[shard] = mark
         return mark
