@@ -1,0 +1,86 @@
+"""One tenant fills its share of topics, bytes and waiting receives over the wire; its neighbour does not notice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.mailbox.settings import MailboxSettings
+from snavio.errors import Saturated
+from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse
+from snavio.v1.mailbox_pb2 import Letter, SendRequest, SendResponse
+from tests.support.mailbox import SECONDS, SERVICE, PostOffice, ReceivingPeer, post_office
+
+
+async def send(peer: ReceivingPeer, topic: str, payload: bytes = b"x") -> Any:
+    request = SendRequest(topic=topic, message=[Letter(payload=payload)])
+    return await peer.channel.call(SERVICE + "Send", request, SendResponse, timeout_s=SECONDS)
+
+
+async def refused(call: Awaitable[Any]) -> None:
+    with pytest.raises(Saturated) as caught:
+        await call
+    assert caught.value.reason == "tenant-share" and caught.value.retry_after_ms > 0
+
+
+async def held(office: PostOffice, bound: str) -> dict[str, int]:
+    """Who holds how much of a bound, as operators see it."""
+    status = await office.operator().channel.call(
+        "/snavio.v1.Introspection/Status", StatusRequest(), StatusResponse, timeout_s=SECONDS
+    )
+    return {who.tenant: who.used for one in status.share if one.bound == bound for who in one.holder}
+
+
+async def test_A6_topics(tmp_path: Path) -> None:
+    async with post_office(tmp_path, settings=MailboxSettings(max_topics=8)) as office:
+        acme, globex = office.consumer(), office.consumer("globex")
+        for number in range(2):
+            await send(acme, f"acme/own/t{number}")
+        await refused(send(acme, "acme/own/more"))
+        await send(globex, "globex/own/t0")
+        assert await held(office, "topics") == {"acme": 2, "globex": 1}
+        await office.stop()
+        await office.start()
+        await refused(send(office.consumer(), "acme/own/more"))
+        await send(office.consumer("globex"), "globex/own/t1")
+
+
+async def test_A9_stored_bytes(tmp_path: Path) -> None:
+    async with post_office(tmp_path, settings=MailboxSettings(max_store_bytes=4 << 20)) as office:
+        acme, globex = office.consumer(), office.consumer("globex")
+        with pytest.raises(Saturated):
+            for number in range(10):
+                await send(acme, f"acme/own/t{number % 2}", bytes(200_000))
+        await refused(send(acme, "acme/own/t0", bytes(200_000)))
+        await send(globex, "globex/own/t0", bytes(200_000))
+        await office.stop()
+        await office.start()
+        acme = office.consumer()
+        await refused(send(acme, "acme/own/t0", bytes(200_000)))
+        got = await acme.receive("acme/own/t0")
+        await acme.ack(got.receipts(), "acme/own/t0")
+        await send(acme, "acme/own/t0", bytes(200_000))
+
+
+async def test_A8_waiting_receives(tmp_path: Path) -> None:
+    async with post_office(tmp_path, settings=MailboxSettings(max_waiters=8)) as office:
+        acme, globex = office.consumer(), office.consumer("globex")
+        waiting = [asyncio.create_task(acme.receive(f"acme/own/t{n}", wait_ms=8000)) for n in range(2)]
+        async with asyncio.timeout(SECONDS):
+            while await held(office, "waiters") != {"acme": 2}:
+                await asyncio.sleep(0.01)
+        await refused(acme.receive("acme/own/t5", wait_ms=8000))
+        other = asyncio.create_task(globex.receive("globex/own/t0", wait_ms=8000))
+        async with asyncio.timeout(SECONDS):
+            while await held(office, "waiters") != {"acme": 2, "globex": 1}:
+                await asyncio.sleep(0.01)
+        await send(globex, "globex/own/t0")
+        assert len((await other).messages) == 1
+        for number, task in enumerate(waiting):
+            await send(acme, f"acme/own/t{number}")
+            assert len((await task).messages) == 1
+        assert await held(office, "waiters") == {}
