@@ -19,6 +19,7 @@ ALLOWED = {
     "snavio/service.py": "start and stop of the process, waited for; the timer that ends it in any case",
     "snavio/transport/stream.py": "waited for by the stream, which ends with its writer",
     "snavio/transport/health.py": "waits of one watch, ended with it",
+    "services/registry/under_way.py": "waited for by its caller; when that has gone, its failure is logged",
     "services/mailbox/streaming.py": "both halves of one stream, waited for in its handler",
 }
 """Why each may: in every case somebody waits for it and hears of its failure."""
