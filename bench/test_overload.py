@@ -1,0 +1,147 @@
+"""Overload: goodput of many saturating streams against few, and a neighbour of 300 connections of one source."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from bench.conftest import ROOMY
+from bench.targets import SHORT, Targets
+from tests.support.mesh import NAME, SOURCE, TARGET, TENANT, DemoMesh, demo_mesh
+
+SECONDS = 6.0 if SHORT else 20.0
+REPEATS = 1 if SHORT else 5
+FEW, MANY = 8, 500
+CONNECTIONS, PROCESSES = 300, 20
+NEIGHBOUR = "neighbour"
+# Beyond the longest wait at the bounds, so that what is measured is how much is done.
+PATIENT: dict[str, dict[str, object]] = {
+    "mesh": {**ROOMY["mesh"], "budget_ms": 40_000},
+    "slow": {"claim_lease_ms": 60_000},
+}
+
+
+@pytest.fixture(scope="module")
+def mesh(runner: asyncio.Runner, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoMesh]:
+    context = demo_mesh(tmp_path_factory.mktemp("overload"), settings={**ROOMY, **PATIENT})
+    running = runner.run(context.__aenter__())
+
+    async def register() -> None:
+        async with running.operator() as operator:
+            await running.register_service(operator, NEIGHBOUR)
+            await operator.grant(f"{TENANT}/{NEIGHBOUR}", TARGET, NAME)
+
+    runner.run(register())
+    yield running
+    runner.run(context.__aexit__(None, None, None))
+
+
+class Crowd:
+    """Processes of bench/overload_process.py, connected and waiting for the word."""
+
+    def __init__(
+        self, mesh: DemoMesh, processes: int, service: str = SOURCE.partition("/")[2], **told: Any
+    ) -> None:
+        given = {
+            "shield": mesh.addresses["shield"],
+            "signer": mesh.addresses["signer"],
+            "certificates": str(mesh.certificates(f"{TENANT}-{service}")),
+            "target": TARGET,
+            "name": NAME,
+            "payload": 200,
+            "seconds": SECONDS,
+            **told,
+        }
+        self._running = [
+            subprocess.Popen(
+                [sys.executable, "-m", "bench.overload_process", json.dumps(given)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for _ in range(processes)
+        ]
+        for process in self._running:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+
+    def go(self) -> None:
+        for process in self._running:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+
+    def seen(self) -> tuple[Counter[str], list[float]]:
+        reasons: Counter[str] = Counter()
+        waits_s: list[float] = []
+        for process in self._running:
+            assert process.stdout is not None
+            told = json.loads(process.stdout.readline())
+            reasons.update(told["reasons"])
+            waits_s += told["waits_s"]
+            process.wait(60)
+        return reasons, waits_s
+
+
+def goodput(mesh: DemoMesh, streams: int) -> tuple[float, Counter[str]]:
+    """Delivered per second by `streams` saturating streams, and every outcome; from two processes each time."""
+    crowd = Crowd(mesh, 2, producers=streams // 2, at_once=2, batch=50)
+    crowd.go()
+    reasons, _ = crowd.seen()
+    return reasons["delivered"] / SECONDS, reasons
+
+
+def p95_ms(waits_s: list[float]) -> float:
+    return 1000 * statistics.quantiles(waits_s, n=20)[-1]
+
+
+def test_many_saturating_streams_get_as_much_done_as_few(mesh: DemoMesh) -> None:
+    targets, ratios = Targets(), list[float]()
+    refused: Counter[str] = Counter()
+    for _ in range(REPEATS):
+        few, _ = goodput(mesh, FEW)
+        many, reasons = goodput(mesh, MANY)
+        ratios.append(many / few)
+        refused.update({reason: count for reason, count in reasons.items() if reason != "delivered"})
+        print(f"goodput: {few:,.0f} /s at {FEW} streams, {many:,.0f} /s at {MANY}; refused {dict(refused)}")
+    targets.at_least(
+        f"goodput at {MANY} saturating streams, of that at {FEW}",
+        ratios,
+        floor=0.8,
+        unit="x",
+        note=f"refused meanwhile: {dict(refused) or 'nothing'}",
+    )
+    targets.require()
+
+
+def test_neighbour_of_300_connections_of_one_source_waits_at_most_twice_as_long(mesh: DemoMesh) -> None:
+    targets, ratios = Targets(), list[float]()
+    for _ in range(REPEATS):
+        alone = Crowd(mesh, 1, NEIGHBOUR, producers=1, every_s=0.02)
+        alone.go()
+        _, alone_s = alone.seen()
+        crowd = Crowd(mesh, PROCESSES, producers=CONNECTIONS // PROCESSES, every_s=1.0)
+        neighbour = Crowd(mesh, 1, NEIGHBOUR, producers=1, every_s=0.02)
+        crowd.go()
+        neighbour.go()
+        _, beside_s = neighbour.seen()
+        reasons, _ = crowd.seen()
+        assert reasons.keys() == {"delivered"}, "all of them are served"
+        assert reasons["delivered"] >= CONNECTIONS
+        ratios.append(p95_ms(beside_s) / p95_ms(alone_s))
+        print(f"p95 alone {p95_ms(alone_s):.2f} ms, beside {CONNECTIONS} {p95_ms(beside_s):.2f} ms")
+    targets.at_most(
+        f"p95 beside {CONNECTIONS} connections of one source from {PROCESSES} processes, of that alone",
+        ratios,
+        ceiling=2.0,
+        unit="x",
+    )
+    targets.require()

@@ -1,0 +1,92 @@
+"""A link whose peer is slower than those who bring: nothing let on is refused, and nobody waits for a flood."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from snavio.clock import SystemClock
+from snavio.domain.verdict import Verdict
+from snavio.errors import Saturated
+from snavio.hop.fair_queue import TenantFairQueue
+from snavio.ports.queue import Consignment
+from snavio.transport.channel import MeshChannel
+from snavio.transport.link import BatchLink, LinkLimits
+from snavio.transport.stream import BatchStream
+from snavio.v1.batch_pb2 import Batch, Run
+from tests.support.links import METHOD, Peer, Waiter, deliver, server, told, until
+from tests.support.pki import Authority
+
+STREAMS, SIZE = 500, 4 << 10
+# A fiftieth of what the streams bring at once.
+CROWDED, ROOM = 10 * SIZE, 40 * SIZE
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@dataclass(slots=True)
+class Sourced(Waiter):
+    source: str = ""
+
+
+def source_of(consignment: Consignment) -> str:
+    assert isinstance(consignment, Sourced)
+    return consignment.source
+
+
+def piece(source: str) -> Sourced:
+    body = Batch(run=[Run(source=source, command=[bytes(SIZE - 100)])]).SerializeToString()
+    return Sourced(body=body, source=source)
+
+
+async def test_saturating_streams_are_let_on_as_they_fit_and_a_neighbour_passes_them(
+    authority: Authority,
+) -> None:
+    async def slowly(batch: Batch, stream: BatchStream) -> None:
+        await asyncio.sleep(0.002)
+        await deliver(batch, stream)
+
+    peer, refused = Peer(slowly), list[Saturated]()
+    brought: list[Sourced] = []
+    ending = asyncio.Event()
+
+    async def bring(link: BatchLink, source: str) -> None:
+        while not ending.is_set():
+            await link.room(source.partition("/")[0], SIZE)
+            try:
+                link.put(waiter := piece(source))
+            except Saturated as full:
+                refused.append(full)
+                return
+            brought.append(waiter)
+            await told(waiter)
+
+    queue = TenantFairQueue(max_bytes=ROOM, crowded_bytes=CROWDED, source_of=source_of, what="test")
+    limits = LinkLimits(max_batch_bytes=2 * SIZE, window=2)
+    async with server(authority, peer) as address:
+        channel = MeshChannel(address, files=authority.mesh("shield"), service="fast")
+        link = BatchLink(channel, METHOD, clock=SystemClock(), limits=limits, waiting=queue)
+        await link.start()
+        flood = [asyncio.create_task(bring(link, f"acme/s{number}")) for number in range(STREAMS)]
+        # Everybody of the flood waits, brings or has brought.
+        await until(lambda: len(peer.batches) > 20)
+        for _ in range(10):
+            await link.room("globex", SIZE)
+            before = len(peer.batches)
+            link.put(neighbour := piece("globex/only"))
+            await told(neighbour)
+            assert neighbour.codes == [Verdict.DELIVERED]
+            # Those in flight, the one that is being put together, and its own.
+            assert len(peer.batches) - before <= limits.window + 3
+        ending.set()
+        await asyncio.gather(*flood)
+        await link.close()
+        await channel.close()
+    assert refused == []
+    assert all(waiter.codes == [Verdict.DELIVERED] for waiter in brought)
