@@ -223,7 +223,9 @@ class FastApp:
             _tell(introspection, dispatch, f"{USAGE}.{phase}", f"usage.{phase.lower()}")
         for meter, counter in zip(meters, ("usage.acl.stale", "usage.routing.stale"), strict=True):
             meter.register(introspection, _reading(dispatch, counter))
-        _tell(introspection, dispatch, "Snavio.Dedup.StrictModeUsage", "strict")
+        # Where it is decided, and so once in the fleet: here what is answered from memory; Slow counts all the others,
+        # among them those of routes that Fast does not know.
+        _tell(introspection, dispatch, "Snavio.Dedup.StrictModeUsage", "duplicates")
         _tell(introspection, dispatch, "Snavio.Dedup.DuplicatesPrevented", "duplicates")
         _tell(introspection, dispatch, "Snavio.Dedup.Escalations", "escalated.dedupe_required")
         introspection.counts(self._grants.counters, prefix="grants.")

@@ -53,7 +53,11 @@ class RelayApp:
         }
         self._gate = Gate(clock=clock)
         self._denylist = denylist_pull(
-            self._channels["signer"], self._gate, clock=clock, interval_s=mesh.pull_interval_ms / 1000
+            self._channels["signer"],
+            self._gate,
+            clock=clock,
+            interval_s=mesh.pull_interval_ms / 1000,
+            stale_s=mesh.denylist_stale_s,
         )
         self._renewal = mesh_renewal(mesh.certificates("relay"), self._channels["signer"], clock=clock)
         self._archive = open_archive(mesh.archive())
@@ -120,6 +124,7 @@ class RelayApp:
         introspection.counts(self._compaction.counters, prefix="compaction.")
         introspection.gauges(waiting.gauges, prefix="outbox.")
         introspection.gauges(self._renewal.gauges, prefix="certificate.")
+        introspection.gauges(self._denylist.gauges, prefix="denylist.")
         methods = RelayServicer(intake=intake).methods()
         introspection.register(methods)
         await intake.start()

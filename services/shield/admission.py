@@ -108,6 +108,7 @@ class Gatehouse:
         # Not "unknown key": the key may be good, and nothing about it was asked. Nothing was let in either, which the
         # producer may rely on and try again.
         self._tally.add(bytes([Verdict.SATURATED]) * count)
+        self._standing.turned_away(count)
         told = refused(
             count,
             Verdict.SATURATED,

@@ -106,6 +106,8 @@ class ShieldApp:
             keys=keys,
             fresh_ms=fresh_ms,
             meter=meter,
+            clock=clock,
+            record=self._reporting.record,
             suspensions=HeldSuspensions(
                 admission=admission,
                 registry=self._channels["registry"],

@@ -6,12 +6,19 @@ refuses everything instead of letting a revoked key or a suspended source in.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
+from typing import Final
 
 from services.shield.keys import HeldKeys
 from services.shield.suspensions import HeldSuspensions
-from snavio.telemetry.cache import USAGE, CacheMeter
+from snavio.clock import Clock
+from snavio.telemetry.cache import HMAC, USAGE, CacheMeter
+from snavio.telemetry.events import CacheExpired, Event
 from snavio.transport.introspection import Introspection
+
+SUSPENSIONS: Final = "Suspensions"
+TELL_NS: Final = 60 * 1_000_000_000
 
 
 class Phase(StrEnum):
@@ -36,7 +43,14 @@ class Standing:
         fresh_ms: int,
         stale_ms: int,
         meter: CacheMeter,
+        clock: Clock,
+        record: Callable[[Event], None] = lambda _event: None,
     ) -> None:
+        self._clock = clock
+        self._record = record
+        self._refused = 0
+        self._untold = 0
+        self._told_mono_ns: int | None = None
         self._keys = keys
         self._suspensions = suspensions
         self._fresh_ns = fresh_ms * 1_000_000
@@ -45,6 +59,7 @@ class Standing:
         self._phase = Phase.EXPIRED
         self._used = dict.fromkeys(Phase, 0)
         self._stale_keys = 0
+        self._expired: tuple[str, int | None] = (HMAC, None)
         self._keys_are_stale = False
 
     async def start(self, *, within_s: float) -> None:
@@ -58,8 +73,8 @@ class Standing:
         await self._suspensions.stop()
 
     def counters(self) -> dict[str, int]:
-        """What was forgotten because Signer was away for too long."""
-        return self._keys.counters()
+        """What was forgotten because Signer was away for too long, and what was refused meanwhile."""
+        return {**self._keys.counters(), "refused_out_of_date": self._refused}
 
     def register(self, introspection: Introspection) -> None:
         """Tell operators under document 001's names."""
@@ -71,11 +86,15 @@ class Standing:
 
     def usable(self) -> bool:
         """Whether neither authority has been away for too long. What is stale is asked for again."""
-        keys, suspensions = self._phase_of(self._keys.age_ns()), self._phase_of(self._suspensions.age_ns())
+        keys_age, suspensions_age = self._keys.age_ns(), self._suspensions.age_ns()
+        keys, suspensions = self._phase_of(keys_age), self._phase_of(suspensions_age)
         self._keys_are_stale = keys is Phase.STALE
         if Phase.EXPIRED in (keys, suspensions):
-            self._used[Phase.EXPIRED] += 1
+            self._expired = (HMAC, keys_age) if keys is Phase.EXPIRED else (SUSPENSIONS, suspensions_age)
             return False
+        if self._told_mono_ns is not None:
+            self._tell()
+            self._told_mono_ns = None
         self._phase = Phase.STALE if Phase.STALE in (keys, suspensions) else Phase.FRESH
         if keys is Phase.STALE:
             self._keys.nudge()
@@ -88,6 +107,24 @@ class Standing:
         self._used[self._phase] += commands
         if self._keys_are_stale:
             self._stale_keys += commands
+
+    def turned_away(self, commands: int) -> None:
+        """So many were refused because `usable` was false: counted, and told at once and then once a minute."""
+        self._used[Phase.EXPIRED] += commands
+        self._refused += commands
+        self._untold += commands
+        now = self._clock.mono_ns()
+        if self._told_mono_ns is None or now - self._told_mono_ns >= TELL_NS:
+            self._told_mono_ns = now
+            self._tell()
+
+    def _tell(self) -> None:
+        count, self._untold = self._untold, 0
+        if count:
+            cache, age_ns = self._expired
+            age_s = None if age_ns is None else age_ns / 1e9
+            detail = f"{count} commands were refused as saturated"
+            self._record(CacheExpired(cache, age_s, self._stale_ns / 1e9, "out-of-date", detail, count=count))
 
     def _phase_of(self, age_ns: int | None) -> Phase:
         if age_ns is None or age_ns >= self._stale_ns:

@@ -149,6 +149,8 @@ class SnapshotReader:
 
     def _refuse(self, refusal: Refusal, detail: str) -> Refused:
         self._counts[f"{FAILURES}.{refusal.value}"] += 1
+        if refusal is not Refusal.ABSENT:
+            self._counts[FAILURES] += 1
         answer = Refused(refusal, detail)
         # Before the first snapshot there is none; that is no news for an operator.
         if refusal is Refusal.ABSENT:

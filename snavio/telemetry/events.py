@@ -170,6 +170,26 @@ class CacheRefreshed:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheExpired:
+    """Commands were refused because a cache is older than it may be; `count` of them."""
+
+    name: ClassVar[str] = schema.CACHE_EXPIRED
+
+    cache_type: str
+    """`HMAC` for keys, `Suspensions`."""
+    age_seconds: float | None
+    """How old it is; None when it was never read."""
+    stale_ttl: float
+    reason: str
+    """`out-of-date`."""
+    detail: str
+    count: int = 1
+
+    def fields(self) -> Mapping[str, Value]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotWritten:
     """Registry wrote a snapshot."""
 

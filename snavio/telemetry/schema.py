@@ -155,6 +155,7 @@ SNAPSHOT_LOAD_FAILED: Final = "snavio.snapshot.load_failed"
 SIGNING_KEY_ROTATED: Final = "signing_key_rotated"
 DLQ_PRUNED: Final = "snavio.mailbox.dlq-pruned"
 CERTIFICATE_REFUSED: Final = "snavio.certificate.refused"
+CACHE_EXPIRED: Final = "snavio.cache.expired"
 
 EVENTS: Final = (
     EventType(
@@ -268,6 +269,19 @@ EVENTS: Final = (
         internal=True,
     ),
     # Since version 3.
+    EventType(
+        CACHE_EXPIRED,
+        "Commands were refused because keys or suspensions are out of date; `count` says how many.",
+        {
+            "cache_type": "cache_type",
+            "age_seconds": "age_seconds",
+            "stale_ttl": "stale_ttl",
+            "reason": "reason",
+            "detail": "detail",
+        },
+        frozenset({"age_seconds"}),
+        internal=True,
+    ),
     EventType(
         CERTIFICATE_REFUSED,
         "A service refused calls or batches for their certificate; `count` says how many.",

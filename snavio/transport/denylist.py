@@ -19,7 +19,6 @@ from snavio.v1.signer_pb2 import DenylistRequest, DenylistResponse, RevokedSubje
 CALL_SECONDS: Final = 2.0
 PATIENCE: Final = 4
 LONGEST_SECONDS: Final = 4.0
-STALE_SECONDS: Final = 3600.0
 
 
 class Denylist:
@@ -111,7 +110,7 @@ def entries_of(revoked: Sequence[RevokedSubject], serials: Sequence[str]) -> lis
 
 
 def denylist_pull(
-    signer: MeshChannel, gate: Gate, *, clock: Clock, interval_s: float, stale_s: float = STALE_SECONDS
+    signer: MeshChannel, gate: Gate, *, clock: Clock, interval_s: float, stale_s: float
 ) -> Denylist:
     """What keeps `gate` up to date; without news for `stale_s` the gate lets nobody in from outside the mesh."""
     gate.expect_news(within_s=stale_s)

@@ -301,4 +301,5 @@ async def test_duplicates_of_what_was_delivered_are_answered_from_memory(scene: 
     assert scene.slow.commands == 4
     told = await scene.status()
     assert told["Snavio.Dedup.DuplicatesPrevented"] == 6
-    assert (told["Snavio.Dedup.StrictModeUsage"], told["Snavio.Dedup.Escalations"]) == (10, 4)
+    # Each is counted where it was decided: the other four of ten by Slow.
+    assert (told["Snavio.Dedup.StrictModeUsage"], told["Snavio.Dedup.Escalations"]) == (6, 4)

@@ -94,7 +94,7 @@ async def shield(control: Control) -> AsyncIterator[Shield]:
     archive, clock = open_archive(control.mesh.snapshots()), control.clock
     admission = admitting()
     gate = Gate(clock=clock)
-    denylist = denylist_pull(signer, gate, clock=clock, interval_s=0.05)
+    denylist = denylist_pull(signer, gate, clock=clock, interval_s=0.05, stale_s=3600)
     opening = Opening(signer=signer, file=open_watermark(folder / "shield-0.opening"), clock=clock)
     reader = SnapshotReader(
         archive=archive,

@@ -11,6 +11,7 @@ from base64 import b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -335,3 +336,30 @@ async def test_a_refused_certificate_is_counted_and_told_once(mesh: DemoMesh) ->
         "detail": identity.spiffe_id,
     }
     assert (await mesh.counters("shield"))["certificate_refused.certificate-revoked"] >= 20
+
+
+# --- keys that are out of date
+
+
+async def test_commands_refused_on_keys_that_are_out_of_date_are_told(tmp_path: Path) -> None:
+    settings = {
+        "relay": {"export_after_s": 0.3, "export_few_after_s": 0.3},
+        "shield": {"keys_fresh_ms": 1000, "keys_stale_ms": 3000},
+    }
+    async with demo_mesh(tmp_path / "mesh", settings=settings) as mesh:
+        async with mesh.operator() as registering:
+            await mesh.register_service(registering, "late")
+            await registering.grant(f"{TENANT}/late", TARGET, NAME)
+        late = Forger(mesh.processes.mesh, certificates=mesh.certificates("acme-late"), clock=SystemClock())
+        await late.begin()
+        mesh.processes.kill("signer")
+        async with asyncio.timeout(PATIENCE_S):
+            while await late.submit(late.signed(target=TARGET)) is not Verdict.SATURATED:
+                await asyncio.sleep(0.1)
+        await _restarted(mesh, "signer")
+        rows = await found(mesh, f"event = '{schema.CACHE_EXPIRED}'")
+        told = fields(rows[0])
+        assert (rows[0]["service"], told["cache_type"], told["reason"]) == ("shield", "HMAC", "out-of-date")
+        assert told["age_seconds"] >= told["stale_ttl"] == 3.0
+        assert (await mesh.counters("shield"))["standing.refused_out_of_date"] >= 1
+        await late.close()

@@ -38,7 +38,7 @@ class Signer:
 
 
 def following(signer: Signer, gate: Gate) -> Denylist:
-    return denylist_pull(signer, gate, clock=SystemClock(), interval_s=1.0)  # type: ignore[arg-type]
+    return denylist_pull(signer, gate, clock=SystemClock(), interval_s=1.0, stale_s=3600)  # type: ignore[arg-type]
 
 
 def known(gate: Gate, upto: int) -> list[int]:
