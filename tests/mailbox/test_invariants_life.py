@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -354,7 +355,8 @@ async def test_P_9_delivered_messages_are_retained_for_their_time_and_can_be_req
         assert (await stats(office)).delivered == 4
         moved(office, 2)
         await until(office, delivered=0)
-        assert [one async for one in desk.messages(TOPIC)] == []
+        with suppress(NotFound):  # a topic that holds nothing may be let go
+            assert [one async for one in desk.messages(TOPIC)] == []
 
 
 @pytest.mark.usefixtures("quick")
