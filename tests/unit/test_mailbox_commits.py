@@ -239,10 +239,10 @@ async def test_damaged_row_costs_its_own_change_and_not_those_that_were_committe
 ) -> None:
     commit = desk.disk.commit
 
-    def damaged(sends: Sequence[Send], progress: Sequence[Progress], *, now_unix_ns: int) -> Any:
+    def damaged(sends: Sequence[Send], progress: Sequence[Progress], **times: int) -> Any:
         if any(one.batch_id == 7 for one in progress):
             raise IntegrityError("a page does not match its checksum")
-        return commit(sends, progress, now_unix_ns=now_unix_ns)
+        return commit(sends, progress, **times)
 
     monkeypatch.setattr(desk.disk, "commit", damaged)
     desk.disk.open.clear()
