@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,11 @@ from snavio.adapters.embedded import sqlite_capabilities as adapter
 from snavio.adapters.embedded.checksums import connect
 from snavio.domain.capability_root import RootLine, revoke_through, rotate_line
 from snavio.errors import Conflict, IntegrityError, Saturated, StateError
+from snavio.host.shares import ShareLimit
 from snavio.ports.capabilities import Audit, CapabilityLedger, IssuedCapability
 
+# What is remembered of all tenants; the full count is for `SNAVIO_FULL=1`.
+REMEMBERED = 200_000 if os.environ.get("SNAVIO_FULL") == "1" else 400
 HOUR_NS = 3600 * 1_000_000_000
 NOW = 1_790_000_000_000_000_000
 AUDIT = Audit(NOW, "spiffe://snavio.local/operator/ada", "drill")
@@ -154,6 +158,33 @@ async def test_one_tenant_cannot_use_up_the_room_of_others(
     # As soon as his own have expired, there is room again.
     later = NOW + HOUR_NS + adapter.SKEW_NS + 1
     await ledger.record(replace(issued(6, expires_ns=later + HOUR_NS), issued_ns=later))
+
+
+@pytest.mark.timeout(1200)
+async def test_one_tenants_revocations_fill_its_share_and_nobody_elses(tmp_path: Path) -> None:
+    limit = ShareLimit.of(REMEMBERED, tenant_percent=25, reserve_percent=10)
+    ledger = await adapter.SqliteCapabilityLedger.open(tmp_path / "capabilities.db", limit=limit)
+    acme, beta = replace(AUDIT, tenant="acme"), replace(AUDIT, tenant="beta")
+    for number in range(limit.per_tenant):
+        await ledger.end_capability(f"{number:032x}", forget_ns=NOW + HOUR_NS, audit=acme)
+    # The same again takes nothing more; another, a line or a bar does.
+    await ledger.end_capability(f"{1:032x}", forget_ns=NOW + HOUR_NS, audit=acme)
+    for attempt in (
+        ledger.end_capability("a" * 32, forget_ns=NOW + HOUR_NS, audit=acme),
+        ledger.end_holder(BOT, until_ms=1, forget_ns=NOW, bar=True, audit=acme),
+        ledger.update_line("acme/x", lambda line: line, audit=acme),
+    ):
+        with pytest.raises(Saturated):
+            await attempt
+    assert await ledger.barred({BOT}) == frozenset()
+    await ledger.end_capability("b" * 32, forget_ns=NOW + HOUR_NS, audit=beta)
+    await ledger.end_holder(BOT, until_ms=1, forget_ns=NOW + HOUR_NS, bar=True, audit=AUDIT)
+    assert ledger.shares.holders() == {"acme": limit.per_tenant, "beta": 1, "": 2}
+    # What has ended everywhere makes room for its own tenant.
+    later = replace(acme, at_ns=NOW + HOUR_NS + adapter.SKEW_NS + 1)
+    await ledger.end_capability("c" * 32, forget_ns=later.at_ns + HOUR_NS, audit=later)
+    assert ledger.shares.held("acme") < limit.per_tenant
+    await ledger.close()
 
 
 async def test_everything_survives_a_restart(tmp_path: Path) -> None:
