@@ -84,7 +84,7 @@ def make(state: Path, folder: Path, *, clock: Clock, tell: Callable[[str], None]
     notes += _copy_keys(state, folder)
     if mailbox.damaged:
         notes.append(f"{mailbox.damaged} batches of the mailbox are damaged there, and so in the backup.")
-    files = {place: _hashed(folder / place) for place in _places(folder)}
+    files = {place: _hashed(folder / place, sync=True) for place in _places(folder)}
     made = Backup(folder, begun, clock.unix_ns(), files, (*stores, "keys"), mailbox, tuple(notes))
     replace_private_file(folder / MANIFEST, _document(made))
     return made
@@ -179,12 +179,13 @@ def _places(folder: Path) -> Iterator[str]:
             yield str(path.relative_to(folder))
 
 
-def _hashed(path: Path) -> tuple[int, str]:
-    """Size and SHA-256; on disk from here on."""
+def _hashed(path: Path, *, sync: bool = False) -> tuple[int, str]:
+    """Size and SHA-256; with `sync`, on disk from here on."""
     digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:
         while piece := file.read(PIECE):
             digest.update(piece)
             size += len(piece)
-        os.fsync(file.fileno())
+        if sync:
+            os.fsync(file.fileno())
     return size, digest.hexdigest()

@@ -81,10 +81,11 @@ async def test_restored_backup_has_all_that_was_acknowledged_before_it_began(
                 make, mesh.processes.state_dir, folder, clock=SystemClock(), tell=lambda _: None
             )
             after = len(traffic.delivered) - len(before)
+            # Acknowledged while it ran: in the backup or not. What is taken from now on is in it.
+            taken_meanwhile = traffic.taken - gone
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        taken_meanwhile = traffic.taken - gone
         epochs = _epochs(mesh.processes.state_dir)
     assert set(made.stores) == {store.name for store in STORES} | {"keys"}
     fresh = tmp_path / "restored"
