@@ -109,7 +109,7 @@ async def test_a_manifest_without_parts_and_parts_without_a_manifest_are_refused
     part.write_bytes(kept)
     studio.manifest_path.unlink()
     assert await studio.refusal() is Refusal.ABSENT
-    assert studio.reader.counters() == {f"{FAILURES}.part-missing": 1, f"{FAILURES}.absent": 1}
+    assert studio.reader.counters() == {FAILURES: 1, f"{FAILURES}.part-missing": 1, f"{FAILURES}.absent": 1}
 
 
 async def test_parts_of_two_snapshots_do_not_mix(studio: Studio) -> None:
