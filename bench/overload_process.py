@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import sys
 import time
 from collections import Counter
@@ -23,7 +24,8 @@ ATTEMPT_NS = 60_000_000_000
 
 
 class Load:
-    """`seconds` of batches by every producer, `at_once` of each; or, with `every_s`, single commands at that pace."""
+    """`seconds` of batches by every producer, `at_once` of each, the first `warm_up` of them not counted; or, with
+    `every_s`, single commands at that pace."""
 
     def __init__(self, told: dict[str, Any]) -> None:
         self.told = told
@@ -62,13 +64,16 @@ class Load:
         commands = [(self.told["target"], self.told["name"], payload)] * self.told["batch"]
         while time.monotonic() < end:
             outcomes = await producer.send_batch(commands)
-            if time.monotonic() < end:
+            # Not while the first of all of them fill the way, nor what is left on it at the end.
+            if end - self.told["seconds"] + self.told["warm_up"] < time.monotonic() < end:
                 self.reasons["delivered"] += outcomes.delivered
                 for outcome in outcomes:
                     if not outcome.delivered:
                         self.reasons[outcome.reason] += 1
 
     async def pace(self, producer: Producer, end: float) -> None:
+        # Replicas are not in step with each other.
+        await asyncio.sleep(random.uniform(0.0, self.told["every_s"]))
         while time.monotonic() < end:
             began = time.monotonic()
             outcome = await producer.send(self.told["target"], self.told["name"], b"x" * self.told["payload"])
