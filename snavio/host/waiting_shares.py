@@ -20,16 +20,27 @@ class WaitingShares:
         self.shares = shares
         self._waiting: dict[str, deque[tuple[asyncio.Future[None], int]]] = {}
 
+    def take_now(self, tenant: str, amount: int) -> int:
+        """As `take`, without waiting: 0, with nothing taken, where there is no room or others of the tenant wait."""
+        amount = self._possible(amount)
+        if tenant in self._waiting or not self.shares.room(tenant, amount):
+            return 0
+        self.shares.take(tenant, amount)
+        return amount
+
+    def _possible(self, amount: int) -> int:
+        limit = self.shares.limit
+        return min(amount, limit.per_tenant, limit.total - limit.reserve)
+
     async def take(self, tenant: str, amount: int, *, within_s: float) -> int:
         """Hold `amount`, or all that a tenant may hold if that is less; how much it is.
 
         Waits for room; Saturated, with nothing taken, when there is none `within_s`.
         """
-        limit = self.shares.limit
-        amount = min(amount, limit.per_tenant, limit.total - limit.reserve)
-        if tenant not in self._waiting and self.shares.room(tenant, amount):
-            self.shares.take(tenant, amount)
-            return amount
+        held = self.take_now(tenant, amount)
+        if held:
+            return held
+        amount = self._possible(amount)
         try:
             async with asyncio.timeout(within_s):
                 await self._turn(tenant, amount)

@@ -1,20 +1,16 @@
-"""The request of a unary call: read after the guard, within a deadline, a size and the caller's share of bytes.
+"""The request of a unary call: read after the guard, within a size and the caller's share of bytes.
 
 Never reads for a caller that has no room for the largest message gRPC would take for it.
 """
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, Final
+from typing import Any
 
 import grpc
 
-from snavio.errors import BadRequest, FrameTooLarge, Unavailable
+from snavio.errors import BadRequest, FrameTooLarge
 from snavio.host.waiting_shares import WaitingShares
-from snavio.transport.status import DEADLINE_EXCEEDED
-
-_WAITED: Final = "The request did not come within {:g} s."
 
 
 class Bodies:
@@ -25,29 +21,31 @@ class Bodies:
         self._largest = largest
         self._first_read_s = first_read_s
 
-    async def read(self, context: Any, tenant: str, *, max_bytes: int, within_s: float) -> tuple[bytes, int]:
-        """The request, and how many bytes of its tenant's share it holds until `release`."""
-        within_s = min(within_s, self._first_read_s)
-        reserved = await self._room.take(tenant, self._largest, within_s=within_s)
+    async def read(self, context: Any, tenant: str, *, max_bytes: int) -> tuple[bytes, int]:
+        """The request, and how many bytes of its tenant's share it holds until `release`.
+
+        Waits for room within the deadline of a first read. For the request itself the caller brings the deadline: a
+        timer for each call would cost more than all of the guard.
+        """
+        room = self._room
+        reserved = room.take_now(tenant, self._largest)
+        if not reserved:
+            reserved = await room.take(tenant, self._largest, within_s=self._first_read_s)
         try:
-            async with asyncio.timeout(within_s):
-                message = await context.read()
-        except TimeoutError:
-            self._room.give_back(tenant, reserved)
-            raise Unavailable(_WAITED.format(self._first_read_s), reason=DEADLINE_EXCEEDED) from None
+            message = await context.read()
         except BaseException:
-            self._room.give_back(tenant, reserved)
+            room.give_back(tenant, reserved)
             raise
         size = 0 if message is grpc.aio.EOF else len(message)
         if not 0 < size <= max_bytes:
-            self._room.give_back(tenant, reserved)
+            room.give_back(tenant, reserved)
             if message is grpc.aio.EOF:
                 raise BadRequest("The call ended before its request.", reason="malformed")
             if size:
                 raise too_large(max_bytes)
             return b"", 0
         held = min(size, reserved)
-        self._room.give_back(tenant, reserved - held)
+        room.give_back(tenant, reserved - held)
         return message, held
 
     def release(self, tenant: str, held: int) -> None:

@@ -43,7 +43,17 @@ class Stream(Protocol):
 class OpenCall:
     """One call from its headers to its end."""
 
-    __slots__ = ("_task", "doomed", "error", "idle_s", "peer", "seen_reads", "since_ns", "stream")
+    __slots__ = (
+        "_task",
+        "awaits_body",
+        "doomed",
+        "error",
+        "idle_s",
+        "peer",
+        "seen_reads",
+        "since_ns",
+        "stream",
+    )
 
     def __init__(self, peer: Peer, task: asyncio.Task[Any], since_ns: int) -> None:
         self.peer = peer
@@ -52,6 +62,8 @@ class OpenCall:
         self.stream: Stream | None = None
         self.idle_s: float | None = None
         self.doomed = False
+        self.awaits_body = False
+        """Whether its request has yet to come."""
         self.seen_reads = 0
         self.since_ns = since_ns
         self._task = task
@@ -132,6 +144,8 @@ class OpenCalls:
                 opened.doomed = True
             elif opened.stream is not None:
                 self._look(opened, opened.stream, now)
+            elif opened.awaits_body and now - opened.since_ns >= self._first_read_ns:
+                opened.cut(Unavailable("The request did not come in time.", reason=DEADLINE_EXCEEDED))
 
     def _look(self, opened: OpenCall, stream: Stream, now: int) -> None:
         if stream.reads != opened.seen_reads or not stream.reading:

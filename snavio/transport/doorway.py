@@ -136,9 +136,7 @@ class Doorway(Generic[Request, Response]):
                     if throttled:
                         self._throttle.admit(context.peer())
                     async with asyncio.timeout(CALL_SECONDS):
-                        request, held = await self._bodies.read(
-                            context, address, max_bytes=MAX_REQUEST_BYTES, within_s=CALL_SECONDS
-                        )
+                        request, held = await self._bodies.read(context, address, max_bytes=MAX_REQUEST_BYTES)
                         try:
                             return await answer(request)
                         finally:

@@ -7,8 +7,7 @@ shares its port unless told to.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import grpc
 
@@ -19,7 +18,7 @@ from snavio.host.background import background
 from snavio.rpc.body import Bodies
 from snavio.rpc.guard import Guard, guarded_call
 from snavio.rpc.limits import FIRST_READ_S, GRPC_CALLS, IDLE_STREAM_S, WINDOW_BYTES
-from snavio.rpc.open_calls import OpenCalls
+from snavio.rpc.open_calls import OpenCall, OpenCalls
 from snavio.rpc.reflection import register_reflection
 from snavio.rpc.server_shares import ServerShares
 from snavio.transport.call import WRITE_LIMIT_S, Call
@@ -45,8 +44,6 @@ _MAX_STREAMS_PER_CONNECTION: Final = 1024
 _FINISHING_S: Final = 30.0
 # For cancelled handlers to let go of what they hold.
 _UNWIND_S: Final = 5.0
-
-_T = TypeVar("_T")
 
 
 class MeshServer:
@@ -78,7 +75,6 @@ class MeshServer:
         self._files = files
         self._methods = methods
         self._gate = gate
-        self._clock = clock
         shares = shares or ServerShares()
         self._open_calls = OpenCalls(
             gate=gate, clock=clock, first_read_s=first_read_s, idle_stream_s=idle_stream_s
@@ -170,13 +166,12 @@ class MeshServer:
             await asyncio.wait(self._running, timeout=left)
         return True
 
-    async def _run(self, handling: Awaitable[_T]) -> _T:
+    def _track(self) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._running.add(task)
         # Not before gRPC has sent the status, which the task does after the handler has returned.
         task.add_done_callback(self._running.discard)
-        return await handling
 
     def _handler(self, method: Method) -> Any:
         # To gRPC a unary method is a stream of one message: it would read the body before anybody could look at the
@@ -190,14 +185,16 @@ class MeshServer:
         assert handler is not None
 
         async def behaviour(_requests: Any, context: Any) -> bytes:
-            call = self._call(context, self._draining, method)
-            tenant = call.peer.identity.tenant
-            remaining = call.remaining_s()
-            limit = self._unary_limit_s if remaining is None else min(remaining, self._unary_limit_s)
-            request, held = await self._run(
-                self._bodies.read(context, tenant, max_bytes=call.max_bytes, within_s=limit)
-            )
+            opened = guarded_call()
+            call = self._call(context, self._draining, method, opened)
+            tenant = opened.peer.identity.tenant
+            self._track()
+            opened.awaits_body = True
+            request, held = await self._bodies.read(context, tenant, max_bytes=call.max_bytes)
+            opened.awaits_body = False
             try:
+                remaining = call.remaining_s()
+                limit = self._unary_limit_s if remaining is None else min(remaining, self._unary_limit_s)
                 # A caller without a deadline must not be able to keep a handler waiting for ever.
                 async with asyncio.timeout(limit):
                     return await handler(request, call)
@@ -211,15 +208,17 @@ class MeshServer:
         assert handler is not None
 
         async def behaviour(_requests: Any, context: Any) -> None:
-            call = self._call(context, asyncio.Event(), method)
-            self._open_calls.watch(guarded_call(), call, idle_s=method.idle_s)
+            opened = guarded_call()
+            call = self._call(context, asyncio.Event(), method, opened)
+            self._open_calls.watch(opened, call, idle_s=method.idle_s)
             if self._draining.is_set():
                 call.drain()
             self._streams.add(call)
             # The connection's maximum age alone would cut a stream off with batches in flight.
             ageing = asyncio.get_running_loop().call_later(self._max_age_s, call.drain)
             try:
-                await self._run(handler(call))
+                self._track()
+                await handler(call)
             finally:
                 ageing.cancel()
                 call.end()
@@ -230,8 +229,8 @@ class MeshServer:
 
         return behaviour
 
-    def _call(self, context: Any, draining: asyncio.Event, method: Method) -> Call:
-        peer = guarded_call().peer
+    def _call(self, context: Any, draining: asyncio.Event, method: Method, opened: OpenCall) -> Call:
+        peer = opened.peer
         in_mesh = peer.identity.kind is Kind.MESH
         return Call(
             peer=peer,
@@ -239,7 +238,7 @@ class MeshServer:
             context=context,
             gate=self._gate,
             draining=draining,
-            received_mono_ns=self._clock.mono_ns(),
+            received_mono_ns=opened.since_ns,
             write_limit_s=self._write_limit_s,
         )
 
