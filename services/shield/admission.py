@@ -57,9 +57,9 @@ class Gatehouse:
         self._clock = clock
         self._budget_ms = budget_ms
 
-    async def room(self, tenant: str) -> None:
-        """Wait while the way to Fast is full of what `tenant` has brought, or of all that others have."""
-        await self._fast.room(tenant, READ_BYTES)
+    async def room(self, source: str) -> None:
+        """Wait while the way to Fast is full of what the source's tenant has brought, or of all that others have."""
+        await self._fast.room(source, READ_BYTES)
 
     def admit_batch(self, submission: bytes, peer: Peer, answer: Callable[[bytes, bool], None]) -> None:
         """Judge a serialised Submission; `answer(verdicts, final)` is called until final, at least once."""

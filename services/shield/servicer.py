@@ -100,7 +100,7 @@ class ShieldServicer:
 
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ROOM_SECONDS):
-                await self._gatehouse.room(call.peer.identity.tenant)
+                await self._gatehouse.room(call.peer.identity.source)
         self._gatehouse.admit_batch(request, call.peer, answer)
         await finished.wait()
         return _joined(frames)
@@ -111,7 +111,8 @@ class ShieldServicer:
         stream = BatchStream(call, gate=self._gate, window=self._in_flight)
         await stream.greet(self._hello())
         try:
-            room = partial(self._gatehouse.room, tenant)
+            # By source, so that those of one tenant take turns, too.
+            room = partial(self._gatehouse.room, call.peer.identity.source)
             async for frame in stream.batches(room=room, refusal=_refused_whole):
                 answer: Callable[[bytes, bool], None] | None = stream.reply
                 try:

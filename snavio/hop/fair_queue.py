@@ -62,8 +62,9 @@ class TenantFairQueue:
     def __bool__(self) -> bool:
         return self._alone is not None or bool(self._turns)
 
-    def held(self, tenant: str) -> int:
-        """Bytes that `tenant` has waiting."""
+    def held(self, holder: str) -> int:
+        """Bytes that a tenant has waiting; of a source, its tenant's."""
+        tenant = holder.partition("/")[0]
         found = self._tenants.get(tenant)
         size = found.size if found is not None else 0
         alone = self._alone

@@ -125,4 +125,8 @@ def test_counts_and_members_are_those_of_a_plain_list(seed: int) -> None:
         assert line.commands == sum(each.count for each in model)
         assert bool(line) == bool(model)
         for tenant in "abc":
-            assert line.held(tenant) == sum(each.size for each in model if each.source[0] == tenant)
+            assert (
+                line.held(tenant)
+                == line.held(f"{tenant}/x")
+                == sum(each.size for each in model if each.source[0] == tenant)
+            )
