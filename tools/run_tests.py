@@ -94,8 +94,8 @@ def summary(first: Run, verdicts: Sequence[Verdict], took_s: float) -> str:
 
 
 def workers() -> int:
-    """As many as there are cores, at least two: a test that starts processes waits more than it computes."""
-    return int(os.environ.get(WORKERS, "0")) or max(2, len(os.sched_getaffinity(0)))
+    """One more than there are cores: a test that starts processes waits for more than half of its time."""
+    return int(os.environ.get(WORKERS, "0")) or 1 + len(os.sched_getaffinity(0))
 
 
 def pytest(*arguments: str, folder: Path) -> Run:
