@@ -137,7 +137,7 @@ async def test_fast_killed_under_load_leaves_gaps_with_their_size(mesh: DemoMesh
             mesh.processes.kill("fast")
             # What the killed process had written down, as it left it.
             mark = (mesh.processes.state_dir / "fast" / "fast-0.journal").read_bytes()
-            _, epoch, last_seq = struct.unpack("<8sQQ", mark)
+            _, epoch, last_seq = struct.unpack_from("<8sQQ", mark)
             reached[epoch] = last_seq
             await asyncio.to_thread(mesh.processes.restart, "fast")
         load.stop()
