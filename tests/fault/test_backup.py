@@ -108,16 +108,16 @@ async def test_restored_backup_has_all_that_was_acknowledged_before_it_began(
 
 async def _check(mesh: DemoMesh, before: dict[str, bytes], gone: set[str], taken: set[str]) -> None:
     found: dict[str, bytes] = {}
+    expected = set(before) - gone - taken
     async with mesh.consumer() as consumer:
-        # Its end is when nothing comes any more.
+        # All that must come, however slow the machine is; then whatever else there is.
         with contextlib.suppress(TimeoutError):
             while True:
-                command = await asyncio.wait_for(anext(consumer), 5)
+                command = await asyncio.wait_for(anext(consumer), 2 if expected <= found.keys() else 60)
                 found[command.command_id] = command.payload
                 await command.ack()
     assert not gone & set(found), "acknowledged before the backup: it does not come back"
-    missing = set(before) - gone - set(found) - taken
-    assert not missing, "acknowledged before the backup began, and not there"
+    assert expected <= found.keys(), "acknowledged before the backup began, and not there"
     assert all(found[one] == payload for one, payload in before.items() if one in found)
     async with mesh.producer() as producer:
         assert (await producer.send(TARGET, NAME, b"after")).delivered

@@ -92,7 +92,8 @@ async def test_I_5_hanging_read_of_one_topic_holds_up_no_other_and_is_told(
                 await asyncio.sleep(0.01)
         assert gauges["reads_hung_total"] == 1
         assert office.app is not None
-        assert await asyncio.to_thread(office.app._store.checkpoint) in (True, False)  # type: ignore[union-attr]
+        # Neither waits for the read nor fails because of it.
+        await asyncio.to_thread(office.app._store.checkpoint)  # type: ignore[union-attr]
         hanging.end.set()
         assert len((await held_up).messages) == 4
         async with asyncio.timeout(SECONDS):

@@ -166,8 +166,9 @@ async def test_operators_revocation_is_felt_everywhere_with_everything_full(tmp_
             felt = [asyncio.create_task(refused_by(mesh, name, "thief")) for name in mesh.addresses]
             await asyncio.sleep(0.5)
             assert not any(task.done() for task in felt)
-            begun = time.monotonic()
             await operator.revoke_certificate(serial, reason="stolen")
+            # From when the operator is told that it holds, as `snavio meter revocation` counts.
+            begun = time.monotonic()
             async with asyncio.timeout(30):
                 last = max(await asyncio.gather(*felt))
             print(f"felt by {len(felt)} services within {last - begun:.2f} s")
