@@ -80,6 +80,18 @@ def count(number: float) -> str:
     return f"{number:,.1f}" if 0 < number < 10 and number != int(number) else f"{number:,.0f}"
 
 
+def short(number: int) -> str:
+    """12,345 · 1.23 M · 68.7 G: at most seven characters, for tables that must fit."""
+    if number < 1_000_000:
+        return f"{number:,}"
+    size, unit = next(
+        (size, unit)
+        for size, unit in ((1e6, "M"), (1e9, "G"), (1e12, "T"))
+        if number < 999.5 * size or unit == "T"
+    )
+    return f"{number / size:.3g} {unit}"
+
+
 def micros(us: int) -> str:
     """A duration of microseconds in the unit that reads best."""
     if us < 1000:

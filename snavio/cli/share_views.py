@@ -9,11 +9,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from snavio.cli.output import count
+from snavio.cli.output import short
 from snavio.launch.share_readings import Holding, ShareReading
 
 MOST_HOLDINGS = 30
 NEARLY_FULL = 0.8
+NOTHING = "Nothing of what is bounded is in use."
 
 
 def shares_view(reading: ShareReading) -> RenderableType:
@@ -26,7 +27,7 @@ def share_lines(reading: ShareReading) -> list[str]:
     lines = [
         f"{_name(each)} {each.service} {each.bound} {each.used} of {each.share}"
         for each in reading.holdings[:MOST_HOLDINGS]
-    ]
+    ] or [NOTHING]
     lines += [
         f"all {each.service} {each.bound} {each.used} of {each.total}, refused {each.refused}"
         for each in reading.bounds
@@ -36,7 +37,7 @@ def share_lines(reading: ShareReading) -> list[str]:
 
 def _holdings(holdings: tuple[Holding, ...]) -> RenderableType:
     if not holdings:
-        return Text("No tenant uses anything that is bounded.")
+        return Text(NOTHING)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in ("tenant", "service", "bound"):
         table.add_column(name)
@@ -48,8 +49,8 @@ def _holdings(holdings: tuple[Holding, ...]) -> RenderableType:
             _name(each),
             each.service,
             each.bound,
-            count(each.used),
-            count(each.share),
+            short(each.used),
+            short(each.share),
             Text(f"{each.part:.1%}", style),
         )
     if len(holdings) > MOST_HOLDINGS:
@@ -61,11 +62,11 @@ def _bounds(reading: ShareReading) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in ("service", "bound"):
         table.add_column(name)
-    for name in ("used by all", "bound for all", "reserve", "a tenant's share", "refused"):
+    for name in ("used\nby all", "bound\nfor all", "reserve", "share of\na tenant", "refused"):
         table.add_column(name, justify="right")
     for each in reading.bounds:
         numbers = (each.used, each.total, each.reserve, each.per_tenant, each.refused)
-        table.add_row(each.service, each.bound, *map(count, numbers), style="" if each.used else "dim")
+        table.add_row(each.service, each.bound, *map(short, numbers), style="" if each.used else "dim")
     return table
 
 

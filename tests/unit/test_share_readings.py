@@ -7,9 +7,9 @@ from typing import Any
 
 from rich.console import Console
 
-from snavio.cli.share_views import share_lines, shares_view
+from snavio.cli.share_views import NOTHING, share_lines, shares_view
 from snavio.clock import ManualClock
-from snavio.host.shares import MESH, ShareLimit, Shares
+from snavio.host.shares import BOUNDS, MESH, ShareLimit, Shares
 from snavio.launch.share_readings import read_shares
 from snavio.transport.introspection import Introspection
 from snavio.v1.introspection_pb2 import StatusRequest
@@ -58,8 +58,27 @@ async def test_people_and_machines_are_told_the_same() -> None:
     out = Console(width=100, record=True)
     out.print(shares_view(read))
     text = out.export_text()
-    assert "100.0%" in text and "(mesh)" in text and "a tenant's share" in text
+    assert "100.0%" in text and "(mesh)" in text and "a tenant" in text
     assert read.document()["holdings"][0]["tenant"] == "globex"
+
+
+async def test_large_bounds_fit_into_80_columns() -> None:
+    """Cut off, the numbers could not be compared."""
+    every = [Shares(name, ShareLimit(64 << 30, 16 << 30, 6 << 30)) for name in BOUNDS]
+    for shares in every:
+        shares.take("a-tenant-of-usual-length", 999_950_000)
+    read = await read_shares(Mesh(registry=await told("registry", *every)))  # type: ignore[arg-type]
+    out = Console(width=80, record=True)
+    out.print(shares_view(read))
+    text = out.export_text()
+    assert "…" not in text
+    for name in BOUNDS:
+        assert f"registry  {name:<22}     1 G   68.7 G   6.44 G    17.2 G        0" in text
+
+
+async def test_tenant_that_holds_nothing_is_told_so() -> None:
+    read = (await reading()).of("nobody")
+    assert share_lines(read)[0] == NOTHING
 
 
 async def test_a_reading_tells_at_most_a_hundred_holders_of_a_bound_those_with_most() -> None:
