@@ -478,10 +478,3 @@ FIRST = Retrying(1, 0, ())
 
 def _weight(history: History) -> int:
     return sum(_RECORD_BYTES + len(one.reason) for one in history)
-
-
-def ended_state(batch: Batch, message: int) -> tuple[State, Ending | None]:
-    """The state of a message that is settled."""
-    for _, _, ending in batch.ends.over(message, message + 1):
-        return ending.state, ending
-    return State.DELIVERED, None

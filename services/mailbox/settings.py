@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from services.mailbox.policy import Policies, Policy, topic_rules
 from services.mailbox.topics import Limits
+from services.mailbox.waiting import MAX_WAITERS
 from snavio.config import Section
 from snavio.config.sections import contradiction
 
@@ -26,7 +27,7 @@ class MailboxSettings(Section):
     )
     max_topics: int = Field(default=10_000, ge=1, le=10_000_000, description="Topics that may exist.")
     max_waiters: int = Field(
-        default=4096,
+        default=MAX_WAITERS,
         ge=4,
         le=1_000_000,
         description="Receives that may wait for messages at a time, on streams and otherwise.",

@@ -32,8 +32,6 @@ class Vacancies:
         self._listing = listing
         self._store = store
         self._awaited = awaited
-        self.let_go = 0
-        """Topics since the start."""
 
     async def step(self) -> None:
         """Some of those that are empty now."""
@@ -45,7 +43,6 @@ class Vacancies:
             topic = self._delivery.topic(name)
             if topic is not None and self._delivery.vacant(topic):
                 self._delivery.let_go(topic)
-                self.let_go += 1
 
     def _unneeded(self, name: str) -> bool:
         topic = self._delivery.topic(name)

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from types import TracebackType
 from typing import Final, Self
 
-from snavio.host.shares import ShareLimit, Shares
+from snavio.host.shares import Shares, default_share
 
 MAX_WAITERS: Final = 4096
 _Line = OrderedDict[asyncio.Future[bool], None]
@@ -26,9 +26,7 @@ class Waiters:
     """The lines of all topics. Lives on one event loop."""
 
     def __init__(self, shares: Shares | None = None) -> None:
-        self.shares = shares or Shares(
-            "waiters", ShareLimit.of(MAX_WAITERS, tenant_percent=25, reserve_percent=10)
-        )
+        self.shares = shares or Shares("waiters", default_share("waiters", MAX_WAITERS))
         self.woken = 0
         """Wake-ups since the start."""
         self._lines: dict[str, _Line] = {}
@@ -51,7 +49,7 @@ class Waiters:
             self.wake(next(iter(self._lines)))
 
     def waiting(self, topic: str) -> int:
-        """How many wait for this topic."""
+        """Receives that wait for this topic."""
         return len(self._lines.get(topic, ()))
 
     def place(self, topic: str) -> Place:

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, Va
 from pydantic_core import PydanticCustomError
 
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
-from snavio.host.shares import BOUNDS, ShareLimit
+from snavio.host.shares import BOUNDS, RESERVE_PERCENT, TENANT_PERCENT, ShareLimit
 
 if TYPE_CHECKING:
     from snavio.domain.directory.route import QueueKind
@@ -210,14 +210,14 @@ class MeshSettings(Section):
     )
 
     tenant_share_percent: float = Field(
-        default=25.0,
+        default=TENANT_PERCENT,
         gt=0,
         le=100,
         description="The part of every bound that one tenant may fill: calls, bytes, streams, topics, certificates and "
         "the like. `snavio status --tenants` shows what each uses.",
     )
     reserve_percent: float = Field(
-        default=10.0,
+        default=RESERVE_PERCENT,
         ge=0,
         le=50,
         description="The part of every bound that is kept for the mesh itself and for operators.",

@@ -16,6 +16,9 @@ from snavio.errors import Saturated
 MESH: Final = ""
 """Holder of what mesh services, operators and jobs use: their identities have no tenant."""
 
+TENANT_PERCENT: Final = 25.0
+RESERVE_PERCENT: Final = 10.0
+
 BOUNDS: Final[Mapping[str, str]] = {
     "calls": "calls being served",
     "bytes": "bytes in flight",
@@ -49,6 +52,11 @@ class ShareLimit:
         """Parts of `total`; a tenant always has at least one."""
         reserve = min(int(total * reserve_percent / 100), total - 1)
         return cls(total, max(1, min(total - reserve, int(total * tenant_percent / 100))), reserve)
+
+
+def default_share(_bound: str, total: int) -> ShareLimit:
+    """The division of a bound where nobody has configured one."""
+    return ShareLimit.of(total, tenant_percent=TENANT_PERCENT, reserve_percent=RESERVE_PERCENT)
 
 
 class Shares:

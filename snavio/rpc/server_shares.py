@@ -1,4 +1,4 @@
-"""What the callers of one server share: calls being served, open streams, and bytes of requests in memory.
+"""Bounds that the callers of one server share: calls being served, open streams, and bytes of requests in memory.
 
 Never counts a call that was refused at its headers.
 """
@@ -6,19 +6,10 @@ Never counts a call that was refused at its headers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
-from snavio.host.shares import ShareLimit, Shares
+from snavio.host.shares import ShareLimit, Shares, default_share
 from snavio.host.waiting_shares import WaitingShares
 from snavio.rpc.limits import BYTES_IN_FLIGHT, CALLS, STREAMS
-
-TENANT_PERCENT: Final = 25.0
-RESERVE_PERCENT: Final = 10.0
-
-
-def default_share(_bound: str, total: int) -> ShareLimit:
-    """The division of a bound where nobody has configured one."""
-    return ShareLimit.of(total, tenant_percent=TENANT_PERCENT, reserve_percent=RESERVE_PERCENT)
 
 
 class ServerShares:

@@ -6,7 +6,7 @@ Never waits and never grows: when full, the oldest block makes room. Relay sees 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -163,9 +163,3 @@ class Journal:
         self._bytes -= len(oldest.columns)
         self._events -= events
         return events
-
-
-def append_all(journal: Journal, blocks: Iterable[tuple[int, bytes]]) -> None:
-    """Add (events, block) pairs, as native code hands them out."""
-    for _, columns in blocks:
-        journal.append(columns)

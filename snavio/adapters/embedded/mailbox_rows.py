@@ -86,8 +86,6 @@ CREATE = (
     *PEER_TABLES,
     *ORDER_TABLES,
 )
-UNTOUCHED = zlib.crc32(b"")
-"""The check of a batch's state when nothing has happened to it."""
 STATE_COLUMNS = "unsettled, settled, retries, state_check, delivered, dead, canceled, age_ns, notes"
 RECORD_COLUMNS = (
     "id, count, size, stored_unix_ns, settled, retries, state_check, age_ns, notes, shard, stored_age_ns"

@@ -76,11 +76,6 @@ class RedisCoordination:
         self._hashes: dict[str, str] = {}
         self._checked = False
 
-    @property
-    def epoch_name(self) -> str | None:
-        """The epoch that was met last."""
-        return self._known
-
     async def check(self) -> None:
         """StateError when the server may evict; Unavailable when it cannot be asked."""
         async with self._errors():
