@@ -94,7 +94,7 @@ class Dispatcher:
         self._follow(plan)
 
     def _follow(self, plan: Plan) -> None:
-        """What a plan asks of others; no answer depends on it."""
+        """Pass on a plan's questions to others; no answer depends on them."""
         try:
             if plan.stale_used:
                 self._directory.refresh_soon()

@@ -31,7 +31,7 @@ class Age:
 
     @property
     def due(self) -> bool:
-        """Whether the store has known it for long: a crash makes everything as much younger."""
+        """True once the store has it for long: a crash makes everything as much younger."""
         return self._noted_ns is None or self.now_ns() - self._noted_ns >= NOTED_EVERY_NS
 
     def note(self, store: MailboxStore) -> None:

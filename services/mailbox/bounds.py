@@ -1,4 +1,4 @@
-"""What tenants share of the mailbox, and how each part is counted: topics, stored bytes, message ranges in memory.
+"""Bounds that tenants of the mailbox share, each with its way of counting: topics, stored bytes, ranges in memory.
 
 Never lets one tenant use up what another needs. Stored bytes are counted by the store, so that no restart forgets them
 and no other count can drift away from the disk.

@@ -51,7 +51,7 @@ def gauges(delivery: Delivery) -> dict[str, float]:
 
 
 def retention(policies: Policies, limits: Limits, *, max_visibility_ms: int) -> dict[str, float]:
-    """How long and how many messages are kept in each state: of every topic, and of those with rules of their own.
+    """Retention of each state in time and messages: of every topic, and of those with rules of their own.
 
     Under `inflight` the longest that a lease can be made to last. The rules of `MOST_TOPICS` topics at the most.
     """

@@ -50,7 +50,7 @@ class Ordering:
         """By shard: messages that were heard of behind the oldest response of which nothing was."""
         self._newest: dict[int, Position] = {}
         self._callers: dict[str, list[Handout]] = {}
-        """What each caller was sent and is not known to have, oldest first. One caller gets its responses in order."""
+        """Responses by caller that it is not known to have, oldest first. One caller gets its responses in order."""
 
     def handed(
         self, shard: int, batch_id: int, lo: int, hi: int, *, handout: Handout | None = None, caller: str = ""
@@ -119,7 +119,7 @@ class Ordering:
                 self.heard(handout)
 
     def mark(self, shard: int) -> OrderMark | None:
-        """What the store is to have of a shard; None when it has that."""
+        """The record of a shard that the store is to have; None when it has it."""
         deepest, passed = self.deepest.get(shard, 0), self._passed.get(shard, 0)
         written = self._written.get(shard, _UNTOLD)
         if not passed and written is not None and not written.beyond and written.deepest == deepest:

@@ -49,7 +49,7 @@ class Wanted:
     require_trust: Callable[[], None]
     """Raises once the caller's certificate is not good any more."""
     caller: str = ""
-    """Who gets its responses in order: a stream, or a connection; empty if that is not known."""
+    """The caller that gets its responses in order: a stream, or a connection; empty if that is not known."""
     explain: bool = False
     """Say why there is nothing."""
 

@@ -19,7 +19,7 @@ from snavio.errors import Saturated
 from snavio.ports.mailbox_store import BatchRecord, TopicRecord
 
 KEPT_EMPTY_NS = 60_000_000_000
-"""How long an empty topic is kept after its last message came: one that is used now and then is not made anew."""
+"""For an empty topic after its last message came: one that is used now and then is not made anew."""
 
 
 class Stock:
@@ -247,7 +247,7 @@ class Stock:
         return self.ceiling(name) if topic is not None and topic.ready else None
 
     def has_more(self, name: str) -> bool:
-        """Whether another receive of this topic may find something."""
+        """True where another receive of this topic may find something."""
         topic = self._topics.get(name)
         if topic is None:
             return False

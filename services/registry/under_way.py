@@ -22,7 +22,7 @@ class UnderWay:
         self._log = structlog.get_logger()
 
     async def whole(self, work: Coroutine[Any, Any, T]) -> T:
-        """What `work` answers. Every step of it has a deadline of its own, so it ends."""
+        """The answer of `work`. Every step of it has a deadline of its own, so it ends."""
         task = asyncio.create_task(work, name="write of directory and Signer")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

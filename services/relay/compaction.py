@@ -178,7 +178,7 @@ class Compaction:
         return digest == file.sha256
 
     async def _proven(self, folder: str, heir: TelemetryManifest) -> bool:
-        """Whether every event of the files that `heir` replaces is in a file that can be read."""
+        """True if every event of the files that `heir` replaces is in a file that can be read."""
         if carried_over(heir) and all([await self._sound(folder, file) for file in heir.files]):
             return True
         self._counts["unproven"] += 1

@@ -73,7 +73,7 @@ def portioned(merged: Iterable[Merged]) -> Iterator[list[Merged]]:
 
 
 def carried_over(heir: TelemetryManifest) -> bool:
-    """Whether every event of the replaced files lies within a file of the same manifest, by number."""
+    """True if every event of the replaced files lies within a file of the same manifest, by number."""
     stretches = [file.stretch for file in heir.files]
     replaced = [Stretch.of_file(name) for name in heir.replaces]
     return all(one is not None and any(_within(one, each) for each in stretches) for one in replaced)

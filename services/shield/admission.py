@@ -189,5 +189,5 @@ class Gatehouse:
 
 
 def source_of(consignment: Consignment) -> str:
-    """Whose commands they are; all of a batch are of one source."""
+    """The source of its commands; all of a batch are of one."""
     return consignment.source if isinstance(consignment, LedgerConsignment) else ""

@@ -16,7 +16,7 @@ MAX_BATCH_COMMANDS = 1000
 
 
 def read_batch(frame: bytes) -> tuple[int, int]:
-    """How many commands a serialised Submission has, and its number; BadRequest for bytes that are none.
+    """The count of commands of a serialised Submission, and its number; BadRequest for bytes that are none.
 
     FrameTooLarge for more than is judged: half a million empty commands must not be laid open one by one to be refused.
     """

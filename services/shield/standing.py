@@ -73,7 +73,7 @@ class Standing:
         await self._suspensions.stop()
 
     def counters(self) -> dict[str, int]:
-        """What was forgotten because Signer was away for too long, and what was refused meanwhile."""
+        """Keys forgotten because Signer was away for too long, and commands refused meanwhile."""
         return {**self._keys.counters(), "refused_out_of_date": self._refused}
 
     def register(self, introspection: Introspection) -> None:

@@ -199,7 +199,7 @@ class Certificates:
         return bool(dead)
 
     def revoked(self, entry: IssuedCertificate) -> bool:
-        """Whether a certificate is on the denylist."""
+        """True for a certificate that is on the denylist."""
         identity = parse_identity(entry.spiffe_id, trust_domain=self._trust_domain)
         # As services see it: one without marks shows them nothing but its serial and its name.
         lineage = (
@@ -245,11 +245,11 @@ class Certificates:
         return await self._ledger.barred(spiffe_ids)
 
     async def ever_known(self, identity: Identity) -> bool:
-        """Whether a principal ever had a certificate."""
+        """True for a principal that ever had a certificate."""
         return await self._ledger.ever_known(identity.spiffe_id)
 
     async def known(self, identity: Identity) -> bool:
-        """Whether an identity has a certificate, or a principal ever had one."""
+        """True for an identity that has a certificate, or a principal that ever had one."""
         return bool(
             await self._ledger.oldest(spiffe_id=identity.spiffe_id, limit=1)
         ) or await self.ever_known(identity)

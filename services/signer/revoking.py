@@ -37,7 +37,7 @@ _SERIAL = re.compile(r"[0-9a-f]{1,40}")
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a revocation did."""
+    """The effect of a revocation."""
 
     version: int
     """Of the denylist that has it."""
@@ -168,7 +168,7 @@ class Revoking:
         return await self._store.revocations_since(since, now_ns=self._clock.unix_ns(), limit=MAX_PAGE)
 
     async def _was_let_in(self, identity: Identity) -> bool:
-        """Whether a principal had a certificate, or there is a token with which it would get one."""
+        """True for a principal that had a certificate, or for which there is a token that gets it one."""
         if await self._ledger.ever_known(identity.spiffe_id):
             return True
         waiting = (await self._store.enrolments()).open

@@ -257,7 +257,7 @@ class MeshSettings(Section):
         return frozenset(kinds)
 
     def share(self, bound: str, total: int) -> ShareLimit:
-        """How `total`, one of the bounds that are shared, is divided."""
+        """The division of `total`, one of the bounds that are shared."""
         return ShareLimit.of(
             total,
             tenant_percent=_percentages(self.tenant_shares).get(bound, self.tenant_share_percent),

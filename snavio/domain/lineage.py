@@ -78,7 +78,7 @@ def tenant_subject(tenant: str) -> str:
 
 
 def is_serial(subject: str) -> bool:
-    """Whether a subject is a serial, of a certificate or of the root of a chain."""
+    """True for a serial, of a certificate or of the root of a chain."""
     return _SERIAL.fullmatch(subject) is not None
 
 

@@ -17,7 +17,7 @@ RETRY_AFTER_MS = 250
 
 
 class _Line:
-    """What one source has waiting; `start` is its turn on its tenant's scale of commands."""
+    """Waiting parts of one source; `start` is its turn on its tenant's scale of commands."""
 
     __slots__ = ("start", "waiting")
 

@@ -21,7 +21,7 @@ class Resident(Protocol):
     """One stream of a process."""
 
     async def still_there(self, *, within_s: float) -> bool:
-        """Whether the process at the other end answers, or cannot be heard because nothing is read of it."""
+        """True if the process at the other end answers, or cannot be heard because nothing is read of it."""
 
     def displace(self, error: SnavioError) -> None:
         """End the stream with `error`."""

@@ -1,1 +1,1 @@
-"""What every service of the mesh is made of, whatever it decides."""
+"""The parts that every service of the mesh is made of, whatever it decides."""

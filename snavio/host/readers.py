@@ -66,7 +66,7 @@ class Readers:
         self._log = structlog.get_logger()
 
     async def run(self, work: Callable[[], T]) -> T:
-        """What `work` returns or raises.
+        """Run `work` on a reader; its result or its error.
 
         Saturated when too much waits. Unavailable when the time is over or every reader hangs: work that has not
         begun is then dropped, work that has begun is finished and its outcome is unknown to the caller.

@@ -75,12 +75,12 @@ class Shares:
         self.used = 0
         """Held by all together."""
         self.refused = 0
-        """How often somebody got nothing."""
+        """Refusals since the start."""
         self._held: dict[str, int] = {}
         self._retry_after_ms = retry_after_ms
 
     def room(self, tenant: str, amount: int = 1) -> bool:
-        """Whether `tenant` can have `amount` more; `MESH` may use the reserve."""
+        """True if `tenant` can have `amount` more; `MESH` may use the reserve."""
         limit = self.limit
         if tenant == MESH:
             return self.used + amount <= limit.total
@@ -134,11 +134,11 @@ class Shares:
 
     @property
     def tenants(self) -> int:
-        """How many hold something."""
+        """The number of holders, the mesh among them."""
         return len(self._held)
 
     def held(self, tenant: str) -> int:
-        """How much `tenant` holds."""
+        """The amount that `tenant` holds."""
         return self._held.get(tenant, 0)
 
     def holders(self) -> Mapping[str, int]:

@@ -56,7 +56,7 @@ def _first_ephemeral() -> int:
 
 
 def _claim(port: int) -> bool:
-    """Whether no other living process of this user was given `port`.
+    """True if no other living process of this user was given `port`.
 
     A lock on the byte at that offset of one file for all: it needs one descriptor for any number of ports, and the
     kernel lets it go however its process ends.

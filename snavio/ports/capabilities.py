@@ -53,7 +53,7 @@ class Audit:
     actor: str
     reason: str
     tenant: str = MESH
-    """Whose share of what is remembered it takes: the actor's tenant."""
+    """The holder of the share that it takes: the actor's tenant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class CapabilityLedger(Protocol):
         ...
 
     async def knows(self, *, realm: str = "", holder: str = "", now_ns: int) -> bool:
-        """Whether a capability of that realm or holder is alive."""
+        """True if a capability of that realm or holder is alive."""
         ...
 
     async def living(

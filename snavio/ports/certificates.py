@@ -34,7 +34,7 @@ class IssuedCertificate:
     via: str = ""
     """Root of the principal's chain with which the chain was begun; empty for none."""
     marked: bool = True
-    """Whether the certificate itself carries this; those of before do not."""
+    """True if the certificate itself carries this; those of before do not."""
 
 
 class CertificateLedger(Protocol):
@@ -69,7 +69,7 @@ class CertificateLedger(Protocol):
         ...
 
     async def ever_known(self, spiffe_id: str) -> bool:
-        """Whether a principal ever had a certificate, also one that is forgotten."""
+        """True for a principal that ever had a certificate, also one that is forgotten."""
         ...
 
     async def living(

@@ -42,7 +42,7 @@ class Revocation:
     before_ns: int = ALWAYS
     """In the order of issue."""
     identity: str = ""
-    """Whose certificates these are; empty if that is not known."""
+    """The identity of these certificates; empty if that is not known."""
     holder: str = MESH
     """Tenant whose share of the denylist it takes."""
 
@@ -53,7 +53,7 @@ class Revocation:
 
     @property
     def counted(self) -> bool:
-        """Whether it takes a part of a share. Serials from before there were shares do not; they end by themselves."""
+        """True if it takes a part of a share. Serials from before there were shares do not; they end by themselves."""
         return self.before_ns != ALWAYS
 
 
@@ -172,7 +172,7 @@ class KeyStore(Protocol):
         ...
 
     async def revocation_holders(self) -> dict[str, int]:
-        """How many entries of the denylist each holder has."""
+        """Entries of the denylist by holder."""
         ...
 
     async def latest_revoked_ns(self) -> int:

@@ -19,9 +19,9 @@ MAX_ROW_MESSAGES = 1000
 ROW_BYTES = 256
 """Of a batch, beside its messages. They count as stored bytes: else the smallest messages would cost nothing."""
 RECALL_SLOTS = 64
-"""How many of a sender's last sends are recognised when they come again."""
+"""Last sends of a sender that are recognised when they come again."""
 RESEND_NS = 15 * 60 * 1_000_000_000
-"""How long after its last send a sender is remembered: far beyond the longest budget, which ends every resend."""
+"""For a sender after its last send: far beyond the longest budget, which ends every resend."""
 MAX_SENDERS = 4096
 """Senders that are remembered at once; a process that restarts every second all the time has 900."""
 
@@ -119,7 +119,7 @@ Position = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class OrderMark:
-    """What is known of the order of one shard's first deliveries, so that a restart can judge it."""
+    """The order of one shard's first deliveries as far as it is known, so that a restart can judge it."""
 
     shard: int
     deepest: int = 0
@@ -353,7 +353,7 @@ class MailboxStore(Protocol):
         ...
 
     def age(self) -> int:
-        """How long this store has been open in all its lives, in nanoseconds, as last noted."""
+        """The time that this store has been open in all its lives, in nanoseconds, as last noted."""
         ...
 
     def note_age(self, age_ns: int) -> None:

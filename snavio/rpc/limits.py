@@ -10,10 +10,10 @@ from typing import Final
 PUBLIC_FRAME_BYTES: Final = 1 << 20
 """The largest message that anybody outside of the mesh may send; links inside the mesh agree on more."""
 FRAME_SLACK_BYTES: Final = 64 << 10
-"""What gRPC takes beyond a method's bound, so that a sentence of ours can say what was too large."""
+"""Taken by gRPC beyond a method's bound, so that a sentence of ours can say what was too large."""
 
 WINDOW_BYTES: Final = 128 << 10
-"""What gRPC takes of one call before somebody reads it. By its own measure that would be 4 MiB."""
+"""Buffered by gRPC for one call before its handler reads. By its own measure that would be 4 MiB."""
 
 FIRST_READ_S: Final = 10.0
 """For the request of a unary call, and for the first message of a stream."""

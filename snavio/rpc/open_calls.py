@@ -32,7 +32,7 @@ class Stream(Protocol):
 
     @property
     def reading(self) -> bool:
-        """Whether the handler waits for one more."""
+        """True while the handler waits for one more."""
         ...
 
     def drain(self) -> None:
@@ -63,7 +63,7 @@ class OpenCall:
         self.idle_s: float | None = None
         self.doomed = False
         self.awaits_body = False
-        """Whether its request has yet to come."""
+        """True until its request has come."""
         self.seen_reads = 0
         self.since_ns = since_ns
         self._task = task
@@ -75,7 +75,7 @@ class OpenCall:
             self._task.cancel()
 
     def was_cut(self) -> bool:
-        """Whether the cancellation that just arrived is ours; asked once, by whoever caught it."""
+        """True if the cancellation that just arrived is ours; call once, where it was caught."""
         return self.error is not None and self._task.uncancel() == 0
 
 

@@ -1,4 +1,4 @@
-"""What a server offers: gRPC reflection, by its first name and by its last.
+"""gRPC reflection, the services that a server offers, under its names v1alpha and v1.
 
 Never answers for a service that this server does not have, and never costs anything before somebody asks.
 """

@@ -1,4 +1,4 @@
-"""What an operator asks Signer about certificates: who has which, and who shall have none.
+"""Signer's certificates for operators: a list of the living ones, revoking, barring and letting in again.
 
 Never sees a private key.
 """

@@ -178,7 +178,7 @@ class CacheExpired:
     cache_type: str
     """`HMAC` for keys, `Suspensions`."""
     age_seconds: float | None
-    """How old it is; None when it was never read."""
+    """Its age; None when it was never read."""
     stale_ttl: float
     reason: str
     """`out-of-date`."""

@@ -88,7 +88,7 @@ class Call:
 
     @property
     def reading(self) -> bool:
-        """Whether the handler waits for a message."""
+        """True while the handler waits for a message."""
         return self._reader is not None
 
     def drain(self) -> None:

@@ -82,12 +82,12 @@ class Gate:
         return Verdict.UNDECIDED
 
     def covers(self, subjects: Iterable[str], issued_ns: int) -> bool:
-        """Whether a certificate that has these subjects and was issued then is on the denylist."""
+        """True if a certificate that has these subjects and was issued then is on the denylist."""
         revoked = self._revoked
         return any(issued_ns < revoked.get(subject, 0) for subject in subjects)
 
     def revoked(self, serial: str) -> bool:
-        """Whether a certificate is on the denylist by its serial."""
+        """True if a certificate is on the denylist by its serial."""
         return serial in self._revoked
 
     def require(self, peer: Peer) -> None:
@@ -98,7 +98,7 @@ class Gate:
             raise _refusal(verdict)
 
     def refusal(self, peer: Peer) -> SnavioError:
-        """What `require` raises for a peer that `judge` refuses; counted as one."""
+        """The error that `require` raises for a peer that `judge` refuses; counted as one."""
         return _refusal(self.check(peer))
 
     def revoke(self, entries: Iterable[str | Revoked]) -> None:

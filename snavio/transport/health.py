@@ -1,4 +1,4 @@
-"""What a server tells about itself: whether it serves (gRPC health).
+"""gRPC health: one answer for a server and for each of its services and parts.
 
 Never says SERVING again once it drains, and never keeps a drain waiting.
 """

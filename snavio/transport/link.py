@@ -277,7 +277,7 @@ class BatchLink:
             via.finish()
 
     def retire(self, talk: Talk, *, at_once: bool) -> None:
-        """What it has not written goes on the next stream; it ends with its last answer."""
+        """Send what it has not written on the next stream; it ends with its last answer."""
         if talk is self._talk:
             self._talk = None
             self._connected.clear()
@@ -294,7 +294,7 @@ class BatchLink:
             self._send_anew(self._talk)
 
     def broken(self, talk: Talk) -> None:
-        """What was written and cannot be sent again is lost; the rest goes on another connection."""
+        """Give up what was written and cannot be sent again; the rest goes on another connection."""
         if talk is self._talk:
             self._talk = None
             self._connected.clear()

@@ -55,7 +55,7 @@ class Method:
     max_bytes: int = PUBLIC_FRAME_BYTES
     """Of one message of a caller outside of the mesh."""
     idle_s: float | None = None
-    """How long such a caller may be silent on a stream; the server's own limit if not set."""
+    """Silence that such a caller may keep on a stream; the server's own limit if not set."""
 
 
 def read_strictly(request_type: type[Request], request: bytes) -> Request:

@@ -33,7 +33,7 @@ class Peer:
     not_after_unix_ns: int
     lineage: Lineage = _UNKNOWN
     subjects: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    """What the denylist may name it by."""
+    """Subjects under which the denylist may have it."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "subjects", self.lineage.subjects(self.cert_serial, self.identity))

@@ -56,7 +56,7 @@ class Via:
         self.flying = 0
         """Batches on it that wait for their last answers."""
         self.silent = True
-        """Whether it has brought no answer yet."""
+        """True while it has brought no answer."""
         self.led: Shipment | None = None
         """The batch that was the first on it."""
 

@@ -136,7 +136,7 @@ class BatchStream:
             self._replies.put((frame, final))
 
     async def still_there(self, *, within_s: float) -> bool:
-        """Whether the peer gives a sign of life, or cannot because nothing is read of it; see Residents."""
+        """True if the peer gives a sign of life, or cannot because nothing is read of it; see Residents."""
         if self._sign is None:
             # Kept for good: an answer that comes late is no batch either.
             self._sign = asyncio.Event()

@@ -33,7 +33,7 @@ WRITE_SECONDS = 15.0
 
 
 class Traffic(Protocol):
-    """What the link does about its connections."""
+    """The link's side of its connections."""
 
     def opened(self, talk: Talk) -> None:
         """The peer has greeted; what is put into the talk's outbox is written."""

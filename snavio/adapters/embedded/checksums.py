@@ -57,7 +57,7 @@ def connect(path: Path, *, flags: int | None = None) -> Any:
 
 
 def denies_checksums(path: Path) -> bool:
-    """Whether the first page has the checksum that it would have if its header said so, and the header does not."""
+    """True if the first page has the checksum that it would have if its header said so, and the header does not."""
     with path.open("rb") as file:
         header = file.read(_PAGE_SIZE_AT + 2)
         size = int.from_bytes(header[_PAGE_SIZE_AT:], "big")

@@ -71,7 +71,7 @@ class OpenSegments:
 
     @contextlib.contextmanager
     def removing(self, number: int) -> Iterator[bool]:
-        """Whether nobody reads the segment; while this lasts, nobody begins to. It is closed then."""
+        """True if nobody reads the segment, which is closed then; while the block runs, nobody begins to."""
         with self._lock:
             one = self._open.get(number)
             if one is not None and one.readers:

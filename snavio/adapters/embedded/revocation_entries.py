@@ -41,7 +41,7 @@ def with_revocations(
 
 
 def holders_of(entries: Iterable[Revocation]) -> Counter[str]:
-    """How many of them take a part of each holder's share."""
+    """Entries by holder that take a part of its share."""
     return Counter(entry.holder for entry in entries if entry.counted)
 
 
@@ -87,7 +87,7 @@ def _room(held: Counter[str], holder: str, limit: ShareLimit) -> bool:
 
 
 def _who_yields(held: Counter[str], holder: str, limit: ShareLimit) -> str:
-    """Whose entries become fewer: one's own beyond the share, otherwise those of the tenant that has most."""
+    """The holder that gives up entries: oneself beyond the share, otherwise the tenant that has most."""
     if holder == MESH or held[holder] >= limit.per_tenant:
         return holder
     return max((each for each in held if each != MESH), key=lambda each: held[each], default=holder)

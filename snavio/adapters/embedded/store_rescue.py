@@ -40,7 +40,7 @@ _PAGE_SIZE_AT: Final = 16
 
 @dataclass(slots=True)
 class Rescued:
-    """What was done to one store."""
+    """Steps of the rescue of one store, and its losses."""
 
     steps: list[str] = field(default_factory=list)
     lost: list[LostRow] = field(default_factory=list)
@@ -177,7 +177,7 @@ def _rescue_pages(path: Path, trial: Path, done: Rescued) -> None:
 
 
 def _write_anew(source: Any, target: Any) -> int:
-    """How many rows no table takes any more."""
+    """Copy every row that can be read; the number of those that no table takes any more."""
     refused = 0
     target.pragma("page_size", source.pragma("page_size"))
     with target:

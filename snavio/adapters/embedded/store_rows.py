@@ -106,7 +106,7 @@ def states(path: Path) -> dict[str, dict[Key, bytes]]:
 
 
 def difference(later: dict[str, dict[Key, bytes]], kept: dict[str, dict[Key, bytes]]) -> list[LostRow]:
-    """What `kept` lacks of `later`."""
+    """Rows of `later` that `kept` lacks or has in an older form."""
     found: list[LostRow] = []
     for table, before in later.items():
         after = kept.get(table, {})
