@@ -13,9 +13,12 @@ from pathlib import Path
 import apsw
 import pytest
 
+from snavio.adapters.embedded import write_ahead_log
+from snavio.adapters.embedded.mailbox_database import MailboxDatabase
 from snavio.adapters.embedded.sqlite import open_store
 from snavio.adapters.embedded.write_ahead_log import HEADER_BYTES, wal_path, walk
 from snavio.errors import IntegrityError
+from snavio.native import WalWalk
 
 FULL = os.environ.get("SNAVIO_FULL") == "1"
 FRAME = 24 + 4096
@@ -209,3 +212,32 @@ def test_walk_over_a_large_log_takes_little_time(tmp_path: Path, figure: Callabl
     connection.close()
     figure(f"walk over a log of {size >> 20} MiB: {took * 1000:.0f} ms")
     assert took < 5
+
+
+def test_reader_that_is_opened_while_the_log_starts_anew_finds_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = MailboxDatabase(tmp_path / "mailbox.db")
+
+    def commit() -> None:
+        with database.transaction(undone=lambda: None) as connection:
+            connection.execute("INSERT INTO kept VALUES (randomblob(9000))")
+
+    with database.transaction(undone=lambda: None) as connection:
+        connection.execute("CREATE TABLE kept (body BLOB)")
+    for _ in range(20):
+        commit()
+
+    def overtaken(header: bytes) -> WalWalk:
+        database.copy_log(at_once=True)
+        commit()
+        return WalWalk(header)
+
+    monkeypatch.setattr(write_ahead_log, "WalWalk", overtaken)
+    pool = database._readers
+    try:
+        # The second at a time gets a connection of its own, opened beside the writer.
+        with pool.reader(), pool.reader() as second:
+            assert second.execute("SELECT count(*) > 19 FROM kept").fetchone() == (1,)
+    finally:
+        database.close()

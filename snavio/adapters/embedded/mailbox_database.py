@@ -54,6 +54,7 @@ class MailboxDatabase:
             create=CREATE,
             migrations=MIGRATIONS,
             page_size=PAGE_SIZE,
+            in_use=bool(self._connections),
         )
         connection.wal_autocheckpoint(0)
         return connection

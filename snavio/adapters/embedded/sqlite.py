@@ -70,20 +70,23 @@ def open_store(
     create: Sequence[str],
     migrations: Migrations | None = None,
     page_size: int = 4096,
+    in_use: bool = False,
 ) -> apsw.Connection:
     """A connection to the store at `path`, which is created with `create` in one transaction if absent.
 
     WAL, `synchronous=FULL`, checksums where the store was made with them, a busy timeout, foreign keys on. The
-    caller holds the `StoreLock` and may open several connections under it. An older store is brought forward by
-    `migrations`, in one transaction, or refused where there is no way. StateError for a store that is not ours or
-    newer; IntegrityError for a damaged one, and for one whose log is damaged.
+    caller holds the `StoreLock` and may open several connections under it, `in_use` from the second on. An older
+    store is brought forward by `migrations`, in one transaction, or refused where there is no way. StateError for
+    a store that is not ours or newer; IntegrityError for a damaged one, and for one whose log is damaged.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not path.exists():
         # SQLite would create it with the umask's mode; the write-ahead log inherits this one.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         fsync_folder(path.parent)
-    walk(path).require_whole()
+    if not in_use:
+        # Beside a connection that writes, the log starts anew under the walk, and a whole one looks damaged.
+        walk(path).require_whole()
     with store_errors(path):
         connection: apsw.Connection = connect(path)
         try:
