@@ -19,9 +19,10 @@ import orjson
 from snavio.adapters.embedded.files import replace_private_file
 from snavio.adapters.embedded.keystore_check import check_key_store
 from snavio.adapters.embedded.mailbox_copy import CopiedMailbox, copy_mailbox
-from snavio.adapters.embedded.store_copy import copy_database
+from snavio.adapters.embedded.store_copy import copy_database, settle
 from snavio.clock import Clock
-from snavio.errors import IntegrityError, StateError
+from snavio.errors import IntegrityError, StateError, Unavailable
+from snavio.launch.state import StateFolder
 from snavio.launch.stores import FOLDERS, KEYS_PLACE, LEFT_OUT, SEALING_KEY_PLACE, STORES
 
 MANIFEST: Final = "backup.json"
@@ -56,6 +57,8 @@ def make(state: Path, folder: Path, *, clock: Clock, tell: Callable[[str], None]
         raise StateError(
             f"{state} is no state folder of a mesh: there is nothing to back up.", reason="no-state"
         )
+    # Half of a restore is stores of two times, with epochs that nobody renewed.
+    StateFolder(state).check_format()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(folder.iterdir()):
@@ -72,10 +75,15 @@ def make(state: Path, folder: Path, *, clock: Clock, tell: Callable[[str], None]
             notes.append(f"There is no {store.place}: {store.holds} are kept elsewhere, or not at all.")
             continue
         tell(store.name)
-        if store.name == "mailbox":
-            mailbox = copy_mailbox(source, target)
-        else:
-            copy_database(source, target)
+        try:
+            if store.name == "mailbox":
+                mailbox = copy_mailbox(source, target)
+            else:
+                copy_database(source, target)
+            settle(target)
+        except Unavailable as error:
+            # Of a file here, not of the mesh.
+            raise StateError(f"The backup was not made: {error}", reason="unwritable-backup") from error
         stores.append(store.name)
     tell("certificates and files")
     for name in FOLDERS:
@@ -84,7 +92,7 @@ def make(state: Path, folder: Path, *, clock: Clock, tell: Callable[[str], None]
     notes += _copy_keys(state, folder)
     if mailbox.damaged:
         notes.append(f"{mailbox.damaged} batches of the mailbox are damaged there, and so in the backup.")
-    files = {place: _hashed(folder / place, sync=True) for place in _places(folder)}
+    files = {place: hashed(folder / place, sync=True) for place in _places(folder)}
     made = Backup(folder, begun, clock.unix_ns(), files, (*stores, "keys"), mailbox, tuple(notes))
     replace_private_file(folder / MANIFEST, _document(made))
     return made
@@ -115,7 +123,7 @@ def read(folder: Path) -> Backup:
         if ".." in Path(place).parts or Path(place).is_absolute():
             raise IntegrityError(f"{folder / MANIFEST} names a file outside of the backup.")
         try:
-            if _hashed(folder / place) != expected:
+            if hashed(folder / place) != expected:
                 raise IntegrityError(f"{folder / place} is not what was backed up: its hash differs.")
         except OSError as error:
             raise IntegrityError(f"{folder / place} cannot be read: {error.strerror}.") from None
@@ -137,7 +145,7 @@ def _document(made: Backup) -> bytes:
 def _copy_keys(state: Path, folder: Path) -> list[str]:
     """Signer's sealed store, after everything that may refer to a key. Each write replaces it: one read is whole."""
     sealed = folder / KEYS_PLACE
-    shutil.copyfile(state / KEYS_PLACE, sealed)
+    _copy(state / KEYS_PLACE, sealed)
     sealed.chmod(0o600)
     try:
         check_key_store(sealed, sealing_key=folder / SEALING_KEY_PLACE)
@@ -153,13 +161,28 @@ def _copy_files(source: Path, target: Path) -> None:
     for _ in range(ATTEMPTS):
         try:
             if source.is_dir():
-                shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True, ignore=_left_out)
+                shutil.copytree(
+                    source, target, symlinks=True, dirs_exist_ok=True, ignore=_left_out, copy_function=_copy
+                )
                 _require_links(target)
             return
         except (FileNotFoundError, shutil.Error):
             # A certificate was renewed meanwhile: its old folder is gone, or its new one was not there yet.
             continue
     raise StateError(f"{source} changes faster than it can be copied.", reason="unstable-state")
+
+
+def _copy(source: str | Path, target: str | Path) -> None:
+    try:
+        shutil.copy2(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        # A full disk does not pass with another attempt.
+        raise StateError(
+            f"The backup was not made: {source} cannot be copied to {target}: {error.strerror}.",
+            reason="unwritable-backup",
+        ) from None
 
 
 def _require_links(folder: Path) -> None:
@@ -179,7 +202,7 @@ def _places(folder: Path) -> Iterator[str]:
             yield str(path.relative_to(folder))
 
 
-def _hashed(path: Path, *, sync: bool = False) -> tuple[int, str]:
+def hashed(path: Path, *, sync: bool = False) -> tuple[int, str]:
     """Size and SHA-256; with `sync`, on disk from here on."""
     digest, size = hashlib.sha256(), 0
     with path.open("rb") as file:

@@ -49,12 +49,16 @@ class RescuedStore:
 
 def check(state: Path) -> list[Checked]:
     """Every store in `state`, in the order of a backup; also while its mesh runs."""
+    _require_stores(state)
     found = [_check(store, state) for store in STORES if store.path(state).exists()]
     if (state / KEYS_PLACE).exists():
         found.append(_check_keys(state))
-    if not found:
-        raise StateError(f"{state} is no state folder of a mesh: there is no store in it.", reason="no-state")
     return found
+
+
+def _require_stores(state: Path) -> None:
+    if not any((state / place).exists() for place in (*(store.place for store in STORES), KEYS_PLACE)):
+        raise StateError(f"{state} is no state folder of a mesh: there is no store in it.", reason="no-state")
 
 
 def _check(store: Store, state: Path) -> Checked:
@@ -89,6 +93,8 @@ def _check_keys(state: Path) -> Checked:
 
 def rescue_all(state: StateFolder, *, clock: Clock) -> tuple[list[RescuedStore], Path]:
     """Rescue every damaged store; the files as they were, and a report, are in the folder that is returned."""
+    _require_stores(state.path)
+    state.check_format()
     aside = state.path / f"damaged-{clock.unix_ns() // 1_000_000_000}"
     done: list[RescuedStore] = []
     with state.claimed():

@@ -16,8 +16,8 @@ from snavio.adapters.embedded.files import fsync_folder
 from snavio.adapters.embedded.sqlite import StoreLock
 from snavio.adapters.embedded.store_renewal import renew
 from snavio.clock import Clock
-from snavio.errors import StateError
-from snavio.launch.backup import MANIFEST, Backup, read
+from snavio.errors import IntegrityError, StateError
+from snavio.launch.backup import Backup, hashed, read
 from snavio.launch.processes import MeshProcesses
 from snavio.launch.state import RESTORING_FILE, StateFolder
 from snavio.launch.stores import FOLDERS, KEYS_PLACE, STORES
@@ -44,22 +44,54 @@ def restore(folder: Path, processes: MeshProcesses, *, clock: Clock, tell: Calla
     state.check_writable()
     with state.claimed():
         _require_stopped(state.path)
-        (state.path / RESTORING_FILE).write_bytes(b"{}\n")
-        fsync_folder(state.path)
-        tell("copying")
         fresh = state.path / FRESH
         shutil.rmtree(fresh, ignore_errors=True)
-        shutil.copytree(folder, fresh, symlinks=True, ignore=lambda _, names: {MANIFEST} & set(names))
-        tell("renewing epochs")
-        for store in STORES:
-            if (path := store.path(fresh)).exists():
-                renew(path, store.place, now_ns=clock.unix_ns())
+        try:
+            tell("copying")
+            _copy(backup, fresh)
+            tell("renewing epochs")
+            for store in STORES:
+                if (path := store.path(fresh)).exists():
+                    renew(path, store.place, now_ns=clock.unix_ns())
+        except BaseException:
+            # Nothing was exchanged yet: the mesh that was there can still start, and needs the room.
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise
+        (state.path / RESTORING_FILE).write_bytes(b"{}\n")
+        fsync_folder(state.path)
         aside = _exchange(state.path, fresh, name=f"before-restore-{clock.unix_ns() // 1_000_000_000}")
         # The key store's epoch, and certificates that ended since.
         processes.prepare(restored=True)
         (state.path / RESTORING_FILE).unlink()
         fsync_folder(state.path)
     return Restored(backup, aside)
+
+
+def _copy(backup: Backup, fresh: Path) -> None:
+    """The files that the manifest vouches for and the links, durably; whatever else was put beside them stays there."""
+    try:
+        fresh.mkdir(mode=0o700)
+        for path in sorted(backup.folder.rglob("*")):
+            place = path.relative_to(backup.folder)
+            target = fresh / place
+            if path.is_symlink():
+                target.symlink_to(path.readlink())
+            elif path.is_dir():
+                target.mkdir(mode=0o700)
+            elif (expected := backup.files.get(str(place))) is not None:
+                shutil.copy2(path, target)
+                if hashed(target, sync=True) != expected:
+                    raise IntegrityError(f"{target} is not what was backed up: its hash differs.")
+        for folder in (
+            fresh,
+            *(path for path in fresh.rglob("*") if path.is_dir() and not path.is_symlink()),
+        ):
+            fsync_folder(folder)
+    except OSError as error:
+        raise StateError(
+            f"The backup cannot be copied to {fresh}: {error.strerror}. Nothing was changed.",
+            reason="unwritable-state",
+        ) from None
 
 
 def _require_stopped(state: Path) -> None:

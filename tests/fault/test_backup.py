@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from collections.abc import Callable
+import sqlite3
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import apsw
@@ -244,3 +246,76 @@ def test_copy_of_a_mailbox_that_goes_on_has_each_batch_whole_or_acknowledged(
     assert set(bodies) - settled <= set(found)
     assert all(runs == bodies[number] for number, runs in found.items())
     assert len(found) == len(bodies) - told.settled_meanwhile
+
+
+def test_backup_that_somebody_looked_into_is_still_restored(kept: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "backup"
+    shutil.copytree(kept / "backup", folder, symlinks=True)
+    assert not [place for place in read(folder).files if place.endswith(("-wal", "-shm"))]
+    looking = sqlite3.connect(folder / "signer" / "certificates.db")
+    looking.execute("SELECT count(*) FROM issued").fetchone()
+    looking.close()
+    # What SQLite or somebody else left beside them is not believed.
+    (folder / "signer" / "certificates.db-wal").write_bytes(b"not of the backup")
+    processes = MeshProcesses.temporary(tmp_path / "state")
+    restore(folder, processes, clock=SystemClock(), tell=lambda _: None)
+    assert not (processes.state_dir / "signer" / "certificates.db-wal").exists()
+
+
+def test_half_of_a_restore_is_not_backed_up(kept: Path, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    shutil.copytree(kept / "state", state, symlinks=True)
+    (state / RESTORING_FILE).write_bytes(b"{}")
+    with pytest.raises(StateError, match="has not ended"):
+        make(state, tmp_path / "backup", clock=SystemClock(), tell=lambda _: None)
+
+
+def test_backup_into_a_full_file_system_says_so_and_not_that_the_mesh_is_away(
+    kept: Path, tmp_path: Path, small: Callable[[int], Path]
+) -> None:
+    config = tmp_path / "snavio.toml"
+    config.touch()
+    for kilobytes in (8, 40, 80):
+        place = small(kilobytes)
+        words = [str(place / "backup"), "--state-dir", str(kept / "state"), "--config", str(config)]
+        full = snavio("backup", *words, folder=tmp_path)
+        assert full.returncode == 4, (kilobytes, full.stdout, full.stderr)
+        assert "The backup was not made" in full.stderr and "Is the mesh up" not in full.stderr
+        assert not (place / "backup" / "backup.json").exists()
+
+
+def test_restore_that_finds_no_room_leaves_the_mesh_that_was_there(
+    kept: Path, tmp_path: Path, small: Callable[[int], Path]
+) -> None:
+    state = small(2000) / "state"
+    processes = MeshProcesses.temporary(state)
+    restore(kept / "backup", processes, clock=SystemClock(), tell=lambda _: None)
+    before = {place: place.read_bytes() for place in state.rglob("*.db")}
+    (state / "filler").write_bytes(bytes(shutil.disk_usage(state).free - (60 << 10)))
+    with pytest.raises(StateError, match="Nothing was changed"):
+        restore(kept / "backup", processes, clock=SystemClock(), tell=lambda _: None)
+    StateFolder(state).check_format()
+    assert {place: place.read_bytes() for place in state.rglob("*.db")} == before
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """Makes file systems of so many kilobytes."""
+    mounted: list[Path] = []
+
+    def make_one(kilobytes: int) -> Path:
+        place = tmp_path / f"small-{len(mounted)}"
+        place.mkdir()
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(place)]
+        try:
+            made = subprocess.run(mount, capture_output=True, text=True, timeout=30, check=False)
+        except FileNotFoundError:
+            pytest.skip("there is no mount here")
+        if made.returncode != 0:
+            pytest.skip(f"nothing may be mounted here: {made.stderr.strip()}")
+        mounted.append(place)
+        return place
+
+    yield make_one
+    for place in mounted:
+        subprocess.run(["umount", "-l", str(place)], timeout=30, check=True)

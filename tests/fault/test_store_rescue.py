@@ -167,3 +167,12 @@ def test_command_line_checks_and_rescues_an_installation(tmp_path: Path) -> None
     keys.write_bytes(keys.read_bytes()[:-1] + b"x")
     lost = snavio("store", "rescue", *words, folder=tmp_path)
     assert lost.returncode == 1 and "only a backup brings them back" in lost.stderr
+
+
+def test_folder_that_is_no_state_folder_is_not_rescued_and_left_as_it_was(tmp_path: Path) -> None:
+    for folder in (tmp_path / "letters", tmp_path / "missing"):
+        if folder.name == "letters":
+            folder.mkdir()
+        asked = snavio("store", "rescue", "--state-dir", str(folder), folder=tmp_path)
+        assert (asked.returncode, "is no state folder" in asked.stderr) == (4, True), asked
+        assert not folder.exists() or not list(folder.iterdir())

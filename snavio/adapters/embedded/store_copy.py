@@ -81,6 +81,16 @@ def copy_database(source: Path, target: Path) -> None:
         raise IntegrityError(f"The copy of {source} is not whole: {faults[0]}.")
 
 
+def settle(path: Path) -> None:
+    """Have SQLite put the copy at `path` into its one file: a log beside it goes once somebody looks into it."""
+    with store_errors(path):
+        connection: Any = connect(path)
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        finally:
+            connection.close()
+
+
 def faults_of(path: Path) -> list[str]:
     """Read every page of the store at `path`: the first faults that SQLite and the pages' checksums tell."""
     try:
