@@ -16,6 +16,7 @@ from services.mailbox.leases import ID_STRIDE, Batch
 from services.mailbox.ranges import ones
 from services.mailbox.rows import Reads, Rows
 from snavio.domain.message import State
+from snavio.domain.varint import varint
 from snavio.errors import IntegrityError, NotFound, Unreadable
 from snavio.native import open_parcels
 from snavio.ports.mailbox_store import BatchRecord, Damaged, MailboxStore
@@ -258,17 +259,8 @@ def open_runs(batch_id: int, runs: bytes) -> list[Content]:
     """The messages of stored runs. ValueError when they are none."""
     parcel = Parcel(batch_id=batch_id, attempt=1).SerializeToString() + runs
     response: Any = ReceiveResponse(boot_epoch=1)
-    framed = response.SerializeToString() + b"\x12" + _varint(len(parcel)) + parcel
+    framed = response.SerializeToString() + b"\x12" + varint(len(parcel)) + parcel
     return [
         Content(row[3], row[4], row[6], row[7], row[8], row[9], row[12], dict(row[13]))
         for row in open_parcels(framed)[1]
     ]
-
-
-def _varint(number: int) -> bytes:
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)

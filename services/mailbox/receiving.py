@@ -23,6 +23,7 @@ from services.mailbox.topics import Leased
 from services.mailbox.turns import Turns
 from services.mailbox.waiting import Waiters
 from snavio.clock import Clock, SystemClock
+from snavio.domain.varint import varint
 from snavio.errors import IntegrityError, NotFound, Saturated, Unavailable, Unreadable
 from snavio.native import slice_runs
 from snavio.ports.mailbox_store import Damaged
@@ -132,7 +133,7 @@ class Receiving:
         if not wanted.explain:
             return Taken(response)
         why = standstill(self._delivery, wanted.topic)
-        return Taken(response + _STANDSTILL_TAG + _varint(why) if why else response, standstill=why)
+        return Taken(response + _STANDSTILL_TAG + varint(why) if why else response, standstill=why)
 
     async def _look(self, wanted: Wanted) -> Taken | None:
         """What is there now; None when nothing is."""
@@ -252,7 +253,7 @@ class Receiving:
         return dead
 
     def _response(self, parcels: list[bytes], failures: int) -> bytes:
-        tail = (_FAILURES_TAG, _varint(failures)) if failures else ()
+        tail = (_FAILURES_TAG, varint(failures)) if failures else ()
         return b"".join((_EPOCH_TAG, self._delivery.boot_epoch.to_bytes(8, "little"), *parcels, *tail))
 
 
@@ -274,14 +275,5 @@ def _parcel(leased: Leased, runs: bytes) -> bytes:
         attempt=lease.attempt,
         stored_unix_ns=lease.batch.stored_unix_ns,
     ).SerializeToString()
-    shard = _SHARD_TAG + _varint(lease.batch.shard) if lease.batch.shard else b""
-    return b"".join((_PARCEL_TAG, _varint(len(header) + len(runs) + len(shard)), header, runs, shard))
-
-
-def _varint(number: int) -> bytes:
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
+    shard = _SHARD_TAG + varint(lease.batch.shard) if lease.batch.shard else b""
+    return b"".join((_PARCEL_TAG, varint(len(header) + len(runs) + len(shard)), header, runs, shard))

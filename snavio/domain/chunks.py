@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from snavio.domain.varint import varint
 from snavio.errors import IntegrityError
 
 CHUNK_BYTES: Final = 64 << 10
@@ -29,7 +30,7 @@ def in_chunks(response: bytes, chunk_bytes: int) -> Iterator[bytes]:
     for first in range(0, len(response), length):
         piece = response[first : first + length]
         more = _MORE if first + length < len(response) else b""
-        yield b"".join((_PIECE, _varint(len(piece)), piece, more))
+        yield b"".join((_PIECE, varint(len(piece)), piece, more))
 
 
 class Reassembly:
@@ -59,15 +60,6 @@ class Reassembly:
         whole = b"".join(self._pieces)
         self._pieces, self._size = [], 0
         return whole
-
-
-def _varint(number: int) -> bytes:
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
 
 
 def _read_varint(frame: bytes, at: int) -> tuple[int, int]:

@@ -15,6 +15,7 @@ import grpc
 import structlog
 
 from snavio.clock import Clock
+from snavio.domain.varint import varint
 from snavio.errors import SnavioError, Unavailable
 from snavio.host.background import background
 from snavio.ports.journal_mark import EndedLife, JournalMark
@@ -224,17 +225,8 @@ def with_blocks(page: JournalPage, blocks: Iterable[bytes]) -> bytes:
     """The page with blocks behind it as they are: taking them apart to put them together again would cost."""
     parts = [page.SerializeToString()]
     for block in blocks:
-        parts += [_BLOCK_TAG, _varint(len(block)), block]
+        parts += [_BLOCK_TAG, varint(len(block)), block]
     return b"".join(parts)
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number >= 0x80:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
 
 
 def _receipt(message: Any) -> JournalReceipt:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from snavio.adapters.embedded.sqlite import open_store
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
 from snavio.native import blake3_digest
 from snavio.ports.mailbox_store import NewBatch, Origin, Send
-from tests.support.desk import Desk
+from tests.support.desk import Desk, desk_of
 from tests.support.mailbox import commands, send_batch
 
 SECOND = 1_000_000_000
@@ -25,14 +24,7 @@ SHORT, LONG = "acme/short", "acme/long"
 RULES = Policies(Policy(ready_s=604_800), {SHORT: Policy(ready_s=60), "acme/later": Policy(ready_s=65)})
 
 
-@asynccontextmanager
-async def desk_of(limits: Limits | None = None) -> AsyncIterator[Desk]:
-    desk = Desk(policies=RULES, limits=limits)
-    desk.commits.start()
-    try:
-        yield desk
-    finally:
-        await desk.close()
+ruled_desk = partial(desk_of, policies=RULES)
 
 
 async def sent(desk: Desk, seq: int, *topics: str, count: int = 1) -> None:
@@ -57,7 +49,7 @@ def dead(desk: Desk, topic: str) -> int:
 
 
 async def test_B8_a_short_retention_beside_a_long_one_is_exact_to_the_second() -> None:
-    async with desk_of() as desk:
+    async with ruled_desk() as desk:
         await passed(desk, 3)
         await sent(desk, 1, SHORT, LONG)
         await passed(desk, 20)
@@ -73,7 +65,7 @@ async def test_B8_a_short_retention_beside_a_long_one_is_exact_to_the_second() -
 
 
 async def test_B8_what_waits_on_disk_expires_in_time_too() -> None:
-    async with desk_of(Limits(window_batches=2)) as desk:
+    async with ruled_desk(limits=Limits(window_batches=2)) as desk:
         for seq in range(1, 31):
             await sent(desk, seq, SHORT, count=2)
         topic = desk.delivery.topic(SHORT)
@@ -89,7 +81,7 @@ async def test_B8_what_waits_on_disk_expires_in_time_too() -> None:
 
 
 async def test_B8_many_topics_do_not_make_it_late() -> None:
-    async with desk_of() as desk:
+    async with ruled_desk() as desk:
         seq = 0
         for number in range(0, 300, 50):
             seq += 1

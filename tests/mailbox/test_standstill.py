@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,20 +19,13 @@ from services.mailbox.topics import Limits
 from snavio.native import open_parcels
 from snavio.v1 import mailbox_pb2 as mail
 from tests.mailbox.test_recv_stream import Stream
-from tests.support.desk import ME, Desk
+from tests.support.desk import ME, Desk, desk_of
 from tests.support.mailbox import TOPIC, commands, post_office, send_batch
 
 HALF_A_DAY_MS = 43_200_000
 
 
-@asynccontextmanager
-async def desk_of(**settings: Any) -> AsyncIterator[Desk]:
-    desk = Desk(policies=Policies(Policy(max_attempts=1000)), **settings)
-    desk.commits.start()
-    try:
-        yield desk
-    finally:
-        await desk.close()
+patient_desk = partial(desk_of, policies=Policies(Policy(max_attempts=1000)))
 
 
 async def sent(desk: Desk, count: int, seq: int = 1) -> None:
@@ -62,7 +53,7 @@ async def why(desk: Desk) -> int:
 
 
 async def test_B9_timers_of_delays_that_were_cut_short_are_swept() -> None:
-    async with desk_of() as desk:
+    async with patient_desk() as desk:
         await sent(desk, 100)
         for _ in range(60):
             ids, attempts = await received(desk)
@@ -76,7 +67,7 @@ async def test_B9_timers_of_delays_that_were_cut_short_are_swept() -> None:
 
 
 async def test_B9_what_is_still_delayed_survives_the_sweep() -> None:
-    async with desk_of() as desk:
+    async with patient_desk() as desk:
         await sent(desk, 4)
         ids, attempts = await received(desk, 2)
         await given_back(desk, ids, attempts, 60_000)
@@ -92,7 +83,7 @@ async def test_B9_what_is_still_delayed_survives_the_sweep() -> None:
 
 
 async def test_B9_an_empty_answer_says_why() -> None:
-    async with desk_of() as desk:
+    async with patient_desk() as desk:
         assert await why(desk) == mail.STANDSTILL_UNSPECIFIED
         await sent(desk, 4)
         ids, attempts = await received(desk)
@@ -116,7 +107,7 @@ async def test_B9_an_empty_answer_says_why() -> None:
 async def test_B9_messages_that_hold_up_others_are_the_reason(
     limits: Limits, reason: int, label: str
 ) -> None:
-    async with desk_of(limits=limits) as desk:
+    async with patient_desk(limits=limits) as desk:
         for seq in range(1, 9):
             await sent(desk, 20, seq)
         while True:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
 
 from services.mailbox.ageing import Age
 from services.mailbox.bounds import MailboxShares
@@ -177,3 +179,14 @@ class Desk:
         self.disk.open.set()
         await self.commits.close()
         await self.worker.close(lambda: None)
+
+
+@asynccontextmanager
+async def desk_of(**settings: Any) -> AsyncIterator[Desk]:
+    """A desk whose commits run, closed behind the block."""
+    desk = Desk(**settings)
+    desk.commits.start()
+    try:
+        yield desk
+    finally:
+        await desk.close()

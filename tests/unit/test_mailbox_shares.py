@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,18 +20,8 @@ from snavio.errors import Unavailable
 from snavio.native import blake3_digest, open_parcels
 from snavio.ports.mailbox_store import ROW_BYTES, MailboxStore, NewBatch, Origin, Progress, Send
 from snavio.v1.batch_pb2 import Verdicts
-from tests.support.desk import ME, Desk
+from tests.support.desk import ME, Desk, desk_of
 from tests.support.mailbox import commands, send_batch
-
-
-@asynccontextmanager
-async def desk_of(**settings: Any) -> AsyncIterator[Desk]:
-    desk = Desk(**settings)
-    desk.commits.start()
-    try:
-        yield desk
-    finally:
-        await desk.close()
 
 
 class Sends:

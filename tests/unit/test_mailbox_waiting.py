@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -16,23 +14,13 @@ from services.mailbox.receiving import Wanted
 from snavio.errors import NotAllowed, Saturated, Unavailable
 from snavio.host.shares import ShareLimit, Shares
 from snavio.native import open_parcels
-from tests.support.desk import ME, Desk
+from tests.support.desk import ME, Desk, desk_of
 from tests.support.mailbox import TOPIC, commands, send_batch
 
 FULL = os.environ.get("SNAVIO_FULL") == "1"
 SEEDS = 300 if FULL else 25
 LONG_S = 60.0
 """Longer than any of these tests: a receive that ends by it was not woken."""
-
-
-@asynccontextmanager
-async def desk_of(**settings: Any) -> AsyncIterator[Desk]:
-    desk = Desk(**settings)
-    desk.commits.start()
-    try:
-        yield desk
-    finally:
-        await desk.close()
 
 
 class Sends:
