@@ -100,11 +100,9 @@ def _shares(installation: Installation, tenant: str, *, json: bool) -> None:
 
     async def read() -> ShareReading:
         async with Probes(installation.mesh, certificates=installation.operator_certificates) as probes:
-            return await read_shares(probes)
+            return await read_shares(probes, tenant=tenant)
 
     reading = asyncio.run(read())
-    if tenant:
-        reading = reading.of(tenant)
     out = console()
     if json:
         print_json(reading.document())

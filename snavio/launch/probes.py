@@ -52,16 +52,19 @@ class Probes(Closing):
             return False
         return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
-    async def status(self, name: str) -> StatusResponse | None:
-        """The service's reading of itself; None when it is away."""
+    async def status(self, name: str, *, tenant: str = "") -> StatusResponse | None:
+        """The service's reading of itself, with all that `tenant` holds; None when it is away."""
         try:
             return await self._channels[name].call(
-                "/snavio.v1.Introspection/Status", StatusRequest(), StatusResponse, timeout_s=CALL_SECONDS
+                "/snavio.v1.Introspection/Status",
+                StatusRequest(tenant=tenant),
+                StatusResponse,
+                timeout_s=CALL_SECONDS,
             )
         except SnavioError:
             return None
 
-    async def statuses(self) -> dict[str, StatusResponse | None]:
+    async def statuses(self, *, tenant: str = "") -> dict[str, StatusResponse | None]:
         """The same for all of them at once."""
-        answers = await asyncio.gather(*(self.status(name) for name in SERVICES))
+        answers = await asyncio.gather(*(self.status(name, tenant=tenant) for name in SERVICES))
         return dict(zip(SERVICES, answers, strict=True))

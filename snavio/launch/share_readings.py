@@ -50,19 +50,14 @@ class ShareReading:
     silent: tuple[str, ...]
     """Services that did not answer."""
 
-    def of(self, tenant: str) -> ShareReading:
-        """The same for one tenant."""
-        mine = tuple(each for each in self.holdings if each.tenant == tenant)
-        return ShareReading(self.bounds, mine, self.silent)
-
     def document(self) -> dict[str, Any]:
         """For `--json`."""
         return asdict(self)
 
 
-async def read_shares(probes: Probes) -> ShareReading:
-    """Ask every service."""
-    statuses = await probes.statuses()
+async def read_shares(probes: Probes, *, tenant: str = "") -> ShareReading:
+    """Ask every service: for those that hold most of each bound, or for all that one tenant holds."""
+    statuses = await probes.statuses(tenant=tenant)
     bounds: list[SharedBound] = []
     holdings: list[Holding] = []
     for service, status in statuses.items():
@@ -87,6 +82,7 @@ async def read_shares(probes: Probes) -> ShareReading:
                     share.per_tenant if holder.tenant else share.total,
                 )
                 for holder in share.holder
+                if not tenant or holder.tenant == tenant
             ]
     holdings.sort(key=lambda each: (-each.part, each.tenant, each.service, each.bound))
     silent = tuple(service for service, status in statuses.items() if status is None)

@@ -159,7 +159,7 @@ class Introspection:
         """Serve `Status`."""
         methods.unary(METHOD, self._status, StatusRequest)
 
-    async def _status(self, _request: StatusRequest, _call: Call) -> StatusResponse:
+    async def _status(self, request: StatusRequest, _call: Call) -> StatusResponse:
         used = resource.getrusage(resource.RUSAGE_SELF)
         return StatusResponse(
             service=self.service,
@@ -180,12 +180,15 @@ class Introspection:
                 for name, value in read().items()
             ],
             latency=[_latency(name, read()) for name, read in self._times.items()],
-            share=[_share_use(each) for each in self._shares],
+            share=[_share_use(each, request.tenant) for each in self._shares],
         )
 
 
-def _share_use(shares: SharesView) -> ShareUse:
+def _share_use(shares: SharesView, tenant: str) -> ShareUse:
     holders, limit = shares.holders(), shares.limit
+    told = nlargest(HOLDERS_TOLD, holders, key=holders.__getitem__)
+    if tenant and tenant in holders and tenant not in told:
+        told.append(tenant)
     return ShareUse(
         bound=shares.name,
         total=limit.total,
@@ -193,10 +196,7 @@ def _share_use(shares: SharesView) -> ShareUse:
         reserve=limit.reserve,
         used=shares.used,
         refused=shares.refused,
-        holder=[
-            ShareUse.Holder(tenant=tenant, used=holders[tenant])
-            for tenant in nlargest(HOLDERS_TOLD, holders, key=holders.__getitem__)
-        ],
+        holder=[ShareUse.Holder(tenant=each, used=holders[each]) for each in told],
     )
 
 

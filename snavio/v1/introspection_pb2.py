@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dsnavio/v1/introspection.proto\x12\tsnavio.v1\"\x0f\n\rStatusRequest\"&\n\x07\x43ounter\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04\"$\n\x05Gauge\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\"f\n\x07Latency\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x04\x12\x0e\n\x06p50_us\x18\x03 \x01(\x04\x12\x0e\n\x06p95_us\x18\x04 \x01(\x04\x12\x0e\n\x06p99_us\x18\x05 \x01(\x04\x12\x0e\n\x06max_us\x18\x06 \x01(\x04\"\xc0\x01\n\x08ShareUse\x12\r\n\x05\x62ound\x18\x01 \x01(\t\x12\r\n\x05total\x18\x02 \x01(\x04\x12\x12\n\nper_tenant\x18\x03 \x01(\x04\x12\x0f\n\x07reserve\x18\x04 \x01(\x04\x12\x0c\n\x04used\x18\x05 \x01(\x04\x12\x0f\n\x07refused\x18\x06 \x01(\x04\x12*\n\x06holder\x18\x07 \x03(\x0b\x32\x1a.snavio.v1.ShareUse.Holder\x1a&\n\x06Holder\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0c\n\x04used\x18\x02 \x01(\x04\"\xa1\x02\n\x0eStatusResponse\x12\x0f\n\x07service\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x0b\n\x03pid\x18\x04 \x01(\x04\x12\x17\n\x0fstarted_unix_ns\x18\x05 \x01(\x03\x12\x16\n\x0eresident_bytes\x18\x06 \x01(\x04\x12\x0e\n\x06\x63pu_us\x18\x07 \x01(\x04\x12#\n\x07\x63ounter\x18\x08 \x03(\x0b\x32\x12.snavio.v1.Counter\x12\x1f\n\x05gauge\x18\t \x03(\x0b\x32\x10.snavio.v1.Gauge\x12#\n\x07latency\x18\n \x03(\x0b\x32\x12.snavio.v1.Latency\x12\"\n\x05share\x18\x0b \x03(\x0b\x32\x13.snavio.v1.ShareUse2N\n\rIntrospection\x12=\n\x06Status\x12\x18.snavio.v1.StatusRequest\x1a\x19.snavio.v1.StatusResponseB%Z#snavio.local/gen/snavio/v1;snaviov1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dsnavio/v1/introspection.proto\x12\tsnavio.v1\"\x1f\n\rStatusRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\"&\n\x07\x43ounter\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04\"$\n\x05Gauge\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\"f\n\x07Latency\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x04\x12\x0e\n\x06p50_us\x18\x03 \x01(\x04\x12\x0e\n\x06p95_us\x18\x04 \x01(\x04\x12\x0e\n\x06p99_us\x18\x05 \x01(\x04\x12\x0e\n\x06max_us\x18\x06 \x01(\x04\"\xc0\x01\n\x08ShareUse\x12\r\n\x05\x62ound\x18\x01 \x01(\t\x12\r\n\x05total\x18\x02 \x01(\x04\x12\x12\n\nper_tenant\x18\x03 \x01(\x04\x12\x0f\n\x07reserve\x18\x04 \x01(\x04\x12\x0c\n\x04used\x18\x05 \x01(\x04\x12\x0f\n\x07refused\x18\x06 \x01(\x04\x12*\n\x06holder\x18\x07 \x03(\x0b\x32\x1a.snavio.v1.ShareUse.Holder\x1a&\n\x06Holder\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0c\n\x04used\x18\x02 \x01(\x04\"\xa1\x02\n\x0eStatusResponse\x12\x0f\n\x07service\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x0b\n\x03pid\x18\x04 \x01(\x04\x12\x17\n\x0fstarted_unix_ns\x18\x05 \x01(\x03\x12\x16\n\x0eresident_bytes\x18\x06 \x01(\x04\x12\x0e\n\x06\x63pu_us\x18\x07 \x01(\x04\x12#\n\x07\x63ounter\x18\x08 \x03(\x0b\x32\x12.snavio.v1.Counter\x12\x1f\n\x05gauge\x18\t \x03(\x0b\x32\x10.snavio.v1.Gauge\x12#\n\x07latency\x18\n \x03(\x0b\x32\x12.snavio.v1.Latency\x12\"\n\x05share\x18\x0b \x03(\x0b\x32\x13.snavio.v1.ShareUse2N\n\rIntrospection\x12=\n\x06Status\x12\x18.snavio.v1.StatusRequest\x1a\x19.snavio.v1.StatusResponseB%Z#snavio.local/gen/snavio/v1;snaviov1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,19 +33,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'Z#snavio.local/gen/snavio/v1;snaviov1'
   _globals['_STATUSREQUEST']._serialized_start=44
-  _globals['_STATUSREQUEST']._serialized_end=59
-  _globals['_COUNTER']._serialized_start=61
-  _globals['_COUNTER']._serialized_end=99
-  _globals['_GAUGE']._serialized_start=101
-  _globals['_GAUGE']._serialized_end=137
-  _globals['_LATENCY']._serialized_start=139
-  _globals['_LATENCY']._serialized_end=241
-  _globals['_SHAREUSE']._serialized_start=244
-  _globals['_SHAREUSE']._serialized_end=436
-  _globals['_SHAREUSE_HOLDER']._serialized_start=398
-  _globals['_SHAREUSE_HOLDER']._serialized_end=436
-  _globals['_STATUSRESPONSE']._serialized_start=439
-  _globals['_STATUSRESPONSE']._serialized_end=728
-  _globals['_INTROSPECTION']._serialized_start=730
-  _globals['_INTROSPECTION']._serialized_end=808
+  _globals['_STATUSREQUEST']._serialized_end=75
+  _globals['_COUNTER']._serialized_start=77
+  _globals['_COUNTER']._serialized_end=115
+  _globals['_GAUGE']._serialized_start=117
+  _globals['_GAUGE']._serialized_end=153
+  _globals['_LATENCY']._serialized_start=155
+  _globals['_LATENCY']._serialized_end=257
+  _globals['_SHAREUSE']._serialized_start=260
+  _globals['_SHAREUSE']._serialized_end=452
+  _globals['_SHAREUSE_HOLDER']._serialized_start=414
+  _globals['_SHAREUSE_HOLDER']._serialized_end=452
+  _globals['_STATUSRESPONSE']._serialized_start=455
+  _globals['_STATUSRESPONSE']._serialized_end=744
+  _globals['_INTROSPECTION']._serialized_start=746
+  _globals['_INTROSPECTION']._serialized_end=824
 # @@protoc_insertion_point(module_scope)

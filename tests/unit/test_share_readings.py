@@ -15,29 +15,36 @@ from snavio.transport.introspection import Introspection
 from snavio.v1.introspection_pb2 import StatusRequest
 
 
-async def told(service: str, *shares: Shares) -> Any:
+def telling(service: str, *shares: Shares) -> Introspection:
     introspection = Introspection(service, clock=ManualClock(0))
     introspection.shares(*shares)
-    return await introspection._status(StatusRequest(), SimpleNamespace())  # type: ignore[arg-type]
+    return introspection
+
+
+async def told(introspection: Introspection, tenant: str = "") -> Any:
+    return await introspection._status(StatusRequest(tenant=tenant), SimpleNamespace())  # type: ignore[arg-type]
 
 
 class Mesh:
-    def __init__(self, **statuses: Any) -> None:
-        self._statuses = statuses
+    """In place of Probes."""
 
-    async def statuses(self) -> dict[str, Any]:
-        return self._statuses
+    def __init__(self, **services: Introspection | None) -> None:
+        self._services = services
+
+    async def statuses(self, *, tenant: str = "") -> dict[str, Any]:
+        return {
+            name: None if each is None else await told(each, tenant) for name, each in self._services.items()
+        }
 
 
-async def reading() -> Any:
+async def reading(tenant: str = "") -> Any:
     calls = Shares("calls", ShareLimit(1000, 100, 50))
     calls.take("acme", 5)
     calls.take(MESH, 60)
     topics = Shares("topics", ShareLimit(100, 10))
     topics.take("globex", 10)
-    return await read_shares(
-        Mesh(shield=await told("shield", calls), mailbox=await told("mailbox", topics), relay=None)  # type: ignore[arg-type]
-    )
+    mesh: Any = Mesh(shield=telling("shield", calls), mailbox=telling("mailbox", topics), relay=None)
+    return await read_shares(mesh, tenant=tenant)
 
 
 async def test_who_is_next_to_its_share_comes_first_and_a_silent_service_is_named() -> None:
@@ -48,7 +55,7 @@ async def test_who_is_next_to_its_share_comes_first_and_a_silent_service_is_name
         ("acme", "calls", 5, 100),
     ]
     assert read.silent == ("relay",)
-    assert [each.tenant for each in read.of("acme").holdings] == ["acme"]
+    assert [each.tenant for each in (await reading("acme")).holdings] == ["acme"]
 
 
 async def test_people_and_machines_are_told_the_same() -> None:
@@ -67,7 +74,8 @@ async def test_large_bounds_fit_into_80_columns() -> None:
     every = [Shares(name, ShareLimit(64 << 30, 16 << 30, 6 << 30)) for name in BOUNDS]
     for shares in every:
         shares.take("a-tenant-of-usual-length", 999_950_000)
-    read = await read_shares(Mesh(registry=await told("registry", *every)))  # type: ignore[arg-type]
+    mesh: Any = Mesh(registry=telling("registry", *every))
+    read = await read_shares(mesh)
     out = Console(width=80, record=True)
     out.print(shares_view(read))
     text = out.export_text()
@@ -77,14 +85,19 @@ async def test_large_bounds_fit_into_80_columns() -> None:
 
 
 async def test_tenant_that_holds_nothing_is_told_so() -> None:
-    read = (await reading()).of("nobody")
-    assert share_lines(read)[0] == NOTHING
+    assert share_lines(await reading("nobody"))[0] == NOTHING
 
 
 async def test_a_reading_tells_at_most_a_hundred_holders_of_a_bound_those_with_most() -> None:
     shares = Shares("streams", ShareLimit(100_000, 1000))
     for number in range(150):
         shares.take(f"t{number}", number + 1)
-    status = await told("shield", shares)
+    telling_all = telling("shield", shares)
+    status = await told(telling_all)
     assert [holder.used for holder in status.share[0].holder] == list(range(150, 50, -1))
     assert {"share_used.streams"} <= {gauge.name for gauge in status.gauge}
+    # Whoever is asked for is told of, with however little.
+    mesh: Any = Mesh(shield=telling_all)
+    assert [(each.tenant, each.used) for each in (await read_shares(mesh, tenant="t0")).holdings] == [
+        ("t0", 1)
+    ]
