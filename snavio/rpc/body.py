@@ -48,6 +48,20 @@ class Bodies:
         room.give_back(tenant, reserved - held)
         return message, held
 
+    def keep(self, tenant: str, answer: bytes) -> int:
+        """How much of its tenant's share an answer holds until `release`: what is left of it, where that is less.
+
+        An answer is not refused, for its work is done; but nothing more is read for who leaves so many unread.
+        """
+        shares = self._room.shares
+        limit = shares.limit
+        left = min(limit.per_tenant - shares.held(tenant), limit.total - limit.reserve - shares.used)
+        held = min(len(answer), left)
+        if held <= 0:
+            return 0
+        shares.take(tenant, held)
+        return held
+
     def release(self, tenant: str, held: int) -> None:
         """The call is over."""
         self._room.give_back(tenant, held)

@@ -81,7 +81,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
                 self._gate.require(peer)
                 tenant = peer.identity.tenant
                 shares.take(tenant)
-                opened = self._open_calls.begin(peer)
+                opened = self._open_calls.begin(peer, lambda: shares.give_back(tenant))
                 try:
                     _OPEN.set(opened)
                     return await behaviour(requests, context)
@@ -91,8 +91,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
                         raise opened.error from None
                     raise
                 finally:
-                    self._open_calls.end(opened)
-                    shares.give_back(tenant)
+                    opened.handled()
             except (grpc.aio.BaseError, asyncio.CancelledError):
                 # An abort under way, a client that went away, or a server that was stopped.
                 raise

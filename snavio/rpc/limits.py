@@ -15,6 +15,9 @@ FRAME_SLACK_BYTES: Final = 64 << 10
 WINDOW_BYTES: Final = 128 << 10
 """Buffered by gRPC for one call before its handler reads. By its own measure that would be 4 MiB."""
 
+SMALL_ANSWER_BYTES: Final = 16 << 10
+"""Answers up to here count as calls alone; larger ones as bytes too, until they are sent."""
+
 FIRST_READ_S: Final = 10.0
 """For the request of a unary call, and for the first message of a stream."""
 IDLE_STREAM_S: Final = 600.0

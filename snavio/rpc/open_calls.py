@@ -6,7 +6,7 @@ Never ends a call for what a caller did in the last second: a batch that was on 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
 from snavio.clock import Clock
@@ -45,6 +45,7 @@ class OpenCall:
 
     __slots__ = (
         "_task",
+        "answered",
         "awaits_body",
         "doomed",
         "error",
@@ -62,6 +63,8 @@ class OpenCall:
         self.stream: Stream | None = None
         self.idle_s: float | None = None
         self.doomed = False
+        self.answered = False
+        """Whether its handler has returned."""
         self.awaits_body = False
         """True until its request has come."""
         self.seen_reads = 0
@@ -77,6 +80,16 @@ class OpenCall:
     def was_cut(self) -> bool:
         """True if the cancellation that just arrived is ours; call once, where it was caught."""
         return self.error is not None and self._task.uncancel() == 0
+
+    def handled(self) -> None:
+        """Its handler has returned; the answer is still to be sent, and may never be read."""
+        self.stream = None
+        self.awaits_body = False
+        self.answered = True
+
+    def when_over(self, do: Callable[[], object]) -> None:
+        """Do something when the answer is sent, or the caller is gone."""
+        self._task.add_done_callback(lambda _task: do())
 
 
 class OpenCalls:
@@ -99,19 +112,24 @@ class OpenCalls:
         self._calls: set[OpenCall] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self, peer: Peer) -> OpenCall:
-        """The call that the current task handles."""
+    def begin(self, peer: Peer, give_back: Callable[[], object]) -> OpenCall:
+        """The call that the current task handles. `give_back` is called when its answer is sent, or cannot be.
+
+        Not when its handler returns: who asks and does not read would hold answers in our memory beyond any share.
+        """
         task = asyncio.current_task()
         assert task is not None
         opened = OpenCall(peer, task, self._clock.mono_ns())
         self._calls.add(opened)
+
+        def over(_task: object) -> None:
+            self._calls.discard(opened)
+            give_back()
+
+        task.add_done_callback(over)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._sweep_s, self._due)
         return opened
-
-    def end(self, opened: OpenCall) -> None:
-        """It is over."""
-        self._calls.discard(opened)
 
     def watch(self, opened: OpenCall, stream: Stream, *, idle_s: float | None = None) -> None:
         """Let `stream` end when it is silent for `idle_s`; for the usual time if that is not given."""

@@ -65,6 +65,8 @@ class Call:
         self._write_limit_s = write_limit_s
         self._watchdog: asyncio.TimerHandle | None = None
         self._stuck = False
+        self.unsent = False
+        """A write was given up that gRPC cannot take back: it sends no status before the peer has read it."""
 
     @cached_property
     def capability(self) -> str | None:
@@ -165,6 +167,7 @@ class Call:
             try:
                 await self.context.write(message)
             except asyncio.CancelledError:
+                self.unsent = True
                 if self._given_up is writer and writer.uncancel() <= cancels:
                     self._stuck = True
                     raise _stuck() from None

@@ -7,6 +7,7 @@ shares its port unless told to.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any, Final
 
 import grpc
@@ -17,7 +18,7 @@ from snavio.errors import StateError
 from snavio.host.background import background
 from snavio.rpc.body import Bodies
 from snavio.rpc.guard import Guard, guarded_call
-from snavio.rpc.limits import FIRST_READ_S, GRPC_CALLS, IDLE_STREAM_S, WINDOW_BYTES
+from snavio.rpc.limits import FIRST_READ_S, GRPC_CALLS, IDLE_STREAM_S, SMALL_ANSWER_BYTES, WINDOW_BYTES
 from snavio.rpc.open_calls import OpenCall, OpenCalls
 from snavio.rpc.reflection import register_reflection
 from snavio.rpc.server_shares import ServerShares
@@ -42,6 +43,8 @@ __all__ = ["Call", "MeshServer", "Methods"]
 _MAX_STREAMS_PER_CONNECTION: Final = 1024
 # For streams to notice their age and finish what they have in flight.
 _FINISHING_S: Final = 30.0
+# For answers to be sent once all handlers have returned: whoever does not read his must not keep us from our end.
+_SENDING_S: Final = 0.5
 # For cancelled handlers to let go of what they hold.
 _UNWIND_S: Final = 5.0
 
@@ -152,10 +155,12 @@ class MeshServer:
                     task.cancel()
                 await self._ended(within_s=_UNWIND_S)
                 await self._server.stop(None)
+            # What is open now are answers that nobody reads.
+            await self._server.stop(_SENDING_S)
         self._open_calls.close()
 
     async def _ended(self, *, within_s: float) -> bool:
-        """Wait for running handlers, also those that begin meanwhile; whether all have ended."""
+        """Wait for running handlers, also those that begin meanwhile, and a little for answers; whether all ended."""
         # Calls that gRPC had taken before it stopped taking any get to run first.
         await asyncio.sleep(0)
         end = asyncio.get_running_loop().time() + within_s
@@ -163,7 +168,9 @@ class MeshServer:
             left = end - asyncio.get_running_loop().time()
             if left <= 0:
                 return False
-            await asyncio.wait(self._running, timeout=left)
+            await asyncio.wait(self._running, timeout=min(left, _SENDING_S))
+            if all(opened.answered for opened in self._open_calls):
+                return True
         return True
 
     def _track(self) -> None:
@@ -197,9 +204,13 @@ class MeshServer:
                 limit = self._unary_limit_s if remaining is None else min(remaining, self._unary_limit_s)
                 # A caller without a deadline must not be able to keep a handler waiting for ever.
                 async with asyncio.timeout(limit):
-                    return await handler(request, call)
+                    answer = await handler(request, call)
             finally:
                 self._bodies.release(tenant, held)
+            if len(answer) > SMALL_ANSWER_BYTES:
+                kept = self._bodies.keep(tenant, answer)
+                opened.when_over(lambda: self._bodies.release(tenant, kept))
+            return answer
 
         return behaviour
 
@@ -218,7 +229,11 @@ class MeshServer:
             ageing = asyncio.get_running_loop().call_later(self._max_age_s, call.drain)
             try:
                 self._track()
-                await handler(call)
+                try:
+                    await handler(call)
+                finally:
+                    if call.unsent:
+                        await self._gone()
             finally:
                 ageing.cancel()
                 call.end()
@@ -228,6 +243,18 @@ class MeshServer:
                 context.set_trailing_metadata(((REASON_KEY, DRAINING),))
 
         return behaviour
+
+    async def _gone(self) -> None:
+        """Wait for the peer of a stream that cannot be ended to go away, by which gRPC cancels us; or for our own end.
+
+        Such a stream is in our memory for as long as its connection lasts, and so is its tenant's share of it.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        if not task.cancelling():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(2 * self._max_age_s + _FINISHING_S):
+                    await self._draining.wait()
 
     def _call(self, context: Any, draining: asyncio.Event, method: Method, opened: OpenCall) -> Call:
         peer = opened.peer
