@@ -14,6 +14,7 @@ import apsw
 import orjson
 import pytest
 
+from snavio.adapters.embedded import store_copy
 from snavio.adapters.embedded.checksums import connect
 from snavio.adapters.embedded.mailbox_copy import copy_mailbox
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
@@ -319,3 +320,23 @@ def small(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
     yield make_one
     for place in mounted:
         subprocess.run(["umount", "-l", str(place)], timeout=30, check=True)
+
+
+def test_store_that_is_being_copied_can_be_opened_by_its_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = tmp_path / "mailbox.db", tmp_path / "copy" / "mailbox.db"
+    SqliteMailboxStore(source, digest=blake3_digest).close()
+    started = []
+
+    def begin(path: Path) -> apsw.Connection:
+        # A restart while the backup runs: the owner starts, and writes.
+        started.append(SqliteMailboxStore(source, digest=blake3_digest))
+        return connect(path)
+
+    monkeypatch.setattr(
+        store_copy, "connect", lambda path, **how: connect(path, **how) if how else begin(path)
+    )
+    copy_database(source, target)
+    started[0].close()
+    assert not faults_of(target)

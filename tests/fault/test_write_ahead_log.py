@@ -241,3 +241,16 @@ def test_reader_that_is_opened_while_the_log_starts_anew_finds_no_damage(
             assert second.execute("SELECT count(*) > 19 FROM kept").fetchone() == (1,)
     finally:
         database.close()
+
+
+def test_large_transaction_writes_each_frame_once_and_at_its_commit(tmp_path: Path) -> None:
+    """Frames that SQLite writes over within one transaction look, after a kill, as if a bit of them had been hit."""
+    path = tmp_path / "store.db"
+    connection = opened(path)
+    before = wal_path(path).stat().st_size
+    with connection:
+        for number in range(1500):
+            connection.execute("INSERT INTO kept VALUES (?, ?)", (number, bytes(4000)))
+        assert wal_path(path).stat().st_size == before
+    assert wal_path(path).stat().st_size > before
+    connection.close()

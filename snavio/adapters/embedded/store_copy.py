@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,23 +54,26 @@ def copy_database(source: Path, target: Path) -> None:
     """Copy the store at `source` to the new file `target`, durably, as it is at one moment. Raises IntegrityError."""
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-    with unowned(source) as stopped:
-        if stopped:
-            # A running owner has looked before it opened it, and its log changes while one walks over it.
-            walk(source).require_whole()
-        with reading(source) as connection, store_errors(target):
-            checked = reserved_bytes(source) == RESERVED_BYTES
-            copy: Any = connect(target) if checked else apsw.Connection(str(target))
-            try:
-                # One transaction around all steps: another process's commit would start the copy anew, for ever.
-                connection.execute("BEGIN")
-                connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-                with copy.backup("main", connection, "main") as backup:
-                    while not backup.done:
-                        backup.step(STEP_PAGES)
-                connection.execute("ROLLBACK")
-            finally:
-                copy.close()
+    with ExitStack() as opened:
+        with unowned(source) as stopped:
+            if stopped:
+                # A running owner has looked before it opened it, and its log changes while one walks over it.
+                walk(source).require_whole()
+            connection = opened.enter_context(reading(source))
+            # One transaction around all steps: another process's commit would start the copy anew, for ever.
+            connection.execute("BEGIN")
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        # From here on it is a reader like any other, and keeps no owner from starting, however long it copies.
+        opened.enter_context(store_errors(target))
+        checked = reserved_bytes(source) == RESERVED_BYTES
+        copy: Any = connect(target) if checked else apsw.Connection(str(target))
+        try:
+            with copy.backup("main", connection, "main") as backup:
+                while not backup.done:
+                    backup.step(STEP_PAGES)
+            connection.execute("ROLLBACK")
+        finally:
+            copy.close()
     descriptor = os.open(target, os.O_RDONLY)
     try:
         os.fsync(descriptor)
