@@ -14,12 +14,11 @@ from snavio.launch.share_readings import Holding, ShareReading
 
 MOST_HOLDINGS = 30
 NEARLY_FULL = 0.8
-NOTHING = "Nothing of what is bounded is in use."
 
 
 def shares_view(reading: ShareReading) -> RenderableType:
     """The tenants that are next to their share, and every bound as a whole."""
-    return Group(_holdings(reading.holdings), Text(), _bounds(reading))
+    return Group(_holdings(reading), Text(), _bounds(reading))
 
 
 def share_lines(reading: ShareReading) -> list[str]:
@@ -27,7 +26,7 @@ def share_lines(reading: ShareReading) -> list[str]:
     lines = [
         f"{_name(each)} {each.service} {each.bound} {each.used} of {each.share}"
         for each in reading.holdings[:MOST_HOLDINGS]
-    ] or [NOTHING]
+    ] or [_nothing(reading)]
     lines += [
         f"all {each.service} {each.bound} {each.used} of {each.total}, refused {each.refused}"
         for each in reading.bounds
@@ -35,9 +34,14 @@ def share_lines(reading: ShareReading) -> list[str]:
     return lines
 
 
-def _holdings(holdings: tuple[Holding, ...]) -> RenderableType:
+def _nothing(reading: ShareReading) -> str:
+    return f"{reading.tenant or 'No tenant'} holds nothing of any bound."
+
+
+def _holdings(reading: ShareReading) -> RenderableType:
+    holdings = reading.holdings
     if not holdings:
-        return Text(NOTHING)
+        return Text(_nothing(reading))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in ("tenant", "service", "bound"):
         table.add_column(name)

@@ -49,6 +49,8 @@ class ShareReading:
     """Those next to their share first."""
     silent: tuple[str, ...]
     """Services that did not answer."""
+    tenant: str = ""
+    """The only one whose holdings these are, if one was asked for."""
 
     def document(self) -> dict[str, Any]:
         """For `--json`."""
@@ -86,4 +88,4 @@ async def read_shares(probes: Probes, *, tenant: str = "") -> ShareReading:
             ]
     holdings.sort(key=lambda each: (-each.part, each.tenant, each.service, each.bound))
     silent = tuple(service for service, status in statuses.items() if status is None)
-    return ShareReading(tuple(bounds), tuple(holdings), silent)
+    return ShareReading(tuple(bounds), tuple(holdings), silent, tenant)

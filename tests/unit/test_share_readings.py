@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from snavio.cli.share_views import NOTHING, share_lines, shares_view
+from snavio.cli.share_views import share_lines, shares_view
 from snavio.clock import ManualClock
 from snavio.host.shares import BOUNDS, MESH, ShareLimit, Shares
 from snavio.launch.share_readings import read_shares
@@ -85,7 +85,7 @@ async def test_large_bounds_fit_into_80_columns() -> None:
 
 
 async def test_tenant_that_holds_nothing_is_told_so() -> None:
-    assert share_lines(await reading("nobody"))[0] == NOTHING
+    assert share_lines(await reading("initech"))[0] == "initech holds nothing of any bound."
 
 
 async def test_a_reading_tells_at_most_a_hundred_holders_of_a_bound_those_with_most() -> None:
