@@ -6,13 +6,10 @@ Never answers for a service that this server does not have, and never costs anyt
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any, Final
+from typing import Final
 
-from google.protobuf.message import DecodeError
-
-from snavio.errors import BadRequest
 from snavio.transport.call import Call
-from snavio.transport.methods import Methods
+from snavio.transport.methods import Methods, parsed
 
 V1ALPHA: Final = "grpc.reflection.v1alpha.ServerReflection"
 V1: Final = "grpc.reflection.v1.ServerReflection"
@@ -38,15 +35,8 @@ def register_reflection(methods: Methods) -> None:
                 import_module(f"snavio.v1.{name.lower()}_pb2")
         descriptors = Descriptors(services)
         while (message := await call.read()) is not None:
-            request = _parsed(reflection_pb2.ServerReflectionRequest, message)
+            request = parsed(reflection_pb2.ServerReflectionRequest, message)
             await call.write(descriptors.answer(request).SerializeToString())
 
     for name in (V1ALPHA, V1):
         methods.stream_raw(f"/{name}/ServerReflectionInfo", info, max_bytes=_MAX_BYTES, idle_s=_IDLE_S)
-
-
-def _parsed(kind: Any, message: bytes) -> Any:
-    try:
-        return kind.FromString(message)
-    except DecodeError:
-        raise BadRequest("The request cannot be read.", reason="malformed") from None

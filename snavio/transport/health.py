@@ -8,12 +8,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 
-from snavio.errors import BadRequest, NotFound
+from snavio.errors import NotFound
 from snavio.transport.call import Call
-from snavio.transport.methods import Methods
+from snavio.transport.methods import Methods, parsed
 
 HEALTH: Final = "grpc.health.v1.Health"
 _MAX_BYTES: Final = 1 << 10
@@ -85,7 +84,7 @@ class Health:
         message = await call.read()
         if message is None:
             return
-        service = _parsed(health_pb2.HealthCheckRequest, message).service
+        service = parsed(health_pb2.HealthCheckRequest, message).service
         told = None
         while True:
             changed, status = self._changed, self._status(service)
@@ -95,13 +94,6 @@ class Health:
             if self._closed or call.draining.is_set():
                 return
             await _first(changed, call.draining)
-
-
-def _parsed(kind: Any, message: bytes) -> Any:
-    try:
-        return kind.FromString(message)
-    except DecodeError:
-        raise BadRequest("The request cannot be read.", reason="malformed") from None
 
 
 async def _first(*events: asyncio.Event) -> None:

@@ -69,6 +69,14 @@ def read_strictly(request_type: type[Request], request: bytes) -> Request:
     return message
 
 
+def parsed(request_type: type[Request], message: bytes) -> Request:
+    """The message of a stream; BadRequest for bytes that are none."""
+    try:
+        return request_type.FromString(message)
+    except DecodeError:
+        raise BadRequest("The request cannot be read.", reason="malformed") from None
+
+
 class Methods:
     """Collects handlers. Methods look like `/snavio.v1.Signer/TenantConfig`."""
 
