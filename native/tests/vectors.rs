@@ -28,7 +28,13 @@ fn bytes(value: &Value, name: &str) -> Vec<u8> {
 fn code(vectors: &Value, command: &[u8], version: &str, secret: &[u8], max_payload_bytes: usize) -> u8 {
     let limits = Limits { max_batch_bytes: 1 << 20, max_batch_commands: 1000, max_payload_bytes };
     let window_ms = vectors["window_ms"].as_u64().unwrap() as u32;
-    let shield = Admission::new(text(vectors, "audience"), window_ms, NonceSet::new(Share { total: 10, per_tenant: 10, reserve: 0 }), limits).unwrap();
+    let shield = Admission::new(
+        text(vectors, "audience"),
+        window_ms,
+        NonceSet::new(Share { total: 10, per_tenant: 10, reserve: 0 }),
+        limits,
+    )
+    .unwrap();
     let source = text(vectors, "source");
     shield.set_keyset(source, KeySet::new(vec![Key::new(version, secret, 0, 0, false).unwrap()]).unwrap());
     let caller = Caller { source, cert_serial: "1" };
