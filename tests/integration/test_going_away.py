@@ -106,7 +106,7 @@ async def test_stream_that_reaches_its_servers_age_leaves_nothing_unknown(author
 async def test_peer_that_does_not_know_the_notice_is_cut_off_after_a_while(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "GOING_AWAY_SECONDS", 0.2)
+    monkeypatch.setattr(serving, "GOING_AWAY_SECONDS", 3.0)
     (port,) = free_ports(1)
     peer = Peer(deliver)
     server = serve(authority, peer, port=port)
