@@ -79,6 +79,7 @@ TOML, the line is told, and nothing else in the file is read.
 |---|---|
 | 0 | it was told to stop, and did |
 | 2 | it did not start: a mistake in the configuration or the command line, or something it needs is not there |
+| 70 | some of its work could not go on, as `work cannot go on` in its log says; `snavio up` starts it again |
 
 ## Settings that are said twice
 
