@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final
 
 from snavio.native import blocks_with
@@ -61,11 +60,6 @@ class RecentCommands:
     def gauges(self) -> dict[str, float]:
         """How full it is."""
         return {"blocks": float(len(self._blocks)), "bytes": float(self._bytes)}
-
-
-def sightings(kept: Sequence[bytes], command_id: bytes, *, limit: int) -> list[Sighting]:
-    """Rows about a command, oldest first; of too many, the newest."""
-    return list(islice(rows_about(kept, command_id), limit))[::-1]
 
 
 def rows_about(kept: Sequence[bytes], command_id: bytes) -> Iterator[Sighting]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from snavio.telemetry.recent import MAX_BLOCKS, RecentCommands, sightings
+from itertools import islice
+
+from snavio.telemetry.recent import MAX_BLOCKS, RecentCommands, rows_about
 from snavio.v1.telemetry_pb2 import TelemetryBlock
 
 
@@ -13,7 +15,7 @@ def block(*numbers: int, at: int = 1) -> bytes:
 
 
 def found(recent: RecentCommands, number: int, *, limit: int = 10) -> list[tuple[int, int]]:
-    seen = sightings(recent.kept(), number.to_bytes(16), limit=limit)
+    seen = list(islice(rows_about(recent.kept(), number.to_bytes(16)), limit))[::-1]
     return [(each.block.settled_unix_ns, each.row) for each in seen]
 
 

@@ -16,7 +16,7 @@ from snavio.domain.verdict import Verdict
 from snavio.native import Dispatch, read_verdicts
 from snavio.ports.queue import Consignment, TargetQueue
 from snavio.telemetry.journal import Journal
-from snavio.telemetry.recent import RecentCommands, sightings
+from snavio.telemetry.recent import RecentCommands, rows_about
 from snavio.v1.batch_pb2 import Verdicts
 from tests.support.frames import NAME, SOURCE, TARGET, TOPIC, RunOf, batch, command
 
@@ -94,5 +94,5 @@ def test_a_thousand_warm_commands_cost_as_many_calls_as_ten() -> None:
 def test_what_explain_looks_up_was_kept_on_that_way() -> None:
     fast = Fast()
     fast.calls(batch(RunOf([command() for _ in range(500)] + [command(command_id=ID)])))
-    (seen,) = sightings(fast.recent.kept(), bytes.fromhex(ID.replace("-", "")), limit=10)
+    (seen,) = rows_about(fast.recent.kept(), bytes.fromhex(ID.replace("-", "")))
     assert seen.row == 500
