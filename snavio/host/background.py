@@ -99,9 +99,9 @@ class Background:
         """`work` cannot go on: have the process end, if that is ours to say."""
         if self._ends and self.lost_work is None:
             self.lost_work = work
-            self._log.critical("work cannot go on, the process ends", work=work, error=repr(error))
             for ending in self._on_lost:
                 ending()
+            self._log.critical("work cannot go on, the process ends", work=work, error=repr(error))
 
     def trial(
         self, work: str, *, first_s: float = FIRST_PAUSE_S, longest_s: float = LONGEST_PAUSE_S

@@ -1,6 +1,7 @@
 """Structured logs on stderr, one JSON object per line.
 
-Never carries a secret: values under names that hold key material are cut out before anything is written.
+Never carries a secret: values under names that hold key material are cut out before anything is written. Never fails
+whoever logs: on a full disk a commit that was refused must be told to its sender, not end the thread that says so.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import MutableMapping
-from typing import Any
+from typing import Any, TextIO, cast
 
 import orjson
 import structlog
@@ -25,6 +26,35 @@ def _redact(_logger: object, _method: str, event: MutableMapping[str, Any]) -> M
     return event
 
 
+class LossyFile:
+    """A text file for logs: lines that cannot be written are left out, and their number is told once one can be."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._lost = 0
+
+    def write(self, text: str) -> int:
+        """As a file's; the length of `text` in any case."""
+        try:
+            if self._lost:
+                # The line before may be torn: this one starts anew.
+                told = _dumps({"event": "log lines were lost", "lines": self._lost, "level": "warning"})
+                self._file.write(f"\n{told}\n")
+                self._file.flush()
+                self._lost = 0
+            self._file.write(text)
+        except (OSError, ValueError):
+            self._lost += 1
+        return len(text)
+
+    def flush(self) -> None:
+        """As a file's."""
+        try:
+            self._file.flush()
+        except (OSError, ValueError):
+            self._lost += 1
+
+
 def configure(*, service: str, level: int = logging.INFO) -> None:
     """Set up logging for this process; call once."""
     structlog.configure(
@@ -37,7 +67,7 @@ def configure(*, service: str, level: int = logging.INFO) -> None:
             structlog.processors.JSONRenderer(serializer=_dumps),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(file=cast(TextIO, LossyFile(sys.stderr))),
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(service=service)
