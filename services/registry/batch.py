@@ -101,7 +101,7 @@ class Batches:
         if dry_run:
             return Applied(Written(version, changed=False), differences, facts)
         written = await self.under_way.whole(
-            self._write(decide, differences, suspended, actor=actor, reason=reason)
+            self._write(decide, differences, suspended, actor=actor, reason=reason), tenant=actor.tenant
         )
         return Applied(written, differences, facts, await self._enrolments(differences))
 

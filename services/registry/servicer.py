@@ -131,7 +131,8 @@ class RegistryServicer:
             lambda view: (decision(view), self._standing.suspended(view, service.source))
         )
         return await self.under_way.whole(
-            self._register(service, decision, call, request.options, suspended=suspended)
+            self._register(service, decision, call, request.options, suspended=suspended),
+            tenant=call.peer.identity.tenant,
         )
 
     async def _register(
@@ -184,7 +185,9 @@ class RegistryServicer:
     async def set_suspension(self, request: wire.SetSuspensionRequest, call: Call) -> wire.WriteResponse:
         suspension = value_from_wire(Suspension, request.suspension)
         decision = self._ownership.set_suspension(call.peer.identity, suspension, suspended=request.suspended)
-        return await self.under_way.whole(self._suspend(suspension, decision, call, request.options))
+        return await self.under_way.whole(
+            self._suspend(suspension, decision, call, request.options), tenant=call.peer.identity.tenant
+        )
 
     async def _suspend(
         self, suspension: Suspension, decision: Decision, call: Call, options: wire.WriteOptions

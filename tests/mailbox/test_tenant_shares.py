@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from services.mailbox.capabilities import Grant
 from services.mailbox.settings import MailboxSettings
+from snavio.domain.caveat import Operation
 from snavio.errors import Saturated
 from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse
 from snavio.v1.mailbox_pb2 import Letter, SendRequest, SendResponse
@@ -84,3 +86,22 @@ async def test_A8_waiting_receives(tmp_path: Path) -> None:
             await send(acme, f"acme/own/t{number}")
             assert len((await task).messages) == 1
         assert await held(office, "waiters") == {}
+
+
+async def test_stats_of_a_tenant_ask_its_capability_about_no_topic_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    covers = Grant.covers
+
+    def counted(grant: Grant, operation: Operation, topic: str) -> bool:
+        asked.append(topic)
+        return covers(grant, operation, topic)
+
+    async with post_office(tmp_path) as office:
+        for number in range(20):
+            await send(office.consumer("globex"), f"globex/own/t{number}")
+        await send(office.consumer(), "acme/own/t0")
+        monkeypatch.setattr(Grant, "covers", counted)
+        assert set(await office.consumer().stats()) == {"acme/own/t0"}
+        assert asked == ["acme/own/t0"]

@@ -201,6 +201,22 @@ def test_request_with_another_kind_of_key_or_no_sense_is_refused() -> None:
         assert refused.value.reason == "bad-csr"
 
 
+def test_nothing_is_proved_with_a_key_of_the_senders_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow:
+        """A request of which the signature takes its time."""
+
+        def public_key(self) -> ec.EllipticCurvePublicKey:
+            return ec.generate_private_key(ec.BrainpoolP512R1()).public_key()
+
+        @property
+        def is_signature_valid(self) -> bool:
+            raise AssertionError("proved")
+
+    monkeypatch.setattr(x509, "load_pem_x509_csr", lambda _pem: Slow())
+    with pytest.raises(BadRequest, match="P-256"):
+        public_key_of_csr(b"any")
+
+
 # Folders
 
 
