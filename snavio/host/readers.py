@@ -1,7 +1,7 @@
 """Several threads for a store's blocking reads: one that hangs holds up itself, and another takes its place.
 
-Never runs on the event loop, never lets a slow disk gather work or threads without limit, and never keeps the process
-from ending.
+Never runs on the event loop, never lets a slow disk gather work or threads without limit, never lets one
+tenant's reads take all the places, and never keeps the process from ending.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from snavio.errors import Saturated, Unavailable
+from snavio.host.shares import HOLDER, Shares, default_share
 
 T = TypeVar("T")
 
@@ -52,6 +53,9 @@ class Readers:
         self._readers = readers
         self._spares = spares
         self._max_waiting = max_waiting
+        self._shares = Shares(
+            "calls", default_share("calls", max_waiting + readers + spares), retry_after_ms=250
+        )
         self._timeout_s = timeout_s
         self._hang_s = min(hang_s, timeout_s)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -68,9 +72,14 @@ class Readers:
     async def run(self, work: Callable[[], T]) -> T:
         """Run `work` on a reader; its result or its error.
 
-        Saturated when too much waits. Unavailable when the time is over or every reader hangs: work that has not
+        Saturated when too much waits, of the tenant or of all.
+        Unavailable when the time is over or every reader hangs: work that has not
         begun is then dropped, work that has begun is finished and its outcome is unknown to the caller.
         """
+        with self._shares.holding(HOLDER.get()):
+            return await self._run(work)
+
+    async def _run(self, work: Callable[[], T]) -> T:
         job = _Job(work)
         with self._lock:
             if self._closed:

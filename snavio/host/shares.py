@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +19,9 @@ MESH: Final = ""
 
 TENANT_PERCENT: Final = 25.0
 RESERVE_PERCENT: Final = 10.0
+
+HOLDER: Final[ContextVar[str]] = ContextVar("holder", default=MESH)
+"""For whom the current task works: the tenant of the call that it serves, or the mesh."""
 
 BOUNDS: Final[Mapping[str, str]] = {
     "calls": "calls being served",

@@ -16,7 +16,7 @@ import grpc
 import structlog
 
 from snavio.errors import NotAllowed, SnavioError, Unauthenticated, Unavailable
-from snavio.host.shares import Shares
+from snavio.host.shares import HOLDER, Shares
 from snavio.rpc.open_calls import OpenCall, OpenCalls
 from snavio.rpc.server_shares import ServerShares
 from snavio.traces import trace_of
@@ -84,6 +84,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
                 opened = self._open_calls.begin(peer, lambda: shares.give_back(tenant))
                 try:
                     _OPEN.set(opened)
+                    HOLDER.set(tenant)
                     return await behaviour(requests, context)
                 except asyncio.CancelledError:
                     if opened.was_cut():

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 
 from snavio.errors import BadRequest, NotFound, SnavioError, StateError, Unavailable
-from snavio.host.shares import ShareLimit, Shares
+from snavio.host.shares import HOLDER, ShareLimit, Shares
 from snavio.host.waiting_shares import WaitingShares
 from snavio.rpc.body import Bodies
 from snavio.rpc.limits import GRPC_CALLS
@@ -132,6 +132,8 @@ class Doorway(Generic[Request, Response]):
         async def behaviour(_requests: Any, context: Any) -> Any:
             try:
                 address = address_of(context.peer())
+                # A stranger's work stands in a line of its own, and not in that of the mesh.
+                HOLDER.set(address)
                 with self.calls.holding(address):
                     if throttled:
                         self._throttle.admit(context.peer())

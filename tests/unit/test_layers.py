@@ -19,7 +19,7 @@ WIRE = ["snavio.native", "snavio.v1"]
 LAYERS = {
     "snavio.errors": [],
     "snavio.clock": [],
-    "snavio.worker": ["snavio.errors"],
+    "snavio.worker": ["snavio.errors", "snavio.host.shares"],
     "snavio.ending": ["snavio.traces"],
     "snavio.traces": [],
     "snavio.host.shares": ["snavio.errors"],

@@ -12,6 +12,7 @@ import pytest
 
 from snavio.errors import Saturated, Unavailable
 from snavio.host.readers import Readers
+from snavio.host.shares import HOLDER
 
 
 @pytest.fixture
@@ -138,3 +139,21 @@ async def test_error_of_the_work_is_the_callers(error: Exception) -> None:
         with pytest.raises(type(error)):
             await some.run(fail)
         assert await some.run(lambda: 1) == 1
+
+
+async def test_one_tenants_reads_leave_places_to_others() -> None:
+    readers, go_on = Readers("store", max_waiting=24, hang_s=5.0), threading.Event()
+    try:
+        HOLDER.set("rival")
+        rivals = [asyncio.create_task(readers.run(go_on.wait)) for _ in range(60)]
+        HOLDER.set("acme")
+        other = asyncio.create_task(readers.run(go_on.wait))
+        await asyncio.sleep(0)
+        assert sum(each.done() for each in rivals) == 50
+        assert {getattr(each.exception(), "reason", "") for each in rivals if each.done()} == {"tenant-share"}
+        go_on.set()
+        assert await other
+        await asyncio.wait(rivals)
+    finally:
+        go_on.set()
+        await readers.close(lambda: None)

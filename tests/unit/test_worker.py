@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 
 import pytest
 
 from snavio.errors import Saturated, Unavailable
+from snavio.host.shares import HOLDER, MESH
 from snavio.worker import Worker
 
 
@@ -66,3 +68,54 @@ async def test_store_that_cannot_be_opened_leaves_no_thread_behind() -> None:
     with pytest.raises(Unavailable) as closed:
         await worker.run(lambda: None)
     assert closed.value.reason == "closed"
+
+
+async def waiting(
+    worker: Worker, tenant: str, work: Callable[[], object], times: int
+) -> list[asyncio.Task[object]]:
+    """So much work of one tenant, in line."""
+    HOLDER.set(tenant)
+    tasks = [asyncio.create_task(worker.run(work)) for _ in range(times)]
+    HOLDER.set(MESH)
+    await asyncio.sleep(0)
+    return tasks
+
+
+async def test_one_tenants_work_leaves_places_to_others_and_to_operators() -> None:
+    worker, go_on = Worker("store", max_waiting=40), threading.Event()
+    try:
+        rivals = await waiting(worker, "rival", go_on.wait, 60)
+        refused = [each.exception() for each in rivals if each.done()]
+        assert len(refused) == 50 and all(isinstance(each, Saturated) for each in refused)
+        assert {getattr(each, "reason", "") for each in refused} == {"tenant-share"}
+        others = await waiting(worker, "acme", go_on.wait, 1) + await waiting(worker, MESH, go_on.wait, 1)
+        go_on.set()
+        assert await asyncio.gather(*others) == [True, True]
+        await asyncio.wait(rivals)
+    finally:
+        go_on.set()
+        await worker.close(lambda: None)
+
+
+async def test_an_operators_work_does_not_wait_for_all_that_a_tenant_has_in_line() -> None:
+    worker, go_on = Worker("store"), threading.Event()
+    done: list[str] = []
+
+    def of(who: str) -> Callable[[], None]:
+        def work() -> None:
+            go_on.wait()
+            done.append(who)
+
+        return work
+
+    try:
+        tasks = await waiting(worker, "rival", of("rival"), 200)
+        tasks += await waiting(worker, MESH, of("operator"), 2)
+        go_on.set()
+        await asyncio.gather(*tasks)
+        assert (
+            done.count("rival") == 200 and [at for at, who in enumerate(done) if who == "operator"][-1] <= 4
+        )
+    finally:
+        go_on.set()
+        await worker.close(lambda: None)
