@@ -98,10 +98,18 @@ class Certificates:
         self._log = structlog.get_logger()
 
     async def certify(
-        self, application: Application, *, require: Callable[[], Awaitable[None]] = _nothing
+        self,
+        application: Application,
+        *,
+        require: Callable[[], Awaitable[None]] = _nothing,
+        rated: bool = False,
     ) -> Issued:
-        """Issue, unless the identity or anybody on the way to it is barred; `require` is asked at that moment."""
-        self._require_rate(application.identity)
+        """Issue, unless the identity or anybody on the way to it is barred; `require` is asked at that moment.
+
+        With `rated` the caller has asked `require_rate` already.
+        """
+        if not rated:
+            self.require_rate(application.identity)
         async with self._turn:
             await require()
             await self.require_not_barred(application.identity, application.actor, application.delegate)
@@ -149,7 +157,7 @@ class Certificates:
         )
         return issued
 
-    def _require_rate(self, identity: Identity) -> None:
+    def require_rate(self, identity: Identity) -> None:
         """Saturated when an identity, or its tenant, asks for certificates too often; the mesh always gets its own."""
         if identity.kind is Kind.MESH:
             return

@@ -94,11 +94,14 @@ class Enrolling:
         require_csr_names(csr_pem, identity)
         await self._certificates.require_not_barred(identity)
         await self._require_free(identity, enrolment)
+        # Before the token is taken: a thief who keeps his tenant at its rate must not cost the others their tokens.
+        self._certificates.require_rate(identity)
         await self._take(token)
         issued = await self._certificates.certify(
             Application(public_key, identity, self._ttl_s, f"token of {enrolment.actor}"),
             # Once more, while nobody else is certified: two open tokens may have asked for one name at once.
             require=lambda: self._require_free(identity, enrolment),
+            rated=True,
         )
         self._log.info("principal enrolled", identity=str(identity), serial=issued.serial)
         return Enrolled(identity, issued)

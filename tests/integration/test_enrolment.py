@@ -27,6 +27,7 @@ from snavio.errors import (
     Unavailable,
 )
 from snavio.transport.doorway import CALLS_PER_ADDRESS
+from snavio.transport.throttle import Rates
 from snavio.v1 import registry_pb2 as reg
 from snavio.v1 import signer_pb2 as sig
 from tests.support.control import ADMIN, Control, control_plane
@@ -139,6 +140,17 @@ async def test_failure_after_the_token_is_taken_costs_the_token_and_gives_no_cer
         broken.setattr(Certificates, "certify", fail)
         await refused(control, token, "unavailable")
     await refused(control, token)
+
+
+async def test_a_tenant_at_its_rate_of_certificates_costs_a_newcomer_time_and_not_the_token(
+    control: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = await token_for(control)
+    with monkeypatch.context() as busy:
+        # As it is while a thief renews what he has of this tenant as fast as he may.
+        busy.setattr(Rates, "take", lambda _rates, name: 5.0 if name == "acme" else 0.0)
+        await refused(control, token, "renewal-rate")
+    assert (await newcomer(control, token)).identity.spiffe_id == CI
 
 
 async def test_expired_token_is_refused_and_a_clock_set_back_does_not_revive_it(control: Control) -> None:
