@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -102,6 +103,9 @@ class Capabilities:
         # Issuing and ending take turns: what is issued to a holder is either written down before that one is barred,
         # and then ended, or not issued.
         self._turn = asyncio.Lock()
+        # A tenant's callers wait for each other first, and one of them for the turn: an operator's revocation must not
+        # wait until a thief has been given all that he asks for. Kept for as long as somebody waits.
+        self._lines: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._log = structlog.get_logger()
 
     async def start(self) -> None:
@@ -118,7 +122,7 @@ class Capabilities:
             caller, realm=wish.realm, operations=operations, holder=holder, trust_domain=self._trust_domain
         )
         ttl_s = min(wish.ttl_s or self._ttl_s, self.max_ttl_s)
-        async with self._turn:
+        async with self._line(caller), self._turn:
             await self._require_in_good_standing(caller, holder)
             now = self._clock.unix_ns()
             # Nothing issued from now on may look as if it had been there at the last ending.
@@ -174,7 +178,7 @@ class Capabilities:
         audit = self._audit(caller, reason)
         require_may_govern(caller, tenant_of(holder, trust_domain=self._trust_domain))
         await self._require_holder(caller, holder)
-        async with self._turn:
+        async with self._line(caller), self._turn:
             self._ended_ms = max(audit.at_ns // MILLISECOND, self._issued_ms, self._ended_ms)
             version = await self._ledger.end_holder(
                 holder,
@@ -199,7 +203,7 @@ class Capabilities:
         audit = self._audit(caller, reason)
         self._require_may_govern_realm(caller, realm)
         await self._require_in_use(caller, realm)
-        async with self._turn:
+        async with self._line(caller), self._turn:
             _, at = await self._ledger.update_line(
                 realm, lambda line: revoke_through(line, version), audit=audit
             )
@@ -213,7 +217,7 @@ class Capabilities:
         if realm:
             self._require_may_govern_realm(caller, realm)
             await self._require_in_use(caller, realm)
-            async with self._turn:
+            async with self._line(caller), self._turn:
                 line, _ = await self._ledger.update_line(
                     realm,
                     lambda before: rotate_line(before, now_ns=now, overlap_ns=self._overlap_ns),
@@ -316,6 +320,9 @@ class Capabilities:
         require_realm(realm)
         tenant, slash, _ = realm.partition("/")
         require_may_govern(caller, tenant if slash else "")
+
+    def _line(self, caller: Identity) -> asyncio.Lock:
+        return self._lines.setdefault(caller.tenant, asyncio.Lock())
 
     def _audit(self, caller: Identity, reason: str) -> Audit:
         require_text(reason, "reason")

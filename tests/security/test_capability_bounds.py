@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -105,3 +106,14 @@ async def test_one_tenant_uses_up_its_share_and_neither_anothers_nor_the_operato
     with pytest.raises(Saturated):
         await revoke(control, "alice", holder=ALICE)
     await revoke(control, "eve", holder="tenant:rival")
+
+
+async def test_an_operators_revocation_does_not_wait_for_all_that_a_tenant_asks_for(control: Control) -> None:
+    flood = [asyncio.create_task(issue(control, "eve", "rival/orders")) for _ in range(200)]
+    while not any(each.done() for each in flood):
+        await asyncio.sleep(0)
+    before = sum(each.done() for each in flood)
+    await revoke(control, holder=BOT, bar=True)
+    # One of them may stand before it, and some are answered while it is on its way.
+    assert sum(each.done() for each in flood) - before < 100
+    await asyncio.gather(*flood)
