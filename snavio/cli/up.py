@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import functools
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, ParamSpec
 
 import typer
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from snavio.launch.installation import Installation
 
 DOWN_SECONDS = 30.0
+P = ParamSpec("P")
 
 
 def up(
@@ -80,7 +84,7 @@ async def _run(installation: Installation, front: Front) -> None:
     front.preparing("preparing certificates")
     await asyncio.to_thread(processes.prepare)
     async with Probes(mesh, certificates=installation.operator_certificates) as probes:
-        supervisor = Supervisor(processes, probes=probes, clock=clock, say=front.say)
+        supervisor = Supervisor(processes, probes=probes, clock=clock, say=spared(front.say))
         tenant = DemoTenant(mesh, operator_certificates=installation.operator_certificates, clock=clock)
 
         async def live() -> None:
@@ -95,12 +99,13 @@ async def _run(installation: Installation, front: Front) -> None:
             }
             front.ready(facts, suggestions(installation))
             readings = Readings(probes, clock=clock)
+            show = spared(front.show)
             async with asyncio.TaskGroup() as group:
                 group.create_task(supervisor.watch())
                 group.create_task(tenant.renew())
                 while True:
                     reading = await readings.take()
-                    front.show(reading, {name: life.phase.value for name, life in supervisor.lives.items()})
+                    show(reading, {name: life.phase.value for name, life in supervisor.lives.items()})
                     await asyncio.sleep(front.reading_every_s)
 
         try:
@@ -112,6 +117,20 @@ async def _run(installation: Installation, front: Front) -> None:
             await supervisor.stop(hurry=hurry)
             with contextlib.suppress(OSError):
                 front.stopped()
+
+
+def spared(tell: Callable[P, None]) -> Callable[P, None]:
+    """`tell`, without its failure on a full disk: a mesh does not end because its news cannot be written down."""
+
+    @functools.wraps(tell)
+    def told(*words: P.args, **named: P.kwargs) -> None:
+        try:
+            tell(*words, **named)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+
+    return told
 
 
 def suggestions(installation: Installation) -> list[str]:

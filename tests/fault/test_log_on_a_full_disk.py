@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from snavio.cli.up import spared
 from snavio.telemetry.logs import LossyFile
 
 FULL_DISK = Path("/dev/full")
@@ -71,3 +73,17 @@ def test_lines_that_were_lost_are_counted_in_the_log_once_there_is_room() -> Non
     lines = [line for line in disk.getvalue().splitlines() if line]
     assert lines[0] == "one" and lines[-1] == "four"
     assert '"lines":2' in lines[1] and len(lines) == 3
+
+
+def test_mesh_goes_on_when_what_up_tells_cannot_be_written() -> None:
+    told: list[str] = []
+
+    def tell(sentence: str) -> None:
+        told.append(sentence)
+        raise OSError(errno.ENOSPC if sentence == "full" else errno.EPIPE, sentence)
+
+    spared(tell)("full")
+    # A terminal that is gone still ends it.
+    with pytest.raises(BrokenPipeError):
+        spared(tell)("gone")
+    assert told == ["full", "gone"]
