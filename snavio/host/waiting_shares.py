@@ -37,6 +37,9 @@ class WaitingShares:
 
         Waits for room; Saturated, with nothing taken, when there is none `within_s`.
         """
+        # Nothing would be waited for until somebody else gives back, with all others of the tenant behind it.
+        if amount <= 0:
+            return 0
         held = self.take_now(tenant, amount)
         if held:
             return held
