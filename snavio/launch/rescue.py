@@ -97,12 +97,18 @@ def rescue_all(state: StateFolder, *, clock: Clock) -> tuple[list[RescuedStore],
     state.check_format()
     aside = state.path / f"damaged-{clock.unix_ns() // 1_000_000_000}"
     done: list[RescuedStore] = []
+    beyond: list[str] = []
     with state.claimed():
         for store in STORES:
             path = store.path(state.path)
             if not path.exists():
                 continue
-            rescued = rescue(path, aside / store.name)
+            try:
+                rescued = rescue(path, aside / store.name)
+            except IntegrityError as error:
+                # The others are rescued all the same, and what is gone of them is told.
+                beyond.append(f"{store.place} cannot be rescued, only a backup brings it back: {error}")
+                continue
             if rescued.steps:
                 done.append(RescuedStore(store.name, store.place, tuple(rescued.steps), tuple(rescued.lost)))
         keys = _check_keys(state.path) if (state.path / KEYS_PLACE).exists() else None
@@ -114,6 +120,9 @@ def rescue_all(state: StateFolder, *, clock: Clock) -> tuple[list[RescuedStore],
         raise IntegrityError(
             f"{keys.faults[0]}: the CA and every key are gone with it; only a backup brings them back."
         )
+    if beyond:
+        told = f" What was done to the others: {aside / REPORT}." if done else ""
+        raise IntegrityError(" ".join(beyond) + told)
     return done, aside
 
 

@@ -176,3 +176,22 @@ def test_folder_that_is_no_state_folder_is_not_rescued_and_left_as_it_was(tmp_pa
         asked = snavio("store", "rescue", "--state-dir", str(folder), folder=tmp_path)
         assert (asked.returncode, "is no state folder" in asked.stderr) == (4, True), asked
         assert not folder.exists() or not list(folder.iterdir())
+
+
+def test_store_that_cannot_be_rescued_keeps_no_other_from_it_and_from_the_report(tmp_path: Path) -> None:
+    processes = MeshProcesses.temporary(tmp_path / "state")
+    processes.prepare()
+    ledger = processes.state_dir / "signer" / "certificates.db"
+    contents = bytearray(ledger.read_bytes())
+    contents[4096 + 4000] ^= 1
+    ledger.write_bytes(contents)
+    hopeless = processes.state_dir / "registry" / "directory.db"
+    hopeless.parent.mkdir(exist_ok=True)
+    for ruin in (random.Random("ruin").randbytes(9000), b""):
+        hopeless.write_bytes(ruin)
+        words = ["--config", str(processes.config), "--state-dir", str(processes.state_dir)]
+        assert snavio("store", "check", *words, folder=tmp_path).returncode == 1
+        asked = snavio("store", "rescue", *words, folder=tmp_path)
+        assert asked.returncode == 1 and "only a backup" in asked.stderr, asked.stderr
+        assert not faults_of(ledger)
+    assert list(processes.state_dir.glob("damaged-*/rescue.json"))

@@ -254,3 +254,12 @@ def test_large_transaction_writes_each_frame_once_and_at_its_commit(tmp_path: Pa
         assert wal_path(path).stat().st_size == before
     assert wal_path(path).stat().st_size > before
     connection.close()
+
+
+def test_empty_store_beside_a_log_is_refused_and_its_log_kept(tmp_path: Path) -> None:
+    path = crashed(tmp_path, random.Random("empty")).copy(tmp_path / "empty")
+    log = wal_path(path).read_bytes()
+    path.write_bytes(b"")
+    with pytest.raises(IntegrityError, match="empty"):
+        opened(path)
+    assert wal_path(path).read_bytes() == log

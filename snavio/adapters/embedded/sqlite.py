@@ -19,7 +19,7 @@ import apsw
 
 from snavio.adapters.embedded.checksums import connect
 from snavio.adapters.embedded.files import fsync_folder
-from snavio.adapters.embedded.write_ahead_log import walk
+from snavio.adapters.embedded.write_ahead_log import wal_path, walk
 from snavio.errors import IntegrityError, SnavioError, StateError, Unavailable, Unreadable
 
 BUSY_TIMEOUT_MS = 5_000
@@ -87,6 +87,9 @@ def open_store(
     if not in_use:
         # Beside a connection that writes, the log starts anew under the walk, and a whole one looks damaged.
         walk(path).require_whole()
+        if not path.stat().st_size and (log := wal_path(path)).exists() and log.stat().st_size:
+            # The first page is synced before there is a log. SQLite would delete the log and begin anew.
+            raise IntegrityError(f"{path} is damaged: it is empty, and its log is not.")
     with store_errors(path):
         connection: apsw.Connection = connect(path)
         try:

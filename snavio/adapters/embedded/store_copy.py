@@ -96,6 +96,9 @@ def settle(path: Path) -> None:
 
 def faults_of(path: Path) -> list[str]:
     """Read every page of the store at `path`: the first faults that SQLite and the pages' checksums tell."""
+    if not path.stat().st_size:
+        # SQLite takes it for a new one, in which nothing is wrong.
+        return [f"{path} is empty"]
     try:
         with reading(path) as connection:
             found = connection.execute(f"PRAGMA integrity_check({MAX_FAULTS})").fetchall()

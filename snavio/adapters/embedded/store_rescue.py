@@ -54,6 +54,8 @@ def rescue(path: Path, aside: Path) -> Rescued:
         if walk(path).damaged_at is None and not faults_of(path):
             return done
         _set_aside(path, aside)
+        if not path.stat().st_size:
+            raise IntegrityError(f"{path} is empty.")
         if denies_checksums(path):
             with path.open("r+b") as file:
                 file.seek(RESERVED_AT)
