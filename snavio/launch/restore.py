@@ -108,7 +108,9 @@ def _require_stopped(state: Path) -> None:
 
 def _exchange(state: Path, fresh: Path, *, name: str) -> Path | None:
     """Old folders aside, new ones in their place; after a crash in between, a second run goes on from there."""
-    aside = state / name
+    # A clock that was set back, or two within a second: what lies aside already is not mixed up.
+    names = (name, *(f"{name}-{number}" for number in range(2, 1000)))
+    aside = next(state / one for one in names if not (state / one).exists())
     for folder in (*FOLDERS, *DERIVED):
         if (state / folder).exists():
             aside.mkdir(mode=0o700, exist_ok=True)

@@ -340,3 +340,17 @@ def test_store_that_is_being_copied_can_be_opened_by_its_owner(
     copy_database(source, target)
     started[0].close()
     assert not faults_of(target)
+
+
+def test_restores_at_the_same_time_of_day_keep_what_each_found(kept: Path, tmp_path: Path) -> None:
+    class Stopped(SystemClock):
+        def unix_ns(self) -> int:
+            return 1_800_000_000_000_000_000
+
+    processes = MeshProcesses.temporary(tmp_path / "state")
+    asides = [
+        restore(kept / "backup", processes, clock=Stopped(), tell=lambda _: None).aside for _ in range(3)
+    ]
+    assert asides[0] is None and asides[1] is not None and asides[2] is not None
+    assert asides[1] != asides[2]
+    assert all((aside / "signer" / "keys.sealed").exists() for aside in asides[1:] if aside is not None)
