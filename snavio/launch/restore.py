@@ -14,7 +14,7 @@ from typing import Final
 
 from snavio.adapters.embedded.files import fsync_folder
 from snavio.adapters.embedded.sqlite import StoreLock
-from snavio.adapters.embedded.store_renewal import renew
+from snavio.adapters.embedded.store_renewal import renew, require_known
 from snavio.clock import Clock
 from snavio.errors import IntegrityError, StateError
 from snavio.launch.backup import Backup, hashed, read
@@ -52,6 +52,7 @@ def restore(folder: Path, processes: MeshProcesses, *, clock: Clock, tell: Calla
             tell("renewing epochs")
             for store in STORES:
                 if (path := store.path(fresh)).exists():
+                    require_known(path, store.place)
                     renew(path, store.place, now_ns=clock.unix_ns())
         except BaseException:
             # Nothing was exchanged yet: the mesh that was there can still start, and needs the room.

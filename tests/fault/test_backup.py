@@ -354,3 +354,22 @@ def test_restores_at_the_same_time_of_day_keep_what_each_found(kept: Path, tmp_p
     assert asides[0] is None and asides[1] is not None and asides[2] is not None
     assert asides[1] != asides[2]
     assert all((aside / "signer" / "keys.sealed").exists() for aside in asides[1:] if aside is not None)
+
+
+@pytest.mark.parametrize("place", ["signer/certificates.db", "registry/directory.db"])
+def test_backup_of_a_newer_program_is_refused_before_anything_is_exchanged(
+    kept: Path, tmp_path: Path, place: str
+) -> None:
+    newer = tmp_path / "newer"
+    shutil.copytree(kept / "state", newer, symlinks=True)
+    (newer / place).parent.mkdir(exist_ok=True)
+    store = connect(newer / place)
+    store.pragma("user_version", 99)
+    store.close()
+    make(newer, tmp_path / "backup", clock=SystemClock(), tell=lambda _: None)
+    processes = MeshProcesses.temporary(tmp_path / "state")
+    processes.prepare()
+    with pytest.raises(StateError, match="newer Snavio"):
+        restore(tmp_path / "backup", processes, clock=SystemClock(), tell=lambda _: None)
+    StateFolder(processes.state_dir).check_format()
+    assert not list(processes.state_dir.glob("before-restore-*"))

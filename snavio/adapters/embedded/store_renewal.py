@@ -11,8 +11,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from snavio.adapters.embedded import (
+    directory_rows,
+    mailbox_rows,
+    sqlite_capabilities,
+    sqlite_certificates,
+    sqlite_coordination,
+    sqlite_outbox,
+)
 from snavio.adapters.embedded.checksums import connect
 from snavio.adapters.embedded.sqlite import store_errors
+from snavio.adapters.embedded.store_copy import reading
+from snavio.errors import StateError
 
 JUMP: Final = 1 << 30
 """Of numbers that were given out after the backup, and must not be given to something else."""
@@ -48,6 +58,27 @@ RENEWALS: Final[Mapping[str, Callable[[Any, int], None]]] = {
     "registry/directory.db": _directory,
 }
 """By the store's place in a state folder. The key store's epoch is Signer's to renew: it is sealed."""
+
+
+SCHEMAS: Final[Mapping[str, int]] = {
+    "mailbox/mailbox.db": mailbox_rows.SCHEMA_VERSION,
+    "relay/outbox.db": sqlite_outbox.SCHEMA_VERSION,
+    "slow/coordination.db": sqlite_coordination.SCHEMA_VERSION,
+    "registry/directory.db": directory_rows.SCHEMA_VERSION,
+    "signer/capabilities.db": sqlite_capabilities.SCHEMA_VERSION,
+    "signer/certificates.db": sqlite_certificates.SCHEMA_VERSION,
+}
+
+
+def require_known(path: Path, place: str) -> None:
+    """StateError for a store that a newer program wrote: no service of this one would open it."""
+    with reading(path) as store:
+        found = store.pragma("user_version")
+    if found > SCHEMAS[place]:
+        raise StateError(
+            f"{place} of the backup was written by a newer Snavio: schema {found}, we know {SCHEMAS[place]}.",
+            reason="newer-backup",
+        )
 
 
 def renew(path: Path, place: str, *, now_ns: int) -> None:
