@@ -17,6 +17,7 @@ from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.domain.revocation import CEILING_S
 from snavio.native import Dispatch
+from snavio.rpc.limits import HOP_WINDOW_BYTES
 from snavio.rpc.server_shares import ServerShares
 from snavio.snapshot.platform_keys import PlatformKeys
 from snavio.snapshot.reader import SnapshotReader
@@ -207,6 +208,7 @@ class FastApp:
             gate=gate,
             clock=clock,
             trust_domain=mesh.trust_domain,
+            window_bytes=HOP_WINDOW_BYTES,
             shares=shares,
         )
 

@@ -41,6 +41,7 @@ from snavio.host.periodic import Periodic
 from snavio.host.readers import Readers
 from snavio.host.shares import Shares
 from snavio.ports.mailbox_store import MailboxStore, Progress
+from snavio.rpc.limits import HOP_WINDOW_BYTES
 from snavio.rpc.server_shares import ServerShares
 from snavio.telemetry.events import EventJournal
 from snavio.telemetry.reporting import Reporting
@@ -244,6 +245,7 @@ class MailboxApp:
             gate=self._gate,
             clock=self._clock,
             trust_domain=self._mesh.trust_domain,
+            window_bytes=HOP_WINDOW_BYTES,
             shares=shares,
         )
         self._renewal.start()

@@ -24,6 +24,7 @@ from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.hop.fair_queue import TenantFairQueue
 from snavio.native import Admission
+from snavio.rpc.limits import HOP_WINDOW_BYTES
 from snavio.rpc.server_shares import ServerShares
 from snavio.snapshot.platform_keys import PlatformKeys
 from snavio.snapshot.reader import SnapshotReader
@@ -186,6 +187,7 @@ class ShieldApp:
             gate=gate,
             clock=clock,
             trust_domain=mesh.trust_domain,
+            window_bytes=HOP_WINDOW_BYTES,
             unary_limit_s=ANSWER_SECONDS,
             shares=shares,
             max_message_bytes=MAX_FRAME_BYTES,

@@ -16,6 +16,7 @@ from snavio.config import MeshSettings
 from snavio.domain.claim import Terms
 from snavio.errors import BadRequest
 from snavio.ports.coordination import Coordination
+from snavio.rpc.limits import HOP_WINDOW_BYTES
 from snavio.rpc.server_shares import ServerShares
 from snavio.telemetry.explaining import Explaining
 from snavio.telemetry.recent import RecentCommands
@@ -115,6 +116,7 @@ class SlowApp:
             gate=self._gate,
             clock=self._clock,
             trust_domain=mesh.trust_domain,
+            window_bytes=HOP_WINDOW_BYTES,
             shares=shares,
         )
         await self._denylist.start(within_s=settings.start_within_s)

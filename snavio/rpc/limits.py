@@ -15,6 +15,9 @@ FRAME_SLACK_BYTES: Final = 64 << 10
 WINDOW_BYTES: Final = 128 << 10
 """Buffered by gRPC for one call before its handler reads. By its own measure that would be 4 MiB."""
 
+HOP_WINDOW_BYTES: Final = 1 << 20
+"""The same where batches come in: one that does not fit is sent in steps, which cost a tenth of the CPU of a hop."""
+
 SMALL_ANSWER_BYTES: Final = 16 << 10
 """Answers up to here count as calls alone; larger ones as bytes too, until they are sent."""
 

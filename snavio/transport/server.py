@@ -73,6 +73,7 @@ class MeshServer:
         idle_stream_s: float = IDLE_STREAM_S,
         write_limit_s: float = WRITE_LIMIT_S,
         reuse_port: bool = False,
+        window_bytes: int = WINDOW_BYTES,
     ) -> None:
         self._listen = listen
         self._files = files
@@ -91,6 +92,7 @@ class MeshServer:
         self._unary_limit_s = unary_limit_s
         self._write_limit_s = write_limit_s
         self._reuse_port = reuse_port
+        self._window_bytes = window_bytes
         self._health = Health(methods.services())
         # Never SERVING again: the process is about to end.
         background().on_lost(self._health.close)
@@ -276,7 +278,7 @@ class MeshServer:
             ("grpc.max_receive_message_length", self._max_message_bytes),
             # A body that nobody reads yet must not fill our memory; while one is read, the window follows its length.
             ("grpc.http2.bdp_probe", 0),
-            ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
+            ("grpc.http2.lookahead_bytes", self._window_bytes),
             ("grpc.so_reuseport", int(self._reuse_port)),
             ("grpc.max_concurrent_streams", _MAX_STREAMS_PER_CONNECTION),
             ("grpc.server_handshake_timeout_ms", round(HANDSHAKE_TIMEOUT_S * 1000)),
