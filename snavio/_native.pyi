@@ -480,21 +480,27 @@ def salvage_runs(body: bytes, count: int, context: bytes) -> tuple[bytes, list[b
 class WalWalk:
     """Walks a write-ahead log of SQLite: a torn end is well, damage is not. ValueError for a header that is none."""
 
-    def __new__(cls, header: bytes) -> WalWalk: ...
+    def __init__(self, header: bytes) -> None: ...
     @staticmethod
     def header_flip(header: bytes) -> tuple[int, int] | None:
         """The byte and bit that make a damaged header whole."""
-    frame_bytes: int
-    committed_end: int
-    """Where the last transaction ends that SQLite would read."""
-    committed: int
-    """Transactions that SQLite would read."""
-    behind: int
-    """Transactions that it would not, and that the log holds."""
-    behind_end: int
-    """Where the last of those ends."""
-    damage: tuple[int, tuple[int, int] | None] | None
-    """Offset of the damaged frame, and the byte and bit that make it whole if it is one bit away."""
+    @property
+    def frame_bytes(self) -> int: ...
+    @property
+    def committed_end(self) -> int:
+        """Where the last transaction ends that SQLite would read."""
+    @property
+    def committed(self) -> int:
+        """Transactions that SQLite would read."""
+    @property
+    def behind(self) -> int:
+        """Transactions that it would not, and that the log holds."""
+    @property
+    def behind_end(self) -> int:
+        """Where the last of those ends."""
+    @property
+    def damage(self) -> tuple[int, tuple[int, int] | None] | None:
+        """Offset of the damaged frame, and the byte and bit that make it whole if it is one bit away."""
     def feed(self, frames: bytes) -> None:
         """Whole frames; less than one at the end is left out."""
 

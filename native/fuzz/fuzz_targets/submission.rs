@@ -4,7 +4,7 @@
 
 use _native::core::admission::Admission;
 use _native::core::keys::{Key, KeySet};
-use _native::core::nonces::NonceSet;
+use _native::core::nonces::{NonceSet, Share};
 use _native::core::runs::Caller;
 use _native::core::submission::Limits;
 use _native::core::verdict;
@@ -16,7 +16,8 @@ const SOURCE: &str = "acme/billing";
 
 fn admission() -> Option<Admission> {
     let limits = Limits { max_batch_bytes: 1 << 16, max_batch_commands: 50, max_payload_bytes: 1 << 12 };
-    let shield = Admission::new("shield-0:01", 60_000, NonceSet::new(40, 40), limits)?;
+    let nonces = NonceSet::new(Share { total: 40, per_tenant: 40, reserve: 0 });
+    let shield = Admission::new("shield-0:01", 60_000, nonces, limits)?;
     let secret: Vec<u8> = (0..32).collect();
     let key = Key::new("hmac-v1", &secret, 0, 0, false).ok()?;
     shield.set_keyset(SOURCE, KeySet::new(vec![key]).ok()?);

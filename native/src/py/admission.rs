@@ -97,6 +97,7 @@ impl Admission {
     #[pyo3(signature = (*, audience, window_ms = 60_000, nonce_capacity = 40_000_000,
         nonce_share_per_tenant = 20_000_000, nonce_reserve = 0, max_batch_bytes = 1 << 20, max_batch_commands = 1000,
         max_payload_bytes = MAX_PAYLOAD_BYTES))]
+    #[allow(clippy::too_many_arguments)] // Python gives them by name.
     fn new(
         audience: &str,
         window_ms: u32,
