@@ -106,6 +106,9 @@ def _shares(installation: Installation, tenant: str, *, json: bool) -> None:
     out = console()
     if json:
         print_json(reading.document())
+    elif not reading.bounds:
+        # Nobody answered: that a tenant holds nothing would be a guess.
+        pass
     elif fancy(out):
         out.print(shares_view(reading))
     else:

@@ -84,8 +84,9 @@ def _judge(given: Given, models: Mapping[str, type[Section]]) -> dict[str, Secti
         mistakes += wrong
         if settings is not None:
             chosen[name] = settings
-    # A part of the file that could not be read may hold the second word: to ask for it then would mislead.
-    if given.complete:
+    # A part of the file that could not be read may hold the second word: to ask for it then would mislead. A
+    # [mesh] that contradicts itself is no section, and has been told.
+    if given.complete and "mesh" in chosen:
         mistakes += unsafe(chosen, given.place)
     if mistakes:
         raise BadConfiguration(mistakes)

@@ -16,7 +16,7 @@ WINDOW_BYTES: Final = 128 << 10
 """Buffered by gRPC for one call before its handler reads. By its own measure that would be 4 MiB."""
 
 HOP_WINDOW_BYTES: Final = 1 << 20
-"""The same where batches come in: one that does not fit is sent in steps, which cost a tenth of the CPU of a hop."""
+"""The same where batches come in: one that does not fit is sent in steps, each of which costs CPU on both sides."""
 
 SMALL_ANSWER_BYTES: Final = 16 << 10
 """Answers up to here count as calls alone; larger ones as bytes too, until they are sent."""

@@ -582,3 +582,16 @@ def test_text_that_is_not_toml_is_survived(text: str) -> None:
     except tomllib.TOMLDecodeError:
         return
     assert {path[:1] for path in flattened(document)} == {spot.path[:1] for spot in found}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("TENANT_SHARES", "topic=5", "'topic' is not a bound"),
+        ("REDIS_URL", "http://x", "must begin with redis://"),
+    ],
+)
+def test_a_mesh_section_that_cannot_be_is_told_in_a_sentence(key: str, value: str, told: str) -> None:
+    """The rules about unsafe settings look at [mesh], which there is none of then."""
+    with pytest.raises(BadConfiguration, match=told):
+        validate_all(None, installed(), environment={f"SNAVIO_MESH__{key}": value})
