@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from spark.policy import Policy
+from spark.policy import DetectionPolicy
 from spark.read import read_routes
 from spark.schema import event_schema
 from spark.session import session
@@ -38,7 +38,7 @@ def measure(seeds: range) -> dict[str, Score]:
         spark = session("detection quality", master="local[2]", driver_memory="1g", short=True)
         try:
             counts = base(spark.read.schema(event_schema()).parquet(str(path))).localCheckpoint()
-            made = proposals(fairness(counts, read_routes(spark, None)), counts, Policy())
+            made = proposals(fairness(counts, read_routes(spark, None)), counts, DetectionPolicy())
             proposed = {row["source"] for row in made.select("source").distinct().collect()}
         finally:
             spark.stop()

@@ -17,14 +17,14 @@ import uvloop
 
 from snavio.clock import SystemClock
 from snavio.errors import NotAllowed
-from snavio.transport.authorisation import authorise
-from snavio.transport.call import Call
-from snavio.transport.credentials import CertificateFiles, server_credentials
-from snavio.transport.gate import Gate
-from snavio.transport.limits import COMMON_OPTIONS
-from snavio.transport.methods import Methods
-from snavio.transport.peer import Peers
-from snavio.transport.server import MeshServer
+from snavio.rpc.authorisation import authorise
+from snavio.rpc.call import Call
+from snavio.rpc.certificate_gate import CertificateGate
+from snavio.rpc.connection_options import COMMON_OPTIONS
+from snavio.rpc.credentials import CertificateFiles, server_credentials
+from snavio.rpc.methods import Methods
+from snavio.rpc.peer import Peers
+from snavio.rpc.server import MeshServer
 
 METHOD = "/snavio.v1.Shield/Submit"
 LIMIT_S = 60.0
@@ -38,7 +38,7 @@ async def echo(request: bytes, _call: Call) -> bytes:
 class AfterTheBody(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """The same questions about a caller, asked when gRPC has read the whole request."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: CertificateGate) -> None:
         self._gate = gate
         self._peers = Peers(trust_domain="snavio.local")
         self._clock = SystemClock()
@@ -78,7 +78,7 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
 async def serve(folder: Path, mode: str) -> None:
     """Serve until the input ends."""
     files, clock = CertificateFiles.in_folder(folder), SystemClock()
-    gate = Gate(clock=clock)
+    gate = CertificateGate(clock=clock)
     if mode == "headers":
         methods = Methods()
         methods.unary_raw(METHOD, echo)

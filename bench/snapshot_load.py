@@ -17,9 +17,9 @@ import orjson
 from bench.meters import resident_mb
 from snavio.clock import SystemClock
 from snavio.native import Dispatch
-from snavio.snapshot.reader import Refused, SnapshotReader
-from snavio.snapshot.seen import NothingSeen
-from snavio.snapshot.verification import ACL, ROUTES, Snapshot, VerifyingKey
+from snavio.signed.accepted import NoWatermark
+from snavio.signed.snapshot_reader import Refused, SnapshotReader
+from snavio.signed.verification import ACL, ROUTES, VerifiedSnapshot, VerifyingKey
 from snavio.wiring import open_archive
 
 
@@ -30,10 +30,10 @@ async def main(folder: str, public_key: str, key_id: str) -> None:
         return [VerifyingKey(key_id, bytes.fromhex(public_key), 0)]
 
     clock, archive = SystemClock(), open_archive(Path(folder))
-    reader = SnapshotReader(archive=archive, keys=keys, watermark=NothingSeen(), clock=clock)
+    reader = SnapshotReader(archive=archive, keys=keys, watermark=NoWatermark(), clock=clock)
     dispatch = Dispatch()
 
-    def use(snapshot: Snapshot) -> int:
+    def use(snapshot: VerifiedSnapshot) -> int:
         return dispatch.load_snapshot(
             snapshot.parts[ROUTES], snapshot.parts[ACL], now_unix_ns=clock.unix_ns()
         )

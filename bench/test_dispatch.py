@@ -21,13 +21,13 @@ import pytest
 
 from bench.meters import Sample, Stopwatch, record
 from bench.targets import SHORT, Targets
+from snavio.admin.directory import DirectoryClient
 from snavio.clock import SystemClock
 from snavio.domain.directory import AclEntry, Limit, Profile, Route
 from snavio.launch.processes import SERVICES
 from snavio.launch.revocation_meter import RevocationMeter
 from snavio.native import Dispatch
 from snavio.sdk import Producer
-from snavio.sdk.directory import DirectoryDesk
 from snavio.v1 import registry_pb2 as wire
 from tests.support.frames import RunOf, batch, command
 from tests.support.mesh import SOURCE, TARGET, TENANT, DemoMesh
@@ -357,5 +357,5 @@ async def offer(producer: Producer, told: list[tuple[int, int, int]], *, until_s
     await asyncio.gather(*sending)
 
 
-def directory_of(mesh: DemoMesh) -> DirectoryDesk:
-    return DirectoryDesk(mesh.addresses["registry"], certificates=mesh.certificates("operator-admin"))
+def directory_of(mesh: DemoMesh) -> DirectoryClient:
+    return DirectoryClient(mesh.addresses["registry"], certificates=mesh.certificates("operator-admin"))

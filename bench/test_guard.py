@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.guard_server import METHOD
 from bench.targets import Targets
-from snavio.transport.channel import MeshChannel
+from snavio.rpc.channel import MeshChannel
 from tests.support.pki import Authority
 
 PAIRS = int(os.environ.get("PAIRS", "20"))

@@ -26,11 +26,11 @@ from services.mailbox.settling import Settlements
 from services.mailbox.waiting import Waiters
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
 from snavio.clock import SystemClock
+from snavio.host.process import keep_freed_memory
+from snavio.host.store_worker import StoreWorker
 from snavio.native import Sending, blake3_digest
 from snavio.ports.mailbox_store import Keys, NewBatch, Origin, Progress, Send
-from snavio.service import keep_freed_memory
 from snavio.v1.mailbox_pb2 import Receipts
-from snavio.worker import Worker
 from tests.support.mailbox import commands, send_batch
 
 MESSAGES = 1000
@@ -137,7 +137,7 @@ class Parts:
     def __init__(self, store: SqliteMailboxStore) -> None:
         self.store, self.clock, self.waiters = store, SystemClock(), Waiters()
         self.commits = Commits(store, clock=self.clock)
-        self.worker = Worker("reads")
+        self.worker = StoreWorker("reads")
         self.rows = Rows(store, worker=self.worker)
         self.delivery = Delivery(
             clock=self.clock,

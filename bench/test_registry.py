@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from bench.meters import percentile, record
+from snavio.admin.directory import DirectoryClient
 from snavio.domain.directory import AclEntry, Route, Value
-from snavio.sdk.directory import DirectoryDesk
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
 from snavio.v1.registry_pb2 import ChangesRequest, ChangesResponse
 from tests.support.mesh import NAME, SOURCE, TARGET, DemoMesh
 
@@ -89,5 +89,5 @@ async def _fill(mesh: DemoMesh) -> None:
         await desk.apply(values)
 
 
-def _desk(mesh: DemoMesh) -> DirectoryDesk:
-    return DirectoryDesk(mesh.addresses["registry"], certificates=mesh.certificates("operator-admin"))
+def _desk(mesh: DemoMesh) -> DirectoryClient:
+    return DirectoryClient(mesh.addresses["registry"], certificates=mesh.certificates("operator-admin"))

@@ -17,12 +17,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.meters import Sample, Stopwatch, record
-from services.relay.due import Rhythm
-from services.relay.exporting import Exporter
+from services.relay.export_plan import ExportSchedule
+from services.relay.exporter import Exporter
 from services.relay.gaps import Arrival
-from services.relay.intake import Intake
-from services.relay.own import OwnEvents
-from services.relay.waiting import Waiting
+from services.relay.page_intake import PageIntake
+from services.relay.pending_pages import PendingPages
+from services.relay.relay_events import RelayEvents
 from snavio.clock import SystemClock
 from snavio.launch.probes import Probes
 from snavio.launch.processes import SERVICES
@@ -37,10 +37,10 @@ from snavio.native import (
     uuid7,
 )
 from snavio.sdk import Producer
-from snavio.snapshot.verification import VerifyingKey
-from snavio.telemetry.courier import with_blocks
-from snavio.telemetry.inspection import hours
-from snavio.telemetry.signing import ManifestSigner
+from snavio.signed.manifest_signer import ManifestSigner
+from snavio.signed.verification import VerifyingKey
+from snavio.telemetry.archive_inspection import hours
+from snavio.telemetry.journal_uploader import with_blocks
 from snavio.v1.relay_pb2 import JournalPage
 from snavio.wiring import open_archive, open_outbox
 from tests.support.frames import RunOf, batch, command, verdicts
@@ -207,8 +207,8 @@ async def archive_all(folder: Path, pages: Sequence[bytes]) -> tuple[float, floa
     clock = SystemClock()
     outbox = await open_outbox(folder / "outbox.db", max_bytes=4 << 30)
     archive = open_archive(folder / "archive")
-    waiting = Waiting()
-    own = OwnEvents(instance="relay-0", epoch=1, clock=clock)
+    waiting = PendingPages()
+    own = RelayEvents(instance="relay-0", epoch=1, clock=clock)
 
     async def sign(message: bytes) -> tuple[str, bytes]:
         return "bench", ed25519_sign(SEED, message)
@@ -216,7 +216,7 @@ async def archive_all(folder: Path, pages: Sequence[bytes]) -> tuple[float, floa
     async def keys() -> Sequence[VerifyingKey]:
         return [VerifyingKey("bench", ed25519_public_key(SEED), 0)]
 
-    intake = Intake(outbox=outbox, waiting=waiting, own=own, clock=clock)
+    intake = PageIntake(outbox=outbox, waiting=waiting, own=own, clock=clock)
     exporter = Exporter(
         outbox=outbox,
         archive=archive,
@@ -226,7 +226,7 @@ async def archive_all(folder: Path, pages: Sequence[bytes]) -> tuple[float, floa
         tombstones=Tombstones(),
         turn=asyncio.Lock(),
         clock=clock,
-        rhythm=Rhythm(10_000, 1, 1),
+        rhythm=ExportSchedule(10_000, 1, 1),
         revocations_known_unix_ns=clock.unix_ns,
     )
     await intake.start()

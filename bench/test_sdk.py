@@ -11,8 +11,8 @@ from bench.meters import Sample, Stopwatch, percentile, record, resident_mb
 from bench.targets import Targets
 from snavio.launch.processes import SERVICES
 from snavio.native import sign_command, uuid7
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
 from snavio.v1.batch_pb2 import Hello
 from snavio.v1.shield_pb2 import GreetRequest, SubmitRequest
 from snavio.v1.signer_pb2 import TenantConfigRequest, TenantConfigResponse

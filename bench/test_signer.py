@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from bench.meters import Sample, Stopwatch, record
+from snavio.admin.keys import KeyClient
 from snavio.launch.probes import Probes
 from snavio.native import ed25519_verify
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
 from snavio.sdk import Producer
-from snavio.sdk.keys import KeyDesk
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
 from snavio.v1 import signer_pb2 as wire
 from tests.support.mesh import NAME, SOURCE, TARGET, DemoMesh, demo_mesh
 
@@ -132,7 +132,7 @@ async def _rotate_under_load(mesh: DemoMesh, producer: Producer) -> tuple[int, C
         try:
             await asyncio.sleep(BEFORE_SECONDS)
             admin = mesh.certificates("operator-admin")
-            async with KeyDesk(mesh.addresses["signer"], certificates=admin) as keys:
+            async with KeyClient(mesh.addresses["signer"], certificates=admin) as keys:
                 added = (await keys.rotate(SOURCE)).keyset.version[-1].version
                 async with asyncio.timeout(PATIENCE_SECONDS):
                     await _signed_with(keys, added)
@@ -144,7 +144,7 @@ async def _rotate_under_load(mesh: DemoMesh, producer: Producer) -> tuple[int, C
     return sent, lost, await _refused_for_keys(mesh) - before
 
 
-async def _signed_with(keys: KeyDesk, version: str) -> None:
+async def _signed_with(keys: KeyClient, version: str) -> None:
     """Until commands have come in under that version: a rotation that nobody has noticed proves nothing."""
     while True:
         use = {row.version: row.last_hour for row in (await keys.status(SOURCE)).use}

@@ -16,14 +16,14 @@ from bench.meters import Stopwatch, record
 from bench.targets import SHORT, Targets
 from snavio.adapters.embedded.sqlite_coordination import SqliteCoordination
 from snavio.adapters.redis.coordination import RedisCoordination
+from snavio.admin.directory import DirectoryClient
 from snavio.clock import SystemClock
 from snavio.domain.claim import Terms
 from snavio.domain.directory import AclEntry, DedupeMode, Route
-from snavio.domain.quota import Rule
+from snavio.domain.quota import LimitRule
 from snavio.launch.processes import SERVICES
-from snavio.ports.coordination import Ask, Coordination
+from snavio.ports.coordination import Coordination, PermitAsk
 from snavio.sdk import Producer
-from snavio.sdk.directory import DirectoryDesk
 from snavio.v1 import registry_pb2 as reg
 from tests.support.arbiter import MAILBOX, Desk, desk
 from tests.support.frames import RunOf, command, escalated
@@ -36,7 +36,7 @@ CONCURRENT_BATCHES = 32
 # With its other fields, a command of 400 encoded bytes.
 PAYLOAD = b"x" * 210
 TERMS = Terms(lease_ms=15_000, keep_ms=300_000)
-RULE = Rule(max=1_000_000_000, interval_ms=3_600_000)
+RULE = LimitRule(max=1_000_000_000, interval_ms=3_600_000)
 WARM_BANNED, STRICT_REASON = 6, 4
 STRICT_NAME = "bench-strict"
 FLOODED_NAME, FLOODER = "bench-flooded", "flooder"
@@ -83,7 +83,7 @@ def test_a_debit_in_redis(benchmark: Any, runner: asyncio.Runner, tmp_path: Path
 
 def _debits(benchmark: Any, runner: asyncio.Runner, store: Coordination, kind: str) -> None:
     """One call with ten routes, of which Slow makes one per round, however many commands are in it."""
-    asks = [Ask((f"target-{number}", "name"), RULE, 100) for number in range(10)]
+    asks = [PermitAsk((f"target-{number}", "name"), RULE, 100) for number in range(10)]
     found: list[float] = []
 
     async def calls() -> None:
@@ -220,7 +220,7 @@ async def _pour(producer: Producer) -> int:
 
 async def _register(mesh: DemoMesh) -> None:
     route = Route(TARGET, STRICT_NAME, dedupe_mode=DedupeMode.STRICT)
-    operator = DirectoryDesk(mesh.addresses["registry"], certificates=mesh.certificates("operator-admin"))
+    operator = DirectoryClient(mesh.addresses["registry"], certificates=mesh.certificates("operator-admin"))
     async with operator:
         await operator.apply([route, AclEntry(SOURCE, TARGET, STRICT_NAME)])
     await asyncio.sleep(2)  # the next pull

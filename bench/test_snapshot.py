@@ -23,12 +23,12 @@ import pytest
 
 from bench.meters import percentile, record
 from services.registry.settings import RegistrySettings
-from services.registry.snapshots import Outcome, SnapshotWriter
+from services.registry.snapshots import PublishOutcome, SnapshotWriter
 from snavio.adapters.embedded.directory_rows import SCHEMA, SCHEMA_VERSION, append, key_text, record_line
 from snavio.adapters.embedded.sqlite import open_store
 from snavio.adapters.embedded.sqlite_directory import APPLICATION_ID
 from snavio.domain.directory import AclEntry, Draft, Profile, Route, Tenant
-from snavio.snapshot.platform_keys import PlatformKeys
+from snavio.signed.platform_keys import PlatformKeys
 from snavio.v1 import registry_pb2 as reg
 from tests.support.control import ADMIN, Control, control_plane
 
@@ -139,7 +139,7 @@ async def _open(folder: Path, share: float) -> tuple[Any, Published]:
         reg.RegisterServiceRequest(service=reg.Service(tenant="acme", service="evil")),
     )
     published = Published(control, control.registry._snapshots)
-    assert await published.writer.write_once() is Outcome.WRITTEN
+    assert await published.writer.write_once() is PublishOutcome.WRITTEN
     (key,) = await PlatformKeys(control.registry._signer).verifying()
     published.key = (key.public_key.hex(), key.key_id)
     return context, published
@@ -181,7 +181,7 @@ async def _round(published: Published, suspended: bool) -> tuple[float, float, l
         latencies.append((time.perf_counter() - sent) * 1000)
         assert len(answer.change) == asked % 2
         await asyncio.sleep(0.005)
-    assert writing.result() is Outcome.WRITTEN
+    assert writing.result() is PublishOutcome.WRITTEN
     return time.perf_counter() - began, time.process_time() - cpu, latencies
 
 

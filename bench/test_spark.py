@@ -30,7 +30,7 @@ from pyspark.sql import SparkSession
 from bench.meters import median_and_range, record, resident_mb
 from spark import class_archive
 from spark.jobs.watch_abuse import Watcher
-from spark.policy import Policy
+from spark.policy import DetectionPolicy
 from spark.read import read_routes
 from spark.schema import event_schema
 from spark.session import session
@@ -102,7 +102,7 @@ def count(spark: SparkSession, folder: Path) -> None:
 
 def judge(spark: SparkSession, folder: Path) -> int:
     counts = by_route(base(spark.read.schema(event_schema(*RAW_COLUMNS)).parquet(str(folder))))
-    return len(proposals(fairness(counts, read_routes(spark, None)), counts, Policy()).collect())
+    return len(proposals(fairness(counts, read_routes(spark, None)), counts, DetectionPolicy()).collect())
 
 
 def judge_with_duckdb(folder: Path) -> int:
@@ -205,7 +205,7 @@ def judged(*complaints: str) -> None:
 
 
 def test_a_micro_batch_of_ten_thousand_rows(spark: SparkSession, tmp_path: Path) -> None:
-    watcher = Watcher(spark, tmp_path / "out", Policy(), None)
+    watcher = Watcher(spark, tmp_path / "out", DetectionPolicy(), None)
     ago = (datetime.now(UTC) - T0).total_seconds() / 60 - 5
     times, judging = [], []
     for number in range(3 + 2 * REPEATS):

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, Kind
+from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, IdentityKind
 from snavio.domain.lineage import Lineage, parse_lineage
 from snavio.errors import BadRequest, StateError
 
@@ -155,7 +155,7 @@ def issue_leaf(
 
 def server_name(identity: Identity) -> str | None:
     """The DNS name under which clients verify a mesh service; tenants and operators serve nobody."""
-    if identity.kind is not Kind.MESH:
+    if identity.kind is not IdentityKind.MESH:
         return None
     return f"{identity.name}.mesh.{identity.trust_domain}"
 

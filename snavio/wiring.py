@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from snavio.clock import Clock
     from snavio.config import MeshSettings
     from snavio.domain.claim import Terms
+    from snavio.hop.client import BatchClient
     from snavio.ports.archive import Archive, Watermark
     from snavio.ports.capabilities import CapabilityLedger
     from snavio.ports.certificates import CertificateLedger
@@ -33,15 +34,14 @@ if TYPE_CHECKING:
     from snavio.ports.mailbox_store import MailboxStore
     from snavio.ports.outbox import Outbox
     from snavio.ports.queue import TargetQueue
-    from snavio.transport.channel import MeshChannel
-    from snavio.transport.link import BatchLink
+    from snavio.rpc.channel import MeshChannel
 
 
-def mailbox_queue(mailbox: MeshChannel, *, clock: Clock, instance: str, epoch: int) -> BatchLink:
+def mailbox_queue(mailbox: MeshChannel, *, clock: Clock, instance: str, epoch: int) -> BatchClient:
     """The built-in target queue. It recognises what it has stored, so an unanswered batch is sent again."""
-    from snavio.transport.link import BatchLink
+    from snavio.hop.client import BatchClient
 
-    return BatchLink(
+    return BatchClient(
         mailbox, "/snavio.v1.Mailbox/SendStream", clock=clock, instance=instance, epoch=epoch, resend=True
     )
 
@@ -51,24 +51,24 @@ def target_queues(
 ) -> list[TargetQueue]:
     """Every kind of target queue, in the order of `QueueKind`: the kind's number less one is its place."""
     from snavio.adapters.absent_queue import AbsentQueue
-    from snavio.adapters.courier import Courier
+    from snavio.adapters.retrying_queue import RetryingQueue
 
     redis: TargetQueue = AbsentQueue("Redis")
     if mesh.redis_url is not None:
-        from snavio.adapters.redis.stream_queue import RedisStreamCarrier
+        from snavio.adapters.redis.stream_queue import RedisStreamDriver
 
-        streams = RedisStreamCarrier(
+        streams = RedisStreamDriver(
             mesh.redis_url.get_secret_value(),
             max_stream_length=mesh.redis_stream_length,
             require_fsync=mesh.redis_fsync,
         )
-        redis = Courier(streams, clock=clock, instance=instance, epoch=epoch, recognises_resends=True)
+        redis = RetryingQueue(streams, clock=clock, instance=instance, epoch=epoch, recognises_resends=True)
     sqs: TargetQueue = AbsentQueue("SQS")
     if mesh.sqs_region is not None:
-        from snavio.adapters.aws.sqs_queue import SqsCarrier
+        from snavio.adapters.aws.sqs_queue import SqsDriver
 
-        standard = SqsCarrier(region=mesh.sqs_region, clock=clock, endpoint_url=mesh.aws_endpoint_url)
-        sqs = Courier(standard, clock=clock, instance=instance, epoch=epoch, recognises_resends=False)
+        standard = SqsDriver(region=mesh.sqs_region, clock=clock, endpoint_url=mesh.aws_endpoint_url)
+        sqs = RetryingQueue(standard, clock=clock, instance=instance, epoch=epoch, recognises_resends=False)
     return [mailbox_queue(mailbox, clock=clock, instance=instance, epoch=epoch), redis, sqs]
 
 

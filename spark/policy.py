@@ -17,7 +17,7 @@ DEFAULT_VERSION: Final = "1"
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class DetectionPolicy:
     """Thresholds. Periods are aligned to the epoch, so that a proposal's id does not depend on when a job ran."""
 
     version: str = DEFAULT_VERSION

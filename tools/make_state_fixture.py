@@ -14,7 +14,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, Kind
+from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, IdentityKind
 from snavio.v1 import registry_pb2 as registry
 from tests.support.mesh import NAME, SOURCE, TARGET, demo_mesh
 
@@ -53,7 +53,7 @@ async def main(out: Path) -> None:
                 await operator.put_route(TARGET, "forbidden")
                 await operator.grant(SOURCE, TARGET, "forbidden")
                 await operator.revoke(SOURCE, TARGET, "forbidden")
-                thief = Identity(DEFAULT_TRUST_DOMAIN, Kind.OPERATOR, "thief")
+                thief = Identity(DEFAULT_TRUST_DOMAIN, IdentityKind.OPERATOR, "thief")
                 revoked = await operator.certify(thief, mesh.certificates("operator-thief"))
                 await operator.revoke_certificate(revoked, reason="stolen")
                 key = await operator.rotate_key(SOURCE)

@@ -32,7 +32,7 @@ SOME_FAILED: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SuiteRun:
     """How one run of pytest ended: its exit code, tests by outcome, and from when to when each failed test ran."""
 
     code: int
@@ -46,7 +46,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SuiteVerdict:
     """One test that failed beside others."""
 
     test: str
@@ -69,17 +69,17 @@ class Verdict:
         return f"passed only alone: {self.test}\n    {how}: {self.machine}"
 
 
-def judged(first: Run, again: Run, samples: Sequence[Sample]) -> list[Verdict]:
+def judged(first: SuiteRun, again: SuiteRun, samples: Sequence[Sample]) -> list[SuiteVerdict]:
     """Each failure of the first run in the light of the second, which ran these tests and no others."""
     # A second run that did not run them all proves nothing.
     ran = again.code in (0, SOME_FAILED) and sum(again.counts.values()) == len(first.failed)
     return [
-        Verdict(test, ran and test not in again.failed, judge(samples, *span))
+        SuiteVerdict(test, ran and test not in again.failed, judge(samples, *span))
         for test, span in first.failed.items()
     ]
 
 
-def summary(first: Run, verdicts: Sequence[Verdict], took_s: float) -> str:
+def summary(first: SuiteRun, verdicts: Sequence[SuiteVerdict], took_s: float) -> str:
     """The last line: all tests of the run, once each."""
     counts = Counter(first.counts)
     excused = sum(not verdict.fails for verdict in verdicts)
@@ -98,7 +98,7 @@ def workers() -> int:
     return int(os.environ.get(WORKERS, "0")) or 1 + len(os.sched_getaffinity(0))
 
 
-def pytest(*arguments: str, folder: Path) -> Run:
+def pytest(*arguments: str, folder: Path) -> SuiteRun:
     """One run to its end."""
     record = folder / f"{time.monotonic_ns()}.json"
     process = subprocess.Popen(
@@ -107,9 +107,9 @@ def pytest(*arguments: str, folder: Path) -> Run:
     )
     code = _wait(process)
     if not record.exists():
-        return Run(code or 1)
+        return SuiteRun(code or 1)
     told = json.loads(record.read_text("utf-8"))
-    return Run(code, told["counts"], {test: (span[0], span[1]) for test, span in told["failed"].items()})
+    return SuiteRun(code, told["counts"], {test: (span[0], span[1]) for test, span in told["failed"].items()})
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
@@ -134,7 +134,7 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as name, Watch(Path(name)) as watch:
         folder = Path(name)
         first = pytest("-n", str(workers()), "--durations=15", *arguments, folder=folder)
-        verdicts: list[Verdict] = []
+        verdicts: list[SuiteVerdict] = []
         if first.worth_another:
             _tell(f"\nfailed, now run again alone: {len(first.failed)}")
             again = pytest(*first.failed, folder=folder)

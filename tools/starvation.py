@@ -33,7 +33,7 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class LoadReading:
     """Seconds of CPU since the machine started; `ours` since the run began."""
 
     total: float = 0.0
@@ -104,7 +104,7 @@ def _mean(stretch: Sequence[Sample]) -> Starvation:
     )
 
 
-def sample(before: Reading, after: Reading, *, at: float, late_s: float, sync_s: float) -> Sample:
+def sample(before: LoadReading, after: LoadReading, *, at: float, late_s: float, sync_s: float) -> Sample:
     """Shares of what passed between two readings."""
     passed = after.total - before.total
     if passed <= 0:
@@ -119,7 +119,7 @@ def sample(before: Reading, after: Reading, *, at: float, late_s: float, sync_s:
 class Watch:
     """Samples the machine on a thread of its own from `with` to its end."""
 
-    def __init__(self, folder: Path, *, read: Callable[[], Reading] | None = None) -> None:
+    def __init__(self, folder: Path, *, read: Callable[[], LoadReading] | None = None) -> None:
         self.samples: list[Sample] = []
         self._folder = folder
         self._read = read or (lambda: reading(os.getpid()))
@@ -173,15 +173,15 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def reading(root: int, proc: Path = Path("/proc")) -> Reading:
+def reading(root: int, proc: Path = Path("/proc")) -> LoadReading:
     """CPU of the machine, and of process `root` with all its descendants, living and waited for."""
     try:
         first = (proc / "stat").read_text("ascii").splitlines()[0].split()[1:9]
     except (OSError, IndexError):
-        return Reading()
+        return LoadReading()
     user, nice, system, idle, waiting, irq, soft, stolen = (int(one) / _TICKS for one in first)
     total = user + nice + system + idle + waiting + irq + soft + stolen
-    return Reading(total, idle + waiting, stolen, _tree(root, proc))
+    return LoadReading(total, idle + waiting, stolen, _tree(root, proc))
 
 
 def _tree(root: int, proc: Path) -> float:

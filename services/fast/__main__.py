@@ -2,12 +2,12 @@
 
 import sys
 
-from snavio.starting import lean_imports
+from snavio.imports import lean_imports
 
 with lean_imports():
     from services.fast.app import build
     from services.fast.settings import FastSettings
-    from snavio.service import run
+    from snavio.host.process import run
 
 
 if __name__ == "__main__":

@@ -9,34 +9,34 @@ from services.fast.bans import WarmBans
 from services.fast.directory import CachedDirectory
 from services.fast.dispatch import Dispatcher
 from services.fast.escalations import fair_line
+from services.fast.expiry import Expiry
 from services.fast.grants import GrantKeeper
 from services.fast.servicer import FastServicer
 from services.fast.settings import FastSettings
-from services.fast.upkeep import Upkeep
 from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.domain.revocation import CEILING_S
+from snavio.hop.client import BatchClient, ClientLimits
+from snavio.hop.send_queue import FairSendQueue
+from snavio.hop.server_stream import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS
+from snavio.host.introspection import Introspection
 from snavio.native import Dispatch
+from snavio.replication.denylist import denylist_poller
+from snavio.rpc.capability_request import sender
+from snavio.rpc.certificate_gate import CertificateGate
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
 from snavio.rpc.limits import HOP_WINDOW_BYTES
+from snavio.rpc.renewal import mesh_renewal
+from snavio.rpc.server import MeshServer
 from snavio.rpc.server_shares import ServerShares
-from snavio.snapshot.platform_keys import PlatformKeys
-from snavio.snapshot.reader import SnapshotReader
-from snavio.telemetry.cache import ACL, ROUTING, USAGE, CacheMeter
+from snavio.signed.platform_keys import PlatformKeys
+from snavio.signed.snapshot_reader import SnapshotReader
+from snavio.telemetry.cache_meter import ACL, ROUTING, USAGE, CacheMeter
 from snavio.telemetry.events import Event, EventJournal
-from snavio.telemetry.explaining import Explaining
-from snavio.telemetry.recent import RecentCommands
+from snavio.telemetry.explain_servicer import ExplainServicer
+from snavio.telemetry.recent_commands import RecentCommands
 from snavio.telemetry.reporting import Reporting
-from snavio.transport.asking import sender
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.denylist import denylist_pull
-from snavio.transport.gate import Gate
-from snavio.transport.introspection import Introspection
-from snavio.transport.link import BatchLink, LinkLimits
-from snavio.transport.renewal import mesh_renewal
-from snavio.transport.server import MeshServer
-from snavio.transport.stream import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS
-from snavio.transport.waiting import FairBySource
 from snavio.wiring import open_archive, open_watermark, target_queues
 
 # Taken off every fresh time, by chance, so that instances do not ask again in step. It only shortens.
@@ -57,14 +57,14 @@ class FastApp:
         files = CertificateFiles.in_folder(mesh.certificates("fast"))
         interval_s = mesh.pull_interval_ms / 1000
         self._settings = settings
-        bearer = sender(mesh.signer, files=files, trust_domain=mesh.trust_domain, clock=clock)
+        capability_provider = sender(mesh.signer, files=files, trust_domain=mesh.trust_domain, clock=clock)
         self._channels = {
             name: MeshChannel(
                 address,
                 files=files,
                 service=name,
                 trust_domain=mesh.trust_domain,
-                bearer=bearer if name == "mailbox" else None,
+                capability_provider=capability_provider if name == "mailbox" else None,
             )
             for name, address in (
                 ("slow", mesh.slow),
@@ -140,7 +140,7 @@ class FastApp:
             max_source_bytes=settings.escalation_bytes_per_source,
             max_source_commands=settings.escalations_per_source,
         )
-        self._slow = BatchLink(
+        self._slow = BatchClient(
             self._channels["slow"],
             "/snavio.v1.Slow/Arbitrate",
             clock=clock,
@@ -148,7 +148,7 @@ class FastApp:
             epoch=epoch,
             waiting=escalations,
             # Small batches, soon: who has joined one is past the fair line.
-            limits=LinkLimits(eager=2, linger_s=0.001, max_batch_commands=1000),
+            limits=ClientLimits(eager=2, linger_s=0.001, max_batch_commands=1000),
         )
         self._grants = GrantKeeper(
             dispatch=dispatch,
@@ -160,7 +160,7 @@ class FastApp:
         self._bans = WarmBans(
             slow=self._channels["slow"], clock=clock, instance=settings.instance, record=record
         )
-        self._upkeep = Upkeep(dispatch=dispatch, clock=clock)
+        self._upkeep = Expiry(dispatch=dispatch, clock=clock)
         recent = RecentCommands(max_bytes=mesh.explain_max_mb << 20)
         self._reporting.journal.seen = recent.keep
         dispatcher = Dispatcher(
@@ -174,8 +174,8 @@ class FastApp:
             clock=clock,
             budget_ms=mesh.budget_ms,
         )
-        gate = Gate(clock=clock)
-        self._denylist = denylist_pull(
+        gate = CertificateGate(clock=clock)
+        self._denylist = denylist_poller(
             self._channels["signer"], gate, clock=clock, interval_s=interval_s, stale_s=mesh.denylist_stale_s
         )
         servicer = FastServicer(
@@ -196,7 +196,7 @@ class FastApp:
         introspection.link("slow", self._slow.connected.is_set)
         methods = servicer.methods()
         introspection.register(methods)
-        Explaining(
+        ExplainServicer(
             recent, instance=settings.instance, registry=self._channels["registry"], clock=clock
         ).register(methods)
         shares = ServerShares(mesh.share)
@@ -217,7 +217,7 @@ class FastApp:
         introspection: Introspection,
         dispatch: Dispatch,
         meters: Sequence[CacheMeter],
-        escalations: FairBySource,
+        escalations: FairSendQueue,
     ) -> None:
         """What operators see of the decisions, under document 001's names where it has one."""
         introspection.native(dispatch.counters, gauges=GAUGES, prefix="dispatch.")

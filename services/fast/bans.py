@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from snavio.clock import Clock
-from snavio.ending import ended
 from snavio.host.background import background
+from snavio.rpc.channel import MeshChannel
+from snavio.tasks import ended
 from snavio.telemetry.dispatch_events import WarmPathBan
 from snavio.telemetry.events import Event, moment
-from snavio.transport.channel import MeshChannel
 from snavio.v1.slow_pb2 import BanReport, ReportBansRequest, ReportBansResponse
 
 CALL_SECONDS = 1.0

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from snavio.clock import Clock
 from snavio.domain import directory as domain
 from snavio.native import Dispatch
-from snavio.snapshot.manifest import Manifest
-from snavio.snapshot.reader import Refused, SnapshotReader
-from snavio.snapshot.verification import ACL, BANS, ROUTES, Snapshot
-from snavio.telemetry.cache import CacheMeter
-from snavio.transport.channel import MeshChannel
-from snavio.transport.directory_feed import DirectoryFeed
-from snavio.transport.pull import Pull
+from snavio.replication.directory_feed import DirectoryFeed
+from snavio.replication.poller import Poller
+from snavio.rpc.channel import MeshChannel
+from snavio.signed.snapshot_manifest import Manifest
+from snavio.signed.snapshot_reader import Refused, SnapshotReader
+from snavio.signed.verification import ACL, BANS, ROUTES, VerifiedSnapshot
+from snavio.telemetry.cache_meter import CacheMeter
 from snavio.v1.registry_pb2 import (
     DEDUPE_MODE_STRICT,
     DISPATCH_MODE_COLD_ONLY,
@@ -59,7 +59,7 @@ class CachedDirectory:
             instance=instance,
             bound_ms=bound_ms,
         )
-        self._pull = Pull("directory", self._refresh, clock=clock, interval_s=interval_s)
+        self._pull = Poller("directory", self._refresh, clock=clock, interval_s=interval_s)
 
     async def start(self, *, within_s: float) -> None:
         """Begin with a snapshot, or else read everything once; then keep up."""
@@ -95,7 +95,7 @@ class CachedDirectory:
         self._dispatch.renewed(self._clock.mono_ns() - age_ns)
         return True
 
-    def _take(self, snapshot: Snapshot) -> Manifest:
+    def _take(self, snapshot: VerifiedSnapshot) -> Manifest:
         """On another thread; ValueError when the parts cannot be read."""
         parts = snapshot.parts
         self._dispatch.load_snapshot(

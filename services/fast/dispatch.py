@@ -13,11 +13,11 @@ from services.fast.grants import GrantKeeper
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated
+from snavio.hop.ledger_part import AnswerOnce, LedgerPart, nothing_delivered
 from snavio.host.background import background
 from snavio.native import Dispatch, Plan
 from snavio.ports.queue import TargetQueue
 from snavio.telemetry.journal import Journal
-from snavio.transport.consignment import LedgerConsignment, Once, nothing_delivered
 from snavio.v1.batch_pb2 import Batch
 
 
@@ -65,11 +65,11 @@ class Dispatcher:
             answer(frame, done)
             self._note(plan, done=done)
 
-        broken = Once(answer)
+        broken = AnswerOnce(answer)
         if opening or ledger.done:
             settled(opening)
         for part, (queue, count, freight) in enumerate(sends):
-            consignment = LedgerConsignment(
+            batch_part = LedgerPart(
                 ledger,
                 part,
                 count=count,
@@ -78,9 +78,9 @@ class Dispatcher:
                 answer=settled,
                 broken=broken,
             )
-            self._send(self._queues[queue], consignment)
+            self._send(self._queues[queue], batch_part)
         for part, (source, count, body) in enumerate(escalations, start=len(sends)):
-            escalation = LedgerConsignment(
+            escalation = LedgerPart(
                 ledger,
                 part,
                 source=source,
@@ -116,11 +116,11 @@ class Dispatcher:
             background().failed("books of dispatch", error)
 
     @staticmethod
-    def _send(queue: TargetQueue, consignment: LedgerConsignment) -> None:
+    def _send(queue: TargetQueue, batch_part: LedgerPart) -> None:
         try:
-            queue.put(consignment)
+            queue.put(batch_part)
         except Saturated as full:
-            consignment.refuse(Verdict.SATURATED, "The queue is full.", retry_after_ms=full.retry_after_ms)
+            batch_part.refuse(Verdict.SATURATED, "The queue is full.", retry_after_ms=full.retry_after_ms)
         except Exception as error:
             background().failed("way to a queue", error)
-            consignment.lost(written=False, cause="Fast failed.")
+            batch_part.lost(written=False, cause="Fast failed.")

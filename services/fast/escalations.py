@@ -6,14 +6,14 @@ source's own share is refused with a hint.
 
 from __future__ import annotations
 
-from snavio.ports.queue import Consignment
-from snavio.transport.consignment import LedgerConsignment
-from snavio.transport.waiting import FairBySource
+from snavio.hop.ledger_part import LedgerPart
+from snavio.hop.send_queue import FairSendQueue
+from snavio.ports.queue import BatchPart
 
 
-def fair_line(*, max_bytes: int, max_source_bytes: int, max_source_commands: int) -> FairBySource:
+def fair_line(*, max_bytes: int, max_source_bytes: int, max_source_commands: int) -> FairSendQueue:
     """Where escalations wait."""
-    return FairBySource(
+    return FairSendQueue(
         max_bytes=max_bytes,
         max_source_bytes=max_source_bytes,
         max_source_commands=max_source_commands,
@@ -22,5 +22,5 @@ def fair_line(*, max_bytes: int, max_source_bytes: int, max_source_commands: int
     )
 
 
-def _source_of(consignment: Consignment) -> str:
-    return consignment.source if isinstance(consignment, LedgerConsignment) else ""
+def _source_of(batch_part: BatchPart) -> str:
+    return batch_part.source if isinstance(batch_part, LedgerPart) else ""

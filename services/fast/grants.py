@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import structlog
 
 from snavio.clock import Clock
-from snavio.ending import ended
 from snavio.errors import SnavioError
 from snavio.host.background import background
 from snavio.native import Dispatch
-from snavio.transport.channel import MeshChannel
+from snavio.rpc.channel import MeshChannel
+from snavio.tasks import ended
 from snavio.v1.slow_pb2 import (
     GRANT_STATE_ISSUED,
     Grant,
@@ -47,7 +47,7 @@ Route = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PermitRequest:
     """Permits that one route should have."""
 
     route: Route
@@ -123,7 +123,7 @@ class GrantKeeper:
         for start in range(0, len(wishes), MAX_WISHES):
             await self._ask(wishes[start : start + MAX_WISHES])
 
-    def _wishes(self) -> list[Wish]:
+    def _wishes(self) -> list[PermitRequest]:
         now = self._clock.mono_ns()
         if len(self._not_before) > MAX_PAUSES:
             self._not_before.clear()
@@ -131,10 +131,10 @@ class GrantKeeper:
         for target, name, wanted, debt, left in self._dispatch.needs(now_mono_ns=now):
             permits = min(AHEAD * wanted + debt - left, MAX_PERMITS)
             if permits > 0 and self._not_before.get((target, name), now) <= now:
-                wishes.append(Wish((target, name), permits))
+                wishes.append(PermitRequest((target, name), permits))
         return wishes
 
-    async def _ask(self, wishes: list[Wish]) -> None:
+    async def _ask(self, wishes: list[PermitRequest]) -> None:
         asked = self._clock.mono_ns()
         self._counts["calls"] += 1
         answer = await self._slow.call(

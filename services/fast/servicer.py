@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from services.fast.dispatch import Dispatcher
 from snavio.clock import Clock
-from snavio.transport.gate import Gate
-from snavio.transport.server import Call, Methods
-from snavio.transport.stream import BatchStream, mesh_hello
+from snavio.hop.server_stream import BatchStream, mesh_hello
+from snavio.rpc.certificate_gate import CertificateGate
+from snavio.rpc.server import Call, Methods
 
 
 class FastServicer:
     """Wire to decision and back."""
 
-    def __init__(self, *, dispatcher: Dispatcher, gate: Gate, clock: Clock, in_flight: int) -> None:
+    def __init__(
+        self, *, dispatcher: Dispatcher, gate: CertificateGate, clock: Clock, in_flight: int
+    ) -> None:
         self._dispatcher = dispatcher
         self._gate = gate
         self._clock = clock

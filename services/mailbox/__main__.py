@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from snavio.starting import lean_imports
+from snavio.imports import lean_imports
 
 with lean_imports():
     from services.mailbox.app import build
     from services.mailbox.settings import MailboxSettings
-    from snavio.service import run
+    from snavio.host.process import run
 
 
 if __name__ == "__main__":

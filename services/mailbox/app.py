@@ -37,21 +37,21 @@ from services.mailbox.waiting import Waiters
 from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.errors import Unavailable
+from snavio.host.introspection import Introspection
 from snavio.host.periodic import Periodic
-from snavio.host.readers import Readers
 from snavio.host.shares import Shares
+from snavio.host.store_readers import StoreReaders
 from snavio.ports.mailbox_store import MailboxStore, Progress
+from snavio.replication.denylist import denylist_poller
+from snavio.rpc.certificate_gate import CertificateGate
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
 from snavio.rpc.limits import HOP_WINDOW_BYTES
+from snavio.rpc.renewal import mesh_renewal
+from snavio.rpc.server import MeshServer
 from snavio.rpc.server_shares import ServerShares
 from snavio.telemetry.events import EventJournal
 from snavio.telemetry.reporting import Reporting
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.denylist import denylist_pull
-from snavio.transport.gate import Gate
-from snavio.transport.introspection import Introspection
-from snavio.transport.renewal import mesh_renewal
-from snavio.transport.server import MeshServer
 from snavio.wiring import open_mailbox_store
 
 SCAN_SECONDS = 0.025
@@ -72,7 +72,7 @@ class MailboxApp:
         self._settings = settings
         self._clock = clock
         self._files = CertificateFiles.in_folder(mesh.certificates("mailbox"))
-        self._gate = Gate(clock=clock)
+        self._gate = CertificateGate(clock=clock)
         self._waiters = Waiters(Shares("waiters", mesh.share("waiters", settings.max_waiters)))
         self._stopping = False
         self._chores: list[Periodic] = []
@@ -84,13 +84,13 @@ class MailboxApp:
         )
         self._store: MailboxStore | None = None
         self._commits: Commits | None = None
-        self._readers: Readers | None = None
+        self._readers: StoreReaders | None = None
         self._settlements: Settlements | None = None
         self._server: MeshServer | None = None
         self._signer = MeshChannel(
             mesh.signer, files=self._files, service="signer", trust_domain=mesh.trust_domain
         )
-        self._denylist = denylist_pull(
+        self._denylist = denylist_poller(
             self._signer,
             self._gate,
             clock=clock,
@@ -130,7 +130,7 @@ class MailboxApp:
             age_ns=age.now_ns,
             chores=chores,
         )
-        readers = self._readers = Readers("mailbox-reads")
+        readers = self._readers = StoreReaders("mailbox-reads")
         # Without a disk the store is the cache, and a second copy could not be wiped.
         cached = 0 if self._settings.amnesia else self._settings.cached_bytes
         rows = Rows(store, worker=readers, max_bytes=cached)

@@ -18,12 +18,12 @@ from services.mailbox.quotas import Metered, Quotas, Taken
 from services.mailbox.roots import Roots
 from snavio.clock import Clock
 from snavio.domain.capability import Capability, read_text, verify
-from snavio.domain.caveat import SETTLING, Bounds, Denial, Operation
+from snavio.domain.caveat import SETTLING, CaveatBounds, Denial, Operation
 from snavio.domain.identity import Identity
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest, NotAllowed, Saturated, Unauthenticated
 from snavio.native import open_parcels
-from snavio.transport.call import Call
+from snavio.rpc.call import Call
 
 MAX_CACHED: Final = 16_384
 MAX_GIVEN: Final = 65_536
@@ -41,7 +41,7 @@ class Verified:
     """A capability that was found genuine and its holder's own."""
 
     cap_id: str
-    bounds: Bounds
+    bounds: CaveatBounds
     metered: tuple[Metered, ...]
     until_mono_ns: int
     """To be verified again from then on."""

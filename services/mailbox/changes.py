@@ -15,7 +15,7 @@ from typing import Final
 
 from services.mailbox.leases import FIRST, Batch, Lease, Retrying, Settling, Verb
 from services.mailbox.ranges import ones, zeros
-from snavio.domain.message import Ending, State
+from snavio.domain.message import MessageEnding, MessageState
 
 
 class Operation(IntEnum):
@@ -27,13 +27,21 @@ class Operation(IntEnum):
     PURGE = 4
 
 
-CHANGES: Final[Mapping[Operation, frozenset[State]]] = MappingProxyType(
+CHANGES: Final[Mapping[Operation, frozenset[MessageState]]] = MappingProxyType(
     {
-        Operation.CANCEL: frozenset({State.READY, State.INFLIGHT, State.DEAD}),
-        Operation.RESUME: frozenset({State.CANCELED}),
-        Operation.REQUEUE: frozenset({State.READY, State.DELIVERED, State.DEAD, State.CANCELED}),
+        Operation.CANCEL: frozenset({MessageState.READY, MessageState.INFLIGHT, MessageState.DEAD}),
+        Operation.RESUME: frozenset({MessageState.CANCELED}),
+        Operation.REQUEUE: frozenset(
+            {MessageState.READY, MessageState.DELIVERED, MessageState.DEAD, MessageState.CANCELED}
+        ),
         Operation.PURGE: frozenset(
-            {State.READY, State.INFLIGHT, State.DELIVERED, State.DEAD, State.CANCELED}
+            {
+                MessageState.READY,
+                MessageState.INFLIGHT,
+                MessageState.DELIVERED,
+                MessageState.DEAD,
+                MessageState.CANCELED,
+            }
         ),
     }
 )
@@ -46,11 +54,11 @@ class Stretch:
 
     lo: int
     hi: int
-    state: State
+    state: MessageState
     retrying: Retrying = FIRST
     """Of those that have not ended."""
     lease: Lease | None = None
-    ending: Ending | None = None
+    ending: MessageEnding | None = None
     """Of those that ended, and not by an acknowledgement."""
 
 
@@ -59,13 +67,13 @@ class Order:
     """An operation with the states that it is to find, and what to write down."""
 
     operation: Operation
-    states: frozenset[State]
+    states: frozenset[MessageState]
     reason: str = ""
     at_unix_ns: int = 0
     age_ns: int = 0
 
     @property
-    def changing(self) -> frozenset[State]:
+    def changing(self) -> frozenset[MessageState]:
         """The states whose messages are changed."""
         return self.states & CHANGES[self.operation]
 
@@ -83,15 +91,15 @@ def stretches(batch: Batch) -> Iterator[Stretch]:
         if batch.settled >> lo & 1:
             found = batch.ends.over(lo, hi)
             ending = found[0][2] if found else None
-            yield Stretch(lo, hi, ending.state if ending else State.DELIVERED, ending=ending)
+            yield Stretch(lo, hi, ending.state if ending else MessageState.DELIVERED, ending=ending)
             continue
         held, tried = batch.held.over(lo, hi), batch.retries.over(lo, hi)
         lease = held[0][2] if held else None
         retrying = tried[0][2] if tried else FIRST
-        yield Stretch(lo, hi, State.INFLIGHT if lease else State.READY, retrying, lease)
+        yield Stretch(lo, hi, MessageState.INFLIGHT if lease else MessageState.READY, retrying, lease)
 
 
-def select(batch: Batch, states: frozenset[State], bits: int) -> int:
+def select(batch: Batch, states: frozenset[MessageState], bits: int) -> int:
     """Bitmap of those of `bits` that are in one of `states`."""
     found = 0
     for one in stretches(batch):
@@ -109,7 +117,7 @@ def changeable(batch: Batch, order: Order, bits: int) -> int:
     if order.operation is Operation.REQUEUE:
         # A message that is ready now has nothing to gain; one that waits, or was tried, has.
         for one in stretches(batch):
-            if one.state is State.READY and one.retrying.fresh:
+            if one.state is MessageState.READY and one.retrying.fresh:
                 found &= ~ones(one.lo, one.hi)
     return found
 
@@ -131,14 +139,14 @@ def _move(settling: Settling, batch: Batch, order: Order, one: Stretch) -> None:
         reached = max(1, one.ending.attempt) if one.ending else 1
         batch.move(settling, lo, hi, Verb.REVIVE, attempt=reached, age_ns=order.age_ns)
     elif order.operation is Operation.REQUEUE:
-        verb = Verb.RETRY if one.state is State.READY else Verb.REVIVE
+        verb = Verb.RETRY if one.state is MessageState.READY else Verb.REVIVE
         batch.move(settling, lo, hi, verb, attempt=1, age_ns=order.age_ns)
     else:
         purged = order.operation is Operation.PURGE
         # The delivery that a lease stands for has begun, and counts.
         attempt = one.lease.attempt + 1 if one.lease else one.retrying.attempt
-        ending = Ending(
-            State.PURGED if purged else State.CANCELED,
+        ending = MessageEnding(
+            MessageState.PURGED if purged else MessageState.CANCELED,
             0 if purged else attempt,
             "" if purged else order.reason,
             at_unix_ns=order.at_unix_ns,

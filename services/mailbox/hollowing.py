@@ -14,7 +14,7 @@ from services.mailbox.policy import Policy
 from services.mailbox.ranges import ones
 from services.mailbox.rows import Rows
 from services.mailbox.topics import Topic
-from snavio.domain.message import State
+from snavio.domain.message import MessageState
 from snavio.errors import IntegrityError, Unreadable
 from snavio.ports.mailbox_store import BatchRecord, MailboxStore
 
@@ -73,13 +73,13 @@ class Hollowing:
     def _needed(self, name: str, record: BatchRecord) -> int:
         """Bitmap of the messages whose bytes somebody may still want."""
         batch = self._listing.batch(name, record)
-        done = select(batch, frozenset({State.DELIVERED, State.PURGED}), ones(0, batch.count))
+        done = select(batch, frozenset({MessageState.DELIVERED, MessageState.PURGED}), ones(0, batch.count))
         for lo, hi, _ in batch.settling:
             done &= ~ones(lo, hi)
         return ones(0, batch.count) & ~done
 
     async def _make_smaller(self, topic: Topic, batch_id: int) -> None:
-        wish = Wish(topic.name, Operation.PURGE, wanted=Filter(states=frozenset({State.DELIVERED})))
+        wish = Wish(topic.name, Operation.PURGE, wanted=Filter(states=frozenset({MessageState.DELIVERED})))
         async with self._oversight.turn(topic.name):
             # Asked again under the turn: what was delivered a moment ago may have been requeued since.
             record = await self._listing.run(lambda: self._store.record(topic.name, batch_id))
@@ -94,7 +94,7 @@ class Hollowing:
                 del self._seen[next(iter(self._seen))]
             try:
                 size = await self._listing.run(
-                    lambda: self._store.hollow(topic.name, record.batch_id, keep=needed)
+                    lambda: self._store.rewrite_batch(topic.name, record.batch_id, keep=needed)
                 )
             except (IntegrityError, Unreadable):
                 return  # whoever receives of it finds out which messages are damaged

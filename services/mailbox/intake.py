@@ -21,6 +21,8 @@ from services.mailbox.topics import MILLISECOND
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated, SnavioError
+from snavio.hop.ledger_part import nothing_delivered, rest_unknown
+from snavio.hop.server_stream import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS
 from snavio.host.background import background
 from snavio.native import Ledger, Sending, shard_of, slice_runs
 from snavio.ports.mailbox_store import (
@@ -34,8 +36,6 @@ from snavio.ports.mailbox_store import (
     Recall,
     Send,
 )
-from snavio.transport.consignment import nothing_delivered, rest_unknown
-from snavio.transport.stream import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS
 from snavio.v1.batch_pb2 import Verdicts
 from snavio.v1.mailbox_pb2 import SendBatch
 

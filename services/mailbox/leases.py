@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from services.mailbox.ordering import Handout
 from services.mailbox.ranges import RangeMap, covered, ones, zeros
-from snavio.domain.message import MAX_HISTORY, Attempt, Ending, History, State
-from snavio.ports.mailbox_store import BatchRecord, Ended, Progress, Retry
+from snavio.domain.message import MAX_HISTORY, Attempt, History, MessageEnding, MessageState
+from snavio.ports.mailbox_store import BatchRecord, EndedMessages, Progress, Retry
 
 DONE, LATE, GONE = b"\x01", b"\x02", b"\x03"
 ID_STRIDE = 1024
@@ -114,8 +114,8 @@ class Moved:
     ended: bool
     """They had ended before: acknowledged, or as `ends` says."""
     retries: list[tuple[int, int, Retrying]]
-    ends: list[tuple[int, int, Ending]]
-    ending: Ending | None = None
+    ends: list[tuple[int, int, MessageEnding]]
+    ending: MessageEnding | None = None
     delay_ns: int = 0
 
     @property
@@ -187,7 +187,7 @@ class Batch:
         self.delayed: RangeMap[int] = RangeMap()
         """Until when, on the monotonic clock."""
         self.retries: RangeMap[Retrying] = RangeMap()
-        self.ends: RangeMap[Ending] = RangeMap()
+        self.ends: RangeMap[MessageEnding] = RangeMap()
         for retry in record.retries:
             self.retries.put(
                 retry.first,
@@ -278,7 +278,7 @@ class Batch:
             self.count,
             self.settled,
             tuple(Retry(lo, hi, *retrying) for lo, hi, retrying in self.retries),
-            tuple(Ended(lo, hi, ending) for lo, hi, ending in self.ends),
+            tuple(EndedMessages(lo, hi, ending) for lo, hi, ending in self.ends),
             retain,
             self.age_ns,
         )
@@ -310,7 +310,7 @@ class Batch:
         *,
         attempt: int,
         lease: Lease | None = None,
-        ending: Ending | None = None,
+        ending: MessageEnding | None = None,
         record: Attempt | None = None,
         not_before_unix_ns: int = 0,
         delay_ns: int = 0,
@@ -361,17 +361,17 @@ class Batch:
             else:
                 self.retries.cut(start, end)
 
-    def _end(self, lo: int, hi: int, ending: Ending, record: Attempt | None) -> None:
+    def _end(self, lo: int, hi: int, ending: MessageEnding, record: Attempt | None) -> None:
         self.noted += len(ending.last_error)
         if self.noted > NOTES_BYTES:
             ending = replace(ending, last_error=ending.last_error[:_SHORT])
-        spans: list[tuple[int, int, Ending]] = []
+        spans: list[tuple[int, int, MessageEnding]] = []
         if self.settled & ones(lo, hi):
             # Dead and then canceled, say: what was known of its attempts stays known.
             for start, end, was in self.ends.over(lo, hi):
                 spans.append((start, end, replace(ending, history=was.history, attempt=was.attempt)))
             self.ends.put(lo, hi, ending)
-            if ending.state is State.PURGED:
+            if ending.state is MessageState.PURGED:
                 return
         else:
             for start, end, tried in list(self.retrying(lo, hi)):

@@ -15,14 +15,22 @@ from services.mailbox.delivery import Delivery
 from services.mailbox.leases import ID_STRIDE, Batch
 from services.mailbox.ranges import ones
 from services.mailbox.rows import Reads, Rows
-from snavio.domain.message import State
+from snavio.domain.message import MessageState
 from snavio.domain.varint import varint
 from snavio.errors import IntegrityError, NotFound, Unreadable
 from snavio.native import open_parcels
 from snavio.ports.mailbox_store import BatchRecord, Damaged, MailboxStore
 from snavio.v1.mailbox_pb2 import Parcel, ReceiveResponse
 
-ALL_STATES = frozenset({State.READY, State.INFLIGHT, State.DELIVERED, State.DEAD, State.CANCELED})
+ALL_STATES = frozenset(
+    {
+        MessageState.READY,
+        MessageState.INFLIGHT,
+        MessageState.DELIVERED,
+        MessageState.DEAD,
+        MessageState.CANCELED,
+    }
+)
 PAGE_BATCHES = 256
 MOST_BATCHES = 4096
 """Looked at for one page; a page may end before it is full."""
@@ -37,7 +45,7 @@ T = TypeVar("T")
 class Filter:
     """Which messages. Empty texts and zeros do not matter."""
 
-    states: frozenset[State] = ALL_STATES
+    states: frozenset[MessageState] = ALL_STATES
     stored_from_unix_ns: int = 0
     stored_before_unix_ns: int = 0
     source: str = ""
@@ -54,11 +62,11 @@ class Filter:
         return bool(self.source or self.name or self.command_id or self.attributes)
 
     @property
-    def holding(self) -> State | None:
+    def holding(self) -> MessageState | None:
         """The one state whose index helps; None for several."""
         if len(self.states) == 1:
             return next(iter(self.states))
-        return State.READY if self.states == {State.READY, State.INFLIGHT} else None
+        return MessageState.READY if self.states == {MessageState.READY, MessageState.INFLIGHT} else None
 
     def takes_batch(self, record: BatchRecord) -> bool:
         """Whether messages stored at that time are meant."""
@@ -70,7 +78,9 @@ class Filter:
         if one.state not in self.states or deliveries(one) < self.min_attempts:
             return False
         return not self.dead_reason or (
-            one.state is State.DEAD and one.ending is not None and one.ending.reason == self.dead_reason
+            one.state is MessageState.DEAD
+            and one.ending is not None
+            and one.ending.reason == self.dead_reason
         )
 
     def takes_content(self, row: Content | None) -> bool:

@@ -21,7 +21,7 @@ from services.mailbox.listing import ALL_STATES, Chosen, Filter, Listing, Sight
 from services.mailbox.settling import Settlements
 from services.mailbox.turns import Turns
 from snavio.clock import Clock
-from snavio.domain.message import State, bounded
+from snavio.domain.message import MessageState, bounded
 from snavio.errors import BadRequest, Conflict, NotFound, Saturated
 from snavio.ports.mailbox_store import BatchRecord, MailboxStore
 
@@ -238,6 +238,6 @@ def _lowest(bits: int, most: int) -> int:
     return bits
 
 
-def purgeable(states: frozenset[State]) -> bool:
+def purgeable(states: frozenset[MessageState]) -> bool:
     """Whether a purge may go by these states: all of them by default would be a slip of the hand."""
     return states != ALL_STATES and bool(states & CHANGES[Operation.PURGE])

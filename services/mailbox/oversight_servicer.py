@@ -13,10 +13,10 @@ from services.mailbox.changes import Operation
 from services.mailbox.listing import ALL_STATES, Filter, Listing, Sight
 from services.mailbox.oversight import Oversight, Wish, purgeable
 from snavio.domain import caveat
-from snavio.domain.identity import Identity, Kind
-from snavio.domain.message import MAX_REASON_BYTES, State
+from snavio.domain.identity import Identity, IdentityKind
+from snavio.domain.message import MAX_REASON_BYTES, MessageState
 from snavio.errors import BadRequest, NotAllowed, NotFound
-from snavio.transport.server import Call, Methods
+from snavio.rpc.server import Call, Methods
 from snavio.v1 import mailbox_pb2 as wire
 
 SERVICE = "/snavio.v1.Mailbox/"
@@ -50,7 +50,7 @@ class OversightServicer:
         """The oldest ready messages."""
         self._require(call, caveat.Operation.PEEK, request.topic)
         limit = _limit(request.limit, DEFAULT_PEEK, MOST_PEEK)
-        ready = Filter(states=frozenset({State.READY}))
+        ready = Filter(states=frozenset({MessageState.READY}))
         sights, _ = await self._listing.page(request.topic, ready, after=0, limit=limit)
         return wire.ListResponse(message=[_view(one, payload=True) for one in sights])
 
@@ -91,16 +91,16 @@ class OversightServicer:
 def may_see(topic: str, identity: Identity) -> bool:
     """Whether the topic is the caller's, or everybody's business is."""
     own = identity.tenant != "" and topic.startswith(identity.tenant + "/")
-    return own or identity.kind is Kind.OPERATOR
+    return own or identity.kind is IdentityKind.OPERATOR
 
 
 def read_filter(asked: Any) -> Filter:
     """The filter of a request."""
     try:
-        states = frozenset(State(number) for number in asked.state if number)
+        states = frozenset(MessageState(number) for number in asked.state if number)
     except ValueError:
         raise BadRequest("filter.state: must be a state that the mailbox knows.", reason="filter") from None
-    if State.PURGED in states:
+    if MessageState.PURGED in states:
         raise BadRequest("filter.state: purged messages are gone.", reason="filter")
     return Filter(
         states=states or ALL_STATES,
@@ -152,7 +152,7 @@ def _view(one: Sight, *, payload: bool) -> Any:
         ending, history = stretch.ending, stretch.ending.history
         view.attempt, view.ended_unix_ns = ending.attempt, ending.at_unix_ns
         view.reason, view.last_error = ending.reason, ending.last_error
-    elif stretch.state is not State.DELIVERED:
+    elif stretch.state is not MessageState.DELIVERED:
         view.attempt = stretch.lease.attempt if stretch.lease else stretch.retrying.attempt
         view.next_run_at_unix_ns = 0 if stretch.lease else stretch.retrying.not_before_unix_ns
     for record in history:

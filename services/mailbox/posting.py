@@ -18,7 +18,7 @@ from services.mailbox.leases import ID_STRIDE
 from services.mailbox.quotas import Taken
 from services.mailbox.topics import MILLISECOND
 from snavio.clock import Clock
-from snavio.domain.identity import Identity, Kind
+from snavio.domain.identity import Identity, IdentityKind
 from snavio.domain.verdict import Verdict
 from snavio.errors import (
     BadRequest,
@@ -48,7 +48,7 @@ def require_sender(topic: str, identity: Identity) -> None:
     own = _OWN.fullmatch(topic)
     if own is None and _ROUTE.fullmatch(topic) is None:
         raise BadRequest("A topic is `<tenant>/own/<name>`.", reason="topic")
-    if identity.kind is Kind.MESH:
+    if identity.kind is IdentityKind.MESH:
         return
     if own is None:
         raise NotAllowed(
@@ -97,7 +97,7 @@ class Posting:
         rows, fault = open_letters(
             request,
             topic=topic,
-            source=identity.source if identity.kind is Kind.SERVICE else f"mesh/{identity.name}",
+            source=identity.source if identity.kind is IdentityKind.SERVICE else f"mesh/{identity.name}",
             cert_serial=cert_serial,
             scope=identity.tenant or f"mesh/{identity.name}",
             now_unix_ns=now,

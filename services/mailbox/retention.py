@@ -30,7 +30,7 @@ from services.mailbox.rows import Rows
 from services.mailbox.topics import Topic
 from services.mailbox.vacancies import Vacancies
 from snavio.clock import Clock
-from snavio.domain.message import State
+from snavio.domain.message import MessageState
 from snavio.errors import SnavioError
 from snavio.ports.mailbox_store import BatchRecord, MailboxStore, Progress
 from snavio.telemetry.events import EventJournal, Value
@@ -95,7 +95,7 @@ class Retention:
         self._clock = clock
         self._next = 0
         # Where the search for old ones goes on, by topic and state; only of topics that have some.
-        self._cursors: dict[tuple[str, State], int] = {}
+        self._cursors: dict[tuple[str, MessageState], int] = {}
         self._log = structlog.get_logger()
 
     async def step(self) -> None:
@@ -162,7 +162,7 @@ class Retention:
             more |= await self._expire_ready(topic, policy)
         if topic.delivered:
             more |= await self._remove_delivered(topic, policy)
-        for state in (State.DEAD, State.CANCELED):
+        for state in (MessageState.DEAD, MessageState.CANCELED):
             if topic.counted(state):
                 more |= await self._prune(topic, state, policy)
             else:
@@ -222,7 +222,7 @@ class Retention:
         def heard(outcome: Outcome) -> None:
             # Also when nobody waits any more: it is done all the same.
             if not isinstance(outcome, SnavioError):
-                topic.count(State.DELIVERED, -messages)
+                topic.count(MessageState.DELIVERED, -messages)
                 topic.pruned["delivered"] = topic.pruned.get("delivered", 0) + messages
             if not stored.done():
                 stored.set_result(outcome)
@@ -232,12 +232,12 @@ class Retention:
         if isinstance(outcome, SnavioError):
             raise outcome
 
-    async def _prune(self, topic: Topic, state: State, policy: Policy) -> bool:
+    async def _prune(self, topic: Topic, state: MessageState, policy: Policy) -> bool:
         async with self._oversight.turn(topic.name):
             deeper = await self._prune_by_depth(topic, state, policy)
             return await self._prune_by_age(topic, state, policy) or deeper
 
-    async def _prune_by_depth(self, topic: Topic, state: State, policy: Policy) -> bool:
+    async def _prune_by_depth(self, topic: Topic, state: MessageState, policy: Policy) -> bool:
         surplus = topic.counted(state) - policy.dlq_messages
         if surplus <= 0:
             return False
@@ -247,7 +247,7 @@ class Retention:
         )
         return 0 < removed < surplus
 
-    async def _prune_by_age(self, topic: Topic, state: State, policy: Policy) -> bool:
+    async def _prune_by_age(self, topic: Topic, state: MessageState, policy: Policy) -> bool:
         key = (topic.name, state)
         after = self._cursors.get(key, 0)
         records = await self._holding(topic, state, after=after)
@@ -257,7 +257,7 @@ class Retention:
         old = [(one, bits) for one in records if (bits := self._older(topic.name, one, limit))]
         return await self._purge(topic, state, "age", old, topic.counted(state)) > 0 and full
 
-    async def _holding(self, topic: Topic, state: State, *, after: int) -> list[BatchRecord]:
+    async def _holding(self, topic: Topic, state: MessageState, *, after: int) -> list[BatchRecord]:
         return await self._listing.run(
             lambda: self._store.records(topic.name, after=after, limit=SLICE_BATCHES, holding=state)
         )
@@ -271,7 +271,7 @@ class Retention:
         return bits
 
     async def _purge(
-        self, topic: Topic, state: State, cause: str, old: list[tuple[BatchRecord, int]], most: int
+        self, topic: Topic, state: MessageState, cause: str, old: list[tuple[BatchRecord, int]], most: int
     ) -> int:
         states = frozenset({state})
         part = [

@@ -15,8 +15,8 @@ from snavio.domain.capability import Identifier, derive_root
 from snavio.domain.capability_root import RootLine
 from snavio.domain.identity import Identity
 from snavio.errors import IntegrityError, Saturated
-from snavio.transport.channel import MeshChannel
-from snavio.transport.pull import Pull
+from snavio.replication.poller import Poller
+from snavio.rpc.channel import MeshChannel
 from snavio.v1 import signer_pb2 as wire
 
 CALL_SECONDS: Final = 2.0
@@ -158,7 +158,7 @@ class Roots:
         return derive_root(self._secrets[root].secret, realm=realm, version=version)
 
 
-def roots_pull(signer: MeshChannel, roots: Roots, *, clock: Clock, interval_s: float) -> Pull:
+def roots_pull(signer: MeshChannel, roots: Roots, *, clock: Clock, interval_s: float) -> Poller:
     """A pull that keeps `roots` up to date; the first one brings all there is."""
 
     async def refresh() -> None:
@@ -182,7 +182,7 @@ def roots_pull(signer: MeshChannel, roots: Roots, *, clock: Clock, interval_s: f
             secrets = {each.root: Secret(each.secret, each.ends_unix_ns) for each in told.root}
             roots.take_secrets(secrets, max_ttl_s=told.max_ttl_seconds)
 
-    return Pull("capability roots", refresh, clock=clock, interval_s=interval_s)
+    return Poller("capability roots", refresh, clock=clock, interval_s=interval_s)
 
 
 def _line(line: wire.RootLine) -> RootLine:

@@ -24,14 +24,14 @@ from services.mailbox.settling import Settlements
 from services.mailbox.streaming import ReceiveStreams
 from snavio.clock import Clock
 from snavio.domain.caveat import Operation
-from snavio.domain.identity import Identity, Kind
+from snavio.domain.identity import Identity, IdentityKind
 from snavio.errors import BadRequest, NotAllowed, SnavioError
-from snavio.hop.residents import Residents
+from snavio.hop.instance_names import InstanceNames
+from snavio.hop.server_stream import BatchStream, mesh_hello
+from snavio.rpc.certificate_gate import CertificateGate
+from snavio.rpc.methods import read_strictly
+from snavio.rpc.server import Call, Methods
 from snavio.telemetry.latency import LatencyWindow
-from snavio.transport.gate import Gate
-from snavio.transport.methods import read_strictly
-from snavio.transport.server import Call, Methods
-from snavio.transport.stream import BatchStream, mesh_hello
 from snavio.v1.batch_pb2 import Hello
 from snavio.v1.mailbox_pb2 import (
     AckRequest,
@@ -67,7 +67,7 @@ class MailboxServicer:
         receiving: Receiving,
         settlements: Settlements,
         capabilities: Capabilities,
-        gate: Gate,
+        gate: CertificateGate,
         clock: Clock,
     ) -> None:
         self._settings = settings
@@ -79,7 +79,7 @@ class MailboxServicer:
         self._capabilities = capabilities
         self._gate = gate
         self._clock = clock
-        self._residents = Residents()
+        self._instance_names = InstanceNames()
         self._asking: set[tuple[str, str]] = set()
         """Topics and connections with a receive under way."""
         self.enqueue = LatencyWindow(clock=clock)
@@ -113,7 +113,7 @@ class MailboxServicer:
                 raise BadRequest("The Hello names no instance and epoch.", reason="bad-hello")
             # The identity is in the name, so that no service can take another's place in the record of sends.
             named = Sender(f"{call.peer.identity.name}/{hello.instance}", hello.epoch)
-            await self._residents.enter(named.peer, named.epoch, stream)
+            await self._instance_names.enter(named.peer, named.epoch, stream)
             sender = named
 
         try:
@@ -136,7 +136,7 @@ class MailboxServicer:
                 )
         finally:
             if sender is not None:
-                self._residents.leave(sender.peer, sender.epoch, stream)
+                self._instance_names.leave(sender.peer, sender.epoch, stream)
             await stream.finish()
 
     def _timed(self, answer: Callable[[bytes], None]) -> Callable[[bytes], None]:
@@ -310,7 +310,7 @@ class MailboxServicer:
 
 
 def _may_see(topic: str, identity: Identity) -> bool:
-    return identity.kind is Kind.OPERATOR or _owns(topic, identity)
+    return identity.kind is IdentityKind.OPERATOR or _owns(topic, identity)
 
 
 def _owns(topic: str, identity: Identity) -> bool:

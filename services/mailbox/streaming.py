@@ -18,8 +18,8 @@ from services.mailbox.receiving import Receiving, Taken, Wanted
 from services.mailbox.standstill import Standstill
 from snavio.domain.chunks import in_chunks
 from snavio.errors import BadRequest, Saturated
-from snavio.transport.call import Call
-from snavio.transport.methods import read_strictly
+from snavio.rpc.call import Call
+from snavio.rpc.methods import read_strictly
 from snavio.v1.mailbox_pb2 import RecvStreamRequest
 
 MAX_CREDIT = 20_000

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from services.mailbox.leases import Batch, Lease
 from services.mailbox.ordering import Ordering
-from snavio.domain.message import State
+from snavio.domain.message import MessageState
 
 MILLISECOND = 1_000_000
 
@@ -93,17 +93,21 @@ class Topic:
         """Whose topic it is."""
         return self.name.partition("/")[0]
 
-    def counted(self, state: State) -> int:
+    def counted(self, state: MessageState) -> int:
         """How many ended so, and are kept."""
-        return {State.DELIVERED: self.delivered, State.DEAD: self.dead, State.CANCELED: self.canceled}[state]
+        return {
+            MessageState.DELIVERED: self.delivered,
+            MessageState.DEAD: self.dead,
+            MessageState.CANCELED: self.canceled,
+        }[state]
 
-    def count(self, state: State, messages: int) -> None:
+    def count(self, state: MessageState, messages: int) -> None:
         """Add to the number of those that ended so."""
-        if state is State.DELIVERED:
+        if state is MessageState.DELIVERED:
             self.delivered += messages
-        elif state is State.DEAD:
+        elif state is MessageState.DEAD:
             self.dead += messages
-        elif state is State.CANCELED:
+        elif state is MessageState.CANCELED:
             self.canceled += messages
 
 

@@ -16,7 +16,7 @@ from services.mailbox.ranges import ones
 from services.mailbox.stock import Stock
 from services.mailbox.topics import MILLISECOND, Limits, Topic
 from snavio.clock import Clock
-from snavio.domain.message import Ending, State, bounded
+from snavio.domain.message import MessageEnding, MessageState, bounded
 from snavio.ports.mailbox_store import BatchRecord, Progress, TopicRecord
 
 _REFUSED_PAUSE_NS = 1_000_000_000
@@ -141,15 +141,15 @@ class Transit(Stock):
         if moved.ended:
             for lo, hi, ending in moved.ends:
                 topic.count(ending.state, lo - hi)
-            topic.count(State.DELIVERED, sum(hi - lo for lo, hi, _ in moved.ends) - messages)
+            topic.count(MessageState.DELIVERED, sum(hi - lo for lo, hi, _ in moved.ends) - messages)
         elif moved.verb is not Verb.RETRY:
             topic.add(-messages, moved.batch.shard)
         if moved.verb is Verb.ACK:
-            topic.count(State.DELIVERED, messages)
+            topic.count(MessageState.DELIVERED, messages)
             topic.acked_total += messages
         elif moved.ending is not None:
             topic.count(moved.ending.state, messages)
-            if moved.ending.state is State.DEAD:
+            if moved.ending.state is MessageState.DEAD:
                 reason = moved.ending.reason
                 topic.died[reason] = topic.died.get(reason, 0) + messages
 
@@ -158,7 +158,7 @@ class Transit(Stock):
             topic.version += 1
         progress = batch.progress(retain=self.policies.of(batch.topic).retains)
         if progress.gone:
-            topic.count(State.DELIVERED, -progress.delivered)
+            topic.count(MessageState.DELIVERED, -progress.delivered)
 
     def _let_go(self, topic: Topic, batch: Batch) -> None:
         """A change of a batch that was not in memory is over: bring it in if it has something to deliver."""
@@ -204,8 +204,10 @@ class Transit(Stock):
             # What was written down while this was on its way counted on it, and may have been taken.
             self._record(batch.progress(retain=self.policies.of(batch.topic).retains))
 
-    def _dead(self, reason: str, attempt: int, last_error: str) -> Ending:
-        return Ending(State.DEAD, attempt, reason, bounded(last_error), self._clock.unix_ns(), self.age_ns())
+    def _dead(self, reason: str, attempt: int, last_error: str) -> MessageEnding:
+        return MessageEnding(
+            MessageState.DEAD, attempt, reason, bounded(last_error), self._clock.unix_ns(), self.age_ns()
+        )
 
     def _send_off(self, settling: Settling) -> None:
         if settling.moved:

@@ -5,32 +5,32 @@ Never serves before it has read the denylist once: a revoked principal would be 
 
 from __future__ import annotations
 
-from services.registry.bans_servicer import BansServicer
-from services.registry.ownership import Ownership
-from services.registry.questions import Questions
-from services.registry.servicer import RegistryServicer
 from services.registry.settings import RegistrySettings
+from services.registry.signer.joint_writes import JointWrites
+from services.registry.signer.signer_calls import SignerCalls
 from services.registry.snapshots import SnapshotWriter
-from services.registry.sweeper import Sweeper
-from services.registry.trust import Trust
-from services.registry.under_way import UnderWay
+from services.registry.wire.bans_servicer import BansServicer
+from services.registry.wire.query_servicer import QueryServicer
+from services.registry.wire.write_servicer import WriteServicer
+from services.registry.writes.ownership import Ownership
+from services.registry.writes.sweeper import Sweeper
 from snavio.clock import Clock
 from snavio.config import MeshSettings
-from snavio.domain.identity import Identity, Kind
+from snavio.domain.identity import Identity, IdentityKind
+from snavio.host.introspection import Introspection
 from snavio.ports.archive import Archive
 from snavio.ports.directory import Directory
+from snavio.replication.denylist import Denylist, denylist_poller
+from snavio.replication.poller import Poller
+from snavio.rpc.certificate_gate import CertificateGate
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
+from snavio.rpc.renewal import Renewal, mesh_renewal
+from snavio.rpc.server import MeshServer
 from snavio.rpc.server_shares import ServerShares
-from snavio.snapshot.platform_keys import PlatformKeys
+from snavio.signed.platform_keys import PlatformKeys
 from snavio.telemetry.events import EventJournal
 from snavio.telemetry.reporting import Reporting
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.denylist import Denylist, denylist_pull
-from snavio.transport.gate import Gate
-from snavio.transport.introspection import Introspection
-from snavio.transport.pull import Pull
-from snavio.transport.renewal import Renewal, mesh_renewal
-from snavio.transport.server import MeshServer
 from snavio.wiring import open_archive, open_directory
 
 DRAIN_SECONDS = 5.0
@@ -47,12 +47,12 @@ class RegistryApp:
         self._signer: MeshChannel | None = None
         self._directory: Directory | None = None
         self._denylist: Denylist | None = None
-        self._sweep: Pull | None = None
+        self._sweep: Poller | None = None
         self._archive: Archive | None = None
         self._snapshots: SnapshotWriter | None = None
         self._renewal: Renewal | None = None
         self._server: MeshServer | None = None
-        self._under_way: UnderWay | None = None
+        self._joint_writes: JointWrites | None = None
 
     async def start(self) -> int:
         """Open the directory, wait for Signer, serve; returns the port."""
@@ -62,8 +62,8 @@ class RegistryApp:
         self._signer = MeshChannel(
             mesh.signer, files=files, service="signer", trust_domain=mesh.trust_domain, clock=clock
         )
-        gate = Gate(clock=clock)
-        self._denylist = denylist_pull(
+        gate = CertificateGate(clock=clock)
+        self._denylist = denylist_poller(
             self._signer,
             gate,
             clock=clock,
@@ -71,17 +71,17 @@ class RegistryApp:
             stale_s=mesh.denylist_stale_s,
         )
         await self._denylist.start(within_s=settings.start_within_s)
-        trust = Trust(self._signer, timeout_s=settings.signer_timeout_s)
+        trust = SignerCalls(self._signer, timeout_s=settings.signer_timeout_s)
         ownership = Ownership(settings.bounds(), clock, mesh.queue_kinds())
         policy = settings.ban_policy()
-        servicer = RegistryServicer(
+        servicer = WriteServicer(
             directory=self._directory, ownership=ownership, trust=trust, spares=policy.spares
         )
-        self._under_way = servicer.under_way
+        self._joint_writes = servicer.joint_writes
         methods = servicer.methods()
-        Questions(directory=self._directory, ownership=ownership, trust=trust).register(methods)
+        QueryServicer(directory=self._directory, ownership=ownership, trust=trust).register(methods)
         sweeper = Sweeper(directory=self._directory, trust=trust, clock=clock, trust_domain=mesh.trust_domain)
-        self._sweep = Pull("sweep", sweeper.sweep, clock=clock, interval_s=settings.sweep_interval_s)
+        self._sweep = Poller("sweep", sweeper.sweep, clock=clock, interval_s=settings.sweep_interval_s)
         await self._sweep.start(within_s=settings.start_within_s)
         introspection = Introspection("registry", clock=clock)
         introspection.register(methods)
@@ -93,7 +93,7 @@ class RegistryApp:
             ownership=ownership,
             policy=policy,
             record=lambda event, at_unix_ns: events.record(event, at_unix_ns=at_unix_ns),
-            actor=Identity(mesh.trust_domain, Kind.MESH, "registry").spiffe_id,
+            actor=Identity(mesh.trust_domain, IdentityKind.MESH, "registry").spiffe_id,
         )
         bans.register(methods)
         introspection.counts(bans.counters, prefix="proposal.")
@@ -138,8 +138,8 @@ class RegistryApp:
         """Finish calls under way, then release everything."""
         if self._server is not None:
             await self._server.drain(DRAIN_SECONDS)
-        if self._under_way is not None:
-            await self._under_way.finish(DRAIN_SECONDS)
+        if self._joint_writes is not None:
+            await self._joint_writes.finish(DRAIN_SECONDS)
         for pull in (self._denylist, self._sweep):
             if pull is not None:
                 await pull.stop()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pydantic import Field, field_validator
 
-from services.registry.bans import BanPolicy
-from services.registry.bounds import Bounds
 from services.registry.snapshots import SnapshotPlan
+from services.registry.writes.bans import BanPolicy
+from services.registry.writes.entry_limits import EntryLimits
 from snavio.config import Address, MeshSettings, Section
 from snavio.domain.identity import valid_name
 
@@ -130,9 +130,9 @@ class RegistrySettings(Section):
             kept_ns=self.proposals_kept_s * 1_000_000_000,
         )
 
-    def bounds(self) -> Bounds:
+    def bounds(self) -> EntryLimits:
         """How many entries of each kind there may be."""
-        return Bounds(
+        return EntryLimits(
             tenants=self.max_tenants,
             principals_per_tenant=self.max_principals_per_tenant,
             services_per_tenant=self.max_services_per_tenant,

@@ -16,26 +16,26 @@ import structlog
 
 from snavio.clock import Clock
 from snavio.domain.directory import AclEntry, Ban, Route, Suspension
-from snavio.ending import ended
 from snavio.errors import SnavioError
 from snavio.host.background import background
 from snavio.native import SnapshotTables, blake3_hex, snapshot_header
 from snavio.ports.archive import Archive
 from snavio.ports.directory import Directory
 from snavio.ports.survey import Survey
-from snavio.snapshot.manifest import ACL, SNAPSHOT, Manifest, ManifestPart, part_path
-from snavio.snapshot.publisher import Published, Publisher, Sign
-from snavio.snapshot.reader import Keys
-from snavio.snapshot.refusal import SnapshotRefused
-from snavio.snapshot.verification import ACL as ACL_PART
-from snavio.snapshot.verification import BANS, ROUTES, SUSPENSIONS, Snapshot, examine, verify_part
+from snavio.signed.publisher import Published, Publisher, Sign
+from snavio.signed.snapshot_manifest import ACL, SNAPSHOT, Manifest, ManifestPart, part_path
+from snavio.signed.snapshot_reader import Keys
+from snavio.signed.snapshot_refusal import SnapshotRefused
+from snavio.signed.verification import ACL as ACL_PART
+from snavio.signed.verification import BANS, ROUTES, SUSPENSIONS, VerifiedSnapshot, examine, verify_part
+from snavio.tasks import ended
 from snavio.telemetry.events import EventJournal, SnapshotTooLarge, SnapshotWritten
 
 PARTS: Final = (ROUTES, ACL_PART, SUSPENSIONS, BANS)
 FAILED: Final = "Snavio.Snapshot.Failed"
 
 
-class Outcome(StrEnum):
+class PublishOutcome(StrEnum):
     """What became of one round."""
 
     WRITTEN = "written"
@@ -118,7 +118,7 @@ class SnapshotWriter:
             "Snavio.Snapshot.WriteDuration": self._write_seconds,
         }
 
-    async def write_once(self) -> Outcome:
+    async def write_once(self) -> PublishOutcome:
         """One round."""
         began = self._clock.mono_ns()
         try:
@@ -129,7 +129,7 @@ class SnapshotWriter:
             outcome = self._failed(error.reason, str(error))
         except ValueError as error:
             outcome = self._failed("bad-record", str(error))
-        if outcome is Outcome.WRITTEN:
+        if outcome is PublishOutcome.WRITTEN:
             self._counts["Snavio.Snapshot.Generated"] += 1
             self._write_seconds = (self._clock.mono_ns() - began) / 1e9
             written = SnapshotWritten(f"{self._size_bytes} bytes in {self._write_seconds:.3f} s")
@@ -148,7 +148,7 @@ class SnapshotWriter:
                 owed_s = trial.failed(error)
             await asyncio.sleep(max(owed_s, self._plan.interval_s))
 
-    async def _write(self) -> Outcome:
+    async def _write(self) -> PublishOutcome:
         # Read before the directory: a newer one that appears meanwhile makes the swap fail, as it should.
         before = {kind: await self._publisher.published(kind) for kind in (ACL, SNAPSHOT)}
         # The age of everything in it counts from here.
@@ -162,7 +162,7 @@ class SnapshotWriter:
             self._counts["Snavio.Snapshot.Superseded"] += 1
             self._log.warning("the directory went back in time and takes a new epoch", version=taken.version)
             await self._directory.renew_epoch()
-            return Outcome.SUPERSEDED
+            return PublishOutcome.SUPERSEDED
         if taken.parts is None:
             return await self._renew(before, generated_unix_ns)
         size = sum(map(len, taken.parts.values()))
@@ -170,7 +170,7 @@ class SnapshotWriter:
             return self._too_large(size, taken.version)
         described = tuple(_describe(name, taken) for name in PARTS)
         draft = self._draft(taken.version, taken.epoch, generated_unix_ns, described)
-        await asyncio.to_thread(_check, Snapshot(draft, taken.parts))
+        await asyncio.to_thread(_check, VerifiedSnapshot(draft, taken.parts))
         manifests = [await self._publisher.signed(draft), await self._publisher.signed(_acl_alone(draft))]
         for part in described:
             await self._publisher.put(part, taken.parts[part.name])
@@ -179,22 +179,22 @@ class SnapshotWriter:
             await self._publisher.publish(manifest, before[manifest.kind])
         self._size_bytes = size
         await self._publisher.prune(PARTS, kept={*(part.path for part in described), *newest.paths})
-        return Outcome.WRITTEN
+        return PublishOutcome.WRITTEN
 
-    async def _renew(self, before: dict[str, Published], generated_unix_ns: int) -> Outcome:
+    async def _renew(self, before: dict[str, Published], generated_unix_ns: int) -> PublishOutcome:
         """The directory says what it said, so its snapshot is as true as if it were read now."""
         found = before[SNAPSHOT].manifest
         assert found is not None
         age_s = (generated_unix_ns - found.generated_unix_ns) / 1e9
         if 0 <= age_s < self._plan.lifetime_s / 2:
-            return Outcome.UNCHANGED
+            return PublishOutcome.UNCHANGED
         draft = self._draft(found.version, found.epoch, generated_unix_ns, found.parts)
         for manifest in (
             await self._publisher.signed(_acl_alone(draft)),
             await self._publisher.signed(draft),
         ):
             await self._publisher.publish(manifest, before[manifest.kind])
-        return Outcome.RENEWED
+        return PublishOutcome.RENEWED
 
     def _draft(
         self, version: int, epoch: int, generated_unix_ns: int, parts: tuple[ManifestPart, ...]
@@ -203,7 +203,7 @@ class SnapshotWriter:
             SNAPSHOT, version=version, epoch=epoch, generated_unix_ns=generated_unix_ns, parts=parts
         )
 
-    def _too_large(self, size: int, version: int) -> Outcome:
+    def _too_large(self, size: int, version: int) -> PublishOutcome:
         self._counts[f"{FAILED}.too-large"] += 1
         # Once per version: it is found anew in every round until somebody acts.
         if version != self._told_version:
@@ -214,12 +214,12 @@ class SnapshotWriter:
         self._log.error(
             SnapshotTooLarge.name, size_bytes=size, max_bytes=self._plan.max_bytes, version=version
         )
-        return Outcome.TOO_LARGE
+        return PublishOutcome.TOO_LARGE
 
-    def _failed(self, reason: str, detail: str) -> Outcome:
+    def _failed(self, reason: str, detail: str) -> PublishOutcome:
         self._counts[f"{FAILED}.{reason}"] += 1
         self._log.error("snapshot not written", reason=reason, detail=detail)
-        return Outcome.FAILED
+        return PublishOutcome.FAILED
 
 
 def _take(survey: Survey, published: Published) -> _Taken:
@@ -243,7 +243,7 @@ def _describe(name: str, taken: _Taken) -> ManifestPart:
     )
 
 
-def _check(snapshot: Snapshot) -> None:
+def _check(snapshot: VerifiedSnapshot) -> None:
     for part in snapshot.manifest.parts:
         verify_part(part, snapshot.parts[part.name], of=snapshot.manifest)
     examine(snapshot)

@@ -9,31 +9,31 @@ import asyncio
 
 import structlog
 
-from services.relay.compaction import Compaction
-from services.relay.exporting import Exporter
-from services.relay.intake import Intake
-from services.relay.own import OwnEvents
+from services.relay.compaction import ArchiveCompaction
+from services.relay.exporter import Exporter
+from services.relay.page_intake import PageIntake
+from services.relay.pending_pages import PendingPages
+from services.relay.relay_events import RelayEvents
 from services.relay.revocations import Revocations
 from services.relay.servicer import RelayServicer
 from services.relay.settings import RelaySettings
-from services.relay.waiting import Waiting
 from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.domain.identity import Identity
+from snavio.host.introspection import Introspection
 from snavio.native import Tombstones
 from snavio.ports.outbox import Outbox
-from snavio.rpc.refusals import CertificateRefusals
+from snavio.replication.denylist import denylist_poller
+from snavio.rpc.certificate_gate import CertificateGate
+from snavio.rpc.certificate_refusals import CertificateRefusals
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
+from snavio.rpc.renewal import mesh_renewal
+from snavio.rpc.server import MeshServer
 from snavio.rpc.server_shares import ServerShares
-from snavio.snapshot.platform_keys import PlatformKeys
+from snavio.signed.manifest_signer import ManifestSigner
+from snavio.signed.platform_keys import PlatformKeys
 from snavio.telemetry.metrics import Metrics, export_metrics
-from snavio.telemetry.signing import ManifestSigner
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.denylist import denylist_pull
-from snavio.transport.gate import Gate
-from snavio.transport.introspection import Introspection
-from snavio.transport.renewal import mesh_renewal
-from snavio.transport.server import MeshServer
 from snavio.wiring import open_archive, open_outbox
 
 DRAIN_SECONDS = 5.0
@@ -51,8 +51,8 @@ class RelayApp:
             name: MeshChannel(address, files=files, service=name, trust_domain=mesh.trust_domain)
             for name, address in (("signer", mesh.signer), ("registry", mesh.registry))
         }
-        self._gate = Gate(clock=clock)
-        self._denylist = denylist_pull(
+        self._gate = CertificateGate(clock=clock)
+        self._denylist = denylist_poller(
             self._channels["signer"],
             self._gate,
             clock=clock,
@@ -62,10 +62,10 @@ class RelayApp:
         self._renewal = mesh_renewal(mesh.certificates("relay"), self._channels["signer"], clock=clock)
         self._archive = open_archive(mesh.archive())
         self._outbox: Outbox | None = None
-        self._intake: Intake | None = None
+        self._intake: PageIntake | None = None
         self._exporter: Exporter | None = None
         self._revocations: Revocations | None = None
-        self._compaction: Compaction | None = None
+        self._compaction: ArchiveCompaction | None = None
         self._server: MeshServer | None = None
         self._metrics: Metrics | None = None
 
@@ -76,12 +76,12 @@ class RelayApp:
         outbox = self._outbox = await open_outbox(
             settings.outbox_path(mesh), max_bytes=settings.outbox_max_bytes
         )
-        waiting, tombstones, turn = Waiting(), Tombstones(), asyncio.Lock()
+        waiting, tombstones, turn = PendingPages(), Tombstones(), asyncio.Lock()
         waiting.load(await outbox.pages())
-        own = OwnEvents(instance=settings.instance, epoch=clock.unix_ns(), clock=clock)
+        own = RelayEvents(instance=settings.instance, epoch=clock.unix_ns(), clock=clock)
         platform = PlatformKeys(self._channels["signer"])
         signer = ManifestSigner(sign=platform.sign, keys=platform.verifying)
-        intake = self._intake = Intake(outbox=outbox, waiting=waiting, own=own, clock=clock)
+        intake = self._intake = PageIntake(outbox=outbox, waiting=waiting, own=own, clock=clock)
         revocations = self._revocations = Revocations(
             registry=self._channels["registry"],
             outbox=outbox,
@@ -106,7 +106,7 @@ class RelayApp:
             rhythm=settings.rhythm(),
             revocations_known_unix_ns=revocations.known_unix_ns,
         )
-        self._compaction = Compaction(
+        self._compaction = ArchiveCompaction(
             outbox=outbox,
             archive=self._archive,
             signer=signer,

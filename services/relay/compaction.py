@@ -15,24 +15,24 @@ from typing import Final
 
 import structlog
 
+from services.relay.manifests import manifests
 from services.relay.merging import MAX_FILE_BYTES, Merged, carried_over, groups, portioned
-from services.relay.present import manifests
 from snavio.clock import Clock
 from snavio.errors import SnavioError
 from snavio.host.periodic import Periodic
 from snavio.native import parse_timestamp
 from snavio.ports.archive import Archive
 from snavio.ports.outbox import Outbox
-from snavio.telemetry.manifest import FileEntry, Stretch, TelemetryManifest, present
+from snavio.signed.archive_manifest import ArchiveManifest, EventRange, FileEntry, present
+from snavio.signed.manifest_signer import Keys, ManifestSigner, verified
 from snavio.telemetry.parquet import EncodedFile, concat, encode, read
-from snavio.telemetry.signing import Keys, ManifestSigner, verified
 
 LOOK_SECONDS: Final = 60.0
 LONGEST_PAUSE_S: Final = 600.0
 HOUR_NS: Final = 3600 * 1_000_000_000
 
 
-class Compaction:
+class ArchiveCompaction:
     """Lives on one event loop; one hour at a time."""
 
     def __init__(
@@ -123,7 +123,7 @@ class Compaction:
             late = {manifest.number for manifest in await self._good(folder)}
         return late <= {manifest.number for manifest in after}
 
-    async def _good(self, folder: str) -> list[TelemetryManifest]:
+    async def _good(self, folder: str) -> list[ArchiveManifest]:
         """The manifests that readers believe; signing what we did not verify would make a forgery our word."""
         keys = await self._keys()
         found = await manifests(self._archive, folder)
@@ -135,7 +135,7 @@ class Compaction:
             files = tuple(file for each in part for file in each.files)
             replaces = {name for each in part for name in each.replaces} - {file.name for file in files}
             async with self._turn:
-                manifest = TelemetryManifest(
+                manifest = ArchiveManifest(
                     await self._outbox.number(), self._clock.unix_ns(), files, tuple(sorted(replaces))
                 )
                 signed = await self._signer.signed(manifest)
@@ -156,7 +156,7 @@ class Compaction:
             self._log.error("files are left as they are", folder=folder, message=str(error))
             return None
         first, last = group[0].stretch, group[-1].stretch
-        stretch = Stretch(first.instance, first.epoch, first.first_seq, last.last_seq)
+        stretch = EventRange(first.instance, first.epoch, first.first_seq, last.last_seq)
         if encoded.rows != stretch.rows:
             return None
         digest = hashlib.sha256(encoded.contents).hexdigest()
@@ -177,7 +177,7 @@ class Compaction:
         digest = await asyncio.to_thread(lambda: hashlib.sha256(body).hexdigest())
         return digest == file.sha256
 
-    async def _proven(self, folder: str, heir: TelemetryManifest) -> bool:
+    async def _proven(self, folder: str, heir: ArchiveManifest) -> bool:
         """True if every event of the files that `heir` replaces is in a file that can be read."""
         if carried_over(heir) and all([await self._sound(folder, file) for file in heir.files]):
             return True
@@ -186,7 +186,7 @@ class Compaction:
         return False
 
     async def _tidy(
-        self, folder: str, good: Sequence[TelemetryManifest], proven: Sequence[TelemetryManifest]
+        self, folder: str, good: Sequence[ArchiveManifest], proven: Sequence[ArchiveManifest]
     ) -> None:
         """Delete what `proven` manifests replace, the manifests that list nothing else, and unfinished files."""
         await self._archive.sweep(folder)

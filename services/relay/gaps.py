@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from snavio.errors import BadRequest
-from snavio.ports.outbox import Life, NewPage
+from snavio.ports.outbox import JournalLife, NewPage
 from snavio.telemetry.events import JournalGap
 
 HEARD_NS: Final = 86_400 * 1_000_000_000
-Lives = Mapping[tuple[str, int], Life]
+Lives = Mapping[tuple[str, int], JournalLife]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Addition:
     """What an arrival adds."""
 
     pages: list[NewPage] = field(default_factory=list)
-    lives: dict[tuple[str, int], Life] = field(default_factory=dict)
+    lives: dict[tuple[str, int], JournalLife] = field(default_factory=dict)
     gaps: list[JournalGap] = field(default_factory=list)
 
 
@@ -49,7 +49,7 @@ def add(arrival: Arrival, lives: Lives, *, now_unix_ns: int) -> Addition:
     if arrival.blocks and arrival.epoch == arrival.present_epoch:
         _miss_the_silent(arrival, lives, addition)
     key = (arrival.instance, arrival.epoch)
-    life = lives.get(key) or Life(arrival.instance, arrival.epoch, arrival.service, 0)
+    life = lives.get(key) or JournalLife(arrival.instance, arrival.epoch, arrival.service, 0)
     if not life.closed:
         durable = _blocks(arrival, life.durable_seq, addition, now_unix_ns)
         # Not at every page: a writer comes back every hour at least, and a day is near enough for a month.
@@ -91,7 +91,7 @@ def _end(
     if epoch == arrival.present_epoch:
         raise BadRequest("A journal says that its own life is over.")
     key = (arrival.instance, epoch)
-    life = lives.get(key) or Life(arrival.instance, epoch, arrival.service, 0)
+    life = lives.get(key) or JournalLife(arrival.instance, epoch, arrival.service, 0)
     if life.closed:
         return
     if last_seq > life.durable_seq:

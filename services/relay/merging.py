@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from snavio.telemetry import manifest as bounds
-from snavio.telemetry.manifest import FileEntry, Stretch, TelemetryManifest
+from snavio.signed import archive_manifest as bounds
+from snavio.signed.archive_manifest import ArchiveManifest, EventRange, FileEntry
 
 # Between half a million and a million rows a file; from so many on, a file is left alone.
 MAX_ROWS: Final = 1_000_000
@@ -72,13 +72,13 @@ def portioned(merged: Iterable[Merged]) -> Iterator[list[Merged]]:
         yield part
 
 
-def carried_over(heir: TelemetryManifest) -> bool:
+def carried_over(heir: ArchiveManifest) -> bool:
     """True if every event of the replaced files lies within a file of the same manifest, by number."""
     stretches = [file.stretch for file in heir.files]
-    replaced = [Stretch.of_file(name) for name in heir.replaces]
+    replaced = [EventRange.of_file(name) for name in heir.replaces]
     return all(one is not None and any(_within(one, each) for each in stretches) for one in replaced)
 
 
-def _within(one: Stretch, other: Stretch) -> bool:
+def _within(one: EventRange, other: EventRange) -> bool:
     same = (one.instance, one.epoch) == (other.instance, other.epoch)
     return same and other.first_seq <= one.first_seq and one.last_seq <= other.last_seq

@@ -11,19 +11,19 @@ from typing import Final
 
 import structlog
 
-from services.relay.own import SERVICE, OwnEvents
-from services.relay.present import present_files
-from services.relay.waiting import Waiting
+from services.relay.manifests import present_files
+from services.relay.pending_pages import PendingPages
+from services.relay.relay_events import SERVICE, RelayEvents
 from snavio.clock import Clock
 from snavio.errors import SnavioError
 from snavio.native import Tombstones, format_timestamp
 from snavio.ports.archive import Archive
-from snavio.ports.outbox import Cursor, Grave, Outbox
+from snavio.ports.outbox import Cursor, Outbox, RevokedRight
+from snavio.replication.poller import Poller
+from snavio.rpc.channel import MeshChannel
 from snavio.telemetry.events import Event, ExecutedAfterRevocation
 from snavio.telemetry.parquet import read
 from snavio.telemetry.schema import DELIVERED
-from snavio.transport.channel import MeshChannel
-from snavio.transport.pull import Pull
 from snavio.v1.registry_pb2 import ChangesRequest, ChangesResponse, DumpRequest, DumpResponse
 
 CALL_SECONDS: Final = 2.0
@@ -42,8 +42,8 @@ class Revocations:
         registry: MeshChannel,
         outbox: Outbox,
         archive: Archive,
-        waiting: Waiting,
-        own: OwnEvents,
+        waiting: PendingPages,
+        own: RelayEvents,
         tombstones: Tombstones,
         turn: asyncio.Lock,
         clock: Clock,
@@ -61,7 +61,7 @@ class Revocations:
         self._patience_ns = round(patience_s * 1e9)
         self._cursor = Cursor()
         self._known_unix_ns = 0
-        self._pull = Pull("revocations", self._refresh, clock=clock, interval_s=interval_s)
+        self._pull = Poller("revocations", self._refresh, clock=clock, interval_s=interval_s)
         self._log = structlog.get_logger()
 
     async def start(self) -> None:
@@ -91,7 +91,7 @@ class Revocations:
                 timeout_s=CALL_SECONDS,
             )
             graves = [
-                Grave(
+                RevokedRight(
                     change.acl.source, change.acl.target, change.acl.name, change.version, change.at_unix_ns
                 )
                 for change in answer.change
@@ -112,7 +112,7 @@ class Revocations:
         )
         self._cursor = Cursor(answer.directory_epoch, answer.version)
 
-    async def _take(self, graves: list[Grave], cursor: Cursor) -> None:
+    async def _take(self, graves: list[RevokedRight], cursor: Cursor) -> None:
         forget = self._clock.unix_ns() - REMEMBERED_NS
         archived_until = await self._outbox.exported_until_unix_ns()
         late: list[Event] = []
@@ -129,7 +129,7 @@ class Revocations:
         self._tombstones.forget(forget)
         self._cursor = cursor
 
-    def _bury(self, grave: Grave) -> None:
+    def _bury(self, grave: RevokedRight) -> None:
         self._tombstones.add(
             grave.source,
             grave.target,
@@ -138,7 +138,9 @@ class Revocations:
             revoked_unix_ns=grave.revoked_unix_ns,
         )
 
-    async def _look_up(self, grave: Grave, archived_until_unix_ns: int) -> list[ExecutedAfterRevocation]:
+    async def _look_up(
+        self, grave: RevokedRight, archived_until_unix_ns: int
+    ) -> list[ExecutedAfterRevocation]:
         """Commands in the archive that went by the right after its end."""
         found: list[ExecutedAfterRevocation] = []
         # An export may be hours later than its events, when Signer was away.
@@ -158,7 +160,7 @@ class Revocations:
         return found
 
 
-def _executed(contents: bytes, grave: Grave) -> list[ExecutedAfterRevocation]:
+def _executed(contents: bytes, grave: RevokedRight) -> list[ExecutedAfterRevocation]:
     import pyarrow.compute as pc
 
     table = read(contents)

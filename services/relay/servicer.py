@@ -6,10 +6,10 @@ import re
 from typing import Final
 
 from services.relay.gaps import Arrival
-from services.relay.intake import Intake
+from services.relay.page_intake import PageIntake
 from snavio.errors import BadRequest
 from snavio.native import read_journal_page
-from snavio.transport.server import Call, Methods
+from snavio.rpc.server import Call, Methods
 from snavio.v1.relay_pb2 import JournalReceipt
 
 _INSTANCE: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}", re.ASCII)
@@ -21,7 +21,7 @@ _MAX_ENDED: Final = 1000
 class RelayServicer:
     """Wire to decision and back."""
 
-    def __init__(self, *, intake: Intake) -> None:
+    def __init__(self, *, intake: PageIntake) -> None:
         self._intake = intake
 
     def methods(self) -> Methods:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from services.relay.due import Rhythm
+from services.relay.export_plan import ExportSchedule
 from snavio.config import InstanceName, MeshSettings, Section
 
 
@@ -50,9 +50,9 @@ class RelaySettings(Section):
         default=30.0, gt=0, le=600, description="Give up when Signer is away this long at start."
     )
 
-    def rhythm(self) -> Rhythm:
+    def rhythm(self) -> ExportSchedule:
         """When events are due."""
-        return Rhythm(
+        return ExportSchedule(
             events=self.export_events,
             after_ns=round(self.export_after_s * 1e9),
             few_after_ns=round(self.export_few_after_s * 1e9),

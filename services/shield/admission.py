@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from services.shield.refusing import read_batch, refused
-from services.shield.standing import Standing
+from services.shield.cache_freshness import CacheFreshness
+from services.shield.refused_batch import read_batch, refused
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated
+from snavio.hop.ledger_part import LedgerPart
 from snavio.host.background import background
 from snavio.native import Admission, Judgement
-from snavio.ports.queue import Consignment, TargetQueue
+from snavio.ports.queue import BatchPart, TargetQueue
+from snavio.rpc.peer import Peer
 from snavio.telemetry.journal import Journal
 from snavio.telemetry.latency import LatencyWindow
-from snavio.telemetry.tally import Tally
-from snavio.transport.consignment import LedgerConsignment
-from snavio.transport.peer import Peer
+from snavio.telemetry.tally import VerdictCounts
 
 OUT_OF_DATE = "Keys or suspensions are out of date; nothing is let in until they can be read."
 RETRY_AFTER_MS = 1000
@@ -33,23 +33,23 @@ WAITING_BYTES = 320 << 20
 _UNKNOWN_KEY = bytes([Verdict.UNKNOWN_KEY_VERSION])
 
 
-class Gatehouse:
+class AdmissionControl:
     """Judges batches and forwards what was admitted."""
 
     def __init__(
         self,
         *,
         admission: Admission,
-        standing: Standing,
+        freshness: CacheFreshness,
         fast: TargetQueue,
         journal: Journal,
-        tally: Tally,
+        tally: VerdictCounts,
         latency: LatencyWindow,
         clock: Clock,
         budget_ms: int,
     ) -> None:
         self._admission = admission
-        self._standing = standing
+        self._freshness = freshness
         self._fast = fast
         self._journal = journal
         self._tally = tally
@@ -63,7 +63,7 @@ class Gatehouse:
 
     def admit_batch(self, submission: bytes, peer: Peer, answer: Callable[[bytes, bool], None]) -> None:
         """Judge a serialised Submission; `answer(verdicts, final)` is called until final, at least once."""
-        if not self._standing.usable():
+        if not self._freshness.usable():
             count, batch_seq = read_batch(submission)
             self._turn_away(count, answer, batch_seq=batch_seq)
             return
@@ -86,7 +86,7 @@ class Gatehouse:
         self, command: bytes, peer: Peer, budget_ms: int, answer: Callable[[bytes, bool], None]
     ) -> None:
         """Judge a single serialised Command."""
-        if not self._standing.usable():
+        if not self._freshness.usable():
             self._turn_away(1, answer)
             return
         try:
@@ -108,7 +108,7 @@ class Gatehouse:
         # Not "unknown key": the key may be good, and nothing about it was asked. Nothing was let in either, which the
         # producer may rely on and try again.
         self._tally.add(bytes([Verdict.SATURATED]) * count)
-        self._standing.turned_away(count)
+        self._freshness.turned_away(count)
         told = refused(
             count,
             Verdict.SATURATED,
@@ -134,11 +134,11 @@ class Gatehouse:
         if accepted:
             self._send(judgement, accepted, peer, arrived, answer)
         try:
-            self._standing.used(ledger.count)
+            self._freshness.used(ledger.count)
             if judgement.rows:
                 self._journal.append(judgement.telemetry(self._clock.unix_ns()))
             if accepted < ledger.count and _UNKNOWN_KEY in ledger.codes:
-                self._standing.key_may_be_newer()
+                self._freshness.key_may_be_newer()
             if accepted == 0:
                 self._tally.add(ledger.codes)
         except Exception as error:
@@ -169,7 +169,7 @@ class Gatehouse:
                 background().failed("books of admission", error)
 
         budget_ms = min(judgement.budget_ms or self._budget_ms, self._budget_ms)
-        consignment = LedgerConsignment(
+        batch_part = LedgerPart(
             ledger,
             0,
             count=accepted,
@@ -180,14 +180,14 @@ class Gatehouse:
             source=peer.identity.source,
         )
         try:
-            self._fast.put(consignment)
+            self._fast.put(batch_part)
         except Saturated as full:
-            consignment.refuse(Verdict.SATURATED, "Shield is full.", retry_after_ms=full.retry_after_ms)
+            batch_part.refuse(Verdict.SATURATED, "Shield is full.", retry_after_ms=full.retry_after_ms)
         except Exception as error:
             background().failed("way to Fast", error)
-            consignment.lost(written=False, cause="Shield failed.")
+            batch_part.lost(written=False, cause="Shield failed.")
 
 
-def source_of(consignment: Consignment) -> str:
+def source_of(batch_part: BatchPart) -> str:
     """The source of its commands; all of a batch are of one."""
-    return consignment.source if isinstance(consignment, LedgerConsignment) else ""
+    return batch_part.source if isinstance(batch_part, LedgerPart) else ""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 
-from services.shield.admission import CROWDED_BYTES, WAITING_BYTES, Gatehouse, source_of
-from services.shield.keys import HeldKeys
+from services.shield.admission import CROWDED_BYTES, WAITING_BYTES, AdmissionControl, source_of
+from services.shield.cache_freshness import CacheFreshness
+from services.shield.key_cache import KeyCache
 from services.shield.nonces import NonceShares
-from services.shield.opening import Opening
-from services.shield.refusing import MAX_BATCH_COMMANDS
+from services.shield.refused_batch import MAX_BATCH_COMMANDS
 from services.shield.servicer import (
     ANSWER_SECONDS,
     MAX_BATCH_BYTES,
@@ -18,31 +18,31 @@ from services.shield.servicer import (
     ShieldServicer,
 )
 from services.shield.settings import ShieldSettings
-from services.shield.standing import Standing
-from services.shield.suspensions import HeldSuspensions
+from services.shield.snapshot_key_cache import SnapshotKeyCache
+from services.shield.suspension_cache import SuspensionCache
 from snavio.clock import Clock
 from snavio.config import MeshSettings
+from snavio.hop.client import BatchClient
 from snavio.hop.fair_queue import TenantFairQueue
+from snavio.host.introspection import Introspection
 from snavio.native import Admission
+from snavio.replication.denylist import denylist_poller
+from snavio.rpc.certificate_gate import CertificateGate
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
 from snavio.rpc.limits import HOP_WINDOW_BYTES
+from snavio.rpc.renewal import mesh_renewal
+from snavio.rpc.server import MeshServer
 from snavio.rpc.server_shares import ServerShares
-from snavio.snapshot.platform_keys import PlatformKeys
-from snavio.snapshot.reader import SnapshotReader
-from snavio.telemetry.cache import HMAC, CacheMeter
+from snavio.signed.platform_keys import PlatformKeys
+from snavio.signed.snapshot_reader import SnapshotReader
+from snavio.telemetry.cache_meter import HMAC, CacheMeter
 from snavio.telemetry.events import EventJournal
-from snavio.telemetry.explaining import Explaining
+from snavio.telemetry.explain_servicer import ExplainServicer
 from snavio.telemetry.latency import LatencyWindow
-from snavio.telemetry.recent import RecentCommands
+from snavio.telemetry.recent_commands import RecentCommands
 from snavio.telemetry.reporting import Reporting
-from snavio.telemetry.tally import Tally
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.denylist import denylist_pull
-from snavio.transport.gate import Gate
-from snavio.transport.introspection import Introspection
-from snavio.transport.link import BatchLink
-from snavio.transport.renewal import mesh_renewal
-from snavio.transport.server import MeshServer
+from snavio.telemetry.tally import VerdictCounts
 from snavio.wiring import open_archive, open_watermark
 
 
@@ -78,7 +78,7 @@ class ShieldApp:
             clock=clock,
             gather=lambda: [block for _, block in admission.flood_telemetry(clock.unix_ns())],
         )
-        gate = Gate(clock=clock)
+        gate = CertificateGate(clock=clock)
         self._archive = open_archive(mesh.snapshots())
         snapshots = SnapshotReader(
             archive=self._archive,
@@ -87,7 +87,7 @@ class ShieldApp:
             clock=clock,
             refused=self._reporting.snapshot_refused,
         )
-        self._denylist = denylist_pull(
+        self._denylist = denylist_poller(
             self._channels["signer"], gate, clock=clock, interval_s=interval_s, stale_s=mesh.denylist_stale_s
         )
         self._refreshes = EventJournal(epoch=clock.unix_ns(), max_events=256)
@@ -103,13 +103,13 @@ class ShieldApp:
             onward=self._reporting.record,
         )
         keys.refreshed = meter.refreshed
-        self._standing = Standing(
+        self._freshness = CacheFreshness(
             keys=keys,
             fresh_ms=fresh_ms,
             meter=meter,
             clock=clock,
             record=self._reporting.record,
-            suspensions=HeldSuspensions(
+            suspensions=SuspensionCache(
                 admission=admission,
                 registry=self._channels["registry"],
                 clock=clock,
@@ -120,7 +120,7 @@ class ShieldApp:
             ),
             stale_ms=settings.keys_stale_ms,
         )
-        self._fast = BatchLink(
+        self._fast = BatchClient(
             self._channels["fast"],
             "/snavio.v1.Fast/Dispatch",
             clock=clock,
@@ -133,12 +133,12 @@ class ShieldApp:
                 what="The way to Fast",
             ),
         )
-        tally, latency = Tally(), LatencyWindow(clock=clock)
+        tally, latency = VerdictCounts(), LatencyWindow(clock=clock)
         recent = RecentCommands(max_bytes=mesh.explain_max_mb << 20)
         self._reporting.journal.seen = recent.keep
-        gatehouse = Gatehouse(
+        admission_control = AdmissionControl(
             admission=admission,
-            standing=self._standing,
+            freshness=self._freshness,
             fast=self._fast,
             journal=self._reporting.journal,
             tally=tally,
@@ -151,8 +151,8 @@ class ShieldApp:
         self._reporting.introspect(introspection)
         self._reporting.certificates(gate, introspection)
         introspection.gauges(recent.gauges, prefix="recent.")
-        introspection.counts(self._standing.counters, prefix="standing.")
-        self._standing.register(introspection)
+        introspection.counts(self._freshness.counters, prefix="standing.")
+        self._freshness.register(introspection)
         introspection.counts(self._refreshes.counters, prefix="events.")
         # One name for both: which of them it was stands in the log.
         introspection.counts(
@@ -167,7 +167,7 @@ class ShieldApp:
         shares = self._shares = ServerShares(mesh.share)
         introspection.shares(*shares.all(), NonceShares(admission, nonces))
         servicer = self._servicer = ShieldServicer(
-            gatehouse=gatehouse,
+            admission_control=admission_control,
             gate=gate,
             clock=clock,
             audience=audience,
@@ -177,7 +177,7 @@ class ShieldApp:
         )
         methods = servicer.methods()
         introspection.register(methods)
-        Explaining(
+        ExplainServicer(
             recent, instance=settings.instance, registry=self._channels["registry"], clock=clock
         ).register(methods)
         self._server = MeshServer(
@@ -201,9 +201,9 @@ class ShieldApp:
         clock: Clock,
         *,
         holder: str,
-    ) -> HeldKeys:
+    ) -> KeyCache:
         folder, signer = mesh.state_dir / "shield", self._channels["signer"]
-        opening = Opening(
+        opening = SnapshotKeyCache(
             signer=signer, file=open_watermark(folder / f"{settings.instance}.opening"), clock=clock
         )
         self._key_snapshots = SnapshotReader(
@@ -214,7 +214,7 @@ class ShieldApp:
             clock=clock,
             refused=self._reporting.snapshot_refused,
         )
-        return HeldKeys(
+        return KeyCache(
             admission=admission,
             signer=signer,
             clock=clock,
@@ -228,7 +228,7 @@ class ShieldApp:
 
     async def start(self) -> int:
         """Read keys, denylist and suspensions, then serve."""
-        await self._standing.start(within_s=self._settings.start_within_s)
+        await self._freshness.start(within_s=self._settings.start_within_s)
         await self._fast.start()
         self._renewal.start()
         self._reporting.start()
@@ -238,7 +238,7 @@ class ShieldApp:
         """Stop taking commands, answer what was taken."""
         await self._server.drain(grace_s=5.0)
         await self._fast.close()
-        await self._standing.stop()
+        await self._freshness.stop()
         await self._denylist.stop()
         await self._archive.close()
         await self._renewal.stop()

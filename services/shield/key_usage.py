@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import islice
 
 from snavio.native import Admission
-from snavio.transport.channel import MeshChannel
+from snavio.rpc.channel import MeshChannel
 from snavio.v1.signer_pb2 import KeyUse, ReportKeyUsageRequest, ReportKeyUsageResponse
 
 METHOD = "/snavio.v1.Signer/ReportKeyUsage"

@@ -9,16 +9,16 @@ from functools import partial
 
 from google.protobuf.message import DecodeError
 
-from services.shield.admission import RETRY_AFTER_MS, Gatehouse
-from services.shield.refusing import MAX_BATCH_COMMANDS, read_batch, refused
+from services.shield.admission import RETRY_AFTER_MS, AdmissionControl
+from services.shield.refused_batch import MAX_BATCH_COMMANDS, read_batch, refused
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest, Saturated, Unauthenticated
+from snavio.hop.server_stream import WIRE_VERSIONS, BatchStream
 from snavio.host.waiting_shares import WaitingShares
+from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.limits import FRAME_SLACK_BYTES, PUBLIC_FRAME_BYTES
-from snavio.transport.gate import Gate
-from snavio.transport.server import Call, Methods
-from snavio.transport.stream import WIRE_VERSIONS, BatchStream
+from snavio.rpc.server import Call, Methods
 from snavio.v1.batch_pb2 import Hello, Limits, Verdicts
 from snavio.v1.shield_pb2 import GreetRequest, SubmitRequest
 
@@ -39,15 +39,15 @@ class ShieldServicer:
     def __init__(
         self,
         *,
-        gatehouse: Gatehouse,
-        gate: Gate,
+        admission_control: AdmissionControl,
+        gate: CertificateGate,
         clock: Clock,
         audience: str,
         window_ms: int,
         in_flight: int,
         bodies: WaitingShares,
     ) -> None:
-        self._gatehouse = gatehouse
+        self._admission_control = admission_control
         self._gate = gate
         self._clock = clock
         self._audience = audience
@@ -85,7 +85,7 @@ class ShieldServicer:
             if final and not answered.done():
                 answered.set_result(frame)
 
-        self._gatehouse.admit_one(single.command, call.peer, single.budget_ms, answer)
+        self._admission_control.admit_one(single.command, call.peer, single.budget_ms, answer)
         return await answered
 
     async def submit_batch(self, request: bytes, call: Call) -> bytes:
@@ -100,8 +100,8 @@ class ShieldServicer:
 
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ROOM_SECONDS):
-                await self._gatehouse.room(call.peer.identity.source)
-        self._gatehouse.admit_batch(request, call.peer, answer)
+                await self._admission_control.room(call.peer.identity.source)
+        self._admission_control.admit_batch(request, call.peer, answer)
         await finished.wait()
         return _joined(frames)
 
@@ -112,13 +112,13 @@ class ShieldServicer:
         await stream.greet(self._hello())
         try:
             # By source, so that those of one tenant take turns, too.
-            room = partial(self._gatehouse.room, call.peer.identity.source)
+            room = partial(self._admission_control.room, call.peer.identity.source)
             async for frame in stream.batches(room=room, refusal=_refused_whole):
                 answer: Callable[[bytes, bool], None] | None = stream.reply
                 try:
                     answer = await self._held(frame, tenant, stream.reply)
                     if answer is not None:
-                        self._gatehouse.admit_batch(frame, call.peer, answer)
+                        self._admission_control.admit_batch(frame, call.peer, answer)
                 except BadRequest:
                     # No answer to it will come; only earlier ones are waited for.
                     assert answer is not None

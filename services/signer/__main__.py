@@ -7,7 +7,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from snavio.starting import lean_imports
+from snavio.imports import lean_imports
 
 with lean_imports():
     from services.signer.app import build
@@ -16,7 +16,7 @@ with lean_imports():
     from snavio.clock import SystemClock
     from snavio.config import load
     from snavio.errors import SnavioError
-    from snavio.service import USAGE_ERROR, run
+    from snavio.host.process import USAGE_ERROR, run
     from snavio.telemetry.logs import configure
 
 

@@ -8,46 +8,46 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from services.signer.applying import Applying
-from services.signer.assume import Assumption
-from services.signer.capabilities import Capabilities
-from services.signer.capability_servicer import CapabilityServicer
-from services.signer.certificates import Certificates
-from services.signer.distribution import Distribution
-from services.signer.enrolment import Enrolling
-from services.signer.issue_order import IssueOrder
-from services.signer.key_snapshots import KeySnapshots
-from services.signer.keyset_servicer import KeysetServicer
-from services.signer.keysets import Keysets
-from services.signer.polls import Polls
-from services.signer.revoking import Revoking
-from services.signer.scheduler import RotationScheduler
-from services.signer.servicer import SignerServicer
+from services.signer.capabilities.issuing import CapabilityIssuer
+from services.signer.certificates.assume import ServiceAssumption
+from services.signer.certificates.enrolment import PrincipalEnrolment
+from services.signer.certificates.issuance_policy import IssuancePolicy
+from services.signer.certificates.issue_order import IssueOrder
+from services.signer.certificates.issuing import CertificateIssuer
+from services.signer.certificates.revocation import CertificateRevocation
+from services.signer.keys.key_expiry_watch import KeyExpiryWatch
+from services.signer.keys.key_polls import KeyPolls
+from services.signer.keys.key_rollout import KeyRollout
+from services.signer.keys.key_snapshots import KeySnapshots
+from services.signer.keys.key_traffic import KeyTraffic
+from services.signer.keys.keysets import Keysets
+from services.signer.keys.rotation_schedule import RotationSchedule
+from services.signer.keys.signatures import Signatures
+from services.signer.keys.traffic_ledger import MAX_FILE_BYTES, TrafficLedger
 from services.signer.settings import SignerSettings
-from services.signer.signature_servicer import SignatureServicer
-from services.signer.signatures import Signatures
-from services.signer.usage import Usage
-from services.signer.usage_ledger import MAX_FILE_BYTES, UsageLedger
-from services.signer.vigil import Vigil
+from services.signer.wire.capability_servicer import CapabilityServicer
+from services.signer.wire.certificate_servicer import CertificateServicer
+from services.signer.wire.keyset_servicer import KeysetServicer
+from services.signer.wire.signature_servicer import SignatureServicer
 from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.errors import SnavioError, StateError
+from snavio.host.introspection import Introspection
 from snavio.pki import CertificateAuthority, fingerprint_of
 from snavio.ports.archive import Archive
 from snavio.ports.capabilities import CapabilityLedger
 from snavio.ports.certificates import CertificateLedger
 from snavio.ports.keystore import KeyStore
+from snavio.replication.poller import Poller
+from snavio.rpc.certificate_gate import CertificateGate
+from snavio.rpc.credentials import CertificateFiles
+from snavio.rpc.enrolment_server import EnrolmentServer
+from snavio.rpc.renewal import Renewal
+from snavio.rpc.server import MeshServer, Methods
 from snavio.rpc.server_shares import ServerShares
+from snavio.rpc.throttle import Rate, Throttle
 from snavio.telemetry.events import EventJournal
 from snavio.telemetry.reporting import Reporting
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.doorway import Doorway
-from snavio.transport.gate import Gate
-from snavio.transport.introspection import Introspection
-from snavio.transport.pull import Pull
-from snavio.transport.renewal import Renewal
-from snavio.transport.server import MeshServer, Methods
-from snavio.transport.throttle import Rate, Throttle
 from snavio.v1.enrolment_pb2 import EnrollRequest, EnrollResponse
 from snavio.wiring import (
     open_archive,
@@ -80,16 +80,16 @@ class SignerApp:
         self.enrolment_port = 0
         self._ledger: CertificateLedger | None = None
         self._capability_ledger: CapabilityLedger | None = None
-        self._enrolling: Enrolling | None = None
+        self._enrolling: PrincipalEnrolment | None = None
         self._renewal: Renewal | None = None
-        self._forgetting: Pull | None = None
-        self.door: Doorway[EnrollRequest, EnrollResponse] | None = None
-        self._polls: Polls | None = None
-        self._upkeep: Pull | None = None
-        self._usage_ledger: UsageLedger | None = None
-        self._promoting: Pull | None = None
-        self.distribution: Distribution | None = None
-        self._publishing: Pull | None = None
+        self._forgetting: Poller | None = None
+        self.door: EnrolmentServer[EnrollRequest, EnrollResponse] | None = None
+        self._polls: KeyPolls | None = None
+        self._upkeep: Poller | None = None
+        self._usage_ledger: TrafficLedger | None = None
+        self._promoting: Poller | None = None
+        self.distribution: KeyRollout | None = None
+        self._publishing: Poller | None = None
         self.key_snapshots: KeySnapshots | None = None
         self._archive: Archive | None = None
 
@@ -107,7 +107,7 @@ class SignerApp:
         ca = CertificateAuthority.from_pem(
             authority.certificate_pem.encode(), authority.private_key_pem.encode()
         )
-        gate, methods = Gate(clock=clock), Methods()
+        gate, methods = CertificateGate(clock=clock), Methods()
         introspection = Introspection("signer", clock=clock)
         introspection.register(methods)
         self._reporting.introspect(introspection)
@@ -135,7 +135,7 @@ class SignerApp:
         self,
         ca: CertificateAuthority,
         store: KeyStore,
-        gate: Gate,
+        gate: CertificateGate,
         methods: Methods,
         introspection: Introspection,
     ) -> None:
@@ -147,7 +147,7 @@ class SignerApp:
         )
         turn = asyncio.Lock()
         order = await IssueOrder.load(clock, ledger=self._ledger, store=store)
-        revoking = Revoking(
+        revoking = CertificateRevocation(
             store=store,
             ledger=self._ledger,
             gate=gate,
@@ -157,7 +157,7 @@ class SignerApp:
             turn=turn,
             limit=mesh.share("revocations", settings.max_revocations),
         )
-        certificates = Certificates(
+        certificates = CertificateIssuer(
             ca=ca,
             ledger=self._ledger,
             gate=gate,
@@ -170,7 +170,7 @@ class SignerApp:
         )
         await revoking.start()
         introspection.shares(self._ledger.shares, revoking.shares)
-        enrolling = self._enrolling = Enrolling(
+        enrolling = self._enrolling = PrincipalEnrolment(
             store=store,
             certificates=certificates,
             clock=clock,
@@ -179,16 +179,16 @@ class SignerApp:
             ttl_s=settings.principal_ttl_s,
         )
         await enrolling.start()
-        servicer = SignerServicer(
+        servicer = CertificateServicer(
             certificates=certificates,
-            applying=Applying(
+            applying=IssuancePolicy(
                 certificates=certificates,
                 store=store,
                 trust_domain=mesh.trust_domain,
                 ttl_s=settings.ttl_s,
             ),
             revoking=revoking,
-            assumption=Assumption(
+            assumption=ServiceAssumption(
                 store=store,
                 certificates=certificates,
                 revoking=revoking,
@@ -207,11 +207,11 @@ class SignerApp:
                 await self._renewal.renew_if_due()
         self._renewal.start()
         introspection.gauges(self._renewal.gauges, prefix="certificate.")
-        self._forgetting = Pull(
+        self._forgetting = Poller(
             "expired enrolments", enrolling.forget_expired, clock=clock, interval_s=FORGET_SECONDS
         )
         await self._forgetting.start(within_s=settings.start_within_s)
-        self.door = Doorway(
+        self.door = EnrolmentServer(
             listen=settings.enrol_address(mesh),
             files=CertificateFiles.in_folder(folder),
             method="/snavio.v1.Enrolment/Enroll",
@@ -221,7 +221,7 @@ class SignerApp:
         )
 
     async def _compose_capabilities(
-        self, store: KeyStore, certificates: Certificates, methods: Methods, introspection: Introspection
+        self, store: KeyStore, certificates: CertificateIssuer, methods: Methods, introspection: Introspection
     ) -> None:
         mesh, settings = self._mesh, self._settings
         self._capability_ledger = await open_capability_ledger(
@@ -229,7 +229,7 @@ class SignerApp:
             limit=mesh.share("capability_revocations", MAX_CAPABILITY_REVOCATIONS),
         )
         introspection.shares(self._capability_ledger.shares)
-        capabilities = Capabilities(
+        capabilities = CapabilityIssuer(
             store=store,
             ledger=self._capability_ledger,
             certificates=certificates,
@@ -248,20 +248,20 @@ class SignerApp:
         delay_ns, overlap_ns = round(settings.distribution_delay_s * 1e9), round(settings.overlap_s * 1e9)
         cadence_ns = round(settings.rotate_every_s * 1e9)
         events = EventJournal(epoch=clock.unix_ns(), onward=self._reporting.record)
-        polls = self._polls = Polls(store=store, clock=clock)
+        polls = self._polls = KeyPolls(store=store, clock=clock)
         await polls.load()
         keysets = Keysets(store=store, polls=polls, clock=clock, overlap_ns=overlap_ns)
-        distribution = self.distribution = Distribution(
+        distribution = self.distribution = KeyRollout(
             keysets=keysets, store=store, clock=clock, least_ns=delay_ns
         )
         introspection.gauges(distribution.gauges, prefix="rotation.")
-        scheduler = RotationScheduler(keysets=keysets, store=store, clock=clock, cadence_ns=cadence_ns)
-        usage = Usage(clock=clock)
-        vigil = Vigil(store=store, usage=usage, polls=polls, events=events, clock=clock)
-        ledger = self._usage_ledger = UsageLedger(
+        scheduler = RotationSchedule(keysets=keysets, store=store, clock=clock, cadence_ns=cadence_ns)
+        usage = KeyTraffic(clock=clock)
+        key_expiry_watch = KeyExpiryWatch(store=store, usage=usage, polls=polls, events=events, clock=clock)
+        ledger = self._usage_ledger = TrafficLedger(
             file=open_watermark(settings.usage_path(mesh), max_bytes=MAX_FILE_BYTES),
             usage=usage,
-            vigil=vigil,
+            key_expiry_watch=key_expiry_watch,
             clock=clock,
         )
         await ledger.load()
@@ -270,7 +270,7 @@ class SignerApp:
             distribution=distribution,
             polls=polls,
             usage=usage,
-            vigil=vigil,
+            key_expiry_watch=key_expiry_watch,
             events=events,
             clock=clock,
             poll_after_s=settings.poll_after_s,
@@ -297,7 +297,7 @@ class SignerApp:
         SignatureServicer(signatures=signatures, snapshots=snapshots, clock=clock).register(methods)
         introspection.counts(snapshots.counters)
         introspection.gauges(snapshots.gauges)
-        self._publishing = Pull(
+        self._publishing = Poller(
             "snapshot of key sets", snapshots.turn, clock=clock, interval_s=settings.snapshot_interval_s
         )
         introspection.counts(events.counters, prefix="event.")
@@ -307,13 +307,13 @@ class SignerApp:
             await ledger.write()
             await scheduler.turn()
 
-        self._upkeep = Pull("upkeep of keys", upkeep, clock=clock, interval_s=UPKEEP_SECONDS)
+        self._upkeep = Poller("upkeep of keys", upkeep, clock=clock, interval_s=UPKEEP_SECONDS)
         await self._upkeep.start(within_s=settings.start_within_s)
 
         async def promote() -> None:
             await distribution.turn()
 
-        self._promoting = Pull("distribution of keys", promote, clock=clock, interval_s=PROMOTE_SECONDS)
+        self._promoting = Poller("distribution of keys", promote, clock=clock, interval_s=PROMOTE_SECONDS)
         self._promoting.begin()
         if settings.write_snapshots:
             self._publishing.begin()

@@ -11,11 +11,11 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
-from services.signer.issue_order import IssueOrder
+from services.signer.certificates.issue_order import IssueOrder
 from services.signer.settings import SignerSettings
 from snavio.clock import Clock
 from snavio.config import MeshSettings
-from snavio.domain.identity import Identity, Kind
+from snavio.domain.identity import Identity, IdentityKind
 from snavio.domain.lineage import Lineage
 from snavio.pki import (
     CERTIFICATE_FILE,
@@ -105,10 +105,10 @@ async def _authority(store: KeyStore, *, clock: Clock, trust_domain: str) -> Cer
 
 def _identities(mesh: MeshSettings, settings: SignerSettings) -> Iterator[tuple[str, Identity, int]]:
     for service in SERVICES:
-        yield service, Identity(mesh.trust_domain, Kind.MESH, service), settings.mesh_ttl_s
-    operator = Identity(mesh.trust_domain, Kind.OPERATOR, OPERATOR)
+        yield service, Identity(mesh.trust_domain, IdentityKind.MESH, service), settings.mesh_ttl_s
+    operator = Identity(mesh.trust_domain, IdentityKind.OPERATOR, OPERATOR)
     yield f"operator-{OPERATOR}", operator, settings.bootstrap_operator_ttl_s
-    yield f"job-{JOB}", Identity(mesh.trust_domain, Kind.JOB, JOB), settings.job_ttl_s
+    yield f"job-{JOB}", Identity(mesh.trust_domain, IdentityKind.JOB, JOB), settings.job_ttl_s
 
 
 def _certify(

@@ -8,7 +8,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from snavio.config import Address, MeshSettings, Section, contradiction
-from snavio.domain.identity import Kind
+from snavio.domain.identity import IdentityKind
 from snavio.ports.key_wrapping import KmsKey
 
 _DAY = 24 * 3600
@@ -160,14 +160,14 @@ class SignerSettings(Section):
         default=7 * _DAY, ge=60, le=30 * _DAY, description="The longest life of a capability."
     )
 
-    def ttl_s(self, kind: Kind) -> int:
+    def ttl_s(self, kind: IdentityKind) -> int:
         """Both the default and the cap for a kind of identity."""
         return {
-            Kind.MESH: self.mesh_ttl_s,
-            Kind.SERVICE: self.service_ttl_s,
-            Kind.PRINCIPAL: self.principal_ttl_s,
-            Kind.OPERATOR: self.operator_ttl_s,
-            Kind.JOB: self.job_ttl_s,
+            IdentityKind.MESH: self.mesh_ttl_s,
+            IdentityKind.SERVICE: self.service_ttl_s,
+            IdentityKind.PRINCIPAL: self.principal_ttl_s,
+            IdentityKind.OPERATOR: self.operator_ttl_s,
+            IdentityKind.JOB: self.job_ttl_s,
         }[kind]
 
     def enrol_address(self, mesh: MeshSettings) -> str:

@@ -6,8 +6,8 @@ from services.slow.arbitration import Arbiter, Rounds
 from services.slow.bans import Bans, Escalation
 from services.slow.dominance import Dominance
 from services.slow.grants import Grants
-from services.slow.limits import Limits
-from services.slow.rulings import Rulings
+from services.slow.lane_rules import LaneRules
+from services.slow.limits import LimitEnforcer
 from services.slow.servicer import SlowServicer
 from services.slow.settings import SlowSettings
 from services.slow.strict import Strict
@@ -15,21 +15,21 @@ from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.domain.claim import Terms
 from snavio.errors import BadRequest
+from snavio.host.introspection import Introspection
 from snavio.ports.coordination import Coordination
+from snavio.replication.denylist import denylist_poller
+from snavio.replication.poller import Poller
+from snavio.rpc.capability_request import sender
+from snavio.rpc.certificate_gate import CertificateGate
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
 from snavio.rpc.limits import HOP_WINDOW_BYTES
+from snavio.rpc.renewal import mesh_renewal
+from snavio.rpc.server import MeshServer
 from snavio.rpc.server_shares import ServerShares
-from snavio.telemetry.explaining import Explaining
-from snavio.telemetry.recent import RecentCommands
+from snavio.telemetry.explain_servicer import ExplainServicer
+from snavio.telemetry.recent_commands import RecentCommands
 from snavio.telemetry.reporting import Reporting
-from snavio.transport.asking import sender
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.denylist import denylist_pull
-from snavio.transport.gate import Gate
-from snavio.transport.introspection import Introspection
-from snavio.transport.pull import Pull
-from snavio.transport.renewal import mesh_renewal
-from snavio.transport.server import MeshServer
 from snavio.wiring import CoordinationChoice, open_coordination, target_queues
 
 
@@ -57,14 +57,16 @@ class SlowApp:
         self._clock = clock
         self._store = store
         self._files = CertificateFiles.in_folder(mesh.certificates("slow"))
-        bearer = sender(mesh.signer, files=self._files, trust_domain=mesh.trust_domain, clock=clock)
+        capability_provider = sender(
+            mesh.signer, files=self._files, trust_domain=mesh.trust_domain, clock=clock
+        )
         self._channels = {
             name: MeshChannel(
                 address,
                 files=self._files,
                 service=name,
                 trust_domain=mesh.trust_domain,
-                bearer=bearer if name == "mailbox" else None,
+                capability_provider=capability_provider if name == "mailbox" else None,
             )
             for name, address in (
                 ("registry", mesh.registry),
@@ -77,8 +79,8 @@ class SlowApp:
             mesh, self._channels["mailbox"], clock=clock, instance=settings.instance, epoch=self._epoch
         )
         self._reporting = Reporting(mesh, service="slow", instance=settings.instance, clock=clock)
-        self._gate = Gate(clock=clock)
-        self._denylist = denylist_pull(
+        self._gate = CertificateGate(clock=clock)
+        self._denylist = denylist_poller(
             self._channels["signer"],
             self._gate,
             clock=clock,
@@ -94,7 +96,7 @@ class SlowApp:
         self._recent = RecentCommands(max_bytes=mesh.explain_max_mb << 20)
         self._introspection.gauges(self._recent.gauges, prefix="recent.")
         self._arbiter: Arbiter | None = None
-        self._presence: Pull | None = None
+        self._presence: Poller | None = None
         self._server: MeshServer | None = None
 
     async def start(self) -> int:
@@ -104,7 +106,7 @@ class SlowApp:
             self._store = await _open_coordination(mesh, settings, self._clock)
         methods = self._compose(self._store).methods()
         self._introspection.register(methods)
-        Explaining(
+        ExplainServicer(
             self._recent, instance=settings.instance, registry=self._channels["registry"], clock=self._clock
         ).register(methods)
         shares = ServerShares(mesh.share)
@@ -153,15 +155,15 @@ class SlowApp:
         dominance = Dominance(clock=clock)
         self._reporting.journal.seen = self._recent.keep
         timeout_ms = settings.coordination_timeout_ms
-        rulings = Rulings(
+        lane_rules = LaneRules(
             registry=registry,
             timeout_ms=settings.resolve_timeout_ms,
             instance=settings.instance,
             bound_ms=self._mesh.budget_ms,
         )
         interval_s = self._mesh.pull_interval_ms / 1000
-        self._presence = Pull("presence", rulings.report, clock=clock, interval_s=interval_s)
-        limits = Limits(store=store, dominance=dominance, clock=clock, timeout_ms=timeout_ms)
+        self._presence = Poller("presence", lane_rules.report, clock=clock, interval_s=interval_s)
+        limits = LimitEnforcer(store=store, dominance=dominance, clock=clock, timeout_ms=timeout_ms)
         strict = Strict(
             store=store,
             clock=clock,
@@ -172,7 +174,7 @@ class SlowApp:
             timeout_ms=timeout_ms,
         )
         self._arbiter = Arbiter(
-            rulings=rulings,
+            lane_rules=lane_rules,
             limits=limits,
             strict=strict,
             queues=self._queues,
@@ -188,7 +190,7 @@ class SlowApp:
             ),
         )
         grants = Grants(
-            rulings=rulings,
+            lane_rules=lane_rules,
             store=store,
             leases=settings.prefetch_leases,
             timeout_ms=settings.resolve_timeout_ms,

@@ -15,20 +15,20 @@ from functools import partial
 
 from google.protobuf.message import DecodeError
 
-from services.slow.case import Case, Lane
+from services.slow.arbitration_job import ArbitrationJob, Lane
 from services.slow.fair_queue import FairQueue
-from services.slow.limits import TOO_LATE, Limits
-from services.slow.rulings import Rulings, is_strict
+from services.slow.lane_rules import LaneRules, is_strict
+from services.slow.limits import TOO_LATE, LimitEnforcer
 from services.slow.strict import RECOGNISING, Strict, needs_claim, place_of
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated
+from snavio.hop.ledger_part import LedgerPart, nothing_delivered
+from snavio.hop.server_stream import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS
 from snavio.host.background import background
 from snavio.native import Arbitration
 from snavio.ports.queue import TargetQueue
 from snavio.telemetry.journal import Journal
-from snavio.transport.consignment import LedgerConsignment, nothing_delivered
-from snavio.transport.stream import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS
 from snavio.v1.registry_pb2 import Route
 from snavio.v1.slow_pb2 import ESCALATION_REASON_WARM_BANNED, ArbitrationBatch
 
@@ -49,10 +49,10 @@ class Rounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
+class SourceSlice:
     """The lanes of one source in one case, the banned apart from the others: what waits for a turn."""
 
-    case: Case
+    job: ArbitrationJob
     lanes: tuple[Lane, ...]
 
 
@@ -62,8 +62,8 @@ class Arbiter:
     def __init__(
         self,
         *,
-        rulings: Rulings,
-        limits: Limits,
+        lane_rules: LaneRules,
+        limits: LimitEnforcer,
         strict: Strict,
         queues: Sequence[TargetQueue],
         journal: Journal,
@@ -71,7 +71,7 @@ class Arbiter:
         budget_ms: int,
         rounds: Rounds,
     ) -> None:
-        self._rulings = rulings
+        self._lane_rules = lane_rules
         self._limits = limits
         self._strict = strict
         self._queues = queues
@@ -79,25 +79,25 @@ class Arbiter:
         self._clock = clock
         self._budget_ms = budget_ms
         self._rounds = rounds
-        self._waiting: FairQueue[Portion] = FairQueue(
+        self._waiting: FairQueue[SourceSlice] = FairQueue(
             quantum=rounds.quantum,
             max_cost=rounds.max_waiting,
             max_line_cost=rounds.max_waiting_per_source,
         )
         self._numbers = itertools.count(1)
-        self._benches: list[asyncio.Task[None]] = []
+        self._workers: list[asyncio.Task[None]] = []
         self._settling: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Begin to decide."""
         self._limits.start()
-        self._benches = [background().keep("bench", self._sit) for _ in range(self._rounds.at_once)]
+        self._workers = [background().keep("bench", self._work) for _ in range(self._rounds.at_once)]
 
     async def stop(self) -> None:
         """Finish recording what was answered, end. What still waits is not decided any more."""
-        for bench in self._benches:
-            bench.cancel()
-        await asyncio.gather(*self._benches, return_exceptions=True)
+        for worker in self._workers:
+            worker.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)
         await asyncio.gather(*self._settling, return_exceptions=True)
         await self._limits.stop()
 
@@ -108,23 +108,23 @@ class Arbiter:
     async def decide(self, frame: bytes, answer: Callable[[bytes, bool], None]) -> None:
         """Decide a serialised ArbitrationBatch; `answer(verdicts, final)` is called until final, at least once."""
         try:
-            case, opening = self._open(frame, answer)
-            done = case.native.ledger.done
+            job, opening = self._open(frame, answer)
+            done = job.native.ledger.done
         except Exception as error:
             background().failed("case", error)
             answer(_nothing_of(frame), True)
             return
-        case.settled(opening)
+        job.settled(opening)
         if done:
             return
-        self._enqueue(case)
-        await case.ruled.wait()
+        self._enqueue(job)
+        await job.ruled.wait()
 
-    def _open(self, frame: bytes, answer: Callable[[bytes, bool], None]) -> tuple[Case, bytes]:
+    def _open(self, frame: bytes, answer: Callable[[bytes, bool], None]) -> tuple[ArbitrationJob, bytes]:
         now = self._clock.mono_ns()
         native = Arbitration.open(frame, MESH_BATCH_BYTES, MESH_BATCH_COMMANDS)
         budget_ms = min(native.budget_ms or self._budget_ms, self._budget_ms)
-        case = Case(
+        job = ArbitrationJob(
             native,
             number=next(self._numbers),
             opened_mono_ns=now,
@@ -132,34 +132,34 @@ class Arbiter:
             answer=answer,
             closed=self._closed,
         )
-        case.lanes = [
-            Lane(case, key, *named, count=count)
+        job.lanes = [
+            Lane(job, key, *named, count=count)
             for key, (named, count) in enumerate(zip(native.keys(), native.undecided(), strict=True))
         ]
-        return case, native.ledger.opening()
+        return job, native.ledger.opening()
 
-    def _enqueue(self, case: Case) -> None:
+    def _enqueue(self, job: ArbitrationJob) -> None:
         by_line: dict[tuple[str, bool], list[Lane]] = {}
-        for lane in case.lanes:
+        for lane in job.lanes:
             banned = lane.reason == ESCALATION_REASON_WARM_BANNED
             by_line.setdefault((lane.source, banned), []).append(lane)
-        case.unruled = len(by_line)
+        job.unruled = len(by_line)
         for (source, banned), lanes in by_line.items():
-            portion = Portion(case, tuple(lanes))
+            source_slice = SourceSlice(job, tuple(lanes))
             # A banned flood waits apart from what its source sends elsewhere, and is held back.
             name, cost = f"{source} banned" if banned else source, sum(lane.count for lane in lanes)
             try:
-                self._waiting.put(name, portion, cost=cost, held=banned)
+                self._waiting.put(name, source_slice, cost=cost, held=banned)
             except Saturated as full:
                 for lane in lanes:
                     lane.refuse(Verdict.SATURATED, full.retry_after_ms, str(full))
-                self._ruled(portion)
+                self._ruled(source_slice)
 
-    async def _sit(self) -> None:
+    async def _work(self) -> None:
         """One bench: round after round, for as long as Slow runs."""
         while True:
             taken = await self._waiting.take(self._rounds.commands)
-            lanes = [lane for portion in taken.items for lane in portion.lanes]
+            lanes = [lane for source_slice in taken.items for lane in source_slice.lanes]
             try:
                 await self._round(lanes)
             except Exception as error:
@@ -167,8 +167,8 @@ class Arbiter:
                 background().failed("round", error)
                 self._fail(lanes)
             finally:
-                for portion in taken.items:
-                    self._ruled(portion)
+                for source_slice in taken.items:
+                    self._ruled(source_slice)
                 self._waiting.finish(taken)
 
     def _fail(self, lanes: Sequence[Lane]) -> None:
@@ -182,7 +182,7 @@ class Arbiter:
         lanes = self._in_time(lanes)
         if not lanes:
             return
-        lanes = await self._rulings.rule(lanes, timeout_ms=self._left_ms(lanes))
+        lanes = await self._lane_rules.rule(lanes, timeout_ms=self._left_ms(lanes))
         lanes = [lane for lane in lanes if self._has_queue(lane)]
         self._strict.known(lanes)
         _recount(lanes)
@@ -201,17 +201,17 @@ class Arbiter:
         left = []
         for lane in lanes:
             ends = lane.permits_end_mono_ns
-            if lane.case.deadline_mono_ns > now and (ends is None or ends > now):
+            if lane.job.deadline_mono_ns > now and (ends is None or ends > now):
                 left.append(lane)
             else:
                 self._limits.give_up(lane)
-                late = lane.case.deadline_mono_ns <= now
+                late = lane.job.deadline_mono_ns <= now
                 lane.refuse(Verdict.DELIVERY_FAILURE, RETRY_AFTER_MS, LATE if late else TOO_LATE)
         return left
 
     def _left_ms(self, lanes: Sequence[Lane]) -> int:
         """The longest that anybody of them may wait; who may not is refused afterwards."""
-        latest = max((lane.case.deadline_mono_ns for lane in lanes), default=0)
+        latest = max((lane.job.deadline_mono_ns for lane in lanes), default=0)
         return max(1, (latest - self._clock.mono_ns()) // 1_000_000)
 
     def _has_queue(self, lane: Lane) -> bool:
@@ -221,24 +221,26 @@ class Arbiter:
         return False
 
     def _send(self, lanes: Sequence[Lane]) -> None:
-        by_case: dict[int, list[Lane]] = {}
+        by_job: dict[int, list[Lane]] = {}
         for lane in lanes:
             if needs_claim(lane):
                 # Apart from the others: its answers wait until the claims are settled.
-                self._dispatch_apart(lane.case, [lane], partial(self._settle_claims, lane))
+                self._dispatch_apart(lane.job, [lane], partial(self._settle_claims, lane))
             else:
-                by_case.setdefault(lane.case.number, []).append(lane)
-        for together in by_case.values():
-            self._dispatch_apart(together[0].case, together, together[0].case.settled)
+                by_job.setdefault(lane.job.number, []).append(lane)
+        for together in by_job.values():
+            self._dispatch_apart(together[0].job, together, together[0].job.settled)
 
-    def _dispatch_apart(self, case: Case, lanes: Sequence[Lane], answer: Callable[[bytes], None]) -> None:
+    def _dispatch_apart(
+        self, job: ArbitrationJob, lanes: Sequence[Lane], answer: Callable[[bytes], None]
+    ) -> None:
         try:
-            self._dispatch(case, lanes, answer)
+            self._dispatch(job, lanes, answer)
         except Exception as error:
             background().failed("round", error)
             self._fail(lanes)
 
-    def _dispatch(self, case: Case, lanes: Sequence[Lane], answer: Callable[[bytes], None]) -> None:
+    def _dispatch(self, job: ArbitrationJob, lanes: Sequence[Lane], answer: Callable[[bytes], None]) -> None:
         approved = []
         grants = bytearray()
         for lane in lanes:
@@ -248,30 +250,28 @@ class Arbiter:
             once_ms = self._strict.keep_ms if is_strict(lane.resolution) and place in RECOGNISING else 0
             approved.append((lane.key, place, lane.resolution.route.topic, once_ms))
             grants.append(_grant(lane.resolution.route))
-        sends = case.native.dispatch(approved, bytes(grants))
+        sends = job.native.dispatch(approved, bytes(grants))
         for lane in lanes:
             lane.sent = True
-        first = case.parts
-        case.parts += len(sends)
+        first = job.parts
+        job.parts += len(sends)
         for part, (queue, count, body) in enumerate(sends, first):
-            consignment = LedgerConsignment(
-                case.native.ledger,
+            batch_part = LedgerPart(
+                job.native.ledger,
                 part,
                 count=count,
                 body=body,
-                deadline_mono_ns=case.deadline_mono_ns,
+                deadline_mono_ns=job.deadline_mono_ns,
                 answer=answer,
-                broken=case.break_off,
+                broken=job.break_off,
             )
             try:
-                self._queues[queue].put(consignment)
+                self._queues[queue].put(batch_part)
             except Saturated as full:
-                consignment.refuse(
-                    Verdict.SATURATED, "The queue is full.", retry_after_ms=full.retry_after_ms
-                )
+                batch_part.refuse(Verdict.SATURATED, "The queue is full.", retry_after_ms=full.retry_after_ms)
             except Exception as error:
                 background().failed("way to a queue", error)
-                consignment.lost(written=False, cause="Slow failed.")
+                batch_part.lost(written=False, cause="Slow failed.")
 
     def _settle_claims(self, lane: Lane, frame: bytes) -> None:
         try:
@@ -279,23 +279,23 @@ class Arbiter:
         except Exception as error:
             # Its claims stay until their lease is over, which is safe; the answer does not wait for that.
             background().failed("claims", error)
-            lane.case.settled(frame)
+            lane.job.settled(frame)
             return
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
 
-    def _ruled(self, portion: Portion) -> None:
-        portion.case.unruled -= 1
-        if portion.case.unruled <= 0:
-            portion.case.ruled.set()
+    def _ruled(self, source_slice: SourceSlice) -> None:
+        source_slice.job.unruled -= 1
+        if source_slice.job.unruled <= 0:
+            source_slice.job.ruled.set()
 
-    def _closed(self, case: Case) -> None:
+    def _closed(self, job: ArbitrationJob) -> None:
         """Its last answer went out."""
-        for lane in case.lanes:
+        for lane in job.lanes:
             self._limits.settled(lane)
-        self._strict.settled(case)
+        self._strict.settled(job)
         if self._journal.on:
-            self._journal.append(case.native.telemetry(self._clock.unix_ns()))
+            self._journal.append(job.native.telemetry(self._clock.unix_ns()))
 
 
 def _nothing_of(frame: bytes) -> bytes:
@@ -317,6 +317,6 @@ def _recount(lanes: Sequence[Lane]) -> None:
     """How much of each is undecided, after some of it was answered from memory."""
     counts: dict[int, list[int]] = {}
     for lane in lanes:
-        if lane.case.number not in counts:
-            counts[lane.case.number] = lane.case.native.undecided()
-        lane.count = counts[lane.case.number][lane.key]
+        if lane.job.number not in counts:
+            counts[lane.job.number] = lane.job.native.undecided()
+        lane.count = counts[lane.job.number][lane.key]

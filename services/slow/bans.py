@@ -15,8 +15,8 @@ from services.slow.dominance import Dominance
 from snavio.clock import Clock
 from snavio.errors import BadRequest, SnavioError
 from snavio.ports.coordination import BanSeen, Coordination
-from snavio.transport.channel import MeshChannel
-from snavio.transport.server import Call
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.server import Call
 from snavio.v1 import registry_pb2 as reg
 from snavio.v1 import slow_pb2 as wire
 

@@ -22,7 +22,7 @@ Route = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class TrafficShares:
     """What a refusal tells."""
 
     source: float
@@ -68,7 +68,7 @@ class Dominance:
 
     def shares(
         self, source: str, route: Route, interval: int, *, used: int, fairness: Fairness
-    ) -> Shares | None:
+    ) -> TrafficShares | None:
         """The shares if the source is dominant in the interval, in which `used` permits are gone; None otherwise."""
         counted = self._routes.get(route)
         if counted is None or counted.number != interval or used < fairness.minimum_volume:
@@ -84,4 +84,4 @@ class Dominance:
         competitors = len(counted.offered) - 1
         if competing < fairness.competing_share and competitors < fairness.competitors:
             return None
-        return Shares(source_share, min(1.0, competing), used)
+        return TrafficShares(source_share, min(1.0, competing), used)

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class _Line(Generic[T]):
+class _SourceLine(Generic[T]):
     held: bool
     waiting: deque[tuple[int, T]] = field(default_factory=deque)
     cost: int = 0
@@ -49,7 +49,7 @@ class FairQueue(Generic[T]):
         self._quantum = quantum
         self._max_cost = max_cost
         self._max_line_cost = max_line_cost
-        self._lines: dict[str, _Line[T]] = {}
+        self._lines: dict[str, _SourceLine[T]] = {}
         """In the order of their turns; one with nothing waiting is not in it."""
         self._held_lines = 0
         self._holding = False
@@ -78,7 +78,7 @@ class FairQueue(Generic[T]):
         if self._cost + cost > self._max_cost:
             raise Saturated("Too much waits for Slow.", retry_after_ms=RETRY_AFTER_MS)
         if line is None:
-            line = self._lines[name] = _Line(held)
+            line = self._lines[name] = _SourceLine(held)
             self._held_lines += held
         line.waiting.append((cost, item))
         line.cost += cost

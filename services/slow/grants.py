@@ -9,11 +9,11 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from services.slow.rulings import Key, Rulings, rule_of
-from snavio.domain.quota import Permits, Rule
+from services.slow.lane_rules import Key, LaneRules, rule_of
+from snavio.domain.quota import LimitRule, Permits
 from snavio.errors import BadRequest, Unavailable
-from snavio.ports.coordination import Ask, Coordination, Return
-from snavio.transport.server import Call
+from snavio.ports.coordination import Coordination, PermitAsk, PermitReturn
+from snavio.rpc.server import Call
 from snavio.v1 import slow_pb2 as wire
 from snavio.v1.registry_pb2 import DISPATCH_MODE_COLD_ONLY, Resolution
 
@@ -24,8 +24,8 @@ _INSTANCE = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 class Grants:
     """Issues and takes back."""
 
-    def __init__(self, *, rulings: Rulings, store: Coordination, leases: int, timeout_ms: int) -> None:
-        self._rulings = rulings
+    def __init__(self, *, lane_rules: LaneRules, store: Coordination, leases: int, timeout_ms: int) -> None:
+        self._lane_rules = lane_rules
         self._store = store
         self._leases = leases
         self._timeout_ms = timeout_ms
@@ -42,13 +42,13 @@ class Grants:
             raise BadRequest("instance: must be the name of a process.", reason="bad-field")
         found = await self._resolved([(wish.target, wish.name) for wish in request.wish])
         grants: list[wire.Grant | None] = []
-        asks: list[Ask] = []
+        asks: list[PermitAsk] = []
         for wish in request.wish:
             resolution = found["", wish.target, wish.name]
             rule = rule_of(resolution.route)
             grants.append(_without_store(resolution, rule))
             if grants[-1] is None and rule is not None:
-                asks.append(Ask((wish.target, wish.name), rule, max(1, wish.permits)))
+                asks.append(PermitAsk((wish.target, wish.name), rule, max(1, wish.permits)))
         permits = iter(
             await self._store.grant(asks, instance=request.instance, leases=self._leases) if asks else []
         )
@@ -67,7 +67,9 @@ class Grants:
             rule = rule_of(found["", permit.target, permit.name].route)
             if rule is not None:
                 key = (permit.target, permit.name)
-                returns.append(Return(key, rule.interval_ms, permit.interval, permit.permits, granted=True))
+                returns.append(
+                    PermitReturn(key, rule.interval_ms, permit.interval, permit.permits, granted=True)
+                )
         if returns:
             await self._store.give_back(returns)
         self._counts["returned"] += sum(each.count for each in returns)
@@ -76,14 +78,14 @@ class Grants:
     async def _resolved(self, routes: Sequence[tuple[str, str]]) -> dict[Key, Resolution]:
         keys = list(dict.fromkeys(("", *route) for route in routes))
         found: dict[Key, Resolution] = {}
-        for key, answer in (await self._rulings.resolve(keys, timeout_ms=self._timeout_ms)).items():
+        for key, answer in (await self._lane_rules.resolve(keys, timeout_ms=self._timeout_ms)).items():
             if isinstance(answer, tuple):
                 raise Unavailable(answer[2])
             found[key] = answer
         return found
 
 
-def _without_store(resolution: Resolution, rule: Rule | None) -> wire.Grant | None:
+def _without_store(resolution: Resolution, rule: LimitRule | None) -> wire.Grant | None:
     if not resolution.HasField("route"):
         return wire.Grant(state=wire.GRANT_STATE_NO_ROUTE, retry_after_ms=1000)
     if rule is None:
@@ -93,7 +95,7 @@ def _without_store(resolution: Resolution, rule: Rule | None) -> wire.Grant | No
     return None
 
 
-def _grant(permits: Permits, rule: Rule) -> wire.Grant:
+def _grant(permits: Permits, rule: LimitRule) -> wire.Grant:
     return wire.Grant(
         state=int(permits.state),  # type: ignore[arg-type]
         permits=permits.count,

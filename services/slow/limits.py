@@ -11,26 +11,26 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from services.slow.case import Lane
-from services.slow.dominance import Dominance, Shares
-from services.slow.rulings import fairness_of, is_banned, rule_of
+from services.slow.arbitration_job import Lane
+from services.slow.dominance import Dominance, TrafficShares
+from services.slow.lane_rules import fairness_of, is_banned, rule_of
 from snavio.clock import Clock
-from snavio.domain.quota import Permits, Rule
+from snavio.domain.quota import LimitRule, Permits
 from snavio.domain.verdict import Verdict
-from snavio.ending import ended
 from snavio.errors import Saturated, SnavioError
 from snavio.host.background import background
-from snavio.ports.coordination import MAX_BATCH, Ask, Coordination, Return
+from snavio.ports.coordination import MAX_BATCH, Coordination, PermitAsk, PermitReturn
+from snavio.tasks import ended
 
 RETRY_AFTER_MS = 500
 MAX_RETURNS = 10_000
 SOURCE_QUOTA = "source-quota"
 TOO_LATE = "The coordination store was slow."
 
-AskOf = Callable[[Lane], Ask | None]
+AskOf = Callable[[Lane], PermitAsk | None]
 
 
-class Limits:
+class LimitEnforcer:
     """Debits the limit of the route, and of the source on it while that is banned; gives back what was not used."""
 
     def __init__(self, *, store: Coordination, dominance: Dominance, clock: Clock, timeout_ms: int) -> None:
@@ -38,7 +38,7 @@ class Limits:
         self._dominance = dominance
         self._clock = clock
         self._timeout_ms = timeout_ms
-        self._returns: deque[Return] = deque(maxlen=MAX_RETURNS)
+        self._returns: deque[PermitReturn] = deque(maxlen=MAX_RETURNS)
         self._returning = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._counts: Counter[str] = Counter()
@@ -64,7 +64,7 @@ class Limits:
     def settled(self, lane: Lane) -> None:
         """Its outcomes are known: a duplicate, a conflict or a definite failure has cost nothing."""
         if lane.permits:
-            spent = lane.case.native.spent(lane.key)
+            spent = lane.job.native.spent(lane.key)
             self._put_back(lane, lane.permits[0].count - spent)
 
     def give_up(self, lane: Lane) -> None:
@@ -77,7 +77,7 @@ class Limits:
             self._counts["returned"] += count
             for permits in lane.permits:
                 self._returns.append(
-                    Return(permits.key, permits.interval_ms, permits.interval, count, granted=False)
+                    PermitReturn(permits.key, permits.interval_ms, permits.interval, count, granted=False)
                 )
             self._returning.set()
         lane.permits.clear()
@@ -88,7 +88,7 @@ class Limits:
             await self._ask(asking[start : start + MAX_BATCH], timeout_ms=min(timeout_ms, self._timeout_ms))
         return [lane for lane in lanes if lane.count]
 
-    async def _ask(self, asking: Sequence[tuple[Lane, Ask]], *, timeout_ms: int) -> None:
+    async def _ask(self, asking: Sequence[tuple[Lane, PermitAsk]], *, timeout_ms: int) -> None:
         asked_ns = self._clock.mono_ns()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -122,7 +122,7 @@ class Limits:
                 lane.permits_end_mono_ns = ends if known is None else min(known, ends)
             self._apply(lane, ask, permits)
 
-    def _apply(self, lane: Lane, ask: Ask, permits: Permits) -> None:
+    def _apply(self, lane: Lane, ask: PermitAsk, permits: Permits) -> None:
         self._counts["taken"] += permits.count
         self._counts["shadow_over"] += permits.over
         route, for_source = (lane.target, lane.name), len(ask.key) == 3
@@ -134,15 +134,15 @@ class Limits:
             # The source's own quota had more room than the route: what cannot be used there is not spent.
             first = lane.permits[0]
             self._returns.append(
-                Return(first.key, first.interval_ms, first.interval, first.count - permits.count)
+                PermitReturn(first.key, first.interval_ms, first.interval, first.count - permits.count)
             )
             self._returning.set()
-            lane.permits[0] = Return(first.key, first.interval_ms, first.interval, permits.count)
+            lane.permits[0] = PermitReturn(first.key, first.interval_ms, first.interval, permits.count)
         lane.count = permits.count
         if permits.count:
-            lane.permits.append(Return(ask.key, ask.rule.interval_ms, permits.interval, permits.count))
+            lane.permits.append(PermitReturn(ask.key, ask.rule.interval_ms, permits.interval, permits.count))
 
-    def _refuse_rest(self, lane: Lane, ask: Ask, permits: Permits, *, for_source: bool) -> None:
+    def _refuse_rest(self, lane: Lane, ask: PermitAsk, permits: Permits, *, for_source: bool) -> None:
         refused = ask.want - permits.count
         shares = None if for_source else self._dominant(lane, permits)
         verdict = Verdict.RATE_LIMIT_EXCEEDED if shares is None else Verdict.FAIRNESS_VIOLATION
@@ -153,8 +153,8 @@ class Limits:
             ban_ms = fairness_of(lane.resolution.route).ban_seconds * 1000
             if ban_ms > retry_after_ms:
                 retry_after_ms, until_ms = ban_ms, until_ms + ban_ms - retry_after_ms
-        lane.case.settled(
-            lane.case.native.refuse(
+        lane.job.settled(
+            lane.job.native.refuse(
                 lane.key,
                 verdict,
                 min(retry_after_ms, 2**32 - 1),
@@ -167,7 +167,7 @@ class Limits:
             )
         )
 
-    def _dominant(self, lane: Lane, permits: Permits) -> Shares | None:
+    def _dominant(self, lane: Lane, permits: Permits) -> TrafficShares | None:
         """Only a source that is banned already, and goes on, is refused for it; and only where nothing is left."""
         if not is_banned(lane) or lane.resolution is None:
             return None
@@ -194,22 +194,22 @@ class Limits:
                     background().failed("permits", error)
 
 
-def _source_ask(lane: Lane) -> Ask | None:
+def _source_ask(lane: Lane) -> PermitAsk | None:
     """A source's own quota counts only while the source is banned."""
     resolution = lane.resolution
     if resolution is None or not resolution.HasField("source_quota") or not is_banned(lane):
         return None
     quota = resolution.source_quota
-    rule = Rule(max=quota.max, interval_ms=quota.interval_seconds * 1000)
-    return Ask((lane.source, lane.target, lane.name), rule, lane.count)
+    rule = LimitRule(max=quota.max, interval_ms=quota.interval_seconds * 1000)
+    return PermitAsk((lane.source, lane.target, lane.name), rule, lane.count)
 
 
-def _route_ask(lane: Lane) -> Ask | None:
+def _route_ask(lane: Lane) -> PermitAsk | None:
     rule = rule_of(lane.resolution.route) if lane.resolution is not None else None
-    return None if rule is None else Ask((lane.target, lane.name), rule, lane.count)
+    return None if rule is None else PermitAsk((lane.target, lane.name), rule, lane.count)
 
 
-def _sentence(rule: Rule, shares: Shares | None) -> str:
+def _sentence(rule: LimitRule, shares: TrafficShares | None) -> str:
     if shares is not None:
         return "The source takes most of a route that others want."
     return f"The route takes {rule.max} in {rule.interval_ms // 1000} s."

@@ -9,9 +9,9 @@ from services.slow.bans import Bans
 from services.slow.grants import Grants
 from snavio.clock import Clock
 from snavio.errors import SnavioError
-from snavio.transport.gate import Gate
-from snavio.transport.server import Call, Methods
-from snavio.transport.stream import BatchStream, mesh_hello
+from snavio.hop.server_stream import BatchStream, mesh_hello
+from snavio.rpc.certificate_gate import CertificateGate
+from snavio.rpc.server import Call, Methods
 from snavio.v1.slow_pb2 import GrantsRequest, ReportBansRequest, ReturnPermitsRequest
 
 
@@ -19,7 +19,14 @@ class SlowServicer:
     """Wire to decision and back."""
 
     def __init__(
-        self, *, arbiter: Arbiter, grants: Grants, bans: Bans, gate: Gate, clock: Clock, in_flight: int
+        self,
+        *,
+        arbiter: Arbiter,
+        grants: Grants,
+        bans: Bans,
+        gate: CertificateGate,
+        clock: Clock,
+        in_flight: int,
     ) -> None:
         self._arbiter = arbiter
         self._grants = grants

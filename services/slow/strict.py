@@ -15,8 +15,8 @@ from typing import Protocol
 
 import structlog
 
-from services.slow.case import Case, Lane
-from services.slow.rulings import is_strict
+from services.slow.arbitration_job import ArbitrationJob, Lane
+from services.slow.lane_rules import is_strict
 from snavio.clock import Clock
 from snavio.domain.claim import Claimed
 from snavio.domain.verdict import Verdict
@@ -84,7 +84,7 @@ class Strict:
         now = self._clock.mono_ns()
         for lane in lanes:
             if lane.resolution is not None and is_strict(lane.resolution):
-                lane.case.settled(lane.case.native.settle_known(lane.key, self._known, now))
+                lane.job.settled(lane.job.native.settle_known(lane.key, self._known, now))
 
     async def claim(self, lanes: Sequence[Lane], *, timeout_ms: int) -> list[Lane]:
         """Claim the ids of strict lanes whose queue cannot recognise them; lanes with none of theirs are answered."""
@@ -109,7 +109,7 @@ class Strict:
         return left
 
     async def _claimed(self, lane: Lane, ends_s: float) -> bool:
-        native = lane.case.native
+        native = lane.job.native
         asked = [(index, ClaimAsk(lane.source, i, p)) for index, i, p in native.claims(lane.key)]
         answered: list[tuple[int, ClaimAsk, Claimed, int]] = []
         try:
@@ -131,7 +131,7 @@ class Strict:
             if told:
                 retry_after_ms = min(max(retry for _, retry in told), 2**32 - 1)
                 indices = [index for index, _ in told]
-                lane.case.settled(native.decide(indices, verdict, retry_after_ms, detail))
+                lane.job.settled(native.decide(indices, verdict, retry_after_ms, detail))
         lane.count = len(lane.claims)
         return bool(lane.claims)
 
@@ -139,7 +139,7 @@ class Strict:
         """Release what was claimed for commands that were refused afterwards: they were not sent."""
         away = False
         for lane in lanes:
-            codes = lane.case.native.ledger.codes if lane.claims else b""
+            codes = lane.job.native.ledger.codes if lane.claims else b""
             refused = [claim for claim in lane.claims if codes[claim[0]] or not lane.count]
             if refused:
                 lane.claims = [claim for claim in lane.claims if claim not in refused]
@@ -152,7 +152,7 @@ class Strict:
 
     def answering(self, lane: Lane, frame: bytes) -> asyncio.Task[None]:
         """Commit or release what an answer of the queue decides, then pass the answer on."""
-        codes = lane.case.native.ledger.codes
+        codes = lane.job.native.ledger.codes
         delivered = [ask for index, ask, _ in lane.claims if codes[index] == Verdict.DELIVERED]
         # An unknown outcome is neither: its claim stays until the lease is over.
         failed = [
@@ -163,7 +163,7 @@ class Strict:
         lane.claims = [claim for claim in lane.claims if codes[claim[0]] == Verdict.UNDECIDED]
 
         # At once, so that no later answer overtakes this one.
-        pass_on = lane.case.hold(frame)
+        pass_on = lane.job.hold(frame)
 
         async def record() -> None:
             try:
@@ -189,15 +189,15 @@ class Strict:
             return False
         return True
 
-    def settled(self, case: Case) -> None:
+    def settled(self, job: ArbitrationJob) -> None:
         """A case is over: count it, and remember what it delivered."""
-        strict = [lane for lane in case.lanes if lane.resolution is not None and is_strict(lane.resolution)]
+        strict = [lane for lane in job.lanes if lane.resolution is not None and is_strict(lane.resolution)]
         if not strict:
             return
         now = self._clock.mono_ns()
         # From before it was sent: the queue's own memory of it cannot have begun earlier.
-        case.native.remember(self._known, case.opened_mono_ns + self.keep_ms * 1_000_000, now)
-        counts = [case.native.duplicates(lane.key) for lane in strict]
+        job.native.remember(self._known, job.opened_mono_ns + self.keep_ms * 1_000_000, now)
+        counts = [job.native.duplicates(lane.key) for lane in strict]
         self._counts["StrictModeUsage"] += sum(total for total, _ in counts)
         self._counts["DuplicatesPrevented"] += sum(duplicates for _, duplicates in counts)
         self._counts["Escalations"] += sum(
@@ -205,10 +205,10 @@ class Strict:
             for lane, (total, _) in zip(strict, counts, strict=True)
             if lane.reason == ESCALATION_REASON_DEDUPE_REQUIRED
         )
-        self._times.add(now - case.opened_mono_ns, count=sum(total for total, _ in counts))
+        self._times.add(now - job.opened_mono_ns, count=sum(total for total, _ in counts))
 
     def _owner_of(self, lane: Lane) -> str:
-        return f"{self._owner}-{lane.case.number}-{lane.key}"
+        return f"{self._owner}-{lane.job.number}-{lane.key}"
 
 
 def _is_away(error: Exception) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from snavio.ports.queue import Consignment
+from snavio.ports.queue import BatchPart
 
 
 class AbsentQueue:
@@ -20,9 +20,9 @@ class AbsentQueue:
     async def close(self) -> None:
         """Nothing to close."""
 
-    def put(self, consignment: Consignment) -> None:
+    def put(self, batch_part: BatchPart) -> None:
         """Definitely not delivered."""
-        consignment.lost(written=False, cause=f"This installation has no {self._kind} queues.")
+        batch_part.lost(written=False, cause=f"This installation has no {self._kind} queues.")
 
     async def room(self, _holder: str = "", _size: int = 0) -> None:
         """There is always room to refuse."""

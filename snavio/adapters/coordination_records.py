@@ -11,18 +11,18 @@ from typing import Final
 import orjson
 
 from snavio.domain import quota
-from snavio.domain.quota import Permits, Usage
+from snavio.domain.quota import LimitUsage, Permits
 from snavio.errors import IntegrityError
-from snavio.ports.coordination import Ask, Return
+from snavio.ports.coordination import PermitAsk, PermitReturn
 
 MOST_BANS: Final = 100
 """Times kept per banned triple: more than any threshold."""
 
-Step = Callable[[Usage, int, int], tuple[Usage, Permits | None]]
+Step = Callable[[LimitUsage, int, int], tuple[LimitUsage, Permits | None]]
 """(usage, now_ms, born_ms) to what it is afterwards and what is answered."""
 
 
-def usage_text(usage: Usage) -> str:
+def usage_text(usage: LimitUsage) -> str:
     """A record of the `usage` kind."""
     return orjson.dumps(
         [
@@ -39,13 +39,13 @@ def usage_text(usage: Usage) -> str:
     ).decode()
 
 
-def read_usage(text: str) -> Usage:
+def read_usage(text: str) -> LimitUsage:
     """The value of a record; IntegrityError when it is none."""
     try:
         interval_ms, interval, used, granted, cooldown, slots, lease_slot, holders, born_ms = orjson.loads(
             text
         )
-        return Usage(
+        return LimitUsage(
             interval_ms,
             interval,
             used,
@@ -60,20 +60,20 @@ def read_usage(text: str) -> Usage:
         raise IntegrityError("A record of the coordination store is damaged.") from error
 
 
-def over_ms(usage: Usage) -> int:
+def over_ms(usage: LimitUsage) -> int:
     """When a record says nothing any more that an absent one would not."""
     return max((usage.interval + 2) * usage.interval_ms, usage.cooldown_until_ms)
 
 
-def taking(ask: Ask) -> Step:
+def taking(ask: PermitAsk) -> Step:
     """`take` of one ask."""
     return lambda usage, now_ms, born_ms: quota.take(usage, ask.rule, now_ms, ask.want, born_ms=born_ms)
 
 
-def granting(ask: Ask, *, instance: str, leases: int) -> Step:
+def granting(ask: PermitAsk, *, instance: str, leases: int) -> Step:
     """`grant` of one wish."""
 
-    def step(usage: Usage, now_ms: int, born_ms: int) -> tuple[Usage, Permits | None]:
+    def step(usage: LimitUsage, now_ms: int, born_ms: int) -> tuple[LimitUsage, Permits | None]:
         return quota.grant(
             usage, ask.rule, now_ms, ask.want, born_ms=born_ms, instance=instance, leases=leases
         )
@@ -81,10 +81,10 @@ def granting(ask: Ask, *, instance: str, leases: int) -> Step:
     return step
 
 
-def returning(back: Return) -> Step:
+def returning(back: PermitReturn) -> Step:
     """`give_back` of one return."""
 
-    def step(usage: Usage, _now_ms: int, _born_ms: int) -> tuple[Usage, Permits | None]:
+    def step(usage: LimitUsage, _now_ms: int, _born_ms: int) -> tuple[LimitUsage, Permits | None]:
         after = quota.give_back(usage, back.interval_ms, back.interval, back.count, granted=back.granted)
         return after, None
 

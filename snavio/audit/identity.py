@@ -13,15 +13,15 @@ from typing import Final
 
 from cryptography import x509
 
+from snavio.admin.bans import JOB_FOLDER
+from snavio.admin.operator import Operator
 from snavio.clock import Clock
 from snavio.config import MeshSettings
-from snavio.domain.identity import Identity, Kind
+from snavio.domain.identity import Identity, IdentityKind
 from snavio.pki import CERTIFICATE_FILE, not_after_unix_ns
-from snavio.sdk.bans import JOB_FOLDER
-from snavio.sdk.operator import Operator
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.renewal import mesh_renewal
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
+from snavio.rpc.renewal import mesh_renewal
 
 NAME: Final = "spark"
 SOON_NS: Final = 30 * 60_000_000_000
@@ -37,7 +37,7 @@ async def job_certificates(mesh: MeshSettings, *, operator_certificates: Path, c
             certificates=operator_certificates,
             trust_domain=mesh.trust_domain,
         ) as operator:
-            await operator.certify(Identity(mesh.trust_domain, Kind.JOB, NAME), folder)
+            await operator.certify(Identity(mesh.trust_domain, IdentityKind.JOB, NAME), folder)
     return folder
 
 

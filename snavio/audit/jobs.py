@@ -48,7 +48,7 @@ Told = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SparkLocation:
     """Where a job runs."""
 
     master: str = "local[*]"
@@ -73,7 +73,7 @@ class Place:
 
 
 def command(
-    job: str, options: Sequence[str], place: Place, *, work: Path
+    job: str, options: Sequence[str], place: SparkLocation, *, work: Path
 ) -> tuple[list[str], Mapping[str, str]]:
     """The command line and environment of a job. BadRequest, Unavailable when it could not start."""
     if job not in MODULES:

@@ -66,14 +66,14 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class ProposalLines:
     """What a file holds."""
 
     proposals: tuple[Proposal, ...]
     unreadable: int
 
 
-def read_lines(lines: Iterable[bytes]) -> Lines:
+def read_lines(lines: Iterable[bytes]) -> ProposalLines:
     """JSON lines as proposals."""
     found, unreadable = [], 0
     for line in lines:
@@ -82,17 +82,17 @@ def read_lines(lines: Iterable[bytes]) -> Lines:
                 found.append(Proposal.read(orjson.loads(line)))
             except (ValueError, KeyError, TypeError):
                 unreadable += 1
-    return Lines(tuple(found), unreadable)
+    return ProposalLines(tuple(found), unreadable)
 
 
-def read_proposals(path: Path) -> Lines:
+def read_proposals(path: Path) -> ProposalLines:
     """A file of them; a file that is not there holds none."""
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
-            return Lines((), 1)
+            return ProposalLines((), 1)
         return read_lines(path.read_bytes().splitlines())
     except FileNotFoundError:
-        return Lines((), 0)
+        return ProposalLines((), 0)
 
 
 def _text(found: Any, field: str, form: re.Pattern[str]) -> str:

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import orjson
 
-from snavio.audit.entries import write_whole
-from snavio.transport.channel import MeshChannel
+from snavio.audit.index_file import write_whole
+from snavio.rpc.channel import MeshChannel
 from snavio.v1.registry_pb2 import DumpRequest, DumpResponse, Route
 
 CALL_SECONDS: Final = 10.0

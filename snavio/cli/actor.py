@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from snavio.config import MeshSettings
-from snavio.domain.identity import Identity, Kind
+from snavio.domain.identity import Identity, IdentityKind
 from snavio.errors import BadRequest, StateError
 
 PROBES: Final = 4
@@ -40,7 +40,7 @@ def act_as(name: str, mesh: MeshSettings, *, now_unix_ns: int) -> Actor:
     """The service that `name` means; a sentence when there is none, or when its certificate has ended."""
     folder = _folder(name, mesh)
     actor = read_actor(folder, trust_domain=mesh.trust_domain)
-    if actor.identity.kind is not Kind.SERVICE:
+    if actor.identity.kind is not IdentityKind.SERVICE:
         raise BadRequest(f"{folder} is the certificate of {actor.identity}, which is not a service.")
     if actor.not_after_unix_ns <= now_unix_ns:
         raise StateError(

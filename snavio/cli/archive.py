@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from snavio.config import MeshSettings
-    from snavio.snapshot.verification import VerifyingKey
-    from snavio.telemetry.asking import Answer
+    from snavio.signed.verification import VerifyingKey
+    from snavio.telemetry.archive_query import QueryResult
 
 archive = typer.Typer(
     help="See the telemetry that Relay has archived, check it, and ask it questions in SQL.\n\n"
@@ -89,8 +89,8 @@ def verify(
       snavio archive verify
       snavio archive verify --json | jq '.findings[] | {problem, path}'
     """
-    from snavio.telemetry.holes import missing
-    from snavio.telemetry.inspection import check, hours, lasting, overlaps
+    from snavio.telemetry.archive_inspection import check, hours, lasting, overlaps
+    from snavio.telemetry.missing_events import missing
 
     mesh, certificates = OperatorCaller(state_dir, config).attached()
     place = mesh.archive() if folder is None else _place(folder, state_dir, config)
@@ -135,7 +135,7 @@ def query(  # noqa: PLR0917
       snavio archive query "SELECT reason, sum(count) FROM events GROUP BY 1"
       snavio archive query "SELECT max(skew_seconds) FROM events" --json
     """
-    from snavio.telemetry.asking import ask
+    from snavio.telemetry.archive_query import ask
 
     place = _place(folder, state_dir, config)
     keys = None if unverified else _keys_of_signer(state_dir, config)
@@ -164,7 +164,7 @@ def _keys_of_signer(state_dir: Path | None, config: Path | None) -> Sequence[Ver
         raise error from None
 
 
-def _print(answer: Answer) -> None:
+def _print(answer: QueryResult) -> None:
     out = console()
     names = [_shown(name) for name in answer.columns]
     rows = [[_shown(value) for value in row] for row in answer.rows]
@@ -196,7 +196,7 @@ def _place(folder: Path | None, state_dir: Path | None, config: Path | None) -> 
 
 
 def _hours(place: Path) -> list[dict[str, Any]]:
-    from snavio.telemetry.inspection import hours
+    from snavio.telemetry.archive_inspection import hours
 
     return [
         {

@@ -15,8 +15,8 @@ from snavio.cli.output import ago, console, fancy, line, print_json
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from snavio.admin.bans import BanClient
     from snavio.config import MeshSettings
-    from snavio.sdk.bans import BanDesk
     from snavio.v1.registry_pb2 import Ban, BanProposal, ExplainBanResponse, StandingBan
 
 _LISTS = {1: "warm-ban", 2: "cold-only", 3: "frozen"}
@@ -128,7 +128,7 @@ def lift(
         raise BadRequest("--command needs --target: a command is one of a target's.")
     listed = wire.BAN_LIST_COLD_ONLY if cold_only else wire.BAN_LIST_WARM_BAN
 
-    async def lifting(desk: BanDesk) -> wire.LiftBanResponse:
+    async def lifting(desk: BanClient) -> wire.LiftBanResponse:
         try:
             return await desk.lift(source, target=target, name=command, reason=reason, ban_list=listed)
         except NotFound as error:
@@ -147,10 +147,10 @@ def lift(
         line(f"{source} is back on the warm path of {_route(ban)}.")
 
 
-def _desk(mesh: MeshSettings, certificates: Path) -> BanDesk:
-    from snavio.sdk.bans import BanDesk
+def _desk(mesh: MeshSettings, certificates: Path) -> BanClient:
+    from snavio.admin.bans import BanClient
 
-    return BanDesk(mesh.registry, certificates=certificates, trust_domain=mesh.trust_domain)
+    return BanClient(mesh.registry, certificates=certificates, trust_domain=mesh.trust_domain)
 
 
 def _show(head: Sequence[str], rows: Sequence[Sequence[str]], *, none: str) -> None:

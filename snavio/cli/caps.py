@@ -14,10 +14,10 @@ from snavio.cli.options import Json
 from snavio.cli.output import ago, line, print_json
 
 if TYPE_CHECKING:
+    from snavio.admin.capabilities import CapabilityClient
     from snavio.config import MeshSettings
     from snavio.domain.capability import Capability
     from snavio.domain.caveat import Operation, Quota
-    from snavio.sdk.capabilities import CapabilityDesk
     from snavio.v1.signer_pb2 import CapabilityRecord
 
 CONSUMER = ("recv", "ack", "nack", "extend", "stats")
@@ -205,7 +205,7 @@ def revoke(
     if bar and restore:
         raise BadRequest("--bar and --restore contradict each other.", reason="bad-option")
 
-    async def ask(desk: CapabilityDesk) -> None:
+    async def ask(desk: CapabilityClient) -> None:
         if root is not None:
             await desk.revoke_root(what, root, reason=reason)
         elif restore:
@@ -270,7 +270,7 @@ def list_capabilities(
     """
     from snavio.cli.capability_views import record_document, show_list
 
-    async def ask(desk: CapabilityDesk) -> list[CapabilityRecord]:
+    async def ask(desk: CapabilityClient) -> list[CapabilityRecord]:
         return [record async for record in desk.living(realm=realm, holder=holder)]
 
     found = caller.ask_at(_desk, ask)
@@ -334,7 +334,7 @@ def _quota(words: str) -> Quota | None:
     return Quota(int(messages), read_span(span, option="--quota") * 1000)
 
 
-def _desk(mesh: MeshSettings, certificates: Path) -> CapabilityDesk:
-    from snavio.sdk.capabilities import CapabilityDesk
+def _desk(mesh: MeshSettings, certificates: Path) -> CapabilityClient:
+    from snavio.admin.capabilities import CapabilityClient
 
-    return CapabilityDesk(mesh.signer, certificates=certificates, trust_domain=mesh.trust_domain)
+    return CapabilityClient(mesh.signer, certificates=certificates, trust_domain=mesh.trust_domain)

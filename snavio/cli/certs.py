@@ -16,8 +16,8 @@ from snavio.cli.options import Json
 from snavio.cli.output import console, line, print_json
 
 if TYPE_CHECKING:
+    from snavio.admin.certificates import CertificateClient
     from snavio.config import MeshSettings
-    from snavio.sdk.certificates import CertificateDesk
     from snavio.v1.signer_pb2 import CertificateRecord, RevokeCertificateResponse, RevokeIdentityResponse
 
 certs = typer.Typer(
@@ -47,7 +47,7 @@ def list_certificates(
       snavio certs ls --json | jq '.certificates[] | {identity, revoked}'
     """
 
-    async def ask(desk: CertificateDesk) -> list[CertificateRecord]:
+    async def ask(desk: CertificateClient) -> list[CertificateRecord]:
         return [record async for record in desk.living(identity)]
 
     found = caller.ask_at(certificate_desk, ask)
@@ -97,7 +97,7 @@ def revoke(
       snavio certs revoke spiffe://snavio.local/tenant/acme/principal/ci
     """
 
-    async def ask(desk: CertificateDesk) -> RevokeCertificateResponse | RevokeIdentityResponse:
+    async def ask(desk: CertificateClient) -> RevokeCertificateResponse | RevokeIdentityResponse:
         if which.startswith("spiffe:"):
             return await desk.revoke_identity(which, reason=reason)
         return await desk.revoke(which if unlisted else await _serial(which, desk), reason=reason)
@@ -120,7 +120,7 @@ def revoke(
         line(f"revoked  {which}")
 
 
-async def _serial(which: str, desk: CertificateDesk) -> str:
+async def _serial(which: str, desk: CertificateClient) -> str:
     """The serial of a living certificate: a part of one would end nothing, and sound as if it had."""
     from snavio.errors import BadRequest, NotFound
 
@@ -196,11 +196,11 @@ def renew(
         line(f"renewed  {leaf.spiffe_id}  until {_time(leaf.not_after_ns)}  {leaf.serial}")
 
 
-def certificate_desk(mesh: MeshSettings, certificates: Path) -> CertificateDesk:
+def certificate_desk(mesh: MeshSettings, certificates: Path) -> CertificateClient:
     """Where an operator asks about certificates."""
-    from snavio.sdk.certificates import CertificateDesk
+    from snavio.admin.certificates import CertificateClient
 
-    return CertificateDesk(
+    return CertificateClient(
         signer_address=mesh.signer, certificates=certificates, trust_domain=mesh.trust_domain
     )
 

@@ -17,7 +17,7 @@ from snavio.cli.output import console, count, fancy, line, micros, print_json
 
 if TYPE_CHECKING:
     from snavio.cli.mischief import Refusal
-    from snavio.launch.readings import Times
+    from snavio.launch.readings import LatencyReading
     from snavio.launch.temporary import TemporaryMesh
 
 COMMANDS = 1000
@@ -34,7 +34,7 @@ class Script:
     delivered: int = 0
     acknowledged: int = 0
     refusals: list[Refusal] = field(default_factory=list)
-    times: dict[str, Times | None] = field(default_factory=dict)
+    times: dict[str, LatencyReading | None] = field(default_factory=dict)
     sent_under_fire: int = 0
     promised: int = 0
     unsure: int = 0

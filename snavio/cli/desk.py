@@ -18,9 +18,9 @@ import typer
 from snavio.cli.options import Config, StateDir
 
 if TYPE_CHECKING:
+    from snavio.admin.directory import DirectoryClient
     from snavio.config import MeshSettings
     from snavio.launch.installation import Installation
-    from snavio.sdk.directory import DirectoryDesk
     from snavio.v1.registry_pb2 import WriteResponse
 
 D = TypeVar("D")
@@ -137,16 +137,16 @@ class Caller(Asking):
         if self.by is not None:
             await _renew_if_due(certificates, mesh)
 
-    def ask(self, question: Callable[[DirectoryDesk], Awaitable[T]]) -> T:
+    def ask(self, question: Callable[[DirectoryClient], Awaitable[T]]) -> T:
         """The answer of the running mesh's Registry about its directory."""
         return self.ask_at(directory_desk, question)
 
 
-def directory_desk(mesh: MeshSettings, certificates: Path) -> DirectoryDesk:
+def directory_desk(mesh: MeshSettings, certificates: Path) -> DirectoryClient:
     """Where an operator or a principal asks about the directory."""
-    from snavio.sdk.directory import DirectoryDesk
+    from snavio.admin.directory import DirectoryClient
 
-    return DirectoryDesk(mesh.registry, certificates=certificates, trust_domain=mesh.trust_domain)
+    return DirectoryClient(mesh.registry, certificates=certificates, trust_domain=mesh.trust_domain)
 
 
 async def _renew_if_due(folder: Path, mesh: MeshSettings) -> None:
@@ -155,12 +155,12 @@ async def _renew_if_due(folder: Path, mesh: MeshSettings) -> None:
 
     from snavio.cli.actor import read_actor
     from snavio.clock import SystemClock
-    from snavio.domain.identity import Kind
+    from snavio.domain.identity import IdentityKind
     from snavio.errors import SnavioError
     from snavio.sdk.principal import principal_renewal
 
     with suppress(SnavioError):
-        if read_actor(folder, trust_domain=mesh.trust_domain).identity.kind is Kind.PRINCIPAL:
+        if read_actor(folder, trust_domain=mesh.trust_domain).identity.kind is IdentityKind.PRINCIPAL:
             await principal_renewal(
                 folder, signer=mesh.signer, clock=SystemClock(), trust_domain=mesh.trust_domain
             ).renew_if_due()

@@ -14,7 +14,7 @@ from snavio.cli.options import Config, Json, StateDir
 from snavio.cli.output import console, fancy, print_json
 
 if TYPE_CHECKING:
-    from snavio.launch.health import Finding
+    from snavio.launch.health import HealthFinding
 
 
 def doctor(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
@@ -33,7 +33,7 @@ def doctor(state_dir: StateDir = None, config: Config = None, json: Json = False
 
     installation = find(state_dir=state_dir, config=config)
 
-    async def look() -> list[Finding]:
+    async def look() -> list[HealthFinding]:
         findings = []
         async for finding in examine(installation, clock=SystemClock()):
             findings.append(finding)
@@ -49,7 +49,7 @@ def doctor(state_dir: StateDir = None, config: Config = None, json: Json = False
         raise typer.Exit(ExitCode.REFUSED)
 
 
-def _show(finding: Finding) -> None:
+def _show(finding: HealthFinding) -> None:
     out = console()
     mark, style = ("ok", "green") if finding.good else ("!!", "bold red")
     text = finding.found if finding.good else f"{finding.found.rstrip('.')}. {finding.advice}"

@@ -12,7 +12,7 @@ from snavio.cli.options import Json
 from snavio.cli.output import ago, console, fancy, line, print_json
 
 if TYPE_CHECKING:
-    from snavio.sdk.explain import Explanation
+    from snavio.admin.explain import Explanation
     from snavio.v1.explain_pb2 import Trace
 
 ASKED = ("shield", "fast", "slow", "mailbox", "signer")
@@ -34,10 +34,10 @@ def explain(
       snavio explain 0190b5c2-8f6e-7cc1-9d3e-2b8c1e5a7f10
       snavio explain 0190b5c2-8f6e-7cc1-9d3e-2b8c1e5a7f10 --as acme/billing --json
     """
+    from snavio.admin.explain import explain as ask
+    from snavio.admin.explain import read_command_id
     from snavio.cli.exits import ExitCode
     from snavio.errors import Unavailable
-    from snavio.sdk.explain import explain as ask
-    from snavio.sdk.explain import read_command_id
 
     command_id = read_command_id(command_id)
     found = caller.answer(

@@ -15,8 +15,8 @@ from snavio.cli.output import line, print_json
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from snavio.admin.freeze import KillSwitch
     from snavio.config import MeshSettings
-    from snavio.sdk.freeze import KillSwitch
 
 What = Annotated[str, typer.Argument(help="A source, `<tenant>/<service>`, or a target.", show_default=False)]
 Which = Annotated[str | None, typer.Argument(help="Only this command of the target.", show_default=False)]
@@ -61,14 +61,14 @@ def unfreeze(stop: Stop) -> None:
 
 
 def _order(stop: Stop, *, frozen: bool) -> None:
+    from snavio.admin.freeze import FrozenSubject
     from snavio.cli.exits import ExitCode
     from snavio.errors import BadRequest
-    from snavio.sdk.freeze import Subject
 
     if stop.command == "":
         # A script's empty variable must not stop a whole target.
         raise BadRequest("COMMAND is empty: leave it out to mean the whole target.", reason="bad-field")
-    subject = Subject.read(stop.what, stop.command or "")
+    subject = FrozenSubject.read(stop.what, stop.command or "")
 
     async def carry_out(switch: KillSwitch) -> bool:
         order = await switch.order(subject, frozen=frozen, reason=stop.reason)
@@ -124,8 +124,8 @@ def _became(subject: str, *, frozen: bool, changed: bool, version: int) -> str:
 
 
 def _switch(mesh: MeshSettings, certificates: Path) -> KillSwitch:
+    from snavio.admin.freeze import KillSwitch
     from snavio.clock import SystemClock
-    from snavio.sdk.freeze import KillSwitch
 
     return KillSwitch(
         mesh.registry, certificates=certificates, clock=SystemClock(), trust_domain=mesh.trust_domain

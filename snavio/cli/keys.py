@@ -14,8 +14,8 @@ from snavio.cli.output import line, print_json
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from snavio.admin.keys import KeyClient
     from snavio.config import MeshSettings
-    from snavio.sdk.keys import KeyDesk
     from snavio.v1.signer_pb2 import KeysetStatus
 
 keys = typer.Typer(
@@ -39,7 +39,7 @@ def list_keys(*, caller: OperatorCaller, json: Json = False) -> None:
     """
     from snavio.cli.key_views import document, show_list
 
-    async def ask(desk: KeyDesk) -> list[KeysetStatus]:
+    async def ask(desk: KeyClient) -> list[KeysetStatus]:
         return [status async for status in desk.all()]
 
     found = caller.ask_at(_desk, ask)
@@ -114,10 +114,10 @@ def minimum(source: Source, version: Version, *, caller: OperatorCaller, json: J
     _show(caller.ask_at(_desk, lambda desk: desk.set_minimum(read_source(source), version)), json=json)
 
 
-def _desk(mesh: MeshSettings, certificates: Path) -> KeyDesk:
-    from snavio.sdk.keys import KeyDesk
+def _desk(mesh: MeshSettings, certificates: Path) -> KeyClient:
+    from snavio.admin.keys import KeyClient
 
-    return KeyDesk(mesh.signer, certificates=certificates, trust_domain=mesh.trust_domain)
+    return KeyClient(mesh.signer, certificates=certificates, trust_domain=mesh.trust_domain)
 
 
 def _show(found: KeysetStatus, *, json: bool) -> None:

@@ -15,8 +15,8 @@ from snavio.config import MeshSettings
 from snavio.domain.verdict import Verdict
 from snavio.launch.demo_tenant import CONSUMER, NAME, PRODUCER, TARGET, folder_name
 from snavio.native import read_verdicts, sign_command, uuid7
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
 from snavio.v1.batch_pb2 import Hello
 from snavio.v1.command_pb2 import Command
 from snavio.v1.shield_pb2 import GreetRequest, SubmitRequest

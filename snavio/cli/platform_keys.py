@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from snavio.config import MeshSettings
-    from snavio.snapshot.platform_keys import PlatformKeys
+    from snavio.signed.platform_keys import PlatformKeys
 
 
 @asynccontextmanager
 async def platform_keys(mesh: MeshSettings, certificates: Path) -> AsyncIterator[PlatformKeys]:
     """Signer's word on them, for as long as somebody asks."""
-    from snavio.snapshot.platform_keys import PlatformKeys
-    from snavio.transport.channel import MeshChannel
-    from snavio.transport.credentials import CertificateFiles
+    from snavio.rpc.channel import MeshChannel
+    from snavio.rpc.credentials import CertificateFiles
+    from snavio.signed.platform_keys import PlatformKeys
 
     signer = MeshChannel(
         mesh.signer,

@@ -16,7 +16,7 @@ from snavio.cli.queue_desk import Door, Topic, Tried, known, states
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from snavio.sdk.queue import Message, Queue, TopicStats
+    from snavio.admin.queue import QueueClient, TopicMessage, TopicStats
 
 queue = typer.Typer(
     help="See what waits in the mailbox and what is dead, and put it right.\n\n"
@@ -56,7 +56,7 @@ def list_topics(
     """
     from snavio.cli.queue_views import show_topics, topic_document
 
-    async def ask(queue: Queue, _name: Callable[[str], str]) -> list[TopicStats]:
+    async def ask(queue: QueueClient, _name: Callable[[str], str]) -> list[TopicStats]:
         return await queue.stats()
 
     found = [one for one in door.ask(ask) if one.topic.startswith(prefix)]
@@ -81,7 +81,7 @@ def stats(topic: Topic, *, door: Door, json: Json = False) -> None:
     """
     from snavio.cli.queue_views import show_topic, topic_document
 
-    async def ask(queue: Queue, name: Callable[[str], str]) -> TopicStats:
+    async def ask(queue: QueueClient, name: Callable[[str], str]) -> TopicStats:
         return await known(queue, name(topic))
 
     found = door.ask(ask)
@@ -108,7 +108,7 @@ def peek(
       snavio queue peek acme/discord-bot --json | jq -r '.messages[].payload'
     """
 
-    async def ask(queue: Queue, name: Callable[[str], str]) -> list[Message]:
+    async def ask(queue: QueueClient, name: Callable[[str], str]) -> list[TopicMessage]:
         await known(queue, name(topic))
         return await queue.peek(name(topic), limit=limit)
 
@@ -137,7 +137,7 @@ def find_messages(
     """
     chosen, only = states(state), which.narrowed()
 
-    async def ask(queue: Queue, full: Callable[[str], str]) -> list[Message]:
+    async def ask(queue: QueueClient, full: Callable[[str], str]) -> list[TopicMessage]:
         await known(queue, full(topic))
         return await up_to(queue, full(topic), chosen, limit, only, payload=payload)
 
@@ -167,23 +167,23 @@ def top(
     """
     from snavio.cli.queue_top import watch
 
-    async def ask(queue: Queue, _name: Callable[[str], str]) -> None:
+    async def ask(queue: QueueClient, _name: Callable[[str], str]) -> None:
         await watch(queue, prefix=prefix, interval_s=interval, rounds=rounds, rows=rows, json=json)
 
     door.ask(ask)
 
 
 async def up_to(
-    queue: Queue,
+    queue: QueueClient,
     topic: str,
     chosen: tuple[Any, ...],
     limit: int,
     only: dict[str, Any],
     *,
     payload: bool = False,
-) -> list[Message]:
+) -> list[TopicMessage]:
     """The first `limit` messages."""
-    found: list[Message] = []
+    found: list[TopicMessage] = []
     after = 0
     while len(found) < limit:
         some, after = await queue.page(
@@ -195,7 +195,7 @@ async def up_to(
     return found
 
 
-def _show(found: list[Message], nothing: str, *, json: bool) -> None:
+def _show(found: list[TopicMessage], nothing: str, *, json: bool) -> None:
     from snavio.cli.queue_views import message_document, show_messages
 
     if json:

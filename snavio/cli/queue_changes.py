@@ -17,8 +17,8 @@ from snavio.cli.output import line, print_json
 from snavio.cli.queue_desk import Dead, Door, Stored, Topic, Tried, known, states
 
 if TYPE_CHECKING:
-    from snavio.domain.message import State
-    from snavio.sdk.queue import Message, Preview, Queue
+    from snavio.admin.queue import Preview, QueueClient, TopicMessage
+    from snavio.domain.message import MessageState
 
 MOST_SHOWN = 10_000
 DONE = {"cancel": "canceled", "resume": "resumed", "requeue": "requeued", "purge": "purged"}
@@ -74,7 +74,7 @@ def _carry_out(
     topic: str,
     ids: list[int] | None,
     *,
-    chosen: tuple[State, ...],
+    chosen: tuple[MessageState, ...],
     only: dict[str, Any],
     doing: Doing,
     dead_only: bool = False,
@@ -91,13 +91,13 @@ def _carry_out(
             reason="purge-all",
         )
 
-    async def by_ids(queue: Queue, full: str) -> int:
+    async def by_ids(queue: QueueClient, full: str) -> int:
         if dead_only:
             await _require_dead(queue, full, ids or [])
         change = getattr(queue, operation)
         return int(await change(full, ids or [], reason=reason))
 
-    async def by_filter(queue: Queue, full: str) -> tuple[Preview, int]:
+    async def by_filter(queue: QueueClient, full: str) -> tuple[Preview, int]:
         preview: Preview = (
             await queue.preview_resume(full, reason=reason, **only)
             if operation == "resume"
@@ -110,7 +110,7 @@ def _carry_out(
             )
         return preview, await preview.apply() if yes and preview.matched else 0
 
-    async def ask(queue: Queue, name: Callable[[str], str]) -> tuple[Preview | None, int]:
+    async def ask(queue: QueueClient, name: Callable[[str], str]) -> tuple[Preview | None, int]:
         full = name(topic)
         await known(queue, full)
         return (None, await by_ids(queue, full)) if ids else await by_filter(queue, full)
@@ -135,13 +135,13 @@ def _carry_out(
         show_preview(preview, f"would be {done}")
 
 
-async def _require_dead(queue: Queue, topic: str, ids: list[int]) -> None:
+async def _require_dead(queue: QueueClient, topic: str, ids: list[int]) -> None:
     """A number that was mistyped must not touch a message that is alive."""
-    from snavio.domain.message import State
+    from snavio.domain.message import MessageState
     from snavio.errors import NotFound
 
     for msg_id in sorted(set(ids)):
-        found, _ = await queue.page(topic, State.DEAD, after=msg_id - 1, limit=1)
+        found, _ = await queue.page(topic, MessageState.DEAD, after=msg_id - 1, limit=1)
         if not found or found[0].msg_id != msg_id:
             raise NotFound(
                 f"Message {msg_id} is not in the DLQ of {topic}: `snavio queue dlq ls` shows what is.",
@@ -217,13 +217,13 @@ def list_dead(
     """
     from snavio.cli.queue import up_to
     from snavio.cli.queue_views import message_document, show_dead
-    from snavio.domain.message import State
+    from snavio.domain.message import MessageState
 
     only = which.narrowed()
 
-    async def ask(queue: Queue, full: Callable[[str], str]) -> tuple[list[Message], int]:
+    async def ask(queue: QueueClient, full: Callable[[str], str]) -> tuple[list[TopicMessage], int]:
         total = (await known(queue, full(topic))).dead
-        return await up_to(queue, full(topic), (State.DEAD,), limit, only, payload=payload), total
+        return await up_to(queue, full(topic), (MessageState.DEAD,), limit, only, payload=payload), total
 
     found, total = door.ask(ask, "list")
     if json:
@@ -262,10 +262,10 @@ def delete(topic: Topic, ids: Ids = None, *, which: Dead, doing: Doing) -> None:
 
 
 def _of_the_dlq(operation: str, topic: str, ids: list[int] | None, which: Dead, doing: Doing) -> None:
-    from snavio.domain.message import State
+    from snavio.domain.message import MessageState
 
     only = which.narrowed()
-    _carry_out(operation, topic, ids, chosen=(State.DEAD,), only=only, doing=doing, dead_only=True)
+    _carry_out(operation, topic, ids, chosen=(MessageState.DEAD,), only=only, doing=doing, dead_only=True)
 
 
 def add_changes(app: typer.Typer) -> None:

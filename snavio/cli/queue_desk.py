@@ -17,10 +17,10 @@ from snavio.cli.desk import Caller
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from snavio.admin.queue import QueueClient, TopicStats
     from snavio.config import MeshSettings
     from snavio.domain.identity import Identity
-    from snavio.domain.message import State
-    from snavio.sdk.queue import Queue, TopicStats
+    from snavio.domain.message import MessageState
 
 T = TypeVar("T")
 MOST_NAMED = 8
@@ -115,19 +115,19 @@ class Door:
 
     caller: Caller
 
-    def ask(self, question: Callable[[Queue, Callable[[str], str]], Awaitable[T]], *needs: str) -> T:
+    def ask(self, question: Callable[[QueueClient, Callable[[str], str]], Awaitable[T]], *needs: str) -> T:
         """The answer of the running mesh's mailbox. The question also gets a reader of topic names.
 
         `needs` are the operations beside stats; a service gets no capability that allows more than it may do.
         """
+        from snavio.admin.queue import QueueClient
         from snavio.cli.actor import read_actor, require_serving
-        from snavio.sdk.queue import Queue
 
         async def answer(mesh: MeshSettings, certificates: Path) -> T:
             who = read_actor(certificates, trust_domain=mesh.trust_domain)
             # A call to nobody would wait for its whole deadline.
             await require_serving("mailbox", mesh, who)
-            async with Queue(
+            async with QueueClient(
                 mesh.mailbox,
                 certificates=who.certificates,
                 realm=f"{who.identity.tenant}/*" if who.identity.tenant else "*",
@@ -145,7 +145,7 @@ def full_name(words: str, identity: Identity) -> str:
     return f"{identity.tenant}/{words}" if identity.tenant and "/" not in words else words
 
 
-async def known(queue: Queue, topic: str) -> TopicStats:
+async def known(queue: QueueClient, topic: str) -> TopicStats:
     """The topic in numbers; NotFound with what was probably meant."""
     from snavio.errors import NotFound
 
@@ -166,11 +166,11 @@ async def known(queue: Queue, topic: str) -> TopicStats:
     raise NotFound(f"No topic {topic[:128]!r}.{hint}", reason="unknown-topic")
 
 
-def states(words: list[str] | None) -> tuple[State, ...]:
+def states(words: list[str] | None) -> tuple[MessageState, ...]:
     """What `--state` says, several times or with commas."""
-    from snavio.domain.message import State
+    from snavio.domain.message import MessageState
 
-    known_words = {state.name.lower(): state for state in State if state is not State.PURGED}
+    known_words = {state.name.lower(): state for state in MessageState if state is not MessageState.PURGED}
     found = [_one_of(word, list(known_words), "--state") for some in words or [] for word in some.split(",")]
     return tuple(known_words[word] for word in found)
 

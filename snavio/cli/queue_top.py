@@ -20,7 +20,7 @@ from snavio.cli.queue_views import oldest, share, style, topic_document
 from snavio.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
-    from snavio.sdk.queue import Queue, TopicStats
+    from snavio.admin.queue import QueueClient, TopicStats
 
 NAMES = ("topic", "in/s", "out/s", "depth", "leased", "oldest", "dlq", "full")
 
@@ -67,7 +67,7 @@ def rates(
 
 
 async def watch(
-    queue: Queue,
+    queue: QueueClient,
     *,
     prefix: str,
     interval_s: float,

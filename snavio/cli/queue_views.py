@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from snavio.cli.output import ago, console, count, fancy, line
 
 if TYPE_CHECKING:
-    from snavio.sdk.queue import Message, Preview, TopicStats
+    from snavio.admin.queue import Preview, TopicMessage, TopicStats
 
 Rows = Sequence[Sequence[str]]
 MOST_LETTERS = 60
@@ -75,7 +75,7 @@ def show_topic(one: TopicStats) -> None:
         line(f"{name:<10} {value}")
 
 
-def message_document(one: Message) -> dict[str, Any]:
+def message_document(one: TopicMessage) -> dict[str, Any]:
     """A message as JSON; payload only when it was asked for."""
     told: dict[str, Any] = {
         "msg_id": one.msg_id,
@@ -114,7 +114,7 @@ def message_document(one: Message) -> dict[str, Any]:
     return told
 
 
-def show_messages(messages: Sequence[Message]) -> None:
+def show_messages(messages: Sequence[TopicMessage]) -> None:
     """A row per message."""
     names = ("id", "state", "try", "stored", "source", "command", "payload")
     rows = [
@@ -132,7 +132,7 @@ def show_messages(messages: Sequence[Message]) -> None:
     table(names, rows)
 
 
-def show_dead(messages: Sequence[Message], total: int) -> None:
+def show_dead(messages: Sequence[TopicMessage], total: int) -> None:
     """A row per dead message, and how many there are."""
     names = ("id", "reason", "try", "ended", "source", "command", "last error")
     rows = [
@@ -239,14 +239,14 @@ def clock(unix_ns: int) -> str:
     return datetime.fromtimestamp(unix_ns / 1e9, UTC).strftime("%m-%d %H:%M:%S") if unix_ns else "-"
 
 
-def _state(one: Message) -> str:
-    from snavio.domain.message import State
+def _state(one: TopicMessage) -> str:
+    from snavio.domain.message import MessageState
 
-    delayed = one.state is State.READY and one.next_run_at_unix_ns
+    delayed = one.state is MessageState.READY and one.next_run_at_unix_ns
     return f"from {clock(one.next_run_at_unix_ns)}" if delayed else one.state.name.lower()
 
 
-def _payload(one: Message) -> str:
+def _payload(one: TopicMessage) -> str:
     if one.unreadable:
         return "(damaged)"
     try:

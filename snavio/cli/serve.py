@@ -64,7 +64,7 @@ def version(json: Json = False) -> None:
     """
     from importlib.metadata import version as installed
 
-    from snavio.transport.introspection import program_version
+    from snavio.host.introspection import program_version
 
     try:
         from snavio.native import SOURCE_DIGEST

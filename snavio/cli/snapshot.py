@@ -16,7 +16,7 @@ from snavio.cli.platform_keys import platform_keys
 
 if TYPE_CHECKING:
     from snavio.config import MeshSettings
-    from snavio.snapshot.manifest import Manifest
+    from snavio.signed.snapshot_manifest import Manifest
 
 snapshot = typer.Typer(
     help="See the snapshots that Fast and Shield start from, and check them as they would.\n\n"
@@ -89,8 +89,8 @@ def verify(
 async def _manifests(folder: Path) -> dict[str, Any]:
     from snavio.clock import SystemClock
     from snavio.errors import NotFound, Saturated
-    from snavio.snapshot.manifest import MAX_MANIFEST_BYTES, PLACES, read_manifest
-    from snavio.snapshot.refusal import SnapshotRefused
+    from snavio.signed.snapshot_manifest import MAX_MANIFEST_BYTES, PLACES, read_manifest
+    from snavio.signed.snapshot_refusal import SnapshotRefused
     from snavio.wiring import open_archive
 
     archive, now = open_archive(folder), SystemClock().unix_ns()
@@ -120,9 +120,9 @@ def _document(manifest: Manifest, now_unix_ns: int) -> dict[str, Any]:
 
 async def _verify(mesh: MeshSettings, certificates: Path, folder: Path) -> dict[str, dict[str, Any]]:
     from snavio.clock import SystemClock
-    from snavio.snapshot.manifest import ACL, HMAC, SNAPSHOT
-    from snavio.snapshot.reader import Refused, SnapshotReader
-    from snavio.snapshot.seen import NothingSeen
+    from snavio.signed.accepted import NoWatermark
+    from snavio.signed.snapshot_manifest import ACL, HMAC, SNAPSHOT
+    from snavio.signed.snapshot_reader import Refused, SnapshotReader
     from snavio.wiring import open_archive
 
     archive = open_archive(folder)
@@ -134,7 +134,7 @@ async def _verify(mesh: MeshSettings, certificates: Path, folder: Path) -> dict[
         async def known() -> Any:
             return keys
 
-        reader = SnapshotReader(archive=archive, keys=known, watermark=NothingSeen(), clock=SystemClock())
+        reader = SnapshotReader(archive=archive, keys=known, watermark=NoWatermark(), clock=SystemClock())
         verdicts: dict[str, dict[str, Any]] = {}
         for kind in (SNAPSHOT, ACL, HMAC):
             verified = await reader.verify(kind=kind)

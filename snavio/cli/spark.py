@@ -15,9 +15,9 @@ from snavio.cli.options import Config, Json, StateDir
 from snavio.cli.output import line, print_json
 
 if TYPE_CHECKING:
-    from snavio.audit.auditing import Audited
-    from snavio.audit.belief import Range
-    from snavio.audit.running import Order, Result
+    from snavio.audit.ban_audit import AuditReport
+    from snavio.audit.runner import JobRequest, JobResult
+    from snavio.audit.verify_archive import TimeRange
     from snavio.cli.spark_views import View
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -98,8 +98,8 @@ def run(  # noqa: PLR0917
       snavio spark run backfill --since 2026-11-01 --until 2026-11-08
       snavio spark run abuse --master spark://10.0.0.5:7077
     """
-    from snavio.audit.jobs import Place
-    from snavio.audit.running import Order
+    from snavio.audit.jobs import SparkLocation
+    from snavio.audit.runner import JobRequest
     from snavio.cli.spark_views import View
     from snavio.errors import BadRequest
     from snavio.launch.installation import attach
@@ -115,11 +115,11 @@ def run(  # noqa: PLR0917
         options += ["--target", target, "--command", command, "--interval-s", str(interval_s)]
         options += ["--limit", str(limit)] if limit is not None else []
         options += ["--dominant-share", str(dominant_share)] if dominant_share is not None else []
-    order = Order(
+    order = JobRequest(
         job=job,
         out=(out or installation.mesh.state_dir / "spark" / job).absolute(),
         wanted=wanted,
-        place=Place(master, remote, driver_memory, short, tuple(conf or ())),
+        place=SparkLocation(master, remote, driver_memory, short, tuple(conf or ())),
         options=tuple(options),
         propose=propose,
     )
@@ -134,23 +134,23 @@ def run(  # noqa: PLR0917
         raise typer.Exit(ExitCode.REFUSED)
 
 
-async def _batch(installation: Any, order: Order, archive: Path, view: View) -> Result:
-    from snavio.audit.running import Access, run_batch
+async def _batch(installation: Any, order: JobRequest, archive: Path, view: View) -> JobResult:
+    from snavio.audit.runner import MeshAccess, run_batch
     from snavio.clock import SystemClock
 
     clock = SystemClock()
-    async with Access.open(
+    async with MeshAccess.open(
         installation.mesh, operator_certificates=installation.operator_certificates, clock=clock
     ) as access:
         return await run_batch(order, archive=archive, access=access, clock=clock, told=view.told)
 
 
-async def _watch(installation: Any, order: Order, archive: Path, view: View, *, once: bool) -> None:
-    from snavio.audit.running import Access, watch
+async def _watch(installation: Any, order: JobRequest, archive: Path, view: View, *, once: bool) -> None:
+    from snavio.audit.runner import MeshAccess, watch
     from snavio.clock import SystemClock
 
     clock = SystemClock()
-    async with Access.open(
+    async with MeshAccess.open(
         installation.mesh, operator_certificates=installation.operator_certificates, clock=clock
     ) as access:
         await watch(
@@ -165,7 +165,7 @@ async def _watch(installation: Any, order: Order, archive: Path, view: View, *, 
         )
 
 
-def _show(order: Order, result: Result, *, json: bool) -> None:
+def _show(order: JobRequest, result: JobResult, *, json: bool) -> None:
     from snavio.audit.proposals import read_proposals
     from snavio.audit.quarantine import document, sentence
     from snavio.clock import SystemClock
@@ -178,7 +178,7 @@ def _show(order: Order, result: Result, *, json: bool) -> None:
             "job": order.job,
             "out": str(order.out),
             "result": result.told,
-            "archive": document(result.belief, now_unix_ns=SystemClock().unix_ns()),
+            "archive": document(result.verified_archive, now_unix_ns=SystemClock().unix_ns()),
         }
         if order.job == "abuse":
             told["proposals"] = [
@@ -193,9 +193,11 @@ def _show(order: Order, result: Result, *, json: bool) -> None:
             told["not_judged"] = audited.not_judged
         print_json(told)
         return
-    if left_out := sentence(result.belief, result.report):
+    if left_out := sentence(result.verified_archive, result.report):
         line(left_out)
-    line(f"{result.belief.events:,} events of {len(result.belief.entries):,} files were read.")
+    line(
+        f"{result.verified_archive.events:,} events of {len(result.verified_archive.entries):,} files were read."
+    )
     for one in found:
         line(
             f"{one.source}: {one.kind} on {', '.join(one.affected_targets) or '-'}, {one.total_violations} times"
@@ -214,7 +216,7 @@ def _show(order: Order, result: Result, *, json: bool) -> None:
         line(f"Results: {order.out}")
 
 
-def _show_audit(audited: Audited) -> None:
+def _show_audit(audited: AuditReport) -> None:
     for one, answer in audited.answers:
         line(
             f"{one.source}: "
@@ -229,11 +231,11 @@ def _show_audit(audited: Audited) -> None:
     line(audited.not_judged or f"{len(audited.confirmed)} confirmed, {len(audited.withdrawn)} withdrawn.")
 
 
-def _range(since: str, until: str) -> Range:
-    from snavio.audit.belief import Range
+def _range(since: str, until: str) -> TimeRange:
+    from snavio.audit.verify_archive import TimeRange
     from snavio.errors import BadRequest
 
-    wanted = Range(_time("--since", since), _time("--until", until))
+    wanted = TimeRange(_time("--since", since), _time("--until", until))
     if None not in (wanted.since_unix_ns, wanted.until_unix_ns) and not (
         (wanted.since_unix_ns or 0) < (wanted.until_unix_ns or 0)
     ):

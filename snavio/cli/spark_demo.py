@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from snavio.audit.jobs import Place
+from snavio.admin.bans import BanClient
+from snavio.audit.jobs import SparkLocation
 from snavio.audit.quarantine import sentence
-from snavio.audit.running import Access, Order, run_batch
+from snavio.audit.runner import JobRequest, MeshAccess, run_batch
 from snavio.cli.mischief import Forger
 from snavio.clock import SystemClock
 from snavio.errors import Unavailable
@@ -22,8 +23,7 @@ from snavio.launch.demo_tenant import CONSUMER, NAME, PRODUCER, TARGET, TENANT, 
 from snavio.launch.installation import OPERATOR_FOLDER
 from snavio.launch.temporary import TemporaryMesh, temporary_mesh
 from snavio.sdk import Producer
-from snavio.sdk.bans import BanDesk
-from snavio.telemetry.asking import ask
+from snavio.telemetry.archive_query import ask
 
 TRAFFIC_S: Final = 15.0
 BATCH: Final = 200
@@ -48,17 +48,17 @@ async def play(out: Path, say: Callable[[str], None]) -> dict[str, Any]:
         archive = running.mesh.archive()
         await _archived(archive, delivered + FORGED)
         operator = running.mesh.certificates(OPERATOR_FOLDER)
-        async with Access.open(running.mesh, operator_certificates=operator, clock=clock) as access:
+        async with MeshAccess.open(running.mesh, operator_certificates=operator, clock=clock) as access:
             results = {}
             for job in ("abuse", "slo"):
                 say(f"running the job {job} ...")
-                order = Order(job, out / job, place=Place("local[2]", short=True))
+                order = JobRequest(job, out / job, place=SparkLocation("local[2]", short=True))
                 results[job] = await run_batch(
                     order, archive=archive, access=access, clock=clock, told=lambda _: None
                 )
-                if left_out := sentence(results[job].belief, results[job].report):
+                if left_out := sentence(results[job].verified_archive, results[job].report):
                     say(f"  {left_out}")
-        async with BanDesk(
+        async with BanClient(
             running.mesh.registry, certificates=operator, trust_domain=running.mesh.trust_domain
         ) as desk:
             standing = (await desk.ls()).ban
@@ -84,7 +84,7 @@ async def play(out: Path, say: Callable[[str], None]) -> dict[str, Any]:
         "good": good,
         "delivered": delivered,
         "forged": FORGED,
-        "events": results["abuse"].belief.events,
+        "events": results["abuse"].verified_archive.events,
         "proposals": len(audited.answers) if audited is not None else 0,
         "bans": bans,
         "report": str(report),

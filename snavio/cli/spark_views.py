@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from snavio.cli.output import console, fancy, line, print_json
 
 if TYPE_CHECKING:
-    from snavio.audit.following import Step
+    from snavio.audit.archive_index import IndexStep
 
 WORDS: Final = {
     "verifying": "checking signatures",
@@ -90,7 +90,7 @@ class View:
         else:
             self._bar.update(self._task, description=word, detail=detail, total=None)
 
-    def seen(self, step: Step) -> None:
+    def seen(self, step: IndexStep) -> None:
         """What the follower found."""
         for finding in step.quarantined:
             self._say(

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from snavio.cli.output import ago, count, megabytes, micros
-from snavio.launch.readings import MeshReading, ServiceReading, Times
+from snavio.launch.readings import LatencyReading, MeshReading, ServiceReading
 
 MOST_TOPICS = 3
 MOST_REASONS = 3
@@ -128,7 +128,7 @@ def _reasons(reading: MeshReading) -> list[str]:
     return [f"{reason} {count(number)}" for reason, number in worst[:MOST_REASONS] if number]
 
 
-def _percentiles(times: Times | None) -> tuple[str, ...]:
+def _percentiles(times: LatencyReading | None) -> tuple[str, ...]:
     if times is None:
         return ("-",)
     return (f"p50 {micros(times.p50_us)}", f"p99 {micros(times.p99_us)}", f"most {micros(times.max_us)}")

@@ -22,8 +22,8 @@ Never fills in a value that the operator misspelled: an unknown section or key i
 from snavio.config.describe import KeyDescription, SectionDescription, describe
 from snavio.config.loading import Setting, effective, load, validate_all
 from snavio.config.manual import default_file, markdown
-from snavio.config.mistakes import BadConfiguration, Mistake, Place
-from snavio.config.safety import RULES, Rule
+from snavio.config.mistakes import BadConfiguration, Mistake, SettingLocation
+from snavio.config.safety import RULES, SafetyRule
 from snavio.config.sections import (
     SECTIONS,
     SERVICES,
@@ -46,12 +46,12 @@ __all__ = [
     "KeyDescription",
     "MeshSettings",
     "Mistake",
-    "Place",
-    "Rule",
     "S",
+    "SafetyRule",
     "Section",
     "SectionDescription",
     "Setting",
+    "SettingLocation",
     "contradiction",
     "default_file",
     "describe",

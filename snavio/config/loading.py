@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from snavio.config.describe import KeyDescription, describe_key, plain
-from snavio.config.mistakes import BadConfiguration, Mistake, Place, closest
+from snavio.config.mistakes import BadConfiguration, Mistake, SettingLocation, closest
 from snavio.config.safety import unsafe
 from snavio.config.sections import MeshSettings, S, Section
-from snavio.config.sources import Given, gather, variable_name
+from snavio.config.sources import GivenSettings, gather, variable_name
 
 _SHOWN_CHARACTERS = 60
 # What TOML can bring for each kind of value. A text that merely looks like a number is a mistake in a file; in
@@ -75,7 +75,7 @@ def effective(
     }
 
 
-def _judge(given: Given, models: Mapping[str, type[Section]]) -> dict[str, Section]:
+def _judge(given: GivenSettings, models: Mapping[str, type[Section]]) -> dict[str, Section]:
     mistakes = list(given.mistakes)
     chosen: dict[str, Section] = {}
     for name, model in models.items():
@@ -94,7 +94,7 @@ def _judge(given: Given, models: Mapping[str, type[Section]]) -> dict[str, Secti
 
 
 def _sift(
-    name: str, given: Given, models: Mapping[str, type[Section]]
+    name: str, given: GivenSettings, models: Mapping[str, type[Section]]
 ) -> tuple[list[Mistake], dict[str, Any]]:
     """Mistakes that show before any value is looked at: unknown keys, wrong types. And the remaining values."""
     wrong, values = [], {}
@@ -111,7 +111,7 @@ def _sift(
 
 
 def _validated(
-    name: str, model: type[Section], values: dict[str, Any], given: Given, wrong: list[Mistake]
+    name: str, model: type[Section], values: dict[str, Any], given: GivenSettings, wrong: list[Mistake]
 ) -> Section | None:
     """The section, without the values that are wrong, so that its other values can be judged further."""
     try:
@@ -132,10 +132,10 @@ def _validated(
     return _validated(name, model, left, given, wrong)
 
 
-def _either(given: Given, name: str, key: str) -> Place:
+def _either(given: GivenSettings, name: str, key: str) -> SettingLocation:
     """The place of a key, or of its section where only the other side of a contradiction was given."""
     place = given.place(name, key)
-    return place if place != Place() else given.place(name)
+    return place if place != SettingLocation() else given.place(name)
 
 
 def _may_be(value: Any, kind: type) -> bool:
@@ -164,7 +164,7 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-def _unknown(name: str, key: str, place: Place, models: Mapping[str, type[Section]]) -> str:
+def _unknown(name: str, key: str, place: SettingLocation, models: Mapping[str, type[Section]]) -> str:
     sentence = f"[{name}] has no key {key!r}"
     meant = closest(key, models[name].model_fields)
     elsewhere = [other for other, model in models.items() if key in model.model_fields]

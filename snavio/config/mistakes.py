@@ -16,7 +16,7 @@ REASON = "bad-configuration"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SettingLocation:
     """Where a value comes from: a line of a file, a variable of the environment, or the defaults (none of them)."""
 
     file: Path | None = None
@@ -41,14 +41,14 @@ class Place:
         return f"{self.file}:{self.line}:{self.column}" if self.line else str(self.file)
 
 
-DEFAULTS = Place()
+DEFAULTS = SettingLocation()
 
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
     """One thing to correct. `section` and `key` are empty where the mistake is not about one."""
 
-    place: Place
+    place: SettingLocation
     sentence: str
     section: str = ""
     key: str = ""

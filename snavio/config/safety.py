@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from snavio.config.mistakes import Mistake, Place
+from snavio.config.mistakes import Mistake, SettingLocation
 from snavio.config.sections import SERVICES, Section, split_address
 
 LONGEST_WINDOW_MS = 300_000
@@ -18,7 +18,7 @@ Chosen = Mapping[str, Section]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class SafetyRule:
     """One danger. `offenders` names the (section, key) of each setting that runs it."""
 
     when: str
@@ -70,8 +70,8 @@ def _long_window(chosen: Chosen) -> Iterator[tuple[str, str]]:
         yield "shield", "window_ms"
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[SafetyRule, ...] = (
+    SafetyRule(
         when="a service listens on an address that is not a loopback address (`127.0.0.1`, `[::1]`, `localhost`)",
         danger="other machines can talk to the service; each still needs a certificate of this installation, "
         "but a stolen one then works from wherever this address can be reached",
@@ -79,7 +79,7 @@ RULES: tuple[Rule, ...] = (
         word_key="public_bind",
         offenders=_public_addresses,
     ),
-    Rule(
+    SafetyRule(
         when="`[signer] enrol_listen` is not a loopback address",
         danger="other machines can try enrolment tokens without showing a certificate; a token's secret, which "
         "works once, is all that guards that door",
@@ -87,7 +87,7 @@ RULES: tuple[Rule, ...] = (
         word_key="public_bind",
         offenders=_public_enrolment,
     ),
-    Rule(
+    SafetyRule(
         when="`[mailbox] amnesia` is true",
         danger="messages that were acknowledged as delivered are lost when the mailbox stops, however it stops, and so "
         "is which commands of strict routes were delivered: one that is sent again arrives again",
@@ -95,7 +95,7 @@ RULES: tuple[Rule, ...] = (
         word_key="i_accept_losing_messages",
         offenders=_amnesia,
     ),
-    Rule(
+    SafetyRule(
         when=f"`[shield] window_ms` is above {LONGEST_WINDOW_MS}",
         danger="a captured command stays acceptable for minutes, and Shield must remember each tag for up to "
         "twice the window, so the nonce table fills, and refuses, earlier",
@@ -106,7 +106,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def unsafe(chosen: Chosen, place: Callable[[str, str], Place]) -> list[Mistake]:
+def unsafe(chosen: Chosen, place: Callable[[str, str], SettingLocation]) -> list[Mistake]:
     """Every unsafe setting that was said only once; `place` tells where a setting comes from.
 
     `chosen` must hold `[mesh]`.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from snavio.config.mistakes import Mistake, Place, closest
+from snavio.config.mistakes import Mistake, SettingLocation, closest
 from snavio.config.sections import SECTIONS
 from snavio.config.toml_lines import Spot, spots
 
@@ -23,37 +23,37 @@ _POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
 @dataclass(slots=True)
-class Given:
+class GivenSettings:
     """Values by section and key. `complete` is false when a part of the file could not be read."""
 
     values: dict[str, dict[str, Any]] = field(default_factory=dict)
-    places: dict[tuple[str, ...], Place] = field(default_factory=dict)
+    places: dict[tuple[str, ...], SettingLocation] = field(default_factory=dict)
     mistakes: list[Mistake] = field(default_factory=list)
     complete: bool = True
 
-    def place(self, section: str, key: str = "") -> Place:
+    def place(self, section: str, key: str = "") -> SettingLocation:
         """Where a key stands; where its section stands, or nowhere, if it is not given."""
         found = self.places.get((section, key)) if key else self.places.get((section,))
-        return found or Place()
+        return found or SettingLocation()
 
 
-def gather(config: Path | None, environment: Mapping[str, str]) -> Given:
+def gather(config: Path | None, environment: Mapping[str, str]) -> GivenSettings:
     """The file's values, overridden by the environment's."""
-    given = Given()
+    given = GivenSettings()
     if config is not None:
         _read_file(config, given)
     _read_environment(environment, given)
     return given
 
 
-def _read_file(config: Path, given: Given) -> None:
+def _read_file(config: Path, given: GivenSettings) -> None:
     text = _text(config, given)
     document = _document(text, config, given) if text is not None else None
     if text is None or document is None:
         given.complete = False
         return
     for spot in spots(text):
-        place = Place(config, spot.line, spot.column)
+        place = SettingLocation(config, spot.line, spot.column)
         given.places.setdefault(spot.path[:1], place)
         given.places.setdefault(spot.path[:2], place)
     for name, value in document.items():
@@ -73,8 +73,8 @@ def _read_file(config: Path, given: Given) -> None:
             given.mistakes.append(Mistake(place, sentence, key=name))
 
 
-def _text(config: Path, given: Given) -> str | None:
-    where = Place(config)
+def _text(config: Path, given: GivenSettings) -> str | None:
+    where = SettingLocation(config)
     try:
         with config.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
@@ -95,27 +95,27 @@ def _text(config: Path, given: Given) -> str | None:
             line = content.count(b"\n", 0, error.start) + 1
             column = error.start - content.rfind(b"\n", 0, error.start)
             given.mistakes.append(
-                Mistake(Place(config, line, column), "this is not UTF-8; save the file as such.")
+                Mistake(SettingLocation(config, line, column), "this is not UTF-8; save the file as such.")
             )
     return None
 
 
-def _document(text: str, config: Path, given: Given) -> dict[str, Any] | None:
+def _document(text: str, config: Path, given: GivenSettings) -> dict[str, Any] | None:
     """The parsed file. A key that is set twice is told and left out, so that the rest can be judged as well."""
     while True:
         try:
             return tomllib.loads(text)
         except RecursionError:
-            given.mistakes.append(Mistake(Place(config), "values are nested too deeply."))
+            given.mistakes.append(Mistake(SettingLocation(config), "values are nested too deeply."))
             return None
         except tomllib.TOMLDecodeError as error:
             said, line, column = _position(str(error), text)
             first, again = _repeated(text, line, column)
             if first is None or again is None:
                 sentence = f"this is not TOML: {_explain(said)}. Nothing else in the file was read."
-                given.mistakes.append(Mistake(Place(config, line, column), sentence))
+                given.mistakes.append(Mistake(SettingLocation(config, line, column), sentence))
                 return None
-            place = Place(config, again.line, again.column)
+            place = SettingLocation(config, again.line, again.column)
             name = ".".join(again.path)
             if again.header:
                 sentence = f"[{name}] begins a second time; it began in line {first.line}. Join the two."
@@ -161,13 +161,13 @@ def _repeated(text: str, line: int, column: int) -> tuple[Spot | None, Spot | No
     return None, None
 
 
-def _read_environment(environment: Mapping[str, str], given: Given) -> None:
+def _read_environment(environment: Mapping[str, str], given: GivenSettings) -> None:
     taken: dict[tuple[str, str], str] = {}
     for variable in sorted(environment):
         if not variable.startswith(ENVIRONMENT_PREFIX) or "__" not in variable:
             continue
         section, _, key = variable.removeprefix(ENVIRONMENT_PREFIX).lower().partition("__")
-        place = Place(variable=variable)
+        place = SettingLocation(variable=variable)
         if section not in SECTIONS:
             meant = closest(section, SECTIONS)
             hint = (

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from snavio.domain.caveat import MAX_CAVEAT_BYTES, Bounds, Caveat, Denial, parse, require_pattern
+from snavio.domain.caveat import MAX_CAVEAT_BYTES, Caveat, CaveatBounds, Denial, parse, require_pattern
 from snavio.errors import BadRequest
 
 MAX_BYTES: Final = 2048
@@ -77,9 +77,9 @@ class Capability:
         if len(self.signature) != TAG_BYTES or len(self.caveats) > MAX_CAVEATS:
             raise _malformed()
 
-    def bounds(self) -> Bounds:
+    def bounds(self) -> CaveatBounds:
         """What it allows."""
-        return Bounds.of(self.identifier.realm, self.caveats)
+        return CaveatBounds.of(self.identifier.realm, self.caveats)
 
     def attenuate(self, *caveats: Caveat) -> Capability:
         """The same with more caveats; needs no key, and no network."""

@@ -159,7 +159,7 @@ def parse(text: str) -> Caveat:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class CaveatBounds:
     """What the realm and all caveats together leave: every one of them must agree."""
 
     topics: tuple[tuple[str, ...], ...]
@@ -169,7 +169,7 @@ class Bounds:
     """0 if nothing ends it; such a capability is refused."""
 
     @classmethod
-    def of(cls, realm: str, caveats: Iterable[Caveat]) -> Bounds:
+    def of(cls, realm: str, caveats: Iterable[Caveat]) -> CaveatBounds:
         """The intersection."""
         topics: list[tuple[str, ...]] = [(realm,)]
         holders, ends = [], []

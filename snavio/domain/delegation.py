@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from snavio.domain.identity import Identity, Kind, valid_name
+from snavio.domain.identity import Identity, IdentityKind, valid_name
 from snavio.errors import BadRequest, NotAllowed
 
 MAX_PRINCIPALS: Final = 64
@@ -32,7 +32,7 @@ class Delegation:
         """Whether `principal` is one of these, of the same tenant."""
         tenant = self.source.partition("/")[0]
         return (
-            principal.kind is Kind.PRINCIPAL
+            principal.kind is IdentityKind.PRINCIPAL
             and principal.tenant == tenant
             and principal.name in self.principals
         )

@@ -18,7 +18,7 @@ _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _TRUST_DOMAIN = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 
 
-class Kind(Enum):
+class IdentityKind(Enum):
     """The kinds of identity."""
 
     MESH = "mesh"
@@ -33,14 +33,14 @@ class Identity:
     """One caller. `tenant` is empty except for principals and services."""
 
     trust_domain: str
-    kind: Kind
+    kind: IdentityKind
     name: str
     tenant: str = ""
 
     @property
     def source(self) -> str:
         """`<tenant>/<service>`; what a command's source is, for service identities only."""
-        if self.kind is not Kind.SERVICE:
+        if self.kind is not IdentityKind.SERVICE:
             raise BadRequest(f"{self} is not a service, so it has no source.", reason="not-a-service")
         return f"{self.tenant}/{self.name}"
 
@@ -67,11 +67,11 @@ def parse_identity(uri: str, *, trust_domain: str = DEFAULT_TRUST_DOMAIN) -> Ide
     path = uri[len(prefix) :].split("/") if uri.startswith(prefix) else []
     match path:
         case ["mesh", name] if name in MESH_SERVICES:
-            return Identity(trust_domain, Kind.MESH, name)
+            return Identity(trust_domain, IdentityKind.MESH, name)
         case ["operator" | "job" as kind, name] if valid_name(name):
-            return Identity(trust_domain, Kind(kind), name)
+            return Identity(trust_domain, IdentityKind(kind), name)
         case ["tenant", tenant, "principal" | "service" as kind, name] if valid_name(tenant) and valid_name(
             name
         ):
-            return Identity(trust_domain, Kind(kind), name, tenant)
+            return Identity(trust_domain, IdentityKind(kind), name, tenant)
     raise BadRequest(f"{uri!r} is not an identity of {trust_domain}.", reason="bad-identity")

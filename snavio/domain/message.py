@@ -13,7 +13,7 @@ MAX_HISTORY = 8
 MAX_REASON_BYTES = 256
 
 
-class State(IntEnum):
+class MessageState(IntEnum):
     """Where a message is. The numbers of `snavio.v1.MessageState`; they never change."""
 
     READY = 1
@@ -62,10 +62,10 @@ History = tuple[Attempt, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class MessageEnding:
     """How messages ended, if not by an acknowledgement."""
 
-    state: State
+    state: MessageState
     """DEAD, CANCELED or PURGED."""
     attempt: int
     """The last one; for canceled messages the one that they have before them."""

@@ -25,17 +25,17 @@ class Traits:
     """Commands of one consignment come out in the order in which they went in."""
     bounded: bool
     """Has a capacity of its own and refuses beyond it; elsewhere the provider's bound is the only one."""
-    max_letter_bytes: int
+    max_message_bytes: int
     """A command with its envelope may be this long; 0 leaves it to the mesh's own limits."""
 
 
 TRAITS: Final[Mapping[QueueKind, Traits]] = MappingProxyType(
     {
         QueueKind.MAILBOX: Traits(
-            recognises_resends=True, stores_once=True, keeps_order=True, bounded=True, max_letter_bytes=0
+            recognises_resends=True, stores_once=True, keeps_order=True, bounded=True, max_message_bytes=0
         ),
         QueueKind.REDIS: Traits(
-            recognises_resends=True, stores_once=False, keeps_order=True, bounded=True, max_letter_bytes=0
+            recognises_resends=True, stores_once=False, keeps_order=True, bounded=True, max_message_bytes=0
         ),
         # Base64 makes three bytes into four, and the envelope's attributes count too.
         QueueKind.SQS: Traits(
@@ -43,7 +43,7 @@ TRAITS: Final[Mapping[QueueKind, Traits]] = MappingProxyType(
             stores_once=False,
             keeps_order=False,
             bounded=False,
-            max_letter_bytes=(262_144 - 1024) // 4 * 3,
+            max_message_bytes=(262_144 - 1024) // 4 * 3,
         ),
     }
 )

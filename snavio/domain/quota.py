@@ -31,7 +31,7 @@ DRIFT_PARTS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class LimitRule:
     """A limit as the store needs it."""
 
     max: int
@@ -42,7 +42,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class LimitUsage:
     """What one key has cost so far."""
 
     interval_ms: int = 0
@@ -61,7 +61,7 @@ class Usage:
     """The store's birth, as it was known when `used` was written."""
 
 
-class State(IntEnum):
+class GrantState(IntEnum):
     """Why an answer is what it is; same numbers as the wire's GrantState."""
 
     ISSUED = 1
@@ -75,7 +75,7 @@ class Permits:
     """What somebody may do."""
 
     count: int
-    state: State
+    state: GrantState
     interval: int
     """To be named when permits come back."""
     interval_end_ms: int
@@ -91,7 +91,7 @@ class Permits:
     """When more will likely be had, on the store's clock; 0 says nothing."""
 
 
-def settle(usage: Usage, rule: Rule, now_ms: int, *, born_ms: int) -> Usage:
+def settle(usage: LimitUsage, rule: LimitRule, now_ms: int, *, born_ms: int) -> LimitUsage:
     """`usage` carried into the interval of `now_ms`.
 
     `born_ms` is when the store began to remember: an interval that had begun before is taken for used up, because
@@ -137,13 +137,15 @@ def settle(usage: Usage, rule: Rule, now_ms: int, *, born_ms: int) -> Usage:
     )
 
 
-def take(usage: Usage, rule: Rule, now_ms: int, want: int, *, born_ms: int) -> tuple[Usage, Permits]:
+def take(
+    usage: LimitUsage, rule: LimitRule, now_ms: int, want: int, *, born_ms: int
+) -> tuple[LimitUsage, Permits]:
     """As many of `want` permits as there are, to be used at once."""
     usage = settle(usage, rule, now_ms, born_ms=born_ms)
     room = _room(usage, rule, now_ms)
     count = want if rule.shadow else min(want, room)
     usage = _debit(usage, rule, now_ms, count, last_use_ms=now_ms)
-    state = State.ISSUED if count else State.EXHAUSTED
+    state = GrantState.ISSUED if count else GrantState.EXHAUSTED
     permits = _permits(usage, rule, now_ms, count, state, refused=count < want)
     if rule.shadow:
         permits = replace(permits, over=max(0, want - room))
@@ -151,27 +153,27 @@ def take(usage: Usage, rule: Rule, now_ms: int, want: int, *, born_ms: int) -> t
 
 
 def grant(
-    usage: Usage, rule: Rule, now_ms: int, want: int, *, born_ms: int, instance: str, leases: int
-) -> tuple[Usage, Permits]:
+    usage: LimitUsage, rule: LimitRule, now_ms: int, want: int, *, born_ms: int, instance: str, leases: int
+) -> tuple[LimitUsage, Permits]:
     """Permits for later in this interval, if the limit is large, much of it is left and few ask in this second."""
     usage = settle(usage, rule, now_ms, born_ms=born_ms)
     most, room = rule.max // GRANT_PARTS, _room(usage, rule, now_ms)
-    refuse = _permits(usage, rule, now_ms, 0, State.EXHAUSTED, refused=True)
+    refuse = _permits(usage, rule, now_ms, 0, GrantState.EXHAUSTED, refused=True)
     if rule.shadow:
         # It refuses nobody, so it must not send anybody the long way either.
         most, room = max(most, SMALLEST_GRANT), want
     elif most < SMALLEST_GRANT:
-        return usage, replace(refuse, state=State.DECIDED_BY_SLOW, retry_after_ms=SMALL_RETRY_MS)
+        return usage, replace(refuse, state=GrantState.DECIDED_BY_SLOW, retry_after_ms=SMALL_RETRY_MS)
     elif room <= 0:
         return usage, refuse
     elif rule.max - usage.used <= rule.max // LOW_PARTS or room < SMALLEST_GRANT:
-        return usage, replace(refuse, state=State.DECIDED_BY_SLOW)
+        return usage, replace(refuse, state=GrantState.DECIDED_BY_SLOW)
     slot = now_ms // LEASE_MS
     holders = usage.holders if usage.lease_slot == slot else ()
     if instance not in holders:
         if len(holders) >= leases:
             wait_ms = (slot + 1) * LEASE_MS - now_ms
-            return usage, replace(refuse, state=State.NO_LEASE, retry_after_ms=wait_ms)
+            return usage, replace(refuse, state=GrantState.NO_LEASE, retry_after_ms=wait_ms)
         holders = (*holders, instance)
     usage = replace(usage, lease_slot=slot, holders=holders)
     end_ms = (usage.interval + 1) * rule.interval_ms
@@ -180,11 +182,13 @@ def grant(
     over = max(0, count - max(0, rule.max - usage.used)) if rule.shadow else 0
     usage = _debit(usage, rule, now_ms, count, last_use_ms=last_use_ms)
     usage = replace(usage, granted=usage.granted + count)
-    permits = _permits(usage, rule, now_ms, count, State.ISSUED, refused=False)
+    permits = _permits(usage, rule, now_ms, count, GrantState.ISSUED, refused=False)
     return usage, replace(permits, life_ms=_life(last_use_ms - now_ms), over=over)
 
 
-def give_back(usage: Usage, rule_interval_ms: int, interval: int, count: int, *, granted: bool) -> Usage:
+def give_back(
+    usage: LimitUsage, rule_interval_ms: int, interval: int, count: int, *, granted: bool
+) -> LimitUsage:
     """`usage` without permits that nobody used, if they are of the interval that runs; never below nothing."""
     if usage.interval != interval or usage.interval_ms != rule_interval_ms:
         return usage
@@ -196,7 +200,7 @@ def give_back(usage: Usage, rule_interval_ms: int, interval: int, count: int, *,
     )
 
 
-def _room(usage: Usage, rule: Rule, now_ms: int) -> int:
+def _room(usage: LimitUsage, rule: LimitRule, now_ms: int) -> int:
     if now_ms < usage.cooldown_until_ms and not rule.shadow:
         return 0
     if now_ms < usage.interval * rule.interval_ms:
@@ -209,7 +213,7 @@ def _room(usage: Usage, rule: Rule, now_ms: int) -> int:
     return max(0, room)
 
 
-def _debit(usage: Usage, rule: Rule, now_ms: int, count: int, *, last_use_ms: int) -> Usage:
+def _debit(usage: LimitUsage, rule: LimitRule, now_ms: int, count: int, *, last_use_ms: int) -> LimitUsage:
     if count <= 0:
         return usage
     used = usage.used + count
@@ -225,7 +229,9 @@ def _debit(usage: Usage, rule: Rule, now_ms: int, count: int, *, last_use_ms: in
     return replace(usage, used=used, cooldown_until_ms=cooldown, slots=slots)
 
 
-def _permits(usage: Usage, rule: Rule, now_ms: int, count: int, state: State, *, refused: bool) -> Permits:
+def _permits(
+    usage: LimitUsage, rule: LimitRule, now_ms: int, count: int, state: GrantState, *, refused: bool
+) -> Permits:
     end_ms = (usage.interval + 1) * rule.interval_ms
     retry_after_ms = free_ms = 0
     if refused:

@@ -11,19 +11,19 @@ from collections import deque
 from collections.abc import Callable
 
 from snavio.errors import Saturated
-from snavio.ports.queue import Consignment
+from snavio.ports.queue import BatchPart
 
 RETRY_AFTER_MS = 250
 
 
-class _Line:
+class _SourceQueue:
     """Waiting parts of one source; `start` is its turn on its tenant's scale of commands."""
 
     __slots__ = ("start", "waiting")
 
     def __init__(self, start: int) -> None:
         self.start = start
-        self.waiting: deque[Consignment] = deque()
+        self.waiting: deque[BatchPart] = deque()
 
 
 class _Tenant:
@@ -35,15 +35,15 @@ class _Tenant:
         self.start = start
         self.clock = 0
         self.size = 0
-        self.lines: dict[str, _Line] = {}
+        self.lines: dict[str, _SourceQueue] = {}
         self.turns: list[tuple[int, int, str]] = []
 
 
 class TenantFairQueue:
-    """See `snavio.transport.waiting.Waiting`. `source_of` gives `<tenant>/<service>`."""
+    """See `snavio.hop.send_queue.Waiting`. `source_of` gives `<tenant>/<service>`."""
 
     def __init__(
-        self, *, max_bytes: int, crowded_bytes: int, source_of: Callable[[Consignment], str], what: str
+        self, *, max_bytes: int, crowded_bytes: int, source_of: Callable[[BatchPart], str], what: str
     ) -> None:
         self.size = 0
         self.commands = 0
@@ -53,7 +53,7 @@ class TenantFairQueue:
         self._source_of = source_of
         self._what = what
         # Whoever waits alone needs no turn: on a mesh that keeps up, that is nearly every batch.
-        self._alone: Consignment | None = None
+        self._alone: BatchPart | None = None
         self._tenants: dict[str, _Tenant] = {}
         self._turns: list[tuple[int, int, str]] = []
         self._clock = 0
@@ -72,27 +72,27 @@ class TenantFairQueue:
             size += len(alone.freight)
         return size
 
-    def put(self, consignment: Consignment) -> None:
+    def put(self, batch_part: BatchPart) -> None:
         """Join the source's own line; Saturated when there is no room at all."""
-        size = self.size + len(consignment.freight)
+        size = self.size + len(batch_part.freight)
         if size > self.max_bytes:
             raise Saturated(f"{self._what}: too much is waiting.", retry_after_ms=RETRY_AFTER_MS)
         self.size = size
-        self.commands += consignment.count
+        self.commands += batch_part.count
         if self._alone is None and not self._turns:
-            self._alone = consignment
+            self._alone = batch_part
             return
         self._spread()
-        self._enter(consignment)
+        self._enter(batch_part)
 
-    def head(self) -> Consignment:
+    def head(self) -> BatchPart:
         """Of the source served least of the tenant served least."""
         if self._alone is not None:
             return self._alone
         tenant = self._tenants[self._turns[0][2]]
         return tenant.lines[tenant.turns[0][2]].waiting[0]
 
-    def take(self) -> Consignment:
+    def take(self) -> BatchPart:
         """Of the source served least of the tenant served least."""
         taken = self._alone
         if taken is not None:
@@ -111,14 +111,14 @@ class TenantFairQueue:
         self.commands -= taken.count
         return taken
 
-    def overdue(self, now_mono_ns: int) -> list[Consignment]:
+    def overdue(self, now_mono_ns: int) -> list[BatchPart]:
         """Everybody whose time is over."""
         alone = self._alone
         if alone is not None:
             if alone.deadline_mono_ns > now_mono_ns:
                 return []
             return [self.take()]
-        late: list[Consignment] = []
+        late: list[BatchPart] = []
         for name, tenant in list(self._tenants.items()):
             before = len(late)
             for source, line in list(tenant.lines.items()):
@@ -148,8 +148,8 @@ class TenantFairQueue:
         if alone is not None:
             self._enter(alone)
 
-    def _enter(self, consignment: Consignment) -> None:
-        source = self._source_of(consignment)
+    def _enter(self, batch_part: BatchPart) -> None:
+        source = self._source_of(batch_part)
         name = source.partition("/")[0]
         tenant = self._tenants.get(name)
         if tenant is None:
@@ -157,12 +157,12 @@ class TenantFairQueue:
             heapq.heappush(self._turns, (tenant.start, self._next(), name))
         line = tenant.lines.get(source)
         if line is None:
-            line = tenant.lines[source] = _Line(tenant.clock)
+            line = tenant.lines[source] = _SourceQueue(tenant.clock)
             heapq.heappush(tenant.turns, (line.start, self._next(), source))
-        line.waiting.append(consignment)
-        tenant.size += len(consignment.freight)
+        line.waiting.append(batch_part)
+        tenant.size += len(batch_part.freight)
 
-    def _take_of(self, tenant: _Tenant) -> Consignment:
+    def _take_of(self, tenant: _Tenant) -> BatchPart:
         start, _, source = heapq.heappop(tenant.turns)
         tenant.clock = start
         line = tenant.lines[source]

@@ -19,7 +19,7 @@ import structlog
 
 from snavio.clock import Clock, SystemClock
 from snavio.errors import SnavioError
-from snavio.traces import trace_of
+from snavio.tracebacks import trace_of
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 30.0

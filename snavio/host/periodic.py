@@ -11,8 +11,8 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from snavio.ending import ended
 from snavio.host.background import LONGEST_PAUSE_S, Background, background
+from snavio.tasks import ended
 
 JITTER: Final = 0.2
 

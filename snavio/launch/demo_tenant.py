@@ -12,12 +12,12 @@ from typing import Final
 import structlog
 from cryptography import x509
 
+from snavio.admin.operator import Operator
 from snavio.clock import Clock
 from snavio.config import MeshSettings
-from snavio.domain.identity import Identity, Kind
+from snavio.domain.identity import Identity, IdentityKind
 from snavio.errors import SnavioError
 from snavio.pki import CERTIFICATE_FILE, not_after_unix_ns
-from snavio.sdk.operator import Operator
 
 TENANT: Final = "demo"
 PRODUCER: Final = "billing"
@@ -86,7 +86,7 @@ class DemoTenant:
         for service in (PRODUCER, CONSUMER):
             folder = self._mesh.certificates(folder_name(service))
             if self._left_s(folder) < LIFETIME_S / 2:
-                identity = Identity(self._mesh.trust_domain, Kind.SERVICE, service, TENANT)
+                identity = Identity(self._mesh.trust_domain, IdentityKind.SERVICE, service, TENANT)
                 await operator.certify(identity, folder)
 
     async def _heard(self) -> None:

@@ -31,7 +31,7 @@ SKEW_MS: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class HealthFinding:
     """One line: what was looked at, whether it is fine, what was found, what to do if it is not."""
 
     name: str
@@ -40,7 +40,7 @@ class Finding:
     advice: str = ""
 
 
-async def examine(installation: Installation, *, clock: Clock) -> AsyncIterator[Finding]:
+async def examine(installation: Installation, *, clock: Clock) -> AsyncIterator[HealthFinding]:
     """Everything, in the order in which a start would stumble over it."""
     yield _python()
     yield _toolchain()
@@ -53,50 +53,52 @@ async def examine(installation: Installation, *, clock: Clock) -> AsyncIterator[
     run = installation.state.running()
     if run is None:
         yield _ports(installation)
-        yield Finding("mesh", good=True, found="none runs on this state folder; `snavio up` starts one")
+        yield HealthFinding("mesh", good=True, found="none runs on this state folder; `snavio up` starts one")
         return
     reached = Installation(run.reaches(installation.mesh), installation.config)
     yield await _services(reached)
     yield await _skew(reached, clock=clock)
 
 
-def _python() -> Finding:
+def _python() -> HealthFinding:
     good = sys.version_info >= (3, 11)
-    return Finding("python", good, platform.python_version(), "Snavio needs Python 3.11 or newer.")
+    return HealthFinding("python", good, platform.python_version(), "Snavio needs Python 3.11 or newer.")
 
 
-def _toolchain() -> Finding:
+def _toolchain() -> HealthFinding:
     cargo = shutil.which("cargo")
     if not (Path(__file__).resolve().parents[2] / "native").is_dir():
-        return Finding("rust", good=True, found="not needed: this is an installed package")
-    return Finding("rust", cargo is not None, cargo or "no cargo", "Install a toolchain with rustup.")
+        return HealthFinding("rust", good=True, found="not needed: this is an installed package")
+    return HealthFinding("rust", cargo is not None, cargo or "no cargo", "Install a toolchain with rustup.")
 
 
-def _native() -> Finding:
+def _native() -> HealthFinding:
     try:
         from snavio.native import SOURCE_DIGEST
     except ImportError as error:
-        return Finding("native library", good=False, found=str(error), advice="Run `make build`.")
-    return Finding("native library", good=True, found=f"fresh, {SOURCE_DIGEST[:12]}")
+        return HealthFinding("native library", good=False, found=str(error), advice="Run `make build`.")
+    return HealthFinding("native library", good=True, found=f"fresh, {SOURCE_DIGEST[:12]}")
 
 
-def _state(installation: Installation) -> Finding:
+def _state(installation: Installation) -> HealthFinding:
     folder = installation.mesh.state_dir
     try:
         installation.state.check_format()
         if folder.exists():
             installation.state.check_writable()
     except SnavioError as error:
-        return Finding("state folder", good=False, found=str(error), advice="Choose another --state-dir.")
-    return Finding(
+        return HealthFinding(
+            "state folder", good=False, found=str(error), advice="Choose another --state-dir."
+        )
+    return HealthFinding(
         "state folder", good=True, found=str(folder) + ("" if folder.exists() else ", not made yet")
     )
 
 
-def _disk(folder: Path) -> Iterator[Finding]:
+def _disk(folder: Path) -> Iterator[HealthFinding]:
     place = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
     free = shutil.disk_usage(place).free
-    yield Finding(
+    yield HealthFinding(
         "disk space",
         free >= WANTED_BYTES,
         f"{free / 1e9:.1f} GB free",
@@ -105,9 +107,11 @@ def _disk(folder: Path) -> Iterator[Finding]:
     try:
         took = sorted(_fsync_ms(place) for _ in range(TRIALS))[TRIALS // 2]
     except OSError as error:
-        yield Finding("fsync", good=False, found=str(error.strerror), advice="Fix the folder's permissions.")
+        yield HealthFinding(
+            "fsync", good=False, found=str(error.strerror), advice="Fix the folder's permissions."
+        )
         return
-    yield Finding(
+    yield HealthFinding(
         "fsync",
         took <= SLOW_FSYNC_MS,
         f"{took:.1f} ms",
@@ -128,14 +132,14 @@ def _fsync_ms(folder: Path) -> float:
         path.unlink()
 
 
-def _certificates(installation: Installation, *, clock: Clock) -> Iterator[Finding]:
+def _certificates(installation: Installation, *, clock: Clock) -> Iterator[HealthFinding]:
     folder = installation.mesh.certificates("any").parent
     ends: dict[str, float] = {}
     for path in sorted(folder.glob("*/cert.pem")):
         try:
             leaf = x509.load_pem_x509_certificate(path.read_bytes())
         except (OSError, ValueError):
-            yield Finding(
+            yield HealthFinding(
                 "certificates", good=False, found=f"{path} cannot be read", advice="Run `snavio up`."
             )
             return
@@ -143,10 +147,10 @@ def _certificates(installation: Installation, *, clock: Clock) -> Iterator[Findi
     # The demo tenant's live an hour and are renewed whenever a mesh runs.
     standing = {name: left for name, left in ends.items() if name in SERVICES or name.startswith("operator-")}
     if not standing:
-        yield Finding("certificates", good=True, found="none yet; `snavio up` makes them")
+        yield HealthFinding("certificates", good=True, found="none yet; `snavio up` makes them")
         return
     name, left = min(standing.items(), key=lambda item: item[1])
-    yield Finding(
+    yield HealthFinding(
         "certificates",
         left > 86_400,
         f"{len(ends)} found, the first of the mesh's to end is {name}'s, in {left / 86_400:.0f} days",
@@ -154,27 +158,27 @@ def _certificates(installation: Installation, *, clock: Clock) -> Iterator[Findi
     )
 
 
-def _ports(installation: Installation) -> Finding:
+def _ports(installation: Installation) -> HealthFinding:
     for name in SERVICES:
         address = str(getattr(installation.mesh, name))
         if (cause := taken(address)) is not None:
             advice = f"End that program, or set [mesh] {name} in snavio.toml."
-            return Finding("ports", good=False, found=f"{name}: {cause}", advice=advice)
-    return Finding("ports", good=True, found=f"all {len(SERVICES)} are free")
+            return HealthFinding("ports", good=False, found=f"{name}: {cause}", advice=advice)
+    return HealthFinding("ports", good=True, found=f"all {len(SERVICES)} are free")
 
 
-async def _services(reached: Installation) -> Finding:
+async def _services(reached: Installation) -> HealthFinding:
     from snavio.launch.probes import Probes
 
     async with Probes(reached.mesh, certificates=reached.operator_certificates) as probes:
         away = [name for name in SERVICES if not await probes.serving(name)]
     found = f"all {len(SERVICES)} services serve" if not away else f"not serving: {', '.join(away)}"
-    return Finding("mesh", not away, found, f"Read {reached.mesh.state_dir / 'logs'}.")
+    return HealthFinding("mesh", not away, found, f"Read {reached.mesh.state_dir / 'logs'}.")
 
 
-async def _skew(reached: Installation, *, clock: Clock) -> Finding:
-    from snavio.transport.channel import MeshChannel
-    from snavio.transport.credentials import CertificateFiles
+async def _skew(reached: Installation, *, clock: Clock) -> HealthFinding:
+    from snavio.rpc.channel import MeshChannel
+    from snavio.rpc.credentials import CertificateFiles
     from snavio.v1.batch_pb2 import Hello
     from snavio.v1.shield_pb2 import GreetRequest
 
@@ -188,11 +192,11 @@ async def _skew(reached: Installation, *, clock: Clock) -> Finding:
         )
         middle = (asked + clock.unix_ns()) // 2
     except SnavioError as error:
-        return Finding("clock", good=False, found=str(error), advice="Run `snavio status`.")
+        return HealthFinding("clock", good=False, found=str(error), advice="Run `snavio status`.")
     finally:
         await channel.close()
     skew_ms = (middle - hello.server_unix_ns) / 1e6
-    return Finding(
+    return HealthFinding(
         "clock",
         abs(skew_ms) < SKEW_MS,
         f"{skew_ms:+.1f} ms against Shield, which accepts ±{hello.limits.window_ms // 1000} s",

@@ -11,7 +11,7 @@ from typing import Final
 
 from snavio.config import MeshSettings, load
 from snavio.errors import Unavailable
-from snavio.launch.state import Run, StateFolder
+from snavio.launch.state import RunningMesh, StateFolder
 
 CONFIG_FILE: Final = Path("snavio.toml")
 OPERATOR_FOLDER: Final = "operator-admin"
@@ -49,7 +49,7 @@ def find(*, state_dir: Path | None, config: Path | None) -> Installation:
 def attach(*, state_dir: Path | None, config: Path | None) -> Installation:
     """The same, reaching the mesh that runs on its state folder; Unavailable when there are no certificates."""
     found = find(state_dir=state_dir, config=config)
-    run: Run | None = found.state.running()
+    run: RunningMesh | None = found.state.running()
     if run is not None:
         return Installation(run.reaches(found.mesh), found.config)
     if not found.operator_certificates.is_dir():

@@ -14,15 +14,15 @@ from grpc_health.v1 import health_pb2
 from snavio.config import MeshSettings
 from snavio.errors import SnavioError
 from snavio.launch.processes import SERVICES
-from snavio.sdk.lifetime import Closing
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
+from snavio.sdk.lifetime import Closable
 from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse
 
 CALL_SECONDS: Final = 1.0
 
 
-class Probes(Closing):
+class Probes(Closable):
     """One channel per service, under an operator's certificate."""
 
     def __init__(self, mesh: MeshSettings, *, certificates: Path) -> None:

@@ -20,7 +20,7 @@ _TOPIC_NUMBERS = ("ready", "inflight", "oldest_age_ms")
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class LatencyReading:
     """Percentiles in microseconds over about a minute."""
 
     count: int
@@ -42,7 +42,7 @@ class ServiceReading:
     cpu_percent: float = 0.0
     counters: dict[str, int] = field(default_factory=dict)
     gauges: dict[str, float] = field(default_factory=dict)
-    times: dict[str, Times] = field(default_factory=dict)
+    times: dict[str, LatencyReading] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class MeshReading:
         """One of its services."""
         return next(service for service in self.services if service.name == name)
 
-    def times(self, service: str, name: str) -> Times | None:
+    def times(self, service: str, name: str) -> LatencyReading | None:
         """How long something takes; None when nothing happened in the last minute."""
         times = self.service(service).times.get(name)
         return times if times is not None and times.count else None
@@ -128,7 +128,9 @@ class Readings:
             counters={counter.name: counter.value for counter in status.counter},
             gauges={gauge.name: gauge.value for gauge in status.gauge},
             times={
-                timed.name: Times(timed.count, timed.p50_us, timed.p95_us, timed.p99_us, timed.max_us)
+                timed.name: LatencyReading(
+                    timed.count, timed.p50_us, timed.p95_us, timed.p99_us, timed.max_us
+                )
                 for timed in status.latency
             },
         )

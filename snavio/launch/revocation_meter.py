@@ -15,17 +15,17 @@ from typing import Any, Final
 
 import orjson
 
+from snavio.admin.operator import Operator
+from snavio.admin.queue import QueueClient
 from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.domain.directory import Profile
-from snavio.domain.identity import Identity, Kind
-from snavio.domain.message import State
+from snavio.domain.identity import Identity, IdentityKind
+from snavio.domain.message import MessageState
 from snavio.domain.revocation import RevocationTimes, last_accepted_s
 from snavio.domain.verdict import Verdict
 from snavio.errors import SnavioError, Unavailable
 from snavio.sdk import Producer
-from snavio.sdk.operator import Operator
-from snavio.sdk.queue import Queue
 from snavio.v1 import registry_pb2 as wire
 
 TENANT: Final = "snavio-canary"
@@ -148,7 +148,7 @@ class RevocationMeter:
     async def _prepare(self, operator: Operator, profiles: Sequence[Profile]) -> None:
         await operator.create_tenant(TENANT)
         await operator.register_service(TENANT, SERVICE)
-        identity = Identity(self._mesh.trust_domain, Kind.SERVICE, SERVICE, TENANT)
+        identity = Identity(self._mesh.trust_domain, IdentityKind.SERVICE, SERVICE, TENANT)
         await operator.certify(identity, self._mesh.certificates(f"{TENANT}-{SERVICE}"))
         for profile in profiles:
             await operator.claim_target(target_of(profile), TENANT)
@@ -165,14 +165,14 @@ class RevocationMeter:
             topic = f"{TENANT}/{target_of(profile)}"
             with suppress(SnavioError):
                 await operator.revoke(SOURCE, target_of(profile), NAME)
-                async with Queue(
+                async with QueueClient(
                     mesh.mailbox,
                     certificates=self._operator_certificates,
                     realm=topic,
                     signer=mesh.signer,
                     trust_domain=mesh.trust_domain,
                 ) as queue:
-                    await (await queue.preview_purge(topic, State.READY, reason="canary")).apply()
+                    await (await queue.preview_purge(topic, MessageState.READY, reason="canary")).apply()
 
 
 def target_of(profile: Profile) -> str:

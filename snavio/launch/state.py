@@ -29,7 +29,7 @@ RESTORING_FILE: Final = "restoring.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunningMesh:
     """A mesh that runs on this folder, as its `snavio up` wrote it down."""
 
     pid: int
@@ -118,7 +118,7 @@ class StateFolder:
         addresses = {name: str(getattr(mesh, name)) for name in SERVICES}
         self._write(RUN_FILE, {"pid": os.getpid(), "addresses": addresses, "trust_domain": mesh.trust_domain})
 
-    def running(self) -> Run | None:
+    def running(self) -> RunningMesh | None:
         """The mesh that runs on this folder now, if any."""
         try:
             with (self.path / LOCK_FILE).open("rb") as lock:
@@ -133,11 +133,11 @@ class StateFolder:
         """Whether the last mesh here did not end in order; its services may still be about to end."""
         return (self.path / RUN_FILE).exists()
 
-    def _read_run(self) -> Run | None:
+    def _read_run(self) -> RunningMesh | None:
         try:
             found = orjson.loads((self.path / RUN_FILE).read_bytes())
             addresses = {name: str(found["addresses"][name]) for name in SERVICES}
-            return Run(int(found["pid"]), addresses, str(found["trust_domain"]))
+            return RunningMesh(int(found["pid"]), addresses, str(found["trust_domain"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 

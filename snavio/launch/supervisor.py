@@ -28,7 +28,7 @@ REST_SECONDS: Final = 5.0
 """Between looks at one that serves; the system wakes us when a child ends."""
 
 
-class Phase(Enum):
+class ServicePhase(Enum):
     """Where a service stands."""
 
     STARTING = "starting"
@@ -38,10 +38,10 @@ class Phase(Enum):
 
 
 @dataclass(slots=True)
-class Life:
+class ServiceLife:
     """One service's life so far."""
 
-    phase: Phase = Phase.STOPPED
+    phase: ServicePhase = ServicePhase.STOPPED
     restarts: int = 0
     crashes_in_a_row: int = 0
     started_mono_ns: int = 0
@@ -58,7 +58,7 @@ class Supervisor:
         self._clock = clock
         self._say = say
         self._child_ended = asyncio.Event()
-        self.lives = {name: Life() for name in SERVICES}
+        self.lives = {name: ServiceLife() for name in SERVICES}
 
     async def start(self, *, healthy: Callable[[str], None]) -> None:
         """Start everything; `healthy` hears of each service that serves. Unavailable when one does not."""
@@ -69,7 +69,7 @@ class Supervisor:
                 for name in SERVICES:
                     group.create_task(self._begin(name, healthy))
         except TimeoutError:
-            slow = [name for name, life in self.lives.items() if life.phase is Phase.STARTING]
+            slow = [name for name, life in self.lives.items() if life.phase is ServicePhase.STARTING]
             raise Unavailable(
                 f"Not serving after {READY_SECONDS:.0f} s: {', '.join(slow)}. Their logs are in "
                 f"{self._processes.logs}.",
@@ -91,14 +91,14 @@ class Supervisor:
         """Drain and end everything, the ingress first; `hurry` ends the patience."""
         end = asyncio.get_running_loop().time() + STOP_SECONDS
         for name in reversed(SERVICES):
-            if self.lives[name].phase is Phase.STOPPED:
+            if self.lives[name].phase is ServicePhase.STOPPED:
                 continue
             self._processes.terminate(name)
             while self._processes.ended(name) is None and not hurry.is_set():
                 if asyncio.get_running_loop().time() > end:
                     break
                 await asyncio.sleep(0.02)
-            self.lives[name].phase = Phase.STOPPED
+            self.lives[name].phase = ServicePhase.STOPPED
         self._processes.kill_all()
 
     def _wake(self) -> None:
@@ -114,7 +114,7 @@ class Supervisor:
     def _spawn(self, name: str) -> None:
         life = self.lives[name]
         self._processes.spawn(name)
-        life.phase, life.started_mono_ns = Phase.STARTING, self._clock.mono_ns()
+        life.phase, life.started_mono_ns = ServicePhase.STARTING, self._clock.mono_ns()
 
     async def _begin(self, name: str, healthy: Callable[[str], None]) -> None:
         while not await self._probes.serving(name):
@@ -123,7 +123,7 @@ class Supervisor:
                     f"{name} did not start: {self._processes.last_words(name)}", reason="did-not-start"
                 )
             await asyncio.sleep(LOOK_SECONDS)
-        self.lives[name].phase = Phase.SERVING
+        self.lives[name].phase = ServicePhase.SERVING
         healthy(name)
 
     async def _keep(self, name: str) -> None:
@@ -131,15 +131,15 @@ class Supervisor:
         while True:
             code = self._processes.ended(name)
             if code is None:
-                if life.phase is Phase.STARTING and await self._probes.serving(name):
-                    life.phase = Phase.SERVING
+                if life.phase is ServicePhase.STARTING and await self._probes.serving(name):
+                    life.phase = ServicePhase.SERVING
                     self._say(f"{name} serves again (process {self._processes.pid(name)}).")
-                await self._rest(LOOK_SECONDS if life.phase is Phase.STARTING else REST_SECONDS)
+                await self._rest(LOOK_SECONDS if life.phase is ServicePhase.STARTING else REST_SECONDS)
                 continue
             steady = self._clock.mono_ns() - life.started_mono_ns > STEADY_S * 1e9
             life.crashes_in_a_row = 1 if steady else life.crashes_in_a_row + 1
             pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (life.crashes_in_a_row - 1))
-            life.phase = Phase.CRASHED
+            life.phase = ServicePhase.CRASHED
             self._say(f"{name} ended unexpectedly ({_cause(code)}); restarting it in {pause:g} s.")
             await asyncio.sleep(pause)
             life.restarts += 1

@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredObject:
     """One name of an archive."""
 
     name: str
@@ -36,7 +36,7 @@ class Archive(Protocol):
         """What is there. NotFound; Saturated with reason `oversized` instead of reading more than `max_bytes`."""
         ...
 
-    async def names(self, prefix: str) -> list[Stored]:
+    async def names(self, prefix: str) -> list[StoredObject]:
         """What lies under a folder, in order of names."""
         ...
 

@@ -34,7 +34,7 @@ class IssuedCapability:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class CapabilityEnding:
     """What is not good any more though it has not expired: one capability, or what a holder had until a time."""
 
     subject: str
@@ -46,7 +46,7 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
+class CapabilityAuditEntry:
     """Who did it, when and why."""
 
     at_ns: int
@@ -62,8 +62,8 @@ class EndingsPage:
 
     epoch: int
     version: int
-    capabilities: tuple[Ending, ...]
-    holders: tuple[Ending, ...]
+    capabilities: tuple[CapabilityEnding, ...]
+    holders: tuple[CapabilityEnding, ...]
     lines: tuple[RootLine, ...]
     more: bool
 
@@ -93,11 +93,13 @@ class CapabilityLedger(Protocol):
         begins so, of one holder, of one tenant, if given."""
         ...
 
-    async def end_capability(self, cap_id: str, *, forget_ns: int, audit: Audit) -> int:
+    async def end_capability(self, cap_id: str, *, forget_ns: int, audit: CapabilityAuditEntry) -> int:
         """End one; idempotent. The version that has it. Saturated when its tenant has its share, or all have."""
         ...
 
-    async def end_holder(self, holder: str, *, until_ms: int, forget_ns: int, bar: bool, audit: Audit) -> int:
+    async def end_holder(
+        self, holder: str, *, until_ms: int, forget_ns: int, bar: bool, audit: CapabilityAuditEntry
+    ) -> int:
         """End what a holder had until then, and let it have no other if `bar`; the version that has it."""
         ...
 
@@ -115,7 +117,7 @@ class CapabilityLedger(Protocol):
         ...
 
     async def update_line(
-        self, realm: str, decide: Callable[[RootLine], RootLine], *, audit: Audit
+        self, realm: str, decide: Callable[[RootLine], RootLine], *, audit: CapabilityAuditEntry
     ) -> tuple[RootLine, int]:
         """Replace a line by what `decide` makes of it, atomically; the line, and the version that has it.
 

@@ -14,22 +14,22 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from snavio.domain.claim import Claimed
-from snavio.domain.quota import Permits, Rule
+from snavio.domain.quota import LimitRule, Permits
 
 MAX_BATCH = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class PermitAsk:
     """Permits wanted. `key` is (target, name), or (source, target, name) for a source's own quota."""
 
     key: tuple[str, ...]
-    rule: Rule
+    rule: LimitRule
     want: int
 
 
 @dataclass(frozen=True, slots=True)
-class Return:
+class PermitReturn:
     """Permits that were not used."""
 
     key: tuple[str, ...]
@@ -70,17 +70,17 @@ class ClaimAnswer:
 class Coordination(Protocol):
     """See the module."""
 
-    async def take(self, asks: Sequence[Ask]) -> list[Permits]:
+    async def take(self, asks: Sequence[PermitAsk]) -> list[Permits]:
         """Debit as many permits as there are, to be used at once. Not idempotent: permits of a call whose answer
         was lost are gone, and never used twice."""
         ...
 
-    async def grant(self, wishes: Sequence[Ask], *, instance: str, leases: int) -> list[Permits]:
+    async def grant(self, wishes: Sequence[PermitAsk], *, instance: str, leases: int) -> list[Permits]:
         """Debit permits for later in the running interval; at most `leases` instances per key and second. Not
         idempotent, as `take`."""
         ...
 
-    async def give_back(self, returns: Sequence[Return]) -> None:
+    async def give_back(self, returns: Sequence[PermitReturn]) -> None:
         """Take permits back if their interval still runs; otherwise nothing. Not idempotent: whoever does not know
         whether it happened must not repeat it."""
         ...

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from snavio.domain.directory import Change, Draft, View
+from snavio.domain.directory import Change, DirectoryView, Draft
 from snavio.ports.changelog import Changelog
 from snavio.ports.survey import Survey
 
 T = TypeVar("T")
-Decision = Callable[[View], Draft | Sequence[Draft]]
+Decision = Callable[[DirectoryView], Draft | Sequence[Draft]]
 """What shall be written, given what stands there; several drafts are written all or not at all."""
 
 
@@ -49,7 +49,7 @@ class Directory(Changelog, Protocol):
         """
         ...
 
-    async def read(self, question: Callable[[View], T]) -> tuple[int, T]:
+    async def read(self, question: Callable[[DirectoryView], T]) -> tuple[int, T]:
         """The answer from one moment, and the version of that moment."""
         ...
 

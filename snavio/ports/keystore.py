@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from snavio.domain.delegation import Delegation
-from snavio.domain.distribution import Holder
 from snavio.domain.enrolment import Enrolments
+from snavio.domain.key_rollout import Holder
 from snavio.domain.keyset import Keyset
 from snavio.domain.lineage import ALWAYS, Revoked
 from snavio.domain.signing_scope import Scope

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from snavio.domain.message import Ending, History, State
+from snavio.domain.message import History, MessageEnding, MessageState
 from snavio.errors import IntegrityError
 
 MAX_ROW_MESSAGES = 1000
@@ -105,12 +105,12 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedMessages:
     """Messages `first .. end` of a batch are settled, and not by an acknowledgement."""
 
     first: int
     end: int
-    ending: Ending
+    ending: MessageEnding
 
 
 Position = tuple[int, int]
@@ -142,7 +142,7 @@ class Progress:
     count: int
     settled: int
     retries: tuple[Retry, ...] = ()
-    ends: tuple[Ended, ...] = ()
+    ends: tuple[EndedMessages, ...] = ()
     retain: bool = False
     """Keep the batch when all of it was acknowledged, until a later progress says `forget`."""
     age_ns: int = 0
@@ -157,7 +157,7 @@ class Progress:
         """Nothing is left to deliver."""
         return self.settled == (1 << self.count) - 1
 
-    def counted(self, state: State) -> int:
+    def counted(self, state: MessageState) -> int:
         """How many messages ended in this state."""
         return sum(one.end - one.first for one in self.ends if one.ending.state is state)
 
@@ -172,7 +172,7 @@ class Progress:
         if self.forget:
             return True
         kept = (self.retain and self.delivered) or any(
-            one.ending.state is not State.PURGED for one in self.ends
+            one.ending.state is not MessageState.PURGED for one in self.ends
         )
         return self.complete and not kept
 
@@ -187,7 +187,7 @@ class BatchRecord:
     stored_unix_ns: int
     settled: int = 0
     retries: tuple[Retry, ...] = ()
-    ends: tuple[Ended, ...] = ()
+    ends: tuple[EndedMessages, ...] = ()
     age_ns: int = 0
     shard: int = 0
     stored_age_ns: int = 0
@@ -328,7 +328,7 @@ class MailboxStore(Protocol):
         ...
 
     def records(
-        self, topic: str, *, after: int, limit: int, holding: State | None = None
+        self, topic: str, *, after: int, limit: int, holding: MessageState | None = None
     ) -> list[BatchRecord]:
         """The first `limit` batches with ids above `after`, settled or not, in order of id.
 
@@ -344,7 +344,7 @@ class MailboxStore(Protocol):
         """The `limit` batches that ended longest ago, of those with acknowledged messages alone."""
         ...
 
-    def hollow(self, topic: str, batch_id: int, *, keep: int) -> int | None:
+    def rewrite_batch(self, topic: str, batch_id: int, *, keep: int) -> int | None:
         """Let go of the bytes of all messages of a batch whose bits in `keep` are not set; its size now.
 
         The others keep their numbers. None when it is gone, or something else was done to it meanwhile, or there

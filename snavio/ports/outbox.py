@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class JournalLife:
     """One life of one writing process: everything up to `durable_seq` was received. Closed ones take no more."""
 
     instance: str
@@ -66,7 +66,7 @@ class PlannedExport:
 
 
 @dataclass(frozen=True, slots=True)
-class Grave:
+class RevokedRight:
     """A right that was taken away by change `version` of the directory."""
 
     source: str
@@ -87,7 +87,7 @@ class Cursor:
 class Outbox(Protocol):
     """See the module."""
 
-    async def lives(self) -> list[Life]:
+    async def lives(self) -> list[JournalLife]:
         """Every life that is remembered."""
         ...
 
@@ -99,7 +99,7 @@ class Outbox(Protocol):
         """Every page that is not archived, oldest first."""
         ...
 
-    async def store(self, pages: Sequence[NewPage], lives: Sequence[Life]) -> list[int]:
+    async def store(self, pages: Sequence[NewPage], lives: Sequence[JournalLife]) -> list[int]:
         """Add pages, and set lives to what they are now; the pages' ids. Saturated when the outbox is full."""
         ...
 
@@ -116,7 +116,7 @@ class Outbox(Protocol):
         ...
 
     async def finish(
-        self, number: int, *, newest_unix_ns: int, pages: Sequence[NewPage], lives: Sequence[Life]
+        self, number: int, *, newest_unix_ns: int, pages: Sequence[NewPage], lives: Sequence[JournalLife]
     ) -> list[int]:
         """The export is in the archive: forget its pages, and store what it gave rise to; the new pages' ids."""
         ...
@@ -137,18 +137,18 @@ class Outbox(Protocol):
         """Where to go on reading the directory's changes."""
         ...
 
-    async def graves(self) -> list[Grave]:
+    async def graves(self) -> list[RevokedRight]:
         """Rights that were taken away, as far as they are remembered."""
         ...
 
     async def bury(
         self,
-        graves: Sequence[Grave],
+        graves: Sequence[RevokedRight],
         cursor: Cursor,
         *,
         forget_before_unix_ns: int,
         pages: Sequence[NewPage] = (),
-        lives: Sequence[Life] = (),
+        lives: Sequence[JournalLife] = (),
     ) -> list[int]:
         """Remember rights that were taken away, and how far the changes are known; with what that gave rise to."""
         ...

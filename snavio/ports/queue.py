@@ -1,6 +1,6 @@
 """Where Fast and Slow send admitted commands to.
 
-A `Consignment` is the part of one batch that travels to one queue; a `TargetQueue` takes it and answers
+A `BatchPart` is the part of one batch that travels to one queue; a `TargetQueue` takes it and answers
 it command by command. The queue never blocks its caller and never answers a command twice.
 """
 
@@ -12,7 +12,7 @@ from typing import Protocol
 from snavio.native import Freight, Reply
 
 
-class Consignment(Protocol):
+class BatchPart(Protocol):
     """Commands that wait for their verdicts from one next hop."""
 
     @property
@@ -67,7 +67,7 @@ class TargetQueue(Protocol):
         """Answer what is under way and let go. Bounded in time."""
         ...
 
-    def put(self, consignment: Consignment) -> None:
+    def put(self, batch_part: BatchPart) -> None:
         """Send it on; returns at once. Raises Saturated when too much is waiting already."""
         ...
 

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
 from snavio.clock import Clock
-from snavio.domain.identity import Kind
+from snavio.domain.identity import IdentityKind
 from snavio.domain.verdict import Verdict
 from snavio.errors import SnavioError, Unavailable
 from snavio.host.background import background
+from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.limits import FIRST_READ_S, IDLE_STREAM_S, SWEEP_S
-from snavio.transport.gate import Gate
-from snavio.transport.peer import Peer
-from snavio.transport.status import DEADLINE_EXCEEDED
+from snavio.rpc.peer import Peer
+from snavio.rpc.status import DEADLINE_EXCEEDED
 
 _NOT_ANY_MORE: Final = frozenset({Verdict.CERTIFICATE_EXPIRED, Verdict.CERTIFICATE_REVOKED})
 
@@ -98,7 +98,7 @@ class OpenCalls:
     def __init__(
         self,
         *,
-        gate: Gate,
+        gate: CertificateGate,
         clock: Clock,
         first_read_s: float = FIRST_READ_S,
         idle_stream_s: float = IDLE_STREAM_S,
@@ -173,7 +173,7 @@ class OpenCalls:
             if now - opened.since_ns >= self._first_read_ns:
                 opened.cut(Unavailable("Nothing came on this stream for too long.", reason=DEADLINE_EXCEEDED))
         # Services of the mesh keep their links while there is nothing to say.
-        elif opened.peer.identity.kind is not Kind.MESH:
+        elif opened.peer.identity.kind is not IdentityKind.MESH:
             assert opened.idle_s is not None
             if now - opened.since_ns >= opened.idle_s * 1e9:
                 stream.drain()

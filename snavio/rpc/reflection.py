@@ -8,8 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Final
 
-from snavio.transport.call import Call
-from snavio.transport.methods import Methods, parsed
+from snavio.rpc.call import Call
+from snavio.rpc.methods import Methods, parsed
 
 V1ALPHA: Final = "grpc.reflection.v1alpha.ServerReflection"
 V1: Final = "grpc.reflection.v1.ServerReflection"

@@ -7,8 +7,8 @@ Needs no redis, boto3 or Spark, and never imports a service.
 from snavio.sdk.consumer import Consumer
 from snavio.sdk.delivery import Command, Settlement
 from snavio.sdk.envelope import Envelope
-from snavio.sdk.mailer import Letter, Mailer, Sent
-from snavio.sdk.outcome import Outcome, Outcomes, Shares
+from snavio.sdk.mailer import Mailer, NewMessage, Sent
+from snavio.sdk.outcome import FairnessShares, Outcome, Outcomes
 from snavio.sdk.producer import Producer
 from snavio.sdk.settings import Endpoints
 
@@ -17,12 +17,12 @@ __all__ = [
     "Consumer",
     "Endpoints",
     "Envelope",
-    "Letter",
+    "FairnessShares",
     "Mailer",
+    "NewMessage",
     "Outcome",
     "Outcomes",
     "Producer",
     "Sent",
     "Settlement",
-    "Shares",
 ]

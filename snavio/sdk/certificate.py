@@ -10,13 +10,13 @@ import asyncio
 from pathlib import Path
 
 from snavio.clock import Clock
-from snavio.domain.identity import Identity, Kind, parse_identity, valid_name
+from snavio.domain.identity import Identity, IdentityKind, parse_identity, valid_name
 from snavio.errors import BadRequest, SnavioError, StateError, Unavailable
-from snavio.sdk.persistence import persist
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
+from snavio.rpc.renewal import Certified, Leaf, Renewal, replace_certificate
 from snavio.sdk.principal import principal_renewal
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.renewal import Certified, Leaf, Renewal, replace_certificate
+from snavio.sdk.retry_forever import persist
 from snavio.v1.signer_pb2 import AssumeServiceRequest, IssueCertificateResponse
 
 METHOD = "/snavio.v1.Signer/AssumeService"
@@ -135,4 +135,4 @@ def _service(source: str, trust_domain: str) -> Identity:
     tenant, _, name = source.partition("/")
     if not valid_name(tenant) or not valid_name(name):
         raise BadRequest("source: must be <tenant>/<service>, such as acme/billing.", reason="bad-field")
-    return Identity(trust_domain, Kind.SERVICE, name, tenant)
+    return Identity(trust_domain, IdentityKind.SERVICE, name, tenant)

@@ -17,18 +17,18 @@ from snavio.clock import Clock, SystemClock
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
 from snavio.errors import BadRequest, IntegrityError, Saturated, SnavioError, Unavailable
 from snavio.native import open_parcels
+from snavio.rpc.capability import CapabilityProvider, CapabilityScope
+from snavio.rpc.capability_request import ask_signer
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
+from snavio.sdk.ack_buffer import AckBuffer
 from snavio.sdk.certificate import ServiceCertificate
 from snavio.sdk.delivery import Command, Lease, Nack, Row
 from snavio.sdk.leases import LeaseKeeper
-from snavio.sdk.lifetime import Starting
-from snavio.sdk.persistence import persist
-from snavio.sdk.receiving import MOST_PER_RECEIVE, ReceiveCalls, ReceiveStream, Receiving
-from snavio.sdk.settings import Intake
-from snavio.sdk.settling import Desk
-from snavio.transport.asking import ask_signer
-from snavio.transport.bearer import Bearer, Wanted
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
+from snavio.sdk.lifetime import Startable
+from snavio.sdk.message_source import MOST_PER_RECEIVE, MessageSource, ReceiveCalls, ReceiveStream
+from snavio.sdk.retry_forever import persist
+from snavio.sdk.settings import ReceiveSettings
 
 OPERATIONS = ("recv", "ack", "nack", "extend", "stats")
 LAST_ANSWERS_S = 2.0
@@ -43,7 +43,7 @@ NOT_AS_SENT = Nack(delay_ms=None, reason="E_INTEGRITY: the payload is not what i
 _DAMAGED = 15
 
 
-class Consumer(Starting):
+class Consumer(Startable):
     """The receiving half of the SDK: `async for command in consumer`. Lives on one event loop.
 
     Settle every command; the lease of one that is forgotten is extended for as long as the consumer is open.
@@ -72,7 +72,7 @@ class Consumer(Starting):
         self._topic = topic
         self._files = CertificateFiles.in_folder(certificates)
         self._trust_domain = trust_domain
-        self._intake = Intake(visibility_s=visibility_s, max_unsettled=max_unsettled)
+        self._intake = ReceiveSettings(visibility_s=visibility_s, max_unsettled=max_unsettled)
         self._visibility_ns = round(visibility_s * 1e9)
         self._clock = clock or SystemClock()
         if principal_certificates is not None and signer is None:
@@ -88,16 +88,16 @@ class Consumer(Starting):
             ttl_s=certificate_ttl_s,
         )
         # Without one it is asked for at the first call: of Signer at its address, or where the mailbox says that it is.
-        self._bearer = Bearer(
-            Wanted(topic, OPERATIONS),
+        self._capability_provider = CapabilityProvider(
+            CapabilityScope(topic, OPERATIONS),
             ask_signer(signer, files=self._files, trust_domain=trust_domain),
             clock=self._clock,
             fixed=capability,
         )
         self._stream = stream
-        self._receiving: Receiving | None = None
+        self._receiving: MessageSource | None = None
         self._channel: MeshChannel | None = None
-        self._desk: Desk | None = None
+        self._desk: AckBuffer | None = None
         self._keeper: LeaseKeeper | None = None
         self._chores: dict[str, asyncio.Task[None]] = {}
         self._failure: BaseException | None = None
@@ -132,11 +132,11 @@ class Consumer(Starting):
             files=self._files,
             service="mailbox",
             trust_domain=self._trust_domain,
-            bearer=self._bearer,
+            capability_provider=self._capability_provider,
         )
         self._channel = channel
         intake = self._intake
-        self._desk = Desk(self._topic, channel=channel, call_s=intake.call_s, settled=self._released)
+        self._desk = AckBuffer(self._topic, channel=channel, call_s=intake.call_s, settled=self._released)
         self._keeper = LeaseKeeper(
             self._topic,
             channel=channel,
@@ -212,14 +212,14 @@ class Consumer(Starting):
 
     # -- prefetching ---------------------------------------------------------------------------------
 
-    def _way(self, channel: MeshChannel) -> Receiving:
+    def _way(self, channel: MeshChannel) -> MessageSource:
         visibility_ms = round(self._intake.visibility_s * 1000)
         if self._stream:
             return ReceiveStream(self._topic, channel=channel, visibility_ms=visibility_ms)
         wait_s = self._intake.receive_wait_s
         return ReceiveCalls(self._topic, channel=channel, visibility_ms=visibility_ms, wait_s=wait_s)
 
-    async def _fetch(self, receiving: Receiving, keeper: LeaseKeeper) -> None:
+    async def _fetch(self, receiving: MessageSource, keeper: LeaseKeeper) -> None:
         intake = self._intake
         while not receiving.ended:
             # What may be on its way is taken at once: its lease has begun.

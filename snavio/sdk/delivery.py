@@ -15,7 +15,7 @@ from snavio.native import Received
 from snavio.sdk.envelope import Envelope, envelope_of
 
 if TYPE_CHECKING:
-    from snavio.sdk.settling import Desk
+    from snavio.sdk.ack_buffer import AckBuffer
 
 LONGEST_DELAY_MS = (1 << 32) - 1
 
@@ -86,7 +86,7 @@ class Command:
 
     __slots__ = ("_desk", "_lease", "_row")
 
-    def __init__(self, row: Row, lease: Lease, desk: Desk) -> None:
+    def __init__(self, row: Row, lease: Lease, desk: AckBuffer) -> None:
         self._row = row
         self._lease = lease
         self._desk = desk

@@ -19,12 +19,12 @@ from cryptography.hazmat.primitives import serialization
 from google.protobuf.message import DecodeError
 
 from snavio.domain.enrolment import parse_token
-from snavio.domain.identity import Identity, Kind, parse_identity
+from snavio.domain.identity import Identity, IdentityKind, parse_identity
 from snavio.errors import BadRequest, IntegrityError, NotAllowed, StateError, Unavailable
 from snavio.pki import CERTIFICATE_FILE, fingerprint_of, make_key_and_csr, server_name
-from snavio.transport.limits import COMMON_OPTIONS
-from snavio.transport.renewal import Certified, keep_certificate
-from snavio.transport.status import error_of
+from snavio.rpc.connection_options import COMMON_OPTIONS
+from snavio.rpc.renewal import Certified, keep_certificate
+from snavio.rpc.status import error_of
 from snavio.v1.enrolment_pb2 import EnrollRequest, EnrollResponse
 
 METHOD = "/snavio.v1.Enrolment/Enroll"
@@ -33,7 +33,7 @@ _DER = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Enrolled:
+class EnrolmentResult:
     """Who we are now."""
 
     identity: Identity
@@ -42,7 +42,9 @@ class Enrolled:
     not_after_unix_ns: int
 
 
-async def enroll(token: str, *, address: str, folder: Path, name: str = "", nested: bool = False) -> Enrolled:
+async def enroll(
+    token: str, *, address: str, folder: Path, name: str = "", nested: bool = False
+) -> EnrolmentResult:
     """Trade `token` at Signer's enrolment `address`; the folder then holds key, certificate and CA.
 
     `nested` writes to `<folder>/<tenant>-<name>` instead. StateError when the folder has a certificate already,
@@ -68,7 +70,7 @@ async def enroll(token: str, *, address: str, folder: Path, name: str = "", nest
     # With the CA that the token names, whatever the answer calls it.
     certified = Certified(answer.certificate_pem.encode(), ca_pem)
     leaf = await keep_certificate(folder, certified, private_key_pem, spiffe_id=identity.spiffe_id)
-    return Enrolled(identity, folder, leaf.serial, leaf.not_after_ns)
+    return EnrolmentResult(identity, folder, leaf.serial, leaf.not_after_ns)
 
 
 def _require_usable(folder: Path, *, empty: bool) -> None:
@@ -92,7 +94,7 @@ def _principal(spiffe_id: str, name: str, trust_domain: str) -> Identity:
         identity = parse_identity(spiffe_id, trust_domain=trust_domain)
     except BadRequest:
         raise _not_ours() from None
-    if identity.kind is not Kind.PRINCIPAL or name not in ("", identity.name):
+    if identity.kind is not IdentityKind.PRINCIPAL or name not in ("", identity.name):
         raise _not_ours()
     return identity
 
@@ -152,7 +154,7 @@ async def _call(address: str, request: EnrollRequest, *, ca_pem: bytes, trust_do
     """This connection is verified in full: the CA, and that it is Signer who answers."""
     options = (
         *COMMON_OPTIONS,
-        ("grpc.ssl_target_name_override", server_name(Identity(trust_domain, Kind.MESH, "signer"))),
+        ("grpc.ssl_target_name_override", server_name(Identity(trust_domain, IdentityKind.MESH, "signer"))),
         ("grpc.enable_retries", 0),
         ("grpc.enable_http_proxy", 0),
     )

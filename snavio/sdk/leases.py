@@ -12,9 +12,9 @@ import structlog
 
 from snavio.clock import Clock
 from snavio.errors import SnavioError
+from snavio.rpc.channel import MeshChannel
+from snavio.sdk.ack_buffer import read_codes
 from snavio.sdk.delivery import Lease, Settlement
-from snavio.sdk.settling import read_codes
-from snavio.transport.channel import MeshChannel
 from snavio.v1.mailbox_pb2 import ExtendRequest, Receipts
 
 METHOD = "/snavio.v1.Mailbox/Extend"

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 
-class Closing(ABC):
+class Closable(ABC):
     """Open from when it is made."""
 
     async def __aenter__(self) -> Self:
@@ -26,7 +26,7 @@ class Closing(ABC):
         """Let go of everything."""
 
 
-class Starting(Closing):
+class Startable(Closable):
     """Open from when it has started."""
 
     async def __aenter__(self) -> Self:

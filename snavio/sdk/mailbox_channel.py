@@ -8,15 +8,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from snavio.clock import SystemClock
-from snavio.transport.asking import ask_signer
-from snavio.transport.bearer import Bearer, Wanted
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
+from snavio.rpc.capability import CapabilityProvider, CapabilityScope
+from snavio.rpc.capability_request import ask_signer
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
 
 
 def mailbox_channel(
     mailbox: str,
-    wanted: Wanted,
+    wanted: CapabilityScope,
     *,
     certificates: Path,
     signer: str | None,
@@ -25,10 +25,16 @@ def mailbox_channel(
 ) -> MeshChannel:
     """With `capability`, or else one that is asked for: of `signer`, or where the mailbox says that Signer is."""
     files = CertificateFiles.in_folder(certificates)
-    bearer = Bearer(
+    capability_provider = CapabilityProvider(
         wanted,
         ask_signer(signer, files=files, trust_domain=trust_domain),
         clock=SystemClock(),
         fixed=capability,
     )
-    return MeshChannel(mailbox, files=files, service="mailbox", trust_domain=trust_domain, bearer=bearer)
+    return MeshChannel(
+        mailbox,
+        files=files,
+        service="mailbox",
+        trust_domain=trust_domain,
+        capability_provider=capability_provider,
+    )

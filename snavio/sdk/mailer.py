@@ -12,10 +12,10 @@ from pathlib import Path
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
 from snavio.domain.verdict import Verdict
 from snavio.native import blake3_digest
-from snavio.sdk.lifetime import Closing
+from snavio.rpc.capability import CapabilityScope
+from snavio.rpc.channel import MeshChannel
+from snavio.sdk.lifetime import Closable
 from snavio.sdk.mailbox_channel import mailbox_channel
-from snavio.transport.bearer import Wanted
-from snavio.transport.channel import MeshChannel
 from snavio.v1.mailbox_pb2 import Letter as WireLetter
 from snavio.v1.mailbox_pb2 import SendRequest, SendResponse
 
@@ -24,7 +24,7 @@ CALL_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class NewMessage:
     """One message. `idem_key` makes it the same as an earlier one with that key; see docs/mailbox.md for the rules."""
 
     payload: bytes
@@ -50,7 +50,7 @@ class Sent:
         return self.verdict is Verdict.DUPLICATE
 
 
-class Mailer(Closing):
+class Mailer(Closable):
     """For one topic, `<tenant>/own/<name>`, under the certificate of a service in `certificates`."""
 
     def __init__(
@@ -66,7 +66,7 @@ class Mailer(Closing):
         self._topic = topic
         self._channel = mailbox_channel(
             mailbox,
-            Wanted(topic, ("send",)),
+            CapabilityScope(topic, ("send",)),
             certificates=certificates,
             signer=signer,
             capability=capability,
@@ -84,11 +84,11 @@ class Mailer(Closing):
         """Let go of the connection."""
         await self._channel.close()
 
-    async def send(self, letter: Letter) -> Sent:
+    async def send(self, message: NewMessage) -> Sent:
         """Store one message. Conflict when its key was used with another payload, Saturated when there is no room."""
-        return (await self.send_all([letter]))[0]
+        return (await self.send_all([message]))[0]
 
-    async def send_all(self, letters: Sequence[Letter]) -> list[Sent]:
+    async def send_all(self, messages: Sequence[NewMessage]) -> list[Sent]:
         """Store up to 1000 messages in one call; of several, each has its own verdict."""
         request = SendRequest(
             topic=self._topic,
@@ -104,7 +104,7 @@ class Mailer(Closing):
                     corr_id=one.corr_id,
                     payload_hash=blake3_digest(one.payload),
                 )
-                for one in letters
+                for one in messages
             ],
         )
         answer = await self._channel.call(METHOD, request, SendResponse, timeout_s=CALL_SECONDS)

@@ -23,7 +23,7 @@ from snavio.errors import (
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class FairnessShares:
     """Why a source was refused for fairness."""
 
     source_share: float
@@ -48,7 +48,7 @@ class Outcome:
     """When it will likely be accepted again, nanoseconds since the epoch; 0 says nothing."""
     detail: str = ""
     """One sentence or value for people."""
-    shares: Shares | None = None
+    shares: FairnessShares | None = None
     """With a `fairness-violation`: what it was decided by."""
 
     @property

@@ -9,11 +9,11 @@ import asyncio
 from pathlib import Path
 
 from snavio.clock import Clock
-from snavio.domain.identity import Kind, parse_identity
+from snavio.domain.identity import IdentityKind, parse_identity
 from snavio.errors import BadRequest, Unauthenticated
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.renewal import Certified, Certify, Leaf, Renewal, replace_certificate
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
+from snavio.rpc.renewal import Certified, Certify, Leaf, Renewal, replace_certificate
 from snavio.v1.signer_pb2 import IssueCertificateRequest, IssueCertificateResponse
 
 METHOD = "/snavio.v1.Signer/IssueCertificate"
@@ -31,7 +31,7 @@ async def renew_now(folder: Path, *, signer: str, clock: Clock, trust_domain: st
     Unauthenticated `certificate-expired` when it has ended; BadRequest when it is not a principal's.
     """
     leaf = await asyncio.to_thread(Leaf.in_folder, folder)
-    if parse_identity(leaf.spiffe_id, trust_domain=trust_domain).kind is not Kind.PRINCIPAL:
+    if parse_identity(leaf.spiffe_id, trust_domain=trust_domain).kind is not IdentityKind.PRINCIPAL:
         raise BadRequest(f"{folder} holds no principal's certificate.", reason="not-a-principal")
     if leaf.not_after_ns <= clock.unix_ns():
         raise Unauthenticated(

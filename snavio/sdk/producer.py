@@ -15,22 +15,22 @@ from typing import NamedTuple
 from snavio.clock import Clock, SystemClock
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
 from snavio.domain.verdict import Verdict
-from snavio.ending import ended
 from snavio.errors import BadRequest, SnavioError, Unavailable
 from snavio.native import uuid7
-from snavio.sdk.bundle import DELIVERED, Answer, Lot
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
+from snavio.sdk.batch_submitter import BatchSubmitter
 from snavio.sdk.certificate import ServiceCertificate
-from snavio.sdk.dispatcher import Dispatcher
-from snavio.sdk.keyfeed import KeyFeed
+from snavio.sdk.key_poller import KeyPoller
 from snavio.sdk.keyring import Keyring
-from snavio.sdk.lifetime import Starting
+from snavio.sdk.lifetime import Startable
 from snavio.sdk.outcome import Outcome, Outcomes
-from snavio.sdk.persistence import persist
+from snavio.sdk.pending_sends import DELIVERED, AttemptAnswer, BulkSend
 from snavio.sdk.retry import RetryBudget, pause_s, shield_behind_ms
-from snavio.sdk.settings import Patience
-from snavio.sdk.signing import Basis, Request, Signing
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
+from snavio.sdk.retry_forever import persist
+from snavio.sdk.settings import RetrySettings
+from snavio.sdk.signing import CommandSigner, Request, SigningBasis
+from snavio.tasks import ended
 
 _DELIVERED = Verdict.DELIVERED
 # Attempts after which another one because of something learned costs a token and a pause, as any other does: a mesh
@@ -41,11 +41,11 @@ MAX_LESSONS = 4
 class _Mesh(NamedTuple):
     """What an open producer works with."""
 
-    dispatcher: Dispatcher
-    signing: Signing
+    dispatcher: BatchSubmitter
+    signing: CommandSigner
 
 
-class Producer(Starting):
+class Producer(Startable):
     """The sending half of the SDK: `async with Producer(...) as producer`. Lives on one event loop."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Producer(Starting):
         self._signer_address = signer
         self._files = CertificateFiles.in_folder(certificates)
         self._trust_domain = trust_domain
-        self._patience = Patience(timeout_s=timeout_s, max_attempts=max_attempts)
+        self._patience = RetrySettings(timeout_s=timeout_s, max_attempts=max_attempts)
         self._timeout_ns = round(self._patience.timeout_s * 1e9)
         self._attempt_ns = round(self._patience.attempt_s * 1e9)
         self._clock = clock or SystemClock()
@@ -100,9 +100,9 @@ class Producer(Starting):
         await self._certificate.start(within_s=self._patience.start_s)
         signer = self._channel(self._signer_address, "signer")
         shield = self._channel(self._shield_address, "shield")
-        feed = KeyFeed(self._keyring, channel=signer, clock=self._clock)
-        signing = Signing(self._keyring, feed=feed, clock=self._clock)
-        dispatcher = Dispatcher(shield, clock=self._clock, budget=self._budget, on_hello=signing.greeted)
+        feed = KeyPoller(self._keyring, channel=signer, clock=self._clock)
+        signing = CommandSigner(self._keyring, feed=feed, clock=self._clock)
+        dispatcher = BatchSubmitter(shield, clock=self._clock, budget=self._budget, on_hello=signing.greeted)
         self._mesh = _Mesh(dispatcher, signing)
         try:
             await self._begin(feed, dispatcher)
@@ -198,7 +198,9 @@ class Producer(Starting):
 
     # -- trying again --------------------------------------------------------------------------------
 
-    async def _conclude(self, request: Request, basis: Basis, answer: Answer, deadline: int) -> Outcome:
+    async def _conclude(
+        self, request: Request, basis: SigningBasis, answer: AttemptAnswer, deadline: int
+    ) -> Outcome:
         """Turn an answer into an outcome, with as many further attempts as it is worth."""
         attempts = 1
         doubt = False
@@ -220,7 +222,7 @@ class Producer(Starting):
             answer = await mesh.dispatcher.post(body, attempt_deadline)
 
     async def _time_to_repeat(
-        self, verdict: Verdict, basis: Basis, answer: Answer, *, attempts: int, deadline: int
+        self, verdict: Verdict, basis: SigningBasis, answer: AttemptAnswer, *, attempts: int, deadline: int
     ) -> bool:
         """Whether to send again; returns when it is time to."""
         left_ns = deadline - self._clock.mono_ns()
@@ -255,7 +257,7 @@ class Producer(Starting):
         self._channels.append(channel)
         return channel
 
-    async def _begin(self, feed: KeyFeed, dispatcher: Dispatcher) -> None:
+    async def _begin(self, feed: KeyPoller, dispatcher: BatchSubmitter) -> None:
         try:
             async with asyncio.timeout(self._patience.start_s):
                 await dispatcher.start()
@@ -277,7 +279,7 @@ class Producer(Starting):
             ) from None
 
 
-def _refused(lots: list[Lot]) -> Iterator[tuple[int, Answer]]:
+def _refused(lots: list[BulkSend]) -> Iterator[tuple[int, AttemptAnswer]]:
     """Places among all commands, with what was said about them."""
     start = 0
     for lot in lots:
@@ -294,7 +296,9 @@ def _verdict(code: int) -> Verdict:
         return Verdict.OUTCOME_UNKNOWN
 
 
-def _outcome(command_id: str, verdict: Verdict, answer: Answer, attempts: int, *, doubt: bool) -> Outcome:
+def _outcome(
+    command_id: str, verdict: Verdict, answer: AttemptAnswer, attempts: int, *, doubt: bool
+) -> Outcome:
     detail = answer.detail
     if doubt and not verdict.delivered and verdict is not Verdict.OUTCOME_UNKNOWN:
         # The refusal speaks of the last attempt only; an earlier one may have arrived.

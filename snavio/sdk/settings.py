@@ -41,7 +41,7 @@ class Endpoints:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetrySettings:
     """How long and how often a producer tries."""
 
     timeout_s: float = 10.0
@@ -61,7 +61,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class Intake:
+class ReceiveSettings:
     """How much a consumer takes at a time, and for how long."""
 
     visibility_s: float = 30.0

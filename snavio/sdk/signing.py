@@ -15,7 +15,7 @@ from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest
 from snavio.native import Freight, sign_batch, sign_command
-from snavio.sdk.keyfeed import KeyFeed
+from snavio.sdk.key_poller import KeyPoller
 from snavio.sdk.keyring import Keyring
 from snavio.v1.batch_pb2 import Hello
 
@@ -29,25 +29,25 @@ Request = tuple[str, str, str, bytes, str, str]
 """What stays the same in every attempt: command id, target, name, payload, content type, traceparent."""
 
 
-class Basis(NamedTuple):
+class SigningBasis(NamedTuple):
     """What an attempt was signed with; once one of them has changed, another attempt makes sense at once."""
 
     audience: str
     generation: int
 
 
-class Signing:
+class CommandSigner:
     """One source's way to sign."""
 
     __slots__ = ("_audience", "_changed_mono_ns", "_clock", "_feed", "_keyring", "_log", "basis")
 
-    def __init__(self, keyring: Keyring, *, feed: KeyFeed, clock: Clock) -> None:
+    def __init__(self, keyring: Keyring, *, feed: KeyPoller, clock: Clock) -> None:
         self._keyring = keyring
         self._feed = feed
         self._clock = clock
         self._audience = ""
         self._changed_mono_ns = clock.mono_ns()
-        self.basis = Basis("", 0)
+        self.basis = SigningBasis("", 0)
         """What `sign` uses now."""
         keyring.on_change = self._rekeyed
         self._log = structlog.get_logger()
@@ -108,7 +108,7 @@ class Signing:
         except ValueError as error:
             raise BadRequest(str(error), reason="bad-command") from None
 
-    async def learned(self, verdict: Verdict, basis: Basis, detail: str, *, within_s: float) -> bool:
+    async def learned(self, verdict: Verdict, basis: SigningBasis, detail: str, *, within_s: float) -> bool:
         """Whether we sign differently from now on, because of this refusal of what was signed on `basis`."""
         if verdict is Verdict.WRONG_AUDIENCE:
             if self._audience == basis.audience and detail:
@@ -133,4 +133,4 @@ class Signing:
         self._rebase()
 
     def _rebase(self) -> None:
-        self.basis = Basis(self._audience, self._keyring.generation)
+        self.basis = SigningBasis(self._audience, self._keyring.generation)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import ClassVar, Protocol
 
-from snavio.domain.identity import Identity, Kind
+from snavio.domain.identity import Identity, IdentityKind
 from snavio.native import format_timestamp
 from snavio.telemetry import schema
 
@@ -251,7 +251,7 @@ def certificate_refused(identity: Identity | None, reason: str, count: int) -> C
     """The event about refusals of one caller."""
     return CertificateRefused(
         reason,
-        source=identity.source if identity is not None and identity.kind is Kind.SERVICE else None,
+        source=identity.source if identity is not None and identity.kind is IdentityKind.SERVICE else None,
         tenant=identity.tenant or None if identity is not None else None,
         detail=str(identity or ""),
         count=count,

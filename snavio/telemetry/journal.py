@@ -14,8 +14,8 @@ import orjson
 
 from snavio.native import telemetry_rows
 from snavio.ports.journal_mark import JournalMark
+from snavio.telemetry.dropped_events import DroppedEvents
 from snavio.telemetry.events import Event
-from snavio.telemetry.losses import Losses
 from snavio.v1.telemetry_pb2 import TelemetryBlock
 
 MAX_BYTES: Final = 32 << 20
@@ -57,7 +57,7 @@ class Journal:
         self._events = 0
         self._last_seq = 0
         self._dropped = 0
-        self._losses = Losses()
+        self._losses = DroppedEvents()
         self.full_enough: Callable[[int], None] = lambda _bytes: None
         """Told how many bytes nobody has taken, after every append."""
         self.seen: Callable[[bytes], None] = lambda _columns: None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from snavio.clock import Clock
-from snavio.transport.introspection import Ever
+from snavio.host.introspection import LatencyTotals
 
 SLOTS: Final = 7
 SLOT_NS: Final = 10_000_000_000
@@ -71,7 +71,7 @@ class LatencyWindow:
         p50, p95, p99 = (_at(totals, count, share, longest) for share in (0.50, 0.95, 0.99))
         return Percentiles(count, p50, p95, p99, longest)
 
-    def ever(self) -> Ever:
+    def ever(self) -> LatencyTotals:
         """All since the start, by doublings; for whoever collects and subtracts what it saw before."""
         passed, up_to = 0, {}
         for doubling in range(0, _BUCKETS, _STEPS):
@@ -79,7 +79,7 @@ class LatencyWindow:
             edge_us = _upper_edge_us(doubling + _STEPS - 1) + 1
             if _LEAST_EDGE_US <= edge_us <= _MOST_EDGE_US:
                 up_to[edge_us / 1e6] = passed
-        return Ever(passed, self._ever_us / 1e6, up_to)
+        return LatencyTotals(passed, self._ever_us / 1e6, up_to)
 
     def _slot(self) -> _Slot:
         number = self._clock.mono_ns() // SLOT_NS

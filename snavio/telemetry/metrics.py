@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from snavio.errors import StateError
-from snavio.transport.introspection import Introspection, Reading, program_version
+from snavio.host.introspection import Introspection, ServiceReport, program_version
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Observation
@@ -71,7 +71,7 @@ class Metrics:
         # A collector that does not answer must not keep a service from ending.
         await asyncio.to_thread(self._provider.shutdown, timeout_millis=STOP_MS)
 
-    def _adopt(self, reading: Reading) -> None:
+    def _adopt(self, reading: ServiceReport) -> None:
         """An instrument for each family that has none yet."""
         for names, make in (
             (_points(reading.counters, reading.histograms()), self._meter.create_observable_counter),
@@ -107,12 +107,12 @@ class Metrics:
             # Not here: the collection holds the lock that a new instrument needs.
             self._loop.call_soon_threadsafe(self._adopt, reading)
 
-    def _reading(self) -> Reading:
+    def _reading(self) -> ServiceReport:
         """Of this moment. The counters live on the loop, and exporters have threads of their own."""
         if threading.get_ident() == self._thread:
             return self._introspection.reading()
 
-        async def read() -> Reading:
+        async def read() -> ServiceReport:
             return self._introspection.reading()
 
         asking = asyncio.run_coroutine_threadsafe(read(), self._loop)
@@ -121,7 +121,7 @@ class Metrics:
         except TimeoutError:
             asking.cancel()
             self._log.warning("metrics not read: the service is too busy")
-            return Reading()
+            return ServiceReport()
 
 
 def export_metrics(introspection: Introspection, *, exporter: str | None) -> Metrics | None:

@@ -13,20 +13,20 @@ from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.domain.identity import Identity
 from snavio.errors import SnavioError
-from snavio.rpc.refusals import CertificateRefusals
-from snavio.telemetry.courier import Courier, Gather
+from snavio.host.introspection import Introspection
+from snavio.rpc.certificate_gate import CertificateGate
+from snavio.rpc.certificate_refusals import CertificateRefusals
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
 from snavio.telemetry.events import Event, SnapshotLoadFailed, certificate_refused
 from snavio.telemetry.journal import Journal
+from snavio.telemetry.journal_uploader import Gather, JournalUploader
 from snavio.telemetry.metrics import Metrics, export_metrics
 from snavio.telemetry.schema import AUDIT
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.gate import Gate
-from snavio.transport.introspection import Introspection
 from snavio.wiring import open_journal_mark
 
 if TYPE_CHECKING:  # Most services read no snapshots, and start sooner without that.
-    from snavio.snapshot.reader import Refused
+    from snavio.signed.snapshot_reader import Refused
 
 
 class Reporting:
@@ -59,7 +59,7 @@ class Reporting:
         self.journal = Journal(
             service=service, mark=self._mark, on=mesh.telemetry, max_bytes=mesh.journal_max_bytes
         )
-        self._courier = Courier(
+        self._uploader = JournalUploader(
             self.journal,
             relay=self._relay,
             instance=instance,
@@ -88,7 +88,7 @@ class Reporting:
         """For a service's snapshot readers: what they did not believe."""
         self.record(SnapshotLoadFailed(refused.refusal.value, refused.detail))
 
-    def certificates(self, gate: Gate, introspection: Introspection) -> None:
+    def certificates(self, gate: CertificateGate, introspection: Introspection) -> None:
         """Count and tell whose certificates `gate` refuses."""
         refusals = CertificateRefusals(self._certificate_refused, clock=self._clock)
         gate.refused = refusals.refused
@@ -100,9 +100,9 @@ class Reporting:
     def introspect(self, introspection: Introspection) -> None:
         """Let operators see it."""
         introspection.counts(self.journal.counters, prefix="journal.")
-        introspection.counts(self._courier.counters, prefix="journal.")
+        introspection.counts(self._uploader.counters, prefix="journal.")
         introspection.gauges(self.journal.gauges, prefix="journal.")
-        introspection.link("relay", self._courier.connected.is_set)
+        introspection.link("relay", self._uploader.connected.is_set)
         self._introspection = introspection
 
     def start(self) -> None:
@@ -111,7 +111,7 @@ class Reporting:
         StateError for an exporter that is not installed.
         """
         if self.journal.on:
-            self._courier.start()
+            self._uploader.start()
         if self._introspection is not None:
             self._metrics = export_metrics(self._introspection, exporter=self._exporter)
 
@@ -119,7 +119,7 @@ class Reporting:
         """Carry what is left, then let go of everything. After the last event."""
         if self._metrics is not None:
             await self._metrics.stop()
-        await self._courier.stop()
+        await self._uploader.stop()
         await self._relay.close()
         if self._mark is not None:
             self._mark.close()

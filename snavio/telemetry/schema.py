@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from snavio.signed.archive_manifest import MANIFEST_TYPE, SCHEMA_VERSION
+
 if TYPE_CHECKING:
     import pyarrow
-
-VERSION: Final = 3
 
 Kind = Literal["text", "int32", "int64", "float64", "bool", "time", "id", "texts"]
 
@@ -301,13 +301,12 @@ BY_NAME: Final[Mapping[str, EventType]] = {event.name: event for event in EVENTS
 FOLDER: Final = "telemetry/date={date}/hour={hour}"
 FILE: Final = "{instance}-{epoch}-{first_seq}-{last_seq}.parquet"
 MANIFEST: Final = "_manifest-{number}.json"
-MANIFEST_TYPE: Final = "snavio.telemetry.manifest"
 
 
 def document() -> dict[str, Any]:
     """The whole contract as plain values, for readers that do not import this."""
     return {
-        "version": VERSION,
+        "version": SCHEMA_VERSION,
         "columns": [
             {"name": column.name, "kind": column.kind, "required": column.required, "about": column.about}
             for column in COLUMNS
@@ -343,5 +342,5 @@ def arrow_schema() -> pyarrow.Schema:
     }
     return pa.schema(
         [pa.field(column.name, kinds[column.kind], nullable=not column.required) for column in COLUMNS],
-        metadata={"snavio.schema_version": str(VERSION)},
+        metadata={"snavio.schema_version": str(SCHEMA_VERSION)},
     )

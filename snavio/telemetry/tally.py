@@ -12,7 +12,7 @@ from snavio.domain.verdict import Verdict
 _DELIVERED = int(Verdict.DELIVERED)
 
 
-class Tally:
+class VerdictCounts:
     """Counts per verdict since start; 256 numbers at most."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from snavio.domain.verdict import Verdict
-from snavio.telemetry.recent import Sighting
+from snavio.telemetry.recent_commands import Sighting
 from snavio.v1 import explain_pb2 as wire
 from snavio.v1.slow_pb2 import EscalationReason
 from snavio.v1.telemetry_pb2 import CachePhase, GrantKind, TelemetryBlock

@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark.policy import Policy
+from spark.policy import DetectionPolicy
 from spark.session import ConnectAway, JavaMissing, session
 
 
@@ -60,9 +60,9 @@ def setting(text: str) -> tuple[str, str]:
     return key, value
 
 
-def policy_of(given: argparse.Namespace) -> Policy:
+def policy_of(given: argparse.Namespace) -> DetectionPolicy:
     """The policy that was named; ValueError says what is wrong with it."""
-    return Policy.read(given.policy.read_text("utf-8")) if given.policy else Policy()
+    return DetectionPolicy.read(given.policy.read_text("utf-8")) if given.policy else DetectionPolicy()
 
 
 def open_session(name: str, given: argparse.Namespace) -> SparkSession:

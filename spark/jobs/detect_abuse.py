@@ -9,7 +9,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from spark.jobs.arguments import open_session, parser, policy_of, run, told
-from spark.policy import Policy
+from spark.policy import DetectionPolicy
 from spark.read import Entry, read_events, read_index, read_routes, within
 from spark.transforms.abuse import proposals
 from spark.transforms.base import RAW_COLUMNS, base, by_route
@@ -36,7 +36,7 @@ def counted(spark: SparkSession, given: argparse.Namespace, *, window_seconds: i
 def detect_range(
     spark: SparkSession,
     given: argparse.Namespace,
-    policy: Policy,
+    policy: DetectionPolicy,
     *,
     since: datetime | None,
     until: datetime | None,

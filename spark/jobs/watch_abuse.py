@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark.jobs.arguments import open_session, parser, policy_of, run, told
-from spark.policy import Policy
+from spark.policy import DetectionPolicy
 from spark.read import read_events, read_index, read_routes
 from spark.transforms.abuse import proposals
 from spark.transforms.base import FORM, RAW_COLUMNS, base, merged
@@ -41,7 +41,7 @@ class Watcher:
     is known is judged now and then. More often than twice in a window would tell nothing new.
     """
 
-    def __init__(self, spark: SparkSession, out: Path, policy: Policy, routes: Path | None) -> None:
+    def __init__(self, spark: SparkSession, out: Path, policy: DetectionPolicy, routes: Path | None) -> None:
         self._spark = spark
         self._out = out
         self._bases = out / f"base-{FORM}"

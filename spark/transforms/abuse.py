@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from spark.policy import Policy
+from spark.policy import DetectionPolicy
 from spark.transforms.base import counters
 
 DOMINANCE_ONE: Final = "dominance-single-target"
@@ -37,12 +37,12 @@ COLUMNS: Final = (
 )
 
 
-def proposals(shares: DataFrame, base: DataFrame, policy: Policy) -> DataFrame:
+def proposals(shares: DataFrame, base: DataFrame, policy: DetectionPolicy) -> DataFrame:
     """One row per (kind, source, period) that the policy calls abuse."""
     return dominance(shares, policy).unionByName(bursts(base, policy))
 
 
-def dominance(shares: DataFrame, policy: Policy) -> DataFrame:
+def dominance(shares: DataFrame, policy: DetectionPolicy) -> DataFrame:
     """Recurring dominance: on one target, or on several together."""
     seconds = policy.period_minutes * 60
     placed = shares.where(F.col("contention")).withColumn("period", _aligned(F.col("window_start"), seconds))
@@ -110,7 +110,7 @@ def _dominance_of(counts: Column, share: Column) -> Column:
     )
 
 
-def bursts(base: DataFrame, policy: Policy) -> DataFrame:
+def bursts(base: DataFrame, policy: DetectionPolicy) -> DataFrame:
     """Minutes in which a source sent mostly what had to be refused."""
     bad = {kind: F.col(counter) for kind, (counter, _) in BURSTS.items()}
     # Sums first, and by target only where something had to be refused: sets of names are slow, and most rows are good.
@@ -173,7 +173,9 @@ def _aligned(time: Column, seconds: int) -> Column:
     return F.timestamp_seconds(F.floor(F.unix_timestamp(time) / seconds) * seconds)
 
 
-def _told(found: DataFrame, kind: Column, policy: Policy, end: Column, evidence: Column) -> DataFrame:
+def _told(
+    found: DataFrame, kind: Column, policy: DetectionPolicy, end: Column, evidence: Column
+) -> DataFrame:
     key = F.concat_ws(
         "|",
         F.lit(policy.version),

@@ -14,13 +14,13 @@ from snavio.adapters.embedded.checksums import connect
 from snavio.domain.capability_root import RootLine, revoke_through, rotate_line
 from snavio.errors import Conflict, IntegrityError, Saturated, StateError
 from snavio.host.shares import ShareLimit
-from snavio.ports.capabilities import Audit, CapabilityLedger, IssuedCapability
+from snavio.ports.capabilities import CapabilityAuditEntry, CapabilityLedger, IssuedCapability
 
 # What is remembered of all tenants; the full count is for `SNAVIO_FULL=1`.
 REMEMBERED = 200_000 if os.environ.get("SNAVIO_FULL") == "1" else 400
 HOUR_NS = 3600 * 1_000_000_000
 NOW = 1_790_000_000_000_000_000
-AUDIT = Audit(NOW, "spiffe://snavio.local/operator/ada", "drill")
+AUDIT = CapabilityAuditEntry(NOW, "spiffe://snavio.local/operator/ada", "drill")
 BOT = "spiffe://snavio.local/tenant/acme/service/bot"
 
 

@@ -21,6 +21,7 @@ from snavio.domain.directory import (
     BanProposal,
     Change,
     ChannelKind,
+    DirectoryView,
     Draft,
     Fairness,
     Limit,
@@ -33,7 +34,6 @@ from snavio.domain.directory import (
     Target,
     Tenant,
     Value,
-    View,
 )
 from snavio.errors import Conflict, IntegrityError, NotFound, Unavailable
 from snavio.ports.changelog import Dump
@@ -105,7 +105,7 @@ async def test_batch_is_written_in_order_with_one_time_author_and_reason(
 
 
 async def test_refused_batch_writes_none_of_it(directory: Directory) -> None:
-    def decide(view: View) -> list[Draft]:
+    def decide(view: DirectoryView) -> list[Draft]:
         overlay = Overlay(view)
         overlay.add(Draft(Tenant("acme")))
         assert overlay.find(Tenant, "acme") is not None
@@ -243,7 +243,7 @@ async def test_values_are_found_by_parent_and_by_the_beginning_of_their_key(dire
     rights = [AclEntry(f"acme/{s}", t, "Ping") for s in ("a", "a-b", "b") for t in ("bot", "bot-2")]
     await put(directory, *rights)
 
-    def question(view: View) -> list[list[AclEntry]]:
+    def question(view: DirectoryView) -> list[list[AclEntry]]:
         return [
             list(view.under(AclEntry, "bot", limit=2)),
             list(view.beginning(AclEntry, "acme/a", limit=10)),
@@ -270,7 +270,7 @@ async def test_what_has_ended_is_found_and_nothing_else(directory: Directory, cl
 async def test_overlay_sees_drafts_over_what_stands(directory: Directory) -> None:
     await put(directory, Target("a", "acme"), Target("b", "acme"))
 
-    def question(view: View) -> None:
+    def question(view: DirectoryView) -> None:
         overlay = Overlay(view)
         overlay.add(Draft(Target("b", "acme"), deleted=True))
         overlay.add(Draft(Target("c", "acme")))

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from snavio.domain.claim import Claimed
-from snavio.domain.quota import Permits, Rule, State
+from snavio.domain.quota import GrantState, LimitRule, Permits
 from snavio.errors import Saturated
-from snavio.ports.coordination import Ask, BanSeen, ClaimAsk, Coordination, Return
+from snavio.ports.coordination import BanSeen, ClaimAsk, Coordination, PermitAsk, PermitReturn
 from tests.support.coordination import TERMS, Servers, Shop
 from tests.support.moto import MotoServer
 from tests.support.redis import RedisServer
 
 KEY = ("discord-bot", "delete-user")
-MINUTE = Rule(max=100, interval_ms=60_000)
+MINUTE = LimitRule(max=100, interval_ms=60_000)
 
 
 @pytest.fixture(scope="module")
@@ -37,15 +37,15 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> Sh
     return Shop(request.param, tmp_path, servers)
 
 
-async def taken(store: Coordination, want: int, rule: Rule = MINUTE) -> int:
-    [permits] = await store.take([Ask(KEY, rule, want)])
+async def taken(store: Coordination, want: int, rule: LimitRule = MINUTE) -> int:
+    [permits] = await store.take([PermitAsk(KEY, rule, want)])
     return permits.count
 
 
 async def granted(
-    store: Coordination, want: int, rule: Rule = MINUTE, instance: str = "fast-0", leases: int = 5
+    store: Coordination, want: int, rule: LimitRule = MINUTE, instance: str = "fast-0", leases: int = 5
 ) -> Permits:
-    [permits] = await store.grant([Ask(KEY, rule, want)], instance=instance, leases=leases)
+    [permits] = await store.grant([PermitAsk(KEY, rule, want)], instance=instance, leases=leases)
     return permits
 
 
@@ -65,16 +65,20 @@ async def test_a_refusal_says_when_the_interval_ends(shop: Shop) -> None:
     async with shop.open() as store:
         await taken(store, 100)
         shop.clock.advance(seconds=5)
-        [permits] = await store.take([Ask(KEY, MINUTE, 1)])
+        [permits] = await store.take([PermitAsk(KEY, MINUTE, 1)])
         now_ms = shop.clock.unix_ns() // 1_000_000
-        assert permits.state is State.EXHAUSTED
+        assert permits.state is GrantState.EXHAUSTED
         assert permits.interval_end_ms == (now_ms // 60_000 + 1) * 60_000
         assert permits.retry_after_ms == permits.interval_end_ms - now_ms
 
 
 async def test_entries_of_a_batch_are_decided_in_order_and_keys_do_not_mix(shop: Shop) -> None:
     async with shop.open() as store:
-        asks = [Ask(KEY, MINUTE, 70), Ask(("other", "name"), MINUTE, 100), Ask(KEY, MINUTE, 70)]
+        asks = [
+            PermitAsk(KEY, MINUTE, 70),
+            PermitAsk(("other", "name"), MINUTE, 100),
+            PermitAsk(KEY, MINUTE, 70),
+        ]
         assert [permits.count for permits in await store.take(asks)] == [70, 100, 30]
 
 
@@ -88,8 +92,8 @@ async def test_two_instances_share_one_limit(shop: Shop) -> None:
 
 async def test_permits_that_come_back_in_their_interval_can_be_taken_again(shop: Shop) -> None:
     async with shop.open() as store:
-        [permits] = await store.take([Ask(KEY, MINUTE, 100)])
-        back = Return(KEY, MINUTE.interval_ms, permits.interval, 30)
+        [permits] = await store.take([PermitAsk(KEY, MINUTE, 100)])
+        back = PermitReturn(KEY, MINUTE.interval_ms, permits.interval, 30)
         await store.give_back([back])
         assert await taken(store, 50) == 30
         shop.clock.advance(seconds=60)
@@ -103,16 +107,16 @@ async def test_no_more_comes_back_than_was_issued(shop: Shop) -> None:
         await taken(store, 90)
         permits = await granted(store, 5)
         assert permits.count == 0  # the last tenth is not granted
-        await store.give_back([Return(KEY, 60_000, permits.interval, 1000, granted=True)])
+        await store.give_back([PermitReturn(KEY, 60_000, permits.interval, 1000, granted=True)])
         assert await taken(store, 100) == 10
-        await store.give_back([Return(KEY, 60_000, permits.interval, 1000)])
+        await store.give_back([PermitReturn(KEY, 60_000, permits.interval, 1000)])
         assert await taken(store, 1000) == 100
 
 
 async def test_a_grant_is_at_most_a_twentieth_and_is_debited_when_it_is_issued(shop: Shop) -> None:
     async with shop.open() as store:
         permits = await granted(store, 1000)
-        assert (permits.count, permits.state, permits.used) == (5, State.ISSUED, 5)
+        assert (permits.count, permits.state, permits.used) == (5, GrantState.ISSUED, 5)
         assert await taken(store, 1000) == 95
 
 
@@ -127,24 +131,24 @@ async def test_a_grant_does_not_outlive_its_interval(shop: Shop) -> None:
 
 async def test_small_limits_and_low_remainders_are_decided_by_slow(shop: Shop) -> None:
     async with shop.open() as store:
-        assert (await granted(store, 5, replace(MINUTE, max=99))).state is State.DECIDED_BY_SLOW
+        assert (await granted(store, 5, replace(MINUTE, max=99))).state is GrantState.DECIDED_BY_SLOW
         await taken(store, 89)
-        assert (await granted(store, 5)).state is State.ISSUED
-        assert (await granted(store, 5)).state is State.DECIDED_BY_SLOW
+        assert (await granted(store, 5)).state is GrantState.ISSUED
+        assert (await granted(store, 5)).state is GrantState.DECIDED_BY_SLOW
         await taken(store, 6)
-        assert (await granted(store, 5)).state is State.EXHAUSTED
+        assert (await granted(store, 5)).state is GrantState.EXHAUSTED
 
 
 async def test_five_instances_prefetch_in_one_second_and_a_sixth_in_the_next(shop: Shop) -> None:
     rule = replace(MINUTE, max=10_000)
     async with shop.open() as store:
         states = [(await granted(store, 5, rule, f"fast-{number}")).state for number in range(6)]
-        assert states == [State.ISSUED] * 5 + [State.NO_LEASE]
-        assert (await granted(store, 5, rule, "fast-0")).state is State.ISSUED
+        assert states == [GrantState.ISSUED] * 5 + [GrantState.NO_LEASE]
+        assert (await granted(store, 5, rule, "fast-0")).state is GrantState.ISSUED
         refused = await granted(store, 5, rule, "fast-5")
         assert 0 < refused.retry_after_ms <= 1000
         shop.clock.advance(ns=refused.retry_after_ms * 1_000_000)
-        assert (await granted(store, 5, rule, "fast-5")).state is State.ISSUED
+        assert (await granted(store, 5, rule, "fast-5")).state is GrantState.ISSUED
 
 
 async def test_no_second_holds_more_than_the_burst_even_across_aligned_seconds(shop: Shop) -> None:
@@ -154,7 +158,7 @@ async def test_no_second_holds_more_than_the_burst_even_across_aligned_seconds(s
         assert await taken(store, 8, rule) == 8
         shop.clock.advance(ns=100_000_000)  # the next aligned second, 100 ms later
         assert await taken(store, 8, rule) == 2
-        [refused] = await store.take([Ask(KEY, rule, 1)])
+        [refused] = await store.take([PermitAsk(KEY, rule, 1)])
         assert 0 < refused.retry_after_ms <= 1100
         shop.clock.advance(ns=refused.retry_after_ms * 1_000_000)
         assert await taken(store, 20, rule) == 8
@@ -178,7 +182,7 @@ async def test_cooldown_follows_the_reached_limit_even_into_the_next_interval(sh
         shop.clock.advance(seconds=50)
         await taken(store, 100, rule)
         shop.clock.advance(seconds=20)
-        [refused] = await store.take([Ask(KEY, rule, 1)])
+        [refused] = await store.take([PermitAsk(KEY, rule, 1)])
         assert (refused.count, refused.retry_after_ms) == (0, 10_000)
         shop.clock.advance(seconds=10)
         assert await taken(store, 1, rule) == 1
@@ -187,7 +191,7 @@ async def test_cooldown_follows_the_reached_limit_even_into_the_next_interval(sh
 async def test_shadow_counts_and_reports_and_refuses_nothing(shop: Shop) -> None:
     rule = replace(MINUTE, shadow=True)
     async with shop.open() as store:
-        [first, second] = await store.take([Ask(KEY, rule, 80), Ask(KEY, rule, 80)])
+        [first, second] = await store.take([PermitAsk(KEY, rule, 80), PermitAsk(KEY, rule, 80)])
         assert [(each.count, each.over) for each in (first, second)] == [(80, 0), (80, 60)]
         assert (await granted(store, 5, rule)).count == 5
         assert await taken(store, 1) == 0  # in earnest, nothing is left
@@ -218,7 +222,7 @@ async def test_a_store_that_came_back_empty_waits_for_the_next_interval(shop: Sh
     await shop.forget_everything()
     async with shop.open(known_epoch=f"{shop.name}-1") as store:
         assert await taken(store, 1) == 0
-        [daily] = await store.take([Ask(("a", "b"), Rule(max=5, interval_ms=86_400_000), 1)])
+        [daily] = await store.take([PermitAsk(("a", "b"), LimitRule(max=5, interval_ms=86_400_000), 1)])
         assert daily.count == 0
         shop.clock.advance(seconds=60)
         assert await taken(store, 200) == 100
@@ -279,7 +283,7 @@ async def test_an_interval_that_the_clock_steps_back_out_of_is_not_given_twice(s
         assert await taken(store, 70) == 70
         # As when two instances disagree by a moment about what time it is at the store.
         shop.clock.advance(ns=-5_000_000)
-        [permits] = await store.take([Ask(KEY, MINUTE, 1)])
+        [permits] = await store.take([PermitAsk(KEY, MINUTE, 1)])
         assert (permits.count, permits.retry_after_ms) == (0, 3)
         assert (await granted(store, 5)).count == 0
         shop.clock.advance(ns=3_000_000)

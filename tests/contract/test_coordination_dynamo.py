@@ -12,9 +12,9 @@ import pytest
 from snavio.adapters.aws.dynamo_coordination import DynamoCoordination
 from snavio.adapters.aws.header_clock import HeaderClock
 from snavio.clock import ManualClock, SystemClock
-from snavio.domain.quota import Rule
+from snavio.domain.quota import LimitRule
 from snavio.errors import Unavailable
-from snavio.ports.coordination import Ask
+from snavio.ports.coordination import PermitAsk
 from tests.contract.test_coordination import *  # noqa: F403 the suite itself
 from tests.support.coordination import TERMS, Servers, Shop
 from tests.support.moto import MotoServer, credentials
@@ -41,7 +41,7 @@ def shop(tmp_path: Path, servers: Servers) -> Shop:  # type: ignore[no-redef]
 
 async def test_time_is_the_tables_and_not_ours(shop: Shop) -> None:
     """A Slow whose wall clock is an hour off counts the same intervals as the others."""
-    hour, key = Rule(max=10, interval_ms=3_600_000), ("a", "b")
+    hour, key = LimitRule(max=10, interval_ms=3_600_000), ("a", "b")
     stores = [
         DynamoCoordination(
             session=shop.servers.session,
@@ -57,7 +57,7 @@ async def test_time_is_the_tables_and_not_ours(shop: Shop) -> None:
     ]
     try:
         await stores[0].prepare()
-        taken = [(await store.take([Ask(key, hour, 4)]))[0] for store in stores]
+        taken = [(await store.take([PermitAsk(key, hour, 4)]))[0] for store in stores]
         assert [permits.count for permits in taken] == [4, 4, 2]
         assert len({permits.interval for permits in taken}) == 1
     finally:
@@ -77,7 +77,7 @@ async def test_a_table_that_cannot_be_reached_is_unavailable(shop: Shop) -> None
         timeout_s=1.0,
     )
     with pytest.raises(Unavailable):
-        await store.take([Ask(("a", "b"), Rule(10, 1000), 1)])
+        await store.take([PermitAsk(("a", "b"), LimitRule(10, 1000), 1)])
     await store.close()
 
 

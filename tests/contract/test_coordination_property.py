@@ -17,8 +17,8 @@ import pytest
 
 from snavio.adapters.coordination_records import Step, granting, returning, taking
 from snavio.clock import ManualClock
-from snavio.domain.quota import Permits, Rule, Usage
-from snavio.ports.coordination import Ask, Coordination, Return
+from snavio.domain.quota import LimitRule, LimitUsage, Permits
+from snavio.ports.coordination import Coordination, PermitAsk, PermitReturn
 from tests.support.coordination import Servers, Shop
 from tests.support.moto import MotoServer
 from tests.support.redis import RedisServer
@@ -27,11 +27,11 @@ FULL = os.environ.get("SNAVIO_FULL") == "1"
 SEEDS = range(20 if FULL else 2)
 STEPS = 1500 if FULL else 250
 RULES = (
-    Rule(max=7, interval_ms=1000),
-    Rule(max=200, interval_ms=2000),
-    Rule(max=400, interval_ms=5000, burst=60),
-    Rule(max=150, interval_ms=3000, cooldown_ms=2500),
-    Rule(max=100, interval_ms=1000, burst=100, cooldown_ms=700),
+    LimitRule(max=7, interval_ms=1000),
+    LimitRule(max=200, interval_ms=2000),
+    LimitRule(max=400, interval_ms=5000, burst=60),
+    LimitRule(max=150, interval_ms=3000, cooldown_ms=2500),
+    LimitRule(max=100, interval_ms=1000, burst=100, cooldown_ms=700),
 )
 
 
@@ -101,7 +101,7 @@ class Instance:
             case 0 | 5:
                 asked_ms = self.now_ms()
                 [permits] = await self.store.grant(
-                    [Ask(key, rule, chance.randint(1, 50))], instance=self.name, leases=5
+                    [PermitAsk(key, rule, chance.randint(1, 50))], instance=self.name, leases=5
                 )
                 # The answer travels for a while.
                 self.true.advance(ns=chance.randint(0, 40) * 1_000_000)
@@ -109,7 +109,7 @@ class Instance:
                     self.grants.append(Grant(number, permits, permits.count, asked_ms + permits.life_ms))
             case 1 | 2:
                 asked_ms = self.now_ms()
-                [permits] = await self.store.take([Ask(key, rule, chance.choice([1, 7, 20, 500]))])
+                [permits] = await self.store.take([PermitAsk(key, rule, chance.choice([1, 7, 20, 500]))])
                 if permits.count:
                     self.got += permits.count
                     self.twin.used(number, asked_ms, permits.count)
@@ -137,7 +137,7 @@ class Instance:
                     owner = RULES[grant.number]
                     await self.store.give_back(
                         [
-                            Return(
+                            PermitReturn(
                                 (f"target-{grant.number}", "name"),
                                 owner.interval_ms,
                                 grant.permits.interval,
@@ -153,12 +153,12 @@ class Rules:
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
-        self._usage: dict[tuple[str, ...], Usage] = {}
+        self._usage: dict[tuple[str, ...], LimitUsage] = {}
 
-    def ask(self, steps: Sequence[Step], asks: Sequence[Ask] | Sequence[Return]) -> list[Permits]:
+    def ask(self, steps: Sequence[Step], asks: Sequence[PermitAsk] | Sequence[PermitReturn]) -> list[Permits]:
         answers = []
         for step, ask in zip(steps, asks, strict=True):
-            before = self._usage.get(ask.key, Usage())
+            before = self._usage.get(ask.key, LimitUsage())
             self._usage[ask.key], answer = step(before, self._clock.unix_ns() // 1_000_000, 0)
             answers += [answer] if answer is not None else []
         return answers
@@ -197,13 +197,13 @@ async def test_lua_and_python_answer_every_question_alike(
 ) -> None:
     chance, clock = random.Random(1000 + seed), ManualClock(1_700_000_000_000_000_000 + seed * 77_000_000)
     shop, python = Shop("redis", tmp_path, servers, clock=clock), Rules(clock)
-    rules = (*RULES, Rule(max=120, interval_ms=2000, burst=30, cooldown_ms=500, shadow=True))
+    rules = (*RULES, LimitRule(max=120, interval_ms=2000, burst=30, cooldown_ms=500, shadow=True))
     async with shop.open() as lua:
         intervals: dict[int, int] = {}
         for _ in range(STEPS):
             numbers = [chance.randrange(len(rules)) for _ in range(chance.randint(1, 4))]
             wants = [chance.choice([1, 3, 10, 50, 500]) for _ in numbers]
-            asks = [Ask((f"t{n}", "x"), rules[n], want) for n, want in zip(numbers, wants, strict=True)]
+            asks = [PermitAsk((f"t{n}", "x"), rules[n], want) for n, want in zip(numbers, wants, strict=True)]
             match chance.randrange(3):
                 case 0:
                     ours, theirs = python.ask([taking(ask) for ask in asks], asks), await lua.take(asks)
@@ -213,7 +213,7 @@ async def test_lua_and_python_answer_every_question_alike(
                     theirs = await lua.grant(asks, instance=name, leases=5)
                 case _:
                     backs = [
-                        Return(
+                        PermitReturn(
                             (f"t{n}", "x"),
                             rules[n].interval_ms,
                             intervals.get(n, 0) - chance.randrange(2),
@@ -234,13 +234,13 @@ async def test_lua_and_python_answer_every_question_alike(
 
 
 async def test_instances_that_ask_at_once_share_exactly_one_limit(tmp_path: Path, servers: Servers) -> None:
-    shop, rule = Shop("redis", tmp_path, servers), Rule(max=1000, interval_ms=60_000)
+    shop, rule = Shop("redis", tmp_path, servers), LimitRule(max=1000, interval_ms=60_000)
     chance = random.Random(5)
 
     async def run(store: Coordination, name: str, wants: list[int]) -> int:
         got = 0
         for want in wants:
-            ask = [Ask(("t", "n"), rule, want)]
+            ask = [PermitAsk(("t", "n"), rule, want)]
             if want % 3:
                 got += (await store.take(ask))[0].count
             else:

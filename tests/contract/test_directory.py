@@ -15,6 +15,7 @@ from snavio.adapters.embedded.sqlite_directory import SqliteDirectory
 from snavio.clock import ManualClock
 from snavio.domain.directory import (
     AclEntry,
+    DirectoryView,
     Draft,
     Profile,
     Route,
@@ -23,7 +24,6 @@ from snavio.domain.directory import (
     Target,
     Tenant,
     Value,
-    View,
 )
 from snavio.errors import Conflict, IntegrityError, StateError
 from snavio.ports.directory import Directory, Written
@@ -78,7 +78,7 @@ async def test_delete_leaves_a_tombstone_with_its_time(directory: Directory, clo
 
 
 async def test_refused_decision_writes_nothing(directory: Directory) -> None:
-    def refuse(_view: View) -> Draft:
+    def refuse(_view: DirectoryView) -> Draft:
         raise Conflict("no")
 
     with pytest.raises(Conflict):
@@ -88,7 +88,7 @@ async def test_refused_decision_writes_nothing(directory: Directory) -> None:
 
 
 async def test_decisions_at_the_same_time_see_each_other(directory: Directory) -> None:
-    def claim(tenant: str, view: View) -> Draft:
+    def claim(tenant: str, view: DirectoryView) -> Draft:
         taken = view.find(Target, "bot")
         if taken is not None and taken.tenant != tenant:
             raise Conflict("taken")

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from services.signer import distribution as rules
-from services.signer.distribution import Distribution
-from services.signer.keysets import Keysets
-from services.signer.polls import Polls
+from services.signer.keys import key_rollout as rules
+from services.signer.keys.key_polls import KeyPolls
+from services.signer.keys.key_rollout import KeyRollout
+from services.signer.keys.keysets import Keysets
 from snavio.adapters.embedded.sealed_keystore import SealedKeyStore
 from snavio.clock import ManualClock
-from snavio.domain.distribution import Holder
+from snavio.domain.key_rollout import Holder
 from snavio.errors import Unavailable
 from snavio.ports.keystore import KeyStore
 from tests.support import keystores
@@ -36,9 +36,9 @@ class Signer:
     def __init__(self, store: KeyStore, clock: ManualClock) -> None:
         self.store, self.clock = store, clock
         self.keysets = Keysets(
-            store=store, polls=Polls(store=store, clock=clock), clock=clock, overlap_ns=3600 * SECOND_NS
+            store=store, polls=KeyPolls(store=store, clock=clock), clock=clock, overlap_ns=3600 * SECOND_NS
         )
-        self.distribution = Distribution(
+        self.distribution = KeyRollout(
             keysets=self.keysets, store=store, clock=clock, least_ns=LEAST_S * SECOND_NS
         )
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from snavio.adapters.embedded import compaction, payload_log
+from snavio.adapters.embedded import payload_compaction, payload_log
 from snavio.adapters.embedded.checksums import connect
-from snavio.adapters.embedded.payload_log import Place, SegmentGone
+from snavio.adapters.embedded.payload_log import PayloadLocation, SegmentGone
 from snavio.errors import IntegrityError, NotFound, Saturated, StateError, Unavailable
 from snavio.ports.mailbox_store import KEY_BYTES, Keys, NewBatch, Origin, Send
 from tests.support import segments as stores
@@ -135,7 +135,7 @@ def test_straggler_is_moved_out_of_a_segment_and_stays_readable(opened: Reopened
 def test_compaction_goes_in_steps_and_a_batch_settled_meanwhile_stays_settled(
     opened: Reopened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "STEP_ROWS", 2)
+    monkeypatch.setattr(payload_compaction, "STEP_ROWS", 2)
     store = opened()
     small = [batch_id for one in range(6) for batch_id in append(store, payload(one, KIB))]
     big = append(store, payload(7, 58 * KIB))
@@ -201,7 +201,7 @@ def test_read_that_found_its_place_before_a_move_finds_it_anew(
     append(store, payload(3, 50 * KIB))
     read = store._log.read
 
-    def late(place: Place) -> bytes:
+    def late(place: PayloadLocation) -> bytes:
         monkeypatch.setattr(store._log, "read", read)
         keep_house(store)
         append(store, payload(4, 50 * KIB))
@@ -220,7 +220,7 @@ def test_spare_segment_cannot_be_read(opened: Reopened) -> None:
     keep_house(store)
     # A descriptor that were opened now would read what is written over it later.
     with pytest.raises(SegmentGone):
-        store._log.read(Place(1, 0, SEGMENT))
+        store._log.read(PayloadLocation(1, 0, SEGMENT))
 
 
 def test_crash_between_payload_and_row_leaves_nothing_to_see_and_nothing_behind(

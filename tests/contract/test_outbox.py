@@ -9,10 +9,10 @@ import pytest
 
 from snavio.adapters.embedded.checksums import connect
 from snavio.errors import IntegrityError, Saturated, StateError
-from snavio.ports.outbox import Cursor, Grave, Life, NewPage, Outbox, PageInfo
+from snavio.ports.outbox import Cursor, JournalLife, NewPage, Outbox, PageInfo, RevokedRight
 from snavio.wiring import open_outbox
 
-LIFE = Life("fast-0", 7, "fast", 10)
+LIFE = JournalLife("fast-0", 7, "fast", 10)
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ async def test_numbers_of_exports_and_pages_never_come_again(outbox: Outbox, tmp
 async def test_a_full_outbox_says_so_and_stores_nothing(outbox: Outbox) -> None:
     await outbox.store([new(1, 1, b"x" * 900)], [LIFE])
     with pytest.raises(Saturated):
-        await outbox.store([new(2, 2, b"x" * 200)], [Life("fast-0", 7, "fast", 99)])
+        await outbox.store([new(2, 2, b"x" * 200)], [JournalLife("fast-0", 7, "fast", 99)])
     assert (await outbox.lives(), len(await outbox.pages())) == ([LIFE], 1)
 
 
@@ -102,7 +102,7 @@ async def test_a_damaged_page_is_found_out(outbox: Outbox, tmp_path: Path) -> No
 async def test_graves_are_remembered_with_how_far_the_changes_are_known(
     outbox: Outbox, tmp_path: Path
 ) -> None:
-    old, young = Grave("a/b", "t", "n", 3, 100), Grave("a/b", "t", "n", 5, 200)
+    old, young = RevokedRight("a/b", "t", "n", 3, 100), RevokedRight("a/b", "t", "n", 5, 200)
     assert (await outbox.cursor(), await outbox.graves()) == (Cursor(), [])
     await outbox.bury([old, young], Cursor(2, 5), forget_before_unix_ns=0)
     reopened = await again(outbox, tmp_path)
@@ -114,7 +114,7 @@ async def test_graves_are_remembered_with_how_far_the_changes_are_known(
 
 async def test_closed_lives_are_forgotten_after_a_while_and_open_ones_never(outbox: Outbox) -> None:
     for epoch in range(1, 40):
-        await outbox.store([], [Life("fast-0", epoch, "fast", 1, closed=epoch > 1)])
+        await outbox.store([], [JournalLife("fast-0", epoch, "fast", 1, closed=epoch > 1)])
     epochs = [life.epoch for life in await outbox.lives()]
     assert epochs[0] == 1 and len(epochs) <= 18 and epochs[-1] == 39
 
@@ -127,9 +127,9 @@ async def test_a_second_owner_is_refused(outbox: Outbox, tmp_path: Path) -> None
 async def test_lives_that_nobody_was_heard_of_are_forgotten_unless_pages_of_them_are_left(
     outbox: Outbox, tmp_path: Path
 ) -> None:
-    await outbox.store([new(1, 4)], [Life("fast-0", 7, "fast", 4, heard_unix_ns=10)])
+    await outbox.store([new(1, 4)], [JournalLife("fast-0", 7, "fast", 4, heard_unix_ns=10)])
     for number in range(40):
-        await outbox.store([], [Life(f"fast-pod-{number}", 1, "fast", 1, heard_unix_ns=100 + number)])
+        await outbox.store([], [JournalLife(f"fast-pod-{number}", 1, "fast", 1, heard_unix_ns=100 + number)])
     assert await outbox.forget_lives(before_unix_ns=130) == 30
     reopened = await again(outbox, tmp_path)
     kept = {(life.instance, life.heard_unix_ns) for life in await reopened.lives()}

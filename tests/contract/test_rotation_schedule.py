@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from services.signer.keysets import Keysets
-from services.signer.polls import Polls
-from services.signer.scheduler import CATCH_UP_NS, TURN_NS, RotationScheduler
+from services.signer.keys.key_polls import KeyPolls
+from services.signer.keys.keysets import Keysets
+from services.signer.keys.rotation_schedule import CATCH_UP_NS, TURN_NS, RotationSchedule
 from snavio.adapters.embedded.sealed_keystore import SealedKeyStore
 from snavio.clock import Clock, ManualClock
 from snavio.errors import Conflict, Unavailable
@@ -30,15 +30,15 @@ def clock() -> ManualClock:
 def keysets(store: KeyStore, clock: Clock) -> Keysets:
     return Keysets(
         store=store,
-        polls=Polls(store=store, clock=clock),
+        polls=KeyPolls(store=store, clock=clock),
         clock=clock,
         overlap_ns=7 * DAY_S * 10**9,
     )
 
 
-def scheduler(store: KeyStore, clock: Clock) -> RotationScheduler:
+def scheduler(store: KeyStore, clock: Clock) -> RotationSchedule:
     """One Signer's scheduler; nothing is in it that a restart would lose."""
-    return RotationScheduler(keysets=keysets(store, clock), store=store, clock=clock, cadence_ns=CADENCE_NS)
+    return RotationSchedule(keysets=keysets(store, clock), store=store, clock=clock, cadence_ns=CADENCE_NS)
 
 
 async def make(store: KeyStore, clock: Clock, count: int) -> None:

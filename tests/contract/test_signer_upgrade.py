@@ -15,20 +15,20 @@ from typing import Any
 
 import pytest
 
-from services.signer.issue_order import IssueOrder
-from services.signer.revoking import Revoking
+from services.signer.certificates.issue_order import IssueOrder
+from services.signer.certificates.revocation import CertificateRevocation
 from snavio.adapters.embedded.sealed_keystore import SealedKeyStore
 from snavio.adapters.embedded.sealing import SealingKey
 from snavio.adapters.embedded.sqlite_capabilities import SqliteCapabilityLedger
 from snavio.adapters.embedded.sqlite_certificates import SqliteCertificateLedger
 from snavio.clock import ManualClock
-from snavio.domain.identity import Identity, Kind, parse_identity
+from snavio.domain.identity import Identity, IdentityKind, parse_identity
 from snavio.domain.lineage import ALWAYS
 from snavio.domain.verdict import Verdict
 from snavio.errors import NotAllowed
 from snavio.host.shares import ShareLimit
-from snavio.transport.gate import Gate
-from snavio.transport.peer import Peer
+from snavio.rpc.certificate_gate import CertificateGate
+from snavio.rpc.peer import Peer
 
 OLD = Path(__file__).resolve().parents[1] / "fixtures" / "signer-15c7f7f"
 FACTS: dict[str, Any] = json.loads((OLD / "facts.json").read_text())
@@ -83,8 +83,8 @@ async def test_certificates_of_before_are_revoked_though_they_carry_no_chain(fol
     key = SealingKey((folder / "sealing.key").read_bytes())
     ledger = await SqliteCertificateLedger.open(folder / "certificates.db")
     store = await SealedKeyStore.open(folder / "keys.sealed", key=key)
-    gate = Gate(clock=clock)
-    revoking = Revoking(
+    gate = CertificateGate(clock=clock)
+    revoking = CertificateRevocation(
         store=store,
         ledger=ledger,
         gate=gate,
@@ -100,7 +100,7 @@ async def test_certificates_of_before_are_revoked_though_they_carry_no_chain(fol
         identity = parse_identity(spiffe(path))
         return gate.check(Peer(identity, FACTS[name], 2**63 - 1)) is Verdict.CERTIFICATE_REVOKED
 
-    operator = Identity("snavio.local", Kind.OPERATOR, "admin")
+    operator = Identity("snavio.local", IdentityKind.OPERATOR, "admin")
     assert refused("from_stolen", "service/bot")
     assert not refused("through_left", "service/billing")
     await revoking.revoke_identity(spiffe_id=spiffe("principal/left"), reason="", caller=operator)

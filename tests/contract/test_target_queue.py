@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from services.mailbox.settings import MailboxSettings
-from snavio.adapters.aws.sqs_queue import OWNER_TAG, SqsCarrier, unfit
-from snavio.adapters.courier import Courier
-from snavio.adapters.redis.stream_queue import RedisStreamCarrier
+from snavio.adapters.aws.sqs_queue import OWNER_TAG, SqsDriver, unfit
+from snavio.adapters.redis.stream_queue import RedisStreamDriver
+from snavio.adapters.retrying_queue import RetryingQueue
 from snavio.clock import SystemClock
 from snavio.domain.directory.route import QueueKind
 from snavio.domain.queue_address import queue_name, stream_key
@@ -27,8 +27,8 @@ from snavio.domain.queue_traits import TRAITS, Traits
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated
 from snavio.native import open_posts, open_single
-from snavio.ports.carrier import Letter, NotCarried
 from snavio.ports.queue import TargetQueue
+from snavio.ports.queue_driver import DriverFailed, OutgoingMessage
 from snavio.wiring import mailbox_queue
 from tests.support.consignments import commands, parcel
 from tests.support.mailbox import post_office
@@ -81,9 +81,9 @@ async def mailbox_yard(folder: Path) -> AsyncIterator[Yard]:
 @asynccontextmanager
 async def redis_yard(folder: Path) -> AsyncIterator[Yard]:
     async with redis_server(folder / "redis") as server:
-        carrier = RedisStreamCarrier(server.url, max_stream_length=CAPACITY)
-        queue = Courier(
-            carrier, clock=SystemClock(), instance="fast-0", epoch=1, recognises_resends=True, max_waiting=4
+        driver = RedisStreamDriver(server.url, max_stream_length=CAPACITY)
+        queue = RetryingQueue(
+            driver, clock=SystemClock(), instance="fast-0", epoch=1, recognises_resends=True, max_waiting=4
         )
 
         async def contents(topic: str) -> list[Told]:
@@ -125,9 +125,9 @@ async def make_queue(
 async def sqs_yard(_folder: Path, server: MotoServer) -> AsyncIterator[Yard]:
     await server.reset()
     urls = {topic: await make_queue(server, topic) for topic in (BOT, PAY)}
-    carrier = SqsCarrier(region=REGION, clock=SystemClock(), endpoint_url=server.url)
-    queue = Courier(
-        carrier, clock=SystemClock(), instance="fast-0", epoch=1, recognises_resends=False, max_waiting=4
+    driver = SqsDriver(region=REGION, clock=SystemClock(), endpoint_url=server.url)
+    queue = RetryingQueue(
+        driver, clock=SystemClock(), instance="fast-0", epoch=1, recognises_resends=False, max_waiting=4
     )
 
     async def contents(topic: str) -> list[Told]:
@@ -243,8 +243,8 @@ async def test_bytes_that_cannot_be_read_are_refused_and_store_nothing(yard: Yar
 
 async def test_a_redis_that_lost_everything_is_used_again(tmp_path: Path) -> None:
     async with redis_server(tmp_path / "redis") as server:
-        carrier = RedisStreamCarrier(server.url, max_stream_length=CAPACITY)
-        queue = Courier(carrier, clock=SystemClock(), instance="f", epoch=1, recognises_resends=True)
+        driver = RedisStreamDriver(server.url, max_stream_length=CAPACITY)
+        queue = RetryingQueue(driver, clock=SystemClock(), instance="f", epoch=1, recognises_resends=True)
         for lose in (False, True):
             if lose:
                 await server.lose_everything()
@@ -256,20 +256,20 @@ async def test_a_redis_that_lost_everything_is_used_again(tmp_path: Path) -> Non
 
 async def test_a_delivery_that_redis_had_before_is_told_and_not_made_again(tmp_path: Path) -> None:
     async with redis_server(tmp_path / "redis") as server:
-        carrier = RedisStreamCarrier(server.url, max_stream_length=CAPACITY)
+        driver = RedisStreamDriver(server.url, max_stream_length=CAPACITY)
         (_, _, letters), *_ = open_posts(parcel((BOT, commands(3))).body)
-        some = [Letter(*letter) for letter in letters]
-        first, second = [await carrier.carry(BOT, some, token="f:1:1", timeout_s=10) for _ in range(2)]
+        some = [OutgoingMessage(*letter) for letter in letters]
+        first, second = [await driver.deliver(BOT, some, token="f:1:1", timeout_s=10) for _ in range(2)]
         assert first == second
         async with server.client() as client:
             assert await client.xlen(stream_key(BOT)) == 3
-        await carrier.close()
+        await driver.close()
 
 
 async def test_a_redis_that_stops_in_mid_delivery_stores_it_once(tmp_path: Path) -> None:
     async with redis_server(tmp_path / "redis") as server:
-        carrier = RedisStreamCarrier(server.url, max_stream_length=CAPACITY)
-        queue = Courier(carrier, clock=SystemClock(), instance="f", epoch=1, recognises_resends=True)
+        driver = RedisStreamDriver(server.url, max_stream_length=CAPACITY)
+        queue = RetryingQueue(driver, clock=SystemClock(), instance="f", epoch=1, recognises_resends=True)
         warm = parcel((BOT, commands(1)))
         queue.put(warm)
         await warm.verdicts()
@@ -297,8 +297,8 @@ async def test_a_redis_that_would_lose_commands_is_refused_with_what_to_set(
     tmp_path: Path, fsync: str | None, extra: tuple[str, ...], sentence: str
 ) -> None:
     async with redis_server(tmp_path / "redis", fsync=fsync, extra=extra) as server:
-        carrier = RedisStreamCarrier(server.url, max_stream_length=CAPACITY)
-        queue = Courier(carrier, clock=SystemClock(), instance="f", epoch=1, recognises_resends=True)
+        driver = RedisStreamDriver(server.url, max_stream_length=CAPACITY)
+        queue = RetryingQueue(driver, clock=SystemClock(), instance="f", epoch=1, recognises_resends=True)
         sent = parcel((BOT, commands(2)), budget_s=0.3)
         queue.put(sent)
         assert await sent.verdicts() == [Verdict.DELIVERY_FAILURE] * 2
@@ -310,8 +310,8 @@ async def test_a_redis_that_would_lose_commands_is_refused_with_what_to_set(
 
 async def test_a_redis_that_syncs_by_itself_is_used_when_the_operator_says_so(tmp_path: Path) -> None:
     async with redis_server(tmp_path / "redis", fsync="everysec") as server:
-        carrier = RedisStreamCarrier(server.url, max_stream_length=CAPACITY, require_fsync=False)
-        queue = Courier(carrier, clock=SystemClock(), instance="f", epoch=1, recognises_resends=True)
+        driver = RedisStreamDriver(server.url, max_stream_length=CAPACITY, require_fsync=False)
+        queue = RetryingQueue(driver, clock=SystemClock(), instance="f", epoch=1, recognises_resends=True)
         sent = parcel((BOT, commands(2)))
         queue.put(sent)
         assert await sent.verdicts() == [Verdict.DELIVERED] * 2
@@ -332,8 +332,8 @@ async def test_an_sqs_queue_that_proves_nothing_gets_nothing(
 ) -> None:
     await aws.reset()
     url = await make_queue(aws, BOT, **made) if made is not None else None
-    carrier = SqsCarrier(region=REGION, clock=SystemClock(), endpoint_url=aws.url)
-    queue = Courier(carrier, clock=SystemClock(), instance="f", epoch=1, recognises_resends=False)
+    driver = SqsDriver(region=REGION, clock=SystemClock(), endpoint_url=aws.url)
+    queue = RetryingQueue(driver, clock=SystemClock(), instance="f", epoch=1, recognises_resends=False)
     sent = parcel((BOT, commands(2)))
     queue.put(sent)
     assert await sent.verdicts() == [Verdict.DELIVERY_FAILURE] * 2
@@ -364,8 +364,8 @@ def test_two_topics_never_share_an_sqs_queue() -> None:
 async def test_a_command_too_long_for_sqs_fails_alone(aws: MotoServer) -> None:
     await aws.reset()
     await make_queue(aws, BOT)
-    carrier = SqsCarrier(region=REGION, clock=SystemClock(), endpoint_url=aws.url)
-    queue = Courier(carrier, clock=SystemClock(), instance="f", epoch=1, recognises_resends=False)
+    driver = SqsDriver(region=REGION, clock=SystemClock(), endpoint_url=aws.url)
+    queue = RetryingQueue(driver, clock=SystemClock(), instance="f", epoch=1, recognises_resends=False)
     sent = parcel((BOT, [*commands(1), *commands(1, size=250_000), *commands(1), *commands(2, size=100_000)]))
     queue.put(sent)
     good, bad = Verdict.DELIVERED, Verdict.DELIVERY_FAILURE
@@ -392,16 +392,18 @@ async def test_an_sqs_that_fails_after_it_has_the_message_may_have_stored_it(
     await aws.reset()
     await make_queue(aws, BOT)
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    carrier = SqsCarrier(region=REGION, clock=SystemClock(), endpoint_url=aws.url)
-    proof = await carrier._proof(BOT)
+    driver = SqsDriver(region=REGION, clock=SystemClock(), endpoint_url=aws.url)
+    proof = await driver._proof(BOT)
     port = server.sockets[0].getsockname()[1]
-    await carrier.close()
-    carrier = SqsCarrier(region=REGION, clock=SystemClock(), endpoint_url=f"http://127.0.0.1:{port}")
-    carrier._proofs[BOT] = proof
+    await driver.close()
+    driver = SqsDriver(region=REGION, clock=SystemClock(), endpoint_url=f"http://127.0.0.1:{port}")
+    driver._proofs[BOT] = proof
     (_, _, letters), *_ = open_posts(parcel((BOT, commands(2))).body)
-    delivery = await carrier.carry(BOT, [Letter(*letter) for letter in letters], token="t", timeout_s=10)
+    delivery = await driver.deliver(
+        BOT, [OutgoingMessage(*letter) for letter in letters], token="t", timeout_s=10
+    )
     assert delivery.verdicts == (Verdict.OUTCOME_UNKNOWN,) * 2
-    await carrier.close()
+    await driver.close()
     server.close()
 
 
@@ -409,26 +411,28 @@ async def test_a_redis_that_has_the_commands_and_cannot_say_that_it_synced_may_h
     tmp_path: Path,
 ) -> None:
     async with redis_server(tmp_path / "redis", fsync=None) as server:
-        carrier = RedisStreamCarrier(server.url, max_stream_length=CAPACITY)
+        driver = RedisStreamDriver(server.url, max_stream_length=CAPACITY)
         # It synced when it was examined; since then another server, or another setting, has taken over.
-        carrier._waits_for_fsync = True
+        driver._waits_for_fsync = True
         (_, _, letters), *_ = open_posts(parcel((BOT, commands(2))).body)
-        with pytest.raises(NotCarried) as failure:
-            await carrier.carry(BOT, [Letter(*letter) for letter in letters], token="t", timeout_s=10)
+        with pytest.raises(DriverFailed) as failure:
+            await driver.deliver(
+                BOT, [OutgoingMessage(*letter) for letter in letters], token="t", timeout_s=10
+            )
         assert failure.value.perhaps
         async with server.client() as client:
             assert await client.xlen(stream_key(BOT)) == 2
-        await carrier.close()
+        await driver.close()
 
 
 async def test_more_than_the_bound_is_refused_at_once() -> None:
     class Stuck:
-        async def carry(self, *_args: object, **_named: object) -> None:
+        async def deliver(self, *_args: object, **_named: object) -> None:
             await asyncio.Event().wait()
 
         async def close(self) -> None: ...
 
-    queue = Courier(
+    queue = RetryingQueue(
         Stuck(),  # type: ignore[arg-type]
         clock=SystemClock(),
         instance="fast-0",
@@ -442,7 +446,7 @@ async def test_more_than_the_bound_is_refused_at_once() -> None:
     with pytest.raises(Saturated) as refused:
         queue.put(parcel((BOT, commands(1))))
     assert refused.value.retry_after_ms > 0
-    for task in list(queue._under_way):
+    for task in list(queue._joint_writes):
         task.cancel()
     # Broken off after it may have been stored: nobody knows.
     assert [await sent.verdicts() for sent in waiting] == [[Verdict.OUTCOME_UNKNOWN]] * 2

@@ -15,15 +15,15 @@ from contextlib import asynccontextmanager
 import pytest
 import pytest_asyncio
 
+from snavio.admin.capabilities import CapabilityClient
 from snavio.clock import SystemClock
 from snavio.domain.capability import read_text
 from snavio.errors import NotAllowed
 from snavio.launch.probes import Probes
-from snavio.sdk.capabilities import CapabilityDesk
-from snavio.transport.asking import ask_signer
-from snavio.transport.bearer import Bearer, Wanted
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
+from snavio.rpc.capability import CapabilityProvider, CapabilityScope
+from snavio.rpc.capability_request import ask_signer
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
 from snavio.v1.mailbox_pb2 import StatsRequest, StatsResponse
 from tests.support.mesh import NAME, TARGET, TOPIC, DemoMesh, demo_mesh
 
@@ -51,8 +51,8 @@ async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DemoMe
         yield running
 
 
-def desk(mesh: DemoMesh) -> CapabilityDesk:
-    return CapabilityDesk(mesh.addresses["signer"], certificates=mesh.certificates("operator-admin"))
+def desk(mesh: DemoMesh) -> CapabilityClient:
+    return CapabilityClient(mesh.addresses["signer"], certificates=mesh.certificates("operator-admin"))
 
 
 class Flow:
@@ -114,8 +114,12 @@ async def flowing(mesh: DemoMesh) -> AsyncIterator[Flow]:
 
 async def depth(mesh: DemoMesh) -> int:
     files = CertificateFiles.in_folder(mesh.certificates("operator-admin"))
-    bearer = Bearer(Wanted(TOPIC, ("stats",)), ask_signer(None, files=files), clock=SystemClock())
-    channel = MeshChannel(mesh.addresses["mailbox"], files=files, service="mailbox", bearer=bearer)
+    capability_provider = CapabilityProvider(
+        CapabilityScope(TOPIC, ("stats",)), ask_signer(None, files=files), clock=SystemClock()
+    )
+    channel = MeshChannel(
+        mesh.addresses["mailbox"], files=files, service="mailbox", capability_provider=capability_provider
+    )
     try:
         request = StatsRequest(topic=TOPIC)
         stats = await channel.call("/snavio.v1.Mailbox/Stats", request, StatsResponse, timeout_s=5.0)
@@ -124,7 +128,7 @@ async def depth(mesh: DemoMesh) -> int:
         await channel.close()
 
 
-async def root_in_use(signer: CapabilityDesk) -> str:
+async def root_in_use(signer: CapabilityClient) -> str:
     return read_text((await signer.issue(TOPIC, ["stats"], ttl_s=60)).capability).identifier.root
 
 

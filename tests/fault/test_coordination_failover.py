@@ -15,7 +15,7 @@ from snavio.adapters.redis.coordination import RedisCoordination
 from snavio.clock import ManualClock
 from snavio.domain.claim import Claimed
 from snavio.errors import Unavailable
-from snavio.ports.coordination import Ask
+from snavio.ports.coordination import PermitAsk
 from tests.support.claiming_process import BEGINNING_NS, ROUTE, RULE, TERMS, claim
 from tests.support.redis import RedisServer, redis_server
 
@@ -121,7 +121,7 @@ async def taken(store: RedisCoordination, want: int) -> int:
     async with asyncio.timeout(SECONDS):
         while True:
             try:
-                return (await store.take([Ask(ROUTE, RULE, want)]))[0].count
+                return (await store.take([PermitAsk(ROUTE, RULE, want)]))[0].count
             except Unavailable:
                 await asyncio.sleep(0.05)
 
@@ -156,7 +156,7 @@ async def test_a_replica_that_confirmed_every_call_takes_over_without_a_wait(tmp
         await redis.fail_over()
         # No replica is left to confirm: what is counted now might be lost with this server.
         with pytest.raises(Unavailable):
-            await left.take([Ask(ROUTE, RULE, 1)])
+            await left.take([PermitAsk(ROUTE, RULE, 1)])
         alone = redis.store()
         assert await taken(alone, 100) == 59, "the refused call has cost its permit"
         for store in (left, alone):

@@ -14,10 +14,10 @@ import pytest
 from snavio.adapters.redis.coordination import RedisCoordination
 from snavio.clock import ManualClock, SystemClock
 from snavio.domain.claim import Claimed
-from snavio.domain.quota import Permits, Rule
+from snavio.domain.quota import LimitRule, Permits
 from snavio.domain.verdict import Verdict
 from snavio.errors import StateError
-from snavio.ports.coordination import Ask, Coordination
+from snavio.ports.coordination import Coordination, PermitAsk
 from snavio.v1 import registry_pb2 as reg
 from snavio.wiring import CoordinationChoice, open_coordination
 from tests.support.arbiter import desk
@@ -82,7 +82,7 @@ class Sluggish:
         self._store = store
         self.stuck = False
 
-    async def take(self, asks: Sequence[Ask]) -> list[Permits]:
+    async def take(self, asks: Sequence[PermitAsk]) -> list[Permits]:
         if self.stuck:
             await asyncio.sleep(60)
         return await self._store.take(asks)
@@ -172,33 +172,33 @@ async def test_an_embedded_store_whose_file_was_lost_is_met_as_one_without_a_mem
     clock = ManualClock(BEGINNING_NS + 1_000_000_000)
     choice = chosen(tmp_path)
     store = await open_coordination(choice, clock=clock)
-    assert (await store.take([Ask(ROUTE, RULE, 1)]))[0].count == 1
+    assert (await store.take([PermitAsk(ROUTE, RULE, 1)]))[0].count == 1
     await store.close()
     for file in tmp_path.glob("coordination.db*"):
         file.unlink()
     store = await open_coordination(choice, clock=clock)
-    assert (await store.take([Ask(ROUTE, RULE, 1)]))[0].count == 0
+    assert (await store.take([PermitAsk(ROUTE, RULE, 1)]))[0].count == 0
     await store.close()
 
 
 async def test_a_redis_that_was_emptied_while_no_slow_ran_is_recognised_by_what_slow_kept(
     tmp_path: Path,
 ) -> None:
-    day, clock = Rule(max=10, interval_ms=86_400_000), SystemClock()
+    day, clock = LimitRule(max=10, interval_ms=86_400_000), SystemClock()
     async with redis_server(tmp_path / "redis", fsync=None) as server:
         choice = chosen(tmp_path / "slow", "redis", server.url)
         for expected in (6, 4):
             store = await open_coordination(choice, clock=clock)
-            assert (await store.take([Ask(ROUTE, day, 6)]))[0].count == expected
+            assert (await store.take([PermitAsk(ROUTE, day, 6)]))[0].count == expected
             await store.close()
         await server.lose_everything()
         store = await open_coordination(choice, clock=clock)
-        assert (await store.take([Ask(ROUTE, day, 6)]))[0].count == 0
+        assert (await store.take([PermitAsk(ROUTE, day, 6)]))[0].count == 0
         await store.close()
         # Who has never known this server cannot tell that it forgot.
         await server.lose_everything()
         store = await open_coordination(chosen(tmp_path / "another", "redis", server.url), clock=clock)
-        assert (await store.take([Ask(ROUTE, day, 6)]))[0].count == 6
+        assert (await store.take([PermitAsk(ROUTE, day, 6)]))[0].count == 6
         await store.close()
 
 
@@ -209,7 +209,7 @@ async def test_an_epoch_that_slow_kept_and_cannot_read_does_not_make_an_emptied_
     async with redis_server(tmp_path / "redis", fsync=None) as server:
         (tmp_path / "slow-0.epoch").write_bytes(damaged)
         store = await open_coordination(chosen(tmp_path, "redis", server.url), clock=SystemClock())
-        [permits] = await store.take([Ask(ROUTE, Rule(max=10, interval_ms=3_600_000), 1)])
+        [permits] = await store.take([PermitAsk(ROUTE, LimitRule(max=10, interval_ms=3_600_000), 1)])
         assert permits.count == 0
         await store.close()
 
@@ -253,7 +253,7 @@ async def test_a_slow_that_is_killed_between_claim_and_commit_leaves_every_id_in
         assert [answer.claimed for answer in answers[:20]] == [Claimed.DUPLICATE] * 20
         assert [answer.claimed for answer in answers[20:50]] == [Claimed.PENDING] * 30
         assert answers[50].claimed is Claimed.NEW
-        assert (await store.take([Ask(ROUTE, RULE, 100)]))[0].count == 30
+        assert (await store.take([PermitAsk(ROUTE, RULE, 100)]))[0].count == 30
         clock.advance(seconds=15)
         answers = await store.claim([claim(number) for number in range(50)], owner="heir")
         assert [answer.claimed for answer in answers] == [Claimed.DUPLICATE] * 20 + [Claimed.TAKEN_OVER] * 30
@@ -303,15 +303,15 @@ async def test_a_wall_clock_that_is_set_an_hour_costs_a_limit_at_most_one_interv
 ) -> None:
     before = ManualClock(BEGINNING_NS)
     store = await open_store(tmp_path / "c.db", before, known=None)
-    assert (await store.take([Ask(ROUTE, RULE, 70)]))[0].count == 70
+    assert (await store.take([PermitAsk(ROUTE, RULE, 70)]))[0].count == 70
     await store.close()
     after = Stepped(before, step_s=step_s, away_s=1)
     store = await open_store(tmp_path / "c.db", after, known="first")
-    [permits] = await store.take([Ask(ROUTE, RULE, 200)])
+    [permits] = await store.take([PermitAsk(ROUTE, RULE, 200)])
     # Forward is a new interval; back is one that was lived through before, so nobody knows what it has cost.
     assert permits.count == (100 if step_s > 0 else 0)
     after.advance(seconds=60)
-    assert (await store.take([Ask(ROUTE, RULE, 200)]))[0].count == 100
+    assert (await store.take([PermitAsk(ROUTE, RULE, 200)]))[0].count == 100
     await store.close()
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, Kind
-from snavio.sdk.operator import Operator
-from snavio.transport.credentials import CertificateFiles
+from snavio.admin.operator import Operator
+from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, IdentityKind
+from snavio.rpc.credentials import CertificateFiles
 from tests.fault.conftest import Figure
 from tests.support.mesh import NAME, TARGET, DemoMesh, demo_mesh
 from tests.support.raw_http2 import PREFACE, RawHttp2, message_head, tls
@@ -50,7 +50,9 @@ async def rival(operator: Operator, mesh: DemoMesh) -> tuple[CertificateFiles, s
     await operator.create_tenant("rival")
     await operator.register_service("rival", "flood")
     folder = mesh.certificates("rival-flood")
-    serial = await operator.certify(Identity(DEFAULT_TRUST_DOMAIN, Kind.SERVICE, "flood", "rival"), folder)
+    serial = await operator.certify(
+        Identity(DEFAULT_TRUST_DOMAIN, IdentityKind.SERVICE, "flood", "rival"), folder
+    )
     return CertificateFiles.in_folder(folder), serial
 
 

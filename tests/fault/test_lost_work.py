@@ -12,8 +12,8 @@ from grpc_health.v1 import health_pb2
 
 from snavio.clock import SystemClock
 from snavio.host.background import Background, host
-from snavio.service import LOST_WORK
-from snavio.transport.introspection import Introspection
+from snavio.host.introspection import Introspection
+from snavio.host.process import LOST_WORK
 from tests.support.pki import Authority
 from tests.support.servers import calling, serving
 

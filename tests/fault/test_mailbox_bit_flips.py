@@ -9,11 +9,11 @@ from pathlib import Path
 
 from services.mailbox.settings import MailboxSettings
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
-from snavio.domain.message import DeadReason, Ending, State
+from snavio.admin.queue import QueueClient
+from snavio.domain.message import DeadReason, MessageEnding, MessageState
 from snavio.errors import IntegrityError, StateError
 from snavio.native import blake3_digest
-from snavio.ports.mailbox_store import Ended, NewBatch, Origin, Progress, Retry, Send
-from snavio.sdk.queue import Queue
+from snavio.ports.mailbox_store import EndedMessages, NewBatch, Origin, Progress, Retry, Send
 from tests.support.mailbox import TOPIC, commands, post_office, send_batch
 
 FULL = os.environ.get("SNAVIO_FULL") == "1"
@@ -60,7 +60,7 @@ async def test_G_7_two_hundred_flipped_bits_are_all_noticed_and_never_delivered(
             delivered += got.marks
             if got.messages:
                 await consumer.ack(got.receipts())
-        dead = [one async for one in Queue.over(office.operator().channel).dlq(TOPIC)]
+        dead = [one async for one in QueueClient.over(office.operator().channel).dlq(TOPIC)]
     assert len(delivered) == len(set(delivered))
     assert set(delivered) <= ALL, "what comes is what was sent, byte for byte"
     assert not set(delivered) & hit
@@ -91,10 +91,10 @@ def filled(path: Path) -> dict[int, int]:
         batch = NewBatch(TOPIC, 4, runs(seq))
         store.commit([Send(Origin("fast/0", 1, seq), b"", (batch,))], [], now_unix_ns=seq)
         settled[seq] = 0
-    dead = Ending(State.DEAD, 1, "nack-dead", "poison", at_unix_ns=5)
+    dead = MessageEnding(MessageState.DEAD, 1, "nack-dead", "poison", at_unix_ns=5)
     for batch_id in range(1, ROWS, 4):
         settled[batch_id] = 0b0011
-        state = Progress(TOPIC, batch_id, 4, 0b0011, (Retry(2, 3, 2),), (Ended(0, 1, dead),))
+        state = Progress(TOPIC, batch_id, 4, 0b0011, (Retry(2, 3, 2),), (EndedMessages(0, 1, dead),))
         store.commit([], [state], now_unix_ns=9)
     store.close()
     return settled
@@ -161,7 +161,7 @@ async def test_G_7_damaged_page_of_bytes_costs_its_messages_and_nobody_elses(tmp
         await office.start()
         consumer = office.consumer()
         got = await consumer.receive()
-        dead = [one async for one in Queue.over(office.operator().channel).dlq(TOPIC)]
+        dead = [one async for one in QueueClient.over(office.operator().channel).dlq(TOPIC)]
         assert "30-0" not in got.marks and len(got.marks) + len(dead) == 60
         assert 1 <= len(dead) <= 8 and all("E_INTEGRITY" in one.last_error for one in dead)
         for index in range(len(got.messages)):

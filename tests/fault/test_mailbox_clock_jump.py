@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from snavio.admin.queue import QueueClient
 from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
 from snavio.native import uuid7
-from snavio.sdk.queue import Queue
 from tests.support.killable import killable
 from tests.support.mailbox import TOPIC, commands, send_batch
 
@@ -82,7 +82,7 @@ async def test_I_17_hour_forward_and_back_redelivers_and_expires_nothing_early(
         await office.start()
         # Who is connected stays so: certificates are judged by the machine's clock, at the handshake.
         sender, holder, other = await office.sender(), office.consumer(name="holder"), office.consumer()
-        desk = Queue.over(office.operator().channel)
+        desk = QueueClient.over(office.operator().channel)
         await sender.send(send_batch(1, (TOPIC, commands(4))))
         once = commands(1, ids=[uuid7()])
         assert await sender.send(send_batch(2, (STRICT, once), once=True)) == bytes([Verdict.DELIVERED])

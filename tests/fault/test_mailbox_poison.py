@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from snavio.admin.queue import QueueClient
 from snavio.domain.message import DeadReason
-from snavio.sdk.queue import Queue
 from tests.support.killable import killable
 from tests.support.mailbox import TOPIC, commands, send_batch
 
@@ -35,7 +35,7 @@ async def test_I_4_one_percent_poison_is_in_the_dlq_with_its_reason_and_holds_no
     async with killable(tmp_path, mailbox_lines=SETTINGS) as office:
         await office.start()
         sender, consumer = await office.sender(), office.consumer()
-        desk = Queue.over(office.operator().channel)
+        desk = QueueClient.over(office.operator().channel)
 
         async def consume() -> None:
             got = await consumer.receive(wait_ms=200, max_messages=100)

@@ -17,7 +17,7 @@ from services.mailbox import intake as mailbox_intake
 from services.shield import app as shield_app
 from services.slow import arbitration as slow_arbitration
 from snavio.domain.verdict import Verdict
-from snavio.transport import link, talk
+from snavio.hop import client, client_stream
 from tests.integration import test_shield as shields
 from tests.support import fast as fasts
 from tests.support import slow as slows
@@ -34,7 +34,7 @@ TIMES = 20
 @pytest.fixture
 def panics(monkeypatch: pytest.MonkeyPatch) -> Panics:
     panics = Panics()
-    for module, name in ((link, "batch_frame"), (talk, "read_verdicts")):
+    for module, name in ((client, "batch_frame"), (client_stream, "read_verdicts")):
         monkeypatch.setattr(module, name, panics.function(name, getattr(module, name)))
     return panics
 

@@ -20,12 +20,12 @@ import pytest_asyncio
 from snavio.domain.verdict import Verdict
 from snavio.launch.probes import Probes
 from snavio.native import batch_header, read_verdicts
-from snavio.snapshot.platform_keys import PlatformKeys
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
+from snavio.signed.platform_keys import PlatformKeys
 from snavio.telemetry import schema
-from snavio.telemetry.asking import ask
-from snavio.telemetry.inspection import check, hours, overlaps
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
+from snavio.telemetry.archive_inspection import check, hours, overlaps
+from snavio.telemetry.archive_query import ask
 from snavio.v1.shield_pb2 import Submission
 from tests.support.mesh import NAME, SOURCE, TARGET, DemoMesh, demo_mesh
 

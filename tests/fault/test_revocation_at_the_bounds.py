@@ -19,16 +19,16 @@ from services.signer.bootstrap import prepare
 from services.signer.settings import SignerSettings
 from snavio.adapters.embedded.checksums import connect
 from snavio.adapters.embedded.sqlite_ledger import checksum
+from snavio.admin.operator import Operator
 from snavio.clock import SystemClock
-from snavio.domain.identity import Identity, Kind
+from snavio.domain.identity import Identity, IdentityKind
 from snavio.errors import Saturated, SnavioError, Unauthenticated
 from snavio.host.shares import MESH
 from snavio.launch.processes import MeshProcesses
 from snavio.pki import make_key_and_csr
 from snavio.ports.keystore import Revocation
-from snavio.sdk.operator import Operator
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
 from snavio.v1 import signer_pb2 as sig
 from snavio.wiring import open_key_store
 from tests.support.mesh import DemoMesh
@@ -43,7 +43,7 @@ CERTIFY = "/snavio.v1.Signer/IssueCertificate"
 
 
 def service(tenant: str, name: str) -> Identity:
-    return Identity("snavio.local", Kind.SERVICE, name, tenant)
+    return Identity("snavio.local", IdentityKind.SERVICE, name, tenant)
 
 
 @asynccontextmanager

@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from snavio.admin.keys import KeyClient
 from snavio.errors import SnavioError
 from snavio.launch.probes import Probes
 from snavio.sdk import Producer
-from snavio.sdk.keys import KeyDesk
 from tests.support.mesh import NAME, SOURCE, TARGET, DemoMesh, demo_mesh
 
 FULL = os.environ.get("SNAVIO_FULL") == "1"
@@ -35,8 +35,8 @@ async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DemoMe
         yield running
 
 
-def desk(mesh: DemoMesh) -> KeyDesk:
-    return KeyDesk(mesh.addresses["signer"], certificates=mesh.certificates("operator-admin"))
+def desk(mesh: DemoMesh) -> KeyClient:
+    return KeyClient(mesh.addresses["signer"], certificates=mesh.certificates("operator-admin"))
 
 
 async def refused_for_their_key(mesh: DemoMesh) -> int:
@@ -79,7 +79,7 @@ class Load:
                 await asyncio.sleep(0.02)
 
 
-async def until_primary(keys: KeyDesk, version: str) -> None:
+async def until_primary(keys: KeyClient, version: str) -> None:
     async with asyncio.timeout(20.0):
         while (await keys.status(SOURCE)).primary != version:
             await asyncio.sleep(0.05)
@@ -147,7 +147,7 @@ async def _outcome(task: asyncio.Task[object]) -> object:
         return error
 
 
-async def _used(keys: KeyDesk, version: str) -> None:
+async def _used(keys: KeyClient, version: str) -> None:
     async with asyncio.timeout(20.0):
         while True:
             use = {use.version: use.last_hour for use in (await keys.status(SOURCE)).use}

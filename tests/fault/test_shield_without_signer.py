@@ -9,8 +9,8 @@ import pytest
 import pytest_asyncio
 
 from snavio.launch.probes import Probes
-from snavio.snapshot.manifest import PLACES, read_manifest
-from snavio.snapshot.reader import LOADED
+from snavio.signed.snapshot_manifest import PLACES, read_manifest
+from snavio.signed.snapshot_reader import LOADED
 from tests.support.mesh import NAME, TARGET, DemoMesh, demo_mesh
 
 WITHIN_S = 20.0

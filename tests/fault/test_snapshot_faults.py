@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from services.registry.snapshots import Outcome
+from services.registry.snapshots import PublishOutcome
 from snavio.adapters.embedded.folder_archive import FileWatermark, FolderArchive
 from snavio.clock import SystemClock
 from snavio.domain.directory import AclEntry
-from snavio.snapshot.reader import SnapshotReader
-from snavio.snapshot.verification import Snapshot, examine
+from snavio.signed.snapshot_reader import SnapshotReader
+from snavio.signed.verification import VerifiedSnapshot, examine
 from tests.support.snapshots import PARTS, Platform, Studio
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,7 +35,7 @@ async def test_a_killed_writer_leaves_a_whole_snapshot_that_never_goes_back(tmp_
         clock=SystemClock(),
     )
 
-    def use(snapshot: Snapshot) -> int:
+    def use(snapshot: VerifiedSnapshot) -> int:
         examine(snapshot)
         return snapshot.manifest.version
 
@@ -85,7 +85,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 async def test_a_disk_that_is_full_keeps_the_old_snapshot_until_there_is_room(small_disk: Path) -> None:
     studio = Studio(small_disk)
     await studio.fill()
-    assert await studio.writer.write_once() is Outcome.WRITTEN
+    assert await studio.writer.write_once() is PublishOutcome.WRITTEN
     assert await studio.refusal() is None
     before = studio.manifest_path.read_bytes()
     filler = small_disk / "filler"
@@ -93,12 +93,12 @@ async def test_a_disk_that_is_full_keeps_the_old_snapshot_until_there_is_room(sm
         while True:
             file.write(bytes(4096))
     await studio.put(*(AclEntry(f"acme/shop{row}", "bot", "say0") for row in range(500)))
-    assert await studio.writer.write_once() is Outcome.FAILED
+    assert await studio.writer.write_once() is PublishOutcome.FAILED
     assert studio.writer.counters()["Snavio.Snapshot.Failed.archive-full"] == 1
     assert studio.manifest_path.read_bytes() == before
     assert not [path for path in small_disk.rglob("*") if path.name.endswith(".new")]
     filler.unlink()
     assert await studio.refusal() is None
-    assert await studio.writer.write_once() is Outcome.WRITTEN
+    assert await studio.writer.write_once() is PublishOutcome.WRITTEN
     assert studio.manifest().part("acl").rows == 503
     assert await studio.refusal() is None

@@ -11,13 +11,13 @@ import pytest
 
 from services.signer.bootstrap import prepare
 from services.signer.settings import SignerSettings
+from snavio.admin.keys import KeyClient
+from snavio.admin.operator import Operator
+from snavio.admin.queue import QueueClient
 from snavio.clock import SystemClock
-from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, Kind
+from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, IdentityKind
 from snavio.errors import SnavioError
 from snavio.launch.processes import MeshProcesses
-from snavio.sdk.keys import KeyDesk
-from snavio.sdk.operator import Operator
-from snavio.sdk.queue import Queue
 from tests.support.mesh import NAME, SOURCE, TARGET, TENANT, TOPIC, DemoMesh
 
 FIXTURES = Path(__file__).parents[1] / "vectors" / "state"
@@ -39,7 +39,7 @@ async def test_state_folder_of_an_earlier_commit_opens_and_has_all_that_was_ackn
         mesh = DemoMesh(processes)
         async with mesh.operator() as operator:
             for service in ("billing", "bot"):
-                identity = Identity(DEFAULT_TRUST_DOMAIN, Kind.SERVICE, service, TENANT)
+                identity = Identity(DEFAULT_TRUST_DOMAIN, IdentityKind.SERVICE, service, TENANT)
                 await operator.certify(identity, mesh.certificates(f"{TENANT}-{service}"))
         await _messages(mesh, expected)
         await _rights(mesh, expected)
@@ -57,7 +57,9 @@ async def _messages(mesh: DemoMesh, expected: dict[str, dict[str, str]]) -> None
             if not ready:
                 break
     admin = mesh.certificates("operator-admin")
-    async with Queue(mesh.addresses["mailbox"], certificates=admin, signer=mesh.addresses["signer"]) as queue:
+    async with QueueClient(
+        mesh.addresses["mailbox"], certificates=admin, signer=mesh.addresses["signer"]
+    ) as queue:
         dead = {one.command_id async for one in queue.dlq(TOPIC)}
         (stats,) = [one for one in await queue.stats(TOPIC) if one.topic == TOPIC]
     assert dead == set(expected["dead"])
@@ -78,7 +80,7 @@ async def _rights(mesh: DemoMesh, expected: dict[str, str]) -> None:
     async with thief:
         with pytest.raises(SnavioError):
             await thief.create_tenant("stolen")
-    async with KeyDesk(mesh.addresses["signer"], certificates=mesh.certificates("operator-admin")) as keys:
+    async with KeyClient(mesh.addresses["signer"], certificates=mesh.certificates("operator-admin")) as keys:
         status = await keys.status(SOURCE)
     assert expected["key"] in str(status.keyset)
 

@@ -20,10 +20,10 @@ from snavio.cli.desk import OperatorCaller
 from snavio.cli.exits import ExitCode, report
 from snavio.errors import BadRequest, SnavioError
 from snavio.launch.processes import MeshProcesses
-from snavio.telemetry import asking
-from snavio.telemetry.asking import Answer, ask
-from snavio.telemetry.inspection import SETTLING_NS, Finding, hours, lasting
-from snavio.telemetry.manifest import FileEntry, Stretch, TelemetryManifest, folder_of
+from snavio.signed.archive_manifest import ArchiveManifest, EventRange, FileEntry, folder_of
+from snavio.telemetry import archive_query
+from snavio.telemetry.archive_inspection import SETTLING_NS, ArchiveFinding, hours, lasting
+from snavio.telemetry.archive_query import QueryResult, ask
 from tests.support.telemetry import NOW, Inside, arrival, block, inside, verifying_keys
 
 TEN = block([1] * 8 + [64, 38])
@@ -137,11 +137,11 @@ async def test_only_what_was_signed_counts_where_somebody_knows_the_keys(tmp_pat
     async with inside(tmp_path) as relay:
         folder, keys = await archived(relay), await verifying_keys()
         assert ask(relay.archive_folder, count, keys=keys).rows == ((30,),)
-        stretch = Stretch("fast-0", 7, 31, 40)
+        stretch = EventRange("fast-0", 7, 31, 40)
         contents = (folder / "fast-0-7-1-10.parquet").read_bytes()
         (folder / stretch.file_name).write_bytes(contents)
         listed = FileEntry(stretch, NOW, NOW, len(contents), hashlib.sha256(contents).hexdigest())
-        forged = TelemetryManifest(98, NOW, (listed,), (), "platform-1", bytes(64))
+        forged = ArchiveManifest(98, NOW, (listed,), (), "platform-1", bytes(64))
         (folder / forged.file_name).write_bytes(forged.encoded())
         answer = ask(relay.archive_folder, count, keys=keys)
         assert (answer.rows, [each.problem for each in answer.left_out]) == (((30,),), ["bad-signature"])
@@ -205,7 +205,7 @@ def test_a_cell_is_shown_as_it_is_and_moves_no_cursor(
 ) -> None:
     monkeypatch.setattr("snavio.cli.archive.console", lambda: Console(force_terminal=True, width=120))
     monkeypatch.setattr("snavio.cli.archive.fancy", lambda _: wide)
-    _print(Answer(("[b]x",), (("[/foo] [red]gone[/red]",), ("a\x1b[31mb\rc\u202ed",)), more=False))
+    _print(QueryResult(("[b]x",), (("[/foo] [red]gone[/red]",), ("a\x1b[31mb\rc\u202ed",)), more=False))
     told = capsys.readouterr().out
     assert all(text in told for text in ("[b]x", "[/foo] [red]gone[/red]", "a�[31mb�c�d"))
     assert "\x1b[31m" not in told
@@ -215,7 +215,7 @@ def test_a_question_writes_nothing_where_it_is_asked(tmp_path: Path, monkeypatch
     """DuckDB would keep what does not fit into memory in the working folder, and let a question read there."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "archive").mkdir()
-    monkeypatch.setattr(asking, "MEMORY", "8MB")
+    monkeypatch.setattr(archive_query, "MEMORY", "8MB")
     sort = "SELECT max(r) FROM (SELECT r, row_number() OVER (ORDER BY hash(r)) FROM range(400000) t(r))"
     with contextlib.suppress(BadRequest):  # out of memory is an answer, too
         ask(tmp_path / "archive", sort)
@@ -316,7 +316,10 @@ async def test_what_relay_is_about_to_finish_is_no_damage_until_it_has_had_a_min
         assert lasting(relay.archive_folder, found, now_unix_ns=now + SETTLING_NS) == found
         # Replaced by a compaction between the look at the manifests and the look at the files.
         path = f"{found[0].path.rpartition('/')[0]}/fast-0-7-1-10.parquet"
-        gone = [Finding(path, "missing", ""), Finding(path.replace("-1-10", "-0-10"), "missing", "")]
+        gone = [
+            ArchiveFinding(path, "missing", ""),
+            ArchiveFinding(path.replace("-1-10", "-0-10"), "missing", ""),
+        ]
         assert lasting(relay.archive_folder, gone, now_unix_ns=now) == gone[:1]
 
 

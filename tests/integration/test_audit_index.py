@@ -14,16 +14,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from snavio.audit.belief import Belief, Range, believe, check_columns
-from snavio.audit.entries import Coverage, write_index
-from snavio.audit.following import KEEP_NS, Follower
+from snavio.audit.archive_index import KEEP_NS, ArchiveFollower
+from snavio.audit.index_file import Coverage, write_index
 from snavio.audit.pinning import Pins
 from snavio.audit.quarantine import sentence, write_report
+from snavio.audit.verify_archive import TimeRange, VerifiedArchive, believe, check_columns
 from snavio.clock import ManualClock
-from snavio.telemetry.holes import missing as missing_stretches
-from snavio.telemetry.inspection import check_file, hours
-from snavio.telemetry.manifest import FileEntry, Stretch, TelemetryManifest, folder_of
-from snavio.telemetry.signing import ManifestSigner
+from snavio.signed.archive_manifest import ArchiveManifest, EventRange, FileEntry, folder_of
+from snavio.signed.manifest_signer import ManifestSigner
+from snavio.telemetry.archive_inspection import check_file, hours
+from snavio.telemetry.missing_events import missing as missing_stretches
 from tests.support.telemetry import NOW, Inside, arrival, block, inside, sign, verifying_keys
 
 TEN = block([1] * 10)
@@ -39,23 +39,23 @@ async def archived(relay: Inside, *, files: int = 3, start: int = 0) -> Path:
     return relay.archive_folder / folder_of(NOW)
 
 
-async def look(relay: Inside, wanted: Range = Range(), now: int = LATER) -> Belief:  # noqa: B008
+async def look(relay: Inside, wanted: TimeRange = TimeRange(), now: int = LATER) -> VerifiedArchive:  # noqa: B008
     pins = Pins(relay.folder / "pins")
     return believe(relay.archive_folder, await verifying_keys(), now_unix_ns=now, pin=pins.pin, wanted=wanted)
 
 
-def problems(belief: Belief) -> list[str]:
-    return sorted(finding.problem for finding in belief.quarantined)
+def problems(verified_archive: VerifiedArchive) -> list[str]:
+    return sorted(finding.problem for finding in verified_archive.quarantined)
 
 
-async def publish(hour: Path, number: int, table: pa.Table, stretch: Stretch, **changes: Any) -> Path:
+async def publish(hour: Path, number: int, table: pa.Table, stretch: EventRange, **changes: Any) -> Path:
     """One more file of the hour, with a good manifest."""
     path = hour / stretch.file_name
     pq.write_table(table, path)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     entry = replace(FileEntry(stretch, NOW, NOW, path.stat().st_size, digest), **changes)
     signer = ManifestSigner(sign=sign, keys=verifying_keys)
-    manifest = await signer.signed(TelemetryManifest(number, NOW, (entry,)))
+    manifest = await signer.signed(ArchiveManifest(number, NOW, (entry,)))
     (hour / manifest.file_name).write_bytes(manifest.encoded())
     return path
 
@@ -63,9 +63,13 @@ async def publish(hour: Path, number: int, table: pa.Table, stretch: Stretch, **
 async def test_every_good_file_is_in_the_index(tmp_path: Path) -> None:
     async with inside(tmp_path) as relay:
         await archived(relay)
-        belief = await look(relay)
-    assert (len(belief.entries), belief.events, belief.quarantined) == (3, 30, [])
-    assert write_index(belief.entries, tmp_path / "index.jsonl") == 3
+        verified_archive = await look(relay)
+    assert (len(verified_archive.entries), verified_archive.events, verified_archive.quarantined) == (
+        3,
+        30,
+        [],
+    )
+    assert write_index(verified_archive.entries, tmp_path / "index.jsonl") == 3
     lines = [json.loads(line) for line in (tmp_path / "index.jsonl").read_text().splitlines()]
     assert [(line["first_seq"], line["last_seq"]) for line in lines] == [(1, 10), (11, 20), (21, 30)]
     assert all(Path(line["path"]).is_file() and "after_seq" not in line for line in lines)
@@ -129,21 +133,25 @@ async def test_a_damaged_file_is_quarantined_by_name_and_the_rest_is_read(
 ) -> None:
     async with inside(tmp_path) as relay:
         damage(await archived(relay))
-        belief = await look(relay)
-    assert (problems(belief), len(belief.entries)) == (expected, left)
-    write_report(belief, tmp_path / "quarantine.json", now_unix_ns=NOW)
+        verified_archive = await look(relay)
+    assert (problems(verified_archive), len(verified_archive.entries)) == (expected, left)
+    write_report(verified_archive, tmp_path / "quarantine.json", now_unix_ns=NOW)
     told = json.loads((tmp_path / "quarantine.json").read_text())
     assert (told["quarantined"], sorted(told["by_reason"])) == (len(expected), expected)
     assert all(finding["path"].startswith("telemetry/") for finding in told["findings"])
-    assert expected[0] in sentence(belief, tmp_path / "quarantine.json")
+    assert expected[0] in sentence(verified_archive, tmp_path / "quarantine.json")
 
 
 async def test_a_file_that_waits_for_its_manifest_is_not_called_unsigned_yet(tmp_path: Path) -> None:
     async with inside(tmp_path) as relay:
         unsigned(await archived(relay))
         young = min((relay.archive_folder / folder_of(NOW)).glob("*.parquet")).stat().st_mtime_ns
-        belief = await look(relay, now=young + 1)
-    assert (belief.quarantined, belief.on_their_way, len(belief.entries)) == ([], 1, 2)
+        verified_archive = await look(relay, now=young + 1)
+    assert (verified_archive.quarantined, verified_archive.on_their_way, len(verified_archive.entries)) == (
+        [],
+        1,
+        2,
+    )
 
 
 @pytest.mark.parametrize(
@@ -173,10 +181,10 @@ async def test_columns_are_checked_before_a_job_trips_over_them(
             table = table.set_column(at, column, table[column].cast(kind))
         else:
             table = table.append_column(column, pa.nulls(table.num_rows, kind))
-        await publish(hour, 99, table, Stretch("fast-9", 1, 1, 10))
-        belief = await look(relay)
-    assert problems(belief) == ([expected] if expected else [])
-    assert len(belief.entries) == (1 if expected else 2)
+        await publish(hour, 99, table, EventRange("fast-9", 1, 1, 10))
+        verified_archive = await look(relay)
+    assert problems(verified_archive) == ([expected] if expected else [])
+    assert len(verified_archive.entries) == (1 if expected else 2)
 
 
 def test_what_is_no_parquet_at_all_is_unreadable(tmp_path: Path) -> None:
@@ -190,7 +198,7 @@ async def test_a_file_of_a_newer_schema_is_read(tmp_path: Path) -> None:
     async with inside(tmp_path) as relay:
         hour = await archived(relay, files=1)
         table = pq.read_table(min(hour.glob("*.parquet")), partitioning=None)
-        await publish(hour, 99, table, Stretch("fast-9", 1, 1, 10), schema_version=7)
+        await publish(hour, 99, table, EventRange("fast-9", 1, 1, 10), schema_version=7)
         assert len((await look(relay)).entries) == 2
 
 
@@ -199,29 +207,29 @@ async def test_compacted_files_take_the_place_of_those_they_replace(tmp_path: Pa
         await archived(relay)
         relay.clock.advance(ns=2 * HOUR)
         assert await relay.compaction.compact_once() == 1
-        belief = await look(relay)
-    assert [entry.stretch.rows for entry in belief.entries] == [30]
-    assert belief.quarantined == []
+        verified_archive = await look(relay)
+    assert [entry.stretch.rows for entry in verified_archive.entries] == [30]
+    assert verified_archive.quarantined == []
 
 
 async def test_a_pinned_file_outlives_its_compaction(tmp_path: Path) -> None:
     async with inside(tmp_path) as relay:
         await archived(relay)
-        belief = await look(relay)
+        verified_archive = await look(relay)
         relay.clock.advance(ns=2 * HOUR)
         await relay.compaction.compact_once()
-        assert all(pq.read_metadata(entry.path).num_rows == 10 for entry in belief.entries)
+        assert all(pq.read_metadata(entry.path).num_rows == 10 for entry in verified_archive.entries)
         assert len(list((relay.archive_folder / folder_of(NOW)).glob("*.parquet"))) == 1
 
 
 async def test_only_files_of_the_range_are_looked_at(tmp_path: Path) -> None:
     async with inside(tmp_path) as relay:
         await archived(relay)
-        assert (await look(relay, Range(since_unix_ns=NOW + 1))).entries == []
-        assert (await look(relay, Range(until_unix_ns=NOW))).entries == []
-        assert len((await look(relay, Range(NOW - HOUR, NOW + HOUR))).entries) == 3
+        assert (await look(relay, TimeRange(since_unix_ns=NOW + 1))).entries == []
+        assert (await look(relay, TimeRange(until_unix_ns=NOW))).entries == []
+        assert len((await look(relay, TimeRange(NOW - HOUR, NOW + HOUR))).entries) == 3
         truncated(relay.archive_folder / folder_of(NOW))
-        assert (await look(relay, Range(since_unix_ns=NOW + 1))).quarantined == []
+        assert (await look(relay, TimeRange(since_unix_ns=NOW + 1))).quarantined == []
 
 
 # -- holes ---------------------------------------------------------------------------------------------
@@ -244,14 +252,14 @@ async def test_an_hour_that_was_deleted_is_a_hole_that_everybody_tells(tmp_path:
         folders = await three_hours(relay)
         assert (await look(relay)).holes == []
         shutil.rmtree(folders[1])
-        belief = await look(relay)
+        verified_archive = await look(relay)
         verified = missing_stretches(relay.archive_folder, list(hours(relay.archive_folder)))
-    (hole,) = belief.holes
+    (hole,) = verified_archive.holes
     assert (hole.problem, hole.path.rpartition("/")[2]) == ("hole", "fast-0-7-21-30.parquet")
     assert "Events 11 to 20 before it" in hole.detail
     assert verified == [hole]
-    assert "1 stretch of events is missing" in sentence(belief, tmp_path / "quarantine.json")
-    write_report(belief, tmp_path / "quarantine.json", now_unix_ns=NOW)
+    assert "1 stretch of events is missing" in sentence(verified_archive, tmp_path / "quarantine.json")
+    write_report(verified_archive, tmp_path / "quarantine.json", now_unix_ns=NOW)
     assert len(json.loads((tmp_path / "quarantine.json").read_text())["holes"]) == 1
 
 
@@ -259,9 +267,9 @@ async def test_a_hole_matters_to_those_ranges_only_in_which_its_events_may_have_
     async with inside(tmp_path) as relay:
         folders = await three_hours(relay)
         shutil.rmtree(folders[1])
-        assert len((await look(relay, Range(NOW + HOUR, NOW + HOUR + 1))).holes) == 1
-        assert (await look(relay, Range(None, NOW))).holes == []
-        assert (await look(relay, Range(NOW + 2 * HOUR + 1, None))).holes == []
+        assert len((await look(relay, TimeRange(NOW + HOUR, NOW + HOUR + 1))).holes) == 1
+        assert (await look(relay, TimeRange(None, NOW))).holes == []
+        assert (await look(relay, TimeRange(NOW + 2 * HOUR + 1, None))).holes == []
 
 
 async def test_what_relay_told_of_is_no_hole(tmp_path: Path) -> None:
@@ -314,10 +322,10 @@ async def test_what_comes_is_appended_once_and_a_new_follower_goes_on(tmp_path: 
     keys = await verifying_keys()
     async with inside(tmp_path) as relay:
         await archived(relay, files=2)
-        follower = Follower(relay.archive_folder, tmp_path / "watch", clock=relay.clock)
+        follower = ArchiveFollower(relay.archive_folder, tmp_path / "watch", clock=relay.clock)
         assert (follower.step(keys).events, follower.step(keys).events) == (20, 0)
         await archived(relay, files=1, start=2)
-        again = Follower(relay.archive_folder, tmp_path / "watch", clock=relay.clock)
+        again = ArchiveFollower(relay.archive_folder, tmp_path / "watch", clock=relay.clock)
         assert [again.step(keys).number, again.step(keys).number] == [2, 0]
         assert events(tmp_path / "watch") == list(range(1, 31))
 
@@ -326,19 +334,19 @@ async def test_compaction_and_overlapping_exports_bring_no_event_twice(tmp_path:
     keys = await verifying_keys()
     async with inside(tmp_path) as relay:
         hour = await archived(relay, files=1)
-        follower = Follower(relay.archive_folder, tmp_path / "watch", clock=relay.clock)
+        follower = ArchiveFollower(relay.archive_folder, tmp_path / "watch", clock=relay.clock)
         follower.step(keys)
         table = pq.read_table(min(hour.glob("*.parquet")), partitioning=None)
         more = pa.concat_tables([table] * 3)
-        await publish(hour, 98, more, Stretch("fast-0", 7, 6, 35))
-        await publish(hour, 99, table, Stretch("fast-0", 7, 31, 40))
+        await publish(hour, 98, more, EventRange("fast-0", 7, 6, 35))
+        await publish(hour, 99, table, EventRange("fast-0", 7, 31, 40))
         assert follower.step(keys).events == 30
         assert sorted(events(tmp_path / "watch")) == list(range(1, 41))
         await archived(relay, files=1, start=4)
         relay.clock.advance(ns=2 * HOUR)
         await relay.compaction.compact_once()
         follower.step(keys)
-        Follower(relay.archive_folder, tmp_path / "watch", clock=relay.clock).step(keys)
+        ArchiveFollower(relay.archive_folder, tmp_path / "watch", clock=relay.clock).step(keys)
         assert sorted(events(tmp_path / "watch")) == list(range(1, 51))
 
 
@@ -355,12 +363,12 @@ async def test_killed_anywhere_the_follower_loses_and_doubles_nothing(
     keys = await verifying_keys()
     async with inside(tmp_path) as relay:
         await archived(relay, files=2)
-        follower = Follower(relay.archive_folder, tmp_path / "watch", clock=relay.clock)
+        follower = ArchiveFollower(relay.archive_folder, tmp_path / "watch", clock=relay.clock)
         where = {
             "pin": "snavio.audit.pinning.Pins.pin",
-            "write": "snavio.audit.entries.os.fsync",
-            "rename": "snavio.audit.entries.os.open",
-            "report": "snavio.audit.following.write_report",
+            "write": "snavio.audit.index_file.os.fsync",
+            "rename": "snavio.audit.index_file.os.open",
+            "report": "snavio.audit.archive_index.write_report",
         }[step]
         if step == "pin":
             monkeypatch.setattr(follower, "_pins", type("Gone", (), {"pin": killed})())
@@ -369,7 +377,7 @@ async def test_killed_anywhere_the_follower_loses_and_doubles_nothing(
         with pytest.raises(Killed):
             follower.step(keys)
         monkeypatch.undo()
-        Follower(relay.archive_folder, tmp_path / "watch", clock=relay.clock).step(keys)
+        ArchiveFollower(relay.archive_folder, tmp_path / "watch", clock=relay.clock).step(keys)
     assert events(tmp_path / "watch") == list(range(1, 21))
 
 
@@ -380,7 +388,7 @@ async def test_a_file_that_was_quarantined_comes_when_it_is_good_again(tmp_path:
         path = min(hour.glob("*.parquet"))
         whole = path.read_bytes()
         path.write_bytes(whole[:-1])
-        follower = Follower(relay.archive_folder, tmp_path / "watch", clock=relay.clock)
+        follower = ArchiveFollower(relay.archive_folder, tmp_path / "watch", clock=relay.clock)
         assert [finding.problem for finding in follower.step(keys).quarantined] == ["truncated"]
         path.write_bytes(whole)
         assert follower.step(keys).events == 10
@@ -396,12 +404,12 @@ async def test_what_is_not_believed_is_told_and_read_once(
         checked.append(path.name)
         return check_file(path, file)
 
-    def report(belief: Belief, path: Path, **given: Any) -> None:
-        reports.append(len(belief.quarantined))
-        write_report(belief, path, **given)
+    def report(verified_archive: VerifiedArchive, path: Path, **given: Any) -> None:
+        reports.append(len(verified_archive.quarantined))
+        write_report(verified_archive, path, **given)
 
-    monkeypatch.setattr("snavio.audit.belief.check_file", check)
-    monkeypatch.setattr("snavio.audit.following.write_report", report)
+    monkeypatch.setattr("snavio.audit.verify_archive.check_file", check)
+    monkeypatch.setattr("snavio.audit.archive_index.write_report", report)
     async with inside(tmp_path) as relay:
         hour = await archived(relay)
         path = min(hour.glob("*.parquet"))
@@ -409,7 +417,7 @@ async def test_what_is_not_believed_is_told_and_read_once(
         path.write_bytes(whole[:-1])
         missing_one = max(hour.glob("*.parquet"))
         missing_one.unlink()
-        follower = Follower(relay.archive_folder, tmp_path / "watch", clock=relay.clock)
+        follower = ArchiveFollower(relay.archive_folder, tmp_path / "watch", clock=relay.clock)
         steps = [follower.step(keys)]
         first_look = len(checked)
         steps += [follower.step(keys) for _ in range(3)]
@@ -430,22 +438,22 @@ async def test_index_files_of_yesterday_are_folded_and_still_remembered(tmp_path
     keys = await verifying_keys()
     async with inside(tmp_path) as relay:
         await archived(relay)
-        follower = Follower(relay.archive_folder, tmp_path / "watch", clock=relay.clock)
+        follower = ArchiveFollower(relay.archive_folder, tmp_path / "watch", clock=relay.clock)
         follower.step(keys)
         (made,) = (tmp_path / "watch" / "index").glob("*.jsonl")
         late = ManualClock(made.stat().st_mtime_ns + KEEP_NS + 1)
-        Follower(relay.archive_folder, tmp_path / "watch", clock=late).step(keys)
+        ArchiveFollower(relay.archive_folder, tmp_path / "watch", clock=late).step(keys)
         assert list((tmp_path / "watch" / "index").iterdir()) == []
         assert list((tmp_path / "watch" / "files").iterdir()) == []
-        again = Follower(relay.archive_folder, tmp_path / "watch", clock=relay.clock).step(keys)
+        again = ArchiveFollower(relay.archive_folder, tmp_path / "watch", clock=relay.clock).step(keys)
         assert (again.events, again.number) == (0, 0)
 
 
 def test_coverage_tells_what_is_missing_of_any_stretch() -> None:
     coverage = Coverage()
     for first, last in ((5, 10), (20, 30), (11, 12)):
-        coverage.add(Stretch("a", 1, first, last))
+        coverage.add(EventRange("a", 1, first, last))
     assert coverage.lives == {("a", 1): [(5, 12), (20, 30)]}
-    assert coverage.missing(Stretch("a", 1, 1, 40)) == [(1, 4), (13, 19), (31, 40)]
-    assert coverage.missing(Stretch("a", 1, 6, 9)) == []
-    assert coverage.missing(Stretch("a", 2, 6, 9)) == [(6, 9)]
+    assert coverage.missing(EventRange("a", 1, 1, 40)) == [(1, 4), (13, 19), (31, 40)]
+    assert coverage.missing(EventRange("a", 1, 6, 9)) == []
+    assert coverage.missing(EventRange("a", 2, 6, 9)) == [(6, 9)]

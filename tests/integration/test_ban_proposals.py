@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from services.registry.settings import RegistrySettings
+from snavio.admin.bans import JOB_FOLDER, BanClient, Proposal, ProposalAnswer
 from snavio.errors import BadRequest, NotAllowed, NotFound, Saturated, SnavioError
-from snavio.sdk.bans import JOB_FOLDER, BanDesk, Outcome, Proposal
 from snavio.telemetry.events import AbuseDetected, EventJournal
 from snavio.v1 import registry_pb2 as wire
 from tests.integration.test_registry import acme, changes, grant, resolve, route, service, tenant
@@ -27,8 +27,8 @@ PING = wire.ResolveKey(source=SOURCE, target="bot", name="Ping")
 @dataclass
 class Scene:
     control: Control
-    job: BanDesk
-    operator: BanDesk
+    job: BanClient
+    operator: BanClient
     told: list[AbuseDetected]
 
     def proposal(self, number: int = 1, **changed: object) -> Proposal:
@@ -48,7 +48,7 @@ class Scene:
         )
         return replace(plain, **changed)  # type: ignore[arg-type]
 
-    async def propose(self, proposal: Proposal) -> Outcome:
+    async def propose(self, proposal: Proposal) -> ProposalAnswer:
         (outcome,) = await self.job.propose([proposal])
         return outcome
 
@@ -83,7 +83,7 @@ async def open_scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIt
             await acme(control)
             desks = [
                 await stack.enter_async_context(
-                    BanDesk(control.mesh.registry, certificates=control.mesh.certificates(folder))
+                    BanClient(control.mesh.registry, certificates=control.mesh.certificates(folder))
                 )
                 for folder in (JOB_FOLDER, ADMIN)
             ]
@@ -362,11 +362,11 @@ async def test_tenant_sees_its_own_bans_without_the_evidence_and_nobody_elses(sc
         await scene.control.certify(f"tenant/{name}/principal/ada", f"{name}-ada")
     await scene.propose(scene.proposal())
     registry, certificates = scene.control.mesh.registry, scene.control.mesh.certificates
-    async with BanDesk(registry, certificates=certificates("acme-ada")) as desk:
+    async with BanClient(registry, certificates=certificates("acme-ada")) as desk:
         told = await desk.explain(SOURCE)
         assert (told.proposal[0].evidence, told.ban[0].ban.evidence) == ("", "")
         assert len((await desk.ls()).ban) == 1
-    async with BanDesk(registry, certificates=certificates("evil-ada")) as desk:
+    async with BanClient(registry, certificates=certificates("evil-ada")) as desk:
         assert len((await desk.ls()).ban) == 0
         with pytest.raises(NotAllowed):
             await desk.explain(SOURCE)

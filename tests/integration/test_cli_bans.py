@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from snavio.sdk.bans import JOB_FOLDER, BanDesk, Proposal
+from snavio.admin.bans import JOB_FOLDER, BanClient, Proposal
 from tests.integration.test_registry import acme
 from tests.support.control import Control, control_plane
 from tests.support.terminal import snavio
@@ -39,7 +39,7 @@ async def test_a_ban_is_listed_explained_and_lifted(control: Control, tmp_path: 
         "v1:dominance:1", "v1", "dominance", "acme/billing", ("bot:Ping",), 7,
         now - 2 * MINUTE, now - MINUTE, now + 10 * MINUTE, evidence='{"share":0.97}', provisional=True,
     )  # fmt: skip
-    async with BanDesk(control.mesh.registry, certificates=control.mesh.certificates(JOB_FOLDER)) as desk:
+    async with BanClient(control.mesh.registry, certificates=control.mesh.certificates(JOB_FOLDER)) as desk:
         await desk.propose([proposal])
     (listed,) = orjson.loads((await run(tmp_path, "ls", "--json")).stdout)["bans"]
     assert (listed["list"], listed["source"], listed["command"]) == ("warm-ban", "acme/billing", "Ping")

@@ -12,13 +12,13 @@ import orjson
 import pytest
 from typer.testing import CliRunner
 
+from snavio.admin.queue import QueueClient, TopicStats
 from snavio.cli.queue import queue
 from snavio.cli.queue_top import rates
-from snavio.domain.message import State
+from snavio.domain.message import MessageState
 from snavio.errors import BadRequest, Conflict, NotAllowed, NotFound, SnavioError
 from snavio.launch.installation import attach
 from snavio.sdk import Consumer, Producer
-from snavio.sdk.queue import Queue, TopicStats
 from tests.support.terminal import Terminal, Up, configured, running, snavio
 
 TOPIC = "demo/discord-bot"
@@ -83,12 +83,12 @@ class Desk:
         """Nothing is left of what the test before has done."""
 
         async def purging() -> None:
-            async with Queue(
+            async with QueueClient(
                 self.mesh.mailbox,
                 certificates=self.mesh.certificates("operator-admin"),
                 signer=self.mesh.signer,
             ) as client:
-                for state in (State.READY, State.DEAD, State.CANCELED):
+                for state in (MessageState.READY, MessageState.DEAD, MessageState.CANCELED):
                     await (await client.preview_purge(TOPIC, state)).apply()
 
         asyncio.run(purging())

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from services.fast.directory import CachedDirectory
-from services.shield.suspensions import HeldSuspensions
+from services.shield.suspension_cache import SuspensionCache
 from snavio.native import Admission, Dispatch
-from snavio.transport.channel import MeshChannel
+from snavio.rpc.channel import MeshChannel
 from snavio.v1 import registry_pb2 as reg
 from tests.support.frames import command
 from tests.support.neighbours import Bench, ScriptedRegistry, eventually
@@ -149,7 +149,7 @@ async def test_shield_reads_suspensions_alone_and_keeps_the_old_ones_until_all_n
     registry = filled(page=1)
     neighbour = await bench.neighbour("registry", registry.methods())
     channel = bench.channel(neighbour.address, bench.authority.mesh("shield"), "registry")
-    held = HeldSuspensions(
+    held = SuspensionCache(
         admission=Admission(audience="shield-0:1"), registry=channel, clock=bench.clock, interval_s=0.05
     )
     await held.start(within_s=5)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import structlog
 
-from services.signer.certificates import Certificates
+from services.signer.certificates.issuing import CertificateIssuer
 from services.signer.settings import SignerSettings
 from snavio.clock import ManualClock
 from snavio.domain.enrolment import MAX_OPEN_PER_TENANT, Token, parse_token
@@ -26,8 +26,8 @@ from snavio.errors import (
     StateError,
     Unavailable,
 )
-from snavio.transport.doorway import CALLS_PER_ADDRESS
-from snavio.transport.throttle import Rates
+from snavio.rpc.enrolment_server import CALLS_PER_ADDRESS
+from snavio.rpc.throttle import Rates
 from snavio.v1 import registry_pb2 as reg
 from snavio.v1 import signer_pb2 as sig
 from tests.support.control import ADMIN, Control, control_plane
@@ -137,7 +137,7 @@ async def test_failure_after_the_token_is_taken_costs_the_token_and_gives_no_cer
 
     token = await token_for(control)
     with monkeypatch.context() as broken:
-        broken.setattr(Certificates, "certify", fail)
+        broken.setattr(CertificateIssuer, "certify", fail)
         await refused(control, token, "unavailable")
     await refused(control, token)
 
@@ -367,8 +367,8 @@ async def test_the_door_serves_enrolment_and_health_and_nothing_else(control: Co
 
 
 async def test_the_mesh_port_does_not_enrol(control: Control) -> None:
-    from snavio.transport.channel import MeshChannel
-    from snavio.transport.credentials import CertificateFiles
+    from snavio.rpc.channel import MeshChannel
+    from snavio.rpc.credentials import CertificateFiles
     from snavio.v1.enrolment_pb2 import EnrollRequest, EnrollResponse
 
     files = CertificateFiles.in_folder(control.mesh.certificates(ADMIN))

@@ -11,8 +11,8 @@ from cryptography import x509
 
 from snavio.domain.verdict import Verdict
 from snavio.errors import Unauthenticated, Unavailable
+from snavio.hop.server_stream import BatchStream
 from snavio.pki import serial_of
-from snavio.transport.stream import BatchStream
 from snavio.v1 import registry_pb2 as reg
 from snavio.v1.batch_pb2 import Hello
 from tests.support.fast import (

@@ -10,15 +10,15 @@ import pytest
 
 from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
+from snavio.hop import server_stream as serving
+from snavio.hop.client import ClientLimits
+from snavio.hop.server_stream import BatchStream
 from snavio.launch.free_ports import free_ports
 from snavio.native import read_verdicts
-from snavio.transport import stream as serving
-from snavio.transport.channel import MeshChannel
-from snavio.transport.gate import Gate
-from snavio.transport.link import LinkLimits
-from snavio.transport.server import MeshServer, Methods
-from snavio.transport.status import REASON_KEY
-from snavio.transport.stream import BatchStream
+from snavio.rpc.certificate_gate import CertificateGate
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.server import MeshServer, Methods
+from snavio.rpc.status import REASON_KEY
 from snavio.v1.batch_pb2 import Batch, Hello, Verdicts
 from tests.support.links import BODY, METHOD, Peer, Waiter, deliver, link_to, told, until
 from tests.support.pki import Authority
@@ -36,7 +36,7 @@ def serve(authority: Authority, peer: Peer, *, port: int, max_connection_age_s: 
         listen=f"127.0.0.1:{port}",
         files=authority.mesh("fast"),
         methods=methods,
-        gate=Gate(clock=SystemClock()),
+        gate=CertificateGate(clock=SystemClock()),
         clock=SystemClock(),
         max_connection_age_s=max_connection_age_s,
     )
@@ -58,7 +58,7 @@ async def test_restart_under_load_loses_nothing_and_leaves_nothing_unknown(
     await first.start()
     waiters: list[Waiter] = []
     ending = asyncio.Event()
-    limits = LinkLimits(max_batch_commands=1)
+    limits = ClientLimits(max_batch_commands=1)
 
     async def load() -> None:
         while not ending.is_set():
@@ -93,7 +93,7 @@ async def test_stream_that_reaches_its_servers_age_leaves_nothing_unknown(author
     server = serve(authority, peer, port=port, max_connection_age_s=0.3)
     await server.start()
     waiters: list[Waiter] = []
-    async with link_to(authority, f"127.0.0.1:{port}", limits=LinkLimits(max_batch_commands=1)) as link:
+    async with link_to(authority, f"127.0.0.1:{port}", limits=ClientLimits(max_batch_commands=1)) as link:
         while len(peer.hellos) < 3:
             waiters.append(Waiter())
             link.put(waiters[-1])

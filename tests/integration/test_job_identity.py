@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from services.signer.settings import SignerSettings
-from snavio.audit import running
+from snavio.admin.bans import JOB_FOLDER
+from snavio.audit import runner
 from snavio.audit.identity import job_certificates
-from snavio.audit.running import Access
+from snavio.audit.runner import MeshAccess
 from snavio.errors import SnavioError, Unauthenticated, Unavailable
-from snavio.sdk.bans import JOB_FOLDER
-from snavio.transport import renewal
-from snavio.transport.renewal import Leaf
+from snavio.rpc import renewal
+from snavio.rpc.renewal import Leaf
 from tests.support.control import ADMIN, control_plane
 
 LIFE_S = 90
@@ -30,7 +30,7 @@ async def test_a_job_outlives_its_certificate(tmp_path: Path, monkeypatch: pytes
         tmp_path, registry=True, signer_settings=SignerSettings(job_ttl_s=LIFE_S)
     ) as control:
         folder = control.mesh.certificates(JOB_FOLDER)
-        async with Access.open(
+        async with MeshAccess.open(
             control.mesh, operator_certificates=control.mesh.certificates(ADMIN), clock=control.clock
         ) as access:
             await access.desk.version()
@@ -44,7 +44,7 @@ async def test_a_job_outlives_its_certificate(tmp_path: Path, monkeypatch: pytes
             assert control.clock.unix_ns() > first.not_after_ns
             # Both ways, the channels look at the files four times a second and then speak with the new certificate.
             async with asyncio.timeout(PATIENCE_S):
-                for call in (access.desk.version, lambda: running.read_routes(access.registry)):
+                for call in (access.desk.version, lambda: runner.read_routes(access.registry)):
                     await _until_it_answers(call)
 
 
@@ -64,7 +64,7 @@ async def test_nobody_renews_for_a_job_that_has_ended(
     async with control_plane(tmp_path, signer_settings=SignerSettings(job_ttl_s=LIFE_S)) as control:
         operator = control.mesh.certificates(ADMIN)
         folder = await job_certificates(control.mesh, operator_certificates=operator, clock=control.clock)
-        async with Access.open(control.mesh, operator_certificates=operator, clock=control.clock):
+        async with MeshAccess.open(control.mesh, operator_certificates=operator, clock=control.clock):
             before = Leaf.in_folder(folder).serial
         control.clock.advance(seconds=LIFE_S * 0.7)
         await asyncio.sleep(0.2)
@@ -76,7 +76,7 @@ async def test_a_watch_goes_on_when_it_is_heard_again(
     monkeypatch: pytest.MonkeyPatch, error: SnavioError
 ) -> None:
     """A machine that slept through the end of the certificate wakes up before the renewal does."""
-    monkeypatch.setattr(running, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(runner, "LOOK_SECONDS", 0.0)
     asked = 0
 
     async def ever() -> Sequence[Any]:
@@ -89,7 +89,7 @@ async def test_a_watch_goes_on_when_it_is_heard_again(
     seen: asyncio.Queue[str] = asyncio.Queue()
     follower: Any = SimpleNamespace(step=lambda keys: "looked")
     access: Any = SimpleNamespace(keys=SimpleNamespace(ever=ever))
-    following = asyncio.create_task(running._follow(follower, access, seen.put_nowait))  # type: ignore[arg-type]
+    following = asyncio.create_task(runner._follow(follower, access, seen.put_nowait))  # type: ignore[arg-type]
     try:
         async with asyncio.timeout(PATIENCE_S):
             assert await seen.get() == "looked"

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from services.shield.keys import CALL_SECONDS, LONGEST_KEY_PAUSE_S, HeldKeys
+from services.shield.key_cache import CALL_SECONDS, LONGEST_KEY_PAUSE_S, KeyCache
 from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
 from snavio.v1 import signer_pb2 as wire
 from tests.support.control import ADMIN, Control, control_plane
 from tests.support.judging import AUDIENCE, SOURCE, admitting, judged
@@ -46,7 +46,7 @@ class Door:
         self.signer = CountingChannel(control.mesh.signer, files=files, service="signer")
         self.registry = MeshChannel(control.mesh.registry, files=files, service="registry")
         self.admission = admitting()
-        self.held = HeldKeys(
+        self.held = KeyCache(
             admission=self.admission,
             signer=self.signer,
             clock=self.clock,

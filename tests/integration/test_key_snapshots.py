@@ -12,21 +12,21 @@ from pathlib import Path
 import orjson
 import pytest
 
-from services.shield.keys import HeldKeys
-from services.shield.opening import Opening
-from services.signer.key_snapshots import GENERATED, KeySnapshots
+from services.shield.key_cache import KeyCache
+from services.shield.snapshot_key_cache import SnapshotKeyCache
+from services.signer.keys.key_snapshots import GENERATED, KeySnapshots
 from services.signer.settings import SignerSettings
-from snavio.domain.identity import Identity, Kind
+from snavio.domain.identity import Identity, IdentityKind
 from snavio.domain.verdict import Verdict
 from snavio.errors import NotAllowed, Unavailable
 from snavio.native import Admission
-from snavio.snapshot.manifest import PLACES, read_manifest
-from snavio.snapshot.reader import FAILURES, LOADED, SnapshotReader
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.denylist import denylist_pull
-from snavio.transport.gate import Gate
-from snavio.transport.peer import Peer
+from snavio.replication.denylist import denylist_poller
+from snavio.rpc.certificate_gate import CertificateGate
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
+from snavio.rpc.peer import Peer
+from snavio.signed.snapshot_manifest import PLACES, read_manifest
+from snavio.signed.snapshot_reader import FAILURES, LOADED, SnapshotReader
 from snavio.v1 import signer_pb2 as wire
 from snavio.wiring import open_archive, open_watermark
 from tests.support.control import ADMIN, Control, control_plane
@@ -70,16 +70,16 @@ class Shield:
     """The part of Shield that holds keys."""
 
     control: Control
-    keys: HeldKeys
+    keys: KeyCache
     admission: Admission
-    gate: Gate
+    gate: CertificateGate
     reader: SnapshotReader
 
     def judge(self, key: wire.KeyVersion) -> Verdict:
         return judged(self.admission, key, now_unix_ns=self.control.clock.unix_ns())
 
     def refused(self, serial: str) -> bool:
-        peer = Peer(Identity("snavio.local", Kind.SERVICE, "billing", "acme"), serial, 1 << 62)
+        peer = Peer(Identity("snavio.local", IdentityKind.SERVICE, "billing", "acme"), serial, 1 << 62)
         return self.gate.check(peer) is Verdict.CERTIFICATE_REVOKED
 
 
@@ -93,16 +93,16 @@ async def shield(control: Control) -> AsyncIterator[Shield]:
     )
     archive, clock = open_archive(control.mesh.snapshots()), control.clock
     admission = admitting()
-    gate = Gate(clock=clock)
-    denylist = denylist_pull(signer, gate, clock=clock, interval_s=0.05, stale_s=3600)
-    opening = Opening(signer=signer, file=open_watermark(folder / "shield-0.opening"), clock=clock)
+    gate = CertificateGate(clock=clock)
+    denylist = denylist_poller(signer, gate, clock=clock, interval_s=0.05, stale_s=3600)
+    opening = SnapshotKeyCache(signer=signer, file=open_watermark(folder / "shield-0.opening"), clock=clock)
     reader = SnapshotReader(
         archive=archive,
         keys=opening.verifying,
         watermark=open_watermark(folder / "shield-0.keys-snapshot"),
         clock=clock,
     )
-    keys = HeldKeys(
+    keys = KeyCache(
         admission=admission,
         signer=signer,
         clock=clock,
@@ -131,7 +131,7 @@ async def once_with_signer(control: Control) -> None:
 async def test_shield_starts_from_the_sealed_snapshot_while_signer_is_away(
     control: Control, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.shield.keys.SIGNER_PATIENCE_S", 0.2)
+    monkeypatch.setattr("services.shield.key_cache.SIGNER_PATIENCE_S", 0.2)
     key = await newest_key(control)
     revoke = wire.RevokeCertificateRequest(serial=SERIAL, reason="stolen")
     await control.sign(ADMIN, "RevokeCertificate", revoke, wire.RevokeCertificateResponse)
@@ -227,7 +227,7 @@ async def test_an_older_snapshot_that_is_put_back_is_refused(control: Control) -
 async def test_a_part_that_signer_sealed_with_a_newer_key_is_not_opened_and_asked_for_later(
     control: Control, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.shield.keys.SIGNER_PATIENCE_S", 0.2)
+    monkeypatch.setattr("services.shield.key_cache.SIGNER_PATIENCE_S", 0.2)
     await publish(control)
     await once_with_signer(control)
     control.clock.advance(seconds=3700)
@@ -314,14 +314,14 @@ async def test_a_shield_that_asked_too_early_learns_what_opens_snapshots_before_
     control: Control, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures = [Unavailable("scripted")]
-    ask = Opening._ask
+    ask = SnapshotKeyCache._ask
 
-    async def once_away(opening: Opening) -> None:
+    async def once_away(opening: SnapshotKeyCache) -> None:
         if failures:
             raise failures.pop()
         await ask(opening)
 
-    monkeypatch.setattr(Opening, "_ask", once_away)
+    monkeypatch.setattr(SnapshotKeyCache, "_ask", once_away)
     async with shield(control) as first:
         await first.keys.start(within_s=5)
         assert (control.mesh.state_dir / "shield" / "shield-0.opening").exists()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from services.signer.app import UPKEEP_SECONDS
-from services.signer.usage_ledger import LONGEST_ABSENCE_NS
+from services.signer.keys.traffic_ledger import LONGEST_ABSENCE_NS
 from snavio.clock import ManualClock
 from snavio.v1 import signer_pb2 as wire
 from tests.support.control import ADMIN, Control, control_plane

@@ -19,14 +19,14 @@ import pytest
 
 from services.fast.grants import GrantKeeper
 from services.slow.grants import Grants
-from services.slow.rulings import rule_of
+from services.slow.lane_rules import rule_of
 from snavio.adapters.embedded.sqlite_coordination import SqliteCoordination
 from snavio.clock import ManualClock
 from snavio.domain.claim import Terms
 from snavio.errors import Unavailable
 from snavio.native import Dispatch
-from snavio.ports.coordination import Ask
-from snavio.transport.channel import MeshChannel
+from snavio.ports.coordination import PermitAsk
+from snavio.rpc.channel import MeshChannel
 from snavio.v1 import registry_pb2 as reg
 from tests.support.frames import RunOf, batch, command
 
@@ -177,7 +177,7 @@ async def run(
         max_claims=10,
         max_claims_per_source=10,
     )
-    slow = Grants(rulings=OneRoute(route), store=store, leases=5, timeout_ms=1000)  # type: ignore[arg-type]
+    slow = Grants(lane_rules=OneRoute(route), store=store, leases=5, timeout_ms=1000)  # type: ignore[arg-type]
     instances = [
         Instance(
             number,
@@ -201,7 +201,7 @@ async def run(
                 await instance.fetch()
         if step % 8 == 0:
             # Slow gathers what is escalated and asks for all of it at once.
-            [permits] = await store.take([Ask((TARGET, NAME), rule, escalated)])
+            [permits] = await store.take([PermitAsk((TARGET, NAME), rule, escalated)])
             dispatched.append((now_ms, permits.count))
             escalated = 0
     for instance in instances:

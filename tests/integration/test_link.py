@@ -11,10 +11,10 @@ import pytest
 from snavio.clock import ManualClock, SystemClock
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated
+from snavio.hop.client import BatchClient, ClientLimits
+from snavio.hop.server_stream import BatchStream
 from snavio.launch.free_ports import free_ports
-from snavio.transport.channel import MeshChannel
-from snavio.transport.link import BatchLink, LinkLimits
-from snavio.transport.stream import BatchStream
+from snavio.rpc.channel import MeshChannel
 from snavio.v1.batch_pb2 import Batch, Hello, Verdicts
 from tests.support.links import (
     BODY,
@@ -61,7 +61,7 @@ async def test_what_is_put_in_one_turn_of_the_loop_travels_in_one_batch(authorit
 
 async def test_no_batch_is_larger_than_the_limit(authority: Authority) -> None:
     peer = Peer(deliver)
-    limits = LinkLimits(max_batch_commands=10)
+    limits = ClientLimits(max_batch_commands=10)
     async with server(authority, peer) as address, link_to(authority, address, limits=limits) as link:
         waiters = [Waiter() for _ in range(25)]
         for waiter in waiters:
@@ -80,7 +80,7 @@ async def test_no_more_batches_are_in_flight_than_the_window_holds(authority: Au
         streams.append(stream)
 
     peer = Peer(hold)
-    limits = LinkLimits(window=2, max_batch_commands=1)
+    limits = ClientLimits(window=2, max_batch_commands=1)
     async with server(authority, peer) as address, link_to(authority, address, limits=limits) as link:
         waiters = [Waiter() for _ in range(4)]
         for waiter in waiters:
@@ -108,7 +108,7 @@ async def test_behind_a_batch_that_nothing_was_heard_of_the_next_gather_until_so
 
     peer = Peer(hold)
     # Longer than the test may last: only an answer lets the others go.
-    limits = LinkLimits(linger_s=60.0)
+    limits = ClientLimits(linger_s=60.0)
     async with server(authority, peer) as address, link_to(authority, address, limits=limits) as link:
         await link.connected.wait()
         first, *others = [Waiter(count=2), Waiter(), Waiter()]
@@ -135,7 +135,7 @@ async def test_behind_a_batch_that_nothing_was_heard_of_the_next_gather_until_so
 
 async def test_a_full_batch_waits_for_no_answer(authority: Authority) -> None:
     peer = Peer(deliver)
-    limits = LinkLimits(linger_s=60.0, max_batch_commands=3)
+    limits = ClientLimits(linger_s=60.0, max_batch_commands=3)
     async with server(authority, peer) as address, link_to(authority, address, limits=limits) as link:
         await link.connected.wait()
         waiters = [Waiter(count=3), Waiter(count=3), Waiter(count=3)]
@@ -199,7 +199,7 @@ async def test_a_broken_connection_leaves_the_outcome_unknown_when_nobody_resend
     peer = Peer(ignore)
     async with server(authority, peer) as address:
         channel = MeshChannel(address, files=authority.mesh("shield"), service="fast")
-        link = BatchLink(channel, METHOD, clock=SystemClock())
+        link = BatchClient(channel, METHOD, clock=SystemClock())
         await link.start()
         waiter = Waiter()
         link.put(waiter)
@@ -219,7 +219,7 @@ async def test_an_unanswered_batch_is_sent_again_with_the_same_name_and_bytes(au
     (port,) = free_ports(1)
     async with server(authority, silent, listen=f"127.0.0.1:{port}") as address:
         channel = MeshChannel(address, files=authority.mesh("shield"), service="fast")
-        link = BatchLink(channel, METHOD, clock=SystemClock(), instance="fast-0", epoch=9, resend=True)
+        link = BatchClient(channel, METHOD, clock=SystemClock(), instance="fast-0", epoch=9, resend=True)
         await link.start()
         waiter = Waiter()
         link.put(waiter)
@@ -238,7 +238,7 @@ async def test_an_unanswered_batch_is_sent_again_with_the_same_name_and_bytes(au
 
 async def test_an_old_stream_is_replaced_without_losing_a_batch(authority: Authority) -> None:
     peer = Peer(deliver)
-    limits = LinkLimits(max_age_s=0.05)
+    limits = ClientLimits(max_age_s=0.05)
     async with server(authority, peer) as address, link_to(authority, address, limits=limits) as link:
         waiters: list[Waiter] = []
         async with asyncio.timeout(20):
@@ -251,7 +251,7 @@ async def test_an_old_stream_is_replaced_without_losing_a_batch(authority: Autho
 
 
 async def test_too_much_waiting_is_refused_instead_of_kept(authority: Authority) -> None:
-    limits = LinkLimits(max_waiting_bytes=4 * len(BODY))
+    limits = ClientLimits(max_waiting_bytes=4 * len(BODY))
     async with link_to(authority, "127.0.0.1:1", limits=limits) as link:
         for _ in range(4):
             link.put(Waiter(deadline_mono_ns=0))

@@ -11,13 +11,13 @@ import pytest
 from snavio.clock import ManualClock, SystemClock
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest
+from snavio.hop import client_stream
+from snavio.hop.client import BatchClient, ClientLimits
+from snavio.hop.server_stream import BatchStream
 from snavio.native import Reply
-from snavio.transport import talk
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.link import BatchLink, LinkLimits
-from snavio.transport.server import Call
-from snavio.transport.stream import BatchStream
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
+from snavio.rpc.server import Call
 from snavio.v1.batch_pb2 import Batch, Hello, Verdicts
 from tests.support.links import (
     METHOD,
@@ -80,7 +80,7 @@ async def test_an_old_stream_waits_for_its_last_answer_while_the_next_one_is_sen
         stream.reply(b"" if len(peer.batches) == 1 else delivered(batch), True)
 
     peer = Peer(forget_the_first)
-    limits = LinkLimits(max_age_s=0.05)
+    limits = ClientLimits(max_age_s=0.05)
     async with (
         server(authority, peer) as address,
         link_to(authority, address, clock=clock, limits=limits) as link,
@@ -109,7 +109,7 @@ async def test_an_answer_on_a_retired_stream_still_counts(authority: Authority) 
     peer = Peer(hold_the_first)
     async with (
         server(authority, peer) as address,
-        link_to(authority, address, limits=LinkLimits(max_age_s=0.05)) as link,
+        link_to(authority, address, limits=ClientLimits(max_age_s=0.05)) as link,
     ):
         link.put(first := Waiter())
         await until(lambda: len(streams) == 1)
@@ -125,7 +125,7 @@ async def test_an_answer_on_a_retired_stream_still_counts(authority: Authority) 
 async def test_a_peer_that_never_ends_its_half_of_an_old_stream_does_not_hold_the_link(
     authority: Authority,
 ) -> None:
-    limits = LinkLimits(max_age_s=0.05)
+    limits = ClientLimits(max_age_s=0.05)
     async with (
         server(authority, at_first(greet_and_freeze)) as address,
         link_to(authority, address, limits=limits) as link,
@@ -140,8 +140,8 @@ async def test_a_peer_that_never_ends_its_half_of_an_old_stream_does_not_hold_th
 async def test_a_peer_that_stops_reading_loses_the_stream(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(talk, "WRITE_SECONDS", 0.1)
-    monkeypatch.setattr(talk, "AGE_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(client_stream, "WRITE_SECONDS", 0.1)
+    monkeypatch.setattr(client_stream, "AGE_CHECK_SECONDS", 0.05)
     async with (
         server(authority, at_first(greet_and_freeze)) as address,
         link_to(authority, address, resend=True) as link,
@@ -165,7 +165,7 @@ async def test_a_batch_that_ends_every_stream_is_given_up_and_those_behind_it_ar
         stream.reply(delivered(batch), True)
 
     peer = Peer(choke)
-    limits = LinkLimits(max_batch_commands=1)
+    limits = ClientLimits(max_batch_commands=1)
     async with (
         server(authority, peer) as address,
         link_to(authority, address, resend=True, limits=limits) as link,
@@ -193,7 +193,7 @@ async def test_streams_that_bring_answers_before_they_end_give_no_batch_up(autho
         stream.reply(delivered(batch), True)
 
     peer = Peer(one_more_each_time)
-    limits = LinkLimits(max_batch_commands=1)
+    limits = ClientLimits(max_batch_commands=1)
     async with (
         server(authority, peer) as address,
         link_to(authority, address, resend=True, limits=limits) as link,
@@ -243,7 +243,7 @@ async def test_a_link_whose_certificate_is_not_there_yet_connects_when_it_is(
     peer = Peer(deliver)
     async with server(authority, peer) as address:
         channel = MeshChannel(address, files=missing, service="fast")
-        link = BatchLink(channel, METHOD, clock=SystemClock())
+        link = BatchClient(channel, METHOD, clock=SystemClock())
         await link.start()
         link.put(waiter := Waiter())
         await asyncio.sleep(0.1)
@@ -275,7 +275,7 @@ async def test_a_consignment_that_fails_at_its_answer_keeps_nobody_else_from_the
 async def test_whoever_is_left_in_a_link_that_closes_is_told_though_another_fails_at_it(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("snavio.transport.link.CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr("snavio.hop.client.CLOSE_SECONDS", 0.05)
     async with link_to(authority, "127.0.0.1:1") as link:
         waiters = [Waiter(), Clumsy(), Waiter()]
         for waiter in waiters:

@@ -11,11 +11,11 @@ import pytest
 from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated
+from snavio.hop.client import BatchClient, ClientLimits
 from snavio.hop.fair_queue import TenantFairQueue
-from snavio.ports.queue import Consignment
-from snavio.transport.channel import MeshChannel
-from snavio.transport.link import BatchLink, LinkLimits
-from snavio.transport.stream import BatchStream
+from snavio.hop.server_stream import BatchStream
+from snavio.ports.queue import BatchPart
+from snavio.rpc.channel import MeshChannel
 from snavio.v1.batch_pb2 import Batch, Run
 from tests.support.links import METHOD, Peer, Waiter, deliver, server, told, until
 from tests.support.pki import Authority
@@ -35,9 +35,9 @@ class Sourced(Waiter):
     source: str = ""
 
 
-def source_of(consignment: Consignment) -> str:
-    assert isinstance(consignment, Sourced)
-    return consignment.source
+def source_of(batch_part: BatchPart) -> str:
+    assert isinstance(batch_part, Sourced)
+    return batch_part.source
 
 
 def piece(source: str) -> Sourced:
@@ -56,7 +56,7 @@ async def test_saturating_streams_are_let_on_as_they_fit_and_a_neighbour_passes_
     brought: list[Sourced] = []
     ending = asyncio.Event()
 
-    async def bring(link: BatchLink, source: str) -> None:
+    async def bring(link: BatchClient, source: str) -> None:
         while not ending.is_set():
             await link.room(source.partition("/")[0], SIZE)
             try:
@@ -68,10 +68,10 @@ async def test_saturating_streams_are_let_on_as_they_fit_and_a_neighbour_passes_
             await told(waiter)
 
     queue = TenantFairQueue(max_bytes=ROOM, crowded_bytes=CROWDED, source_of=source_of, what="test")
-    limits = LinkLimits(max_batch_bytes=2 * SIZE, window=2)
+    limits = ClientLimits(max_batch_bytes=2 * SIZE, window=2)
     async with server(authority, peer) as address:
         channel = MeshChannel(address, files=authority.mesh("shield"), service="fast")
-        link = BatchLink(channel, METHOD, clock=SystemClock(), limits=limits, waiting=queue)
+        link = BatchClient(channel, METHOD, clock=SystemClock(), limits=limits, waiting=queue)
         await link.start()
         flood = [asyncio.create_task(bring(link, f"acme/s{number}")) for number in range(STREAMS)]
         # Everybody of the flood waits, brings or has brought.

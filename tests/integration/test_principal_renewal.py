@@ -9,9 +9,9 @@ import pytest
 
 from snavio.domain.directory import Principal, Tenant
 from snavio.errors import BadRequest, SnavioError, Unauthenticated
+from snavio.rpc.renewal import DUE, Leaf
 from snavio.sdk.certificate import ServiceCertificate
 from snavio.sdk.principal import principal_renewal, renew_now
-from snavio.transport.renewal import DUE, Leaf
 from snavio.v1 import registry_pb2 as reg
 from snavio.v1 import signer_pb2 as sig
 from tests.support.acme import apply

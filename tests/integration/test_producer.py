@@ -13,14 +13,14 @@ import pytest
 from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest, Unavailable
+from snavio.hop.client import BatchClient, ClientLimits
 from snavio.host.shares import ShareLimit
 from snavio.native import Judgement
-from snavio.sdk.bundle import Lot, submission_field
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
+from snavio.sdk.pending_sends import BulkSend, submission_field
 from snavio.sdk.producer import Producer
 from snavio.sdk.settings import Endpoints
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.link import BatchLink, LinkLimits
 from snavio.v1.batch_pb2 import Limits, Refusal, Verdicts
 from snavio.v1.command_pb2 import Command
 from snavio.v1.shield_pb2 import Submission
@@ -378,18 +378,18 @@ async def test_an_idle_stream_that_grew_old_is_opened_anew_and_goes_on_serving(m
     audiences: list[str] = []
     files = CertificateFiles.in_folder(mesh.certificates)
     channel = MeshChannel(mesh.shield_server.address, files=files, service="shield")
-    link = BatchLink(
+    link = BatchClient(
         channel,
         "/snavio.v1.Shield/SubmitStream",
         clock=clock,
-        limits=LinkLimits(max_age_s=0.05),
+        limits=ClientLimits(max_age_s=0.05),
         on_hello=lambda hello: audiences.append(hello.audience),
     )
     await link.start()
     async with asyncio.timeout(30):
         while len(audiences) < 3:
             await asyncio.sleep(0.01)
-        lot = Lot(
+        lot = BulkSend(
             1,
             submission_field(b"nonsense") + b"nonsense",
             deadline_mono_ns=clock.mono_ns() + 10**10,

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from services.registry.changes import Reader
+from services.registry.reads.changes import DirectoryReader
 from services.registry.settings import RegistrySettings
 from snavio.adapters.memory.directory import MemoryDirectory
 from snavio.clock import ManualClock
 from snavio.domain.directory import Draft, Tenant
-from snavio.domain.identity import Identity, Kind
+from snavio.domain.identity import Identity, IdentityKind
 from snavio.errors import BadRequest, Conflict, NotAllowed, NotFound, Saturated, Unauthenticated, Unavailable
 from snavio.v1 import registry_pb2 as wire
 from snavio.v1 import signer_pb2 as signer_wire
@@ -298,11 +298,11 @@ async def test_page_that_would_not_fit_into_a_message_is_cut(monkeypatch: pytest
     directory = MemoryDirectory(clock=ManualClock())
     for number in range(10):
         await directory.write(lambda _view, n=number: Draft(Tenant(f"tenant-{n}")), actor="author" * 10)
-    monkeypatch.setattr("services.registry.changes.MAX_PAGE_BYTES", 300)
-    reader = Identity("snavio.local", Kind.MESH, "fast")
+    monkeypatch.setattr("services.registry.reads.changes.MAX_PAGE_BYTES", 300)
+    reader = Identity("snavio.local", IdentityKind.MESH, "fast")
     seen, since, epoch, more = [], 0, 0, True
     while more:
-        page = await Reader(directory, ManualClock()).changes(
+        page = await DirectoryReader(directory, ManualClock()).changes(
             since=since, epoch=epoch, limit=0, reader=reader
         )
         assert 0 < len(page.change) < 10
@@ -318,8 +318,8 @@ async def test_dump_that_would_not_fit_into_a_message_is_cut(
     directory = MemoryDirectory(clock=ManualClock())
     names = [f"tenant-{number:03}" for number in range(400)]
     await directory.write(lambda _view: [Draft(Tenant(name)) for name in names], actor="author" * 10)
-    monkeypatch.setattr("services.registry.changes.MAX_PAGE_BYTES", page_bytes)
-    reader = Reader(directory, ManualClock())
+    monkeypatch.setattr("services.registry.reads.changes.MAX_PAGE_BYTES", page_bytes)
+    reader = DirectoryReader(directory, ManualClock())
     seen, after = [], ""
     while True:
         page = await reader.dump(version=400, epoch=0, after=after, limit=300)
@@ -334,13 +334,15 @@ async def test_author_is_hidden_from_readers_who_may_not_know() -> None:
     directory = MemoryDirectory(clock=ManualClock())
     await directory.write(lambda _view: Draft(Tenant("acme")), actor="author")
     for kind, actor in (
-        (Kind.OPERATOR, "author"),
-        (Kind.MESH, "author"),
-        (Kind.PRINCIPAL, ""),
-        (Kind.SERVICE, ""),
+        (IdentityKind.OPERATOR, "author"),
+        (IdentityKind.MESH, "author"),
+        (IdentityKind.PRINCIPAL, ""),
+        (IdentityKind.SERVICE, ""),
     ):
         reader = Identity("snavio.local", kind, "x", "acme")
-        page = await Reader(directory, ManualClock()).changes(since=0, epoch=0, limit=0, reader=reader)
+        page = await DirectoryReader(directory, ManualClock()).changes(
+            since=0, epoch=0, limit=0, reader=reader
+        )
         assert page.change[0].actor == actor
 
 

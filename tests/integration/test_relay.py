@@ -17,14 +17,14 @@ from services.relay.settings import RelaySettings
 from snavio.clock import SystemClock
 from snavio.config import MeshSettings
 from snavio.errors import BadRequest, Conflict, SnavioError
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
+from snavio.rpc.status import error_of
 from snavio.telemetry import schema
-from snavio.telemetry.asking import ask
-from snavio.telemetry.courier import METHOD
+from snavio.telemetry.archive_query import ask
 from snavio.telemetry.events import AbuseDetected, LegacyKeyUsed
+from snavio.telemetry.journal_uploader import METHOD
 from snavio.telemetry.reporting import Reporting
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.status import error_of
 from snavio.v1.relay_pb2 import JournalPage, JournalReceipt
 from tests.support.archived import Row, fields
 from tests.support.control import Control, control_plane

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from services.relay import exporting, parking
-from services.relay import present as present_module
+from services.relay import exporter, rejected_pages
+from services.relay import manifests as present_module
 from services.relay.revocations import Revocations
 from snavio.adapters.embedded.checksums import connect
 from snavio.clock import ManualClock
@@ -18,12 +18,12 @@ from snavio.domain.signing_scope import Pair, provision, rotate_scope
 from snavio.errors import Conflict, Unavailable
 from snavio.native import ed25519_public_key, ed25519_sign, telemetry_columns
 from snavio.ports.archive import Archive
-from snavio.ports.outbox import Cursor, Grave
-from snavio.snapshot.verification import VerifyingKey
-from snavio.telemetry import manifest as manifest_bounds
+from snavio.ports.outbox import Cursor, RevokedRight
+from snavio.signed import archive_manifest as manifest_bounds
+from snavio.signed.archive_manifest import ArchiveManifest, folder_of
+from snavio.signed.verification import VerifyingKey
 from snavio.telemetry import schema
-from snavio.telemetry.inspection import check, hours
-from snavio.telemetry.manifest import TelemetryManifest, folder_of
+from snavio.telemetry.archive_inspection import check, hours
 from snavio.telemetry.parquet import encode_pages
 from snavio.wiring import open_archive, open_outbox
 from tests.support.telemetry import NAME, NOW, SOURCE, TARGET, Inside, arrival, block, inside, sign
@@ -238,7 +238,7 @@ async def test_a_page_that_cannot_be_rows_is_parked_and_told_and_holds_nothing_u
             raise OverflowError("int too large to convert")
         return encode_pages(pages, **given)
 
-    monkeypatch.setattr(exporting, "encode_pages", encode)
+    monkeypatch.setattr(exporter, "encode_pages", encode)
     async with inside(tmp_path) as relay:
         for number in range(4):
             await relay.intake.take(arrival(TEN, first_seq=1 + 10 * number))
@@ -259,8 +259,8 @@ async def test_no_more_than_so_many_pages_are_parked(tmp_path: Path, monkeypatch
             raise ValueError("no rows")
         return encode_pages(pages, service=service, **given)
 
-    monkeypatch.setattr(exporting, "encode_pages", encode)
-    monkeypatch.setattr(parking, "MOST", 2)
+    monkeypatch.setattr(exporter, "encode_pages", encode)
+    monkeypatch.setattr(rejected_pages, "MOST", 2)
     async with inside(tmp_path) as relay:
         for number in range(4):
             await relay.intake.take(arrival(TEN, first_seq=1 + 10 * number))
@@ -463,7 +463,7 @@ async def test_an_hour_that_gets_an_export_while_it_is_compacted_is_done_again(t
         relay.clock.advance(seconds=HOUR_S + 300)
         proven = relay.compaction._proven
 
-        async def meanwhile(folder: str, heir: TelemetryManifest) -> bool:
+        async def meanwhile(folder: str, heir: ArchiveManifest) -> bool:
             # An export that was planned within the hour and had to wait, such as for Signer.
             relay.compaction._proven = proven  # type: ignore[method-assign]
             relay.clock.advance(seconds=-HOUR_S - 300)
@@ -486,7 +486,7 @@ async def test_a_forged_manifest_is_not_made_true_by_compaction(tmp_path: Path) 
         await filled(relay, files=3)
         folder = relay.archive_folder / folder_of(NOW)
         (hour,) = hours(relay.archive_folder)
-        forged = TelemetryManifest(
+        forged = ArchiveManifest(
             99, NOW, (), tuple(file.name for file in hour.files), "platform-1", bytes(64)
         )
         (folder / forged.file_name).write_bytes(forged.encoded())
@@ -530,7 +530,7 @@ def after_revocation(relay: Inside) -> list[tuple[int, float]]:
 async def test_a_dispatch_after_its_revocation_is_told_whenever_the_revocation_is_heard_of(
     tmp_path: Path, known: str
 ) -> None:
-    grave = Grave(SOURCE, TARGET, NAME, 9, NOW - 2_000_000_000)
+    grave = RevokedRight(SOURCE, TARGET, NAME, 9, NOW - 2_000_000_000)
     async with inside(tmp_path) as relay:
         following = revocations(relay)
         await relay.intake.take(arrival(TEN, block([1, 65, 1], lane={"acl_version": 4})))
@@ -552,13 +552,13 @@ async def test_a_dispatch_after_its_revocation_is_told_whenever_the_revocation_i
 @pytest.mark.parametrize(
     "grave",
     [
-        Grave(SOURCE, TARGET, NAME, 9, NOW + 1),
-        Grave(SOURCE, TARGET, NAME, 3, NOW - 5_000_000_000),
-        Grave("acme/other", TARGET, NAME, 9, NOW - 5_000_000_000),
+        RevokedRight(SOURCE, TARGET, NAME, 9, NOW + 1),
+        RevokedRight(SOURCE, TARGET, NAME, 3, NOW - 5_000_000_000),
+        RevokedRight("acme/other", TARGET, NAME, 9, NOW - 5_000_000_000),
     ],
     ids=["later", "granted again since", "somebody else's"],
 )
-async def test_a_dispatch_by_a_right_that_stood_is_not_told(tmp_path: Path, grave: Grave) -> None:
+async def test_a_dispatch_by_a_right_that_stood_is_not_told(tmp_path: Path, grave: RevokedRight) -> None:
     async with inside(tmp_path) as relay:
         following = revocations(relay)
         await relay.intake.take(arrival(TEN))

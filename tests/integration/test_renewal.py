@@ -12,20 +12,20 @@ import pytest
 import structlog
 
 from snavio.clock import ManualClock
-from snavio.domain.identity import Identity, Kind
+from snavio.domain.identity import Identity, IdentityKind
 from snavio.errors import BadRequest, IntegrityError, SnavioError, StateError, Unavailable
 from snavio.pki import certificate_pem, issue_leaf, make_key, public_key_of_csr
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
+from snavio.rpc.renewal import DUE, JITTER, Certified, Leaf, Renewal, mesh_renewal
 from snavio.sdk.certificate import ServiceCertificate
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.renewal import DUE, JITTER, Certified, Leaf, Renewal, mesh_renewal
 from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse
 from tests.support.control import ADMIN, Control, control_plane
 from tests.support.enrolling import principals
 from tests.support.pki import HOUR_S, Authority
 
-SHIELD = Identity("snavio.local", Kind.MESH, "shield")
-FAST = Identity("snavio.local", Kind.MESH, "fast")
+SHIELD = Identity("snavio.local", IdentityKind.MESH, "shield")
+FAST = Identity("snavio.local", IdentityKind.MESH, "fast")
 
 
 @pytest.fixture

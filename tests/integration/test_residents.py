@@ -9,14 +9,14 @@ import pytest
 
 from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
-from snavio.hop.residents import Residents
+from snavio.hop import connection
+from snavio.hop.client import BatchClient
+from snavio.hop.instance_names import InstanceNames
+from snavio.hop.server_stream import BatchStream, mesh_hello
 from snavio.host.background import Background, host
-from snavio.transport import line
-from snavio.transport.channel import MeshChannel
-from snavio.transport.gate import Gate
-from snavio.transport.link import BatchLink
-from snavio.transport.server import Call
-from snavio.transport.stream import BatchStream, mesh_hello
+from snavio.rpc.certificate_gate import CertificateGate
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.server import Call
 from snavio.v1.batch_pb2 import Batch, Hello
 from tests.support.links import METHOD, Waiter, deliver, server, told, until
 from tests.support.pki import Authority
@@ -33,16 +33,16 @@ class House:
     """A server that keeps names apart, as the mailbox does."""
 
     def __init__(self) -> None:
-        self.residents = Residents()
+        self.instance_names = InstanceNames()
         self.admitted: list[int] = []
 
     async def dispatch(self, call: Call) -> None:
-        stream = BatchStream(call, gate=Gate(clock=SystemClock()))
+        stream = BatchStream(call, gate=CertificateGate(clock=SystemClock()))
         epoch = 0
 
         async def admit(hello: Hello) -> None:
             nonlocal epoch
-            await self.residents.enter(hello.instance, hello.epoch, stream)
+            await self.instance_names.enter(hello.instance, hello.epoch, stream)
             epoch = hello.epoch
             self.admitted.append(epoch)
 
@@ -51,23 +51,23 @@ class House:
             async for frame in stream.batches():
                 await deliver(Batch.FromString(frame), stream)
         finally:
-            self.residents.leave("fast-0", epoch, stream)
+            self.instance_names.leave("fast-0", epoch, stream)
             await stream.finish()
 
 
-def linked(authority: Authority, address: str, *, epoch: int) -> tuple[MeshChannel, BatchLink]:
+def linked(authority: Authority, address: str, *, epoch: int) -> tuple[MeshChannel, BatchClient]:
     channel = MeshChannel(address, files=authority.mesh("shield"), service="fast")
-    return channel, BatchLink(
+    return channel, BatchClient(
         channel, METHOD, clock=SystemClock(), instance="fast-0", epoch=epoch, resend=True
     )
 
 
-async def closed(channel: MeshChannel, link: BatchLink) -> None:
+async def closed(channel: MeshChannel, link: BatchClient) -> None:
     await link.close()
     await channel.close()
 
 
-async def delivered(link: BatchLink) -> None:
+async def delivered(link: BatchClient) -> None:
     link.put(waiter := Waiter())
     await told(waiter)
     assert waiter.codes == [Verdict.DELIVERED]
@@ -76,7 +76,7 @@ async def delivered(link: BatchLink) -> None:
 async def test_second_living_process_of_one_name_is_refused_with_a_sentence(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line, "TAKEN_SECONDS", 0.5)
+    monkeypatch.setattr(connection, "TAKEN_SECONDS", 0.5)
     process = Background()
     host(process)
     ended = asyncio.Event()

@@ -18,11 +18,11 @@ from services.shield.servicer import ROOM_SECONDS
 from services.shield.settings import ShieldSettings
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated, Unauthenticated, Unavailable
+from snavio.hop.server_stream import BatchStream
+from snavio.host.introspection import METHOD
 from snavio.host.shares import ShareLimit
 from snavio.pki import serial_of
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.introspection import METHOD
-from snavio.transport.stream import BatchStream
+from snavio.rpc.credentials import CertificateFiles
 from snavio.v1 import registry_pb2 as reg
 from snavio.v1.batch_pb2 import Refusal, Verdicts
 from snavio.v1.command_pb2 import Command
@@ -86,7 +86,7 @@ class Scene:
         return serial_of(x509.load_pem_x509_certificate(files.certificate.read_bytes()))
 
     def counters(self) -> dict[str, int]:
-        counters: dict[str, int] = self.app._standing._keys._admission.counters()
+        counters: dict[str, int] = self.app._freshness._keys._admission.counters()
         return counters
 
 
@@ -152,9 +152,9 @@ async def test_a_certificate_that_expires_mid_stream_is_refused_batch_by_batch_a
 async def test_a_certificate_that_is_revoked_mid_stream_is_refused_batch_by_batch_after_what_was_taken(
     scene: Scene,
 ) -> None:
-    billing, courier = scene.producer(), scene.producer("courier")
+    billing, uploader = scene.producer(), scene.producer("courier")
     scene.fast.script = scene.fast.hold
-    stream, other = await billing.stream(), await courier.stream()
+    stream, other = await billing.stream(), await uploader.stream()
     await stream.send(submission([billing.forge.command()], batch_seq=1))
     await eventually(lambda: scene.fast.held)
     scene.signer.revoked.append(scene.serial())
@@ -167,7 +167,7 @@ async def test_a_certificate_that_is_revoked_mid_stream_is_refused_batch_by_batc
     assert (await stream.answer(3)).codes == [Verdict.CERTIFICATE_REVOKED] * 3
     with pytest.raises(Unauthenticated):
         await billing.submit(billing.forge.command())
-    assert (await other.ask(submission([courier.forge.command()]))).codes == [GOOD]
+    assert (await other.ask(submission([uploader.forge.command()]))).codes == [GOOD]
 
 
 async def test_while_signer_is_away_traffic_goes_on_until_revocations_cannot_be_known(tmp_path: Path) -> None:
@@ -271,12 +271,12 @@ async def test_a_stream_on_keys_that_are_too_old_is_refused_command_by_command_a
 
 
 async def test_a_suspended_source_is_refused_until_its_suspension_ends(scene: Scene) -> None:
-    billing, courier = scene.producer(), scene.producer("courier")
+    billing, uploader = scene.producer(), scene.producer("courier")
     stream = await billing.stream()
     scene.registry.write(suspension=reg.Suspension(source="acme/billing", reason="abuse"))
     await scene.registry.was_read()
     assert (await stream.ask(submission([billing.forge.command()]))).codes == [Verdict.SUSPENDED]
-    assert (await courier.submit(courier.forge.command())).codes == [GOOD]
+    assert (await uploader.submit(uploader.forge.command())).codes == [GOOD]
     scene.registry.write(deleted=True, suspension=reg.Suspension(source="acme/billing"))
     await scene.registry.was_read()
     assert (await stream.ask(submission([billing.forge.command()], batch_seq=2), 2)).codes == [GOOD]
@@ -335,12 +335,12 @@ async def test_a_revoked_key_ends_at_once_whatever_the_signed_time(scene: Scene)
 
 
 async def test_a_restored_key_store_replaces_every_key(scene: Scene) -> None:
-    billing, courier = scene.producer(), scene.producer("courier")
+    billing, uploader = scene.producer(), scene.producer("courier")
     scene.signer.keysets = {"acme/courier": [key(1, SECRETS["acme/courier"])]}
     scene.signer.store_epoch, scene.signer.version = 2, 1
     await scene.signer.was_read()
     assert (await billing.submit(billing.forge.command())).codes == [Verdict.UNKNOWN_KEY_VERSION]
-    assert (await courier.submit(courier.forge.command())).codes == [GOOD]
+    assert (await uploader.submit(uploader.forge.command())).codes == [GOOD]
 
 
 # --- time
@@ -369,13 +369,13 @@ async def test_a_nonce_is_remembered_for_as_long_as_the_window_could_accept_it_a
 async def test_sources_of_one_tenant_fill_the_tenants_share_of_the_nonces(tmp_path: Path) -> None:
     # A quarter of it is one tenant's.
     async with shield(tmp_path, nonce_capacity=4000) as scene:
-        billing, courier = scene.producer(), scene.producer("courier")
+        billing, uploader = scene.producer(), scene.producer("courier")
         answer = await billing.submit_batch(submission([billing.forge.command() for _ in range(1000)]))
         assert answer.codes == [GOOD] * 1000
         answer = await billing.submit(billing.forge.command())
         assert answer.codes == [Verdict.SATURATED]
         assert answer.refusals[0].retry_after_ms > 0
-        assert (await courier.submit(courier.forge.command())).codes == [Verdict.SATURATED]
+        assert (await uploader.submit(uploader.forge.command())).codes == [Verdict.SATURATED]
         scene.clock.advance(seconds=62)
         assert (await billing.submit(billing.forge.command())).codes == [GOOD]
 
@@ -570,7 +570,7 @@ async def test_a_fast_that_does_not_answer_stops_shield_from_reading_beyond_its_
     tmp_path: Path,
 ) -> None:
     async with shield(tmp_path, batches_in_flight=4) as scene:
-        billing, courier = scene.producer(), scene.producer("courier")
+        billing, uploader = scene.producer(), scene.producer("courier")
         scene.fast.script = scene.fast.hold
         stream = await billing.stream()
         batches = [
@@ -584,8 +584,8 @@ async def test_a_fast_that_does_not_answer_stops_shield_from_reading_beyond_its_
         sending = asyncio.create_task(send_all())
         await eventually(lambda: scene.counters()["accepted"] >= 40)
         # Another producer gets its turn meanwhile, and with it any batch that was read too many.
-        other = await courier.stream()
-        await other.send(submission([courier.forge.command()]))
+        other = await uploader.stream()
+        await other.send(submission([uploader.forge.command()]))
         await eventually(lambda: scene.counters()["accepted"] >= 41)
         await eventually(lambda: scene.fast.commands == 41)
         assert (await scene.producer("courier").submit(b"?")).codes == [Verdict.MALFORMED]

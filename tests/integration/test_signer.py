@@ -277,7 +277,7 @@ async def test_revoked_certificate_is_refused_at_once_and_after_a_restart(contro
 async def test_a_denylist_of_several_pages_says_so_until_the_last(
     control: Control, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.signer.revoking.MAX_PAGE", 2)
+    monkeypatch.setattr("services.signer.certificates.revocation.MAX_PAGE", 2)
     for serial in ("a1", "a2", "a3"):
         request = wire.RevokeCertificateRequest(serial=serial, reason="stolen laptop")
         await control.sign(ADMIN, "RevokeCertificate", request, wire.RevokeCertificateResponse)

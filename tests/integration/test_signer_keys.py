@@ -15,9 +15,9 @@ from services.signer import bootstrap
 from services.signer.settings import SignerSettings
 from snavio.errors import BadRequest, Conflict, NotAllowed, NotFound
 from snavio.native import ed25519_is_weak, ed25519_verify
-from snavio.snapshot.verification import VerifyingKey
-from snavio.telemetry.manifest import TelemetryManifest
-from snavio.telemetry.signing import verified
+from snavio.signed.archive_manifest import ArchiveManifest
+from snavio.signed.manifest_signer import verified
+from snavio.signed.verification import VerifyingKey
 from snavio.v1 import signer_pb2 as wire
 from tests.support.control import ADMIN, Control, control_plane
 
@@ -301,16 +301,16 @@ async def test_emergency_leaves_nothing_that_the_old_key_could_sign(scoped: Cont
         await sign(scoped, "platform", b"x", key_id=old)
 
 
-async def exported(control: Control) -> TelemetryManifest:
+async def exported(control: Control) -> ArchiveManifest:
     """A manifest as Relay publishes it now."""
-    manifest = TelemetryManifest(1, control.clock.unix_ns(), ())
+    manifest = ArchiveManifest(1, control.clock.unix_ns(), ())
     named = replace(manifest, key_id=(await public_keys(control, "platform")).active_key_id)
     signed = await sign(control, "platform", named.signed_form())
     assert signed.key_id == named.key_id
     return replace(named, signature=signed.signature[0])
 
 
-async def believed(control: Control, manifest: TelemetryManifest, *, include_ended: bool = True) -> bool:
+async def believed(control: Control, manifest: ArchiveManifest, *, include_ended: bool = True) -> bool:
     answer = await public_keys(control, "platform", by=ADMIN, include_ended=include_ended)
     keys = [
         VerifyingKey(key.key_id, key.public_key, key.valid_from_unix_ns, key.valid_until_unix_ns)

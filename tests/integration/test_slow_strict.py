@@ -12,7 +12,7 @@ from snavio.adapters.embedded.sqlite_coordination import SqliteCoordination
 from snavio.clock import ManualClock
 from snavio.domain.claim import Terms
 from snavio.domain.verdict import Verdict
-from snavio.ports.coordination import Ask, Coordination
+from snavio.ports.coordination import Coordination, PermitAsk
 from snavio.v1 import registry_pb2 as reg
 from snavio.v1.slow_pb2 import ESCALATION_REASON_WARM_BANNED as WARM_BANNED
 from tests.support.arbiter import MAILBOX, answer, desk
@@ -259,7 +259,7 @@ async def test_permits_are_not_used_once_their_interval_ended_behind_the_sources
         slow.directory.route["limit"] = limit(100, seconds=3600)
         take = store.take
 
-        async def slowly(asks: list[Ask]) -> object:
+        async def slowly(asks: list[PermitAsk]) -> object:
             answers = await take(asks)
             if len(asks[0].key) == 2:
                 clock.advance(seconds=4)

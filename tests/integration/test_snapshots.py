@@ -11,14 +11,14 @@ import pytest
 
 from services.fast.directory import CachedDirectory
 from services.registry.settings import RegistrySettings
-from services.registry.snapshots import Outcome
-from services.shield.suspensions import HeldSuspensions
+from services.registry.snapshots import PublishOutcome
+from services.shield.suspension_cache import SuspensionCache
 from snavio.errors import Unavailable
 from snavio.native import Admission, Dispatch
-from snavio.snapshot.platform_keys import PlatformKeys
-from snavio.snapshot.reader import FAILURES, LOADED, SnapshotReader
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
+from snavio.signed.platform_keys import PlatformKeys
+from snavio.signed.snapshot_reader import FAILURES, LOADED, SnapshotReader
 from snavio.v1 import registry_pb2 as reg
 from snavio.wiring import open_archive, open_watermark
 from tests.support.control import ADMIN, Control, control_plane
@@ -61,7 +61,7 @@ async def _suspend(control: Control, *, suspended: bool) -> None:
     await control.write(ADMIN, "SetSuspension", request)
 
 
-async def _publish(control: Control) -> Outcome:
+async def _publish(control: Control) -> PublishOutcome:
     assert control.registry is not None
     writer = control.registry._snapshots
     assert writer is not None
@@ -118,7 +118,7 @@ async def fast(control: Control) -> AsyncIterator[tuple[Dispatch, CachedDirector
 async def test_fast_begins_with_a_snapshot_whose_critical_rights_wait_for_the_first_answer(
     control: Control,
 ) -> None:
-    assert await _publish(control) is Outcome.WRITTEN
+    assert await _publish(control) is PublishOutcome.WRITTEN
     control.clock.advance(seconds=5)
     async with fast(control) as (dispatch, directory, reader):
         await directory.start(within_s=5)
@@ -180,7 +180,7 @@ async def test_a_directory_with_another_epoch_replaces_what_the_snapshot_said(co
 async def test_shield_takes_suspensions_from_a_snapshot_and_then_what_changed_since(control: Control) -> None:
     await _publish(control)
     async with reading(control, "shield") as (reader, _signer, registry):
-        held = HeldSuspensions(
+        held = SuspensionCache(
             admission=Admission(audience="shield-0:1"),
             registry=registry,
             clock=control.clock,

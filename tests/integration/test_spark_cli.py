@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from snavio.audit.entries import moment
-from snavio.audit.jobs import Job, Place, command
+from snavio.audit.index_file import moment
+from snavio.audit.jobs import Job, SparkLocation, command
 from snavio.cli.app import app
 from snavio.cli.spark import _range
 from snavio.cli.spark_views import View
@@ -78,14 +78,14 @@ def test_a_missing_java_says_what_to_install(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(Unavailable, match="Spark needs Java 17: install it"):
-        command("slo", [], Place(), work=tmp_path)
-    command("slo", [], Place(remote="sc://127.0.0.1:15002"), work=tmp_path)  # Java is elsewhere
+        command("slo", [], SparkLocation(), work=tmp_path)
+    command("slo", [], SparkLocation(remote="sc://127.0.0.1:15002"), work=tmp_path)  # Java is elsewhere
 
 
 def test_a_cluster_gets_the_package_by_spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("snavio.audit.jobs._java", lambda: True)
     line, environment = command(
-        "abuse", ["--index", "x"], Place("spark://127.0.0.1:7077", settings=("a.b=c",)), work=tmp_path
+        "abuse", ["--index", "x"], SparkLocation("spark://127.0.0.1:7077", settings=("a.b=c",)), work=tmp_path
     )
     assert Path(line[0]).name == "spark-submit"
     assert line[line.index("--py-files") + 1] == str(tmp_path / "spark.zip")
@@ -93,7 +93,7 @@ def test_a_cluster_gets_the_package_by_spark_submit(tmp_path: Path, monkeypatch:
     with zipfile.ZipFile(tmp_path / "spark.zip") as packed:
         names = set(packed.namelist())
     assert {"spark/schema.json", "spark/jobs/detect_abuse.py", "spark/transforms/base.py"} <= names
-    local, _ = command("abuse", [], Place(), work=tmp_path)
+    local, _ = command("abuse", [], SparkLocation(), work=tmp_path)
     assert local[:3] == [sys.executable, "-m", "spark.jobs.detect_abuse"]
 
 

@@ -10,9 +10,9 @@ import grpc
 import pytest
 
 from snavio.errors import SnavioError
-from snavio.transport.channel import MeshChannel
-from snavio.transport.server import Call
-from snavio.transport.stream import BatchStream
+from snavio.hop.server_stream import BatchStream
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.server import Call
 from snavio.v1.batch_pb2 import Batch, Hello, Verdicts
 from tests.support.links import BODY, METHOD, Peer, server, until
 from tests.support.pki import Authority

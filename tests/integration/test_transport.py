@@ -29,12 +29,12 @@ from snavio.errors import (
     Unauthenticated,
     Unavailable,
 )
+from snavio.rpc.certificate_gate import CertificateGate
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.connection_options import MAX_MESSAGE_BYTES
+from snavio.rpc.server import Call, MeshServer, Methods
 from snavio.rpc.server_shares import ServerShares
-from snavio.transport.channel import MeshChannel
-from snavio.transport.gate import Gate
-from snavio.transport.limits import MAX_MESSAGE_BYTES
-from snavio.transport.server import Call, MeshServer, Methods
-from snavio.transport.status import REASON_KEY
+from snavio.rpc.status import REASON_KEY
 from snavio.v1.batch_pb2 import Hello
 from snavio.v1.shield_pb2 import GreetRequest
 from tests.support.pki import Authority
@@ -359,7 +359,7 @@ async def test_taken_address_is_one_sentence(authority: Authority) -> None:
             listen=listen,
             files=authority.mesh("shield"),
             methods=echo(),
-            gate=Gate(clock=SystemClock()),
+            gate=CertificateGate(clock=SystemClock()),
             clock=SystemClock(),
         )
         with pytest.raises(StateError, match=listen) as refused:
@@ -388,7 +388,7 @@ async def test_server_without_certificates_does_not_start(authority: Authority, 
         listen="127.0.0.1:0",
         files=files,
         methods=echo(),
-        gate=Gate(clock=SystemClock()),
+        gate=CertificateGate(clock=SystemClock()),
         clock=SystemClock(),
     )
     with pytest.raises(StateError):

@@ -22,15 +22,15 @@ from services.signer.settings import SignerSettings
 from snavio.cli.mischief import Forger
 from snavio.clock import SystemClock
 from snavio.domain.directory import AclEntry, Draft
-from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, Kind
+from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, IdentityKind
 from snavio.domain.verdict import Verdict
 from snavio.errors import SnavioError
 from snavio.native import format_timestamp, read_verdicts, sign_command, uuid7
 from snavio.ports.directory import Directory
-from snavio.snapshot.reader import FAILURES
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
+from snavio.signed.snapshot_reader import FAILURES
 from snavio.telemetry import schema
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
 from snavio.v1 import signer_pb2 as sig
 from snavio.v1.batch_pb2 import Hello
 from snavio.v1.shield_pb2 import GreetRequest, SubmitRequest
@@ -314,7 +314,7 @@ def _moment(unix_ns: int) -> datetime:
 async def test_a_refused_certificate_is_counted_and_told_once(mesh: DemoMesh) -> None:
     async with mesh.operator() as operator:
         await operator.register_service("acme", "lost")
-        identity = Identity(DEFAULT_TRUST_DOMAIN, Kind.SERVICE, "lost", "acme")
+        identity = Identity(DEFAULT_TRUST_DOMAIN, IdentityKind.SERVICE, "lost", "acme")
         serial = await operator.certify(identity, mesh.certificates("acme-lost"))
         await operator.revoke_certificate(serial, reason="lost")
     lost = channel(mesh, "shield", "acme-lost")

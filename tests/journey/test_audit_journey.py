@@ -17,16 +17,16 @@ from pathlib import Path
 
 import pytest
 
-from snavio.audit.auditing import LATENESS_NS
+from snavio.admin.bans import BanClient
+from snavio.audit.ban_audit import LATENESS_NS
 from snavio.audit.proposals import Proposal
-from snavio.audit.running import Access
+from snavio.audit.runner import MeshAccess
 from snavio.clock import SystemClock
-from snavio.sdk.bans import BanDesk
-from snavio.snapshot.platform_keys import PlatformKeys
-from snavio.telemetry.manifest import FileEntry, Stretch, TelemetryManifest, folder_of
-from snavio.telemetry.signing import ManifestSigner
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
+from snavio.signed.archive_manifest import ArchiveManifest, EventRange, FileEntry, folder_of
+from snavio.signed.manifest_signer import ManifestSigner
+from snavio.signed.platform_keys import PlatformKeys
 from snavio.v1.registry_pb2 import PROPOSAL_STATE_CONFIRMED, PROPOSAL_STATE_WITHDRAWN
 from tests.journey.test_ban_journey import HONEST, QUICK
 from tests.support.mesh import NAME, SOURCE, TARGET, DemoMesh, demo_mesh
@@ -62,7 +62,7 @@ async def archive_of(mesh: DemoMesh, archive: Path, start_s: int) -> None:
         row(source=HONEST, target=TARGET, command_name=NAME, count=500, after_s=after_s + 1),
     ]
     now = time.time_ns()
-    folder, stretch = archive / folder_of(now), Stretch("fast-0", 1, 1, len(rows))
+    folder, stretch = archive / folder_of(now), EventRange("fast-0", 1, 1, len(rows))
     contents = write(rows, folder / stretch.file_name).read_bytes()
     listed = FileEntry(
         stretch,
@@ -72,7 +72,7 @@ async def archive_of(mesh: DemoMesh, archive: Path, start_s: int) -> None:
         hashlib.sha256(contents).hexdigest(),
     )
     async with relays_signature(mesh) as signer:
-        signed = await signer.signed(TelemetryManifest(1, now, (listed,)))
+        signed = await signer.signed(ArchiveManifest(1, now, (listed,)))
     (folder / signed.file_name).write_bytes(signed.encoded())
 
 
@@ -98,12 +98,12 @@ async def test_the_hourly_audit_confirms_what_it_finds_again_and_withdraws_what_
             await mesh.register_service(operator, "shop")
             await operator.grant(HONEST, TARGET, NAME)
         await archive_of(mesh, tmp_path / "archive", start_s)
-        async with Access.open(
+        async with MeshAccess.open(
             mesh.processes.mesh, operator_certificates=operator_folder, clock=SystemClock()
         ) as access:
             answers = await access.desk.propose([guilty, innocent], provisional=True)
         assert [answer.applied for answer in answers] == [True, True]
-        async with BanDesk(mesh.addresses["registry"], certificates=operator_folder) as desk:
+        async with BanClient(mesh.addresses["registry"], certificates=operator_folder) as desk:
             assert {standing.ban.source for standing in (await desk.ls()).ban} == {SOURCE, HONEST}
             document = json.loads(await _audited(mesh, tmp_path))
             assert [one["proposal_id"] for one in document["proposals"]] == [guilty.proposal_id]

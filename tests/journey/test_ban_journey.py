@@ -6,11 +6,11 @@ The way it goes, file by file:
 
     services/shield/admission.py    a verdict: forged, refused
     snavio/telemetry/journal.py     the verdict becomes a numbered event; courier.py carries it
-    services/relay/exporting.py     events become Parquet, with a manifest that Signer has signed
-    snavio/audit/following.py       what is signed and whole comes into the index, once
+    services/relay/exporter.py     events become Parquet, with a manifest that Signer has signed
+    snavio/audit/archive_index.py       what is signed and whole comes into the index, once
     spark/jobs/watch_abuse.py       counts, shares, judges (spark/transforms/), writes a proposal
-    snavio/audit/proposing.py       carries it to Registry under the job's own identity
-    services/registry/bans.py       decides: applied, until then
+    snavio/audit/proposer.py       carries it to Registry under the job's own identity
+    services/registry/writes/bans.py       decides: applied, until then
     services/fast/directory.py      hears of it; native/src/core/dispatch.rs hands the source's commands to Slow
 """
 
@@ -30,15 +30,15 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from snavio.audit.jobs import Place
-from snavio.audit.running import Access, Order, watch
+from snavio.admin.bans import BanClient
+from snavio.admin.operator import Operator
+from snavio.audit.jobs import SparkLocation
+from snavio.audit.runner import JobRequest, MeshAccess, watch
 from snavio.cli.mischief import Forger
 from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
-from snavio.sdk.bans import BanDesk
-from snavio.sdk.operator import Operator
 from snavio.telemetry import schema
-from snavio.telemetry.asking import ask
+from snavio.telemetry.archive_query import ask
 from snavio.v1.registry_pb2 import PROFILE_LOW, QUEUE_KIND_MAILBOX, Fairness, PutRouteRequest, Route
 from tests.support.archived import fields, found
 from tests.support.mesh import NAME, SOURCE, TARGET, TENANT, DemoMesh, demo_mesh
@@ -66,7 +66,7 @@ PATIENCE_S = 240.0
 HONEST = f"{TENANT}/shop"
 CROWDER, CROWDED = f"{TENANT}/crowder", "crowded-bot"
 # Rows by the hundred: compiling the queries would take longer than running them.
-QUICK = Place(
+QUICK = SparkLocation(
     "local[2]",
     driver_memory="1g",
     short=True,
@@ -158,8 +158,8 @@ async def watched(mesh: DemoMesh, tmp_path_factory: pytest.TempPathFactory) -> A
     policy.write_text(json.dumps(POLICY), "utf-8")
     answers: asyncio.Queue[Any] = asyncio.Queue()
     operator = mesh.certificates("operator-admin")
-    async with Access.open(installed, operator_certificates=operator, clock=clock) as access:
-        order = Order("watch", folder, place=QUICK, options=("--every-s", "1", "--policy", str(policy)))
+    async with MeshAccess.open(installed, operator_certificates=operator, clock=clock) as access:
+        order = JobRequest("watch", folder, place=QUICK, options=("--every-s", "1", "--policy", str(policy)))
         task = asyncio.create_task(
             watch(
                 order,
@@ -229,7 +229,9 @@ async def test_one_that_crowds_others_out_again_and_again_is_banned_until_it_is_
     assert (proposal.source, proposal.kind) == (CROWDER, "dominance-single-target")
     assert (proposal.affected_targets, answer.applied) == ((CROWDED,), True)
     assert proposal.total_violations >= 2
-    async with BanDesk(mesh.addresses["registry"], certificates=mesh.certificates("operator-admin")) as desk:
+    async with BanClient(
+        mesh.addresses["registry"], certificates=mesh.certificates("operator-admin")
+    ) as desk:
         # Its victims never are, though they had the warm path to themselves meanwhile.
         assert {standing.ban.source for standing in (await desk.ls()).ban} == {CROWDER}
         await until_last(mesh, CROWDER, ("slow", "warm_banned"), target=CROWDED)
@@ -256,7 +258,9 @@ async def _crowded_route(mesh: DemoMesh, operator: Operator) -> None:
 
 
 async def _told_once(mesh: DemoMesh, proposal: Any, *, affected: list[str]) -> None:
-    async with BanDesk(mesh.addresses["registry"], certificates=mesh.certificates("operator-admin")) as desk:
+    async with BanClient(
+        mesh.addresses["registry"], certificates=mesh.certificates("operator-admin")
+    ) as desk:
         (decided,) = (await desk.explain(proposal.source)).proposal
     until = min(proposal.ban_until_unix_ns, decided.decided_unix_ns + MAX_BAN_S * 1_000_000_000)
     (row,) = await found(mesh, f"event = '{schema.ABUSE_DETECTED}' AND source = '{proposal.source}'")

@@ -16,18 +16,18 @@ from typing import Any
 
 import pytest
 
-from snavio.audit.running import Access, Order, watch
+from snavio.admin.bans import BanClient
+from snavio.audit.runner import JobRequest, MeshAccess, watch
 from snavio.cli.mischief import Forger
 from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
-from snavio.sdk.bans import BanDesk
 from spark.jobs.watch_abuse import SETTLING
-from spark.policy import Policy
+from spark.policy import DetectionPolicy
 from tests.journey.test_ban_journey import CROWDED, CROWDER, HONEST, _crowded_route, room, sent
 from tests.support.mesh import NAME, SOURCE, TARGET, TENANT, DemoMesh, demo_mesh
 
 PROMISE_S = 120.0
-POLICY = Policy()
+POLICY = DetectionPolicy()
 PERIOD_S = POLICY.period_minutes * 60
 
 pytestmark = [
@@ -92,12 +92,12 @@ async def test_abuse_is_banned_within_two_minutes_of_its_evidence_as_delivered(
 
         applied: dict[str, asyncio.Event] = {SOURCE: asyncio.Event(), CROWDER: asyncio.Event()}
         async with (
-            Access.open(installed, operator_certificates=operator_folder, clock=clock) as access,
+            MeshAccess.open(installed, operator_certificates=operator_folder, clock=clock) as access,
             asyncio.TaskGroup() as group,
         ):
             watcher = group.create_task(
                 watch(
-                    Order("watch", tmp_path / "watch"),
+                    JobRequest("watch", tmp_path / "watch"),
                     archive=installed.archive(),
                     access=access,
                     clock=clock,
@@ -119,7 +119,7 @@ async def test_abuse_is_banned_within_two_minutes_of_its_evidence_as_delivered(
             watcher.cancel()
             chatting.cancel()
         took = {}
-        async with BanDesk(mesh.addresses["registry"], certificates=operator_folder) as desk:
+        async with BanClient(mesh.addresses["registry"], certificates=operator_folder) as desk:
             for source, kind in ((SOURCE, "burst-invalid-hmac"), (CROWDER, "dominance-single-target")):
                 (decided,) = (await desk.explain(source)).proposal
                 assert decided.kind == kind

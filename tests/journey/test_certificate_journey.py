@@ -10,15 +10,15 @@ from pathlib import Path
 import orjson
 import pytest
 
+from snavio.admin.certificates import CertificateClient
+from snavio.admin.directory import DirectoryClient
 from snavio.errors import SnavioError, Unauthenticated
 from snavio.launch.processes import MeshProcesses
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
+from snavio.rpc.renewal import Leaf
 from snavio.sdk import Consumer, Producer
-from snavio.sdk.certificates import CertificateDesk
-from snavio.sdk.directory import DirectoryDesk
-from snavio.sdk.enrolment import Enrolled, enroll
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.renewal import Leaf
+from snavio.sdk.enrolment import EnrolmentResult, enroll
 from snavio.v1 import registry_pb2 as reg
 from snavio.v1.mailbox_pb2 import StatsRequest, StatsResponse
 from tests.support.mesh import NAME, TARGET, TENANT, TOPIC, DemoMesh
@@ -43,14 +43,14 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoMesh]:
         processes.stop()
 
 
-def desk(mesh: DemoMesh) -> CertificateDesk:
-    return CertificateDesk(
+def desk(mesh: DemoMesh) -> CertificateClient:
+    return CertificateClient(
         signer_address=mesh.addresses["signer"], certificates=mesh.certificates("operator-admin")
     )
 
 
-def directory(mesh: DemoMesh) -> DirectoryDesk:
-    return DirectoryDesk(mesh.addresses["registry"], certificates=mesh.certificates("operator-admin"))
+def directory(mesh: DemoMesh) -> DirectoryClient:
+    return DirectoryClient(mesh.addresses["registry"], certificates=mesh.certificates("operator-admin"))
 
 
 async def snavio(mesh: DemoMesh, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
@@ -245,7 +245,7 @@ async def test_killed_signer_gives_no_second_certificate_for_one_token(
     async with directory(mesh) as operator:
         token = (await operator.new_token(TENANT, principal="racer")).token
 
-    def newcomers(life: str) -> list[asyncio.Task[Enrolled]]:
+    def newcomers(life: str) -> list[asyncio.Task[EnrolmentResult]]:
         return [
             asyncio.create_task(
                 enroll(token, address=mesh.processes.enrolment, folder=tmp_path / f"{life}-{number}")
@@ -260,7 +260,7 @@ async def test_killed_signer_gives_no_second_certificate_for_one_token(
     before = await asyncio.gather(*first, return_exceptions=True)
     mesh.processes.restart("signer")
     after = await asyncio.gather(*newcomers("second"), return_exceptions=True)
-    wins = [outcome for outcome in (*before, *after) if isinstance(outcome, Enrolled)]
+    wins = [outcome for outcome in (*before, *after) if isinstance(outcome, EnrolmentResult)]
     async with desk(mesh) as operator:
         living = [
             record.serial

@@ -20,11 +20,11 @@ import pytest_asyncio
 
 from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
+from snavio.rpc.capability import CapabilityProvider, CapabilityScope
+from snavio.rpc.capability_request import ask_signer
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
 from snavio.sdk import Producer
-from snavio.transport.asking import ask_signer
-from snavio.transport.bearer import Bearer, Wanted
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
 from snavio.v1.mailbox_pb2 import StatsRequest, StatsResponse
 from snavio.v1.registry_pb2 import PROFILE_SYNC
 from tests.support.mesh import NAME, SOURCE, TARGET, DemoMesh, demo_mesh
@@ -171,12 +171,14 @@ async def _eventually(producer: Producer, verdict: Verdict) -> bool:
 
 async def _depth(mesh: DemoMesh) -> int:
     files = CertificateFiles.in_folder(mesh.certificates("acme-bot"))
-    bearer = Bearer(
-        Wanted("acme/*", ("stats",)),
+    capability_provider = CapabilityProvider(
+        CapabilityScope("acme/*", ("stats",)),
         ask_signer(mesh.addresses["signer"], files=files),
         clock=SystemClock(),
     )
-    channel = MeshChannel(mesh.addresses["mailbox"], files=files, service="mailbox", bearer=bearer)
+    channel = MeshChannel(
+        mesh.addresses["mailbox"], files=files, service="mailbox", capability_provider=capability_provider
+    )
     try:
         stats = await channel.call("/snavio.v1.Mailbox/Stats", StatsRequest(), StatsResponse, timeout_s=5.0)
         return sum(topic.ready + topic.inflight for topic in stats.topic)

@@ -12,12 +12,12 @@ import orjson
 import pytest
 import pytest_asyncio
 
+from snavio.admin.explain import Explanation, explain
+from snavio.admin.freeze import FrozenSubject, KillSwitch
 from snavio.clock import SystemClock
-from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, Kind
+from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, IdentityKind
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest, NotFound
-from snavio.sdk.explain import Explanation, explain
-from snavio.sdk.freeze import KillSwitch, Subject
 from tests.support.mesh import NAME, SOURCE, TARGET, TOPIC, DemoMesh, demo_mesh
 from tests.support.terminal import snavio
 
@@ -32,8 +32,8 @@ async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DemoMe
             await operator.put_route(TARGET, "forbidden")
             await operator.create_tenant("evil")
             for tenant, kind, name in (
-                ("evil", Kind.PRINCIPAL, "eve"),
-                ("acme", Kind.PRINCIPAL, "ada"),
+                ("evil", IdentityKind.PRINCIPAL, "eve"),
+                ("acme", IdentityKind.PRINCIPAL, "ada"),
             ):
                 identity = Identity(DEFAULT_TRUST_DOMAIN, kind, name, tenant)
                 await operator.certify(identity, running.certificates(f"{tenant}-{name}"))
@@ -110,7 +110,7 @@ async def test_a_tenant_is_told_of_its_own_commands_and_of_no_others(mesh: DemoM
 async def test_the_owner_of_a_target_is_told_of_strangers_commands_to_it(mesh: DemoMesh) -> None:
     async with mesh.operator() as operator:
         await operator.register_service("evil", "bot")
-        identity = Identity(DEFAULT_TRUST_DOMAIN, Kind.SERVICE, "bot", "evil")
+        identity = Identity(DEFAULT_TRUST_DOMAIN, IdentityKind.SERVICE, "bot", "evil")
         await operator.certify(identity, mesh.certificates("acme-evil"))
     async with mesh.producer("evil") as producer:
         outcome = await producer.send(TARGET, NAME, b"{}")
@@ -158,14 +158,14 @@ def switch(mesh: DemoMesh) -> KillSwitch:
 @pytest.mark.parametrize(
     ("subject", "verdict", "bound_s", "instances"),
     [
-        (Subject(target=TARGET), Verdict.ACL_DENY, 120.0, {"fast-0", "slow-0"}),
-        (Subject(target=TARGET, name=NAME), Verdict.ACL_DENY, 120.0, {"fast-0", "slow-0"}),
-        (Subject(source=SOURCE), Verdict.SUSPENDED, None, {"shield-0", "slow-0"}),
+        (FrozenSubject(target=TARGET), Verdict.ACL_DENY, 120.0, {"fast-0", "slow-0"}),
+        (FrozenSubject(target=TARGET, name=NAME), Verdict.ACL_DENY, 120.0, {"fast-0", "slow-0"}),
+        (FrozenSubject(source=SOURCE), Verdict.SUSPENDED, None, {"shield-0", "slow-0"}),
     ],
     ids=["target", "command", "source"],
 )
 async def test_a_freeze_is_felt_mid_stream_by_the_time_that_everybody_has_acknowledged(
-    mesh: DemoMesh, subject: Subject, verdict: Verdict, bound_s: float | None, instances: set[str]
+    mesh: DemoMesh, subject: FrozenSubject, verdict: Verdict, bound_s: float | None, instances: set[str]
 ) -> None:
     await warm(mesh)
     async with switch(mesh) as kill, mesh.producer() as producer:
@@ -187,7 +187,7 @@ async def test_a_freeze_is_felt_mid_stream_by_the_time_that_everybody_has_acknow
 
 async def test_an_instance_that_gives_no_word_is_named(mesh: DemoMesh) -> None:
     async with switch(mesh) as kill:
-        order = await kill.order(Subject(target=TARGET, name=NAME), frozen=False)
+        order = await kill.order(FrozenSubject(target=TARGET, name=NAME), frozen=False)
         unheard = replace(order, version=order.version + 1_000_000)
         acks = {ack.instance: ack async for ack in kill.acknowledgements(unheard, within_s=0.1)}
         assert set(acks) == {"fast-0", "slow-0"}
@@ -198,12 +198,16 @@ async def test_an_instance_that_gives_no_word_is_named(mesh: DemoMesh) -> None:
 
 async def test_what_does_not_exist_cannot_be_frozen(mesh: DemoMesh) -> None:
     async with switch(mesh) as kill:
-        for subject in (Subject(target="nowhere"), Subject(target=TARGET, name="nothing"), Subject("a/b")):
+        for subject in (
+            FrozenSubject(target="nowhere"),
+            FrozenSubject(target=TARGET, name="nothing"),
+            FrozenSubject("a/b"),
+        ):
             with pytest.raises(NotFound):
                 await kill.order(subject, frozen=True)
     for what, command in (("acme/billing", "x"), ("Bad Target", ""), ("bot", "a b")):
         with pytest.raises(BadRequest):
-            Subject.read(what, command)
+            FrozenSubject.read(what, command)
 
 
 async def test_the_command_line_freezes_and_shows_who_obeys(mesh: DemoMesh, tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import orjson
 import pytest
 import pytest_asyncio
 
+from snavio.admin.freeze import Acknowledgement, FreezeOrder, FrozenSubject, KillSwitch
 from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
 from snavio.sdk import Producer
-from snavio.sdk.freeze import Acknowledgement, KillSwitch, Order, Subject
 from snavio.v1.registry_pb2 import PROFILE_CRITICAL
 from tests.support.mesh import SOURCE, TARGET, DemoMesh, demo_mesh
 from tests.support.redis import redis_server
@@ -56,20 +56,20 @@ def switch(mesh: DemoMesh) -> KillSwitch:
     )
 
 
-async def words(kill: KillSwitch, order: Order, within_s: float = 20) -> dict[str, Acknowledgement]:
+async def words(kill: KillSwitch, order: FreezeOrder, within_s: float = 20) -> dict[str, Acknowledgement]:
     return {ack.instance: ack async for ack in kill.acknowledgements(order, within_s=within_s)}
 
 
 @pytest.mark.parametrize(
     ("subject", "verdict", "instances"),
     [
-        (Subject(target=TARGET, name=CRITICAL), Verdict.ACL_DENY, EVERYBODY),
-        (Subject(source=SOURCE), Verdict.SUSPENDED, {"shield-0", "shield-1", "slow-0", "slow-1"}),
+        (FrozenSubject(target=TARGET, name=CRITICAL), Verdict.ACL_DENY, EVERYBODY),
+        (FrozenSubject(source=SOURCE), Verdict.SUSPENDED, {"shield-0", "shield-1", "slow-0", "slow-1"}),
     ],
     ids=["command", "source"],
 )
 async def test_every_instance_gives_its_word_and_keeps_it(
-    mesh: DemoMesh, subject: Subject, verdict: Verdict, instances: set[str]
+    mesh: DemoMesh, subject: FrozenSubject, verdict: Verdict, instances: set[str]
 ) -> None:
     async with switch(mesh) as kill, way(mesh, "shield") as one, way(mesh, "shield-1") as two:
         for producer in (one, two):
@@ -101,6 +101,6 @@ async def test_an_instance_that_ended_without_a_word_is_named_and_the_others_are
     assert told["bound_s"] == 5.0
     await asyncio.to_thread(mesh.processes.restart, "fast-1")
     async with switch(mesh) as kill:
-        order = await kill.order(Subject(target=TARGET, name=CRITICAL), frozen=False)
+        order = await kill.order(FrozenSubject(target=TARGET, name=CRITICAL), frozen=False)
         acks = await words(kill, order)
         assert {name: ack.obeys for name, ack in acks.items()} == dict.fromkeys(EVERYBODY, True)

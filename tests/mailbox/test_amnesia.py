@@ -13,10 +13,10 @@ from services.mailbox.delivery import DONE, GONE
 from services.mailbox.leases import ID_STRIDE
 from services.mailbox.settings import MailboxSettings
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
-from snavio.domain.message import State
+from snavio.admin.queue import QueueClient
+from snavio.domain.message import MessageState
 from snavio.native import uuid7
 from snavio.ports.mailbox_store import NewBatch, Origin, Progress, Send
-from snavio.sdk.queue import Queue
 from snavio.v1 import mailbox_pb2 as mail
 from tests.support.killable import killable
 from tests.support.mailbox import SECONDS, SERVICE, TOPIC, PostOffice, commands, post_office, send_batch
@@ -104,15 +104,15 @@ async def forgetful(tmp_path: Path) -> AsyncIterator[PostOffice]:
         yield office
 
 
-@pytest.mark.parametrize("state", [State.READY, State.INFLIGHT, State.CANCELED])
+@pytest.mark.parametrize("state", [MessageState.READY, MessageState.INFLIGHT, MessageState.CANCELED])
 async def test_I_9_purged_message_is_wiped_at_once_and_the_others_of_its_batch_are_delivered(
-    forgetful: PostOffice, state: State
+    forgetful: PostOffice, state: MessageState
 ) -> None:
-    queue, consumer = Queue.over(forgetful.operator().channel), forgetful.consumer()
+    queue, consumer = QueueClient.over(forgetful.operator().channel), forgetful.consumer()
     await (await forgetful.sender()).send(send_batch(1, (TOPIC, commands(3, size=200, mark="secret-"))))
     ids = [one.msg_id for one in await queue.peek(TOPIC)]
-    got = await consumer.receive(max_messages=2) if state is State.INFLIGHT else None
-    if state is State.CANCELED:
+    got = await consumer.receive(max_messages=2) if state is MessageState.INFLIGHT else None
+    if state is MessageState.CANCELED:
         assert await queue.cancel(TOPIC, ids[1:2]) == 1
     before = held_by(forgetful, ids[1])
     assert b"secret-1." in before
@@ -130,7 +130,7 @@ async def test_I_9_purged_message_is_wiped_at_once_and_the_others_of_its_batch_a
 async def test_I_9_dead_message_that_is_deleted_is_wiped_and_before_that_it_is_not(
     forgetful: PostOffice, alone: bool
 ) -> None:
-    queue, consumer = Queue.over(forgetful.operator().channel), forgetful.consumer()
+    queue, consumer = QueueClient.over(forgetful.operator().channel), forgetful.consumer()
     await (await forgetful.sender()).send(send_batch(1, (TOPIC, commands(2, size=200, mark="secret-"))))
     got = await consumer.receive()
     assert await consumer.nack(got.receipts(0, 1), dead=True) == DONE

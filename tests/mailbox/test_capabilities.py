@@ -16,16 +16,16 @@ from services.mailbox.settings import MailboxSettings
 from snavio.clock import ManualClock
 from snavio.domain.capability import MAX_BYTES, MAX_CAVEATS, Capability, verify
 from snavio.domain.caveat import Caveat, Operation, Quota
-from snavio.domain.identity import Identity, Kind
+from snavio.domain.identity import Identity, IdentityKind
 from snavio.domain.verdict import Verdict
 from snavio.errors import NotAllowed, Saturated, SnavioError, Unauthenticated, Unavailable
+from snavio.rpc.authorisation import authorise
+from snavio.rpc.capability import CapabilityProvider, CapabilityScope
+from snavio.rpc.capability_request import ask_signer
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
+from snavio.rpc.status import error_of
 from snavio.sdk import Consumer
-from snavio.transport.asking import ask_signer
-from snavio.transport.authorisation import authorise
-from snavio.transport.bearer import Bearer, Wanted
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.status import error_of
 from snavio.v1 import mailbox_pb2
 from snavio.v1.mailbox_pb2 import Receipts
 from tests.support.mailbox import (
@@ -104,7 +104,7 @@ async def every_call(peer: ReceivingPeer) -> list[str]:
 def bare(office: PostOffice, files: CertificateFiles) -> MeshChannel:
     """A channel that presents nothing."""
     channel = office.channel(files)
-    channel._bearer = None
+    channel._capability_provider = None
     return channel
 
 
@@ -387,23 +387,27 @@ async def test_G_10_a_consumer_goes_on_with_a_new_capability_after_a_revocation(
 async def test_G_10_a_capability_is_renewed_before_it_ends(office: PostOffice) -> None:
     files = office.authority.service("acme", "worker")
     ask = ask_signer(office.mesh.signer, files=files)
-    bearer = Bearer(Wanted(TOPIC, ("stats",), ttl_s=90), ask, clock=office.clock)
-    channel = MeshChannel(office.address, files=files, service="mailbox", bearer=bearer)
+    capability_provider = CapabilityProvider(
+        CapabilityScope(TOPIC, ("stats",), ttl_s=90), ask, clock=office.clock
+    )
+    channel = MeshChannel(
+        office.address, files=files, service="mailbox", capability_provider=capability_provider
+    )
     try:
         peer = ReceivingPeer(channel)
         await peer.stats()
-        assert (office.mint.issued, bearer.generation()) == (1, 1)
+        assert (office.mint.issued, capability_provider.generation()) == (1, 1)
         advance(office, 59)
         await peer.stats()
         assert office.mint.issued == 1
         advance(office, 1)
         await peer.stats()
-        await eventually(lambda: bearer.generation() == 2)
+        await eventually(lambda: capability_provider.generation() == 2)
         advance(office, 40)
         await peer.stats()
         assert office.mint.issued == 2
     finally:
-        await bearer.close()
+        await capability_provider.close()
         await channel.close()
 
 
@@ -411,12 +415,14 @@ async def test_I_15_with_signer_away_the_old_capability_serves_to_its_end_and_th
     office: PostOffice,
 ) -> None:
     files = office.authority.service("acme", "worker")
-    bearer = Bearer(
-        Wanted(TOPIC, ("stats",), ttl_s=90),
+    capability_provider = CapabilityProvider(
+        CapabilityScope(TOPIC, ("stats",), ttl_s=90),
         ask_signer(office.mesh.signer, files=files),
         clock=office.clock,
     )
-    channel = MeshChannel(office.address, files=files, service="mailbox", bearer=bearer)
+    channel = MeshChannel(
+        office.address, files=files, service="mailbox", capability_provider=capability_provider
+    )
     try:
         peer = ReceivingPeer(channel)
         await peer.stats()
@@ -427,7 +433,7 @@ async def test_I_15_with_signer_away_the_old_capability_serves_to_its_end_and_th
         with pytest.raises(Unavailable):
             await peer.stats()
     finally:
-        await bearer.close()
+        await capability_provider.close()
         await channel.close()
 
 
@@ -470,9 +476,11 @@ async def test_I_8_every_method_there_is_refuses_who_presents_nothing(
     """A method that is added later is here by itself."""
     name = f"/{MAILBOX.full_name}/{method.name}"
     callers = {
-        Identity("snavio.local", Kind.MESH, "fast"): office.authority.mesh("fast"),
-        Identity("snavio.local", Kind.SERVICE, "worker", "acme"): office.authority.service("acme", "worker"),
-        Identity("snavio.local", Kind.OPERATOR, "admin"): office.authority.operator("admin"),
+        Identity("snavio.local", IdentityKind.MESH, "fast"): office.authority.mesh("fast"),
+        Identity("snavio.local", IdentityKind.SERVICE, "worker", "acme"): office.authority.service(
+            "acme", "worker"
+        ),
+        Identity("snavio.local", IdentityKind.OPERATOR, "admin"): office.authority.operator("admin"),
     }
     allowed = [files for identity, files in callers.items() if authorise(name, identity)]
     assert allowed
@@ -589,7 +597,7 @@ async def test_C_6_what_is_not_stored_uses_up_no_quota(
 async def test_C_6_what_a_dispatcher_sends_in_vain_uses_up_no_quota(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fast = Identity("snavio.local", Kind.MESH, "fast").spiffe_id
+    fast = Identity("snavio.local", IdentityKind.MESH, "fast").spiffe_id
     async with post_office(tmp_path, settings=MailboxSettings(max_topic_messages=6)) as office:
         held = office.mint.make(fast, Caveat(quota=Quota(4, 60_000)), operations=frozenset({Operation.SEND}))
         sender = await office.sender(capability=held)

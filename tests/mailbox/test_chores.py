@@ -12,8 +12,8 @@ from services.mailbox import retention
 from services.mailbox.retention import Retention
 from services.mailbox.settings import MailboxSettings
 from snavio.errors import IntegrityError
+from snavio.host.introspection import METHOD
 from snavio.ports.mailbox_store import MailboxStore
-from snavio.transport.introspection import METHOD
 from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse
 from tests.support.mailbox import SECONDS, TOPIC, PostOffice, commands, post_office, send_batch
 

@@ -195,7 +195,7 @@ def streaming(office: PostOffice, **options: Any) -> Consumer:
         topic=TOPIC,
         certificates=files.certificate.parent,
         stream=True,
-        capability=office.mint.bearer(files).present(),
+        capability=office.mint.capability_provider(files).present(),
         **options,
     )
 

@@ -15,12 +15,12 @@ from services.mailbox.settings import MailboxSettings
 from snavio.adapters.embedded.checksums import connect
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
+from snavio.admin.queue import QueueClient
 from snavio.errors import Code, IntegrityError
 from snavio.native import Sending, blake3_digest, open_letters, slice_runs
 from snavio.ports.mailbox_store import Damaged, NewBatch, Origin, Send
 from snavio.sdk import Consumer, Mailer
-from snavio.sdk import Letter as LetterToSend
-from snavio.sdk.queue import Queue
+from snavio.sdk import NewMessage as LetterToSend
 from snavio.v1.mailbox_pb2 import Letter, SendRequest, SendResponse
 from tests.support.mailbox import SECONDS, SERVICE, TOPIC, commands, post_office, send_batch
 
@@ -167,7 +167,7 @@ async def test_G_7_bit_that_flips_in_amnesia_is_delivered_to_nobody(tmp_path: Pa
         (row,) = office.app._store._topics[TOPIC].values()
         row.runs[:] = damage(bytes(row.runs))
         assert not (await office.consumer().receive()).messages
-        dead = [one async for one in Queue.over(office.operator().channel).dlq(TOPIC)]
+        dead = [one async for one in QueueClient.over(office.operator().channel).dlq(TOPIC)]
         assert len(dead) == 100 and all(one.last_error.startswith("E_INTEGRITY") for one in dead)
 
 
@@ -215,5 +215,5 @@ async def test_G_7_payload_that_changed_behind_its_sender_is_in_the_dlq_and_in_n
                 await command.ack()
             await consumer.flush()
         assert handed == [b"first", b"third"]
-        (dead,) = [one async for one in Queue.over(office.operator().channel).dlq(OWN)]
+        (dead,) = [one async for one in QueueClient.over(office.operator().channel).dlq(OWN)]
         assert dead.last_error.startswith("E_INTEGRITY")

@@ -13,10 +13,10 @@ import pytest
 
 from services.mailbox import retention
 from services.mailbox.settings import MailboxSettings
+from snavio.admin.queue import QueueClient, TopicStats
 from snavio.clock import ManualClock
-from snavio.domain.message import AttemptOutcome, State
+from snavio.domain.message import AttemptOutcome, MessageState
 from snavio.errors import BadRequest, Conflict, NotAllowed, NotFound, Saturated
-from snavio.sdk.queue import Queue, TopicStats
 from snavio.v1 import mailbox_pb2 as mail
 from tests.support.docs import example
 from tests.support.mailbox import SECONDS, SERVICE, TOPIC, PostOffice, commands, post_office, send_batch
@@ -41,8 +41,8 @@ def moved(office: PostOffice, seconds: float) -> None:
     office.clock.advance(seconds=seconds)
 
 
-def queue(office: PostOffice) -> Queue:
-    return Queue.over(office.operator().channel)
+def queue(office: PostOffice) -> QueueClient:
+    return QueueClient.over(office.operator().channel)
 
 
 NOTHING = TopicStats(TOPIC, 0, 0, 0, 0, 0, 0, 0, "durable")
@@ -89,7 +89,7 @@ async def test_I_4_C_4_message_that_fails_too_often_is_dead_with_reason_attempt_
         assert (await consumer.receive()).messages == []
         (dead,) = [one async for one in queue(office).dlq(TOPIC, payload=True)]
         assert (dead.state, dead.reason, dead.attempt, dead.last_error) == (
-            State.DEAD,
+            MessageState.DEAD,
             "max-attempts",
             3,
             "failure 3",
@@ -163,7 +163,7 @@ async def test_C_4_reprocessing_is_explicit_needs_a_preview_and_resets_the_attem
         assert (await consumer.receive()).messages == []
         desk = queue(office)
         seen = await desk.preview_reprocess(TOPIC, dead_reason="max-attempts")
-        assert seen.matched == 6 and [one.state for one in seen.samples] == [State.DEAD] * 6
+        assert seen.matched == 6 and [one.state for one in seen.samples] == [MessageState.DEAD] * 6
         assert (await stats(office)).dead == 6, "a preview changes nothing"
         assert await seen.apply() == 6
         again = await consumer.receive()
@@ -343,7 +343,7 @@ async def test_P_9_delivered_messages_are_retained_for_their_time_and_can_be_req
         got = await consumer.receive()
         await consumer.ack(got.receipts())
         desk = queue(office)
-        shown = [one async for one in desk.messages(TOPIC, State.DELIVERED, payload=True)]
+        shown = [one async for one in desk.messages(TOPIC, MessageState.DELIVERED, payload=True)]
         assert [one.msg_id for one in shown] == [one[0] for one in got.messages]
         assert await desk.requeue(TOPIC, [shown[1].msg_id]) == 1
         again = await consumer.receive()
@@ -368,7 +368,7 @@ async def test_P_9_delivered_messages_are_bounded_in_number(tmp_path: Path) -> N
             await sent(office, 2, seq=seq, mark=f"{seq}-")
             await consumer.ack((await consumer.receive()).receipts())
         await until(office, delivered=6)
-        kept = [one async for one in queue(office).messages(TOPIC, State.DELIVERED, payload=True)]
+        kept = [one async for one in queue(office).messages(TOPIC, MessageState.DELIVERED, payload=True)]
         assert {one.payload[:1] for one in kept} == {b"5", b"6", b"7"}
 
 
@@ -431,7 +431,7 @@ async def test_peek_shows_the_oldest_and_leases_none(office: PostOffice) -> None
     await sent(office, 30)
     shown = await queue(office).peek(TOPIC, limit=3)
     assert [one.payload[:2] for one in shown] == [b"x0", b"x1", b"x2"]
-    assert {one.state for one in shown} == {State.READY}
+    assert {one.state for one in shown} == {MessageState.READY}
     got = await office.consumer().receive()
     assert len(got.messages) == 30 and {one[1] for one in got.messages} == {1}
 
@@ -445,9 +445,9 @@ async def test_list_goes_by_state_content_and_time_and_in_pages(office: PostOffi
     await consumer.nack(got.receipts(0, 5), dead=True, reason="bad")
     desk = queue(office)
     assert len([one async for one in desk.messages(TOPIC)]) == 250
-    assert len([one async for one in desk.messages(TOPIC, State.INFLIGHT)]) == 55
-    assert len([one async for one in desk.messages(TOPIC, State.READY, source="acme/web")]) == 90
-    assert len([one async for one in desk.messages(TOPIC, State.DEAD, dead_reason="nack-dead")]) == 5
+    assert len([one async for one in desk.messages(TOPIC, MessageState.INFLIGHT)]) == 55
+    assert len([one async for one in desk.messages(TOPIC, MessageState.READY, source="acme/web")]) == 90
+    assert len([one async for one in desk.messages(TOPIC, MessageState.DEAD, dead_reason="nack-dead")]) == 5
     assert [one async for one in desk.messages(TOPIC, name="no-such")] == []
     one = (await desk.peek(TOPIC, limit=1))[0]
     found = [two.msg_id async for two in desk.messages(TOPIC, command_id=one.command_id)]
@@ -491,7 +491,7 @@ async def test_cancel_ends_leases_and_resume_goes_on_where_it_was(office: PostOf
     assert await desk.cancel(TOPIC, ids, reason="wrong month") == 4
     assert await consumer.ack(got.receipts(0, 1)) == GONE
     assert (await consumer.receive()).messages == []
-    shown = [one async for one in desk.messages(TOPIC, State.CANCELED)]
+    shown = [one async for one in desk.messages(TOPIC, MessageState.CANCELED)]
     assert {one.reason for one in shown} == {"wrong month"}
     await office.stop()
     await office.start()
@@ -506,8 +506,8 @@ async def test_cancel_ends_leases_and_resume_goes_on_where_it_was(office: PostOf
 async def test_change_by_filter_needs_the_token_of_its_own_preview(office: PostOffice) -> None:
     await sent(office, 4)
     desk = queue(office)
-    seen = await desk.preview_cancel(TOPIC, State.READY)
-    other = await desk.preview_cancel(TOPIC, State.READY, source="acme/shop")
+    seen = await desk.preview_cancel(TOPIC, MessageState.READY)
+    other = await desk.preview_cancel(TOPIC, MessageState.READY, source="acme/shop")
     for token, error in ((b"", BadRequest), (b"x" * 56, Conflict), (other._request.token, Conflict)):
         forged = type(seen._request)()
         forged.CopyFrom(seen._request)
@@ -524,7 +524,7 @@ async def test_change_by_filter_needs_the_token_of_its_own_preview(office: PostO
 async def test_change_by_filter_touches_nothing_that_came_after_its_preview(office: PostOffice) -> None:
     await sent(office, 3)
     desk = queue(office)
-    seen = await desk.preview_purge(TOPIC, State.READY)
+    seen = await desk.preview_purge(TOPIC, MessageState.READY)
     await sent(office, 2, seq=2, mark="new")
     assert seen.matched == 3 and await seen.apply() == 3
     assert (await office.consumer().receive()).marks == ["new0", "new1"]
@@ -565,14 +565,14 @@ async def test_I_5_messages_are_not_brought_back_into_a_full_topic(tmp_path: Pat
 async def test_management_is_for_the_owner_and_for_operators(office: PostOffice) -> None:
     await sent(office, 2)
     ids = [one.msg_id async for one in queue(office).messages(TOPIC)]
-    own = Queue.over(office.channel(office.authority.principal("acme", "ada")))
+    own = QueueClient.over(office.channel(office.authority.principal("acme", "ada")))
     assert len(await own.peek(TOPIC)) == 2
     assert await own.cancel(TOPIC, ids[:1]) == 1
-    thief = Queue.over(office.channel(office.authority.principal("evil", "eve")))
+    thief = QueueClient.over(office.channel(office.authority.principal("evil", "eve")))
     for ask in (thief.peek(TOPIC), thief.page(TOPIC), thief.purge(TOPIC, ids), thief.stats(TOPIC)):
         with pytest.raises(NotAllowed):
             await ask
-    worker = Queue.over(office.consumer().channel)
+    worker = QueueClient.over(office.consumer().channel)
     assert len(await worker.peek(TOPIC)) == 1
     with pytest.raises(NotAllowed):
         await worker.purge(TOPIC, ids)

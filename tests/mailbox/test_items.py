@@ -15,13 +15,13 @@ import pytest
 
 from services.mailbox import servicer
 from services.mailbox.settings import MailboxSettings
+from snavio.admin.queue import QueueClient, TopicStats
 from snavio.clock import ManualClock
 from snavio.domain.message import DeadReason
 from snavio.domain.verdict import Verdict
 from snavio.errors import FrameTooLarge
 from snavio.native import Sending, blake3_hex, uuid7
 from snavio.sdk.envelope import envelope_of
-from snavio.sdk.queue import Queue, TopicStats
 from snavio.v1 import mailbox_pb2 as mail
 from snavio.v1.mailbox_pb2 import Letter, SendRequest, SendResponse
 from tests.support.killable import killable
@@ -53,7 +53,7 @@ async def send(peer: ReceivingPeer, *letters: Letter, topic: str = OWN) -> Any:
 
 
 async def stats(office: PostOffice, topic: str = TOPIC) -> TopicStats:
-    (one,) = await Queue.over(office.operator().channel).stats(topic)
+    (one,) = await QueueClient.over(office.operator().channel).stats(topic)
     return one
 
 
@@ -147,7 +147,7 @@ async def test_P_5_reasons_are_stable_words_that_the_manual_explains_and_reproce
     await (await office.sender()).send(send_batch(1, (TOPIC, commands(1))))
     consumer = office.consumer()
     await consumer.nack((await consumer.receive()).receipts(), dead=True, reason="no such user")
-    queue = Queue.over(office.operator().channel)
+    queue = QueueClient.over(office.operator().channel)
     (dead,) = [one async for one in queue.dlq(TOPIC)]
     assert (dead.reason, dead.attempt, dead.last_error) == (DeadReason.NACK, 1, "no such user")
     assert await (await queue.preview_reprocess(TOPIC)).apply() == 1
@@ -209,7 +209,7 @@ async def test_C_7_profiles_say_what_they_keep_and_keep_what_they_say(
         assert ((await stats(office)).dlq_profile, (await stats(office)).dead) == (profile, 1)
         await office.stop()
         await office.start()
-        found = await Queue.over(office.operator().channel).stats(TOPIC)
+        found = await QueueClient.over(office.operator().channel).stats(TOPIC)
         assert sum(one.dead for one in found) == left
 
 

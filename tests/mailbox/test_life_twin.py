@@ -23,7 +23,7 @@ from services.mailbox.policy import Policies, Policy
 from services.mailbox.topics import Leased, Limits
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.clock import ManualClock
-from snavio.domain.message import DeadReason, State
+from snavio.domain.message import DeadReason, MessageState
 from snavio.errors import Saturated
 from snavio.ports.mailbox_store import BatchRecord, NewBatch, Origin, Send
 from tests.support.checked import CheckedDelivery
@@ -34,14 +34,14 @@ MAX_ATTEMPTS = 3
 CAPACITY = 60
 LONG_NS = 1 << 62
 FULL = os.environ.get("SNAVIO_FULL") == "1"
-ENDED = (State.DELIVERED, State.DEAD, State.CANCELED, State.PURGED)
+ENDED = (MessageState.DELIVERED, MessageState.DEAD, MessageState.CANCELED, MessageState.PURGED)
 
 
 @dataclass
 class Message:
     """One message, as simply as it can be said."""
 
-    state: State = State.READY
+    state: MessageState = MessageState.READY
     attempt: int = 1
     due: int = 0
     pause: int = 0
@@ -100,12 +100,12 @@ class Lives(RuleBasedStateMachine):
         for moved in settling.moved:
             for index in range(moved.lo, moved.hi):
                 message = self.twin[moved.batch.batch_id, index]
-                if message.state is not State.READY or message.attempt <= MAX_ATTEMPTS:
+                if message.state is not MessageState.READY or message.attempt <= MAX_ATTEMPTS:
                     continue
                 if self.refusing:
                     message.pause = now + 1_000_000_000
                 elif moved.ending is not None and moved.ending.reason == DeadReason.MAX_ATTEMPTS:
-                    message.state, message.reason = State.DEAD, DeadReason.MAX_ATTEMPTS
+                    message.state, message.reason = MessageState.DEAD, DeadReason.MAX_ATTEMPTS
                     message.attempt -= 1
         self.decide(settling, stored=not self.refusing)
 
@@ -117,14 +117,14 @@ class Lives(RuleBasedStateMachine):
         """What the clock alone does to the twin."""
         now = self.clock.mono_ns()
         for message in self.twin.values():
-            if message.state is State.INFLIGHT and message.deadline <= now:
+            if message.state is MessageState.INFLIGHT and message.deadline <= now:
                 if message.attempt >= MAX_ATTEMPTS and not self.refusing:
-                    message.state, message.reason = State.DEAD, DeadReason.MAX_ATTEMPTS
+                    message.state, message.reason = MessageState.DEAD, DeadReason.MAX_ATTEMPTS
                 else:
                     # Delivered once too often, and yet not ended: the attempt counts all the same.
                     if message.attempt >= MAX_ATTEMPTS:
                         message.pause = now + 1_000_000_000
-                    message.state, message.attempt, message.due = State.READY, message.attempt + 1, 0
+                    message.state, message.attempt, message.due = MessageState.READY, message.attempt + 1, 0
 
     def fill_up(self) -> None:
         while (asked := self.delivery.shortage(TOPIC)) is not None:
@@ -143,7 +143,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 6))
     def append(self, count: int) -> None:
-        held = sum(one.state in (State.READY, State.INFLIGHT) for one in self.twin.values())
+        held = sum(one.state in (MessageState.READY, MessageState.INFLIGHT) for one in self.twin.values())
         try:
             self.delivery.reserve(TOPIC, count)
         except Saturated:
@@ -166,7 +166,9 @@ class Lives(RuleBasedStateMachine):
         ready = [
             key
             for key, one in sorted(self.twin.items())
-            if one.state is State.READY and max(one.due, one.pause) <= now and one.attempt <= MAX_ATTEMPTS
+            if one.state is MessageState.READY
+            and max(one.due, one.pause) <= now
+            and one.attempt <= MAX_ATTEMPTS
         ]
         leased = self.receive(n, holder, visibility_ms=1000)
         got: list[tuple[int, int]] = []
@@ -175,9 +177,9 @@ class Lives(RuleBasedStateMachine):
             self.out.append(Receipt(batch_id, one.first, one.first + one.count, one.lease.attempt))
             for index in range(one.first, one.first + one.count):
                 message = self.twin[batch_id, index]
-                assert (message.state, message.attempt) == (State.READY, one.lease.attempt)
+                assert (message.state, message.attempt) == (MessageState.READY, one.lease.attempt)
                 assert max(message.due, message.pause) <= now
-                message.state, message.holder, message.pause = State.INFLIGHT, holder, 0
+                message.state, message.holder, message.pause = MessageState.INFLIGHT, holder, 0
                 message.deadline = now + 1_000_000_000
                 got.append((batch_id, index))
         assert len(set(got)) == len(got) <= n
@@ -206,7 +208,11 @@ class Lives(RuleBasedStateMachine):
         named = [self.twin[part.batch_id, index] for index in range(part.first, part.end)]
         assert len(codes) == len(named)
         for code, message in zip(codes, named, strict=True):
-            rightful = (message.state, message.holder, message.attempt) == (State.INFLIGHT, ME, part.attempt)
+            rightful = (message.state, message.holder, message.attempt) == (
+                MessageState.INFLIGHT,
+                ME,
+                part.attempt,
+            )
             ended = message.state in ENDED
             assert (bytes([code]) == DONE) == rightful
             assert rightful or bytes([code]) == GONE or not ended or not self.resident(part.batch_id)
@@ -225,16 +231,20 @@ class Lives(RuleBasedStateMachine):
             if bytes([code]) != DONE:
                 continue
             if final:
-                message.state = State.DELIVERED
+                message.state = MessageState.DELIVERED
             elif manner == "unseen":
-                message.state, message.due = State.READY, 0
+                message.state, message.due = MessageState.READY, 0
             elif manner == "dead" or message.attempt >= MAX_ATTEMPTS:
-                message.state = State.DEAD
+                message.state = MessageState.DEAD
                 message.reason = DeadReason.NACK if manner == "dead" else DeadReason.MAX_ATTEMPTS
             else:
                 delay = delays[part.batch_id, index]
                 assert delay == (delay or 0) if delay_ms is None else delay == delay_ms * 1_000_000
-                message.state, message.attempt, message.due = State.READY, message.attempt + 1, now + delay
+                message.state, message.attempt, message.due = (
+                    MessageState.READY,
+                    message.attempt + 1,
+                    now + delay,
+                )
 
     def resident(self, batch_id: int) -> bool:
         topic = self.delivery.topic(TOPIC)
@@ -244,12 +254,12 @@ class Lives(RuleBasedStateMachine):
     @rule(
         data=st.data(),
         operation=st.sampled_from(list(Operation)),
-        states=st.sets(st.sampled_from((*ENDED[:3], State.READY, State.INFLIGHT)), min_size=1),
+        states=st.sets(st.sampled_from((*ENDED[:3], MessageState.READY, MessageState.INFLIGHT)), min_size=1),
         stored=st.booleans(),
         whole=st.booleans(),
     )
     def manage(
-        self, data: st.DataObject, operation: Operation, states: set[State], stored: bool, whole: bool
+        self, data: st.DataObject, operation: Operation, states: set[MessageState], stored: bool, whole: bool
     ) -> None:
         self.delivery.tick()
         self.pass_time()
@@ -269,7 +279,7 @@ class Lives(RuleBasedStateMachine):
             and not self.untried(batch, index, message, operation)
         }
         if operation in (Operation.RESUME, Operation.REQUEUE):
-            held = sum(one.state in (State.READY, State.INFLIGHT) for one in self.twin.values())
+            held = sum(one.state in (MessageState.READY, MessageState.INFLIGHT) for one in self.twin.values())
             if held + len(expected) > CAPACITY:
                 self.delivery.disown(TOPIC, batch)
                 return
@@ -293,12 +303,12 @@ class Lives(RuleBasedStateMachine):
             for key in expected:
                 message = self.twin[key]
                 # What the disk refused to end comes a moment later.
-                if message.state is State.READY and self.resident(key[0]):
+                if message.state is MessageState.READY and self.resident(key[0]):
                     message.pause = now + 1_000_000_000
 
     def untried(self, batch: Batch, index: int, message: Message, operation: Operation) -> bool:
         """A requeue has nothing to change about a message that is ready now, with all attempts before it."""
-        if operation is not Operation.REQUEUE or message.state is not State.READY:
+        if operation is not Operation.REQUEUE or message.state is not MessageState.READY:
             return False
         return all(one.fresh for _, _, one in batch.retrying(index, index + 1))
 
@@ -308,15 +318,15 @@ class Lives(RuleBasedStateMachine):
         if operation in (Operation.RESUME, Operation.REQUEUE):
             message.revived |= message.state in ENDED
         if operation is Operation.PURGE:
-            message.state = State.PURGED
+            message.state = MessageState.PURGED
         elif operation is Operation.CANCEL:
-            if message.state is State.INFLIGHT:
+            if message.state is MessageState.INFLIGHT:
                 message.attempt += 1
-            message.state = State.CANCELED
+            message.state = MessageState.CANCELED
         elif operation is Operation.RESUME:
-            message.state, message.attempt, message.due = State.READY, max(1, message.attempt), 0
+            message.state, message.attempt, message.due = MessageState.READY, max(1, message.attempt), 0
         else:
-            message.state, message.attempt, message.due = State.READY, 1, 0
+            message.state, message.attempt, message.due = MessageState.READY, 1, 0
 
     @precondition(lambda self: self.twin)
     @rule(data=st.data())
@@ -330,11 +340,11 @@ class Lives(RuleBasedStateMachine):
         self.delivery.expire_ready(TOPIC, LONG_NS if waited_anew else through, limit=1000)
         for key in loaded:
             message = self.twin[key]
-            if message.state is State.READY and (waited_anew or not message.revived):
+            if message.state is MessageState.READY and (waited_anew or not message.revived):
                 if self.refusing:
                     message.pause = self.clock.mono_ns() + 1_000_000_000
                     continue
-                message.state, message.reason = State.DEAD, DeadReason.EXPIRED
+                message.state, message.reason = MessageState.DEAD, DeadReason.EXPIRED
                 message.attempt -= 1
 
     @precondition(lambda self: self.twin)
@@ -348,13 +358,17 @@ class Lives(RuleBasedStateMachine):
         first = data.draw(st.integers(0, 5))
         self.delivery.condemn(TOPIC, batch_id, error="bytes differ", first=first)
         for (found, index), message in self.twin.items():
-            if found == batch_id and index >= first and message.state in (State.READY, State.INFLIGHT):
+            if (
+                found == batch_id
+                and index >= first
+                and message.state in (MessageState.READY, MessageState.INFLIGHT)
+            ):
                 if self.refusing:
-                    if message.state is State.READY:
+                    if message.state is MessageState.READY:
                         message.pause = self.clock.mono_ns() + 1_000_000_000
                     continue
-                message.attempt -= message.state is State.READY
-                message.state, message.reason = State.DEAD, DeadReason.INTEGRITY
+                message.attempt -= message.state is MessageState.READY
+                message.state, message.reason = MessageState.DEAD, DeadReason.INTEGRITY
 
     @rule(seconds=st.sampled_from([0.3, 1.0, 70.0]))
     def wait(self, seconds: float) -> None:
@@ -370,8 +384,8 @@ class Lives(RuleBasedStateMachine):
         self.out.clear()
         for message in self.twin.values():
             message.pause = 0
-            if message.state is State.INFLIGHT:
-                message.state, message.due = State.READY, 0
+            if message.state is MessageState.INFLIGHT:
+                message.state, message.due = MessageState.READY, 0
 
     @invariant()
     def counts_agree(self) -> None:
@@ -379,19 +393,21 @@ class Lives(RuleBasedStateMachine):
         if counts is None:
             return
         twin = list(self.twin.values())
-        unsettled = [one for one in twin if one.state in (State.READY, State.INFLIGHT)]
+        unsettled = [one for one in twin if one.state in (MessageState.READY, MessageState.INFLIGHT)]
         assert counts.ready + counts.inflight == len(unsettled)
         assert counts.inflight == self.delivery.inflight
         topic = self.delivery.topic(TOPIC)
         assert topic is not None
         assert topic.spans == self.delivery.spans == sum(len(one.retries) for one in topic.batches.values())
-        assert counts.dead == sum(one.state is State.DEAD for one in twin)
-        assert counts.canceled == sum(one.state is State.CANCELED for one in twin)
+        assert counts.dead == sum(one.state is MessageState.DEAD for one in twin)
+        assert counts.canceled == sum(one.state is MessageState.CANCELED for one in twin)
         if self.retain:
             gone = {key[0] for key in self.twin if self.disk.record(TOPIC, key[0]) is None}
             kept = [one for key, one in self.twin.items() if key[0] not in gone]
-            assert counts.delivered == sum(one.state is State.DELIVERED for one in kept)
-            assert not any(one.state is State.DELIVERED for key, one in self.twin.items() if key[0] in gone)
+            assert counts.delivered == sum(one.state is MessageState.DELIVERED for one in kept)
+            assert not any(
+                one.state is MessageState.DELIVERED for key, one in self.twin.items() if key[0] in gone
+            )
 
     def teardown(self) -> None:
         self.refusing = False
@@ -408,22 +424,24 @@ class Lives(RuleBasedStateMachine):
                     one.lease.batch.batch_id, one.first, one.first + one.count, one.lease.attempt
                 )
                 self.decide(self.delivery.settle(TOPIC, [receipt], holder=ME), stored=True)
-        assert seen == {key for key, one in self.twin.items() if one.state is State.READY}
+        assert seen == {key for key, one in self.twin.items() if one.state is MessageState.READY}
 
     def the_disk_agrees(self) -> None:
         for batch_id in {key[0] for key in self.twin}:
             record = self.disk.record(TOPIC, batch_id)
             if record is None:
                 left = {one.state for key, one in self.twin.items() if key[0] == batch_id}
-                assert left <= ({State.PURGED} if self.retain else {State.PURGED, State.DELIVERED})
+                assert left <= (
+                    {MessageState.PURGED} if self.retain else {MessageState.PURGED, MessageState.DELIVERED}
+                )
                 continue
             for one in stretches(Batch(TOPIC, record)):
                 for index in range(one.lo, one.hi):
                     message = self.twin[batch_id, index]
                     assert one.state is message.state
-                    if one.state is State.READY:
+                    if one.state is MessageState.READY:
                         assert one.retrying.attempt == message.attempt
-                    elif one.state is State.DEAD:
+                    elif one.state is MessageState.DEAD:
                         assert one.ending is not None
                         assert (one.ending.reason, one.ending.attempt) == (message.reason, message.attempt)
 

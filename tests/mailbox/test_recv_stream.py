@@ -12,7 +12,7 @@ import pytest
 
 from services.mailbox.settings import MailboxSettings
 from snavio.native import open_parcels
-from snavio.transport.status import error_of
+from snavio.rpc.status import error_of
 from snavio.v1 import mailbox_pb2 as mail
 from tests.support.mailbox import (
     SECONDS,

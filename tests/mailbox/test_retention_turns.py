@@ -16,9 +16,9 @@ from services.mailbox import retention
 from services.mailbox.metrics import counters
 from services.mailbox.retention import Retention
 from services.mailbox.settings import MailboxSettings
+from snavio.admin.queue import QueueClient
 from snavio.clock import ManualClock
 from snavio.ports.mailbox_store import MailboxStore, Progress, Send
-from snavio.sdk.queue import Queue
 from tests.support.mailbox import TOPIC, Got, PostOffice, commands, post_office, send_batch
 
 
@@ -33,8 +33,8 @@ def chores(office: PostOffice) -> Retention:
     return office.app.retention
 
 
-def desk(office: PostOffice) -> Queue:
-    return Queue.over(office.operator().channel)
+def desk(office: PostOffice) -> QueueClient:
+    return QueueClient.over(office.operator().channel)
 
 
 async def received(office: PostOffice, count: int, *, size: int = 20) -> Got:

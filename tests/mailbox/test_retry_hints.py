@@ -17,26 +17,25 @@ from services.mailbox import settling
 from services.mailbox.settings import MailboxSettings
 from snavio.domain.verdict import Verdict
 from snavio.errors import AWAY_RETRY_MS, Saturated, SnavioError, Unavailable, Unreadable
-from snavio.transport.status import RETRY_AFTER_KEY, error_of
+from snavio.rpc.status import RETRY_AFTER_KEY, error_of
 from snavio.v1 import mailbox_pb2 as mail
 from tests.mailbox.test_taxonomy import refused
 from tests.support.mailbox import SECONDS, SERVICE, TOPIC, PostOffice, commands, post_office, send_batch
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (
-    *sorted((ROOT / "services/mailbox").glob("*.py")),
+    *sorted((ROOT / "services/mailbox").rglob("*.py")),
     *(
         ROOT / f"snavio/adapters/embedded/{name}.py"
         for name in (
             *("sqlite_mailbox_store", "mailbox_database", "mailbox_rows", "payload_log", "batch_bodies"),
-            *("compaction", "replay_keys", "sqlite", "checksums", "disk"),
+            *("payload_compaction", "replay_keys", "sqlite", "checksums", "disk"),
         )
     ),
     *sorted((ROOT / "snavio/adapters/memory").glob("*.py")),
-    *sorted((ROOT / "snavio/transport").glob("*.py")),
+    *sorted((ROOT / "snavio/hop").glob("*.py")),
     *sorted((ROOT / "snavio/rpc").glob("*.py")),
     *sorted((ROOT / "snavio/host").glob("*.py")),
-    ROOT / "snavio/worker.py",
 )
 """All that answers a call of the mailbox."""
 HINTED = ("Saturated", "Unavailable", "Unreadable")

@@ -15,8 +15,8 @@ from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest, Code, Conflict, NotAllowed, Saturated, SnavioError
 from snavio.native import blake3_hex
 from snavio.sdk.envelope import envelope_of
-from snavio.sdk.mailer import Letter as LetterToSend
 from snavio.sdk.mailer import Mailer
+from snavio.sdk.mailer import NewMessage as LetterToSend
 from snavio.v1 import mailbox_pb2 as mail
 from snavio.v1.mailbox_pb2 import Letter, SendRequest, SendResponse
 from tests.support.mailbox import (

@@ -14,11 +14,11 @@ from snavio.adapters.embedded.checksums import connect
 from snavio.adapters.embedded.mailbox_rows import decode_record
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
-from snavio.domain.message import Attempt, AttemptOutcome, Ending, State
+from snavio.domain.message import Attempt, AttemptOutcome, MessageEnding, MessageState
 from snavio.errors import IntegrityError, NotFound, StateError
 from snavio.native import Sending, blake3_digest, slice_runs
 from snavio.ports.mailbox_store import (
-    Ended,
+    EndedMessages,
     MailboxStore,
     NewBatch,
     Origin,
@@ -34,9 +34,9 @@ HISTORY = (
     Attempt(1, NOW, AttemptOutcome.EXPIRED),
     Attempt(2, NOW + 1, AttemptOutcome.NACKED, "no such user: \u00e4\U0001f600"),
 )
-DEAD = Ending(State.DEAD, 2, "max-attempts", "no such user", NOW + 2, 77, HISTORY)
-CANCELED = Ending(State.CANCELED, 1, "operator", at_unix_ns=NOW)
-PURGED = Ending(State.PURGED, 1)
+DEAD = MessageEnding(MessageState.DEAD, 2, "max-attempts", "no such user", NOW + 2, 77, HISTORY)
+CANCELED = MessageEnding(MessageState.CANCELED, 1, "operator", at_unix_ns=NOW)
+PURGED = MessageEnding(MessageState.PURGED, 1)
 
 
 @pytest.fixture(params=["sqlite", "memory"])
@@ -67,7 +67,7 @@ def test_C_4_ends_and_attempt_records_are_kept_to_the_letter(store: MailboxStore
         4,
         0b0110,
         (Retry(0, 1, 3, NOW, HISTORY), Retry(3, 4, 2, revived_age_ns=77)),
-        (Ended(1, 2, DEAD), Ended(2, 3, CANCELED)),
+        (EndedMessages(1, 2, DEAD), EndedMessages(2, 3, CANCELED)),
         age_ns=5,
     )
     settle(store, state)
@@ -83,12 +83,14 @@ def test_C_4_ends_and_attempt_records_are_kept_to_the_letter(store: MailboxStore
 
 def test_C_4_batch_with_dead_messages_stays_when_the_rest_is_acknowledged(store: MailboxStore) -> None:
     batch_id = append(store, 1)
-    settle(store, Progress(TOPIC, batch_id, 4, 0b1111, ends=(Ended(1, 3, DEAD),)))
+    settle(store, Progress(TOPIC, batch_id, 4, 0b1111, ends=(EndedMessages(1, 3, DEAD),)))
     assert store.pending(TOPIC, after=0, limit=9) == []
-    assert [one.batch_id for one in store.records(TOPIC, after=0, limit=9, holding=State.DEAD)] == [batch_id]
+    assert [one.batch_id for one in store.records(TOPIC, after=0, limit=9, holding=MessageState.DEAD)] == [
+        batch_id
+    ]
     (topic,) = store.topics()
     assert (topic.messages, topic.delivered, topic.dead, topic.canceled) == (0, 2, 2, 0)
-    settle(store, Progress(TOPIC, batch_id, 4, 0b1111, ends=(Ended(1, 3, PURGED),)))
+    settle(store, Progress(TOPIC, batch_id, 4, 0b1111, ends=(EndedMessages(1, 3, PURGED),)))
     assert store.record(TOPIC, batch_id) is None
     with pytest.raises(NotFound):
         store.read(TOPIC, batch_id)
@@ -118,20 +120,26 @@ def test_records_are_listed_by_what_they_hold(store: MailboxStore) -> None:
     append(store, 9, topic="acme/other")
     settle(
         store,
-        Progress(TOPIC, ids[0], 4, 0b1, ends=(Ended(0, 1, DEAD),)),
-        Progress(TOPIC, ids[1], 4, 0b1111, ends=(Ended(0, 2, CANCELED),)),
+        Progress(TOPIC, ids[0], 4, 0b1, ends=(EndedMessages(0, 1, DEAD),)),
+        Progress(TOPIC, ids[1], 4, 0b1111, ends=(EndedMessages(0, 2, CANCELED),)),
         Progress(TOPIC, ids[2], 4, 0b0001),
     )
     told = {
         state: [one.batch_id for one in store.records(TOPIC, after=0, limit=9, holding=state)]
-        for state in (None, State.READY, State.DELIVERED, State.DEAD, State.CANCELED)
+        for state in (
+            None,
+            MessageState.READY,
+            MessageState.DELIVERED,
+            MessageState.DEAD,
+            MessageState.CANCELED,
+        )
     }
     assert told == {
         None: ids,
-        State.READY: [ids[0], *ids[2:]],
-        State.DELIVERED: [ids[1], ids[2]],
-        State.DEAD: [ids[0]],
-        State.CANCELED: [ids[1]],
+        MessageState.READY: [ids[0], *ids[2:]],
+        MessageState.DELIVERED: [ids[1], ids[2]],
+        MessageState.DEAD: [ids[0]],
+        MessageState.CANCELED: [ids[1]],
     }
     assert [one.batch_id for one in store.records(TOPIC, after=ids[1], limit=2)] == ids[2:4]
 
@@ -147,12 +155,14 @@ def test_I_16_ends_age_and_retained_batches_survive_a_restart(tmp_path: Path) ->
     path = tmp_path / "mailbox.db"
     store = SqliteMailboxStore(path, digest=blake3_digest)
     batch_id = append(store, 1)
-    settle(store, Progress(TOPIC, batch_id, 4, 0b1111, ends=(Ended(1, 3, DEAD),), retain=True, age_ns=3))
+    settle(
+        store, Progress(TOPIC, batch_id, 4, 0b1111, ends=(EndedMessages(1, 3, DEAD),), retain=True, age_ns=3)
+    )
     store.note_age(500)
     store.close()
     store = SqliteMailboxStore(path, digest=blake3_digest)
     record = store.record(TOPIC, batch_id)
-    assert record is not None and record.ends == (Ended(1, 3, DEAD),)
+    assert record is not None and record.ends == (EndedMessages(1, 3, DEAD),)
     assert store.age() == 500
     store.close()
 
@@ -163,14 +173,14 @@ def test_batch_is_hollowed_out_and_what_is_kept_stays_what_it_was(store: Mailbox
     runs = Sending.open(send_batch(1, (TOPIC, sent))).topics[0][2]
     send = Send(Origin("fast/0", 1, 1), b"", (NewBatch(TOPIC, 50, runs),))
     ((batch_id,),) = store.commit([send], [], now_unix_ns=NOW)
-    small = store.hollow(TOPIC, batch_id, keep=1 << 7 | 1 << 49)
+    small = store.rewrite_batch(TOPIC, batch_id, keep=1 << 7 | 1 << 49)
     record = store.record(TOPIC, batch_id)
     assert small is not None and record is not None and record.size == small < len(runs) / 8 + 50 * 20
     left = store.read(TOPIC, batch_id)
     for index in (7, 49):
         assert slice_runs(left, index, 1) == slice_runs(runs, index, 1)
     assert sent[8] not in left
-    assert store.hollow(TOPIC, 999, keep=1) is None
+    assert store.rewrite_batch(TOPIC, 999, keep=1) is None
 
 
 SCHEMA_2 = """

@@ -13,8 +13,8 @@ from grpc_status import rpc_status
 from services.mailbox.settings import MailboxSettings
 from snavio import errors
 from snavio.errors import Code, FrameTooLarge, Saturated, SnavioError
-from snavio.transport.server import Call, Methods
-from snavio.transport.status import CODE_KEY, error_of, taxonomy_of
+from snavio.rpc.server import Call, Methods
+from snavio.rpc.status import CODE_KEY, error_of, taxonomy_of
 from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse
 from tests.support.mailbox import TOPIC, commands, post_office, send_batch
 from tests.support.pki import Authority

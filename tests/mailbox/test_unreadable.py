@@ -11,10 +11,10 @@ import pytest
 from services.mailbox.setting_aside import TRIES
 from services.mailbox.settings import MailboxSettings
 from snavio.adapters.embedded.disk import SystemDisk
+from snavio.admin.queue import QueueClient
 from snavio.clock import ManualClock
 from snavio.domain.message import DeadReason
 from snavio.errors import Unavailable
-from snavio.sdk.queue import Queue
 from tests.support.mailbox import TOPIC, PostOffice, commands, post_office, send_batch
 
 SIZE = 9000
@@ -65,7 +65,7 @@ async def test_I_1_bad_sector_does_not_hold_up_what_is_behind_it_and_ends_in_the
         assert await consumer.stats() == {TOPIC: (2, 0)}
         passed(office, 60)
         assert (await consumer.receive()).messages == []
-    desk = Queue.over(office.operator().channel)
+    desk = QueueClient.over(office.operator().channel)
     dead = [one async for one in desk.dlq(TOPIC)]
     assert [(one.reason, one.unreadable) for one in dead] == [(DeadReason.INTEGRITY, True)] * 2
     assert all("E_INTEGRITY" in one.last_error and "cannot be read" in one.last_error for one in dead)
@@ -126,7 +126,7 @@ async def test_I_1_batch_that_hangs_the_disk_is_passed_by_and_given_up_while_oth
             await consumer.receive()
         except Unavailable:
             await consumer.receive()
-        (numbers,) = await Queue.over(office.operator().channel).stats(TOPIC)
+        (numbers,) = await QueueClient.over(office.operator().channel).stats(TOPIC)
         died = numbers.dead
         if died:
             break

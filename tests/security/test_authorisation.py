@@ -11,11 +11,11 @@ from google.protobuf.descriptor import FileDescriptor
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
-from snavio.domain.identity import MESH_SERVICES, Identity, Kind
+from snavio.domain.identity import MESH_SERVICES, Identity, IdentityKind
 from snavio.errors import NotAllowed
-from snavio.transport.authorisation import TABLE, authorise, mesh
-from snavio.transport.server import Call, Methods
-from snavio.transport.status import error_of
+from snavio.rpc.authorisation import TABLE, authorise, mesh
+from snavio.rpc.server import Call, Methods
+from snavio.rpc.status import error_of
 from snavio.v1 import (
     batch_pb2,
     command_pb2,
@@ -67,16 +67,16 @@ METHODS = {
 METHODS |= {name.replace("v1alpha", "v1"): method for name, method in METHODS.items() if "v1alpha" in name}
 
 CALLERS = {
-    **{f"mesh/{name}": Identity(TD, Kind.MESH, name) for name in MESH_SERVICES},
-    "operator": Identity(TD, Kind.OPERATOR, "ada"),
-    "principal": Identity(TD, Kind.PRINCIPAL, "ada", "acme"),
-    "service": Identity(TD, Kind.SERVICE, "billing", "acme"),
-    "job": Identity(TD, Kind.JOB, "spark"),
+    **{f"mesh/{name}": Identity(TD, IdentityKind.MESH, name) for name in MESH_SERVICES},
+    "operator": Identity(TD, IdentityKind.OPERATOR, "ada"),
+    "principal": Identity(TD, IdentityKind.PRINCIPAL, "ada", "acme"),
+    "service": Identity(TD, IdentityKind.SERVICE, "billing", "acme"),
+    "job": Identity(TD, IdentityKind.JOB, "spark"),
     # Names that mean something elsewhere must mean nothing here.
-    "service named shield": Identity(TD, Kind.SERVICE, "shield", "acme"),
-    "principal named fast": Identity(TD, Kind.PRINCIPAL, "fast", "mesh"),
-    "operator named registry": Identity(TD, Kind.OPERATOR, "registry"),
-    "job named slow": Identity(TD, Kind.JOB, "slow"),
+    "service named shield": Identity(TD, IdentityKind.SERVICE, "shield", "acme"),
+    "principal named fast": Identity(TD, IdentityKind.PRINCIPAL, "fast", "mesh"),
+    "operator named registry": Identity(TD, IdentityKind.OPERATOR, "registry"),
+    "job named slow": Identity(TD, IdentityKind.JOB, "slow"),
 }
 
 # Caller classes by method, in words; "mesh" is every mesh service. Kept apart from the table on purpose:

@@ -19,13 +19,13 @@ import pytest
 import pytest_asyncio
 from grpc_health.v1 import health_pb2
 
-from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, Kind
+from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, IdentityKind
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest, FrameTooLarge, NotAllowed, SnavioError, Unauthenticated, Unavailable
 from snavio.launch.processes import SERVICES
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
 from snavio.sdk import Producer
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
 from snavio.v1 import mailbox_pb2 as mail
 from tests.support.mesh import NAME, TARGET, TOPIC, DemoMesh, demo_mesh
 from tests.support.pki import Authority
@@ -54,7 +54,7 @@ from tests.support.wire import (
 )
 
 FULL = bool(os.environ.get("SNAVIO_FULL"))
-BILLING = Identity(DEFAULT_TRUST_DOMAIN, Kind.SERVICE, "billing", "acme")
+BILLING = Identity(DEFAULT_TRUST_DOMAIN, IdentityKind.SERVICE, "billing", "acme")
 GOOD = Verdict.DELIVERED
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -118,11 +118,11 @@ async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene
             await operator.create_tenant("evil")
             await operator.register_service("evil", "worker")
             await operator.certify(
-                Identity(DEFAULT_TRUST_DOMAIN, Kind.SERVICE, "worker", "evil"),
+                Identity(DEFAULT_TRUST_DOMAIN, IdentityKind.SERVICE, "worker", "evil"),
                 mesh.certificates("evil-worker"),
             )
             await operator.certify(
-                Identity(DEFAULT_TRUST_DOMAIN, Kind.PRINCIPAL, "alice", "acme"),
+                Identity(DEFAULT_TRUST_DOMAIN, IdentityKind.PRINCIPAL, "alice", "acme"),
                 mesh.certificates("acme-alice"),
             )
             # One version that only this source has.
@@ -131,9 +131,9 @@ async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene
         files = CertificateFiles.in_folder(mesh.certificates("acme-billing"))
         async with (
             raw_producer(shield=addresses["shield"], signer=addresses["signer"], files=files) as billing,
-            mesh.producer("courier") as courier,
+            mesh.producer("courier") as uploader,
         ):
-            bystander = Bystander(courier)
+            bystander = Bystander(uploader)
             traffic = asyncio.create_task(bystander.run())
             # Until every grant has reached Fast, all go by way of Slow; that is allowed, only slower.
             try:

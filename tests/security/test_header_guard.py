@@ -9,14 +9,14 @@ from pathlib import Path
 import grpc
 import pytest
 
-from snavio.domain.identity import Identity, Kind
+from snavio.domain.identity import Identity, IdentityKind
 from snavio.errors import FrameTooLarge, NotAllowed, Saturated, Unauthenticated
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
 from snavio.rpc.limits import PUBLIC_FRAME_BYTES, WINDOW_BYTES
+from snavio.rpc.server import Call, Methods
 from snavio.rpc.server_shares import ServerShares
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.server import Call, Methods
-from snavio.transport.status import error_of
+from snavio.rpc.status import error_of
 from tests.support.pki import Authority
 from tests.support.raw_http2 import RawHttp2, message_head, tls
 from tests.support.servers import STREAM, UNARY, Served, calling, echo, serving
@@ -319,7 +319,7 @@ async def test_revoking_a_caller_ends_what_it_has_open(authority: Authority, sha
     methods.unary_raw(UNARY, hold)
     methods.stream_raw(STREAM, _echo)
     shares = ServerShares()
-    files = authority.leaf(Identity(authority.trust_domain, Kind.SERVICE, "billing", "acme"))
+    files = authority.leaf(Identity(authority.trust_domain, IdentityKind.SERVICE, "billing", "acme"))
     async with (
         serving(authority, methods=methods, shares=shares) as served,
         calling(served, files) as channel,

@@ -13,16 +13,16 @@ import pytest
 from cryptography import x509
 
 from snavio.clock import ManualClock
-from snavio.domain.identity import Identity, Kind
+from snavio.domain.identity import Identity, IdentityKind
 from snavio.errors import SnavioError, Unauthenticated, Unavailable
 from snavio.pki import serial_of
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.server import Call, Methods
-from snavio.transport.status import REASON_KEY
+from snavio.rpc.credentials import CertificateFiles
+from snavio.rpc.server import Call, Methods
+from snavio.rpc.status import REASON_KEY
 from tests.support.pki import Authority
 from tests.support.servers import STREAM, UNARY, Served, calling, serving
 
-PRODUCER = Identity("snavio.local", Kind.SERVICE, "billing", "acme")
+PRODUCER = Identity("snavio.local", IdentityKind.SERVICE, "billing", "acme")
 # How long a test waits before it gives up; generous, because nothing is measured by it.
 WITHIN_S = 20.0
 
@@ -141,7 +141,7 @@ async def test_certificate_without_exactly_one_identity_is_nobody(
 async def test_identity_of_another_trust_domain_is_nobody_even_if_our_ca_signed_it(
     authority: Authority,
 ) -> None:
-    stranger = Identity("other.local", Kind.SERVICE, "billing", "acme")
+    stranger = Identity("other.local", IdentityKind.SERVICE, "billing", "acme")
     async with serving(authority) as served:
         refused = await refusal(served, authority.leaf(stranger))
     assert isinstance(refused, Unauthenticated)
@@ -187,7 +187,7 @@ async def test_client_refuses_a_tenant_that_plays_server(authority: Authority) -
 
 async def test_client_refuses_a_server_of_a_foreign_ca(authority: Authority, tmp_path: Path) -> None:
     foreign = Authority(tmp_path / "foreign")
-    shield = foreign.leaf(Identity("snavio.local", Kind.MESH, "shield"), trusts=authority)
+    shield = foreign.leaf(Identity("snavio.local", IdentityKind.MESH, "shield"), trusts=authority)
     async with serving(authority, files=shield) as served:
         assert isinstance(await refusal(served, authority.leaf(PRODUCER)), Unavailable)
 
@@ -263,7 +263,9 @@ async def test_removed_ca_holds_for_new_connections_without_a_restart(
     async with serving(authority) as served:
         async with calling(served, authority.leaf(PRODUCER)) as channel:
             await channel.call_raw(UNARY, b"", timeout_s=WITHIN_S)
-        successor.leaf(Identity("snavio.local", Kind.MESH, "shield"), folder=served.files.certificate.parent)
+        successor.leaf(
+            Identity("snavio.local", IdentityKind.MESH, "shield"), folder=served.files.certificate.parent
+        )
         async with calling(served, successor.leaf(PRODUCER)) as channel:
             assert await channel.call_raw(UNARY, b"new", timeout_s=WITHIN_S) == b"new"
         assert isinstance(await refusal(served, authority.leaf(PRODUCER, trusts=successor)), Unavailable)

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from snavio.adapters.embedded.sealed_keystore import SealedKeyStore
 from snavio.adapters.embedded.sealing import SealingKey
+from snavio.admin.keys import KeyClient
 from snavio.clock import SystemClock
 from snavio.domain.keyset import create
 from snavio.domain.signing_scope import MAILBOX, Pair, provision
@@ -31,9 +32,8 @@ from snavio.launch.probes import Probes
 from snavio.launch.processes import SERVICES, MeshProcesses
 from snavio.native import ed25519_public_key
 from snavio.ports.keystore import SnapshotKey
-from snavio.sdk.keys import KeyDesk
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
 from snavio.v1 import signer_pb2 as wire
 from tests.support.mesh import NAME, SOURCE, TARGET, DemoMesh
 from tests.support.secrets import Search, forms
@@ -125,7 +125,7 @@ async def searched(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tu
 async def live(mesh: DemoMesh, search: Search, folder: Path) -> None:
     """What a mesh goes through: traffic, rotation, mistakes, questions, a crash, revocation."""
     admin = mesh.certificates("operator-admin")
-    async with mesh.producer() as producer, KeyDesk(mesh.addresses["signer"], certificates=admin) as keys:
+    async with mesh.producer() as producer, KeyClient(mesh.addresses["signer"], certificates=admin) as keys:
         assert (await producer.send(TARGET, NAME, b"one")).delivered
         await keys.rotate(SOURCE)
         await mistakes(mesh, keys, search)
@@ -135,7 +135,7 @@ async def live(mesh: DemoMesh, search: Search, folder: Path) -> None:
         assert (await producer.send(TARGET, NAME, b"two")).delivered
         await answers_to_operators(mesh, keys, search)
     await crash(mesh)
-    async with mesh.producer() as producer, KeyDesk(mesh.addresses["signer"], certificates=admin) as keys:
+    async with mesh.producer() as producer, KeyClient(mesh.addresses["signer"], certificates=admin) as keys:
         after = await keys.revoke(SOURCE, (await keys.status(SOURCE)).primary)
         await keys.set_minimum(SOURCE, after.primary)
         assert (await producer.send(TARGET, NAME, b"three")).delivered
@@ -143,7 +143,7 @@ async def live(mesh: DemoMesh, search: Search, folder: Path) -> None:
         await questions(mesh, keys, search, folder)
 
 
-async def mistakes(mesh: DemoMesh, keys: KeyDesk, search: Search) -> None:
+async def mistakes(mesh: DemoMesh, keys: KeyClient, search: Search) -> None:
     """Errors from every corner, with what they say."""
     as_shield = CertificateFiles.in_folder(mesh.certificates("shield"))
     channel = MeshChannel(mesh.addresses["signer"], files=as_shield, service="signer")
@@ -165,7 +165,7 @@ async def mistakes(mesh: DemoMesh, keys: KeyDesk, search: Search) -> None:
     await channel.close()
 
 
-async def questions(mesh: DemoMesh, keys: KeyDesk, search: Search, folder: Path) -> None:
+async def questions(mesh: DemoMesh, keys: KeyClient, search: Search, folder: Path) -> None:
     """Everything that an operator can ask, on the command line and by RPC."""
     config = str(mesh.processes.config)
 
@@ -183,7 +183,7 @@ async def questions(mesh: DemoMesh, keys: KeyDesk, search: Search, folder: Path)
     await answers_to_operators(mesh, keys, search)
 
 
-async def answers_to_operators(mesh: DemoMesh, keys: KeyDesk, search: Search) -> None:
+async def answers_to_operators(mesh: DemoMesh, keys: KeyClient, search: Search) -> None:
     answers = [await keys.status(SOURCE), await keys.events()]
     async with Probes(mesh.processes.mesh, certificates=mesh.certificates("operator-admin")) as probes:
         answers += [status for status in (await probes.statuses()).values() if status is not None]

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from services.registry.snapshots import Outcome
+from services.registry.snapshots import PublishOutcome
 from snavio.domain.directory import AclEntry, Suspension
 from snavio.errors import Unavailable
 from snavio.native import Dispatch
-from snavio.snapshot.manifest import ACL, PLACES, SNAPSHOT, Manifest, read_manifest
-from snavio.snapshot.reader import FAILURES, LOADED, Refused
-from snavio.snapshot.refusal import Refusal, SnapshotRefused
-from snavio.snapshot.verification import ROUTES, SUSPENSIONS, Snapshot, VerifyingKey, verify_manifest
+from snavio.signed.snapshot_manifest import ACL, PLACES, SNAPSHOT, Manifest, read_manifest
+from snavio.signed.snapshot_reader import FAILURES, LOADED, Refused
+from snavio.signed.snapshot_refusal import RefusalReason, SnapshotRefused
+from snavio.signed.verification import ROUTES, SUSPENSIONS, VerifiedSnapshot, VerifyingKey, verify_manifest
 from tests.support.snapshots import PARTS, SECOND, Studio
 
 
@@ -26,13 +26,13 @@ async def studio(tmp_path: Path) -> Studio:
     """A published snapshot."""
     studio = Studio(tmp_path)
     await studio.fill()
-    assert await studio.writer.write_once() is Outcome.WRITTEN
+    assert await studio.writer.write_once() is PublishOutcome.WRITTEN
     return studio
 
 
 async def test_a_good_snapshot_is_loaded_and_counted(studio: Studio) -> None:
     loaded = await studio.load()
-    assert isinstance(loaded, Snapshot)
+    assert isinstance(loaded, VerifiedSnapshot)
     assert loaded.manifest.version == 7
     assert studio.reader.counters() == {LOADED: 1}
 
@@ -76,7 +76,7 @@ async def test_one_flipped_bit_at_any_position_of_a_part_is_refused(studio: Stud
         damaged = bytearray(good)
         damaged[at] ^= 1 << (at % 8)
         path.write_bytes(damaged)
-        assert await studio.refusal() is Refusal.PART_TAMPERED, at
+        assert await studio.refusal() is RefusalReason.PART_TAMPERED, at
 
 
 @pytest.mark.parametrize("name", PARTS)
@@ -85,9 +85,9 @@ async def test_a_part_cut_anywhere_or_made_longer_is_refused(studio: Studio, nam
     good = path.read_bytes()
     for length in range(len(good)):
         path.write_bytes(good[:length])
-        assert await studio.refusal() is Refusal.PART_TRUNCATED, length
+        assert await studio.refusal() is RefusalReason.PART_TRUNCATED, length
     path.write_bytes(good + b"\0")
-    assert await studio.refusal() is Refusal.PART_TRUNCATED
+    assert await studio.refusal() is RefusalReason.PART_TRUNCATED
 
 
 async def test_a_manifest_cut_anywhere_is_refused(studio: Studio) -> None:
@@ -95,20 +95,20 @@ async def test_a_manifest_cut_anywhere_is_refused(studio: Studio) -> None:
     for length in range(len(good)):
         with pytest.raises(SnapshotRefused) as cut:
             read_manifest(good[:length])
-        assert cut.value.refusal is Refusal.MALFORMED, length
+        assert cut.value.refusal is RefusalReason.MALFORMED, length
     for length in range(0, len(good), 41):
         studio.manifest_path.write_bytes(good[:length])
-        assert await studio.refusal() is Refusal.MALFORMED, length
+        assert await studio.refusal() is RefusalReason.MALFORMED, length
 
 
 async def test_a_manifest_without_parts_and_parts_without_a_manifest_are_refused(studio: Studio) -> None:
     part = studio.part_path(ROUTES)
     kept = part.read_bytes()
     part.unlink()
-    assert await studio.refusal() is Refusal.PART_MISSING
+    assert await studio.refusal() is RefusalReason.PART_MISSING
     part.write_bytes(kept)
     studio.manifest_path.unlink()
-    assert await studio.refusal() is Refusal.ABSENT
+    assert await studio.refusal() is RefusalReason.ABSENT
     assert studio.reader.counters() == {FAILURES: 1, f"{FAILURES}.part-missing": 1, f"{FAILURES}.absent": 1}
 
 
@@ -118,7 +118,7 @@ async def test_parts_of_two_snapshots_do_not_mix(studio: Studio) -> None:
     await studio.writer.write_once()
     studio.part_path(ROUTES).write_bytes(older)
     # Nothing but the version within the part is another, so its size is the same.
-    assert await studio.refusal() is Refusal.PART_TAMPERED
+    assert await studio.refusal() is RefusalReason.PART_TAMPERED
 
 
 async def test_a_well_signed_mixture_is_refused_by_what_the_parts_say(studio: Studio) -> None:
@@ -130,7 +130,7 @@ async def test_a_well_signed_mixture_is_refused_by_what_the_parts_say(studio: St
     relative = path.relative_to(studio.folder).as_posix()
     mixed = replace(described, path=relative)
     studio.resign(lambda found: replace(found, parts=(mixed, *(p for p in found.parts if p.name != ROUTES))))
-    assert await studio.refusal() is Refusal.PART_UNREADABLE
+    assert await studio.refusal() is RefusalReason.PART_UNREADABLE
 
 
 async def test_an_older_snapshot_is_refused_by_whoever_saw_a_newer_one(
@@ -143,9 +143,9 @@ async def test_an_older_snapshot_is_refused_by_whoever_saw_a_newer_one(
     assert await studio.refusal() is None
     shutil.rmtree(studio.folder / "registry")
     shutil.copytree(old, studio.folder / "registry")
-    assert await studio.refusal() is Refusal.ROLLED_BACK
+    assert await studio.refusal() is RefusalReason.ROLLED_BACK
     # Also after a restart; somebody who never saw the newer one cannot know.
-    assert await studio.refusal(studio.new_reader("fast-0")) is Refusal.ROLLED_BACK
+    assert await studio.refusal(studio.new_reader("fast-0")) is RefusalReason.ROLLED_BACK
     assert await studio.refusal(studio.new_reader("fast-1")) is None
 
 
@@ -157,21 +157,21 @@ async def test_a_restored_directory_is_followed_once_and_the_one_before_never_ag
     shutil.copytree(studio.folder / "registry", old)
     await studio.directory.renew_epoch()
     studio.clock.advance(seconds=60)
-    assert await studio.writer.write_once() is Outcome.WRITTEN
+    assert await studio.writer.write_once() is PublishOutcome.WRITTEN
     assert await studio.refusal() is None
     shutil.rmtree(studio.folder / "registry")
     shutil.copytree(old, studio.folder / "registry")
-    assert await studio.refusal() is Refusal.WRONG_EPOCH
+    assert await studio.refusal() is RefusalReason.WRONG_EPOCH
 
 
 async def test_an_unknown_epoch_from_an_earlier_time_is_refused(studio: Studio) -> None:
     assert await studio.refusal() is None
     studio.resign(lambda found: replace(found, epoch=found.epoch + 2, parts=_moved(found, found.epoch + 2)))
-    assert await studio.refusal() is Refusal.WRONG_EPOCH
+    assert await studio.refusal() is RefusalReason.WRONG_EPOCH
 
 
 def _moved(found: Any, epoch: int) -> Any:
-    from snavio.snapshot.manifest import part_path
+    from snavio.signed.snapshot_manifest import part_path
 
     return tuple(
         replace(part, path=part_path(part.name, version=found.version, epoch=epoch)) for part in found.parts
@@ -182,13 +182,13 @@ async def test_a_snapshot_ends_when_it_says(studio: Studio) -> None:
     studio.clock.advance(ns=3600 * SECOND - 1)
     assert await studio.refusal() is None
     studio.clock.advance(ns=1)
-    assert await studio.refusal() is Refusal.EXPIRED
+    assert await studio.refusal() is RefusalReason.EXPIRED
 
 
 async def test_a_snapshot_from_the_future_is_refused(studio: Studio) -> None:
     now = studio.clock.unix_ns()
     studio.resign(lambda found: replace(found, generated_unix_ns=now + 1))
-    assert await studio.refusal() is Refusal.FUTURE_DATED
+    assert await studio.refusal() is RefusalReason.FUTURE_DATED
     studio.clock.advance(ns=1)
     assert await studio.refusal() is None
 
@@ -196,37 +196,37 @@ async def test_a_snapshot_from_the_future_is_refused(studio: Studio) -> None:
 async def test_a_key_that_nobody_knows_or_that_is_not_good_for_the_time_is_refused(studio: Studio) -> None:
     now = studio.clock.unix_ns()
     studio.platform.known = False
-    assert await studio.refusal() is Refusal.UNKNOWN_KEY
+    assert await studio.refusal() is RefusalReason.UNKNOWN_KEY
     studio.platform.known = True
     studio.platform.valid_from_unix_ns = now + 1
-    assert await studio.refusal() is Refusal.KEY_NOT_VALID
+    assert await studio.refusal() is RefusalReason.KEY_NOT_VALID
     studio.platform.valid_from_unix_ns = 0
     # It ended since: whoever stole it could have written any time into the manifest.
     studio.platform.valid_until_unix_ns = now + SECOND
     assert await studio.refusal() is None
     studio.clock.advance(seconds=1)
-    assert await studio.refusal() is Refusal.KEY_NOT_VALID
+    assert await studio.refusal() is RefusalReason.KEY_NOT_VALID
 
 
 async def test_a_signature_by_another_key_of_that_name_is_refused(studio: Studio) -> None:
     studio.platform.seed = bytes(32)
-    assert await studio.refusal() is Refusal.BAD_SIGNATURE
+    assert await studio.refusal() is RefusalReason.BAD_SIGNATURE
 
 
 async def test_a_good_manifest_in_the_place_of_another_is_refused(studio: Studio) -> None:
     shutil.copy(studio.folder / PLACES[ACL], studio.folder / PLACES[SNAPSHOT])
-    assert await studio.refusal() is Refusal.WRONG_KIND
+    assert await studio.refusal() is RefusalReason.WRONG_KIND
 
 
 async def test_a_manifest_or_snapshot_that_is_too_large_is_refused_unread(studio: Studio) -> None:
     good = studio.manifest_path.read_bytes()
     studio.manifest_path.write_bytes(good + b" " * (64 << 10))
-    assert await studio.refusal() is Refusal.OVERSIZED
+    assert await studio.refusal() is RefusalReason.OVERSIZED
     studio.manifest_path.write_bytes(good)
     studio.resign(
         lambda found: replace(found, parts=(replace(found.parts[0], size=1 << 40), *found.parts[1:]))
     )
-    assert await studio.refusal() is Refusal.OVERSIZED
+    assert await studio.refusal() is RefusalReason.OVERSIZED
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ async def test_a_manifest_or_snapshot_that_is_too_large_is_refused_unread(studio
 )
 async def test_what_is_no_manifest_is_refused(studio: Studio, document: bytes) -> None:
     studio.manifest_path.write_bytes(document)
-    assert await studio.refusal() in {Refusal.MALFORMED, Refusal.UNKNOWN_FORMAT}
+    assert await studio.refusal() in {RefusalReason.MALFORMED, RefusalReason.UNKNOWN_FORMAT}
 
 
 @pytest.mark.parametrize(
@@ -266,18 +266,18 @@ async def test_a_field_out_of_its_form_makes_a_manifest_malformed(
     studio: Studio, field: str, value: Any
 ) -> None:
     studio.rewrite(lambda document: document.update({field: value}))
-    assert await studio.refusal() is Refusal.MALFORMED
+    assert await studio.refusal() is RefusalReason.MALFORMED
 
 
 async def test_a_manifest_of_another_format_says_so(studio: Studio) -> None:
     studio.rewrite(lambda document: document.update(format=2))
-    assert await studio.refusal() is Refusal.UNKNOWN_FORMAT
+    assert await studio.refusal() is RefusalReason.UNKNOWN_FORMAT
 
 
 async def test_a_part_cannot_lie_anywhere_else(studio: Studio) -> None:
     outside = replace(studio.manifest().parts[0], path="../../etc/passwd")
     studio.resign(lambda found: replace(found, parts=(outside, *found.parts[1:])))
-    assert await studio.refusal() is Refusal.MALFORMED
+    assert await studio.refusal() is RefusalReason.MALFORMED
 
 
 async def test_a_link_is_not_followed(studio: Studio, tmp_path: Path) -> None:
@@ -285,12 +285,12 @@ async def test_a_link_is_not_followed(studio: Studio, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     path.rename(elsewhere)
     path.symlink_to(elsewhere)
-    assert await studio.refusal() is Refusal.UNAVAILABLE
+    assert await studio.refusal() is RefusalReason.UNAVAILABLE
 
 
 async def test_without_keys_there_is_no_snapshot(studio: Studio) -> None:
     studio.platform.failing = Unavailable("Signer is away.")
-    assert await studio.refusal() is Refusal.UNAVAILABLE
+    assert await studio.refusal() is RefusalReason.UNAVAILABLE
 
 
 async def test_a_damaged_mark_is_not_a_lower_one(studio: Studio) -> None:
@@ -301,15 +301,15 @@ async def test_a_damaged_mark_is_not_a_lower_one(studio: Studio) -> None:
         damaged = bytearray(good)
         damaged[at] ^= 1
         mark.write_bytes(damaged)
-        assert await studio.refusal() is Refusal.WATERMARK_DAMAGED
+        assert await studio.refusal() is RefusalReason.WATERMARK_DAMAGED
     mark.write_bytes(b"")
-    assert await studio.refusal() is Refusal.WATERMARK_DAMAGED
+    assert await studio.refusal() is RefusalReason.WATERMARK_DAMAGED
 
 
 async def test_parts_that_were_signed_and_cannot_be_read_are_refused(studio: Studio) -> None:
-    def unreadable(_snapshot: Snapshot) -> None:
+    def unreadable(_snapshot: VerifiedSnapshot) -> None:
         Dispatch().load_snapshot(b"", b"")
 
     loaded = await studio.reader.load(PARTS, unreadable)
     assert isinstance(loaded, Refused)
-    assert loaded.refusal is Refusal.PART_UNREADABLE
+    assert loaded.refusal is RefusalReason.PART_UNREADABLE

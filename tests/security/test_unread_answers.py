@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from snavio.errors import BadRequest, Unavailable
+from snavio.rpc.credentials import CertificateFiles
+from snavio.rpc.server import Call, Methods
 from snavio.rpc.server_shares import ServerShares
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.server import Call, Methods
 from tests.support.pki import Authority
 from tests.support.raw_http2 import RawHttp2, message_head, tls
 from tests.support.servers import STREAM, UNARY, Served, calling, serving

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from snavio.audit import running
-from snavio.audit.belief import Belief
-from snavio.audit.entries import IndexEntry
-from snavio.audit.running import Order
+from snavio.audit import runner
+from snavio.audit.index_file import IndexEntry
+from snavio.audit.runner import JobRequest
+from snavio.audit.verify_archive import VerifiedArchive
 from snavio.clock import ManualClock
-from snavio.telemetry.manifest import Stretch
+from snavio.signed.archive_manifest import EventRange
 from spark.jobs import arguments, detect_abuse
 from tests.spark.test_jobs import contended, entry, index
 from tests.spark.test_reports import Lasting
@@ -46,7 +46,7 @@ async def test_the_job_tells_its_policy_and_the_audit_goes_by_it(
 
     registry = Registry()
     access: Any = SimpleNamespace(desk=registry)
-    read = IndexEntry(tmp_path / "1.parquet", Stretch("fast-0", 1, 1, 500), START, START + 3 * MINUTE)
+    read = IndexEntry(tmp_path / "1.parquet", EventRange("fast-0", 1, 1, 500), START, START + 3 * MINUTE)
     # Three quarters of an hour later: six periods of ten minutes are over, and not a single one of an hour.
     clock = ManualClock(START + 45 * MINUTE)
     early = await _audited(out, read, last, access, clock)
@@ -61,6 +61,6 @@ async def test_the_job_tells_its_policy_and_the_audit_goes_by_it(
 
 
 async def _audited(out: Path, read: IndexEntry, last: dict[str, Any], access: Any, clock: ManualClock) -> Any:
-    return await running._audit(
-        Order("abuse", out), Belief([read]), last, access=access, clock=clock, began=7
+    return await runner._audit(
+        JobRequest("abuse", out), VerifiedArchive([read]), last, access=access, clock=clock, began=7
     )

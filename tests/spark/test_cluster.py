@@ -16,10 +16,10 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from snavio.audit.entries import IndexEntry, write_index
-from snavio.audit.jobs import Job, Place, command
+from snavio.audit.index_file import IndexEntry, write_index
+from snavio.audit.jobs import Job, SparkLocation, command
 from snavio.launch.free_ports import free_ports
-from snavio.telemetry.manifest import Stretch
+from snavio.signed.archive_manifest import EventRange
 from spark import class_archive
 from spark.session import SHORT
 from tests.support.telemetry_rows import T0, row, write
@@ -101,9 +101,9 @@ def test_a_job_runs_by_spark_submit_on_a_master_with_two_workers(master: str, tm
         rows += [row(source="acme/small", after_s=window * 30) for _ in range(10)]
     path = write(rows, tmp_path / "events.parquet")
     start = int(T0.timestamp()) * 1_000_000_000
-    stretch = Stretch("fast-0", 1, 1, len(rows))
+    stretch = EventRange("fast-0", 1, 1, len(rows))
     write_index([IndexEntry(path, stretch, start, start + 150_000_000_000)], tmp_path / "index.jsonl")
-    place = Place(
+    place = SparkLocation(
         master,
         driver_memory="768m",
         settings=(

@@ -17,11 +17,11 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from snavio.audit.entries import IndexEntry, write_index
-from snavio.audit.jobs import Job, Place, command
+from snavio.audit.index_file import IndexEntry, write_index
+from snavio.audit.jobs import Job, SparkLocation, command
 from snavio.errors import BadRequest, SnavioError, Unavailable
 from snavio.launch.free_ports import free_ports
-from snavio.telemetry.manifest import Stretch
+from snavio.signed.archive_manifest import EventRange
 from spark import class_archive
 from spark.session import SHORT
 from tests.support.telemetry_rows import T0, row, write
@@ -36,7 +36,9 @@ def run(folder: Path, job: str, remote: str) -> dict[str, object]:
     options = ["--index", str(folder / "index.jsonl"), "--out", str(folder / "out")]
     # Rows by the hundred: compiling the queries would take longer than running them.
     settings = tuple(f"{key}={value}" for key, value in class_archive.INTERPRETED.items())
-    line, environment = command(job, options, Place(remote=remote, settings=settings), work=folder / "work")
+    line, environment = command(
+        job, options, SparkLocation(remote=remote, settings=settings), work=folder / "work"
+    )
     return asyncio.run(Job(line, environment, log=folder / "job.log").run(lambda _: None))
 
 
@@ -48,7 +50,7 @@ def archive(tmp_path: Path) -> Path:
         rows += [row(source="acme/small", after_s=window * 30) for _ in range(10)]
     path = write(rows, tmp_path / "events.parquet")
     start = int(T0.timestamp()) * 1_000_000_000
-    entry = IndexEntry(path, Stretch("fast-0", 1, 1, len(rows)), start, start + 150_000_000_000)
+    entry = IndexEntry(path, EventRange("fast-0", 1, 1, len(rows)), start, start + 150_000_000_000)
     write_index([entry], tmp_path / "index.jsonl")
     return tmp_path
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from spark.jobs import watch_abuse
 from spark.jobs.watch_abuse import Watcher
-from spark.policy import Policy
+from spark.policy import DetectionPolicy
 from spark.read import read_routes
 from spark.schema import event_schema
 from spark.transforms.abuse import proposals
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.timeout(600)
 
 def judged(spark: SparkSession, *paths: Path) -> list[dict[str, Any]]:
     counts = base(spark.read.schema(event_schema()).parquet(*map(str, paths))).localCheckpoint()
-    found = proposals(fairness(counts, read_routes(spark, None)), counts, Policy())
+    found = proposals(fairness(counts, read_routes(spark, None)), counts, DetectionPolicy())
     return sorted((one.asDict() for one in found.collect()), key=lambda one: (one["source"], one["kind"]))
 
 
@@ -70,7 +70,7 @@ def test_events_from_the_future_neither_hold_up_the_watcher_nor_move_its_waterma
         "min_at": (T0 + timedelta(seconds=recent)).isoformat(),
         "max_at": (now + timedelta(days=1)).isoformat(),
     }
-    watcher = Watcher(spark, tmp_path / "out", Policy(), None)
+    watcher = Watcher(spark, tmp_path / "out", DetectionPolicy(), None)
     watcher.count(spark.createDataFrame([(json.dumps(entry),)], "value string"), 0)
     watcher.judge()
     (proposal,) = (tmp_path / "out" / "proposals" / "00000000.jsonl").read_text().splitlines()
@@ -103,7 +103,7 @@ def test_watch_judges_shares_of_a_period_only_when_it_is_over(
             return cls.at
 
     monkeypatch.setattr(watch_abuse, "datetime", Moved)
-    watcher = Watcher(spark, tmp_path / "out", Policy(), None)
+    watcher = Watcher(spark, tmp_path / "out", DetectionPolicy(), None)
 
     def until(first: int, last: int, batch: int) -> list[dict[str, Any]]:
         """Events of these windows, archived as soon as they are over, and what is proposed then."""
@@ -157,8 +157,8 @@ def test_a_batch_that_is_counted_again_is_not_judged_while_its_counts_are_replac
 ) -> None:
     """An earlier life noted the batch and was killed before Spark did; judging would read files that go away."""
     nothing = spark.createDataFrame([], "value string")
-    Watcher(spark, tmp_path, Policy(), None).count(nothing, 0)
-    again = Watcher(spark, tmp_path, Policy(), None)
+    Watcher(spark, tmp_path, DetectionPolicy(), None).count(nothing, 0)
+    again = Watcher(spark, tmp_path, DetectionPolicy(), None)
 
     def meanwhile(frame: Any, folder: Path) -> None:
         again.judge()
@@ -194,7 +194,7 @@ def test_ten_thousand_sources_hide_nobody(spark: SparkSession, tmp_path: Path) -
     paths = (str(write(crowd, tmp_path / "crowd.parquet")), str(abuse))
     counts = base(spark.read.schema(event_schema()).parquet(*paths)).localCheckpoint()
     assert counts.select("source").distinct().count() == 10_002
-    found = proposals(fairness(counts, read_routes(spark, None)), counts, Policy())
+    found = proposals(fairness(counts, read_routes(spark, None)), counts, DetectionPolicy())
     assert [one["source"] for one in found.collect()] == ["acme/big"]
 
 

@@ -13,14 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 from snavio.audit.proposals import read_lines
 from snavio.domain.verdict import Verdict
 from spark import verdicts
-from spark.policy import Policy
+from spark.policy import DetectionPolicy
 from spark.schema import event_schema
 from spark.transforms.abuse import proposals
 from spark.transforms.base import BUCKETS, KEYS, base, counters, merged
 from spark.transforms.fairness import fairness
 from tests.support.telemetry_rows import ACL_CODE, HMAC_CODE, RATE_CODE, bulk, row, write
 
-DEFAULT = Policy()
+DEFAULT = DetectionPolicy()
 ROUTES_SCHEMA = (
     "target string, command_name string, min_dominant_share double, min_competing_share double, "
     "min_competitors double, min_minimum_volume double"
@@ -190,7 +190,7 @@ def contended(target: str = "bot", *, windows: int, big: int = 90, small: int = 
 
 
 def found(
-    spark: SparkSession, folder: Path, rows: list[dict[str, Any]], policy: Policy = DEFAULT
+    spark: SparkSession, folder: Path, rows: list[dict[str, Any]], policy: DetectionPolicy = DEFAULT
 ) -> list[Any]:
     counted = base(read(spark, write(rows, folder / "a.parquet"))).localCheckpoint()
     made = proposals(fairness(counted, routes(spark)), counted, policy)
@@ -272,7 +272,7 @@ def test_a_proposals_id_does_not_depend_on_counts_or_order(spark: SparkSession, 
     rows = contended(windows=5)
     (first,) = found(spark, tmp_path / "1", rows)
     (later,) = found(spark, tmp_path / "2", list(reversed(rows)) + contended(windows=4))
-    (other,) = found(spark, tmp_path / "3", rows, Policy(version="2"))
+    (other,) = found(spark, tmp_path / "3", rows, DetectionPolicy(version="2"))
     assert first["proposal_id"] == later["proposal_id"] != other["proposal_id"]
 
 
@@ -299,10 +299,10 @@ def test_a_policy_with_a_misspelled_threshold_is_refused_by_name() -> None:
     with pytest.raises(
         ValueError, match=r"policy.ban_minute: there is no such threshold; there are ban_minutes"
     ):
-        Policy.read('{"ban_minute": 5}')
+        DetectionPolicy.read('{"ban_minute": 5}')
     with pytest.raises(ValueError, match="several_targets_share: must be over 0"):
-        Policy.read('{"several_targets_share": 1.5}')
-    assert Policy.read('{"ban_minutes": 5, "version": "2"}').ban_minutes == 5
+        DetectionPolicy.read('{"several_targets_share": 1.5}')
+    assert DetectionPolicy.read('{"ban_minutes": 5, "version": "2"}').ban_minutes == 5
     assert set(KEYS) >= {"window_start", "target", "command_name", "source"}
 
 
@@ -310,8 +310,8 @@ def test_a_policy_with_a_misspelled_threshold_is_refused_by_name() -> None:
 def test_another_threshold_is_another_version(given: str) -> None:
     """Under the default's version its audit would take back every ban that the default policy speaks for."""
     with pytest.raises(ValueError, match=r"differs from policy 1; say a version of its own"):
-        Policy.read(given)
-    assert Policy.read('{"burst_hmac": 200}') == DEFAULT
+        DetectionPolicy.read(given)
+    assert DetectionPolicy.read('{"burst_hmac": 200}') == DEFAULT
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_another_threshold_is_another_version(given: str) -> None:
 )
 def test_a_version_that_a_policy_may_have_is_one_that_a_proposal_may_have(version: str) -> None:
     try:
-        Policy(version=version)
+        DetectionPolicy(version=version)
         allowed = True
     except ValueError as error:
         assert "policy.version: must be a text of 1 to 32 letters" in str(error)

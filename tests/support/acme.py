@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from snavio.domain.directory import AclEntry, Route, Service, Target, Tenant, Value
-from snavio.transport.entries import entry_to_wire
+from snavio.replication.directory_wire import entry_to_wire
 from snavio.v1 import registry_pb2 as wire
 from tests.support.control import ADMIN, Control
 

@@ -10,14 +10,14 @@ from typing import Any
 
 from services.slow.arbitration import Arbiter, Rounds
 from services.slow.dominance import Dominance
-from services.slow.limits import Limits
-from services.slow.rulings import Key, Refused, Rulings
+from services.slow.lane_rules import Key, LaneRules, Refused
+from services.slow.limits import LimitEnforcer
 from services.slow.strict import Strict
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.native import read_verdicts
 from snavio.ports.coordination import Coordination
-from snavio.ports.queue import Consignment, TargetQueue
+from snavio.ports.queue import BatchPart, TargetQueue
 from snavio.telemetry.journal import Journal
 from snavio.v1 import registry_pb2 as reg
 from snavio.v1.batch_pb2 import Verdicts
@@ -34,7 +34,7 @@ class ScriptedQueue:
     """A target queue that answers every command with `verdict`, or keeps it while `verdict` is None."""
 
     verdict: Verdict | None = Verdict.DELIVERED
-    held: list[Consignment] = field(default_factory=list)
+    held: list[BatchPart] = field(default_factory=list)
     bodies: list[SendBatch] = field(default_factory=list)
     connected: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -46,25 +46,25 @@ class ScriptedQueue:
     def delivered(self) -> int:
         return sum(len(run.command) for body in self.bodies for topic in body.topic for run in topic.run)
 
-    def put(self, consignment: Consignment) -> None:
-        self.bodies.append(SendBatch.FromString(consignment.body))
+    def put(self, batch_part: BatchPart) -> None:
+        self.bodies.append(SendBatch.FromString(batch_part.body))
         if self.verdict is None:
-            self.held.append(consignment)
+            self.held.append(batch_part)
         else:
-            asyncio.get_running_loop().call_soon(answer, consignment, self.verdict)
+            asyncio.get_running_loop().call_soon(answer, batch_part, self.verdict)
 
     async def room(self, _holder: str = "", _size: int = 0) -> None:
         return
 
 
-def answer(consignment: Consignment, verdict: Verdict) -> None:
+def answer(batch_part: BatchPart, verdict: Verdict) -> None:
     """The queue's answer to all of it."""
-    codes = bytes([verdict]) * consignment.count
-    consignment.settle(0, read_verdicts(Verdicts(codes=codes, final=True).SerializeToString()))
+    codes = bytes([verdict]) * batch_part.count
+    batch_part.settle(0, read_verdicts(Verdicts(codes=codes, final=True).SerializeToString()))
 
 
 @dataclass
-class Directory(Rulings):
+class Directory(LaneRules):
     """The same answer for every key."""
 
     route: dict[str, Any] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class Desk:
 
     arbiter: Arbiter
     strict: Strict
-    limits: Limits
+    limits: LimitEnforcer
     mailbox: ScriptedQueue
     redis: ScriptedQueue
     directory: Directory
@@ -140,7 +140,7 @@ async def desk(
 ) -> AsyncIterator[Desk]:
     """An Arbiter whose routes are strict and go to Redis unless told otherwise; ends without settling anything.
     `real` takes the place of every queue but the mailbox."""
-    limits = Limits(store=store, dominance=Dominance(clock=clock), clock=clock, timeout_ms=timeout_ms)
+    limits = LimitEnforcer(store=store, dominance=Dominance(clock=clock), clock=clock, timeout_ms=timeout_ms)
     strict = Strict(
         store=store,
         clock=clock,
@@ -153,7 +153,7 @@ async def desk(
     mailbox, redis = ScriptedQueue(), ScriptedQueue()
     directory = Directory(route={"queue_kind": REDIS, **route})
     arbiter = Arbiter(
-        rulings=directory,
+        lane_rules=directory,
         limits=limits,
         strict=strict,
         queues=[mailbox, real or redis, real or redis],

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from snavio.telemetry import schema
-from snavio.telemetry.asking import ask
+from snavio.telemetry.archive_query import ask
 from tests.support.mesh import DemoMesh
 
 PATIENCE_S = 60.0

@@ -10,10 +10,10 @@ from snavio.clock import Clock
 from snavio.domain.capability import Capability, Identifier, derive_root, mint
 from snavio.domain.caveat import Caveat, Operation
 from snavio.errors import Unavailable
-from snavio.transport.bearer import Bearer, Wanted
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.renewal import Leaf
-from snavio.transport.server import Call, Methods
+from snavio.rpc.capability import CapabilityProvider, CapabilityScope
+from snavio.rpc.credentials import CertificateFiles
+from snavio.rpc.renewal import Leaf
+from snavio.rpc.server import Call, Methods
 from snavio.v1 import signer_pb2 as wire
 
 MONTH_S = 30 * 86_400
@@ -61,11 +61,13 @@ class CapabilityMint:
             *more,
         )
 
-    def bearer(self, files: CertificateFiles, capability: Capability | None = None) -> Bearer:
+    def capability_provider(
+        self, files: CertificateFiles, capability: Capability | None = None
+    ) -> CapabilityProvider:
         """Presents `capability`, or one with which the owner of the certificate may do everything."""
         holder = Leaf.in_folder(files.certificate.parent).spiffe_id
         text = (capability or self.make(holder)).text()
-        return Bearer(Wanted("*", ()), None, clock=self.clock, fixed=text)
+        return CapabilityProvider(CapabilityScope("*", ()), None, clock=self.clock, fixed=text)
 
     def revoke(self, capability: Capability) -> None:
         forget_ns = capability.bounds().expires_ms * 1_000_000

@@ -9,11 +9,11 @@ from pathlib import Path
 from snavio.adapters.embedded.sqlite_coordination import SqliteCoordination
 from snavio.clock import ManualClock
 from snavio.domain.claim import Terms
-from snavio.domain.quota import Rule
-from snavio.ports.coordination import Ask, ClaimAsk
+from snavio.domain.quota import LimitRule
+from snavio.ports.coordination import ClaimAsk, PermitAsk
 
 TERMS = Terms(lease_ms=15_000, keep_ms=300_000)
-RULE = Rule(max=100, interval_ms=60_000)
+RULE = LimitRule(max=100, interval_ms=60_000)
 ROUTE = ("bot", "say")
 BEGINNING_NS = 1_700_000_040_000_000_000
 
@@ -41,7 +41,7 @@ async def open_store(
 
 async def main(path: Path) -> None:
     store = await open_store(path, ManualClock(BEGINNING_NS), known=None)
-    [permits] = await store.take([Ask(ROUTE, RULE, 70)])
+    [permits] = await store.take([PermitAsk(ROUTE, RULE, 70)])
     await store.claim([claim(number) for number in range(50)], owner="doomed")
     await store.commit([claim(number) for number in range(20)], owner="doomed")
     sys.stdout.write(f"claimed {permits.count}\n")

@@ -22,8 +22,8 @@ from snavio.clock import ManualClock
 from snavio.config import MeshSettings
 from snavio.launch.free_ports import free_ports
 from snavio.pki import make_key_and_csr, write_certificate_folder
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
 from snavio.v1 import registry_pb2 as reg
 from snavio.v1 import signer_pb2 as sig
 from tests.support.wire import WITHIN_S

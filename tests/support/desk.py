@@ -27,8 +27,8 @@ from services.mailbox.vacancies import Vacancies
 from services.mailbox.waiting import Waiters
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.clock import ManualClock
-from snavio.host.readers import Readers
 from snavio.host.shares import ShareLimit
+from snavio.host.store_readers import StoreReaders
 from snavio.native import open_parcels
 from snavio.ports.mailbox_store import Progress, Send
 from snavio.telemetry.events import EventJournal
@@ -81,7 +81,7 @@ class Desk:
             self.disk, clock=self.clock, max_waiting_bytes=max_waiting_bytes, age_ns=self.age.now_ns
         )
         # One, so that a test which has work done behind what is under way knows that this is over.
-        self.worker = Readers("reads", readers=1)
+        self.worker = StoreReaders("reads", readers=1)
         self.rows = Rows(self.disk, worker=self.worker, max_bytes=cached_bytes)
         limits = limits or Limits()
         self.shares = MailboxShares.of(

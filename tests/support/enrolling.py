@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from snavio.pki import make_key_and_csr, write_certificate_folder
-from snavio.sdk.enrolment import Enrolled, enroll
-from snavio.transport.status import error_of
+from snavio.rpc.status import error_of
+from snavio.sdk.enrolment import EnrolmentResult, enroll
 from snavio.v1 import signer_pb2 as sig
 from snavio.v1.enrolment_pb2 import EnrollRequest, EnrollResponse
 from tests.support.control import Control
@@ -37,7 +37,7 @@ async def token_for(control: Control, tenant: str = "acme", principal: str = "",
     return token
 
 
-async def newcomer(control: Control, token: str, *, name: str = "ci", folder: str = "ci") -> Enrolled:
+async def newcomer(control: Control, token: str, *, name: str = "ci", folder: str = "ci") -> EnrolmentResult:
     return await enroll(token, address=door(control), folder=control.mesh.certificates(folder), name=name)
 
 

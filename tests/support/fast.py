@@ -12,9 +12,9 @@ from services.fast.app import FastApp, build
 from services.fast.settings import FastSettings
 from snavio.domain.verdict import Verdict
 from snavio.errors import Unavailable
-from snavio.transport.introspection import METHOD
-from snavio.transport.server import Call, Methods
-from snavio.transport.stream import BatchStream
+from snavio.hop.server_stream import BatchStream
+from snavio.host.introspection import METHOD
+from snavio.rpc.server import Call, Methods
 from snavio.v1 import registry_pb2 as reg
 from snavio.v1 import slow_pb2 as slw
 from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 from snavio.clock import Clock, SystemClock
 from snavio.domain.verdict import Verdict
+from snavio.hop.client import BatchClient, ClientLimits
+from snavio.hop.server_stream import BatchStream, mesh_hello
 from snavio.native import Reply
-from snavio.transport.channel import MeshChannel
-from snavio.transport.gate import Gate
-from snavio.transport.link import BatchLink, LinkLimits
-from snavio.transport.server import Call, MeshServer, Methods
-from snavio.transport.stream import BatchStream, mesh_hello
+from snavio.rpc.certificate_gate import CertificateGate
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.server import Call, MeshServer, Methods
 from snavio.v1.batch_pb2 import Batch, Hello, Run, Verdicts
 from tests.support.pki import Authority
 
@@ -55,7 +55,7 @@ class Peer:
     script: Callable[[Batch, BatchStream], Awaitable[None]]
     hellos: list[Hello] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)
-    gate: Gate = field(default_factory=lambda: Gate(clock=SystemClock()))
+    gate: CertificateGate = field(default_factory=lambda: CertificateGate(clock=SystemClock()))
 
     async def dispatch(self, call: Call) -> None:
         stream = BatchStream(call, gate=self.gate, window=16)
@@ -95,7 +95,7 @@ async def server(
         listen=listen,
         files=authority.mesh("fast"),
         methods=methods,
-        gate=peer.gate if isinstance(peer, Peer) else Gate(clock=SystemClock()),
+        gate=peer.gate if isinstance(peer, Peer) else CertificateGate(clock=SystemClock()),
         clock=SystemClock(),
         write_limit_s=write_limit_s,
     )
@@ -113,12 +113,12 @@ async def link_to(
     *,
     resend: bool = False,
     clock: Clock | None = None,
-    limits: LinkLimits | None = None,
+    limits: ClientLimits | None = None,
     on_hello: Callable[[Hello], None] | None = None,
-) -> AsyncIterator[BatchLink]:
+) -> AsyncIterator[BatchClient]:
     """A link that is started, and closed in the end."""
     channel = MeshChannel(address, files=authority.mesh("shield"), service="fast")
-    link = BatchLink(
+    link = BatchClient(
         channel,
         METHOD,
         clock=clock or SystemClock(),

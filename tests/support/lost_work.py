@@ -7,8 +7,8 @@ import sys
 import threading
 from typing import Any
 
-from snavio import service
 from snavio.config import Section
+from snavio.host import process
 from snavio.host.background import background
 
 
@@ -52,5 +52,5 @@ def build(*_settings: Any) -> App:
 
 
 if __name__ == "__main__":
-    service.DRAIN_SECONDS = service.END_SECONDS = 0.3
-    sys.exit(service.run("fast", Settings, build, []))
+    process.DRAIN_SECONDS = process.END_SECONDS = 0.3
+    sys.exit(process.run("fast", Settings, build, []))

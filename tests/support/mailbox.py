@@ -17,12 +17,12 @@ from services.mailbox.settings import MailboxSettings
 from snavio.clock import Clock, ManualClock
 from snavio.config import MeshSettings
 from snavio.domain.capability import Capability
-from snavio.domain.identity import Identity, Kind
+from snavio.domain.identity import Identity, IdentityKind
 from snavio.native import open_parcels, sign_command, uuid7
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.gate import Gate
-from snavio.transport.server import Call, MeshServer, Methods
+from snavio.rpc.certificate_gate import CertificateGate
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
+from snavio.rpc.server import Call, MeshServer, Methods
 from snavio.v1 import mailbox_pb2 as mail
 from snavio.v1.batch_pb2 import BatchHeader, Hello, Run, Verdicts
 from snavio.v1.signer_pb2 import DenylistRequest, DenylistResponse
@@ -182,7 +182,8 @@ class PostOffice:
             **self.mesh_settings,
         )
         self.authority.leaf(
-            Identity(self.mesh.trust_domain, Kind.MESH, "mailbox"), folder=self.mesh.certificates("mailbox")
+            Identity(self.mesh.trust_domain, IdentityKind.MESH, "mailbox"),
+            folder=self.mesh.certificates("mailbox"),
         )
         self.mint = CapabilityMint(self.clock)
         self._channels: list[MeshChannel] = []
@@ -197,7 +198,7 @@ class PostOffice:
             listen="127.0.0.1:0",
             files=self.authority.mesh("signer"),
             methods=methods,
-            gate=Gate(clock=self.clock),
+            gate=CertificateGate(clock=self.clock),
             clock=self.clock,
         )
         self.mesh = self.mesh.model_copy(update={"signer": f"127.0.0.1:{await self.signer.start()}"})
@@ -224,8 +225,10 @@ class PostOffice:
 
     def channel(self, files: CertificateFiles, capability: Capability | None = None) -> MeshChannel:
         """To the mailbox, with a capability for everything unless there is one."""
-        bearer = self.mint.bearer(files, capability)
-        channel = MeshChannel(self.address, files=files, service="mailbox", bearer=bearer)
+        capability_provider = self.mint.capability_provider(files, capability)
+        channel = MeshChannel(
+            self.address, files=files, service="mailbox", capability_provider=capability_provider
+        )
         self._channels.append(channel)
         return channel
 

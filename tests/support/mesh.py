@@ -10,14 +10,14 @@ from pathlib import Path
 
 from services.signer.bootstrap import prepare
 from services.signer.settings import SignerSettings
+from snavio.admin.operator import Operator
 from snavio.clock import SystemClock
-from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, Kind
+from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, IdentityKind
+from snavio.host.introspection import METHOD
 from snavio.launch.processes import MeshProcesses
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
 from snavio.sdk import Consumer, Producer
-from snavio.sdk.operator import Operator
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.introspection import METHOD
 from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse
 
 TENANT = "acme"
@@ -82,7 +82,7 @@ class DemoMesh:
     async def register_service(self, operator: Operator, service: str) -> None:
         """A service of the demo tenant, with a certificate folder."""
         await operator.register_service(TENANT, service)
-        identity = Identity(DEFAULT_TRUST_DOMAIN, Kind.SERVICE, service, TENANT)
+        identity = Identity(DEFAULT_TRUST_DOMAIN, IdentityKind.SERVICE, service, TENANT)
         await operator.certify(identity, self.certificates(f"{TENANT}-{service}"))
 
     async def register(self) -> None:

@@ -14,15 +14,15 @@ from typing import Any
 
 from snavio.clock import ManualClock, SystemClock
 from snavio.config import MeshSettings
-from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, Kind
+from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, IdentityKind
 from snavio.domain.verdict import Verdict
 from snavio.errors import Conflict, Unavailable
+from snavio.hop.server_stream import BatchStream, mesh_hello
 from snavio.launch.free_ports import free_ports
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.gate import Gate
-from snavio.transport.server import Call, MeshServer, Methods
-from snavio.transport.stream import BatchStream, mesh_hello
+from snavio.rpc.certificate_gate import CertificateGate
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
+from snavio.rpc.server import Call, MeshServer, Methods
 from snavio.v1 import registry_pb2 as reg
 from snavio.v1 import signer_pb2 as sig
 from snavio.v1.batch_pb2 import Batch, Hello, Refusal, Verdicts
@@ -60,7 +60,7 @@ class Neighbour:
             listen=self.address,
             files=self.authority.mesh(self.name),
             methods=self.methods,
-            gate=Gate(clock=clock),
+            gate=CertificateGate(clock=clock),
             clock=clock,
         )
         self.address = f"127.0.0.1:{await self.server.start()}"
@@ -270,7 +270,7 @@ class ScriptedHop:
 
     async def _serve(self, call: Call) -> None:
         clock = SystemClock()
-        stream = BatchStream(call, gate=Gate(clock=clock), window=HOP_WINDOW)
+        stream = BatchStream(call, gate=CertificateGate(clock=clock), window=HOP_WINDOW)
         self.hellos.append(await stream.greet(mesh_hello(clock, in_flight=HOP_WINDOW)))
         try:
             async for frame in stream.batches():
@@ -345,7 +345,9 @@ class Bench:
                 **settings,
             }
         )
-        self.authority.leaf(Identity(DEFAULT_TRUST_DOMAIN, Kind.MESH, name), folder=mesh.certificates(name))
+        self.authority.leaf(
+            Identity(DEFAULT_TRUST_DOMAIN, IdentityKind.MESH, name), folder=mesh.certificates(name)
+        )
         return mesh
 
     def channel(self, address: str, files: CertificateFiles, service: str) -> MeshChannel:

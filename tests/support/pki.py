@@ -9,7 +9,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
-from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, Kind
+from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, IdentityKind
 from snavio.pki import (
     certificate_pem,
     issue_leaf,
@@ -18,7 +18,7 @@ from snavio.pki import (
     private_key_pem,
     write_certificate_folder,
 )
-from snavio.transport.credentials import CertificateFiles
+from snavio.rpc.credentials import CertificateFiles
 
 HOUR_S = 3600
 
@@ -34,19 +34,19 @@ class Authority:
 
     def mesh(self, name: str, *, ttl_s: int = HOUR_S) -> CertificateFiles:
         """A mesh service."""
-        return self.leaf(Identity(self.trust_domain, Kind.MESH, name), ttl_s=ttl_s)
+        return self.leaf(Identity(self.trust_domain, IdentityKind.MESH, name), ttl_s=ttl_s)
 
     def service(self, tenant: str, name: str, *, ttl_s: int = HOUR_S) -> CertificateFiles:
         """A service of a tenant."""
-        return self.leaf(Identity(self.trust_domain, Kind.SERVICE, name, tenant), ttl_s=ttl_s)
+        return self.leaf(Identity(self.trust_domain, IdentityKind.SERVICE, name, tenant), ttl_s=ttl_s)
 
     def principal(self, tenant: str, name: str, *, ttl_s: int = HOUR_S) -> CertificateFiles:
         """A principal of a tenant."""
-        return self.leaf(Identity(self.trust_domain, Kind.PRINCIPAL, name, tenant), ttl_s=ttl_s)
+        return self.leaf(Identity(self.trust_domain, IdentityKind.PRINCIPAL, name, tenant), ttl_s=ttl_s)
 
     def operator(self, name: str, *, ttl_s: int = HOUR_S) -> CertificateFiles:
         """An operator."""
-        return self.leaf(Identity(self.trust_domain, Kind.OPERATOR, name), ttl_s=ttl_s)
+        return self.leaf(Identity(self.trust_domain, IdentityKind.OPERATOR, name), ttl_s=ttl_s)
 
     def leaf(
         self,

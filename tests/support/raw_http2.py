@@ -12,7 +12,7 @@ import struct
 from types import TracebackType
 from typing import Final, Self
 
-from snavio.transport.credentials import CertificateFiles
+from snavio.rpc.credentials import CertificateFiles
 
 DATA: Final = 0x0
 HEADERS: Final = 0x1

@@ -13,7 +13,7 @@ from pathlib import Path
 from snavio.domain.verdict import Verdict
 from snavio.errors import Unavailable
 from snavio.native import Admission, Judgement
-from snavio.transport.server import Call, Methods
+from snavio.rpc.server import Call, Methods
 from snavio.v1.batch_pb2 import Batch, Hello, Limits, Run, Verdicts
 from snavio.v1.mailbox_pb2 import (
     AckRequest,

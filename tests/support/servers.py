@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from snavio.clock import Clock, SystemClock
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.gate import Gate
-from snavio.transport.server import Call, MeshServer, Methods
+from snavio.rpc.certificate_gate import CertificateGate
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
+from snavio.rpc.server import Call, MeshServer, Methods
 from tests.support.pki import Authority
 
 # Methods with a row for tenant services, of both shapes.
@@ -25,7 +25,7 @@ class Served:
 
     server: MeshServer
     address: str
-    gate: Gate
+    gate: CertificateGate
     files: CertificateFiles
 
 
@@ -57,7 +57,7 @@ async def serving(
     """A server with Shield's certificate, gone at the end."""
     clock = clock or SystemClock()
     files = files or authority.mesh("shield")
-    gate = Gate(clock=clock)
+    gate = CertificateGate(clock=clock)
     server = MeshServer(
         listen="127.0.0.1:0",
         files=files,

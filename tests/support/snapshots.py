@@ -16,10 +16,10 @@ from snavio.clock import ManualClock
 from snavio.domain.directory import AclEntry, Draft, Profile, Route, Suspension, Value
 from snavio.errors import SnavioError
 from snavio.native import ed25519_public_key, ed25519_sign
-from snavio.snapshot.manifest import PLACES, SNAPSHOT, Manifest, read_manifest
-from snavio.snapshot.reader import Refused, SnapshotReader
-from snavio.snapshot.refusal import Refusal
-from snavio.snapshot.verification import ACL, BANS, ROUTES, SUSPENSIONS, Snapshot, VerifyingKey, examine
+from snavio.signed.snapshot_manifest import PLACES, SNAPSHOT, Manifest, read_manifest
+from snavio.signed.snapshot_reader import Refused, SnapshotReader
+from snavio.signed.snapshot_refusal import RefusalReason
+from snavio.signed.verification import ACL, BANS, ROUTES, SUSPENSIONS, VerifiedSnapshot, VerifyingKey, examine
 from snavio.telemetry.events import EventJournal
 
 SECOND = 1_000_000_000
@@ -102,16 +102,16 @@ class Studio:
             )
         await self.put(Suspension("acme/evil", "too loud"))
 
-    async def load(self, reader: SnapshotReader | None = None) -> Snapshot | Refused:
+    async def load(self, reader: SnapshotReader | None = None) -> VerifiedSnapshot | Refused:
         """What a service would get: verified, and read whole."""
 
-        def use(snapshot: Snapshot) -> Snapshot:
+        def use(snapshot: VerifiedSnapshot) -> VerifiedSnapshot:
             examine(snapshot)
             return snapshot
 
         return await (reader or self.reader).load(PARTS, use)
 
-    async def refusal(self, reader: SnapshotReader | None = None) -> Refusal | None:
+    async def refusal(self, reader: SnapshotReader | None = None) -> RefusalReason | None:
         loaded = await self.load(reader)
         return loaded.refusal if isinstance(loaded, Refused) else None
 

@@ -12,22 +12,22 @@ from typing import Any
 
 import orjson
 
-from services.relay.compaction import Compaction
-from services.relay.due import Rhythm
-from services.relay.exporting import Exporter
+from services.relay.compaction import ArchiveCompaction
+from services.relay.export_plan import ExportSchedule
+from services.relay.exporter import Exporter
 from services.relay.gaps import Arrival
-from services.relay.intake import Intake
-from services.relay.own import OwnEvents
-from services.relay.waiting import Waiting
+from services.relay.page_intake import PageIntake
+from services.relay.pending_pages import PendingPages
+from services.relay.relay_events import RelayEvents
 from snavio.clock import ManualClock
 from snavio.native import Tombstones, ed25519_public_key, ed25519_sign, read_journal_page
 from snavio.ports.archive import Archive
 from snavio.ports.outbox import Outbox
-from snavio.snapshot.verification import VerifyingKey
-from snavio.telemetry.asking import ask
-from snavio.telemetry.holes import missing
-from snavio.telemetry.inspection import Finding, check, hours, overlaps
-from snavio.telemetry.signing import ManifestSigner
+from snavio.signed.manifest_signer import ManifestSigner
+from snavio.signed.verification import VerifyingKey
+from snavio.telemetry.archive_inspection import ArchiveFinding, check, hours, overlaps
+from snavio.telemetry.archive_query import ask
+from snavio.telemetry.missing_events import missing
 from snavio.v1.relay_pb2 import JournalPage
 from snavio.v1.telemetry_pb2 import TelemetryBlock
 from snavio.wiring import open_archive, open_outbox
@@ -114,11 +114,11 @@ class Inside:
     clock: ManualClock
     outbox: Outbox
     archive: Archive
-    waiting: Waiting
-    own: OwnEvents
-    intake: Intake
+    waiting: PendingPages
+    own: RelayEvents
+    intake: PageIntake
     exporter: Exporter
-    compaction: Compaction
+    compaction: ArchiveCompaction
     tombstones: Tombstones
     turn: asyncio.Lock
 
@@ -131,7 +131,7 @@ class Inside:
         answer = ask(self.archive_folder, f"SELECT * FROM events WHERE {where} ORDER BY instance, epoch, seq")
         return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
 
-    async def findings(self) -> list[Finding]:
+    async def findings(self) -> list[ArchiveFinding]:
         """What `snavio archive verify` would say."""
         found = list(hours(self.archive_folder))
         keys = await verifying_keys()
@@ -154,11 +154,11 @@ async def inside(
     ticking = clock or ManualClock(NOW)
     store = outbox or await open_outbox(folder / "outbox.db", max_bytes=max_bytes)
     shelf = archive or open_archive(folder / "archive")
-    waiting, tombstones, turn = Waiting(), Tombstones(), asyncio.Lock()
+    waiting, tombstones, turn = PendingPages(), Tombstones(), asyncio.Lock()
     waiting.load(await store.pages())
-    own = OwnEvents(instance="relay-0", epoch=ticking.unix_ns(), clock=ticking)
+    own = RelayEvents(instance="relay-0", epoch=ticking.unix_ns(), clock=ticking)
     signer = ManifestSigner(sign=signing, keys=keys)
-    intake = Intake(outbox=store, waiting=waiting, own=own, clock=ticking)
+    intake = PageIntake(outbox=store, waiting=waiting, own=own, clock=ticking)
     exporter = Exporter(
         outbox=store,
         archive=shelf,
@@ -168,10 +168,10 @@ async def inside(
         tombstones=tombstones,
         turn=turn,
         clock=ticking,
-        rhythm=Rhythm(events=10, after_ns=30_000_000_000, few_after_ns=60_000_000_000),
+        rhythm=ExportSchedule(events=10, after_ns=30_000_000_000, few_after_ns=60_000_000_000),
         revocations_known_unix_ns=ticking.unix_ns,
     )
-    compaction = Compaction(
+    compaction = ArchiveCompaction(
         outbox=store, archive=shelf, signer=signer, keys=keys, turn=turn, clock=ticking, after_s=300
     )
     await intake.start()

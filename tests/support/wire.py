@@ -24,9 +24,9 @@ from snavio.domain.verdict import Verdict
 from snavio.errors import Unavailable
 from snavio.native import uuid7
 from snavio.pki import CertificateAuthority
-from snavio.transport.channel import MeshChannel
-from snavio.transport.credentials import CertificateFiles
-from snavio.transport.status import error_of
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
+from snavio.rpc.status import error_of
 from snavio.v1.batch_pb2 import Hello, Verdicts
 from snavio.v1.signer_pb2 import TenantConfigRequest, TenantConfigResponse
 from tests.support.pki import Authority

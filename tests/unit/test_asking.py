@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from services.registry.asking import Asking
-from services.registry.bounds import Bounds
-from services.registry.ownership import Ownership
-from services.registry.past import Past
+from services.registry.reads.history import History
+from services.registry.writes.access_requests import AccessRequests
+from services.registry.writes.entry_limits import EntryLimits
+from services.registry.writes.ownership import Ownership
 from snavio.adapters.memory.directory import MemoryDirectory
 from snavio.clock import ManualClock
 from snavio.domain.directory import (
@@ -22,7 +22,7 @@ from snavio.domain.directory import (
     Target,
     Tenant,
 )
-from snavio.domain.identity import Identity, Kind
+from snavio.domain.identity import Identity, IdentityKind
 from snavio.errors import NotFound
 
 SHOP = "shop/web"
@@ -30,7 +30,7 @@ ASKED = AccessRequest(SHOP, "bot", "Ping", reason="our new campaign")
 
 
 def principal(tenant: str) -> Identity:
-    return Identity("snavio.local", Kind.PRINCIPAL, "ci", tenant)
+    return Identity("snavio.local", IdentityKind.PRINCIPAL, "ci", tenant)
 
 
 class Town:
@@ -39,7 +39,7 @@ class Town:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.directory = MemoryDirectory(clock=self.clock)
-        self.asking = Asking(Ownership(Bounds(), self.clock))
+        self.asking = AccessRequests(Ownership(EntryLimits(), self.clock))
 
     async def begin(self) -> None:
         tenants = [Draft(Tenant(name)) for name in ("acme", "globex", "shop")]
@@ -89,7 +89,7 @@ async def test_the_next_owner_can_be_asked_the_same_and_learns_nothing_of_the_fi
     assert await town.ask()
     (asked,) = await town.incoming()
     assert (asked.state, asked.answer) == (RequestState.PENDING, "")
-    past = Past(town.directory, town.clock)
+    past = History(town.directory, town.clock)
     (change,) = await past.history("access_request", ASKED.key, limit=0, reader=principal("globex"))
     assert change.before is None
     assert len(await past.history("access_request", ASKED.key, limit=0, reader=principal("shop"))) == 3
@@ -97,7 +97,7 @@ async def test_the_next_owner_can_be_asked_the_same_and_learns_nothing_of_the_fi
 
 async def test_a_page_of_history_says_what_stood_there_before_it(town: Town) -> None:
     await town.ask()
-    past = Past(town.directory, town.clock)
+    past = History(town.directory, town.clock)
     (newest,) = await past.history("access_request", ASKED.key, limit=1, reader=principal("shop"))
     assert isinstance(newest.before, AccessRequest)
     assert newest.before.answer == "we leave the market"

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from services.fast import bans, grants, upkeep
+from services.fast import bans, expiry, grants
 from services.fast.bans import WarmBans
 from services.fast.grants import GrantKeeper
 from services.slow.dominance import Dominance
-from services.slow.limits import Limits
+from services.slow.limits import LimitEnforcer
 from snavio.clock import SystemClock
-from snavio.ports.coordination import Return
-from snavio.telemetry import courier
-from snavio.telemetry.courier import Courier
+from snavio.ports.coordination import PermitReturn
+from snavio.replication.poller import Poller
+from snavio.rpc import renewal
+from snavio.rpc.renewal import Renewal
+from snavio.telemetry import journal_uploader
 from snavio.telemetry.journal import Journal
-from snavio.transport import renewal
-from snavio.transport.pull import Pull
-from snavio.transport.renewal import Renewal
+from snavio.telemetry.journal_uploader import JournalUploader
 from snavio.v1.slow_pb2 import BanReport
 from tests.support.panics import panicking
 
@@ -47,7 +47,7 @@ async def test_a_pull_goes_on_after_an_answer_that_nobody_could_foresee() -> Non
         if calls in (2, 3):
             raise Surprise
 
-    pull = Pull("rules", refresh, clock=SystemClock(), interval_s=0.01)
+    pull = Poller("rules", refresh, clock=SystemClock(), interval_s=0.01)
     await pull.start(within_s=PATIENCE_S)
     first = pull.read_mono_ns
     try:
@@ -128,7 +128,7 @@ async def test_bans_are_reported_again_after_a_surprise(monkeypatch: pytest.Monk
 
 
 async def test_fast_goes_on_sweeping_after_a_panic(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(expiry, "PAUSE_SECONDS", 0.001)
 
     class Sweeping:
         sweeps = 0
@@ -139,7 +139,7 @@ async def test_fast_goes_on_sweeping_after_a_panic(monkeypatch: pytest.MonkeyPat
                 panicking()
 
     dispatch: Any = Sweeping()
-    running = upkeep.Upkeep(dispatch=dispatch, clock=SystemClock())
+    running = expiry.Expiry(dispatch=dispatch, clock=SystemClock())
     running.start()
     try:
         await until(lambda: dispatch.sweeps > 3)
@@ -148,11 +148,11 @@ async def test_fast_goes_on_sweeping_after_a_panic(monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_journal_is_carried_again_after_whatever_went_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(courier, "FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr(courier, "LONGEST_PAUSE_S", 0.001)
+    monkeypatch.setattr(journal_uploader, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(journal_uploader, "LONGEST_PAUSE_S", 0.001)
     carried = 0
 
-    async def carry() -> None:
+    async def deliver() -> None:
         nonlocal carried
         carried += 1
         if carried in (1, 2):
@@ -160,13 +160,13 @@ async def test_a_journal_is_carried_again_after_whatever_went_wrong(monkeypatch:
         await asyncio.Event().wait()
 
     relay: Any = None
-    carrying = Courier(Journal(), relay=relay, instance="fast-0", epoch=1, clock=SystemClock())
-    monkeypatch.setattr(carrying, "_carry", carry)
+    carrying = JournalUploader(Journal(), relay=relay, instance="fast-0", epoch=1, clock=SystemClock())
+    monkeypatch.setattr(carrying, "_carry", deliver)
     carrying.start()
     try:
         await until(lambda: carried > 2)
     finally:
-        monkeypatch.setattr(courier, "LAST_FLUSH_SECONDS", 0.01)
+        monkeypatch.setattr(journal_uploader, "LAST_FLUSH_SECONDS", 0.01)
         await carrying.stop()
 
 
@@ -184,11 +184,11 @@ async def test_permits_are_given_back_after_a_panic() -> None:
 
     store: Any = Store()
     clock = SystemClock()
-    limits = Limits(store=store, dominance=Dominance(clock=clock), clock=clock, timeout_ms=1000)
+    limits = LimitEnforcer(store=store, dominance=Dominance(clock=clock), clock=clock, timeout_ms=1000)
     limits.start()
     try:
         for times in (1, 2):
-            limits._returns.append(Return(("a", "b"), 1000, 1, 1))
+            limits._returns.append(PermitReturn(("a", "b"), 1000, 1, 1))
             limits._returning.set()
             await until(lambda times=times: len(store.given) >= times)  # type: ignore[misc]
     finally:

@@ -22,7 +22,7 @@ from snavio.domain.capability import (
 )
 from snavio.domain.capability_root import RootLine, revoke_through, rotate_line
 from snavio.domain.caveat import Caveat, Denial, Operation, Quota, UnknownCaveat, covers, parse
-from snavio.domain.identity import Identity, Kind
+from snavio.domain.identity import Identity, IdentityKind
 from snavio.errors import BadRequest, Conflict
 from snavio.native import hmac_sha256
 from tests.vectors import capabilities as twin
@@ -30,7 +30,7 @@ from tests.vectors import capabilities as twin
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors/capabilities.json").read_text())
 WORKED: list[dict[str, Any]] = VECTORS["capabilities"]
 KEY = derive_root(b"s" * 32, realm="acme/billing", version=1)
-BOT = Identity("snavio.local", Kind.SERVICE, "bot", "acme")
+BOT = Identity("snavio.local", IdentityKind.SERVICE, "bot", "acme")
 EXPIRES = Caveat(expires_ms=1_790_000_000_000)
 READ = Caveat(operations=frozenset({Operation.RECV, Operation.ACK}))
 
@@ -195,10 +195,10 @@ def test_I_8_without_a_holder_nobody_holds_it() -> None:
 def test_I_8_a_holder_is_exactly_one_identity_or_one_tenant() -> None:
     assert capability(of(BOT)).bounds().held_by(BOT)
     others = (
-        Identity("snavio.local", Kind.SERVICE, "bot", "beta"),
-        Identity("snavio.local", Kind.PRINCIPAL, "bot", "acme"),
-        Identity("other.local", Kind.SERVICE, "bot", "acme"),
-        Identity("snavio.local", Kind.OPERATOR, "bot"),
+        Identity("snavio.local", IdentityKind.SERVICE, "bot", "beta"),
+        Identity("snavio.local", IdentityKind.PRINCIPAL, "bot", "acme"),
+        Identity("other.local", IdentityKind.SERVICE, "bot", "acme"),
+        Identity("snavio.local", IdentityKind.OPERATOR, "bot"),
     )
     assert not any(capability(of(BOT)).bounds().held_by(other) for other in others)
     tenants = capability(Caveat(holder="tenant:acme")).bounds()

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from snavio.clock import ManualClock
-from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, Kind
+from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, IdentityKind
 from snavio.domain.verdict import Verdict
-from snavio.rpc.refusals import CertificateRefusals
-from snavio.transport.gate import Gate
-from snavio.transport.peer import Peer
+from snavio.rpc.certificate_gate import CertificateGate
+from snavio.rpc.certificate_refusals import CertificateRefusals
+from snavio.rpc.peer import Peer
 
 NEVER = 2**62
 
 
 def peer(name: str, *, serial: str = "1", until: int = NEVER) -> Peer:
-    return Peer(Identity(DEFAULT_TRUST_DOMAIN, Kind.SERVICE, name, "acme"), serial, until)
+    return Peer(Identity(DEFAULT_TRUST_DOMAIN, IdentityKind.SERVICE, name, "acme"), serial, until)
 
 
 def refusals(clock: ManualClock, **given: int) -> tuple[CertificateRefusals, list[tuple[str, str, int]]]:
@@ -58,7 +58,7 @@ def test_more_callers_than_are_remembered_are_only_counted_until_there_is_room()
 
 def test_the_gate_tells_of_what_it_refuses_and_not_of_what_is_only_looked_at() -> None:
     clock = ManualClock()
-    gate = Gate(clock=clock)
+    gate = CertificateGate(clock=clock)
     built, told = refusals(clock)
     gate.refused = built.refused
     gate.revoke(["bad"])

@@ -11,9 +11,9 @@ from typing import cast
 import pytest
 
 from snavio.clock import ManualClock
-from snavio.telemetry.courier import FLUSH_SECONDS, PAGE_BYTES, PAGES_IN_FLIGHT, Courier
+from snavio.rpc.channel import MeshChannel
 from snavio.telemetry.journal import Journal
-from snavio.transport.channel import MeshChannel
+from snavio.telemetry.journal_uploader import FLUSH_SECONDS, PAGE_BYTES, PAGES_IN_FLIGHT, JournalUploader
 from snavio.v1.relay_pb2 import JournalPage, JournalReceipt
 from tests.support.telemetry import block
 
@@ -91,15 +91,15 @@ def on_a_moved_clock(act: Callable[[Scene], Awaitable[None]]) -> None:
     async def play() -> None:
         loop = cast(MovedLoop, asyncio.get_running_loop())
         line, journal = Line(loop), Journal(service="fast")
-        courier = Courier(
+        uploader = JournalUploader(
             journal, relay=cast(MeshChannel, line), instance="fast-0", epoch=7, clock=ManualClock()
         )
-        courier.start()
+        uploader.start()
         await loop.move(0)
-        assert courier.connected.is_set()
+        assert uploader.connected.is_set()
         await act(Scene(loop, line, journal))
-        await courier.stop()
-        assert courier.counters() == {"pages": len(line.pages), "reconnects": 0}
+        await uploader.stop()
+        assert uploader.counters() == {"pages": len(line.pages), "reconnects": 0}
 
     with asyncio.Runner(loop_factory=MovedLoop) as runner:
         runner.run(play())

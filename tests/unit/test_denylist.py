@@ -8,8 +8,8 @@ import pytest
 
 from snavio.clock import SystemClock
 from snavio.errors import IntegrityError, Unavailable
-from snavio.transport.denylist import Denylist, denylist_pull
-from snavio.transport.gate import Gate
+from snavio.replication.denylist import Denylist, denylist_poller
+from snavio.rpc.certificate_gate import CertificateGate
 from snavio.v1.signer_pb2 import DenylistRequest, DenylistResponse, RevokedSubject
 
 PAGE = 3
@@ -37,16 +37,16 @@ class Signer:
         return DenylistResponse(version=last, serial=serials, more=last < self.revoked or self.endless)
 
 
-def following(signer: Signer, gate: Gate) -> Denylist:
-    return denylist_pull(signer, gate, clock=SystemClock(), interval_s=1.0, stale_s=3600)  # type: ignore[arg-type]
+def following(signer: Signer, gate: CertificateGate) -> Denylist:
+    return denylist_poller(signer, gate, clock=SystemClock(), interval_s=1.0, stale_s=3600)  # type: ignore[arg-type]
 
 
-def known(gate: Gate, upto: int) -> list[int]:
+def known(gate: CertificateGate, upto: int) -> list[int]:
     return [version for version in range(1, upto + 1) if gate.revoked(format(version, "x"))]
 
 
 async def test_every_page_is_read_before_the_list_counts_as_heard() -> None:
-    signer, gate = Signer(revoked=8), Gate(clock=SystemClock())
+    signer, gate = Signer(revoked=8), CertificateGate(clock=SystemClock())
     denylist = following(signer, gate)
     await denylist.start(within_s=5)
     assert signer.asked == [0, 3, 6]
@@ -56,7 +56,7 @@ async def test_every_page_is_read_before_the_list_counts_as_heard() -> None:
 
 
 async def test_a_list_whose_last_page_is_missing_is_not_heard_and_goes_on_where_it_was() -> None:
-    signer, gate = Signer(revoked=8, fails_at=6), Gate(clock=SystemClock())
+    signer, gate = Signer(revoked=8, fails_at=6), CertificateGate(clock=SystemClock())
     denylist = following(signer, gate)
     with pytest.raises(Unavailable):
         await denylist._refresh()
@@ -70,7 +70,7 @@ async def test_a_list_whose_last_page_is_missing_is_not_heard_and_goes_on_where_
 
 
 async def test_a_full_gate_is_replaced_by_the_whole_list_and_not_by_its_first_page() -> None:
-    signer, gate = Signer(revoked=8), Gate(clock=SystemClock(), max_revoked=9)
+    signer, gate = Signer(revoked=8), CertificateGate(clock=SystemClock(), max_revoked=9)
     # Of certificates that have expired since.
     gate.revoke(["a1", "a2", "a3"])
     denylist = following(signer, gate)
@@ -85,7 +85,7 @@ async def test_a_full_gate_is_replaced_by_the_whole_list_and_not_by_its_first_pa
 
 
 async def test_pages_that_do_not_come_to_an_end_are_no_list() -> None:
-    gate = Gate(clock=SystemClock())
+    gate = CertificateGate(clock=SystemClock())
     denylist = following(Signer(revoked=4, endless=True), gate)
     with pytest.raises(IntegrityError):
         await denylist._refresh()
@@ -102,7 +102,7 @@ async def test_signer_of_before_sends_serials_alone_and_one_of_now_says_until_wh
                 revoked=[subject, RevokedSubject(subject="a1", issued_before_unix_ns=7)],
             )
 
-    gate = Gate(clock=SystemClock())
+    gate = CertificateGate(clock=SystemClock())
     denylist = following(Both(), gate)  # type: ignore[arg-type]
     await denylist._refresh()
     assert gate.covers(["spiffe://d/operator/ada"], 6)

@@ -6,14 +6,14 @@ import asyncio
 from pathlib import Path
 from typing import cast
 
-from services.signer.issue_order import IssueOrder
-from services.signer.revoking import MAX_PAGE, Revoking
+from services.signer.certificates.issue_order import IssueOrder
+from services.signer.certificates.revocation import MAX_PAGE, CertificateRevocation
 from snavio.adapters.embedded.sealed_keystore import SealedKeyStore
 from snavio.clock import ManualClock
 from snavio.host.shares import ShareLimit
 from snavio.ports.certificates import CertificateLedger
 from snavio.ports.keystore import Revocation
-from snavio.transport.gate import Gate
+from snavio.rpc.certificate_gate import CertificateGate
 from tests.support.keystores import KEY
 
 
@@ -29,8 +29,8 @@ async def test_revoked_certificates_behind_a_page_with_forgotten_ones_are_refuse
         )
         clock.advance(seconds=1)
 
-        gate = Gate(clock=clock)
-        revoking = Revoking(
+        gate = CertificateGate(clock=clock)
+        revoking = CertificateRevocation(
             store=store,
             ledger=cast("CertificateLedger", None),
             gate=gate,

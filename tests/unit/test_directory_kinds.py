@@ -28,7 +28,7 @@ from snavio.domain.directory import (
     revive,
 )
 from snavio.errors import BadRequest
-from snavio.transport.entries import entry_from_wire, entry_to_wire
+from snavio.replication.directory_wire import entry_from_wire, entry_to_wire
 from snavio.v1 import registry_pb2 as wire
 
 NAN = float("nan")

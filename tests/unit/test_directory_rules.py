@@ -12,14 +12,14 @@ from snavio.domain.directory import (
     require_operator,
     require_tenant,
 )
-from snavio.domain.identity import Identity, Kind
+from snavio.domain.identity import Identity, IdentityKind
 from snavio.errors import BadRequest, NotAllowed
 
 TRUST_DOMAIN = "snavio.local"
-OPERATOR = Identity(TRUST_DOMAIN, Kind.OPERATOR, "admin")
-PRINCIPAL = Identity(TRUST_DOMAIN, Kind.PRINCIPAL, "ci", "acme")
-SERVICE = Identity(TRUST_DOMAIN, Kind.SERVICE, "billing", "acme")
-MESH = Identity(TRUST_DOMAIN, Kind.MESH, "fast")
+OPERATOR = Identity(TRUST_DOMAIN, IdentityKind.OPERATOR, "admin")
+PRINCIPAL = Identity(TRUST_DOMAIN, IdentityKind.PRINCIPAL, "ci", "acme")
+SERVICE = Identity(TRUST_DOMAIN, IdentityKind.SERVICE, "billing", "acme")
+MESH = Identity(TRUST_DOMAIN, IdentityKind.MESH, "fast")
 
 
 @pytest.mark.parametrize("name", ["", "Acme", "-acme", "acme-", "a" * 64, "acme/x", "acme\n", "akme\u0301"])

@@ -66,8 +66,8 @@ def test_paths_that_a_page_names_exist(page: str) -> None:
 def test_the_tour_goes_from_the_producer_to_the_ack() -> None:
     first, _, second = (ROOT / "docs/tour.md").read_text("utf-8").partition("## The second journey")
     stops = re.findall(r"^\d+\. `([^`]+)`", first, re.MULTILINE)
-    assert (stops[0], stops[-1]) == ("snavio/sdk/producer.py", "snavio/sdk/settling.py")
-    assert "services/registry/bans.py" in second
+    assert (stops[0], stops[-1]) == ("snavio/sdk/producer.py", "snavio/sdk/ack_buffer.py")
+    assert "services/registry/writes/bans.py" in second
 
 
 def test_generated_pages_are_made_by_something() -> None:

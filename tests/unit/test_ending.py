@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from snavio.ending import ended
+from snavio.tasks import ended
 
 
 async def test_a_task_is_over_when_it_is_said_to_have_ended() -> None:

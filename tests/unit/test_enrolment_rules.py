@@ -9,12 +9,12 @@ import pytest
 from snavio.clock import ManualClock
 from snavio.domain.delegation import Delegation, require_delegated
 from snavio.domain.enrolment import Enrolment, Enrolments, Token, parse_token
-from snavio.domain.identity import Identity, Kind
+from snavio.domain.identity import Identity, IdentityKind
 from snavio.errors import BadRequest, NotAllowed, Saturated
-from snavio.transport.throttle import MAX_ADDRESSES, Rate, Throttle, address_of
+from snavio.rpc.throttle import MAX_ADDRESSES, Rate, Throttle, address_of
 
 TOKEN = Token(bytes(range(32)), bytes(range(32, 64)))
-CI = Identity("snavio.local", Kind.PRINCIPAL, "ci", "acme")
+CI = Identity("snavio.local", IdentityKind.PRINCIPAL, "ci", "acme")
 
 
 def test_token_is_read_back_as_it_was_written() -> None:
@@ -70,7 +70,7 @@ def test_taken_one_is_gone() -> None:
         (Delegation("rival/billing", ("ci",)), CI, "not-delegated"),
         (
             Delegation("acme/billing", ("ci",)),
-            Identity("snavio.local", Kind.SERVICE, "ci", "acme"),
+            Identity("snavio.local", IdentityKind.SERVICE, "ci", "acme"),
             "not-delegated",
         ),
     ],

@@ -9,12 +9,12 @@ from uuid import UUID
 import pytest
 
 from snavio.clock import ManualClock
-from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, Kind
+from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, IdentityKind
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated
-from snavio.telemetry.explaining import EACH, Explaining
-from snavio.telemetry.recent import RecentCommands
-from snavio.transport.call import Call
+from snavio.rpc.call import Call
+from snavio.telemetry.explain_servicer import EACH, ExplainServicer
+from snavio.telemetry.recent_commands import RecentCommands
 from snavio.v1.explain_pb2 import ExplainRequest, ExplainResponse
 from snavio.v1.telemetry_pb2 import TelemetryBlock
 
@@ -46,40 +46,40 @@ def block(source: str, at: int) -> bytes:
     return told
 
 
-def explaining(*blocks: bytes) -> tuple[Explaining, ManualClock]:
+def explaining(*blocks: bytes) -> tuple[ExplainServicer, ManualClock]:
     recent = RecentCommands(max_bytes=1 << 20)
     for each in blocks:
         recent.keep(each)
     clock = ManualClock()
-    return Explaining(recent, instance="shield-0", registry=cast(Any, NoRegistry()), clock=clock), clock
+    return ExplainServicer(recent, instance="shield-0", registry=cast(Any, NoRegistry()), clock=clock), clock
 
 
-def caller(kind: Kind, tenant: str = "", name: str = "ada") -> Call:
+def caller(kind: IdentityKind, tenant: str = "", name: str = "ada") -> Call:
     identity = Identity(DEFAULT_TRUST_DOMAIN, kind, name, tenant)
     return cast(Call, SimpleNamespace(peer=SimpleNamespace(identity=identity)))
 
 
-async def ask(explain: Explaining, by: Call) -> ExplainResponse:
+async def ask(explain: ExplainServicer, by: Call) -> ExplainResponse:
     return await explain.explain(ExplainRequest(command_id=str(ID)), by)
 
 
 async def test_a_tenant_that_asks_too_often_waits_and_nobody_else() -> None:
     explain, clock = explaining()
     for number in range(EACH.burst):
-        await ask(explain, caller(Kind.SERVICE, "acme", f"service-{number}"))
+        await ask(explain, caller(IdentityKind.SERVICE, "acme", f"service-{number}"))
     with pytest.raises(Saturated) as refused:
-        await ask(explain, caller(Kind.PRINCIPAL, "acme"))
+        await ask(explain, caller(IdentityKind.PRINCIPAL, "acme"))
     assert refused.value.retry_after_ms > 0
-    await ask(explain, caller(Kind.PRINCIPAL, "globex"))
+    await ask(explain, caller(IdentityKind.PRINCIPAL, "globex"))
     for _ in range(2 * EACH.burst):
-        await ask(explain, caller(Kind.OPERATOR))
+        await ask(explain, caller(IdentityKind.OPERATOR))
     clock.advance(seconds=1)
-    await ask(explain, caller(Kind.PRINCIPAL, "acme"))
+    await ask(explain, caller(IdentityKind.PRINCIPAL, "acme"))
 
 
 async def test_commands_of_others_with_the_same_id_hide_nothing_of_the_callers() -> None:
     explain, _ = explaining(block("acme/billing", 1), *(block("rival/flood", at) for at in range(2, 200)))
-    told = await ask(explain, caller(Kind.PRINCIPAL, "acme"))
+    told = await ask(explain, caller(IdentityKind.PRINCIPAL, "acme"))
     assert [trace.source for trace in told.trace] == ["acme/billing"]
-    told = await ask(explain, caller(Kind.OPERATOR))
+    told = await ask(explain, caller(IdentityKind.OPERATOR))
     assert len(told.trace) == 10

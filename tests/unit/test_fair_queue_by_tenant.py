@@ -11,7 +11,7 @@ import pytest
 from snavio.errors import Saturated
 from snavio.hop.fair_queue import TenantFairQueue
 from snavio.native import Reply
-from snavio.ports.queue import Consignment
+from snavio.ports.queue import BatchPart
 
 
 @dataclass(slots=True, eq=False)
@@ -38,7 +38,7 @@ class Piece:
         raise AssertionError
 
 
-def source_of(piece: Consignment) -> str:
+def source_of(piece: BatchPart) -> str:
     assert isinstance(piece, Piece)
     return piece.source
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import cast
 
-from services.registry.followers import FORGOTTEN_MS, MAX_FOLLOWERS, Followers
+from services.registry.reads.followers import FORGOTTEN_MS, MAX_FOLLOWERS, Followers
 from snavio.clock import ManualClock
-from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, Kind
-from snavio.transport.server import Call
+from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, IdentityKind
+from snavio.rpc.server import Call
 from snavio.v1.registry_pb2 import FollowersRequest, FollowersResponse
 
-FAST = Identity(DEFAULT_TRUST_DOMAIN, Kind.MESH, "fast")
+FAST = Identity(DEFAULT_TRUST_DOMAIN, IdentityKind.MESH, "fast")
 
 
 async def told(followers: Followers) -> FollowersResponse:
@@ -33,7 +33,9 @@ async def test_each_process_has_what_it_said_last_and_how_long_ago_that_was() ->
 
 async def test_only_the_mesh_follows_and_only_under_a_name() -> None:
     followers = Followers(ManualClock())
-    followers.heard(Identity(DEFAULT_TRUST_DOMAIN, Kind.OPERATOR, "admin"), "fast-0", version=1, bound_ms=1)
+    followers.heard(
+        Identity(DEFAULT_TRUST_DOMAIN, IdentityKind.OPERATOR, "admin"), "fast-0", version=1, bound_ms=1
+    )
     for name in ("", "Fast 0", "x" * 64):
         followers.heard(FAST, name, version=1, bound_ms=1)
     assert not (await told(followers)).follower

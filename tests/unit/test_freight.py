@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from snavio.native import Admission, Dispatch, Freight, batch_frame, batch_header, sign_command, uuid7
-from snavio.sdk.bundle import submission_field
+from snavio.sdk.pending_sends import submission_field
 from tests.support.frames import NAME, SOURCE, TARGET, TOPIC, RunOf, batch, command
 
 

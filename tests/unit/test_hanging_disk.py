@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from services.shield import opening as shield
-from services.signer import usage_ledger
-from services.signer.usage import Usage
-from services.signer.usage_ledger import UsageLedger
-from services.signer.vigil import Vigil
+from services.shield import snapshot_key_cache as shield
+from services.signer.keys import traffic_ledger
+from services.signer.keys.key_expiry_watch import KeyExpiryWatch
+from services.signer.keys.key_traffic import KeyTraffic
+from services.signer.keys.traffic_ledger import TrafficLedger
 from snavio.clock import ManualClock
 from snavio.errors import Unavailable
-from snavio.transport.channel import MeshChannel
+from snavio.rpc.channel import MeshChannel
 from snavio.v1.signer_pb2 import SnapshotKeyResponse
 
 
@@ -38,7 +38,7 @@ class HangingFile:
 
 
 class NoTraffic:
-    """A `Vigil` that has nothing to tell."""
+    """A `KeyExpiryWatch` that has nothing to tell."""
 
     def told(self) -> list[list[Any]]:
         return []
@@ -61,9 +61,14 @@ def disk() -> Iterator[HangingFile]:
 async def test_counts_of_keys_wait_no_longer_than_their_bound_and_use_up_one_thread(
     disk: HangingFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(usage_ledger, "DISK_SECONDS", 0.02)
+    monkeypatch.setattr(traffic_ledger, "DISK_SECONDS", 0.02)
     clock = ManualClock()
-    ledger = UsageLedger(file=disk, usage=Usage(clock=clock), vigil=cast("Vigil", NoTraffic()), clock=clock)
+    ledger = TrafficLedger(
+        file=disk,
+        usage=KeyTraffic(clock=clock),
+        key_expiry_watch=cast("KeyExpiryWatch", NoTraffic()),
+        clock=clock,
+    )
     async with asyncio.timeout(5):
         await ledger.load()
         for _ in range(50):
@@ -76,7 +81,7 @@ async def test_shield_starts_with_what_signer_told_while_it_cannot_be_kept(
     disk: HangingFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shield, "DISK_SECONDS", 0.02)
-    opening = shield.Opening(signer=cast("MeshChannel", Signer()), file=disk, clock=ManualClock())
+    opening = shield.SnapshotKeyCache(signer=cast("MeshChannel", Signer()), file=disk, clock=ManualClock())
     async with asyncio.timeout(5):
         await opening.start()
         await opening.learn()
@@ -92,7 +97,7 @@ async def test_shield_that_hears_nobody_does_not_wait_for_what_it_kept(
             raise Unavailable("scripted")
 
     monkeypatch.setattr(shield, "DISK_SECONDS", 0.02)
-    opening = shield.Opening(signer=cast("MeshChannel", Away()), file=disk, clock=ManualClock())
+    opening = shield.SnapshotKeyCache(signer=cast("MeshChannel", Away()), file=disk, clock=ManualClock())
     async with asyncio.timeout(5):
         await opening.start()
         with pytest.raises(Unavailable):

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snavio.clock import ManualClock
-from snavio.domain.identity import Identity, Kind, parse_identity
+from snavio.domain.identity import Identity, IdentityKind, parse_identity
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest, Saturated, StateError, Unauthenticated, Unavailable
 from snavio.pki import (
@@ -32,26 +32,26 @@ from snavio.pki import (
     serial_of,
     write_certificate_folder,
 )
-from snavio.transport.credentials import CertificateFiles, CertificateWatch
-from snavio.transport.gate import Gate
-from snavio.transport.peer import Peer, Peers
+from snavio.rpc.certificate_gate import CertificateGate
+from snavio.rpc.credentials import CertificateFiles, CertificateWatch
+from snavio.rpc.peer import Peer, Peers
 from tests.support.pki import Authority
 
 NOW = 1_700_000_000_000_000_000
-PRODUCER = Identity("snavio.local", Kind.SERVICE, "billing", "acme")
-FAST = Identity("snavio.local", Kind.MESH, "fast")
+PRODUCER = Identity("snavio.local", IdentityKind.SERVICE, "billing", "acme")
+FAST = Identity("snavio.local", IdentityKind.MESH, "fast")
 
 
 @pytest.mark.parametrize(
     ("uri", "identity"),
     [
-        ("spiffe://snavio.local/mesh/shield", Identity("snavio.local", Kind.MESH, "shield")),
-        ("spiffe://snavio.local/operator/ada", Identity("snavio.local", Kind.OPERATOR, "ada")),
-        ("spiffe://snavio.local/job/spark", Identity("snavio.local", Kind.JOB, "spark")),
+        ("spiffe://snavio.local/mesh/shield", Identity("snavio.local", IdentityKind.MESH, "shield")),
+        ("spiffe://snavio.local/operator/ada", Identity("snavio.local", IdentityKind.OPERATOR, "ada")),
+        ("spiffe://snavio.local/job/spark", Identity("snavio.local", IdentityKind.JOB, "spark")),
         ("spiffe://snavio.local/tenant/acme/service/billing", PRODUCER),
         (
             "spiffe://snavio.local/tenant/acme/principal/ada",
-            Identity("snavio.local", Kind.PRINCIPAL, "ada", "acme"),
+            Identity("snavio.local", IdentityKind.PRINCIPAL, "ada", "acme"),
         ),
     ],
 )
@@ -107,7 +107,7 @@ def test_no_text_parses_to_an_identity_with_another_uri(path: str) -> None:
 def test_only_services_have_a_source() -> None:
     assert PRODUCER.source == "acme/billing"
     with pytest.raises(BadRequest):
-        _ = Identity("snavio.local", Kind.PRINCIPAL, "billing", "acme").source
+        _ = Identity("snavio.local", IdentityKind.PRINCIPAL, "billing", "acme").source
 
 
 # Certificates
@@ -130,7 +130,7 @@ def test_leaf_carries_exactly_one_identity_and_no_right_to_sign() -> None:
 
 def test_only_mesh_services_get_a_dns_name() -> None:
     ca = make_ca(now_unix_ns=NOW)
-    shield = Identity("snavio.local", Kind.MESH, "shield")
+    shield = Identity("snavio.local", IdentityKind.MESH, "shield")
     leaf = issue_leaf(ca, public_key=make_key().public_key(), identity=shield, ttl_s=3600, now_unix_ns=NOW)
     names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["shield.mesh.snavio.local"]
@@ -323,7 +323,7 @@ def test_peer_of_a_plaintext_connection_is_nobody() -> None:
 
 def test_gate_closes_at_the_end_of_the_certificate() -> None:
     clock = ManualClock(NOW)
-    gate = Gate(clock=clock)
+    gate = CertificateGate(clock=clock)
     peer = Peer(PRODUCER, "ab", NOW + 10_000_000_000)
     clock.advance(ns=9_999_999_999)
     assert gate.check(peer) is Verdict.UNDECIDED
@@ -335,7 +335,7 @@ def test_gate_closes_at_the_end_of_the_certificate() -> None:
 
 
 def test_gate_knows_a_revoked_serial_in_every_spelling() -> None:
-    gate = Gate(clock=ManualClock(NOW))
+    gate = CertificateGate(clock=ManualClock(NOW))
     peer = Peer(PRODUCER, "ab12", NOW + 10_000_000_000)
     assert gate.check(peer) is Verdict.UNDECIDED
     gate.revoke(["00AB12"])
@@ -345,14 +345,14 @@ def test_gate_knows_a_revoked_serial_in_every_spelling() -> None:
 
 
 def test_malformed_entry_is_reported_and_does_not_hide_the_others() -> None:
-    gate = Gate(clock=ManualClock(NOW))
+    gate = CertificateGate(clock=ManualClock(NOW))
     with pytest.raises(BadRequest):
         gate.revoke(["0xab", "ab12", "", "1_0", "g"])
     assert gate.check(Peer(PRODUCER, "ab12", NOW + 1)) is Verdict.CERTIFICATE_REVOKED
 
 
 def test_full_denylist_tells_its_feeder_and_forgets_nobody() -> None:
-    gate = Gate(clock=ManualClock(NOW), max_revoked=2)
+    gate = CertificateGate(clock=ManualClock(NOW), max_revoked=2)
     gate.revoke(["1", "2"])
     gate.revoke(["2", "1"])
     with pytest.raises(Saturated):
@@ -367,7 +367,7 @@ def test_full_denylist_tells_its_feeder_and_forgets_nobody() -> None:
 
 def test_without_news_of_revocations_for_too_long_nobody_comes_in_from_outside_the_mesh() -> None:
     clock = ManualClock(NOW)
-    gate = Gate(clock=clock)
+    gate = CertificateGate(clock=clock)
     gate.expect_news(within_s=3600)
     outsider, fast = Peer(PRODUCER, "1", 1 << 62), Peer(FAST, "2", 1 << 62)
     # Before the first news there is none to go by.
@@ -391,7 +391,7 @@ def test_without_news_of_revocations_for_too_long_nobody_comes_in_from_outside_t
 
 def test_news_that_is_older_than_what_is_known_makes_nothing_younger_or_older() -> None:
     clock = ManualClock(NOW)
-    gate = Gate(clock=clock)
+    gate = CertificateGate(clock=clock)
     gate.expect_news(within_s=60)
     clock.advance(seconds=100)
     gate.heard(clock.mono_ns())

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from services.signer.keysets import Keysets
-from services.signer.polls import Polls
-from services.signer.usage import Usage
-from services.signer.vigil import MAX_ROWS, Vigil
+from services.signer.keys.key_expiry_watch import MAX_ROWS, KeyExpiryWatch
+from services.signer.keys.key_polls import KeyPolls
+from services.signer.keys.key_traffic import KeyTraffic
+from services.signer.keys.keysets import Keysets
 from snavio.adapters.embedded.sealed_keystore import SealedKeyStore
 from snavio.adapters.embedded.sealing import SealingKey
 from snavio.clock import ManualClock
-from snavio.domain.retirement import Use
+from snavio.domain.key_retirement import Use
 from snavio.errors import BadRequest
 from snavio.native import Admission, sign_command
 from snavio.telemetry.events import EventJournal, LegacyKeyUsed
@@ -28,10 +28,12 @@ class Watched:
 
     def __init__(self, store: SealedKeyStore, clock: ManualClock) -> None:
         self.clock, self.store = clock, store
-        self.polls = Polls(store=store, clock=clock)
-        self.usage = Usage(clock=clock)
+        self.polls = KeyPolls(store=store, clock=clock)
+        self.usage = KeyTraffic(clock=clock)
         self.events = EventJournal(epoch=1)
-        self.vigil = Vigil(store=store, usage=self.usage, polls=self.polls, events=self.events, clock=clock)
+        self.key_expiry_watch = KeyExpiryWatch(
+            store=store, usage=self.usage, polls=self.polls, events=self.events, clock=clock
+        )
         self.keysets = Keysets(
             store=store,
             polls=self.polls,
@@ -60,7 +62,7 @@ async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
 
 def test_counts_slide_out_of_the_hour_and_the_day() -> None:
     clock = ManualClock()
-    usage = Usage(clock=clock)
+    usage = KeyTraffic(clock=clock)
     usage.note(SOURCE, "hmac-v1", 5)
     used = clock.unix_ns()
     assert usage.of(SOURCE, "hmac-v1") == Use(5, 5, used)
@@ -73,7 +75,7 @@ def test_counts_slide_out_of_the_hour_and_the_day() -> None:
 
 def test_silence_of_a_day_is_never_claimed_too_early() -> None:
     clock = ManualClock()
-    usage = Usage(clock=clock)
+    usage = KeyTraffic(clock=clock)
     usage.note(SOURCE, "hmac-v1", 1)
     clock.advance(seconds=DAY_S - 1)
     assert usage.of(SOURCE, "hmac-v1").last_day == 1
@@ -81,7 +83,7 @@ def test_silence_of_a_day_is_never_claimed_too_early() -> None:
 
 def test_memory_of_traffic_is_bounded_and_the_longest_silent_goes() -> None:
     clock = ManualClock()
-    usage = Usage(clock=clock, max_tracked=3)
+    usage = KeyTraffic(clock=clock, max_tracked=3)
     for number in range(5):
         usage.note(f"acme/s{number}", "hmac-v1", 1)
         usage.note("acme/s0", "hmac-v1", 1)
@@ -90,7 +92,7 @@ def test_memory_of_traffic_is_bounded_and_the_longest_silent_goes() -> None:
 
 
 async def test_use_of_the_primary_says_nothing(watched: Watched) -> None:
-    await watched.vigil.report([(SOURCE, "hmac-v1", 10)])
+    await watched.key_expiry_watch.report([(SOURCE, "hmac-v1", 10)])
     assert watched.said() == []
     assert watched.usage.of(SOURCE, "hmac-v1").last_hour == 10
 
@@ -98,7 +100,7 @@ async def test_use_of_the_primary_says_nothing(watched: Watched) -> None:
 async def test_use_of_the_previous_version_is_said_once_an_hour(watched: Watched) -> None:
     await watched.rotate()
     for _ in range(3):
-        await watched.vigil.report([(SOURCE, "hmac-v1", 1), (SOURCE, "hmac-v2", 1)])
+        await watched.key_expiry_watch.report([(SOURCE, "hmac-v1", 1), (SOURCE, "hmac-v2", 1)])
     legacy = (
         "snavio.secret.legacy_key_used",
         {"version_id": "hmac-v1", "source": SOURCE, "time_of_last_config_poll": None},
@@ -106,7 +108,7 @@ async def test_use_of_the_previous_version_is_said_once_an_hour(watched: Watched
     assert watched.said() == [legacy]
     watched.clock.advance(seconds=3600)
     await watched.keysets.of(SOURCE)
-    await watched.vigil.report([(SOURCE, "hmac-v1", 1)])
+    await watched.key_expiry_watch.report([(SOURCE, "hmac-v1", 1)])
     name, fields = watched.said()[1]
     assert (name, fields["version_id"]) == (legacy[0], "hmac-v1")
     assert (fields["time_of_last_config_poll"] or "").endswith("Z")
@@ -117,7 +119,7 @@ async def test_source_that_has_not_asked_is_warned_before_its_key_ends(watched: 
     watched.clock.advance(seconds=1)
     await watched.rotate()
     watched.clock.advance(seconds=5 * DAY_S)
-    await watched.vigil.report([(SOURCE, "hmac-v1", 1)])
+    await watched.key_expiry_watch.report([(SOURCE, "hmac-v1", 1)])
     assert [name for name, _ in watched.said()] == [
         "snavio.secret.legacy_key_used",
         "snavio.secret.key_expiry_imminent",
@@ -134,7 +136,7 @@ async def test_source_that_asked_while_the_new_version_spread_is_warned_all_the_
     watched.clock.advance(seconds=10)
     await watched.keysets.promote(SOURCE, version, actor="test")
     watched.clock.advance(seconds=6 * DAY_S)
-    await watched.vigil.report([(SOURCE, "hmac-v1", 1)])
+    await watched.key_expiry_watch.report([(SOURCE, "hmac-v1", 1)])
     assert "snavio.secret.key_expiry_imminent" in [name for name, _ in watched.said()]
 
 
@@ -142,16 +144,18 @@ async def test_source_that_has_asked_is_not_warned_of_the_end(watched: Watched) 
     await watched.rotate()
     await watched.keysets.of(SOURCE)
     watched.clock.advance(seconds=6 * DAY_S)
-    await watched.vigil.report([(SOURCE, "hmac-v1", 1)])
+    await watched.key_expiry_watch.report([(SOURCE, "hmac-v1", 1)])
     assert [name for name, _ in watched.said()] == ["snavio.secret.legacy_key_used"]
 
 
 async def test_reports_about_nobody_are_ignored_and_oversized_ones_refused(watched: Watched) -> None:
-    await watched.vigil.report([("rival/x", "hmac-v1", 1), (SOURCE, "hmac-v9", 1), (SOURCE, "hmac-v1", 0)])
+    await watched.key_expiry_watch.report(
+        [("rival/x", "hmac-v1", 1), (SOURCE, "hmac-v9", 1), (SOURCE, "hmac-v1", 0)]
+    )
     assert watched.usage.of("rival/x", "hmac-v1") == Use()
     assert watched.usage.of(SOURCE, "hmac-v1") == Use()
     with pytest.raises(BadRequest):
-        await watched.vigil.report([(SOURCE, "hmac-v1", 1)] * (MAX_ROWS + 1))
+        await watched.key_expiry_watch.report([(SOURCE, "hmac-v1", 1)] * (MAX_ROWS + 1))
 
 
 async def test_polls_reach_the_disk_at_most_once_a_minute(watched: Watched) -> None:
@@ -172,7 +176,7 @@ async def test_polls_reach_the_disk_at_most_once_a_minute(watched: Watched) -> N
 async def test_polls_survive_a_restart(watched: Watched) -> None:
     await watched.keysets.of(SOURCE)
     await watched.polls.write(now=True)
-    again = Polls(store=watched.store, clock=watched.clock)
+    again = KeyPolls(store=watched.store, clock=watched.clock)
     assert again.last_ns(SOURCE) is None
     await again.load()
     assert again.last_ns(SOURCE) == watched.clock.unix_ns()

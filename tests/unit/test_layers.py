@@ -11,40 +11,64 @@ import services
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Beside itself, each layer may import these of ours and nothing else. Modules without a row (configuration,
-# wiring, the CLI) are outermost in the library: they may import all of it.
-HOST = ["snavio.host.shares", "snavio.host.waiting_shares", "snavio.host.background", "snavio.host.periodic"]
-BASE = ["snavio.errors", "snavio.clock", "snavio.worker", "snavio.ending", "snavio.traces", *HOST]
+# Beside itself, each layer may import these of ours and nothing else. Innermost first; the first row that fits a
+# module is its row. Every package and module of the library has one.
+BASE = [
+    "snavio.errors",
+    "snavio.clock",
+    "snavio.tracebacks",
+    "snavio.tasks",
+    "snavio.host.shares",
+    "snavio.host.waiting_shares",
+    "snavio.host.background",
+    "snavio.host.periodic",
+    "snavio.host.store_worker",
+    "snavio.host.store_readers",
+]
 WIRE = ["snavio.native", "snavio.v1"]
+RPC = [*BASE, *WIRE, "snavio.domain", "snavio.pki", "snavio.ports", "snavio.rpc"]
+MESH = [*RPC, "snavio.hop", "snavio.replication", "snavio.signed", "snavio.config", "snavio.telemetry"]
+CLIENTS = [*MESH, "snavio.sdk", "snavio.admin"]
 LAYERS = {
     "snavio.errors": [],
     "snavio.clock": [],
-    "snavio.worker": ["snavio.errors", "snavio.host.shares"],
-    "snavio.ending": ["snavio.traces"],
-    "snavio.traces": [],
+    "snavio.tracebacks": [],
+    "snavio.imports": [],
+    "snavio.tasks": ["snavio.tracebacks"],
     "snavio.host.shares": ["snavio.errors"],
-    "snavio.host.background": ["snavio.errors", "snavio.clock", "snavio.traces"],
-    "snavio.host.periodic": ["snavio.ending", "snavio.host.background"],
     "snavio.host.waiting_shares": ["snavio.host.shares"],
-    "snavio.v1": [],
+    "snavio.host.background": ["snavio.errors", "snavio.clock", "snavio.tracebacks"],
+    "snavio.host.periodic": ["snavio.tasks", "snavio.host.background"],
+    "snavio.host.store_worker": ["snavio.errors", "snavio.host.shares"],
+    "snavio.host.store_readers": [*BASE],
+    "snavio.host.introspection": [*RPC],
+    "snavio.host": [*MESH],
+    "snavio._native": [],
     "snavio.native": ["snavio._native"],
+    "snavio.v1": [],
     "snavio.domain": [*BASE],
     "snavio.pki": [*BASE, "snavio.domain"],
     "snavio.ports": [*BASE, "snavio.domain", "snavio.native"],
-    "snavio.hop": [*BASE, "snavio.ports"],
-    "snavio.snapshot": [*BASE, *WIRE, "snavio.domain", "snavio.ports", "snavio.transport"],
-    "snavio.transport": [
-        *BASE,
-        *WIRE,
-        "snavio.domain",
-        "snavio.pki",
-        "snavio.ports",
-        "snavio.rpc",
-        "snavio.hop",
+    "snavio.adapters": [*BASE, *WIRE, "snavio.domain", "snavio.ports"],
+    "snavio.rpc": [*RPC],
+    "snavio.hop": [*RPC],
+    "snavio.replication": [*RPC],
+    "snavio.signed": [*RPC],
+    "snavio.config": ["snavio.errors", "snavio.domain", "snavio.host.shares"],
+    "snavio.telemetry": [
+        *RPC,
+        "snavio.signed",
+        "snavio.config",
+        "snavio.host.introspection",
+        "snavio.wiring",
     ],
-    "snavio.rpc": [*BASE, *WIRE, "snavio.domain", "snavio.transport"],
-    "snavio.adapters": [*BASE, *WIRE, "snavio.domain", "snavio.ports", "snavio.transport"],
-    "snavio.sdk": [*BASE, *WIRE, "snavio.domain", "snavio.pki", "snavio.ports", "snavio.transport"],
+    "snavio.wiring": [*MESH, "snavio.adapters"],
+    "snavio.sdk": [*RPC, "snavio.hop"],
+    "snavio.admin": [*RPC, "snavio.replication", "snavio.sdk"],
+    "snavio.audit": [*CLIENTS],
+    "snavio.launch": [*CLIENTS, "snavio.adapters"],
+    "snavio.cli": [*CLIENTS, "snavio.host", "snavio.audit", "snavio.launch", "snavio.wiring"],
+    "snavio": [],
 }
 
 
@@ -81,6 +105,11 @@ def imports(source: str, module: str, *, is_package: bool) -> Iterator[str]:
             yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
+def test_every_package_has_a_row_of_its_own() -> None:
+    names = {f"snavio.{each.stem}" for each in (ROOT / "snavio").iterdir() if each.suffix in ("", ".py")}
+    assert names - {"snavio.__init__", "snavio.__pycache__"} - set(LAYERS) == set()
+
+
 def test_imports_look_inward_only() -> None:
     faults = []
     for package in ("snavio", "services", "spark"):
@@ -97,11 +126,11 @@ def test_imports_look_inward_only() -> None:
     ("importer", "line"),
     [
         ("snavio.domain.acl", "from snavio.ports import queue"),
-        ("snavio.domain.acl", "from ..transport import server"),
+        ("snavio.domain.acl", "from ..rpc import server"),
         ("snavio.ports.queue", "import snavio.adapters.embedded"),
         ("snavio.adapters.redis.nonces", "from snavio import wiring"),
         ("services.mailbox.app", "from snavio.adapters.embedded import sqlite"),
-        ("snavio.transport.server", "from snavio.adapters import embedded"),
+        ("snavio.rpc.server", "from snavio.adapters import embedded"),
         ("snavio.sdk.producer", "from snavio.adapters import redis"),
         ("snavio.config", "from services.shield import settings"),
         ("snavio.cli.up", "import spark.session"),

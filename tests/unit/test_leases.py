@@ -25,7 +25,7 @@ from services.mailbox.ranges import RangeMap, ones, zeros
 from services.mailbox.topics import Leased, Limits
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.clock import ManualClock
-from snavio.domain.message import Attempt, AttemptOutcome, Ending, State
+from snavio.domain.message import Attempt, AttemptOutcome, MessageEnding, MessageState
 from snavio.errors import Saturated
 from snavio.ports.mailbox_store import BatchRecord, NewBatch, Origin, Progress, Retry, Send
 
@@ -425,12 +425,12 @@ def test_I_5_messages_that_came_back_one_by_one_are_handed_out_and_do_not_hold_e
     settling = Settling()
     for batch in topic.batches.values():
         for index in range(0, 10, 2):
-            dead = Ending(State.DEAD, 1, "nack-dead")
+            dead = MessageEnding(MessageState.DEAD, 1, "nack-dead")
             batch.move(settling, index, index + 1, Verb.END, attempt=1, ending=dead)
     desk.delivery.begin(settling)
     desk.delivery.confirm(settling)
     revival = Settling()
-    order = Order(Operation.REQUEUE, frozenset({State.DEAD}), age_ns=5)
+    order = Order(Operation.REQUEUE, frozenset({MessageState.DEAD}), age_ns=5)
     assert sum(change(revival, batch, order, ones(0, 10)) for batch in topic.batches.values()) == 30
     desk.delivery.begin(revival)
     desk.delivery.confirm(revival)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from snavio.clock import ManualClock
-from snavio.domain.identity import Identity, Kind
+from snavio.domain.identity import Identity, IdentityKind
 from snavio.domain.lineage import Lineage, Revoked, parse_lineage, tenant_subject, through
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest
 from snavio.pki import issue_leaf, lineage_of, make_ca, make_key, serial_of
-from snavio.transport.gate import Gate
-from snavio.transport.peer import Peer
+from snavio.rpc.certificate_gate import CertificateGate
+from snavio.rpc.peer import Peer
 
 NOW = 1_700_000_000 * 10**9
-BILLING = Identity("snavio.local", Kind.SERVICE, "billing", "acme")
-CI = Identity("snavio.local", Kind.PRINCIPAL, "ci", "acme")
+BILLING = Identity("snavio.local", IdentityKind.SERVICE, "billing", "acme")
+CI = Identity("snavio.local", IdentityKind.PRINCIPAL, "ci", "acme")
 WHOLE = Lineage(NOW, "a" * 40, "b" * 39, CI.spiffe_id)
 
 
@@ -47,8 +47,8 @@ def test_what_is_no_lineage_is_refused(text: str) -> None:
         parse_lineage(text)
 
 
-def gate_with(*entries: str | Revoked) -> Gate:
-    gate = Gate(clock=ManualClock(NOW))
+def gate_with(*entries: str | Revoked) -> CertificateGate:
+    gate = CertificateGate(clock=ManualClock(NOW))
     gate.revoke(entries)
     return gate
 
@@ -78,7 +78,7 @@ def test_each_subject_covers_what_was_issued_before_and_nothing_later(subject: s
 def test_others_are_not_covered() -> None:
     gate = gate_with(
         Revoked("c2", NOW + 1),
-        Revoked(Identity("snavio.local", Kind.SERVICE, "bot", "acme").spiffe_id, NOW + 1),
+        Revoked(Identity("snavio.local", IdentityKind.SERVICE, "bot", "acme").spiffe_id, NOW + 1),
         Revoked(through(BILLING.spiffe_id, BILLING.spiffe_id), NOW + 1),
         Revoked(tenant_subject("rival"), NOW + 1),
     )
@@ -98,7 +98,7 @@ def test_an_older_page_brings_nothing_back() -> None:
 
 
 def test_subject_that_nobody_could_present_is_an_error_and_the_rest_counts() -> None:
-    gate = Gate(clock=ManualClock(NOW))
+    gate = CertificateGate(clock=ManualClock(NOW))
     with pytest.raises(BadRequest):
         gate.revoke([Revoked("billing", 1), Revoked("0C1", NOW + 1)])
     assert gate.check(peer()) is Verdict.CERTIFICATE_REVOKED

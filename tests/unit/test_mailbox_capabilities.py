@@ -14,17 +14,17 @@ from services.mailbox.roots import Roots, Secret
 from snavio.clock import ManualClock
 from snavio.domain.capability import Capability, verify
 from snavio.domain.caveat import Caveat, Operation, Quota
-from snavio.domain.identity import Identity, Kind
+from snavio.domain.identity import Identity, IdentityKind
 from snavio.domain.verdict import Verdict
 from snavio.errors import NotAllowed, Saturated, Unauthenticated
-from snavio.transport.call import Call
-from snavio.transport.peer import Peer
+from snavio.rpc.call import Call
+from snavio.rpc.peer import Peer
 from snavio.v1 import signer_pb2 as wire
 from tests.support.capabilities import CapabilityMint
 
 TOPIC = "acme/billing"
-BOT = Identity("snavio.local", Kind.SERVICE, "bot", "acme")
-FAST = Identity("snavio.local", Kind.MESH, "fast")
+BOT = Identity("snavio.local", IdentityKind.SERVICE, "bot", "acme")
+FAST = Identity("snavio.local", IdentityKind.MESH, "fast")
 CACHE_S = 30.0
 RECV, ACK, NACK, SEND = Operation.RECV, Operation.ACK, Operation.NACK, Operation.SEND
 
@@ -133,7 +133,7 @@ def test_I_8_forged_foreign_and_stolen_ones_are_refused(desk: Desk) -> None:
     assert desk.refused(other.make(BOT.spiffe_id)) == (Unauthenticated, "cap-forged")
     strange = CapabilityMint(desk.clock, secrets={"ffff33445566ffff": b"r" * 32})
     assert desk.refused(strange.make(BOT.spiffe_id)) == (Unauthenticated, "cap-unknown-root")
-    thief = Identity("snavio.local", Kind.SERVICE, "thief", "acme")
+    thief = Identity("snavio.local", IdentityKind.SERVICE, "thief", "acme")
     assert desk.refused(genuine, identity=thief) == (Unauthenticated, "cap-holder")
     desk.check(genuine)
     # Not even after its holder has used it, and it is in the cache.
@@ -236,7 +236,7 @@ def test_I_15_a_revoked_holder_loses_what_was_issued_until_then(desk: Desk) -> N
         assert desk.refused(before) == (Unauthenticated, "cap-revoked")
         desk.clock.advance(seconds=0.001)
         desk.check(desk.mint.make(BOT.spiffe_id))
-        stranger = Identity("snavio.local", Kind.SERVICE, "bot", "beta")
+        stranger = Identity("snavio.local", IdentityKind.SERVICE, "bot", "beta")
         desk.check(desk.mint.make(stranger.spiffe_id), identity=stranger)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.registry.nothing_new import NothingNew
+from services.registry.reads.unchanged_cache import UnchangedCache
 from snavio.adapters.memory.directory import MemoryDirectory
 from snavio.clock import ManualClock
 from snavio.domain.directory import Draft, Tenant
@@ -16,7 +16,7 @@ def asking(directory: MemoryDirectory, instance: str = "") -> ChangesRequest:
 
 async def test_who_knows_everything_is_told_so_and_after_a_write_asked_on() -> None:
     directory = MemoryDirectory(clock=ManualClock())
-    known = NothingNew(directory)
+    known = UnchangedCache(directory)
     await directory.write(lambda _view: Draft(Tenant("acme")), actor="test")
     before = asking(directory)
     answer = ChangesResponse.FromString(known.answer(before) or b"")
@@ -29,7 +29,7 @@ async def test_who_knows_everything_is_told_so_and_after_a_write_asked_on() -> N
 
 async def test_another_epoch_another_version_or_a_limit_are_not_answered_from_memory() -> None:
     directory = MemoryDirectory(clock=ManualClock())
-    known = NothingNew(directory)
+    known = UnchangedCache(directory)
     await directory.write(lambda _view: Draft(Tenant("acme")), actor="test")
     epoch, version = directory.standing
     for request in (

@@ -9,7 +9,7 @@ import pytest
 
 from services.relay.app import RelayApp
 from services.relay.settings import RelaySettings
-from services.shield.standing import Standing
+from services.shield.cache_freshness import CacheFreshness
 from snavio.clock import ManualClock
 from snavio.telemetry.events import CacheExpired
 from tests.support.neighbours import Bench
@@ -36,7 +36,7 @@ async def test_refusals_for_old_keys_are_counted_and_told_at_once_then_by_the_mi
     keys, suspensions, clock = Held(), Held(), ManualClock()
     events: list[Any] = []
     meter: Any = None
-    standing = Standing(
+    standing = CacheFreshness(
         keys=keys,  # type: ignore[arg-type]
         suspensions=suspensions,  # type: ignore[arg-type]
         fresh_ms=60_000,

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 
-from snavio.transport.outbox import Outbox
+from snavio.hop.write_queue import WriteQueue
 
 
 class Reader:
     """Writes what it finds, each when it is let."""
 
-    def __init__(self, outbox: Outbox[int]) -> None:
+    def __init__(self, outbox: WriteQueue[int]) -> None:
         self.written: list[int] = []
         self.allowed = asyncio.Semaphore(0)
         self.task = asyncio.create_task(self._read(outbox))
 
-    async def _read(self, outbox: Outbox[int]) -> None:
+    async def _read(self, outbox: WriteQueue[int]) -> None:
         while True:
             await outbox.filled()
             while outbox.items:
@@ -34,7 +34,7 @@ async def turns() -> None:
 
 
 async def test_what_is_put_before_and_after_a_lull_is_written_in_order() -> None:
-    outbox: Outbox[int] = Outbox()
+    outbox: WriteQueue[int] = WriteQueue()
     outbox.put(1)
     reader = Reader(outbox)
     reader.let(10)
@@ -47,7 +47,7 @@ async def test_what_is_put_before_and_after_a_lull_is_written_in_order() -> None
 
 
 async def test_it_is_not_empty_while_the_last_is_being_written() -> None:
-    outbox: Outbox[int] = Outbox()
+    outbox: WriteQueue[int] = WriteQueue()
     outbox.put(1)
     outbox.put(2)
     emptied = asyncio.create_task(outbox.emptied())
@@ -63,7 +63,7 @@ async def test_it_is_not_empty_while_the_last_is_being_written() -> None:
 
 
 async def test_who_gives_up_waiting_for_emptiness_disturbs_nobody() -> None:
-    outbox: Outbox[int] = Outbox()
+    outbox: WriteQueue[int] = WriteQueue()
     outbox.put(1)
     reader = Reader(outbox)
     emptied = asyncio.create_task(outbox.emptied())
@@ -78,7 +78,7 @@ async def test_who_gives_up_waiting_for_emptiness_disturbs_nobody() -> None:
 
 
 async def test_putting_after_the_reader_has_gone_is_no_error() -> None:
-    outbox: Outbox[int] = Outbox()
+    outbox: WriteQueue[int] = WriteQueue()
     reader = Reader(outbox)
     await turns()
     reader.task.cancel()

@@ -15,9 +15,9 @@ from snavio.errors import (
     Unavailable,
 )
 from snavio.native import read_verdicts
-from snavio.sdk.bundle import explain
 from snavio.sdk.keyring import Keyring, SigningKey
-from snavio.sdk.outcome import Outcome, Shares
+from snavio.sdk.outcome import FairnessShares, Outcome
+from snavio.sdk.pending_sends import explain
 from snavio.sdk.retry import CAPACITY, INITIAL, RetryBudget, pause_s
 from snavio.sdk.settings import Endpoints
 from snavio.v1.batch_pb2 import Refusal, Verdicts
@@ -178,6 +178,6 @@ def test_a_fairness_refusal_tells_its_shares_and_a_limit_tells_when_to_come_agai
     ]
     codes = bytes([1, 68, 68, 64])
     answers = explain(read_verdicts(Verdicts(codes=codes, refusal=refusals).SerializeToString()), 0, codes)
-    assert [answer.shares for answer in answers] == [None, *[Shares(0.91, 0.12, 60)] * 2, None]
+    assert [answer.shares for answer in answers] == [None, *[FairnessShares(0.91, 0.12, 60)] * 2, None]
     assert [answer.throttle_until_unix_ns for answer in answers] == [0, 7, 7, 9]
     assert [answer.retry_after_ms for answer in answers] == [0, 30_000, 30_000, 5]

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from snavio.audit import auditing
-from snavio.audit.auditing import Evidence, audit
-from snavio.audit.desk import _asked
+from snavio.audit import ban_audit
+from snavio.audit.ban_audit import Evidence, audit
 from snavio.audit.proposals import Proposal, read_lines
-from snavio.audit.proposing import Answer, Proposer, Verdict, alone
+from snavio.audit.proposer import AuditChange, ProposalReply, Proposer, alone
+from snavio.audit.registry_client import _asked
 from snavio.clock import ManualClock
 from snavio.errors import BadRequest, Conflict, Unavailable
 
@@ -69,7 +69,7 @@ class Registry:
     async def version(self) -> int:
         return 7
 
-    async def propose(self, proposals: Sequence[Proposal], *, provisional: bool) -> Sequence[Answer]:
+    async def propose(self, proposals: Sequence[Proposal], *, provisional: bool) -> Sequence[ProposalReply]:
         self.calls.append([proposal.source for proposal in proposals])
         if self.away:
             raise Unavailable("Registry is away.")
@@ -86,17 +86,19 @@ class Registry:
                     self.provisional.discard(proposal.proposal_id)
                 self.bans.setdefault(proposal.proposal_id, proposal)
             answers.append(
-                Answer(proposal.proposal_id, room, "" if room else "cap-reached", "", 0 if room else 60_000)
+                ProposalReply(
+                    proposal.proposal_id, room, "" if room else "cap-reached", "", 0 if room else 60_000
+                )
             )
         return answers
 
-    async def conclude(self, **given: Any) -> Verdict:
+    async def conclude(self, **given: Any) -> AuditChange:
         if self.away:
             raise Unavailable("Registry is away.")
         self.concluded.append(given)
         confirmed = [one for one in given["proposal_ids"] if one in self.provisional]
         self.provisional.difference_update(confirmed)
-        return Verdict(tuple(confirmed), ())
+        return AuditChange(tuple(confirmed), ())
 
 
 def proposer(tmp_path: Path, registry: Registry, clock: ManualClock | None = None) -> Proposer:
@@ -136,8 +138,8 @@ async def test_proposals_wait_while_registry_is_away_and_survive_a_restart(tmp_p
 async def test_the_loop_goes_on_by_itself_when_registry_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("snavio.audit.proposing.LOOK_SECONDS", 0.001)
-    monkeypatch.setattr("snavio.audit.proposing.FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr("snavio.audit.proposer.LOOK_SECONDS", 0.001)
+    monkeypatch.setattr("snavio.audit.proposer.FIRST_PAUSE_S", 0.001)
     registry, stop = Registry(), asyncio.Event()
     registry.away = True
     written(tmp_path / "proposals", line())
@@ -166,7 +168,7 @@ async def test_killed_between_the_answer_and_its_note_it_asks_again_and_nothing_
     registry = Registry()
     written(tmp_path / "proposals", line())
     with monkeypatch.context() as patch:
-        patch.setattr("snavio.audit.proposing.write_whole", killed)
+        patch.setattr("snavio.audit.proposer.write_whole", killed)
         with pytest.raises(Killed):
             await proposer(tmp_path, registry).step()
     assert await proposer(tmp_path, registry).step() == 1
@@ -345,7 +347,7 @@ async def test_a_period_without_any_event_is_not_judged(tmp_path: Path) -> None:
 async def test_more_findings_than_one_call_takes_are_concluded_period_by_period(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(auditing, "MOST_FOUND", 3)
+    monkeypatch.setattr(ban_audit, "MOST_FOUND", 3)
     registry = Registry()
     starts = [NOW - minutes * MINUTE for minutes in (60, 50, 50, 30, 30, 30, 30)]
     lines = [line(f"s{number}", start=start) for number, start in enumerate(starts)]

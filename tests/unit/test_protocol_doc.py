@@ -10,25 +10,25 @@ from types import ModuleType
 
 import pytest
 
-from services.shield import refusing
+from services.shield import refused_batch
 from services.shield import servicer as shield
 from services.shield.settings import ShieldSettings
 from services.signer.settings import SignerSettings
 from snavio import errors
 from snavio.clock import SystemClock
 from snavio.config import MeshSettings
-from snavio.domain.identity import Identity, Kind
+from snavio.domain.identity import Identity, IdentityKind
 from snavio.domain.keyset import SECRET_BYTES
 from snavio.domain.verdict import Verdict
+from snavio.hop import server_stream
 from snavio.native import Admission, hmac_sha256, parse_timestamp, read_verdicts, sign_command
-from snavio.rpc import body, guard, open_calls
+from snavio.rpc import auth_interceptor, body, call, open_calls, peer
+from snavio.rpc import connection_options as transport
 from snavio.rpc import limits as rpc_limits
-from snavio.transport import call, peer, stream
-from snavio.transport import limits as transport
-from snavio.transport.gate import Gate
-from snavio.transport.peer import Peer
-from snavio.transport.server import MeshServer
-from snavio.transport.status import code_of
+from snavio.rpc.certificate_gate import CertificateGate
+from snavio.rpc.peer import Peer
+from snavio.rpc.server import MeshServer
+from snavio.rpc.status import code_of
 from snavio.v1.batch_pb2 import BatchHeader
 from snavio.v1.command_pb2 import Command
 from snavio.v1.shield_pb2 import Submission
@@ -262,7 +262,7 @@ def test_the_window_includes_both_of_its_ends() -> None:
 # -- errors of a call ------------------------------------------------------------------------------------
 
 # What a producer's call or stream passes through, and so what can end it.
-ON_THE_WAY = [refusing, shield, stream, call, body, guard, open_calls, peer]
+ON_THE_WAY = [refused_batch, shield, server_stream, call, body, auth_interceptor, open_calls, peer]
 
 
 def raised(module: ModuleType) -> set[tuple[str, str]]:
@@ -293,8 +293,8 @@ def test_every_error_that_ends_a_producers_call_stands_in_the_table() -> None:
 
 def test_what_the_gate_says_stands_in_the_table_of_errors() -> None:
     told = {row[1]: row[0] for row in table("| status | `snavio-reason` |")}
-    billing, clock = Identity("snavio.local", Kind.SERVICE, "billing", "acme"), SystemClock()
-    gate = Gate(clock=clock)
+    billing, clock = Identity("snavio.local", IdentityKind.SERVICE, "billing", "acme"), SystemClock()
+    gate = CertificateGate(clock=clock)
     gate.revoke(["bad"])
     gate.expect_news(within_s=1)
     for serial, ends_unix_ns in (("bad", 2**62), ("1", 0), ("1", 2**62)):
@@ -340,7 +340,7 @@ def test_the_limits_of_the_page_are_those_of_the_code() -> None:
     served = inspect.signature(MeshServer.__init__).parameters
     signer = SignerSettings()
     known = {
-        "wire version": max(stream.WIRE_VERSIONS),
+        "wire version": max(server_stream.WIRE_VERSIONS),
         "bytes of one serialised batch": shield.MAX_BATCH_BYTES,
         "commands in one batch": shield.MAX_BATCH_COMMANDS,
         "bytes of one payload": shield.MAX_PAYLOAD_BYTES,
@@ -354,7 +354,7 @@ def test_the_limits_of_the_page_are_those_of_the_code() -> None:
         "silence on a stream, before it ends in order": rpc_limits.IDLE_STREAM_S,
         "longest unary call to Shield": shield.ANSWER_SECONDS,
         "longest life of a stream": served["max_connection_age_s"].default,
-        "time for the first Hello": stream.HELLO_SECONDS,
+        "time for the first Hello": server_stream.HELLO_SECONDS,
         "shortest pause between pings": transport.MIN_PING_INTERVAL_S,
         "tags remembered, in all": SHIELD.nonce_capacity,
         "tags remembered, per tenant": MESH.share("nonces", SHIELD.nonce_capacity).per_tenant,

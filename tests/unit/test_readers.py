@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from snavio.errors import Saturated, Unavailable
-from snavio.host.readers import Readers
 from snavio.host.shares import HOLDER
+from snavio.host.store_readers import StoreReaders
 
 
 @pytest.fixture
@@ -23,8 +23,8 @@ def stuck() -> Iterator[threading.Event]:
 
 
 @asynccontextmanager
-async def readers(**named: Any) -> AsyncIterator[Readers]:
-    some = Readers("reads", **{"hang_s": 0.02, "timeout_s": 5.0, **named})
+async def readers(**named: Any) -> AsyncIterator[StoreReaders]:
+    some = StoreReaders("reads", **{"hang_s": 0.02, "timeout_s": 5.0, **named})
     try:
         yield some
     finally:
@@ -113,7 +113,7 @@ async def test_reads_run_beside_each_other_and_an_idle_store_has_no_thread() -> 
 async def test_close_runs_its_last_work_behind_the_rest_and_waits_for_no_hanging_read(
     stuck: threading.Event,
 ) -> None:
-    some = Readers("reads", readers=2, spares=2, hang_s=0.02, timeout_s=5.0)
+    some = StoreReaders("reads", readers=2, spares=2, hang_s=0.02, timeout_s=5.0)
     done: list[str] = []
     hanging = asyncio.create_task(some.run(stuck.wait))
     await until(lambda: some.hanging == 1)
@@ -142,7 +142,7 @@ async def test_error_of_the_work_is_the_callers(error: Exception) -> None:
 
 
 async def test_one_tenants_reads_leave_places_to_others() -> None:
-    readers, go_on = Readers("store", max_waiting=24, hang_s=5.0), threading.Event()
+    readers, go_on = StoreReaders("store", max_waiting=24, hang_s=5.0), threading.Event()
     try:
         HOLDER.set("rival")
         rivals = [asyncio.create_task(readers.run(go_on.wait)) for _ in range(60)]

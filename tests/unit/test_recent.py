@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from snavio.telemetry.recent import MAX_BLOCKS, RecentCommands, rows_about
+from snavio.telemetry.recent_commands import MAX_BLOCKS, RecentCommands, rows_about
 from snavio.v1.telemetry_pb2 import TelemetryBlock
 
 

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from snavio.adapters.redis.stream_queue import RedisStreamCarrier
-from snavio.ports.carrier import Letter, NotCarried
+from snavio.adapters.redis.stream_queue import RedisStreamDriver
+from snavio.ports.queue_driver import DriverFailed, OutgoingMessage
 
 REFUSED = b"-ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.\r\n"
 SYNCED = b"*2\r\n:1\r\n:0\r\n"
-LETTER = Letter("acme/shop", "an id", b"a run")
+LETTER = OutgoingMessage("acme/shop", "an id", b"a run")
 
 
 def bulk(text: str) -> bytes:
@@ -62,30 +62,30 @@ class ScriptedRedis:
 async def carrier_to(server: ScriptedRedis) -> AsyncIterator[Callable[[], Awaitable[object]]]:
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
-    carrier = RedisStreamCarrier(f"redis://127.0.0.1:{port}", max_stream_length=10)
+    driver = RedisStreamDriver(f"redis://127.0.0.1:{port}", max_stream_length=10)
     try:
-        yield lambda: carrier.carry("acme/bot", [LETTER], token="t", timeout_s=5)
+        yield lambda: driver.deliver("acme/bot", [LETTER], token="t", timeout_s=5)
     finally:
-        await carrier.close()
+        await driver.close()
         listening.close()
 
 
 async def test_refusal_to_wait_for_the_disk_leaves_it_open_whether_it_was_stored() -> None:
     server = ScriptedRedis(SYNCED, REFUSED)
-    async with carrier_to(server) as carry:
-        with pytest.raises(NotCarried) as open_outcome:
-            await carry()
+    async with carrier_to(server) as deliver:
+        with pytest.raises(DriverFailed) as open_outcome:
+            await deliver()
         assert server.stored == 1 and open_outcome.value.perhaps
 
 
 async def test_server_that_refuses_to_wait_for_its_disk_is_given_nothing() -> None:
     server = ScriptedRedis(SYNCED, REFUSED)
-    async with carrier_to(server) as carry:
-        with pytest.raises(NotCarried):
-            await carry()
-        with pytest.raises(NotCarried) as refused:
-            await carry()
+    async with carrier_to(server) as deliver:
+        with pytest.raises(DriverFailed):
+            await deliver()
+        with pytest.raises(DriverFailed) as refused:
+            await deliver()
         assert server.stored == 1 and not refused.value.perhaps and "WAITAOF" in refused.value.cause
         server.waitaof = [SYNCED]
-        await carry()
+        await deliver()
         assert server.stored == 2

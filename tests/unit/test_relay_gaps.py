@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from services.relay.due import MAX_FILE_EVENTS, Rhythm, due, portions
+from services.relay.export_plan import MAX_FILE_EVENTS, ExportSchedule, due, portions
 from services.relay.gaps import HEARD_NS, Addition, Lives, add
 from snavio.errors import BadRequest
-from snavio.ports.outbox import Life, PageInfo
+from snavio.ports.outbox import JournalLife, PageInfo
 from tests.support.telemetry import NOW, arrival, block
 
 KEY = ("fast-0", 7)
@@ -16,7 +16,7 @@ SECOND = 1_000_000_000
 
 
 def known(durable: int, *, epoch: int = 7, closed: bool = False) -> Lives:
-    return {("fast-0", epoch): Life("fast-0", epoch, "fast", durable, closed, heard_unix_ns=NOW)}
+    return {("fast-0", epoch): JournalLife("fast-0", epoch, "fast", durable, closed, heard_unix_ns=NOW)}
 
 
 def gaps(addition: Addition) -> list[tuple[int | None, str]]:
@@ -63,7 +63,7 @@ def test_an_ended_life_tells_what_was_lost_with_it_once() -> None:
     ended = arrival(epoch=9, ended=[(7, 250)])
     addition = add(ended, known(200), now_unix_ns=NOW)
     assert gaps(addition) == [(50, "crash")]
-    assert addition.lives[KEY] == Life("fast-0", 7, "fast", 250, closed=True)
+    assert addition.lives[KEY] == JournalLife("fast-0", 7, "fast", 250, closed=True)
     assert gaps(add(ended, dict(addition.lives), now_unix_ns=NOW)) == []
 
 
@@ -103,7 +103,7 @@ def test_a_life_cannot_end_itself() -> None:
 
 # --- when pages are archived
 
-RHYTHM = Rhythm(events=10_000, after_ns=30 * SECOND, few_after_ns=60 * SECOND)
+RHYTHM = ExportSchedule(events=10_000, after_ns=30 * SECOND, few_after_ns=60 * SECOND)
 
 
 def info(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from services.relay.intake import KEEP_LIVES_NS
+from services.relay.page_intake import KEEP_LIVES_NS
 from tests.support.telemetry import arrival, block, inside
 
 DAY_NS = 86_400 * 1_000_000_000

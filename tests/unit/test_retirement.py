@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from snavio.domain.keyset import Keyset, create, promote, raise_minimum, rotate
-from snavio.domain.retirement import (
+from snavio.domain.key_retirement import (
     DAY_NS,
     HOUR_NS,
     IMMINENT_NS,
@@ -16,6 +15,7 @@ from snavio.domain.retirement import (
     is_legacy,
     retirement,
 )
+from snavio.domain.keyset import Keyset, create, promote, raise_minimum, rotate
 
 SECOND = 1_000_000_000
 NOW = 1_700_000_000 * SECOND

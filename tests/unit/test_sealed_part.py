@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from snavio.native import blake3_hex
-from snavio.snapshot.manifest import HMAC, Manifest, ManifestPart, part_path
-from snavio.snapshot.refusal import Refusal, SnapshotRefused
-from snavio.snapshot.sealed import key_id_of, read_header, seal, unseal
-from snavio.snapshot.verification import KEYSETS, verify_part
+from snavio.signed.sealed_part import key_id_of, read_header, seal, unseal
+from snavio.signed.snapshot_manifest import HMAC, Manifest, ManifestPart, part_path
+from snavio.signed.snapshot_refusal import RefusalReason, SnapshotRefused
+from snavio.signed.verification import KEYSETS, verify_part
 
 KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
 PLAIN = b"all the secrets there are"
@@ -34,7 +34,7 @@ def test_two_seals_of_the_same_are_not_the_same() -> None:
 def test_another_key_opens_nothing_and_is_named_as_such() -> None:
     with pytest.raises(SnapshotRefused) as refused:
         unseal(sealed(), key=OTHER)
-    assert refused.value.refusal is Refusal.CANNOT_OPEN
+    assert refused.value.refusal is RefusalReason.CANNOT_OPEN
 
 
 def test_one_flipped_bit_at_any_position_does_not_open() -> None:
@@ -68,8 +68,8 @@ def test_a_part_is_verified_against_its_manifest_before_anybody_opens_it() -> No
     manifest = manifest_of(part)
     verify_part(manifest.part(KEYSETS), part, of=manifest)
     for change, refusal in (
-        (part[:-1], Refusal.PART_TRUNCATED),
-        (part[:-1] + bytes([part[-1] ^ 1]), Refusal.PART_TAMPERED),
+        (part[:-1], RefusalReason.PART_TRUNCATED),
+        (part[:-1] + bytes([part[-1] ^ 1]), RefusalReason.PART_TAMPERED),
     ):
         with pytest.raises(SnapshotRefused) as refused:
             verify_part(manifest.part(KEYSETS), change, of=manifest)
@@ -82,7 +82,7 @@ def test_a_manifest_cannot_pass_a_part_off_as_another(lie: dict[str, int]) -> No
     manifest = manifest_of(part, **lie)
     with pytest.raises(SnapshotRefused) as refused:
         verify_part(manifest.part(KEYSETS), part, of=manifest)
-    assert refused.value.refusal is Refusal.PART_UNREADABLE
+    assert refused.value.refusal is RefusalReason.PART_UNREADABLE
 
 
 def test_what_is_no_sealed_part_in_its_place_is_refused() -> None:
@@ -90,4 +90,4 @@ def test_what_is_no_sealed_part_in_its_place_is_refused() -> None:
         manifest = manifest_of(part)
         with pytest.raises(SnapshotRefused) as refused:
             verify_part(manifest.part(KEYSETS), part, of=manifest)
-        assert refused.value.refusal is Refusal.PART_UNREADABLE
+        assert refused.value.refusal is RefusalReason.PART_UNREADABLE

@@ -9,9 +9,9 @@ from rich.console import Console
 
 from snavio.cli.share_views import share_lines, shares_view
 from snavio.clock import ManualClock
+from snavio.host.introspection import Introspection
 from snavio.host.shares import BOUNDS, MESH, ShareLimit, Shares
 from snavio.launch.share_readings import read_shares
-from snavio.transport.introspection import Introspection
 from snavio.v1.introspection_pb2 import StatusRequest
 
 

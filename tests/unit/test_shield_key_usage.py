@@ -10,7 +10,7 @@ from services.shield import key_usage
 from services.shield.key_usage import KeyUsage
 from snavio.errors import Unavailable
 from snavio.native import Admission
-from snavio.transport.channel import MeshChannel
+from snavio.rpc.channel import MeshChannel
 from snavio.v1.signer_pb2 import ReportKeyUsageRequest, ReportKeyUsageResponse
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.registry.snapshots import FAILED, Outcome, SnapshotPlan
+from services.registry.snapshots import FAILED, PublishOutcome, SnapshotPlan
 from snavio.adapters.embedded.directory_rows import record_line
 from snavio.adapters.embedded.folder_archive import FolderArchive
 from snavio.domain.directory import (
@@ -28,8 +28,8 @@ from snavio.domain.directory import (
 )
 from snavio.errors import BadRequest, Conflict, NotFound, Saturated, Unavailable
 from snavio.native import Dispatch, SnapshotTables, canonical_json, snapshot_header, snapshot_suspensions
-from snavio.snapshot.manifest import ACL, PLACES
-from snavio.snapshot.verification import ROUTES, Snapshot
+from snavio.signed.snapshot_manifest import ACL, PLACES
+from snavio.signed.verification import ROUTES, VerifiedSnapshot
 from snavio.telemetry.events import SnapshotTooLarge
 from tests.support.frames import command
 from tests.support.snapshots import Studio
@@ -43,7 +43,7 @@ def parts_on_disk(studio: Studio, name: str = ROUTES) -> list[str]:
 async def test_a_manifest_says_what_document_001_asks_for(tmp_path: Path) -> None:
     studio = Studio(tmp_path)
     await studio.fill()
-    assert await studio.writer.write_once() is Outcome.WRITTEN
+    assert await studio.writer.write_once() is PublishOutcome.WRITTEN
     encoded = studio.manifest_path.read_bytes()
     assert canonical_json(encoded) == encoded
     found = orjson.loads(encoded)
@@ -68,7 +68,7 @@ async def test_nothing_is_written_while_nothing_changes(tmp_path: Path) -> None:
     await studio.writer.write_once()
     before, asked = studio.manifest_path.read_bytes(), studio.platform.asked
     studio.clock.advance(seconds=60)
-    assert await studio.writer.write_once() is Outcome.UNCHANGED
+    assert await studio.writer.write_once() is PublishOutcome.UNCHANGED
     assert (studio.manifest_path.read_bytes(), studio.platform.asked) == (before, asked)
 
 
@@ -80,7 +80,7 @@ async def test_an_unchanged_directory_keeps_its_parts_and_gets_a_new_time_before
     await studio.writer.write_once()
     parts = {path: path.stat().st_ino for path in tmp_path.glob("registry/*/*.bin")}
     studio.clock.advance(seconds=1800)
-    assert await studio.writer.write_once() is Outcome.RENEWED
+    assert await studio.writer.write_once() is PublishOutcome.RENEWED
     assert {path: path.stat().st_ino for path in tmp_path.glob("registry/*/*.bin")} == parts
     assert studio.manifest().generated_unix_ns == studio.clock.unix_ns()
     assert await studio.refusal() is None
@@ -90,7 +90,7 @@ async def test_two_versions_of_the_parts_are_kept(tmp_path: Path) -> None:
     studio = Studio(tmp_path)
     for row in range(4):
         await studio.put(Suspension(f"acme/number-{row}"))
-        assert await studio.writer.write_once() is Outcome.WRITTEN
+        assert await studio.writer.write_once() is PublishOutcome.WRITTEN
         assert await studio.refusal() is None
     assert [name[:20].lstrip("0") for name in parts_on_disk(studio)] == ["3", "4"]
 
@@ -103,8 +103,8 @@ async def test_a_snapshot_that_is_too_large_is_told_and_the_old_one_stays(tmp_pa
     size = studio.manifest().total_bytes
     await studio.put(*(Suspension(f"acme/number-{row}") for row in range(50)))
     small = studio.new_writer(plan=SnapshotPlan(interval_s=30, lifetime_s=3600, max_bytes=size))
-    assert await small.write_once() is Outcome.TOO_LARGE
-    assert await small.write_once() is Outcome.TOO_LARGE
+    assert await small.write_once() is PublishOutcome.TOO_LARGE
+    assert await small.write_once() is PublishOutcome.TOO_LARGE
     assert small.counters() == {f"{FAILED}.too-large": 2}
     # An operator hears of it once, with what to compare.
     recorded = [one.event for one in studio.events.after(0, limit=10)]
@@ -140,7 +140,7 @@ async def test_a_full_disk_at_any_write_leaves_the_old_snapshot(
         # The last write is the manifest: once it is renamed, the new snapshot is whole.
         if studio.manifest_path.read_bytes() != before:
             break
-        assert outcome is Outcome.FAILED
+        assert outcome is PublishOutcome.FAILED
         assert await studio.refusal(studio.new_reader(f"reader-{allowed}")) is None
         assert not list(tmp_path.rglob("*.new"))
     assert allowed >= 4
@@ -156,14 +156,14 @@ async def test_a_newer_snapshot_is_never_replaced_but_by_a_new_epoch(tmp_path: P
     # A directory that came back from a backup.
     studio.directory._log.pop()
     studio.directory._state.popitem()
-    assert await studio.writer.write_once() is Outcome.SUPERSEDED
+    assert await studio.writer.write_once() is PublishOutcome.SUPERSEDED
     assert studio.manifest_path.read_bytes() == before
     # Its next writes are not taken for those that were lost, by a reader who knows them.
     await studio.directory.write(lambda _view: Draft(Tenant("other")), actor="test")
     page = await studio.directory.changes(since=known[1], epoch=known[0], limit=1000)
     assert page.directory_epoch != known[0]
     assert Tenant("other") in [change.value for change in page.changes]
-    assert await studio.writer.write_once() is Outcome.WRITTEN
+    assert await studio.writer.write_once() is PublishOutcome.WRITTEN
 
 
 async def test_whoever_publishes_in_between_wins(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ async def test_whoever_publishes_in_between_wins(tmp_path: Path) -> None:
             await other.write_once()
         return await studio.platform.sign(message)
 
-    assert await studio.new_writer(sign=sign).write_once() is Outcome.FAILED
+    assert await studio.new_writer(sign=sign).write_once() is PublishOutcome.FAILED
     assert await studio.refusal() is None
 
 
@@ -185,10 +185,10 @@ async def test_a_damaged_or_forged_snapshot_is_replaced_even_while_nothing_chang
     await studio.fill()
     await studio.writer.write_once()
     studio.part_path(ROUTES).write_bytes(b"rot")
-    assert await studio.writer.write_once() is Outcome.WRITTEN
+    assert await studio.writer.write_once() is PublishOutcome.WRITTEN
     assert await studio.refusal() is None
     studio.rewrite(lambda document: document.update(version_id="999999"))
-    assert await studio.writer.write_once() is Outcome.WRITTEN
+    assert await studio.writer.write_once() is PublishOutcome.WRITTEN
     assert await studio.refusal() is None
 
 
@@ -198,7 +198,7 @@ async def test_a_rotated_key_signs_the_next_snapshot(tmp_path: Path) -> None:
     await studio.writer.write_once()
     studio.platform.key_id, studio.platform.seed = "ed25519-two", bytes(32)
     await studio.put(Suspension("acme/worse"))
-    assert await studio.writer.write_once() is Outcome.WRITTEN
+    assert await studio.writer.write_once() is PublishOutcome.WRITTEN
     assert studio.manifest().key_id == "ed25519-two"
     assert await studio.refusal() is None
 
@@ -211,7 +211,7 @@ async def test_a_signature_that_readers_would_refuse_is_not_published(tmp_path: 
         return studio.platform.key_id, bytes(64)
 
     writer = studio.new_writer(sign=forgetful)
-    assert await writer.write_once() is Outcome.FAILED
+    assert await writer.write_once() is PublishOutcome.FAILED
     assert writer.counters() == {"Snavio.Snapshot.Failed.invalid-bad-signature": 1}
     assert not studio.manifest_path.exists()
 
@@ -220,9 +220,9 @@ async def test_an_absent_signer_leaves_the_old_snapshot(tmp_path: Path) -> None:
     studio = Studio(tmp_path)
     await studio.fill()
     studio.platform.failing = Unavailable("Signer is away.")
-    assert await studio.writer.write_once() is Outcome.FAILED
+    assert await studio.writer.write_once() is PublishOutcome.FAILED
     studio.platform.failing = None
-    assert await studio.writer.write_once() is Outcome.WRITTEN
+    assert await studio.writer.write_once() is PublishOutcome.WRITTEN
 
 
 async def test_a_record_that_rotted_in_the_store_is_not_spread(tmp_path: Path) -> None:
@@ -378,7 +378,7 @@ async def test_a_loaded_snapshot_decides_as_if_it_had_been_told_entry_by_entry(t
     told.allow("acme/cold", "bot", "say0", 1)
     await studio.writer.write_once()
     found = await studio.load()
-    assert isinstance(found, Snapshot)
+    assert isinstance(found, VerifiedSnapshot)
     loaded = Dispatch()
     loaded.load_snapshot(found.parts["routes"], found.parts["acl"], bans_part=found.parts["bans"])
     # Never read from the authority: nothing is sent on its word alone.

@@ -9,24 +9,24 @@ from typing import Any, cast
 
 import pytest
 
-from services.registry.batch import Batches, Wanted
-from services.registry.bounds import Bounds
-from services.registry.ownership import Ownership
-from services.registry.servicer import RegistryServicer
-from services.registry.standing import Standing
-from services.registry.sweeper import AT_ONCE, Sweeper
-from services.registry.trust import Trust
-from services.registry.under_way import UnderWay
+from services.registry.signer.joint_writes import JointWrites
+from services.registry.signer.signer_calls import SignerCalls
+from services.registry.signer.signer_sync import SignerSync
+from services.registry.wire.write_servicer import WriteServicer
+from services.registry.writes.batch import BatchWriter, WriteRequest
+from services.registry.writes.entry_limits import EntryLimits
+from services.registry.writes.ownership import Ownership
+from services.registry.writes.sweeper import AT_ONCE, Sweeper
 from snavio.adapters.memory.directory import MemoryDirectory
 from snavio.clock import ManualClock
 from snavio.domain.directory import Draft, Route, Service, Suspension, Tenant
-from snavio.domain.identity import Identity, Kind
+from snavio.domain.identity import Identity, IdentityKind
 from snavio.errors import Conflict, Unavailable
-from snavio.transport.server import Call
+from snavio.rpc.server import Call
 from snavio.v1 import registry_pb2 as wire
 
 SOURCE = "acme/billing"
-ADMIN = Identity("snavio.local", Kind.OPERATOR, "admin")
+ADMIN = Identity("snavio.local", IdentityKind.OPERATOR, "admin")
 CALL = cast("Call", SimpleNamespace(peer=SimpleNamespace(identity=ADMIN)))
 
 
@@ -53,9 +53,9 @@ class Scene:
 
     def __post_init__(self) -> None:
         self.directory = MemoryDirectory(clock=self.clock)
-        self.trust = cast("Trust", self.signer)
-        self.ownership = Ownership(Bounds(), self.clock)
-        self.servicer = RegistryServicer(directory=self.directory, ownership=self.ownership, trust=self.trust)
+        self.trust = cast("SignerCalls", self.signer)
+        self.ownership = Ownership(EntryLimits(), self.clock)
+        self.servicer = WriteServicer(directory=self.directory, ownership=self.ownership, trust=self.trust)
 
     async def begin(self) -> None:
         drafts = [Draft(Tenant("acme")), Draft(Service("acme", "billing", ("ci",)))]
@@ -91,14 +91,14 @@ async def test_a_registration_does_not_undo_a_suspension_that_comes_between(scen
 
 async def test_a_batch_does_not_undo_a_suspension_that_comes_between(scene: Scene) -> None:
     scene.signer.meanwhile.append(scene.suspend)
-    batches = Batches(
+    batches = BatchWriter(
         scene.directory,
         scene.ownership,
         scene.trust,
-        Standing(scene.directory, scene.trust, scene.clock),
-        UnderWay(),
+        SignerSync(scene.directory, scene.trust, scene.clock),
+        JointWrites(),
     )
-    wanted = [Wanted(Service("acme", "billing", ("cd",)), deleted=False, expected_version=None)]
+    wanted = [WriteRequest(Service("acme", "billing", ("cd",)), deleted=False, expected_version=None)]
     await batches.apply(wanted, actor=ADMIN, reason="", dry_run=False)
     assert scene.signer.told == (("cd",), True)
 
@@ -154,15 +154,15 @@ async def test_a_batch_that_was_refused_in_between_leaves_signer_with_what_stand
         await scene.directory.write(lambda _view: Draft(Service("acme", "billing", ("ops",))), actor="test")
 
     scene.signer.meanwhile.append(another)
-    batches = Batches(
+    batches = BatchWriter(
         scene.directory,
         scene.ownership,
         scene.trust,
-        Standing(scene.directory, scene.trust, scene.clock),
-        UnderWay(),
+        SignerSync(scene.directory, scene.trust, scene.clock),
+        JointWrites(),
     )
     version = scene.directory.version_of(Service, "acme", "billing")
-    wanted = [Wanted(Service("acme", "billing", ("cd",)), deleted=False, expected_version=version)]
+    wanted = [WriteRequest(Service("acme", "billing", ("cd",)), deleted=False, expected_version=version)]
     with pytest.raises(Conflict):
         await batches.apply(wanted, actor=ADMIN, reason="", dry_run=False)
     assert scene.signer.told == (("ops",), False)

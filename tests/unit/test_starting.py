@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from snavio.config import SERVICES
-from snavio.starting import lean_imports
+from snavio.imports import lean_imports
 
 ROOT = Path(__file__).resolve().parents[2]
 LATER = frozenset(

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.run_tests import MOST, Run, Verdict, judged, summary
-from tools.starvation import Reading, Sample, Starvation, Watch, judge, reading, sample
+from tools.run_tests import MOST, SuiteRun, SuiteVerdict, judged, summary
+from tools.starvation import LoadReading, Sample, Starvation, Watch, judge, reading, sample
 from tools.suite import rank, scope
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,35 +28,35 @@ def second(at: float, **figures: float) -> Sample:
 
 
 def test_a_test_that_passes_only_alone_fails_the_gate() -> None:
-    verdict = Verdict("tests/a.py::one", passed_alone=True, machine=QUIET)
+    verdict = SuiteVerdict("tests/a.py::one", passed_alone=True, machine=QUIET)
     assert verdict.fails
     assert "FLAKY" in str(verdict)
 
 
 def test_a_test_that_passes_alone_after_a_starved_machine_is_excused_with_the_figure() -> None:
-    verdict = Verdict("tests/a.py::one", passed_alone=True, machine=STARVED)
+    verdict = SuiteVerdict("tests/a.py::one", passed_alone=True, machine=STARVED)
     assert not verdict.fails
     assert "others 40%, stolen 10%, idle 0%" in str(verdict)
 
 
 def test_a_test_that_fails_twice_fails_however_starved_the_machine_was() -> None:
-    assert Verdict("tests/a.py::one", passed_alone=False, machine=STARVED).fails
+    assert SuiteVerdict("tests/a.py::one", passed_alone=False, machine=STARVED).fails
 
 
 def test_each_failure_is_judged_by_its_own_time() -> None:
-    first = Run(1, {"passed": 8, "failed": 2}, {"a": (10.0, 14.0), "b": (30.0, 34.0)})
+    first = SuiteRun(1, {"passed": 8, "failed": 2}, {"a": (10.0, 14.0), "b": (30.0, 34.0)})
     samples = [second(at, others=0.5 if at < 20 else 0.0) for at in range(1, 40)]
-    a, b = judged(first, Run(0, {"passed": 2}), samples)
+    a, b = judged(first, SuiteRun(0, {"passed": 2}), samples)
     assert (a.fails, b.fails) == (False, True)
 
 
 @pytest.mark.parametrize(
     "again",
-    [Run(3), Run(0, {"passed": 1}), Run(1, {"failed": 2}, {"a": (0, 0), "b": (0, 0)})],
+    [SuiteRun(3), SuiteRun(0, {"passed": 1}), SuiteRun(1, {"failed": 2}, {"a": (0, 0), "b": (0, 0)})],
     ids=["a crash", "one that did not run", "both failed again"],
 )
-def test_a_second_run_that_proves_nothing_excuses_nothing(again: Run) -> None:
-    first = Run(1, {"failed": 2}, {"a": (10.0, 14.0), "b": (10.0, 14.0)})
+def test_a_second_run_that_proves_nothing_excuses_nothing(again: SuiteRun) -> None:
+    first = SuiteRun(1, {"failed": 2}, {"a": (10.0, 14.0), "b": (10.0, 14.0)})
     assert all(
         verdict.fails for verdict in judged(first, again, [second(at, others=0.5) for at in range(20)])
     )
@@ -64,18 +64,22 @@ def test_a_second_run_that_proves_nothing_excuses_nothing(again: Run) -> None:
 
 def test_many_failures_are_not_tried_again() -> None:
     spans = {str(number): (1.0, 2.0) for number in range(MOST + 1)}
-    assert not Run(1, {"failed": len(spans)}, spans).worth_another
-    assert Run(1, {"failed": 1}, {"a": (1.0, 2.0)}).worth_another
+    assert not SuiteRun(1, {"failed": len(spans)}, spans).worth_another
+    assert SuiteRun(1, {"failed": 1}, {"a": (1.0, 2.0)}).worth_another
 
 
 @pytest.mark.parametrize("code", [2, 3, 4, 5])
 def test_a_run_that_broke_is_not_tried_again(code: int) -> None:
-    assert not Run(code, {"failed": 1}, {"a": (1.0, 2.0)}).worth_another
+    assert not SuiteRun(code, {"failed": 1}, {"a": (1.0, 2.0)}).worth_another
 
 
 def test_the_last_line_counts_every_test_once() -> None:
-    first = Run(1, {"passed": 90, "failed": 3, "skipped": 2}, {})
-    verdicts = [Verdict("a", True, STARVED), Verdict("b", True, QUIET), Verdict("c", False, QUIET)]
+    first = SuiteRun(1, {"passed": 90, "failed": 3, "skipped": 2}, {})
+    verdicts = [
+        SuiteVerdict("a", True, STARVED),
+        SuiteVerdict("b", True, QUIET),
+        SuiteVerdict("c", False, QUIET),
+    ]
     told = summary(first, verdicts, 61.4)
     assert told == "91 passed, 2 failed, 2 skipped, 1 flaky among them, 1 excused in 1 min 1 s"
 
@@ -127,8 +131,8 @@ def test_a_test_of_which_no_time_is_known_is_not_excused() -> None:
 
 
 def test_what_the_run_uses_itself_is_not_counted_as_others() -> None:
-    before = Reading(total=100.0, idle=10.0, stolen=1.0, ours=50.0)
-    after = Reading(total=102.0, idle=10.2, stolen=1.2, ours=51.2)
+    before = LoadReading(total=100.0, idle=10.0, stolen=1.0, ours=50.0)
+    after = LoadReading(total=102.0, idle=10.2, stolen=1.2, ours=51.2)
     taken = sample(before, after, at=7.0, late_s=0.0, sync_s=0.0)
     assert taken.others == pytest.approx(0.2)
     assert (taken.idle, taken.stolen) == (pytest.approx(0.1), pytest.approx(0.1))
@@ -152,9 +156,9 @@ def test_the_cpu_of_children_is_the_runs_own_while_they_live_and_after() -> None
 def test_a_watch_samples_until_its_end(tmp_path: Path) -> None:
     now = [0.0]
 
-    def read() -> Reading:
+    def read() -> LoadReading:
         now[0] += 1.0
-        return Reading(total=now[0] * 2, idle=now[0], ours=0.0)
+        return LoadReading(total=now[0] * 2, idle=now[0], ours=0.0)
 
     with Watch(tmp_path, read=read) as watch:
         end = time.monotonic() + 30

@@ -14,12 +14,12 @@ ELSEWHERE = ("snavio/cli", "snavio/launch", "snavio/audit", "snavio/sdk", "snavi
 STARTS = {"create_task", "ensure_future", "Thread", "Timer", "ThreadPoolExecutor", "start_new_thread"}
 ALLOWED = {
     "snavio/host/background.py": "the runner itself",
-    "snavio/host/readers.py": "hands every outcome to a future that somebody waits for, and replaces who hangs",
-    "snavio/worker.py": "a pool of one, which hands every outcome to a future that somebody waits for",
-    "snavio/service.py": "start and stop of the process, waited for; the timer that ends it in any case",
-    "snavio/transport/stream.py": "waited for by the stream, which ends with its writer",
-    "snavio/transport/health.py": "waits of one watch, ended with it",
-    "services/registry/under_way.py": "waited for by its caller; when that has gone, its failure is logged",
+    "snavio/host/store_readers.py": "hands every outcome to a future that somebody waits for, and replaces who hangs",
+    "snavio/host/store_worker.py": "a pool of one, which hands every outcome to a future that somebody waits for",
+    "snavio/host/process.py": "start and stop of the process, waited for; the timer that ends it in any case",
+    "snavio/hop/server_stream.py": "waited for by the stream, which ends with its writer",
+    "snavio/rpc/health.py": "waits of one watch, ended with it",
+    "services/registry/signer/joint_writes.py": "waited for by its caller; when that has gone, its failure is logged",
     "services/mailbox/streaming.py": "both halves of one stream, waited for in its handler",
 }
 """Why each may: in every case somebody waits for it and hears of its failure."""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from snavio.signed.archive_manifest import ArchiveManifest, BadManifest, EventRange, FileEntry, read_manifest
 from snavio.telemetry import schema
-from snavio.telemetry.manifest import BadManifest, FileEntry, Stretch, TelemetryManifest, read_manifest
 
 ROOT = Path(__file__).resolve().parents[2]
 HOUR_NS = 1_794_794_400_000_000_000
@@ -76,15 +76,15 @@ def test_the_copy_for_spark_is_up_to_date() -> None:
 
 
 def entry(first: int = 1, last: int = 10) -> FileEntry:
-    return FileEntry(Stretch("fast-0", 7, first, last), HOUR_NS, HOUR_NS + 1, 4000, "ab" * 32)
+    return FileEntry(EventRange("fast-0", 7, first, last), HOUR_NS, HOUR_NS + 1, 4000, "ab" * 32)
 
 
 def test_a_manifest_comes_back_as_it_was_written() -> None:
-    written = TelemetryManifest(
+    written = ArchiveManifest(
         17,
         HOUR_NS,
         (entry(), entry(11, 12)),
-        (Stretch("fast-0", 7, 1, 5).file_name,),
+        (EventRange("fast-0", 7, 1, 5).file_name,),
         "platform-1",
         b"s" * 64,
     )
@@ -106,7 +106,7 @@ def test_a_manifest_comes_back_as_it_was_written() -> None:
     ],
 )
 def test_a_manifest_is_read_strictly(good: bytes, bad: bytes) -> None:
-    encoded = TelemetryManifest(17, HOUR_NS, (entry(),), (), "k", b"s" * 64).encoded()
+    encoded = ArchiveManifest(17, HOUR_NS, (entry(),), (), "k", b"s" * 64).encoded()
     assert good in encoded
     with pytest.raises(BadManifest):
         read_manifest(encoded.replace(good, bad))
@@ -116,9 +116,9 @@ def test_a_manifest_is_read_strictly(good: bytes, bad: bytes) -> None:
 
 
 def test_names_of_files_tell_what_is_in_them() -> None:
-    stretch = Stretch("fast-0", 1_794_794_400_000_000_000, 10_001, 20_400)
-    assert Stretch.of_file(stretch.file_name) == stretch
-    assert (stretch.rows, Stretch.of_file("fast-0.parquet"), Stretch.of_file("_x.parquet")) == (
+    stretch = EventRange("fast-0", 1_794_794_400_000_000_000, 10_001, 20_400)
+    assert EventRange.of_file(stretch.file_name) == stretch
+    assert (stretch.rows, EventRange.of_file("fast-0.parquet"), EventRange.of_file("_x.parquet")) == (
         10_400,
         None,
         None,

@@ -30,7 +30,7 @@ def failure() -> BaseException:
         return error
 
 async def task_failure():
-    from snavio.ending import ended
+    from snavio.tasks import ended
 
     async def fail():
         use("".join(reversed({SECRET[::-1]!r})).encode())

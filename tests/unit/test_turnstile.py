@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from snavio.hop import turnstile
-from snavio.hop.turnstile import Turnstile
+from snavio.hop import room_waiters
+from snavio.hop.room_waiters import RoomWaiters
 
 SIZE = 10
 
@@ -18,7 +18,7 @@ class Queue:
     def __init__(self) -> None:
         self.size = 100
         self.let_on: list[str] = []
-        self.gate = Turnstile(open_for=lambda _holder: self.size <= 50, free=lambda: 100 - self.size)
+        self.gate = RoomWaiters(open_for=lambda _holder: self.size <= 50, free=lambda: 100 - self.size)
 
     async def read(self, holder: str, *, brings: int = SIZE) -> None:
         await self.gate.wait(holder, SIZE)
@@ -39,7 +39,7 @@ async def started(queue: Queue, *holders: str, brings: int = SIZE) -> list[async
 
 @pytest.fixture
 def kept_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turnstile, "KEPT_S", 3600.0)
+    monkeypatch.setattr(room_waiters, "KEPT_S", 3600.0)
 
 
 @pytest.mark.usefixtures("kept_long")

@@ -6,28 +6,28 @@ import asyncio
 
 import pytest
 
-from services.registry.under_way import MOST, UnderWay
+from services.registry.signer.joint_writes import MOST, JointWrites
 from snavio.errors import Saturated
 from snavio.host.shares import MESH
 
 
 async def test_calls_that_are_cancelled_leave_no_more_work_behind_than_a_share() -> None:
-    under_way, going_on = UnderWay(), asyncio.Event()
+    joint_writes, going_on = JointWrites(), asyncio.Event()
     refused = 0
     for _ in range(4 * MOST):
-        calling = asyncio.create_task(under_way.whole(going_on.wait(), tenant="rival"))
+        calling = asyncio.create_task(joint_writes.whole(going_on.wait(), tenant="rival"))
         await asyncio.sleep(0)
         if calling.done() and isinstance(calling.exception(), Saturated):
             refused += 1
         calling.cancel()
     assert refused == 3 * MOST + MOST * 3 // 4
-    assert under_way.shares.held("rival") == MOST // 4
+    assert joint_writes.shares.held("rival") == MOST // 4
     with pytest.raises(Saturated) as full:
-        await under_way.whole(going_on.wait(), tenant="rival")
+        await joint_writes.whole(going_on.wait(), tenant="rival")
     assert full.value.reason == "tenant-share"
-    others = [asyncio.create_task(under_way.whole(going_on.wait(), tenant=who)) for who in ("acme", MESH)]
+    others = [asyncio.create_task(joint_writes.whole(going_on.wait(), tenant=who)) for who in ("acme", MESH)]
     await asyncio.sleep(0)
     going_on.set()
     assert await asyncio.gather(*others) == [True, True]
-    await under_way.finish(1.0)
-    assert under_way.shares.used == 0
+    await joint_writes.finish(1.0)
+    assert joint_writes.shares.used == 0

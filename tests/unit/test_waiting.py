@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snavio.errors import Saturated
+from snavio.hop import send_queue
+from snavio.hop.send_queue import FairSendQueue, FifoSendQueue
 from snavio.native import Reply
-from snavio.ports.queue import Consignment
-from snavio.transport import waiting
-from snavio.transport.waiting import FairBySource, InOrder
+from snavio.ports.queue import BatchPart
 
 
 @dataclass(frozen=True)
@@ -33,17 +33,17 @@ class Parcel:
     def lost(self, *, written: bool, cause: str) -> None: ...
 
 
-def source_of(consignment: Consignment) -> str:
-    assert isinstance(consignment, Parcel)
-    return consignment.source
+def source_of(batch_part: BatchPart) -> str:
+    assert isinstance(batch_part, Parcel)
+    return batch_part.source
 
 
-def line(**bounds: int) -> FairBySource:
+def line(**bounds: int) -> FairSendQueue:
     given = {"max_bytes": 1 << 20, "max_source_bytes": 1 << 16, "max_source_commands": 5000, **bounds}
-    return FairBySource(**given, source_of=source_of, what="test")
+    return FairSendQueue(**given, source_of=source_of, what="test")
 
 
-def taken(fair: FairBySource, number: int) -> list[str]:
+def taken(fair: FairSendQueue, number: int) -> list[str]:
     return [source_of(fair.take()) for _ in range(number)]
 
 
@@ -106,7 +106,7 @@ def test_all_sources_together_have_a_bound() -> None:
 
 
 def test_everybody_whose_time_is_over_leaves_and_the_others_keep_their_turns() -> None:
-    for empty in (line(), InOrder(max_bytes=1000, what="test")):
+    for empty in (line(), FifoSendQueue(max_bytes=1000, what="test")):
         parcels = [Parcel("acme/a", deadline_mono_ns=number) for number in (5, 50, 6)]
         for parcel in parcels:
             empty.put(parcel)
@@ -119,7 +119,7 @@ def test_everybody_whose_time_is_over_leaves_and_the_others_keep_their_turns() -
 
 
 def test_in_order_is_in_order_and_bounded() -> None:
-    order = InOrder(max_bytes=20, what="test")
+    order = FifoSendQueue(max_bytes=20, what="test")
     order.put(Parcel("b"))
     order.put(Parcel("a"))
     with pytest.raises(Saturated):
@@ -128,7 +128,7 @@ def test_in_order_is_in_order_and_bounded() -> None:
 
 
 def test_sources_that_came_once_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "IDLE_SOURCES", 10)
+    monkeypatch.setattr(send_queue, "IDLE_SOURCES", 10)
     fair = line()
     for _ in range(50):
         fair.put(Parcel("evil/flood", count=1))

@@ -14,9 +14,9 @@ from services.fast.grants import GrantKeeper
 from snavio.clock import ManualClock
 from snavio.domain.verdict import Verdict
 from snavio.native import Dispatch, read_verdicts
-from snavio.ports.queue import Consignment, TargetQueue
+from snavio.ports.queue import BatchPart, TargetQueue
 from snavio.telemetry.journal import Journal
-from snavio.telemetry.recent import RecentCommands, rows_about
+from snavio.telemetry.recent_commands import RecentCommands, rows_about
 from snavio.v1.batch_pb2 import Verdicts
 from tests.support.frames import NAME, SOURCE, TARGET, TOPIC, RunOf, batch, command
 
@@ -26,9 +26,9 @@ ID = "0190c1e0-0000-7000-8000-000000000001"
 class Delivering:
     """Takes all of it at once."""
 
-    def put(self, consignment: Consignment) -> None:
-        codes = bytes([Verdict.DELIVERED]) * consignment.count
-        consignment.settle(0, read_verdicts(Verdicts(codes=codes, final=True).SerializeToString()))
+    def put(self, batch_part: BatchPart) -> None:
+        codes = bytes([Verdict.DELIVERED]) * batch_part.count
+        batch_part.settle(0, read_verdicts(Verdicts(codes=codes, final=True).SerializeToString()))
 
 
 class Fast:

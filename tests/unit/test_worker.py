@@ -8,11 +8,11 @@ import pytest
 
 from snavio.errors import Saturated, Unavailable
 from snavio.host.shares import HOLDER, MESH
-from snavio.worker import Worker
+from snavio.host.store_worker import StoreWorker
 
 
 async def test_work_runs_in_order_on_one_other_thread() -> None:
-    worker, seen = Worker("store"), []
+    worker, seen = StoreWorker("store"), []
     threads = await asyncio.gather(
         *(worker.run(lambda n=n: seen.append(n) or threading.get_ident()) for n in range(20))
     )
@@ -23,7 +23,7 @@ async def test_work_runs_in_order_on_one_other_thread() -> None:
 
 
 async def test_too_much_waiting_work_is_refused_and_closing_still_works() -> None:
-    worker, gate = Worker("store", max_waiting=2), threading.Event()
+    worker, gate = StoreWorker("store", max_waiting=2), threading.Event()
     held = [asyncio.create_task(worker.run(gate.wait)) for _ in range(2)]
     await asyncio.sleep(0)
     with pytest.raises(Saturated):
@@ -37,7 +37,7 @@ async def test_too_much_waiting_work_is_refused_and_closing_still_works() -> Non
 
 
 async def test_slow_work_is_given_up_in_time_and_what_had_not_begun_never_runs() -> None:
-    worker, gate, ran = Worker("store", timeout_s=0.05), threading.Event(), []
+    worker, gate, ran = StoreWorker("store", timeout_s=0.05), threading.Event(), []
     slow = asyncio.create_task(worker.run(gate.wait))
     behind = asyncio.create_task(worker.run(lambda: ran.append(True)))
     for task in (slow, behind):
@@ -49,7 +49,7 @@ async def test_slow_work_is_given_up_in_time_and_what_had_not_begun_never_runs()
 
 
 async def test_closed_worker_says_so() -> None:
-    worker = Worker("store")
+    worker = StoreWorker("store")
     await worker.close(lambda: None)
     await worker.close(lambda: None)
     with pytest.raises(Unavailable) as refusal:
@@ -58,7 +58,7 @@ async def test_closed_worker_says_so() -> None:
 
 
 async def test_store_that_cannot_be_opened_leaves_no_thread_behind() -> None:
-    worker = Worker("test")
+    worker = StoreWorker("test")
 
     def fail() -> None:
         raise ValueError("no such store")
@@ -71,7 +71,7 @@ async def test_store_that_cannot_be_opened_leaves_no_thread_behind() -> None:
 
 
 async def waiting(
-    worker: Worker, tenant: str, work: Callable[[], object], times: int
+    worker: StoreWorker, tenant: str, work: Callable[[], object], times: int
 ) -> list[asyncio.Task[object]]:
     """So much work of one tenant, in line."""
     HOLDER.set(tenant)
@@ -82,7 +82,7 @@ async def waiting(
 
 
 async def test_one_tenants_work_leaves_places_to_others_and_to_operators() -> None:
-    worker, go_on = Worker("store", max_waiting=40), threading.Event()
+    worker, go_on = StoreWorker("store", max_waiting=40), threading.Event()
     try:
         rivals = await waiting(worker, "rival", go_on.wait, 60)
         refused = [each.exception() for each in rivals if each.done()]
@@ -98,7 +98,7 @@ async def test_one_tenants_work_leaves_places_to_others_and_to_operators() -> No
 
 
 async def test_an_operators_work_does_not_wait_for_all_that_a_tenant_has_in_line() -> None:
-    worker, go_on = Worker("store"), threading.Event()
+    worker, go_on = StoreWorker("store"), threading.Event()
     done: list[str] = []
 
     def of(who: str) -> Callable[[], None]:

@@ -35,10 +35,10 @@ from snavio.adapters.coordination_records import (
 from snavio.clock import Clock
 from snavio.domain import claim as claims
 from snavio.domain.claim import Claim, Terms
-from snavio.domain.quota import Permits, Rule, State, Usage
+from snavio.domain.quota import GrantState, LimitRule, LimitUsage, Permits
 from snavio.domain.store_epoch import StoreEpoch, met
 from snavio.errors import IntegrityError, Unavailable
-from snavio.ports.coordination import Ask, BanSeen, ClaimAnswer, ClaimAsk, Return
+from snavio.ports.coordination import BanSeen, ClaimAnswer, ClaimAsk, PermitAsk, PermitReturn
 
 EPOCH_KEY: Final = "epoch"
 MOST_ATTEMPTS: Final = 12
@@ -127,25 +127,25 @@ class DynamoCoordination:
 
     # -- limits ----------------------------------------------------------------------------------------
 
-    async def take(self, asks: Sequence[Ask]) -> list[Permits]:
+    async def take(self, asks: Sequence[PermitAsk]) -> list[Permits]:
         return await self._debit([(ask.key, ask.rule, taking(ask)) for ask in asks])
 
-    async def grant(self, wishes: Sequence[Ask], *, instance: str, leases: int) -> list[Permits]:
+    async def grant(self, wishes: Sequence[PermitAsk], *, instance: str, leases: int) -> list[Permits]:
         steps = [(wish.key, wish.rule, granting(wish, instance=instance, leases=leases)) for wish in wishes]
         return await self._debit(steps)
 
-    async def give_back(self, returns: Sequence[Return]) -> None:
+    async def give_back(self, returns: Sequence[PermitReturn]) -> None:
         await self._debit([(back.key, None, returning(back)) for back in returns])
 
-    async def _debit(self, steps: Sequence[tuple[tuple[str, ...], Rule | None, Step]]) -> list[Permits]:
-        grouped: dict[str, list[tuple[int, Rule | None, Step]]] = {}
+    async def _debit(self, steps: Sequence[tuple[tuple[str, ...], LimitRule | None, Step]]) -> list[Permits]:
+        grouped: dict[str, list[tuple[int, LimitRule | None, Step]]] = {}
         for place, (key, rule, step) in enumerate(steps):
             grouped.setdefault("u#" + key_text(key), []).append((place, rule, step))
         answers: list[Permits | None] = [None] * len(steps)
 
-        async def one(name: str, mine: list[tuple[int, Rule | None, Step]]) -> None:
+        async def one(name: str, mine: list[tuple[int, LimitRule | None, Step]]) -> None:
             def decide(record: str | None, now_ms: int) -> tuple[str | None, list[Permits | None]]:
-                usage = read_usage(record) if record is not None else Usage()
+                usage = read_usage(record) if record is not None else LimitUsage()
                 given: list[Permits | None] = []
                 slack_ms = self._slack_ms()
                 for _, rule, step in mine:
@@ -353,14 +353,14 @@ class DynamoCoordination:
         return high - low
 
 
-def _uncertain(rule: Rule, now_ms: int, slack_ms: int) -> bool:
+def _uncertain(rule: LimitRule, now_ms: int, slack_ms: int) -> bool:
     """Whether an interval may have ended that we still count in."""
     return now_ms // rule.interval_ms != (now_ms + slack_ms) // rule.interval_ms
 
 
-def _not_now(rule: Rule, usage: Usage, now_ms: int, slack_ms: int) -> Permits:
+def _not_now(rule: LimitRule, usage: LimitUsage, now_ms: int, slack_ms: int) -> Permits:
     end_ms = (now_ms // rule.interval_ms + 1) * rule.interval_ms
-    return Permits(0, State.EXHAUSTED, end_ms // rule.interval_ms, end_ms, 0, slack_ms + 1, usage.used)
+    return Permits(0, GrantState.EXHAUSTED, end_ms // rule.interval_ms, end_ms, 0, slack_ms + 1, usage.used)
 
 
 def _shorter(permits: Permits | None, slack_ms: int) -> Permits | None:

@@ -32,7 +32,7 @@ from snavio.domain.directory.route import QueueKind
 from snavio.domain.queue_address import queue_name
 from snavio.domain.queue_traits import TRAITS
 from snavio.domain.verdict import Verdict
-from snavio.ports.carrier import Delivery, Letter, NotCarried
+from snavio.ports.queue_driver import DriverFailed, DriverResult, OutgoingMessage
 
 OWNER_TAG: Final = "snavio-topic"
 PER_CALL: Final = 10
@@ -55,8 +55,8 @@ class _Proof:
     until_mono_ns: int
 
 
-class SqsCarrier:
-    """See `snavio.ports.carrier.Carrier`."""
+class SqsDriver:
+    """See `snavio.ports.queue_driver.Carrier`."""
 
     def __init__(self, *, region: str, clock: Clock, endpoint_url: str | None = None) -> None:
         self._region = region
@@ -68,30 +68,32 @@ class SqsCarrier:
         self._stack = AsyncExitStack()
         self._client: Any = None
 
-    async def carry(self, topic: str, letters: Sequence[Letter], *, token: str, timeout_s: float) -> Delivery:
+    async def deliver(
+        self, topic: str, messages: Sequence[OutgoingMessage], *, token: str, timeout_s: float
+    ) -> DriverResult:
         """Store the letters, ten to a call; calls do not wait for each other."""
         del token  # a standard queue does not recognise what it had before
         try:
             async with asyncio.timeout(timeout_s):
                 proof = await self._proof(topic)
                 if proof.flaw:
-                    return Delivery((Verdict.DELIVERY_FAILURE,) * len(letters), 0, proof.flaw)
-                calls = _calls(letters)
-                outcomes = await asyncio.gather(*(self._send(proof.url, letters, call) for call in calls))
+                    return DriverResult((Verdict.DELIVERY_FAILURE,) * len(messages), 0, proof.flaw)
+                calls = _calls(messages)
+                outcomes = await asyncio.gather(*(self._send(proof.url, messages, call) for call in calls))
         except TimeoutError:
-            raise NotCarried("SQS did not answer in time.", perhaps=True) from None
-        verdicts = [Verdict.UNDECIDED] * len(letters)
+            raise DriverFailed("SQS did not answer in time.", perhaps=True) from None
+        verdicts = [Verdict.UNDECIDED] * len(messages)
         detail = ""
         for outcome, said in outcomes:
             for index, verdict in outcome.items():
                 verdicts[index] = verdict
             detail = detail or said
-        limit = TRAITS[QueueKind.SQS].max_letter_bytes
-        for index, letter in enumerate(letters):
-            if len(letter.run) > limit:
+        limit = TRAITS[QueueKind.SQS].max_message_bytes
+        for index, message in enumerate(messages):
+            if len(message.run) > limit:
                 verdicts[index] = Verdict.DELIVERY_FAILURE
                 detail = f"SQS takes at most {limit} bytes of a command with its envelope."
-        return Delivery(tuple(verdicts), 0, detail)
+        return DriverResult(tuple(verdicts), 0, detail)
 
     async def close(self) -> None:
         """Let go of the connections."""
@@ -109,7 +111,7 @@ class SqsCarrier:
         try:
             found = await self._examine(topic)
         except (BotoCoreError, OSError):
-            raise NotCarried("SQS cannot be reached.", perhaps=False) from None
+            raise DriverFailed("SQS cannot be reached.", perhaps=False) from None
         if topic not in self._proofs and len(self._proofs) >= MAX_PROOFS:
             self._proofs.pop(next(iter(self._proofs)))  # proved again when it is next used
         self._proofs[topic] = found
@@ -126,7 +128,7 @@ class SqsCarrier:
         except ClientError as error:
             code = error.response.get("Error", {}).get("Code", "")
             if "NonExistentQueue" not in code and "QueueDoesNotExist" not in code:
-                raise NotCarried("SQS refused to tell about the queue.", perhaps=False) from None
+                raise DriverFailed("SQS refused to tell about the queue.", perhaps=False) from None
             flaw = f"There is no queue {queue_name(topic)}."
         seconds = DOUBT_SECONDS if flaw else PROOF_SECONDS
         return _Proof(url, flaw, self._clock.mono_ns() + seconds * 1_000_000_000)
@@ -134,10 +136,10 @@ class SqsCarrier:
     # -- sending ---------------------------------------------------------------------------------------
 
     async def _send(
-        self, url: str, letters: Sequence[Letter], call: Sequence[int]
+        self, url: str, messages: Sequence[OutgoingMessage], call: Sequence[int]
     ) -> tuple[dict[int, Verdict], str]:
         """Verdicts by number. Left out: what was definitely not stored and may be tried again."""
-        entries = [_entry(index, letters[index]) for index in call]
+        entries = [_entry(index, messages[index]) for index in call]
         try:
             async with self._calls:
                 client = await self._open()
@@ -205,25 +207,25 @@ def unfit(topic: str, attributes: dict[str, str], tags: dict[str, str]) -> str:
     return ""
 
 
-def _entry(index: int, letter: Letter) -> dict[str, Any]:
+def _entry(index: int, message: OutgoingMessage) -> dict[str, Any]:
     text = {"DataType": "String"}
     return {
         "Id": str(index),
-        "MessageBody": base64.b64encode(letter.run).decode(),
+        "MessageBody": base64.b64encode(message.run).decode(),
         "MessageAttributes": {
-            "source": {**text, "StringValue": letter.source},
-            "command_id": {**text, "StringValue": letter.command_id},
+            "source": {**text, "StringValue": message.source},
+            "command_id": {**text, "StringValue": message.command_id},
         },
     }
 
 
-def _calls(letters: Sequence[Letter]) -> list[list[int]]:
+def _calls(messages: Sequence[OutgoingMessage]) -> list[list[int]]:
     """Numbers of the letters, call by call, within SQS's bounds; what is too long for any call is left out."""
     calls: list[list[int]] = [[]]
     size = 0
-    for index, letter in enumerate(letters):
-        length = (len(letter.run) + 2) // 3 * 4 + ENVELOPE_BYTES + len(letter.source)
-        if len(letter.run) > TRAITS[QueueKind.SQS].max_letter_bytes:
+    for index, message in enumerate(messages):
+        length = (len(message.run) + 2) // 3 * 4 + ENVELOPE_BYTES + len(message.source)
+        if len(message.run) > TRAITS[QueueKind.SQS].max_message_bytes:
             continue
         if len(calls[-1]) == PER_CALL or size + length > CALL_BYTES:
             calls.append([])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from snavio.adapters.embedded.mailbox_database import MailboxDatabase
-from snavio.adapters.embedded.payload_log import PayloadLog, Place
+from snavio.adapters.embedded.payload_log import PayloadLocation, PayloadLog
 from snavio.errors import IntegrityError
 from snavio.native import salvage_runs, seal_runs
 from snavio.ports.mailbox_store import Damaged, NewBatch
@@ -28,7 +28,7 @@ SEAL_BYTES = 16
 class Body:
     """What a batch's row says of its bytes."""
 
-    place: Place
+    place: PayloadLocation
     digest: bytes
     sealed: bool
     inline: bytes = b""
@@ -45,7 +45,7 @@ class Row:
     shard: int
     sealed: bool
     digest: bytes
-    place: Place
+    place: PayloadLocation
 
 
 class BatchBodies:
@@ -73,13 +73,17 @@ class BatchBodies:
             if growth:
                 self._log.require_room(growth, room)
             return [
-                Body(Place(BESIDE, 0, len(runs) + len(seals)), digest, bool(seals), runs + seals)
+                Body(PayloadLocation(BESIDE, 0, len(runs) + len(seals)), digest, bool(seals), runs + seals)
                 for (runs, seals), digest in zip(sealed, digests, strict=True)
             ]
         # The parts of a body follow each other in the log, so nothing has to be copied together.
         places = self._log.append([part for pair in sealed for part in pair], room=room)
         return [
-            Body(Place(first.segment, first.offset, first.length + second.length), digest, bool(seals))
+            Body(
+                PayloadLocation(first.segment, first.offset, first.length + second.length),
+                digest,
+                bool(seals),
+            )
             for first, second, (_, seals), digest in zip(
                 places[::2], places[1::2], sealed, digests, strict=True
             )
@@ -95,7 +99,7 @@ class BatchBodies:
             writer.execute("INSERT INTO bodies VALUES (?, ?)", (batch_id, body.inline))
 
     @staticmethod
-    def remove(writer: Any, batch_id: int, place: Place) -> None:
+    def remove(writer: Any, batch_id: int, place: PayloadLocation) -> None:
         """In the transaction that removes the row."""
         if place.segment == BESIDE:
             writer.execute("DELETE FROM bodies WHERE batch_id = ?", (batch_id,))

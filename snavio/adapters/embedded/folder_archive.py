@@ -18,8 +18,8 @@ from pathlib import Path
 
 from snavio.adapters.embedded.files import fsync_folder, replace_private_file
 from snavio.errors import BadRequest, Conflict, NotFound, Saturated, Unavailable
-from snavio.ports.archive import Stored
-from snavio.worker import Worker
+from snavio.host.store_worker import StoreWorker
+from snavio.ports.archive import StoredObject
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._=-]{0,127}(?:/[a-z0-9_][a-z0-9._=-]{0,127}){0,7}")
 _UNFINISHED = re.compile(r"\..*\.[0-9a-f]{16}\.new")
@@ -32,7 +32,7 @@ class FolderArchive:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._worker = Worker("archive", max_waiting=64, timeout_s=TIMEOUT_S)
+        self._worker = StoreWorker("archive", max_waiting=64, timeout_s=TIMEOUT_S)
 
     async def put(self, name: str, contents: bytes) -> None:
         path = self._path(name)
@@ -61,7 +61,7 @@ class FolderArchive:
         path = self._path(name)
         return await self._worker.run(lambda: _read(path, max_bytes))
 
-    async def names(self, prefix: str) -> list[Stored]:
+    async def names(self, prefix: str) -> list[StoredObject]:
         folder = self._path(prefix)
         return await self._worker.run(lambda: list(self._names(folder)))
 
@@ -106,7 +106,7 @@ class FolderArchive:
                 raise
             fsync_folder(path.parent)
 
-    def _names(self, folder: Path) -> Iterator[Stored]:
+    def _names(self, folder: Path) -> Iterator[StoredObject]:
         with _storage_errors(folder.name):
             try:
                 entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -116,7 +116,7 @@ class FolderArchive:
                 if _UNFINISHED.fullmatch(entry.name) or not entry.is_file(follow_symlinks=False):
                     continue
                 path = Path(entry.path).relative_to(self._folder).as_posix()
-                yield Stored(path, entry.stat(follow_symlinks=False).st_size)
+                yield StoredObject(path, entry.stat(follow_symlinks=False).st_size)
 
     def _sweep(self, folder: Path) -> int:
         with _storage_errors(folder.name):

@@ -12,8 +12,8 @@ from typing import Any
 import orjson
 
 from snavio.domain.delegation import Delegation
-from snavio.domain.distribution import Holder
 from snavio.domain.enrolment import Enrolment, Enrolments
+from snavio.domain.key_rollout import Holder
 from snavio.domain.keyset import Keyset, KeyVersion
 from snavio.domain.signing_scope import RetiredKey, Rotation, Scope, ScopeKey
 from snavio.errors import SnavioError, StateError

@@ -14,7 +14,7 @@ from typing import Any, Final
 from snavio.adapters.embedded.batch_bodies import BESIDE, BatchBodies, Row
 from snavio.adapters.embedded.checksums import connect
 from snavio.adapters.embedded.disk import SystemDisk
-from snavio.adapters.embedded.payload_log import PayloadLog, Place, SegmentGone
+from snavio.adapters.embedded.payload_log import PayloadLocation, PayloadLog, SegmentGone
 from snavio.adapters.embedded.sqlite import store_errors
 from snavio.adapters.embedded.store_copy import copy_database, reading
 from snavio.errors import IntegrityError
@@ -78,7 +78,10 @@ def _rows(connection: Any, where: str = "segment > 0", values: tuple[int, ...] =
         "ORDER BY segment, offset",
         values,
     ):
-        yield topic_id, Row(name, batch_id, count, stored, shard, bool(sealed), digest, Place(*place))
+        yield (
+            topic_id,
+            Row(name, batch_id, count, stored, shard, bool(sealed), digest, PayloadLocation(*place)),
+        )
 
 
 class _Bodies(BatchBodies):

@@ -11,9 +11,9 @@ import zlib
 from typing import Any
 
 from snavio.adapters.embedded.sqlite import Migrations
-from snavio.domain.message import Attempt, AttemptOutcome, Ending, History, State
+from snavio.domain.message import Attempt, AttemptOutcome, History, MessageEnding, MessageState
 from snavio.errors import IntegrityError
-from snavio.ports.mailbox_store import BatchRecord, Ended, Progress, Retry
+from snavio.ports.mailbox_store import BatchRecord, EndedMessages, Progress, Retry
 
 APPLICATION_ID = 0x534E4D42
 SCHEMA_VERSION = 9
@@ -179,8 +179,8 @@ def encode_state(state: Progress) -> tuple[int, bytes, bytes, int, int, int, int
         retries,
         zlib.crc32(settled + retries + notes),
         state.delivered,
-        state.counted(State.DEAD),
-        state.counted(State.CANCELED),
+        state.counted(MessageState.DEAD),
+        state.counted(MessageState.CANCELED),
         state.age_ns,
         notes,
     )
@@ -248,7 +248,7 @@ def _encode_notes(state: Progress) -> bytes:
     return json.dumps([ends, histories, revived], separators=(",", ":")).encode()
 
 
-def _encode_ending(ending: Ending) -> list[Any]:
+def _encode_ending(ending: MessageEnding) -> list[Any]:
     return [
         int(ending.state),
         ending.attempt,
@@ -263,7 +263,7 @@ def _encode_history(history: History) -> list[list[Any]]:
     return [[one.attempt, one.at_unix_ns, int(one.outcome), one.reason] for one in history]
 
 
-def _decode_notes(notes: bytes) -> tuple[tuple[Ended, ...], dict[int, History], dict[int, int]]:
+def _decode_notes(notes: bytes) -> tuple[tuple[EndedMessages, ...], dict[int, History], dict[int, int]]:
     if not notes:
         return (), {}, {}
     ends, histories, *revived = json.loads(notes)  # stores before schema 6 had no third part
@@ -274,10 +274,12 @@ def _decode_notes(notes: bytes) -> tuple[tuple[Ended, ...], dict[int, History], 
     )
 
 
-def _decode_end(one: list[Any]) -> Ended:
+def _decode_end(one: list[Any]) -> EndedMessages:
     first, end, state, attempt, reason, last_error, at_unix_ns, age_ns, history = one
-    ending = Ending(State(state), attempt, reason, last_error, at_unix_ns, age_ns, _decode_history(history))
-    return Ended(first, end, ending)
+    ending = MessageEnding(
+        MessageState(state), attempt, reason, last_error, at_unix_ns, age_ns, _decode_history(history)
+    )
+    return EndedMessages(first, end, ending)
 
 
 def _decode_history(history: list[list[Any]]) -> History:

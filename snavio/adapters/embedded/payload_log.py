@@ -35,7 +35,7 @@ _UNREADABLE = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN})
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PayloadLocation:
     """Where a payload is."""
 
     segment: int
@@ -96,7 +96,7 @@ class PayloadLog:
 
     # -- writing ---------------------------------------------------------------------------------------
 
-    def append(self, payloads: Sequence[bytes], *, room: int | None = None) -> list[Place]:
+    def append(self, payloads: Sequence[bytes], *, room: int | None = None) -> list[PayloadLocation]:
         """Store payloads together, durably, and count them as live: refer to them, or `release` them.
 
         Saturated when all segments would be larger than `room` or the disk is full, Unavailable when it
@@ -113,7 +113,7 @@ class PayloadLog:
                 raise self._failure(error) from error
             places, offset = [], segment.size
             for payload in payloads:
-                places.append(Place(segment.number, offset, len(payload)))
+                places.append(PayloadLocation(segment.number, offset, len(payload)))
                 offset += len(payload)
             with self._counting:
                 segment.size = offset
@@ -208,7 +208,7 @@ class PayloadLog:
 
     # -- reading ---------------------------------------------------------------------------------------
 
-    def read(self, place: Place) -> bytes:
+    def read(self, place: PayloadLocation) -> bytes:
         """The payload, unverified. SegmentGone: look its place up anew; IntegrityError when its end is missing."""
         try:
             content = self._files.read(place.segment, place.length, place.offset)
@@ -226,7 +226,7 @@ class PayloadLog:
 
     # -- housekeeping ----------------------------------------------------------------------------------
 
-    def release(self, places: Iterable[Place]) -> None:
+    def release(self, places: Iterable[PayloadLocation]) -> None:
         """Nothing refers to these any more, and that is durable."""
         with self._counting:
             for place in places:

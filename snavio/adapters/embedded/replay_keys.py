@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from snavio.adapters.embedded.mailbox_database import MailboxDatabase
-from snavio.adapters.memory.recognition import MILLISECOND, Recognition
+from snavio.adapters.memory.idempotency import MILLISECOND, IdempotencyKeys
 from snavio.ports.mailbox_store import Send
 
 FORGOTTEN_AT_ONCE = 256
@@ -27,7 +27,7 @@ class ReplayKeys:
         self._database = database
         self._digest = digest
         ((secret,),) = database.rows("SELECT secret FROM replay")
-        self.known = Recognition(secret=secret, capacity=capacity)
+        self.known = IdempotencyKeys(secret=secret, capacity=capacity)
         self._now_ns = self._load()
         self._forgotten_ns = 0
 

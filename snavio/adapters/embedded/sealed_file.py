@@ -16,7 +16,7 @@ from snavio.adapters.embedded.keystore_document import Contents, decode, encode
 from snavio.adapters.embedded.sealing import SealingKey
 from snavio.adapters.embedded.sqlite import StoreLock
 from snavio.errors import StateError, Unavailable
-from snavio.worker import Worker
+from snavio.host.store_worker import StoreWorker
 
 MAGIC = b"SNAVIOKS"
 FORMAT_VERSION = 2
@@ -27,7 +27,7 @@ T = TypeVar("T")
 class SealedFile:
     """One process's alone. The contents are also kept in memory, so reads cost nothing."""
 
-    def __init__(self, path: Path, *, key: SealingKey, lock: StoreLock, worker: Worker) -> None:
+    def __init__(self, path: Path, *, key: SealingKey, lock: StoreLock, worker: StoreWorker) -> None:
         self._path = path
         self._key = key
         self._lock = lock
@@ -37,11 +37,11 @@ class SealedFile:
     @classmethod
     async def open(cls, path: Path, *, key: SealingKey, create: bool = False) -> Self:
         """Open the file at `path`, or make an empty one there if `create` says so and there is none."""
-        worker = Worker("key store")
+        worker = StoreWorker("key store")
         return await worker.begin(lambda: cls._open(path, key=key, create=create, worker=worker))
 
     @classmethod
-    def _open(cls, path: Path, *, key: SealingKey, create: bool, worker: Worker) -> Self:
+    def _open(cls, path: Path, *, key: SealingKey, create: bool, worker: StoreWorker) -> Self:
         if not create and not path.exists():
             raise StateError(
                 f"{path} does not exist; `python -m services.signer init` makes it.", reason="no-store"

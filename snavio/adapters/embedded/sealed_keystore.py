@@ -23,8 +23,8 @@ from snavio.adapters.embedded.revocation_entries import holders_of, with_revocat
 from snavio.adapters.embedded.sealed_file import SealedFile, new_epoch
 from snavio.adapters.embedded.sealing import SealingKey
 from snavio.domain.delegation import Delegation
-from snavio.domain.distribution import Holder
 from snavio.domain.enrolment import Enrolments
+from snavio.domain.key_rollout import Holder
 from snavio.domain.keyset import Keyset
 from snavio.domain.signing_scope import Scope
 from snavio.errors import Conflict, Saturated

@@ -20,7 +20,7 @@ from snavio.domain.capability_root import RootLine
 from snavio.domain.lineage import tenant_of_spiffe
 from snavio.errors import IntegrityError, NotAllowed, Saturated
 from snavio.host.shares import MESH, ShareLimit, Shares
-from snavio.ports.capabilities import Audit, Ending, EndingsPage, IssuedCapability
+from snavio.ports.capabilities import CapabilityAuditEntry, CapabilityEnding, EndingsPage, IssuedCapability
 
 APPLICATION_ID = 0x534E4341  # "SNCA"
 SCHEMA_VERSION = 2
@@ -179,7 +179,7 @@ class SqliteCapabilityLedger:
             )
         )
 
-    async def end_capability(self, cap_id: str, *, forget_ns: int, audit: Audit) -> int:
+    async def end_capability(self, cap_id: str, *, forget_ns: int, audit: CapabilityAuditEntry) -> int:
         return await self._end(
             lambda connection, held: self._put(
                 connection, held, _ID, cap_id, 0, forget_ns=forget_ns, audit=audit
@@ -187,7 +187,9 @@ class SqliteCapabilityLedger:
             audit,
         )
 
-    async def end_holder(self, holder: str, *, until_ms: int, forget_ns: int, bar: bool, audit: Audit) -> int:
+    async def end_holder(
+        self, holder: str, *, until_ms: int, forget_ns: int, bar: bool, audit: CapabilityAuditEntry
+    ) -> int:
         def write(connection: Any, held: Counter[str]) -> int:
             if bar:
                 self._bar(connection, held, holder, audit)
@@ -228,7 +230,7 @@ class SqliteCapabilityLedger:
         return await self._file.transaction(lambda connection: _line(connection, realm))
 
     async def update_line(
-        self, realm: str, decide: Callable[[RootLine], RootLine], *, audit: Audit
+        self, realm: str, decide: Callable[[RootLine], RootLine], *, audit: CapabilityAuditEntry
     ) -> tuple[RootLine, int]:
         def write(connection: Any, held: Counter[str]) -> tuple[RootLine, int]:
             line = decide(_line(connection, realm))
@@ -263,7 +265,7 @@ class SqliteCapabilityLedger:
 
         return await self._file.transaction(read)
 
-    async def _end(self, write: Callable[[Any, Counter[str]], T], audit: Audit) -> T:
+    async def _end(self, write: Callable[[Any, Counter[str]], T], audit: CapabilityAuditEntry) -> T:
         """One write that may take from shares; `held` is what it changes of them, in effect once it is durable."""
         held: Counter[str] = Counter()
 
@@ -285,7 +287,7 @@ class SqliteCapabilityLedger:
             raise self.shares.saturated(tenant)
         held[tenant] += 1
 
-    def _bar(self, connection: Any, held: Counter[str], holder: str, audit: Audit) -> None:
+    def _bar(self, connection: Any, held: Counter[str], holder: str, audit: CapabilityAuditEntry) -> None:
         if not count(connection, "barred WHERE holder = ?", (holder,)):
             self._take(held, audit.tenant)
             connection.execute("INSERT INTO barred VALUES (?, ?, 0)", (holder, audit.tenant))
@@ -302,7 +304,7 @@ class SqliteCapabilityLedger:
         value: Any,
         *,
         forget_ns: int,
-        audit: Audit,
+        audit: CapabilityAuditEntry,
     ) -> int:
         where = "endings WHERE kind = ? AND subject = ?"
         row = connection.execute(f"SELECT tenant FROM {where}", (kind, subject)).fetchone()  # noqa: S608 our own words
@@ -329,7 +331,7 @@ class SqliteCapabilityLedger:
         return int(connection.last_insert_rowid())
 
 
-def _forget_endings(connection: Any, audit: Audit) -> list[str]:
+def _forget_endings(connection: Any, audit: CapabilityAuditEntry) -> list[str]:
     """Delete some whose time is over, the caller's own among them; whose they were."""
     gone: list[str] = []
     for clause, values in (("1", ()), ("tenant = ?", (audit.tenant,))):
@@ -396,11 +398,11 @@ def _issued(row: tuple[Any, ...]) -> IssuedCapability:
     return issued
 
 
-def _ending(kind: str, subject: str, value: str, forget_ns: int, kept: bytes) -> Ending | RootLine:
+def _ending(kind: str, subject: str, value: str, forget_ns: int, kept: bytes) -> CapabilityEnding | RootLine:
     if kept != checksum((kind, subject, value, forget_ns)):
         raise IntegrityError("The record of a revoked capability is damaged.")
     parsed = orjson.loads(value)
     if kind != _LINE:
-        return Ending(subject, forget_ns, parsed)
+        return CapabilityEnding(subject, forget_ns, parsed)
     version, minimum, ends = parsed
     return RootLine(subject, version, minimum, tuple((old, end) for old, end in ends))

@@ -29,11 +29,11 @@ from snavio.adapters.embedded.sqlite import StoreLock, open_store, store_errors
 from snavio.clock import Clock
 from snavio.domain import claim as claims
 from snavio.domain.claim import Claim, Terms
-from snavio.domain.quota import Permits, Usage
+from snavio.domain.quota import LimitUsage, Permits
 from snavio.domain.store_epoch import StoreEpoch, met
 from snavio.errors import IntegrityError, Saturated
-from snavio.ports.coordination import Ask, BanSeen, ClaimAnswer, ClaimAsk, Return
-from snavio.worker import Worker
+from snavio.host.store_worker import StoreWorker
+from snavio.ports.coordination import BanSeen, ClaimAnswer, ClaimAsk, PermitAsk, PermitReturn
 
 APPLICATION_ID: Final = 0x534E434F  # "SNCO"
 SCHEMA_VERSION: Final = 1
@@ -72,7 +72,7 @@ class SqliteCoordination:
         *,
         path: Path,
         lock: StoreLock,
-        worker: Worker,
+        worker: StoreWorker,
         clock: Clock,
         epoch: StoreEpoch,
         terms: Terms,
@@ -115,7 +115,7 @@ class SqliteCoordination:
 
         `boot` names the machine's uptime: within one, the monotonic clock tells how far the wall clock was set.
         """
-        worker = Worker("coordination", timeout_s=timeout_s)
+        worker = StoreWorker("coordination", timeout_s=timeout_s)
 
         def begin() -> SqliteCoordination:
             lock = StoreLock(path)
@@ -163,21 +163,21 @@ class SqliteCoordination:
 
     # -- limits ----------------------------------------------------------------------------------------
 
-    async def take(self, asks: Sequence[Ask]) -> list[Permits]:
+    async def take(self, asks: Sequence[PermitAsk]) -> list[Permits]:
         return await self._debit([(ask.key, taking(ask)) for ask in asks])
 
-    async def grant(self, wishes: Sequence[Ask], *, instance: str, leases: int) -> list[Permits]:
+    async def grant(self, wishes: Sequence[PermitAsk], *, instance: str, leases: int) -> list[Permits]:
         return await self._debit(
             [(wish.key, granting(wish, instance=instance, leases=leases)) for wish in wishes]
         )
 
-    async def give_back(self, returns: Sequence[Return]) -> None:
+    async def give_back(self, returns: Sequence[PermitReturn]) -> None:
         await self._debit([(back.key, returning(back)) for back in returns])
 
     async def _debit(self, steps: Sequence[tuple[tuple[str, ...], Step]]) -> list[Permits]:
         def work(now_ms: int) -> list[Permits]:
-            before: dict[str, Usage] = {}
-            after: dict[str, Usage] = {}
+            before: dict[str, LimitUsage] = {}
+            after: dict[str, LimitUsage] = {}
             answers = []
             for key, step in steps:
                 name = key_text(key)
@@ -198,10 +198,10 @@ class SqliteCoordination:
 
         return await self._transaction(work)
 
-    def _usage(self, name: str) -> Usage:
+    def _usage(self, name: str) -> LimitUsage:
         row = self._connection.execute("SELECT record, checksum FROM usage WHERE key = ?", (name,)).fetchone()
         if row is None:
-            return Usage()
+            return LimitUsage()
         if row[1] != _checksum(name, row[0]):
             raise IntegrityError(f"{self._path}: the record of a limit is damaged.")
         return read_usage(row[0])

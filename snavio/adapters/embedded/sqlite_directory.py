@@ -16,11 +16,11 @@ from snavio.adapters.embedded.directory_rows import SCHEMA, SCHEMA_VERSION, appe
 from snavio.adapters.embedded.sqlite import StoreLock, open_store, store_errors
 from snavio.adapters.embedded.sqlite_survey import SURVEY_SECONDS, survey
 from snavio.clock import Clock
-from snavio.domain.directory import Change, Draft, Value, View
+from snavio.domain.directory import Change, DirectoryView, Draft, Value
+from snavio.host.store_worker import StoreWorker
 from snavio.ports.changelog import Dump
 from snavio.ports.directory import ChangePage, Decision, Written
 from snavio.ports.survey import Survey
-from snavio.worker import Worker
 
 APPLICATION_ID = 0x534E4456  # "SNDV"
 
@@ -30,12 +30,14 @@ T = TypeVar("T")
 class SqliteDirectory:
     """A `Directory`; all of SQLite happens on one thread."""
 
-    def __init__(self, connection: Any, *, path: Path, lock: StoreLock, worker: Worker, clock: Clock) -> None:
+    def __init__(
+        self, connection: Any, *, path: Path, lock: StoreLock, worker: StoreWorker, clock: Clock
+    ) -> None:
         self._connection = connection
         self._path = path
         self._lock = lock
         self._worker = worker
-        self._surveyor = Worker("survey", max_waiting=1, timeout_s=SURVEY_SECONDS)
+        self._surveyor = StoreWorker("survey", max_waiting=1, timeout_s=SURVEY_SECONDS)
         self._clock = clock
         self._view = queries.SqliteView(connection)
         # What the file says, for readers who have it all: nobody else writes it while we hold the lock.
@@ -44,7 +46,7 @@ class SqliteDirectory:
     @staticmethod
     async def open(path: Path, *, clock: Clock) -> SqliteDirectory:
         """Open the directory at `path`; makes an empty one with an epoch of its own if there is none."""
-        worker = Worker("directory")
+        worker = StoreWorker("directory")
 
         def begin() -> SqliteDirectory:
             lock = StoreLock(path)
@@ -76,7 +78,7 @@ class SqliteDirectory:
     async def write(self, decide: Decision, *, actor: str, reason: str = "") -> Written:
         return await self._transaction("IMMEDIATE", lambda: self._write(decide(self._view), actor, reason))
 
-    async def read(self, question: Callable[[View], T]) -> tuple[int, T]:
+    async def read(self, question: Callable[[DirectoryView], T]) -> tuple[int, T]:
         return await self._reading(lambda at: (queries.newest_version(at), question(self._view)))
 
     async def changes(self, *, since: int, epoch: int, limit: int) -> ChangePage:

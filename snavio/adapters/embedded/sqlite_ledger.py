@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from snavio.adapters.embedded.sqlite import Migrations, StoreLock, open_store, store_errors
-from snavio.worker import Worker
+from snavio.host.store_worker import StoreWorker
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 class LedgerFile:
     """The file, its lock, its connection and its thread, which begin and end together."""
 
-    def __init__(self, connection: Any, *, path: Path, lock: StoreLock, worker: Worker) -> None:
+    def __init__(self, connection: Any, *, path: Path, lock: StoreLock, worker: StoreWorker) -> None:
         self._connection = connection
         self._path = path
         self._lock = lock
@@ -36,7 +36,7 @@ class LedgerFile:
         migrations: Migrations | None = None,
     ) -> LedgerFile:
         """The ledger at `path`, an empty one if there is none; `name` is for error messages."""
-        worker = Worker(name)
+        worker = StoreWorker(name)
 
         def begin() -> LedgerFile:
             lock = StoreLock(path)

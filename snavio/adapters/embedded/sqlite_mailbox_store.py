@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from snavio.adapters.batch_rewrite import rewrite_batch
 from snavio.adapters.embedded.batch_bodies import INLINE_BYTES, BatchBodies, Body, Row
-from snavio.adapters.embedded.compaction import Compaction
 from snavio.adapters.embedded.disk import Disk, SystemDisk
 from snavio.adapters.embedded.mailbox_database import MailboxDatabase
 from snavio.adapters.embedded.mailbox_rows import (
@@ -22,14 +22,14 @@ from snavio.adapters.embedded.mailbox_rows import (
     encode_delay,
     encode_state,
 )
-from snavio.adapters.embedded.payload_log import SEGMENT_BYTES, PayloadLog, Place, SegmentGone
+from snavio.adapters.embedded.payload_compaction import PayloadCompaction
+from snavio.adapters.embedded.payload_log import SEGMENT_BYTES, PayloadLocation, PayloadLog, SegmentGone
 from snavio.adapters.embedded.replay_keys import ReplayKeys
 from snavio.adapters.embedded.sqlite import StoreLock
-from snavio.adapters.hollowing import hollow
-from snavio.adapters.memory.recognition import CAPACITY
-from snavio.adapters.memory.recollection import Recollection
+from snavio.adapters.memory.idempotency import CAPACITY
+from snavio.adapters.memory.resends import ResentBatches
 from snavio.adapters.tenant_bytes import TenantBytes
-from snavio.domain.message import State
+from snavio.domain.message import MessageState
 from snavio.errors import IntegrityError, NotFound, Saturated
 from snavio.ports.mailbox_store import (
     RECALL_SLOTS,
@@ -54,11 +54,11 @@ _KEEP_STATE = (
 )
 _HOLDING = {
     None: "1",
-    State.READY: "unsettled > 0",
-    State.INFLIGHT: "unsettled > 0",
-    State.DELIVERED: "delivered > 0",
-    State.DEAD: "dead > 0",
-    State.CANCELED: "canceled > 0",
+    MessageState.READY: "unsettled > 0",
+    MessageState.INFLIGHT: "unsettled > 0",
+    MessageState.DELIVERED: "delivered > 0",
+    MessageState.DEAD: "dead > 0",
+    MessageState.CANCELED: "canceled > 0",
 }
 
 
@@ -84,7 +84,7 @@ class SqliteMailboxStore:
         self._cramped = False
         # In a small store the spare segments would be a good part of it.
         self._spare = max_bytes >= 32 * segment_bytes
-        self._sent = Recollection()
+        self._sent = ResentBatches()
         self._lock = StoreLock(path)
         try:
             self._database = MailboxDatabase(path)
@@ -108,7 +108,7 @@ class SqliteMailboxStore:
             self._database.close()
             self._lock.release()
             raise
-        self._compaction = Compaction(self._log, self._database)
+        self._compaction = PayloadCompaction(self._log, self._database)
 
     def _load(self) -> None:
         rows = self._database.rows
@@ -175,7 +175,7 @@ class SqliteMailboxStore:
         orders: Mapping[tuple[str, int], OrderMark],
         *,
         removing: bool = True,
-    ) -> tuple[list[tuple[int, ...]], list[Place]]:
+    ) -> tuple[list[tuple[int, ...]], list[PayloadLocation]]:
         """The ids of each send's batches, and the places of batches that are gone."""
         before, (now_unix_ns, _) = self._last_id, times
         made: list[str] = []
@@ -252,9 +252,11 @@ class SqliteMailboxStore:
         )
         return tuple(ids)
 
-    def _settle(self, writer: Any, states: Iterable[Progress], *, removing: bool) -> list[tuple[str, Place]]:
+    def _settle(
+        self, writer: Any, states: Iterable[Progress], *, removing: bool
+    ) -> list[tuple[str, PayloadLocation]]:
         """Keep what is done of batches; topics and places of those that are gone."""
-        dead: list[tuple[str, Place]] = []
+        dead: list[tuple[str, PayloadLocation]] = []
         for state in states:
             topic_id = self._topic_ids.get(state.topic)
             if topic_id is None:
@@ -263,7 +265,7 @@ class SqliteMailboxStore:
             if state.gone:
                 delete = "DELETE FROM batches WHERE topic_id = ? AND id = ? RETURNING segment, offset, size"
                 for row in writer.execute(delete, key).fetchall():
-                    place = Place(*row)
+                    place = PayloadLocation(*row)
                     dead.append((state.topic, place))
                     if removing:
                         self._bodies.remove(writer, state.batch_id, place)
@@ -336,15 +338,17 @@ class SqliteMailboxStore:
         if not found:
             return None
         ((count, stored_unix_ns, shard, sealed, digest, *place),) = found
-        return Row(topic, batch_id, count, stored_unix_ns, shard, bool(sealed), digest, Place(*place))
+        return Row(
+            topic, batch_id, count, stored_unix_ns, shard, bool(sealed), digest, PayloadLocation(*place)
+        )
 
-    def hollow(self, topic: str, batch_id: int, *, keep: int) -> int | None:
+    def rewrite_batch(self, topic: str, batch_id: int, *, keep: int) -> int | None:
         topic_id = self._topic_ids.get(topic)
         row = self._row(topic, batch_id)
         if row is None:
             return None
         try:
-            runs = hollow(self._bodies.read(row), keep)
+            runs = rewrite_batch(self._bodies.read(row), keep)
             batch = NewBatch(topic, row.count, runs, shard=row.shard)
             room = self._max_bytes - self._database_bytes
             (body,) = self._bodies.write([batch], now_unix_ns=row.stored_unix_ns, room=room)
@@ -374,7 +378,7 @@ class SqliteMailboxStore:
         return self._records("topic_id = ? AND id > ? AND unsettled > 0 ORDER BY id", topic, after, limit)
 
     def records(
-        self, topic: str, *, after: int, limit: int, holding: State | None = None
+        self, topic: str, *, after: int, limit: int, holding: MessageState | None = None
     ) -> list[BatchRecord]:
         where = f"topic_id = ? AND id > ? AND {_HOLDING[holding]} ORDER BY id"
         return self._records(where, topic, after, limit)

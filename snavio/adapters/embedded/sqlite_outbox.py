@@ -11,9 +11,9 @@ from typing import Any, Final, Self
 
 from snavio.adapters.embedded.sqlite import Migrations, StoreLock, open_store, store_errors
 from snavio.errors import IntegrityError, Saturated
+from snavio.host.store_worker import StoreWorker
 from snavio.native import blake3_digest
-from snavio.ports.outbox import Cursor, Grave, Life, NewPage, PageInfo, PlannedExport
-from snavio.worker import Worker
+from snavio.ports.outbox import Cursor, JournalLife, NewPage, PageInfo, PlannedExport, RevokedRight
 
 APPLICATION_ID: Final = 0x534E4F42
 SCHEMA_VERSION: Final = 2
@@ -54,7 +54,7 @@ class SqliteOutbox:
         self._lock = lock
         self._connection = connection
         self._max_bytes = max_bytes
-        self._worker = Worker("outbox", timeout_s=30.0)
+        self._worker = StoreWorker("outbox", timeout_s=30.0)
         found = connection.execute("SELECT coalesce(sum(size), 0), coalesce(max(id), 0) FROM page").fetchone()
         self._bytes: int = found[0]
         # Ids never come again, not even those of pages that were archived: a plan names pages by them.
@@ -77,12 +77,12 @@ class SqliteOutbox:
             raise
         return cls(path, lock, connection, max_bytes=max_bytes)
 
-    async def lives(self) -> list[Life]:
-        def read() -> list[Life]:
+    async def lives(self) -> list[JournalLife]:
+        def read() -> list[JournalLife]:
             rows = self._all(
                 "SELECT instance, epoch, service, durable_seq, closed, heard_unix_ns FROM life ORDER BY epoch"
             )
-            return [Life(row[0], row[1], row[2], row[3], bool(row[4]), row[5]) for row in rows]
+            return [JournalLife(row[0], row[1], row[2], row[3], bool(row[4]), row[5]) for row in rows]
 
         return await self._worker.run(read)
 
@@ -108,7 +108,7 @@ class SqliteOutbox:
 
         return await self._worker.run(read)
 
-    async def store(self, pages: Sequence[NewPage], lives: Sequence[Life]) -> list[int]:
+    async def store(self, pages: Sequence[NewPage], lives: Sequence[JournalLife]) -> list[int]:
         if self._bytes + sum(len(page.body) for page in pages) > self._max_bytes:
             raise Saturated("The outbox is full.", retry_after_ms=500)
         return await self._write(pages, lives)
@@ -161,7 +161,7 @@ class SqliteOutbox:
         return await self._worker.run(read)
 
     async def finish(
-        self, number: int, *, newest_unix_ns: int, pages: Sequence[NewPage], lives: Sequence[Life]
+        self, number: int, *, newest_unix_ns: int, pages: Sequence[NewPage], lives: Sequence[JournalLife]
     ) -> list[int]:
         def forget() -> int:
             gone = self._execute(
@@ -204,19 +204,19 @@ class SqliteOutbox:
             lambda: Cursor(self._state("directory_epoch"), self._state("directory_version"))
         )
 
-    async def graves(self) -> list[Grave]:
+    async def graves(self) -> list[RevokedRight]:
         return await self._worker.run(
-            lambda: [Grave(*row) for row in self._all("SELECT * FROM grave ORDER BY version")]
+            lambda: [RevokedRight(*row) for row in self._all("SELECT * FROM grave ORDER BY version")]
         )
 
     async def bury(
         self,
-        graves: Sequence[Grave],
+        graves: Sequence[RevokedRight],
         cursor: Cursor,
         *,
         forget_before_unix_ns: int,
         pages: Sequence[NewPage] = (),
-        lives: Sequence[Life] = (),
+        lives: Sequence[JournalLife] = (),
     ) -> list[int]:
         def remember() -> int:
             self._connection.executemany(
@@ -245,7 +245,9 @@ class SqliteOutbox:
 
     # -- on the worker's thread ------------------------------------------------------------------------
 
-    async def _write(self, pages: Sequence[NewPage], lives: Sequence[Life], *, also: Any = None) -> list[int]:
+    async def _write(
+        self, pages: Sequence[NewPage], lives: Sequence[JournalLife], *, also: Any = None
+    ) -> list[int]:
         def write() -> list[int]:
             freed = 0
             ids = list(range(self._last_id + 1, self._last_id + 1 + len(pages)))
@@ -282,7 +284,7 @@ class SqliteOutbox:
             ],
         )
 
-    def _put_life(self, life: Life) -> None:
+    def _put_life(self, life: JournalLife) -> None:
         self._execute(
             "INSERT OR REPLACE INTO life VALUES (?, ?, ?, ?, ?, ?)",
             (

@@ -20,7 +20,7 @@ from snavio.adapters.embedded.store_copy import faults_of
 from snavio.adapters.embedded.store_rows import (
     SEQUENCE,
     LostRow,
-    Stretch,
+    RowRange,
     difference,
     doubtful,
     rows,
@@ -44,7 +44,7 @@ class Rescued:
 
     steps: list[str] = field(default_factory=list)
     lost: list[LostRow] = field(default_factory=list)
-    stretches: list[Stretch] = field(default_factory=list)
+    stretches: list[RowRange] = field(default_factory=list)
 
 
 def rescue(path: Path, aside: Path) -> Rescued:

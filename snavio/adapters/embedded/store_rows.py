@@ -117,7 +117,7 @@ def difference(later: dict[str, dict[Key, bytes]], kept: dict[str, dict[Key, byt
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class RowRange:
     """Rows of a table behind pages whose checksums do not fit: between two keys that could be read."""
 
     table: str
@@ -130,9 +130,9 @@ class Stretch:
         return f"{self.table}: rows between {first} and {last} stood on damaged pages"
 
 
-def doubtful(path: Path) -> tuple[list[Stretch], list[LostRow]]:
+def doubtful(path: Path) -> tuple[list[RowRange], list[LostRow]]:
     """Stretches of the store at `path` that pages with wrong checksums hold, and the rows that can be seen in them."""
-    stretches: list[Stretch] = []
+    stretches: list[RowRange] = []
     found: list[LostRow] = []
     plain, checked = unchecked(path), connect(path, flags=apsw.SQLITE_OPEN_READONLY)
     try:
@@ -149,7 +149,7 @@ def doubtful(path: Path) -> tuple[list[Stretch], list[LostRow]]:
                 except _FAULTS:
                     ends.append(last)
             if len(ends) == 2:
-                stretches.append(Stretch(table, *ends))
+                stretches.append(RowRange(table, *ends))
                 found += [LostRow(table, key, "doubtful") for key, _ in rows(plain, table) if key not in sure]
     finally:
         checked.close()

@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 
 from snavio.adapters.embedded.directory_rows import record_line
 from snavio.clock import Clock
-from snavio.domain.directory import Change, Draft, V, Value, View, is_over
+from snavio.domain.directory import Change, DirectoryView, Draft, V, Value, is_over
 from snavio.errors import NotFound
 from snavio.ports.changelog import Dump
 from snavio.ports.directory import ChangePage, Decision, Written
@@ -81,7 +81,7 @@ class MemoryDirectory:
         else:
             self._state[place] = change
 
-    async def read(self, question: Callable[[View], T]) -> tuple[int, T]:
+    async def read(self, question: Callable[[DirectoryView], T]) -> tuple[int, T]:
         return len(self._log), question(self)
 
     async def changes(self, *, since: int, epoch: int, limit: int) -> ChangePage:

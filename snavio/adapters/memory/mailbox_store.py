@@ -13,17 +13,17 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from snavio.adapters.hollowing import hollow
-from snavio.adapters.memory.recognition import CAPACITY, Recognition
-from snavio.adapters.memory.recollection import Recollection
+from snavio.adapters.batch_rewrite import rewrite_batch
+from snavio.adapters.memory.idempotency import CAPACITY, IdempotencyKeys
+from snavio.adapters.memory.resends import ResentBatches
 from snavio.adapters.tenant_bytes import TenantBytes
-from snavio.domain.message import State
+from snavio.domain.message import MessageState
 from snavio.errors import IntegrityError, NotFound, Saturated
 from snavio.native import blake3_digest
 from snavio.ports.mailbox_store import (
     ROW_BYTES,
     BatchRecord,
-    Ended,
+    EndedMessages,
     OrderMark,
     Origin,
     Progress,
@@ -53,7 +53,7 @@ class _Row:
 
     def keep(self, bits: int) -> int:
         """Wipe all messages but those whose bit is set; by how many bytes it grew, usually less than none."""
-        smaller = hollow(self.intact(), bits)
+        smaller = rewrite_batch(self.intact(), bits)
         growth = len(smaller) - len(self.runs)
         self.wipe()
         self.runs, self.digest = bytearray(smaller), blake3_digest(smaller)
@@ -79,8 +79,8 @@ class MemoryMailboxStore:
         self._last_id = 0
         self._topics: dict[str, dict[int, _Row]] = {}
         self._orders: dict[str, dict[int, OrderMark]] = {}
-        self._sent = Recollection()
-        self._known = Recognition(secret=secrets.token_bytes(32), capacity=max_keys)
+        self._sent = ResentBatches()
+        self._known = IdempotencyKeys(secret=secrets.token_bytes(32), capacity=max_keys)
         self._age_ns = 0
 
     def begin_epoch(self, now_unix_ns: int) -> int:
@@ -153,7 +153,7 @@ class MemoryMailboxStore:
                 raise NotFound(f"Batch {batch_id} of {topic} is gone.")
             return row.intact()
 
-    def hollow(self, topic: str, batch_id: int, *, keep: int) -> int | None:
+    def rewrite_batch(self, topic: str, batch_id: int, *, keep: int) -> int | None:
         with self._bytes:
             row = self._topics.get(topic, {}).get(batch_id)
             if row is None:
@@ -166,10 +166,10 @@ class MemoryMailboxStore:
         self._tenants.change([(topic, size + rows * ROW_BYTES)])
 
     def pending(self, topic: str, *, after: int, limit: int) -> list[BatchRecord]:
-        return self.records(topic, after=after, limit=limit, holding=State.READY)
+        return self.records(topic, after=after, limit=limit, holding=MessageState.READY)
 
     def records(
-        self, topic: str, *, after: int, limit: int, holding: State | None = None
+        self, topic: str, *, after: int, limit: int, holding: MessageState | None = None
     ) -> list[BatchRecord]:
         rows = self._topics.get(topic, {})
         ids = list(rows)
@@ -188,9 +188,11 @@ class MemoryMailboxStore:
 
     def retained(self, topic: str, *, limit: int) -> list[Retained]:
         done = [
-            Retained(one.batch_id, one.count, _held(one, State.DELIVERED), one.age_ns)
+            Retained(one.batch_id, one.count, _held(one, MessageState.DELIVERED), one.age_ns)
             for one in (row.record for row in list(self._topics.get(topic, {}).values()))
-            if not any(_holds(one, state) for state in (State.READY, State.DEAD, State.CANCELED))
+            if not any(
+                _holds(one, state) for state in (MessageState.READY, MessageState.DEAD, MessageState.CANCELED)
+            )
         ]
         return sorted(done, key=lambda one: (one.age_ns, one.batch_id))[:limit]
 
@@ -234,41 +236,41 @@ class MemoryMailboxStore:
         self._topics.clear()
 
 
-def _purged(ends: Sequence[Ended]) -> int:
+def _purged(ends: Sequence[EndedMessages]) -> int:
     """Bitmap of the messages that were deleted."""
     bits = 0
     for one in ends:
-        if one.ending.state is State.PURGED:
+        if one.ending.state is MessageState.PURGED:
             bits |= (1 << one.end) - (1 << one.first)
     return bits
 
 
-def _held(record: BatchRecord, state: State) -> int:
+def _held(record: BatchRecord, state: MessageState) -> int:
     """How many messages of a batch are in `state`."""
-    if state in (State.READY, State.INFLIGHT):
+    if state in (MessageState.READY, MessageState.INFLIGHT):
         return record.count - record.settled.bit_count()
-    if state is State.DELIVERED:
+    if state is MessageState.DELIVERED:
         return record.settled.bit_count() - sum(one.end - one.first for one in record.ends)
     return sum(one.end - one.first for one in record.ends if one.ending.state is state)
 
 
-def _holds(record: BatchRecord, state: State) -> bool:
+def _holds(record: BatchRecord, state: MessageState) -> bool:
     return _held(record, state) > 0
 
 
 def _topic_record(topic: str, records: list[BatchRecord]) -> TopicRecord:
-    unsettled = [record for record in records if _holds(record, State.READY)]
+    unsettled = [record for record in records if _holds(record, MessageState.READY)]
     return TopicRecord(
         topic,
-        sum(_held(record, State.READY) for record in unsettled),
+        sum(_held(record, MessageState.READY) for record in unsettled),
         max((record.batch_id for record in records), default=0),
         min((record.stored_unix_ns for record in unsettled), default=0),
         min((record.batch_id for record in unsettled), default=0),
-        delivered=sum(_held(record, State.DELIVERED) for record in records),
-        dead=sum(_held(record, State.DEAD) for record in records),
-        canceled=sum(_held(record, State.CANCELED) for record in records),
+        delivered=sum(_held(record, MessageState.DELIVERED) for record in records),
+        dead=sum(_held(record, MessageState.DEAD) for record in records),
+        canceled=sum(_held(record, MessageState.CANCELED) for record in records),
         shards=tuple(
-            (shard, sum(_held(record, State.READY) for record in unsettled if record.shard == shard))
+            (shard, sum(_held(record, MessageState.READY) for record in unsettled if record.shard == shard))
             for shard in sorted({record.shard for record in unsettled})
         ),
     )

@@ -21,9 +21,9 @@ from snavio.adapters.coordination_records import MOST_BANS, key_text
 from snavio.adapters.redis.coordination_scripts import BANS, CLAIMS, USAGE
 from snavio.clock import Clock
 from snavio.domain.claim import Claimed, Terms
-from snavio.domain.quota import Permits, Rule, State
+from snavio.domain.quota import GrantState, LimitRule, Permits
 from snavio.errors import Saturated, StateError, Unavailable
-from snavio.ports.coordination import Ask, BanSeen, ClaimAnswer, ClaimAsk, Return
+from snavio.ports.coordination import BanSeen, ClaimAnswer, ClaimAsk, PermitAsk, PermitReturn
 
 SAFE_POLICY: Final = "noeviction"
 
@@ -96,16 +96,16 @@ class RedisCoordination:
 
     # -- limits ----------------------------------------------------------------------------------------
 
-    async def take(self, asks: Sequence[Ask]) -> list[Permits]:
+    async def take(self, asks: Sequence[PermitAsk]) -> list[Permits]:
         keys = [ask.key for ask in asks]
         return await self._usage(keys, [["take", *_rule(ask.rule), ask.want] for ask in asks])
 
-    async def grant(self, wishes: Sequence[Ask], *, instance: str, leases: int) -> list[Permits]:
+    async def grant(self, wishes: Sequence[PermitAsk], *, instance: str, leases: int) -> list[Permits]:
         keys = [wish.key for wish in wishes]
         steps = [["grant", *_rule(wish.rule), wish.want, instance, leases] for wish in wishes]
         return await self._usage(keys, steps)
 
-    async def give_back(self, returns: Sequence[Return]) -> None:
+    async def give_back(self, returns: Sequence[PermitReturn]) -> None:
         keys = [back.key for back in returns]
         steps = [["back", back.interval_ms, back.interval, back.count, back.granted] for back in returns]
         await self._usage(keys, steps)
@@ -119,7 +119,7 @@ class RedisCoordination:
         ]
         answers = await self._run(USAGE, list(names), orjson.dumps(numbered))
         return [
-            Permits(int(count), State(int(state)), *(int(number) for number in rest))
+            Permits(int(count), GrantState(int(state)), *(int(number) for number in rest))
             for count, state, *rest in answers
         ]
 
@@ -233,5 +233,5 @@ class RedisCoordination:
             raise Unavailable(f"The coordination store cannot be asked: {type(error).__name__}.") from None
 
 
-def _rule(rule: Rule) -> list[Any]:
+def _rule(rule: LimitRule) -> list[Any]:
     return [rule.max, rule.interval_ms, rule.burst, rule.cooldown_ms, rule.shadow]

@@ -18,7 +18,7 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from snavio.domain.queue_address import stream_key
 from snavio.domain.verdict import Verdict
 from snavio.errors import StateError
-from snavio.ports.carrier import Delivery, Letter, NotCarried
+from snavio.ports.queue_driver import DriverFailed, DriverResult, OutgoingMessage
 
 FIELD: Final = b"run"
 """The one field of an entry: a serialised Run with a single command."""
@@ -39,8 +39,8 @@ return stored
 """
 
 
-class RedisStreamCarrier:
-    """See `snavio.ports.carrier.Carrier`."""
+class RedisStreamDriver:
+    """See `snavio.ports.queue_driver.Carrier`."""
 
     def __init__(
         self,
@@ -65,29 +65,33 @@ class RedisStreamCarrier:
         self._waits_for_fsync: bool | None = None
         self._script_id = ""
 
-    async def carry(self, topic: str, letters: Sequence[Letter], *, token: str, timeout_s: float) -> Delivery:
+    async def deliver(
+        self, topic: str, messages: Sequence[OutgoingMessage], *, token: str, timeout_s: float
+    ) -> DriverResult:
         """Store the letters in order; what does not fit is refused as saturated."""
         try:
             async with asyncio.timeout(timeout_s):
                 connection = await self._connect()
                 try:
-                    stored = await self._store(connection, topic, letters, token, timeout_s)
+                    stored = await self._store(connection, topic, messages, token, timeout_s)
                 except BaseException:
                     # Its next answer would be this one's.
                     await connection.disconnect()
                     raise
                 finally:
                     await self._pool.release(connection)
-        except NotCarried:
+        except DriverFailed:
             raise
         except ResponseError as error:
-            return _refused(error, len(letters))
+            return _refused(error, len(messages))
         except (RedisError, OSError, TimeoutError, asyncio.IncompleteReadError):
             self._waits_for_fsync = None  # it may come back as another server
-            raise NotCarried("Redis did not answer.", perhaps=True) from None
-        verdicts = [Verdict.DELIVERED] * stored + [Verdict.SATURATED] * (len(letters) - stored)
-        full = stored < len(letters)
-        return Delivery(tuple(verdicts), FULL_RETRY_MS if full else 0, "The stream is full." if full else "")
+            raise DriverFailed("Redis did not answer.", perhaps=True) from None
+        verdicts = [Verdict.DELIVERED] * stored + [Verdict.SATURATED] * (len(messages) - stored)
+        full = stored < len(messages)
+        return DriverResult(
+            tuple(verdicts), FULL_RETRY_MS if full else 0, "The stream is full." if full else ""
+        )
 
     async def close(self) -> None:
         """Let go of the connections."""
@@ -98,17 +102,17 @@ class RedisStreamCarrier:
             connection = await self._pool.get_connection()
         except (RedisError, OSError, TimeoutError):
             self._waits_for_fsync = None
-            raise NotCarried("Redis cannot be reached.", perhaps=False) from None
+            raise DriverFailed("Redis cannot be reached.", perhaps=False) from None
         try:
             if self._waits_for_fsync is None:
                 self._waits_for_fsync = await self._examine(connection)
         except StateError as unfit:
             await self._pool.release(connection)
-            raise NotCarried(str(unfit), perhaps=False) from None
+            raise DriverFailed(str(unfit), perhaps=False) from None
         except (RedisError, OSError, asyncio.IncompleteReadError):
             await connection.disconnect()
             await self._pool.release(connection)
-            raise NotCarried("Redis cannot be examined.", perhaps=False) from None
+            raise DriverFailed("Redis cannot be examined.", perhaps=False) from None
         except BaseException:
             await connection.disconnect()
             await self._pool.release(connection)
@@ -146,7 +150,7 @@ class RedisStreamCarrier:
         )
 
     async def _store(
-        self, connection: Any, topic: str, letters: Sequence[Letter], token: str, timeout_s: float
+        self, connection: Any, topic: str, messages: Sequence[OutgoingMessage], token: str, timeout_s: float
     ) -> int:
         key = stream_key(topic)
         arguments = (
@@ -155,7 +159,7 @@ class RedisStreamCarrier:
             f"{key}:sent:{token}",
             self._max_stream_length,
             MARK_SECONDS,
-            *(letter.run for letter in letters),
+            *(message.run for message in messages),
         )
         if not self._script_id:
             self._script_id = (await _ask(connection, "SCRIPT", "LOAD", SCRIPT)).decode()
@@ -166,7 +170,7 @@ class RedisStreamCarrier:
             stored = await _ask(connection, "EVAL", SCRIPT, *arguments)
         if self._waits_for_fsync:
             await self._wait_for_fsync(connection, timeout_s)
-        return min(int(stored), len(letters))
+        return min(int(stored), len(messages))
 
     async def _wait_for_fsync(self, connection: Any, timeout_s: float) -> None:
         try:
@@ -175,7 +179,7 @@ class RedisStreamCarrier:
             # The entries are there. Taken for "nothing was stored", a strict claim would be let go of, and its command
             # delivered twice. The server is examined anew before it is given anything more.
             self._waits_for_fsync = None
-            raise NotCarried("Redis does not say when it is on disk.", perhaps=True) from None
+            raise DriverFailed("Redis does not say when it is on disk.", perhaps=True) from None
         if not synced[0]:
             raise TimeoutError
 
@@ -185,12 +189,12 @@ async def _ask(connection: Any, *command: Any) -> Any:
     return await connection.read_response()
 
 
-def _refused(error: ResponseError, letters: int) -> Delivery:
+def _refused(error: ResponseError, messages: int) -> DriverResult:
     """The server answered, so nothing was stored."""
     told = str(error)
     if "OOM" in told or "maxmemory" in told:
-        return Delivery((Verdict.SATURATED,) * letters, FULL_RETRY_MS, "Redis is out of memory.")
+        return DriverResult((Verdict.SATURATED,) * messages, FULL_RETRY_MS, "Redis is out of memory.")
     if "WRONGTYPE" in told:
-        return Delivery((Verdict.DELIVERY_FAILURE,) * letters, 0, "The key of this queue is no stream.")
+        return DriverResult((Verdict.DELIVERY_FAILURE,) * messages, 0, "The key of this queue is no stream.")
     # Loading, read-only for a failover, out of disk: it may pass within the budget.
-    return Delivery((Verdict.UNDECIDED,) * letters, 0, "Redis refused for now.")
+    return DriverResult((Verdict.UNDECIDED,) * messages, 0, "Redis refused for now.")

@@ -5,7 +5,7 @@ Values are valid once built: BadRequest names the field and the rule that it bre
 
 from snavio.domain.directory.access import AccessRequest, AclEntry, RequestState
 from snavio.domain.directory.alerts import AlertChannel, ChannelKind
-from snavio.domain.directory.changes import Change, Draft, View
+from snavio.domain.directory.changes import Change, DirectoryView, Draft
 from snavio.domain.directory.kinds import KINDS, V, Value, expiry_of, is_over, revive, shape_of
 from snavio.domain.directory.lists import Ban, BanList, Suspension
 from snavio.domain.directory.overlay import Difference, Overlay
@@ -43,6 +43,7 @@ __all__ = [
     "ChannelKind",
     "DedupeMode",
     "Difference",
+    "DirectoryView",
     "DispatchMode",
     "Draft",
     "Fairness",
@@ -61,7 +62,6 @@ __all__ = [
     "Tenant",
     "V",
     "Value",
-    "View",
     "acts_for",
     "expiry_of",
     "is_over",

@@ -31,7 +31,7 @@ class Change:
     before: Value | None = None
 
 
-class View(Protocol):
+class DirectoryView(Protocol):
     """The directory at one moment."""
 
     def find(self, kind: type[V], *key: str) -> V | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from snavio.domain.directory.changes import Draft, View
+from snavio.domain.directory.changes import DirectoryView, Draft
 from snavio.domain.directory.kinds import V, Value
 
 Place = tuple[str, ...]
@@ -28,7 +28,7 @@ class Difference:
 class Overlay:
     """A `View` of what the directory will be."""
 
-    def __init__(self, base: View) -> None:
+    def __init__(self, base: DirectoryView) -> None:
         self._base = base
         self._drafts: dict[Place, Draft] = {}
         # Kept as the batch grows: counting anew for each write would cost the square of the batch.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from snavio.domain.identity import Identity, Kind, valid_name
+from snavio.domain.identity import Identity, IdentityKind, valid_name
 from snavio.errors import BadRequest, NotAllowed
 
 MAX_REASON_LENGTH: Final = 256
@@ -71,7 +71,7 @@ def require_number(number: int, where: str, least: int, most: int) -> None:
 
 def require_operator(actor: Identity) -> None:
     """Only operators create tenants and suspend sources."""
-    if actor.kind is not Kind.OPERATOR:
+    if actor.kind is not IdentityKind.OPERATOR:
         raise NotAllowed(f"{actor} is not an operator.")
 
 
@@ -80,7 +80,9 @@ def acts_for(actor: Identity, tenant: str) -> bool:
 
     A service is neither: whoever steals a producer's certificate must not be able to widen its rights.
     """
-    return actor.kind is Kind.OPERATOR or (actor.kind is Kind.PRINCIPAL and actor.tenant == tenant)
+    return actor.kind is IdentityKind.OPERATOR or (
+        actor.kind is IdentityKind.PRINCIPAL and actor.tenant == tenant
+    )
 
 
 def require_tenant(actor: Identity, tenant: str) -> None:

@@ -1,0 +1,1 @@
+"""Answers from the directory: changes, history, preflight."""

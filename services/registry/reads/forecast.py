@@ -1,0 +1,51 @@
+"""Turns what the directory says about a command into the whole decision, with Signer's word on keys.
+
+Never sends anything, and never fails for want of Signer: that gate is then unknown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from services.registry.reads.preflight import Facts, gates, sight_of
+from services.registry.signer.signer_calls import SignerCalls
+from snavio.domain.identity import Identity
+from snavio.domain.verdict import Verdict
+from snavio.v1 import registry_pb2 as wire
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Answers for one reader at a time."""
+
+    trust: SignerCalls
+
+    async def of(
+        self, facts: Facts, *, reader: Identity, version: int, provided: frozenset[str] = frozenset()
+    ) -> wire.CheckResponse:
+        """The decision; NotAllowed for a reader whom the command does not concern. `provided` surely have keys."""
+        sight = sight_of(reader, facts)
+        reports = list(gates(facts, sight, has_keys=await self._has_keys(facts, provided)))
+        failing = next((report for report in reports if report.verdict is not Verdict.DELIVERED), None)
+        return wire.CheckResponse(
+            version=version,
+            passes=failing is None,
+            failing_gate=failing.gate if failing is not None else "",
+            verdict=(failing.verdict if failing is not None else Verdict.DELIVERED).reason,
+            gate=[
+                wire.GateReport(
+                    gate=report.gate,
+                    state=f"GATE_STATE_{report.state.name}",
+                    detail=report.detail,
+                    advice=report.advice,
+                )
+                for report in reports
+            ],
+            acl_version=facts.acl_version,
+        )
+
+    async def _has_keys(self, facts: Facts, provided: frozenset[str]) -> bool | None:
+        if facts.source in provided:
+            return True
+        # A source that is not registered has no keys; Signer need not be asked about strangers' words.
+        return await self.trust.has_keys(facts.source) if facts.service is not None else False

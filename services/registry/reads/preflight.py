@@ -1,0 +1,252 @@
+"""What a command would meet, gate by gate, without sending one.
+
+Never hides that a gate fails: whoever may ask is told which; why it fails is told to those whose affair it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+from snavio.domain.directory import (
+    AclEntry,
+    Ban,
+    BanList,
+    DirectoryView,
+    Limit,
+    Profile,
+    Route,
+    Service,
+    Suspension,
+    Target,
+    acts_for,
+    is_over,
+)
+from snavio.domain.directory.rules import require_command, require_target, split_source
+from snavio.domain.identity import Identity, IdentityKind
+from snavio.domain.queue_address import address
+from snavio.domain.verdict import Verdict
+from snavio.errors import NotAllowed
+
+MAX_BANS = 1000
+
+
+class GateState(IntEnum):
+    """How a gate stands; same numbers as the wire's."""
+
+    PASSES = 1
+    FAILS = 2
+    NOTE = 3
+    UNKNOWN = 4
+    HIDDEN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class GateReport:
+    """One gate."""
+
+    gate: str
+    state: GateState
+    detail: str
+    advice: str = ""
+    verdict: Verdict = Verdict.DELIVERED
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that the directory says about one (source, target, name), read at one moment."""
+
+    source: str
+    target: str
+    name: str
+    service: Service | None
+    suspension: Suspension | None
+    owner: str
+    route: Route | None
+    allowed: bool
+    acl_version: int
+    bans: tuple[Ban, ...]
+    freeze: Ban | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderRights:
+    """Which parts are the reader's affair."""
+
+    operator: bool
+    owner: bool
+    sender: bool
+
+
+def facts_for(source: str, target: str, name: str, now_unix_ns: int) -> Callable[[DirectoryView], Facts]:
+    """The question to the directory; BadRequest for names that cannot be any."""
+    tenant, service = split_source(source, "check.source")
+    require_target(target, "check.target")
+    require_command(name, "check.name")
+
+    def question(view: DirectoryView) -> Facts:
+        claimed = view.find(Target, target)
+        route = view.find(Route, target, name)
+        suspension = view.find(Suspension, source)
+        return Facts(
+            source,
+            target,
+            name,
+            service=view.find(Service, tenant, service),
+            suspension=None if suspension is None or is_over(suspension, now_unix_ns) else suspension,
+            owner=claimed.tenant if claimed is not None else "",
+            route=None if route is None or is_over(route, now_unix_ns) else route,
+            allowed=view.find(AclEntry, source, target, name) is not None,
+            acl_version=view.version_of(AclEntry, source, target, name),
+            bans=tuple(
+                ban
+                for ban in view.under(Ban, source, limit=MAX_BANS)
+                if not is_over(ban, now_unix_ns) and (not ban.target or ban.key[2:] == (target, name))
+            ),
+            freeze=next(
+                (
+                    freeze
+                    for of in (name, "")
+                    if (freeze := view.find(Ban, "", BanList.FROZEN.name.lower(), target, of)) is not None
+                    and not is_over(freeze, now_unix_ns)
+                ),
+                None,
+            ),
+        )
+
+    return question
+
+
+def sight_of(reader: Identity, facts: Facts) -> ReaderRights:
+    """What the reader may see; NotAllowed for somebody whom the command does not concern."""
+    sight = ReaderRights(
+        operator=reader.kind is IdentityKind.OPERATOR,
+        owner=bool(facts.owner) and acts_for(reader, facts.owner),
+        sender=acts_for(reader, facts.source.partition("/")[0]),
+    )
+    if not (sight.operator or sight.owner or sight.sender):
+        raise NotAllowed(
+            f"{reader} is neither of the source's tenant nor of the target's owner.", reason="not-concerned"
+        )
+    return sight
+
+
+def gates(facts: Facts, sight: ReaderRights, *, has_keys: bool | None) -> Iterator[GateReport]:
+    """Every gate, in the order in which a command meets them."""
+    yield _registered(facts)
+    yield _standing(facts, sight)
+    yield _keyset(facts, sight, has_keys)
+    yield _route(facts)
+    yield _acl(facts, sight)
+    for report in (_profile(facts.route), _limit(facts.route)):
+        # How an owner runs its route is for those who may use it.
+        may_know = sight.owner or facts.allowed
+        yield (
+            report
+            if may_know
+            else replace(report, state=GateState.HIDDEN, detail="Not yours to see.", advice="")
+        )
+    yield _lists(facts, sight)
+
+
+def _registered(facts: Facts) -> GateReport:
+    if facts.service is not None:
+        return GateReport("registered", GateState.PASSES, f"{facts.source} is registered.")
+    return GateReport(
+        "registered",
+        GateState.FAILS,
+        f"There is no service {facts.source}.",
+        "Register it: `snavio register -f service.toml`.",
+        Verdict.UNKNOWN_KEY_VERSION,
+    )
+
+
+def _standing(facts: Facts, sight: ReaderRights) -> GateReport:
+    if facts.suspension is None:
+        return GateReport("standing", GateState.PASSES, "The source is not suspended.")
+    why = f": {facts.suspension.reason}" if sight.sender and facts.suspension.reason else ""
+    advice = "Lift the suspension." if sight.operator else "Ask an operator to lift it."
+    return GateReport(
+        "standing", GateState.FAILS, f"The source is suspended{why}.", advice, Verdict.SUSPENDED
+    )
+
+
+def _keyset(facts: Facts, sight: ReaderRights, has_keys: bool | None) -> GateReport:
+    if has_keys is None:
+        return GateReport("keyset", GateState.UNKNOWN, "Signer could not be asked.", "Try again soon.")
+    if has_keys:
+        return GateReport("keyset", GateState.PASSES, "The source has a key to sign with.")
+    advice = (
+        f"Register {facts.source} again, which makes one."
+        if sight.sender
+        else f"Ask tenant {facts.source.partition('/')[0]} to register its service again."
+    )
+    return GateReport(
+        "keyset", GateState.FAILS, "The source has no key to sign with.", advice, Verdict.UNKNOWN_KEY_VERSION
+    )
+
+
+def _route(facts: Facts) -> GateReport:
+    if facts.route is not None:
+        kind = facts.route.queue_kind
+        place = address(kind, facts.route.topic)
+        detail = f"{facts.name} of {facts.target} goes to the {kind.name.lower()} queue {place}."
+        return GateReport("route", GateState.PASSES, detail)
+    if not facts.owner:
+        detail, advice = f"Nobody has claimed the target {facts.target}.", "Check the target's spelling."
+    else:
+        detail = f"The target {facts.target} has no route for {facts.name}."
+        advice = "Check the spelling, or ask the target's owner for a route."
+    return GateReport("route", GateState.FAILS, detail, advice, Verdict.ROUTE_MISSING)
+
+
+def _acl(facts: Facts, sight: ReaderRights) -> GateReport:
+    if facts.allowed:
+        since = f" since version {facts.acl_version}" if facts.acl_version else ""
+        return GateReport("acl", GateState.PASSES, f"Allowed{since}.")
+    words = f"{facts.source} {facts.target} {facts.name}"
+    advice = (
+        f"`snavio acl grant {words}`"
+        if sight.owner
+        else f"`snavio access request {words} --reason …`, and the owner decides."
+    )
+    return GateReport(
+        "acl", GateState.FAILS, "The target's owner has not allowed this.", advice, Verdict.ACL_DENY
+    )
+
+
+def _profile(route: Route | None) -> GateReport:
+    if route is None:
+        return GateReport("profile", GateState.UNKNOWN, "There is no route to have one.")
+    if route.profile is Profile.SYNC:
+        return GateReport("profile", GateState.NOTE, "sync: every command is decided by Slow.")
+    return GateReport("profile", GateState.PASSES, f"{route.profile.name.lower()}: decided from memory.")
+
+
+def _limit(route: Route | None) -> GateReport:
+    limit: Limit | None = route.limit if route is not None else None
+    if limit is None:
+        return GateReport("limit", GateState.PASSES, "No limit.")
+    burst = f", {limit.burst} in a second" if limit.burst else ""
+    shadow = "; counted, not enforced" if limit.shadow else ""
+    detail = f"{limit.max} in {limit.interval_seconds} s from all sources together{burst}{shadow}."
+    return GateReport("limit", GateState.NOTE, detail)
+
+
+def _lists(facts: Facts, sight: ReaderRights) -> GateReport:
+    if facts.freeze is not None:
+        what = f"{facts.name} of {facts.target}" if facts.freeze.name else f"The target {facts.target}"
+        why = f": {facts.freeze.reason}" if facts.freeze.reason and (sight.owner or sight.operator) else ""
+        words = f"{facts.freeze.target} {facts.freeze.name}".strip()
+        advice = f"`snavio unfreeze {words}`" if sight.operator else "Ask an operator."
+        return GateReport("lists", GateState.FAILS, f"{what} is frozen{why}.", advice, Verdict.ACL_DENY)
+    if not facts.bans:
+        return GateReport("lists", GateState.PASSES, "On no list.")
+    cold = any(ban.list is BanList.COLD_ONLY for ban in facts.bans)
+    which = "cold-only" if cold else "warm-banned"
+    reasons = (
+        sorted({ban.reason for ban in facts.bans if ban.reason}) if sight.sender or sight.operator else []
+    )
+    why = f" ({'; '.join(reasons)})" if reasons else ""
+    return GateReport("lists", GateState.NOTE, f"The source is {which}{why}: its commands go by Slow.")

@@ -1,0 +1,1 @@
+"""Registry's calls to Signer: keys, tokens and rights that follow the directory."""

@@ -1,0 +1,94 @@
+"""What Registry asks of Signer when the directory changes: keys, enrolment tokens, and who may act as whom.
+
+Never decides anything, and never keeps a token longer than it takes to answer with it.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from snavio.domain.directory import Principal, Service
+from snavio.domain.identity import Identity, IdentityKind
+from snavio.errors import NotFound, Saturated, SnavioError, Unavailable
+from snavio.rpc.channel import MeshChannel
+from snavio.v1 import signer_pb2 as signer
+
+_AT = "/snavio.v1.Signer/"
+
+
+class SignerCalls:
+    """Signer, as Registry needs it. Everything here may be asked again without harm."""
+
+    def __init__(self, channel: MeshChannel, *, timeout_s: float) -> None:
+        self._channel = channel
+        self._timeout_s = timeout_s
+        self._log = structlog.get_logger()
+
+    async def keyset(self, source: str) -> None:
+        """Make the source's first HMAC key, if it has none."""
+        await self._channel.call(
+            _AT + "CreateKeyset",
+            signer.CreateKeysetRequest(source=source),
+            signer.KeysetStatus,
+            timeout_s=self._timeout_s,
+        )
+
+    async def has_keys(self, source: str) -> bool | None:
+        """Whether the source has an HMAC key; None when Signer cannot say now."""
+        try:
+            answer = await self._channel.call(
+                _AT + "DescribeKeysets",
+                signer.DescribeKeysetsRequest(source=source),
+                signer.DescribeKeysetsResponse,
+                timeout_s=self._timeout_s,
+            )
+        except NotFound as error:
+            return False if error.reason == "no-keyset" else None
+        except SnavioError:
+            return None
+        return bool(answer.keyset)
+
+    async def principals(self, service: Service, *, suspended: bool) -> None:
+        """Say who may act as a service."""
+        await self._channel.call(
+            _AT + "SetServicePrincipals",
+            signer.SetServicePrincipalsRequest(
+                source=service.source, principal=service.principals, suspended=suspended
+            ),
+            signer.SetServicePrincipalsResponse,
+            timeout_s=self._timeout_s,
+        )
+
+    async def dismiss(self, principal: Principal, *, trust_domain: str) -> None:
+        """End the certificates of a principal that the directory names no more; an operator can restore it."""
+        identity = Identity(trust_domain, IdentityKind.PRINCIPAL, principal.principal, principal.tenant)
+        await self._channel.call(
+            _AT + "RevokeIdentity",
+            signer.RevokeIdentityRequest(spiffe_id=identity.spiffe_id, reason="removed from the directory"),
+            signer.RevokeIdentityResponse,
+            timeout_s=self._timeout_s,
+        )
+
+    async def enrolment(self, tenant: str, principal: str) -> signer.CreateEnrolmentResponse | None:
+        """A token for a principal of a new tenant; None when Signer cannot make one now.
+
+        The tenant is written by then, and an error would say that it is not; a token can be made later.
+        """
+        try:
+            return await self.token(tenant, principal)
+        except (Unavailable, Saturated) as error:
+            self._log.warning("no enrolment token for a new tenant", tenant=tenant, reason=error.reason)
+            return None
+
+    async def token(
+        self, tenant: str, principal: str, *, ttl_s: int = 0, actor: str = ""
+    ) -> signer.CreateEnrolmentResponse:
+        """A token for a principal of a tenant, which the caller knows to exist."""
+        return await self._channel.call(
+            _AT + "CreateEnrolment",
+            signer.CreateEnrolmentRequest(
+                tenant=tenant, principal=principal, ttl_seconds=ttl_s, on_behalf_of=actor
+            ),
+            signer.CreateEnrolmentResponse,
+            timeout_s=self._timeout_s,
+        )

@@ -1,0 +1,1 @@
+"""Registry's servicers: protobuf in, decisions, protobuf out."""

@@ -1,0 +1,107 @@
+"""Which sources are suspended: from a verified snapshot or from Registry's dump, then by pulling what changed.
+
+Never lets anybody in by a half-read list: what was suspended stays so until the whole of a new list has been read.
+"""
+
+from __future__ import annotations
+
+from snavio.clock import Clock
+from snavio.native import Admission, snapshot_suspensions
+from snavio.replication.directory_feed import DirectoryFeed
+from snavio.replication.poller import Poller
+from snavio.rpc.channel import MeshChannel
+from snavio.signed.snapshot_manifest import Manifest
+from snavio.signed.snapshot_reader import Refused, SnapshotReader
+from snavio.signed.verification import SUSPENSIONS, VerifiedSnapshot
+from snavio.v1.registry_pb2 import Change
+
+KIND = "suspension"
+
+
+class SuspensionCache:
+    """Keeps `admission`'s suspended sources."""
+
+    def __init__(
+        self,
+        *,
+        admission: Admission,
+        registry: MeshChannel,
+        clock: Clock,
+        interval_s: float,
+        instance: str = "",
+        bound_ms: int = 0,
+        snapshots: SnapshotReader | None = None,
+    ) -> None:
+        self._admission = admission
+        self._snapshots = snapshots
+        self.sources: set[str] = set()
+        self._before: set[str] = set()
+        """Of the directory before this one, until all of this one has been read."""
+        self._feed = DirectoryFeed(
+            registry,
+            clock=clock,
+            take=self._take,
+            forget=self._begin_again,
+            kind=KIND,
+            instance=instance,
+            bound_ms=bound_ms,
+        )
+        self._pull = Poller("suspensions", self._refresh, clock=clock, interval_s=interval_s)
+
+    async def start(self, *, within_s: float) -> None:
+        """Read them once, then keep reading."""
+        # Not instead of the pull: a suspension of this minute must hold from the first command on.
+        await self._load_snapshot()
+        await self._pull.start(within_s=within_s)
+
+    async def stop(self) -> None:
+        """End the pull."""
+        await self._pull.stop()
+
+    def age_ns(self) -> int | None:
+        """How old they are; None before the first."""
+        return self._pull.age_ns()
+
+    def gauges(self) -> dict[str, float]:
+        """Which version of the directory is obeyed here."""
+        return {"version": float(self._feed.version)}
+
+    def nudge(self) -> None:
+        """Look again soon."""
+        self._pull.nudge()
+
+    async def _load_snapshot(self) -> None:
+        if self._snapshots is None:
+            return
+        loaded = await self._snapshots.load((SUSPENSIONS,), _suspended)
+        if isinstance(loaded, Refused):
+            return
+        manifest, sources = loaded
+        self._feed.go_on_from(manifest.version, manifest.epoch)
+        for source in sources:
+            self._set(source, suspended=True)
+
+    async def _refresh(self) -> None:
+        await self._feed.catch_up()
+        self._lift()
+
+    def _take(self, change: Change) -> None:
+        if change.WhichOneof("value") == KIND:
+            self._set(change.suspension.source, suspended=not change.deleted)
+
+    def _begin_again(self, _asked_mono_ns: int | None) -> None:
+        self._before |= self.sources
+        self.sources = set()
+
+    def _lift(self) -> None:
+        for source in self._before - self.sources:
+            self._admission.set_suspended(source, False)
+        self._before = set()
+
+    def _set(self, source: str, *, suspended: bool) -> None:
+        self._admission.set_suspended(source, suspended)
+        (self.sources.add if suspended else self.sources.discard)(source)
+
+
+def _suspended(snapshot: VerifiedSnapshot) -> tuple[Manifest, list[str]]:
+    return snapshot.manifest, snapshot_suspensions(snapshot.parts[SUSPENSIONS])

@@ -1,0 +1,1 @@
+"""Capabilities for the mailbox: issuing, rights, revocation."""

@@ -1,0 +1,1 @@
+"""Certificates: issuing, enrolment, assumption of a service, revocation."""

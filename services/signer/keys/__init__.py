@@ -1,0 +1,1 @@
+"""HMAC key sets and Ed25519 scopes: rotation, rollout, use, expiry, signatures."""

@@ -1,0 +1,104 @@
+"""How much traffic each key version carried lately, from what Shield reports.
+
+Never grows past its bound and never counts for a source that has no key: the caller vouches for that.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+from snavio.clock import Clock
+from snavio.domain.key_retirement import DAY_NS, HOUR_NS, Use
+
+# Two living versions for every source that the key store can hold.
+MAX_TRACKED = 40_000
+_FINE_NS = 5 * 60 * 1_000_000_000
+
+
+@dataclass(slots=True)
+class _Window:
+    """Counts in buckets of `width_ns` over `span_ns`; what is older is forgotten when it is looked at."""
+
+    width_ns: int
+    span_ns: int
+    buckets: dict[int, int] = field(default_factory=dict)
+
+    def add(self, count: int, now_ns: int) -> None:
+        bucket = now_ns // self.width_ns
+        if bucket not in self.buckets:
+            self._forget(now_ns)
+        self.buckets[bucket] = self.buckets.get(bucket, 0) + count
+
+    def total(self, now_ns: int) -> int:
+        self._forget(now_ns)
+        return sum(self.buckets.values())
+
+    def told(self, now_ns: int) -> list[tuple[int, int]]:
+        self._forget(now_ns)
+        return list(self.buckets.items())
+
+    def restore(self, told: list[tuple[int, int]]) -> None:
+        for bucket, count in told:
+            self.buckets[int(bucket)] = self.buckets.get(int(bucket), 0) + int(count)
+
+    def _forget(self, now_ns: int) -> None:
+        # The bucket that is partly inside counts in full: "unused for a day" must not be said too early.
+        oldest = (now_ns - self.span_ns) // self.width_ns
+        for bucket in [bucket for bucket in self.buckets if bucket < oldest]:
+            del self.buckets[bucket]
+
+
+@dataclass(slots=True)
+class _Tracked:
+    hour: _Window = field(default_factory=lambda: _Window(_FINE_NS, HOUR_NS))
+    day: _Window = field(default_factory=lambda: _Window(HOUR_NS, DAY_NS))
+    last_used_ns: int = 0
+
+
+class KeyTraffic:
+    """Sliding counts per (source, version)."""
+
+    def __init__(self, *, clock: Clock, max_tracked: int = MAX_TRACKED) -> None:
+        self._clock = clock
+        self._max_tracked = max_tracked
+        self._tracked: OrderedDict[tuple[str, str], _Tracked] = OrderedDict()
+        self.observed_since_ns = clock.unix_ns()
+        """Since when all use has been counted."""
+
+    def note(self, source: str, version: str, commands: int) -> None:
+        """`commands` were let in under that version just now."""
+        now = self._clock.unix_ns()
+        tracked = self._tracked.setdefault((source, version), _Tracked())
+        tracked.hour.add(commands, now)
+        tracked.day.add(commands, now)
+        tracked.last_used_ns = now
+        self._tracked.move_to_end((source, version))
+        while len(self._tracked) > self._max_tracked:
+            self._tracked.popitem(last=False)
+
+    def told(self) -> list[list[Any]]:
+        """All of it as plain values, for `restore`; what is too old to matter is left out."""
+        now = self._clock.unix_ns()
+        return [
+            [*key, tracked.last_used_ns, tracked.hour.told(now), tracked.day.told(now)]
+            for key, tracked in self._tracked.items()
+        ]
+
+    def restore(self, told: list[list[Any]], *, observed_since_ns: int) -> None:
+        """Go on from what an earlier life has counted; TypeError or ValueError for what it could not have told."""
+        for source, version, last_used_ns, hour, day in told[-self._max_tracked :]:
+            tracked = self._tracked.setdefault((str(source), str(version)), _Tracked())
+            tracked.hour.restore(hour)
+            tracked.day.restore(day)
+            tracked.last_used_ns = max(tracked.last_used_ns, int(last_used_ns))
+        self.observed_since_ns = observed_since_ns
+
+    def of(self, source: str, version: str) -> Use:
+        """What was seen of a version."""
+        tracked = self._tracked.get((source, version))
+        if tracked is None:
+            return Use()
+        now = self._clock.unix_ns()
+        return Use(tracked.hour.total(now), tracked.day.total(now), tracked.last_used_ns)

@@ -1,0 +1,1 @@
+"""Signer's servicers: protobuf in, decisions, protobuf out."""

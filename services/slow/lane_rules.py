@@ -1,0 +1,137 @@
+"""What the directory says about each lane at this moment: who may send, where to, and under which limits.
+
+Never allows anything because Registry could not be asked, and never believes an answer that does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from services.slow.arbitration_job import Lane
+from snavio.domain.directory import Fairness
+from snavio.domain.quota import LimitRule
+from snavio.domain.verdict import Verdict
+from snavio.errors import SnavioError
+from snavio.rpc.channel import MeshChannel
+from snavio.v1.registry_pb2 import (
+    DEDUPE_MODE_STRICT,
+    Resolution,
+    ResolveKey,
+    ResolveRequest,
+    ResolveResponse,
+    Route,
+)
+from snavio.v1.slow_pb2 import ESCALATION_REASON_WARM_BANNED
+
+RETRY_AFTER_MS = 500
+FROZEN = "Frozen: an operator has stopped this command for everybody."
+RESOLVE_KEYS = 1000
+
+Key = tuple[str, str, str]
+Refused = tuple[Verdict, int, str]
+
+
+class LaneRules:
+    """Asks Registry."""
+
+    def __init__(
+        self, *, registry: MeshChannel, timeout_ms: int, instance: str = "", bound_ms: int = 0
+    ) -> None:
+        self._registry = registry
+        self._timeout_ms = timeout_ms
+        self._instance = instance
+        self._bound_ms = bound_ms
+
+    async def report(self) -> None:
+        """Tell Registry that this Slow is there: an operator who freezes something sees it although it is idle."""
+        await self._ask((), timeout_ms=self._timeout_ms)
+
+    async def rule(self, lanes: Sequence[Lane], *, timeout_ms: int) -> list[Lane]:
+        """Refuse what the directory refuses; those that are left carry what it says."""
+        keys = list(dict.fromkeys((lane.source, lane.target, lane.name) for lane in lanes))
+        found = await self.resolve(keys, timeout_ms=timeout_ms)
+        left = []
+        for lane in lanes:
+            answer = found[lane.source, lane.target, lane.name]
+            refused = answer if isinstance(answer, tuple) else _refusal(answer)
+            if refused is not None:
+                lane.refuse(*refused)
+            elif isinstance(answer, Resolution):
+                lane.resolution = answer
+                left.append(lane)
+        return left
+
+    async def resolve(self, keys: Sequence[Key], *, timeout_ms: int) -> dict[Key, Resolution | Refused]:
+        """What the directory says about each key, or why it could not be asked."""
+        found: dict[Key, Resolution | Refused] = {}
+        for start in range(0, len(keys), RESOLVE_KEYS):
+            asked = keys[start : start + RESOLVE_KEYS]
+            closed: Refused
+            try:
+                answer = await self._ask(asked, timeout_ms=timeout_ms)
+            except SnavioError:
+                closed = (Verdict.DELIVERY_FAILURE, RETRY_AFTER_MS, "Registry could not be asked.")
+                found.update(dict.fromkeys(asked, closed))
+                continue
+            # An answer of another length speaks of other keys; believing it could allow the wrong one.
+            if len(answer.resolution) != len(asked):
+                closed = (Verdict.DELIVERY_FAILURE, RETRY_AFTER_MS, "Registry's answer does not fit.")
+                found.update(dict.fromkeys(asked, closed))
+                continue
+            found.update(zip(asked, answer.resolution, strict=True))
+        return found
+
+    async def _ask(self, keys: Sequence[Key], *, timeout_ms: int) -> ResolveResponse:
+        return await self._registry.call(
+            "/snavio.v1.Registry/Resolve",
+            ResolveRequest(
+                key=[ResolveKey(source=source, target=target, name=name) for source, target, name in keys],
+                instance=self._instance,
+                bound_ms=self._bound_ms,
+            ),
+            ResolveResponse,
+            timeout_s=min(self._timeout_ms, timeout_ms) / 1000,
+        )
+
+
+def _refusal(resolution: Resolution) -> Refused | None:
+    if resolution.suspended:
+        return (Verdict.SUSPENDED, 0, "The source is suspended.")
+    if not resolution.HasField("route"):
+        return (Verdict.ROUTE_MISSING, 0, "No route is registered for this target and name.")
+    if not resolution.allowed:
+        return (Verdict.ACL_DENY, 0, "The target's owner has not allowed this.")
+    if resolution.frozen:
+        return (Verdict.ACL_DENY, 0, FROZEN)
+    return None
+
+
+def is_strict(resolution: Resolution) -> bool:
+    """Whether each id is to be delivered once."""
+    return bool(resolution.route.dedupe_mode == DEDUPE_MODE_STRICT)
+
+
+def is_banned(lane: Lane) -> bool:
+    """Whether the source has lost the warm path of this route: by Fast's own count, or in the directory."""
+    banned = lane.resolution is not None and lane.resolution.warm_banned
+    return banned or lane.reason == ESCALATION_REASON_WARM_BANNED
+
+
+def rule_of(route: Route) -> LimitRule | None:
+    """The route's limit; None when it has none."""
+    if not route.HasField("limit"):
+        return None
+    limit = route.limit
+    return LimitRule(
+        max=limit.max,
+        interval_ms=limit.interval_seconds * 1000,
+        burst=limit.burst,
+        cooldown_ms=limit.cooldown_seconds * 1000,
+        shadow=limit.shadow,
+    )
+
+
+def fairness_of(route: Route) -> Fairness:
+    """When a source of this route is dominant; what the route leaves open has its default."""
+    given = {field.name: value for field, value in route.fairness.ListFields()}
+    return Fairness(**given)

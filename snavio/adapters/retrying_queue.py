@@ -1,0 +1,219 @@
+"""A target queue made of a carrier: takes consignments, tries again within their budget, answers each command.
+
+Never answers DELIVERED before the carrier said so, never tries again what may not be repeated, and never holds
+more than its bounds; beyond them it refuses as saturated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from itertools import count
+
+from snavio.clock import Clock
+from snavio.domain.verdict import Verdict
+from snavio.errors import Saturated
+from snavio.host.background import background
+from snavio.native import open_posts, read_verdicts
+from snavio.ports.queue import BatchPart
+from snavio.ports.queue_driver import DriverFailed, DriverResult, OutgoingMessage, QueueDriver
+from snavio.v1.batch_pb2 import Refusal, Verdicts
+from snavio.v1.batch_pb2 import Verdict as WireVerdict
+
+MAX_WAITING = 64
+MAX_WAITING_BYTES = 64 << 20
+FIRST_PAUSE_S = 0.02
+LONGEST_PAUSE_S = 1.0
+FULL_RETRY_MS = 100
+CLOSE_SECONDS = 5.0
+
+
+class RetryingQueue:
+    """See `snavio.ports.queue.TargetQueue`. Lives on one event loop."""
+
+    def __init__(
+        self,
+        driver: QueueDriver,
+        *,
+        clock: Clock,
+        instance: str,
+        epoch: int,
+        recognises_resends: bool,
+        max_waiting: int = MAX_WAITING,
+        max_waiting_bytes: int = MAX_WAITING_BYTES,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._driver = driver
+        self._clock = clock
+        self._name = f"{instance}:{epoch}"
+        self._recognises_resends = recognises_resends
+        self._max_waiting = max_waiting
+        self._max_waiting_bytes = max_waiting_bytes
+        self._jitter = jitter
+        self._numbers = count(1)
+        self._joint_writes: set[asyncio.Task[None]] = set()
+        self._waiting_bytes = 0
+        self._freed = asyncio.Event()
+        self._freed.set()
+        self.connected = asyncio.Event()
+        """Set while the last attempt reached the queue."""
+
+    async def start(self) -> None:
+        """Nothing to open: connections are made when they are needed, and made again after a restart."""
+
+    async def close(self) -> None:
+        """Wait for what is under way, for a while, then end it and let go of the queue."""
+        if self._joint_writes:
+            _, late = await asyncio.wait(self._joint_writes, timeout=CLOSE_SECONDS)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late, timeout=CLOSE_SECONDS)
+        await self._driver.close()
+
+    def put(self, batch_part: BatchPart) -> None:
+        """Send it on; returns at once. Raises Saturated when too much is waiting already."""
+        size = len(batch_part.freight)
+        if self._full(size):
+            raise Saturated("Too many commands wait for this queue.", retry_after_ms=FULL_RETRY_MS)
+        self._waiting_bytes += size
+        task = background().once("courier", self._deliver(batch_part))
+        self._joint_writes.add(task)
+        task.add_done_callback(lambda done: self._done(done, batch_part, size))
+        if self._full(0):
+            self._freed.clear()
+
+    async def room(self, _holder: str = "", _size: int = 0) -> None:
+        """Wait until `put` will not refuse."""
+        await self._freed.wait()
+
+    def _full(self, size: int) -> bool:
+        return len(self._joint_writes) >= self._max_waiting or (
+            self._waiting_bytes + size > self._max_waiting_bytes and self._waiting_bytes > 0
+        )
+
+    def _done(self, task: asyncio.Task[None], batch_part: BatchPart, size: int) -> None:
+        self._joint_writes.discard(task)
+        self._waiting_bytes -= size
+        if not self._full(0):
+            self._freed.set()
+        if task.cancelled() or task.exception() is not None:
+            # Some of it may be stored. Said here, because a task that is cancelled before its first step never
+            # gets to say anything.
+            batch_part.lost(written=True, cause="The delivery was broken off.")
+
+    async def _deliver(self, batch_part: BatchPart) -> None:
+        try:
+            posts = open_posts(batch_part.body)
+        except Exception as error:
+            if not isinstance(error, ValueError):
+                background().failed("courier", error)
+            batch_part.lost(written=False, cause="The consignment cannot be read.")
+            return
+        number = next(self._numbers)
+        first = 0
+        errands: list[_PendingDelivery] = []
+        for at, (topic, once, messages) in enumerate(posts):
+            # At least once allows an attempt of unknown end to be made again; "once" does not, unless the
+            # queue would recognise it.
+            repeatable = self._recognises_resends or not once
+            token = f"{self._name}:{number}:{at}"
+            errands.append(
+                _PendingDelivery(
+                    topic, [OutgoingMessage(*message) for message in messages], first, token, repeatable
+                )
+            )
+            first += len(messages)
+        # Topics do not wait for each other: a queue that is away would hold up the others' answers.
+        async with asyncio.TaskGroup() as group:
+            for errand in errands:
+                group.create_task(self._run(errand, batch_part))
+
+    async def _run(self, errand: _PendingDelivery, batch_part: BatchPart) -> None:
+        pause = FIRST_PAUSE_S
+        while errand.open:
+            left_s = (batch_part.deadline_mono_ns - self._clock.mono_ns()) / 1e9
+            if left_s <= 0:
+                errand.give_up(batch_part)
+                return
+            tried = list(errand.open)
+            try:
+                delivery = await self._driver.deliver(
+                    errand.topic,
+                    [errand.messages[index] for index in tried],
+                    token=errand.token,
+                    timeout_s=left_s,
+                )
+            except DriverFailed as failure:
+                self.connected.clear()
+                errand.cause = failure.cause
+                if failure.perhaps:
+                    errand.perhaps.update(tried)
+                    if not errand.repeatable:
+                        errand.give_up(batch_part)
+                        return
+            else:
+                self.connected.set()
+                errand.settle(tried, delivery, batch_part)
+            if errand.open:
+                left_s = (batch_part.deadline_mono_ns - self._clock.mono_ns()) / 1e9
+                # Full jitter: many dispatchers that lost the same queue must not come back in step.
+                await asyncio.sleep(min(pause * self._jitter(), max(left_s, 0.0)))
+                pause = min(pause * 2, LONGEST_PAUSE_S)
+
+
+class _PendingDelivery:
+    """The letters of one consignment for one topic."""
+
+    def __init__(
+        self, topic: str, messages: Sequence[OutgoingMessage], first: int, token: str, repeatable: bool
+    ) -> None:
+        self.topic = topic
+        self.repeatable = repeatable
+        self.messages = messages
+        self.first = first
+        self.token = token
+        self.open = list(range(len(messages)))
+        self.perhaps: set[int] = set()
+        self.cause = "The budget ran out."
+
+    def settle(self, tried: Sequence[int], delivery: DriverResult, batch_part: BatchPart) -> None:
+        """Answer what was decided; the rest stays open."""
+        codes = bytearray(len(self.messages))
+        refusals = []
+        for index, verdict in zip(tried, delivery.verdicts, strict=True):
+            if verdict is Verdict.OUTCOME_UNKNOWN and self.repeatable:
+                self.perhaps.add(index)
+                continue
+            codes[index] = verdict
+            if verdict is not Verdict.UNDECIDED and not verdict.delivered:
+                refusals.append(
+                    Refusal(
+                        index=self.first + index,
+                        reason=WireVerdict.ValueType(verdict),
+                        retry_after_ms=delivery.retry_after_ms,
+                        detail=delivery.detail,
+                    )
+                )
+        self.open = [index for index in self.open if not codes[index]]
+        self.cause = delivery.detail or self.cause
+        self._answer(bytes(codes), refusals, batch_part)
+
+    def give_up(self, batch_part: BatchPart) -> None:
+        """Nothing more will be tried: what was never sent is known not to be delivered."""
+        codes = bytearray(len(self.messages))
+        refusals = []
+        for index in self.open:
+            verdict = Verdict.OUTCOME_UNKNOWN if index in self.perhaps else Verdict.DELIVERY_FAILURE
+            codes[index] = verdict
+            refusals.append(
+                Refusal(index=self.first + index, reason=WireVerdict.ValueType(verdict), detail=self.cause)
+            )
+        self.open = []
+        self._answer(bytes(codes), refusals, batch_part)
+
+    def _answer(self, codes: bytes, refusals: list[Refusal], batch_part: BatchPart) -> None:
+        if any(codes):
+            reply = Verdicts(first=self.first, codes=codes, refusal=refusals)
+            batch_part.settle(0, read_verdicts(reply.SerializeToString()))

@@ -1,0 +1,1 @@
+"""Clients for operators and tenants' principals: directory, keys, certificates, bans, queues."""

@@ -1,0 +1,254 @@
+"""Runs a job from the archive to its result: belief, index, Spark, and what Registry is told of it.
+
+Never lets Spark read what was not verified, and never keeps a proposal to itself because Registry is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+
+from snavio.admin.bans import BanClient
+from snavio.audit.archive_index import ArchiveFollower, IndexStep
+from snavio.audit.ban_audit import AuditReport, Evidence, audit
+from snavio.audit.identity import job_certificates, renewed
+from snavio.audit.index_file import moment, write_index
+from snavio.audit.jobs import Job, SparkLocation, Told, command
+from snavio.audit.pinning import Pins
+from snavio.audit.proposals import read_proposals
+from snavio.audit.proposer import ProposalReply, Proposer, alone
+from snavio.audit.quarantine import write_report
+from snavio.audit.registry_client import RegistryBanClient
+from snavio.audit.routes import read_routes, write_routes
+from snavio.audit.verify_archive import TimeRange, VerifiedArchive, believe
+from snavio.clock import Clock
+from snavio.config import MeshSettings
+from snavio.errors import Unauthenticated, Unavailable
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.credentials import CertificateFiles
+from snavio.signed.platform_keys import PlatformKeys
+
+LOOK_SECONDS: Final = 2.0
+ROUTES_SECONDS: Final = 60.0
+AWAY: Final = (Unavailable, Unauthenticated)
+"""Passes: a service that is down comes back, and a certificate that ended while nobody could renew it is renewed."""
+ATTEMPTS: Final = 5
+PAUSE_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class MeshAccess:
+    """The mesh, as the jobs reach it."""
+
+    keys: PlatformKeys
+    registry: MeshChannel
+    desk: RegistryBanClient
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, mesh: MeshSettings, *, operator_certificates: Path, clock: Clock
+    ) -> AsyncIterator[Self]:
+        """Connections under the job's identity, whose certificate is renewed for as long as they are open."""
+        folder = await job_certificates(mesh, operator_certificates=operator_certificates, clock=clock)
+        files = CertificateFiles.in_folder(folder)
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(
+                renewed(folder, mesh, operator_certificates=operator_certificates, clock=clock)
+            )
+            channels = {}
+            for service in ("signer", "registry"):
+                channels[service] = MeshChannel(
+                    getattr(mesh, service), files=files, service=service, trust_domain=mesh.trust_domain
+                )
+                stack.push_async_callback(channels[service].close)
+            client = await stack.enter_async_context(
+                BanClient(mesh.registry, certificates=folder, trust_domain=mesh.trust_domain)
+            )
+            yield cls(PlatformKeys(channels["signer"]), channels["registry"], RegistryBanClient(client))
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """What was asked for."""
+
+    job: str
+    out: Path
+    wanted: TimeRange = field(default_factory=TimeRange)
+    place: SparkLocation = field(default_factory=SparkLocation)
+    options: tuple[str, ...] = ()
+    propose: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """What came of it."""
+
+    verified_archive: VerifiedArchive
+    report: Path
+    """What was left out of the archive."""
+    told: dict[str, Any]
+    audited: AuditReport | None = None
+
+
+async def run_batch(
+    order: JobRequest, *, archive: Path, access: MeshAccess, clock: Clock, told: Told
+) -> JobResult:
+    """One run over a range. Conflict when another works in the same folder; Unavailable tells who is away."""
+    with alone(order.out):
+        pins = Pins(order.out / "files")
+        pins.release()
+        told({"step": "verifying"})
+        # Before anything is read: what is proposed while we read is the next audit's to judge.
+        began = await access.desk.version() if order.propose else 0
+        keys = await access.keys.ever()
+        now = clock.unix_ns()
+        verified_archive = await asyncio.to_thread(
+            believe, archive, keys, now_unix_ns=now, pin=pins.pin, wanted=order.wanted
+        )
+        report = order.out / "quarantine.json"
+        write_report(verified_archive, report, now_unix_ns=now)
+        write_index(verified_archive.entries, order.out / "index.jsonl")
+        write_routes(await read_routes(access.registry), order.out / "routes.jsonl")
+        told({"step": "starting", "files": len(verified_archive.entries), "events": verified_archive.events})
+        options = [
+            *("--index", str(order.out / "index.jsonl"), "--routes", str(order.out / "routes.jsonl")),
+            *("--out", str(order.out), *_times(order.wanted), *order.options),
+        ]
+        try:
+            line, environment = command(order.job, options, order.place, work=order.out)
+            last = await Job(line, environment, log=order.out / "spark.log").run(told)
+        finally:
+            pins.release()
+        audited = None
+        if order.job == "abuse" and order.propose:
+            told({"step": "proposing"})
+            audited = await _audit(order, verified_archive, last, access=access, clock=clock, began=began)
+        return JobResult(verified_archive, report, last, audited)
+
+
+async def _audit(
+    order: JobRequest,
+    verified_archive: VerifiedArchive,
+    last: dict[str, Any],
+    *,
+    access: MeshAccess,
+    clock: Clock,
+    began: int,
+) -> AuditReport:
+    lines = read_proposals(order.out / "proposals.jsonl")
+    evidence = Evidence(
+        [(entry.min_at_unix_ns, entry.max_at_unix_ns) for entry in verified_archive.entries],
+        left_out=verified_archive.left_out,
+        holes=len(verified_archive.holes),
+        unreadable=lines.unreadable,
+    )
+    for attempt in range(ATTEMPTS):
+        try:
+            return await audit(
+                lines.proposals,
+                desk=access.desk,
+                clock=clock,
+                policy_version=str(last["policy_version"]),
+                since_unix_ns=order.wanted.since_unix_ns,
+                until_unix_ns=order.wanted.until_unix_ns,
+                evidence=evidence,
+                began_at_version=began,
+                period_minutes=int(last["period_minutes"]),
+            )
+        except AWAY:
+            if attempt == ATTEMPTS - 1:
+                raise
+            await asyncio.sleep(PAUSE_S * 2**attempt)
+    raise AssertionError("unreachable")
+
+
+Seen = Callable[[IndexStep], None]
+Answered = Callable[[Sequence[tuple[Any, ProposalReply]]], None]
+
+
+async def watch(
+    order: JobRequest,
+    *,
+    archive: Path,
+    access: MeshAccess,
+    clock: Clock,
+    told: Told,
+    seen: Seen,
+    answered: Answered,
+    once: bool = False,
+) -> Proposer:
+    """Follow the archive until cancelled, or take what is there once; returns the proposer with its counts."""
+    with alone(order.out):
+        follower = ArchiveFollower(archive, order.out, clock=clock)
+        routes = order.out / "routes.jsonl"
+        write_routes(await read_routes(access.registry), routes)
+        proposer = Proposer(
+            order.out / "proposals", answers=order.out / "answers.json", desk=access.desk, clock=clock
+        )
+        stop = asyncio.Event()
+        seen(await asyncio.to_thread(follower.step, await access.keys.ever()))
+        options = ["--index", str(follower.index), "--out", str(order.out), "--routes", str(routes)]
+        options += ["--once"] if once else []
+        line, environment = command("watch", [*options, *order.options], order.place, work=order.out)
+        job = Job(line, environment, log=order.out / "spark.log")
+        if once:
+            await job.run(told)
+            await proposer.step()
+            answered(proposer.answered)
+            return proposer
+        async with asyncio.TaskGroup() as group:
+            helpers = [
+                group.create_task(_follow(follower, access, seen)),
+                group.create_task(_refresh(access, routes)),
+                group.create_task(_tell(proposer, answered)),
+                group.create_task(proposer.run(stop)),
+            ]
+            try:
+                await job.run(told)
+            finally:
+                for helper in helpers:
+                    helper.cancel()
+        return proposer
+
+
+async def _follow(follower: ArchiveFollower, access: MeshAccess, seen: Seen) -> None:
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        try:
+            keys = await access.keys.ever()
+        except AWAY:
+            continue  # Nothing is believed without keys; what came meanwhile is seen at the next look.
+        seen(await asyncio.to_thread(follower.step, keys))
+
+
+async def _refresh(access: MeshAccess, routes: Path) -> None:
+    while True:
+        await asyncio.sleep(ROUTES_SECONDS)
+        try:
+            write_routes(await read_routes(access.registry), routes)
+        except AWAY:
+            continue  # The parameters of a minute ago do.
+
+
+async def _tell(proposer: Proposer, answered: Answered) -> None:
+    before = 0
+    while True:
+        await asyncio.sleep(0.5)
+        now = proposer.counts["applied"] + proposer.counts["refused"]
+        if now > before:
+            answered(proposer.answered[-(now - before) :])
+            before = now
+
+
+def _times(wanted: TimeRange) -> list[str]:
+    options = []
+    if wanted.since_unix_ns is not None:
+        options += ["--since", moment(wanted.since_unix_ns)]
+    if wanted.until_unix_ns is not None:
+        options += ["--until", moment(wanted.until_unix_ns)]
+    return options

@@ -1,0 +1,220 @@
+"""Which files of an archive can be believed; everything else is quarantined with a reason.
+
+Nobody is banned on the word of a file that Relay has not signed. Never fails because of what it finds, never leaves
+out a file without saying so, and never changes the archive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from snavio.audit.index_file import IndexEntry
+from snavio.signed.archive_manifest import ArchiveManifest, FileEntry, folder_of, present
+from snavio.signed.verification import VerifyingKey
+from snavio.telemetry.archive_inspection import SETTLING_NS, ArchiveFinding, Hour, believed, check_file, hours
+from snavio.telemetry.missing_events import Listed, MissingEvents, gaps_told_in, holes
+from snavio.telemetry.schema import COLUMNS
+
+HOUR_NS: Final = 3_600_000_000_000
+HALF_WRITTEN: Final = "half-written"
+LOOKS: Final = 3
+"""Compaction takes files away after its manifest is there, so a file that is missing is looked for again."""
+
+Pin = Callable[[str, Path], Path]
+"""Keeps a file from going away while it is read: (folder, path) to the path to read; OSError when it is gone."""
+
+
+@dataclass(slots=True)
+class VerifiedArchive:
+    """What can be read, and what cannot and why."""
+
+    entries: list[IndexEntry] = field(default_factory=list)
+    quarantined: list[ArchiveFinding] = field(default_factory=list)
+    holes: list[ArchiveFinding] = field(default_factory=list)
+    """Events of the range that are in no file, and nobody has told why."""
+    on_their_way: int = 0
+    """Files that no manifest lists yet, and that are too young to be called forgotten."""
+
+    @property
+    def events(self) -> int:
+        """Events that can be read, before files that overlap are told apart."""
+        return sum(entry.stretch.rows for entry in self.entries)
+
+    @property
+    def left_out(self) -> int:
+        """Files that may have held evidence. One that was not finished is none: its events are in another."""
+        return sum(finding.problem != HALF_WRITTEN for finding in self.quarantined)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """Event times of interest, nanoseconds since the epoch; None is open."""
+
+    since_unix_ns: int | None = None
+    until_unix_ns: int | None = None
+
+    def touches(self, file: FileEntry) -> bool:
+        """Whether the file may hold events of it."""
+        early = self.until_unix_ns is None or file.min_at_unix_ns < self.until_unix_ns
+        return early and (self.since_unix_ns is None or file.max_at_unix_ns >= self.since_unix_ns)
+
+    def meets(self, hole: MissingEvents) -> bool:
+        """Whether events of it may be missing."""
+        early = self.until_unix_ns is None or hole.after_unix_ns < self.until_unix_ns
+        return early and (self.since_unix_ns is None or hole.before_unix_ns >= self.since_unix_ns)
+
+    @property
+    def folder(self) -> str:
+        """The first folder that may hold them: an hour before, for a Relay whose clock is behind."""
+        return "" if self.since_unix_ns is None else folder_of(max(self.since_unix_ns - HOUR_NS, 0))
+
+
+def believe(
+    archive: Path,
+    keys: Sequence[VerifyingKey],
+    *,
+    now_unix_ns: int,
+    pin: Pin,
+    wanted: TimeRange = TimeRange(),  # noqa: B008
+) -> VerifiedArchive:
+    """Everything in the archive that touches the range."""
+    verified_archive = VerifiedArchive()
+    listed: dict[Path, Listed] = {}
+    for hour in hours(archive, since=wanted.folder):
+        good = believe_hour(
+            archive, hour, keys, verified_archive, now_unix_ns=now_unix_ns, pin=pin, wanted=wanted.touches
+        )
+        listed.update((archive / hour.folder / file.name, (hour.folder, file)) for file in good)
+
+    def sound(path: Path) -> bool:
+        return check_file(path, listed[path][1]) is None
+
+    # Also files outside the range: Relay tells of a gap a little after the events that it is about.
+    found = holes(listed.values(), lambda: gaps_told_in(listed, believed=sound))
+    verified_archive.holes = [hole.finding() for hole in found if wanted.meets(hole)]
+    return verified_archive
+
+
+def believe_hour(
+    archive: Path,
+    hour: Hour,
+    keys: Sequence[VerifyingKey],
+    verified_archive: VerifiedArchive,
+    *,
+    now_unix_ns: int,
+    pin: Pin,
+    wanted: Callable[[FileEntry], bool],
+) -> list[FileEntry]:
+    """Add what one hour holds to `belief`; every file that its good manifests list, whether it is wanted or not."""
+    for look in range(LOOKS):
+        good, findings = believed(hour, keys)
+        entries: list[IndexEntry] = []
+        gone = False
+        for file in filter(wanted, present(good)):
+            judged = _judge(archive, hour.folder, file, pin)
+            if isinstance(judged, IndexEntry):
+                entries.append(judged)
+            else:
+                gone = gone or judged.problem == "missing"
+                findings.append(judged)
+        again = next(hours_of(archive, hour.folder), None) if gone else None
+        if again is None or look == LOOKS - 1:
+            break
+        hour = again
+    verified_archive.entries += entries
+    verified_archive.quarantined += findings
+    _strays(archive, hour.folder, good, verified_archive, now_unix_ns)
+    return present(good)
+
+
+def hours_of(archive: Path, folder: str) -> Iterator[Hour]:
+    """One hour, read again."""
+    return (hour for hour in hours(archive, since=folder) if hour.folder == folder)
+
+
+def _judge(archive: Path, folder: str, file: FileEntry, pin: Pin) -> IndexEntry | ArchiveFinding:
+    name = f"{folder}/{file.name}"
+    try:
+        # First held, then checked: what is read later is what was checked.
+        path = pin(folder, archive / folder / file.name)
+    except FileNotFoundError:
+        return ArchiveFinding(name, "missing", "A manifest lists it and it is not there.")
+    except OSError as error:
+        return ArchiveFinding(name, "unreadable", f"{type(error).__name__}: it cannot be read.")
+    problem = check_file(path, file) or check_columns(path)
+    return IndexEntry.of(path, file) if problem is None else ArchiveFinding(name, *problem)
+
+
+def check_columns(path: Path) -> tuple[str, str] | None:
+    """(problem, sentence) of a file whose columns Spark could not read, or would read as something else.
+
+    A column that is not required may be missing, and one that we do not know may be there: archives outlive programs.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        schema = pq.read_schema(path)
+    except (OSError, pa.ArrowException) as error:
+        return "unreadable", f"{type(error).__name__}: its columns cannot be read."
+    # An integer of another width, or a time without a zone, would read as another value or fail in mid-job.
+    kinds = {
+        "text": (pa.string(),),
+        "int32": (pa.int32(),),
+        "int64": (pa.int64(),),
+        "float64": (pa.float64(),),
+        "bool": (pa.bool_(),),
+        "time": (pa.timestamp("us", tz="UTC"),),
+        "id": (pa.binary(16), pa.binary()),
+    }
+    for column in COLUMNS:
+        at = schema.get_field_index(column.name)
+        if at < 0:
+            if column.required:
+                return "missing-column", f"It has no column {column.name}."
+            continue
+        kind = schema.field(at).type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if column.kind == "texts":
+            fits = pa.types.is_list(kind) and kind.value_type == pa.string()
+        else:
+            fits = kind in kinds[column.kind]
+        if not fits:
+            return "wrong-type", f"Its column {column.name} is {kind} instead of {column.kind}."
+    return None
+
+
+def _strays(
+    archive: Path,
+    folder: str,
+    good: Sequence[ArchiveManifest],
+    verified_archive: VerifiedArchive,
+    now_unix_ns: int,
+) -> None:
+    """Files of the hour that no good manifest speaks of."""
+    listed = {file.name for manifest in good for file in manifest.files}
+    listed |= {name for manifest in good for name in manifest.replaces}
+    for path in sorted((archive / folder).iterdir()):
+        unfinished = path.name.startswith(".")
+        if not unfinished and (path.suffix != ".parquet" or path.name in listed):
+            continue
+        try:
+            age_ns = now_unix_ns - path.stat().st_mtime_ns
+        except OSError:
+            continue  # It was on its way, and has arrived.
+        if age_ns < SETTLING_NS:
+            verified_archive.on_their_way += 1
+        elif unfinished:
+            verified_archive.quarantined.append(
+                ArchiveFinding(f"{folder}/{path.name}", HALF_WRITTEN, "A file that was not finished.")
+            )
+        else:
+            verified_archive.quarantined.append(
+                ArchiveFinding(
+                    f"{folder}/{path.name}", "unsigned", "No manifest with a good signature lists it."
+                )
+            )

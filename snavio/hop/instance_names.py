@@ -1,0 +1,79 @@
+"""Names of the processes that have streams here: one name, one living process.
+
+A second process that comes under a name is let in only when the first does not answer any more. Never takes silence of
+a stream that is not being read for death, and never asks anybody unless the name is contested.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+import structlog
+
+from snavio.errors import Conflict, SnavioError
+
+TAKEN: Final = "instance-taken"
+# For a living process to say that it is there. The second one is accepted within 5 s, this and its reconnecting.
+ANSWER_SECONDS = 2.0
+
+
+class NamedStream(Protocol):
+    """One stream of a process."""
+
+    async def still_there(self, *, within_s: float) -> bool:
+        """True if the process at the other end answers, or cannot be heard because nothing is read of it."""
+
+    def displace(self, error: SnavioError) -> None:
+        """End the stream with `error`."""
+
+
+class _Holder:
+    __slots__ = ("epoch", "streams")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.streams: list[NamedStream] = []
+
+
+class InstanceNames:
+    """Lives on one event loop. Bounded by the streams that are open."""
+
+    def __init__(self) -> None:
+        self._holders: dict[str, _Holder] = {}
+        self._log = structlog.get_logger()
+
+    async def enter(self, name: str, epoch: int, stream: NamedStream) -> None:
+        """Take `name` for the life `epoch` of a process; Conflict while another life of it answers."""
+        while (holder := self._holders.get(name)) is not None and holder.epoch != epoch:
+            if await self._alive(holder):
+                self._log.error("instance refused", instance=name, epoch=epoch, older_epoch=holder.epoch)
+                raise _taken(name)
+            if self._holders.get(name) is holder:
+                self._log.warning("instance replaced", instance=name, epoch=epoch, older_epoch=holder.epoch)
+                del self._holders[name]
+                for old in holder.streams:
+                    old.displace(_taken(name))
+        if holder is None:
+            holder = self._holders[name] = _Holder(epoch)
+        holder.streams.append(stream)
+
+    def leave(self, name: str, epoch: int, stream: NamedStream) -> None:
+        """The stream has ended; the name is free with the last one."""
+        holder = self._holders.get(name)
+        if holder is not None and holder.epoch == epoch and stream in holder.streams:
+            holder.streams.remove(stream)
+            if not holder.streams:
+                del self._holders[name]
+
+    @staticmethod
+    async def _alive(holder: _Holder) -> bool:
+        # The newest: those before it may be waiting for their last answers, with our peer's half ended.
+        return bool(holder.streams) and await holder.streams[-1].still_there(within_s=ANSWER_SECONDS)
+
+
+def _taken(name: str) -> Conflict:
+    return Conflict(
+        f"Another process runs under the name {name}. Give each its own: set `instance` in its section of "
+        "snavio.toml, or in its environment.",
+        reason=TAKEN,
+    )

@@ -1,0 +1,234 @@
+"""What a running service tells operators about itself: counters it keeps anyway, gauges, times, memory and CPU.
+
+Never counts anything itself: a reading asks, and between readings it costs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from heapq import nlargest
+from pathlib import Path
+from typing import Final, Protocol
+
+from snavio.clock import Clock
+from snavio.host.background import background
+from snavio.host.shares import ShareLimit
+from snavio.rpc.call import Call
+from snavio.rpc.methods import Methods
+from snavio.v1.introspection_pb2 import Counter, Gauge, Latency, ShareUse, StatusRequest, StatusResponse
+
+# Tenants by bound in one answer; whoever holds little is not why a bound is full.
+HOLDERS_TOLD: Final = 100
+METHOD: Final = "/snavio.v1.Introspection/Status"
+
+
+class SharesView(Protocol):
+    """A bound that tenants share, whoever counts it: `Shares`, or the native extension."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def limit(self) -> ShareLimit: ...
+    @property
+    def used(self) -> int: ...
+    @property
+    def refused(self) -> int: ...
+    def holders(self) -> Mapping[str, int]: ...
+
+
+class LatencySource(Protocol):
+    """Percentiles of durations, in microseconds."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def p50_us(self) -> int: ...
+    @property
+    def p95_us(self) -> int: ...
+    @property
+    def p99_us(self) -> int: ...
+    @property
+    def max_us(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyTotals:
+    """A histogram since the start: `up_to[s]` of `count` durations took at most `s` seconds."""
+
+    count: int
+    sum_s: float
+    up_to: Mapping[float, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceReport:
+    """What a process tells at one moment. A name may carry labels: `queue_depth{topic="acme/billing",shard="0"}`."""
+
+    counters: Mapping[str, int] = field(default_factory=dict)
+    gauges: Mapping[str, float] = field(default_factory=dict)
+    times: Mapping[str, LatencySource] = field(default_factory=dict)
+    ever: Mapping[str, LatencyTotals] = field(default_factory=dict)
+
+    def histograms(self) -> dict[str, float]:
+        """Those durations that are counted since the start, in the form that Prometheus made common."""
+        told: dict[str, float] = {}
+        for name, ever in self.ever.items():
+            for edge_s, count in (*ever.up_to.items(), ("+Inf", ever.count)):
+                told[f'{name}_latency_seconds_bucket{{le="{edge_s}"}}'] = count
+            told[f"{name}_latency_seconds_sum"] = ever.sum_s
+            told[f"{name}_latency_seconds_count"] = ever.count
+        return told
+
+    def quantiles(self) -> dict[str, float]:
+        """Percentiles of the last minute."""
+        told: dict[str, float] = {}
+        for name, times in self.times.items():
+            for share, us in (("0.5", times.p50_us), ("0.95", times.p95_us), ("0.99", times.p99_us)):
+                told[f'{name}_latency_recent_us{{quantile="{share}"}}'] = us
+        return told
+
+
+class Introspection:
+    """One process's `Status`. Sources are added while it is composed and asked at every reading."""
+
+    def __init__(self, service: str, *, clock: Clock, instance: str = "") -> None:
+        self.service = service
+        self.instance = instance or f"{service}-0"
+        self._started_unix_ns = clock.unix_ns()
+        self._counters: list[tuple[str, Callable[[], Mapping[str, int]]]] = []
+        self._gauges: list[tuple[str, Callable[[], Mapping[str, float]]]] = []
+        self._for_people: list[Callable[[], Mapping[str, float]]] = []
+        self._times: dict[str, Callable[[], LatencySource]] = {}
+        self._ever: dict[str, Callable[[], LatencyTotals]] = {}
+        self._shares: list[SharesView] = []
+        self.counts(background().counters)
+
+    def shares(self, *bounds: SharesView) -> None:
+        """Bounds that tenants share: who holds how much is told by `Status`, how often one refused is counted."""
+        self._shares += bounds
+        self.counts(lambda: {each.name: each.refused for each in bounds}, prefix="share_refused.")
+        self.gauges(lambda: {each.name: each.used for each in bounds}, prefix="share_used.")
+
+    def counts(self, read: Callable[[], Mapping[str, int]], *, prefix: str = "") -> None:
+        """Numbers that only grow."""
+        self._counters.append((prefix, read))
+
+    def gauges(self, read: Callable[[], Mapping[str, float]], *, prefix: str = "") -> None:
+        """Numbers that go up and down."""
+        self._gauges.append((prefix, read))
+
+    def for_people(self, read: Callable[[], Mapping[str, float]]) -> None:
+        """Gauges whose names hold what callers chose, such as topics: told by `Status`, and no family of metrics."""
+        self._for_people.append(read)
+
+    def native(
+        self, read: Callable[[], Mapping[str, int]], *, gauges: frozenset[str], prefix: str = ""
+    ) -> None:
+        """Counters of the native extension; those named in `gauges` also go down."""
+        self.counts(lambda: {n: v for n, v in read().items() if n not in gauges}, prefix=prefix)
+        self.gauges(lambda: {n: v for n, v in read().items() if n in gauges}, prefix=prefix)
+
+    def link(self, name: str, connected: Callable[[], bool]) -> None:
+        """Whether the stream to a next hop stands."""
+        self._gauges.append((f"link.{name}.", lambda: {"connected": float(connected())}))
+
+    def times(
+        self, name: str, read: Callable[[], LatencySource], *, ever: Callable[[], LatencyTotals] | None = None
+    ) -> None:
+        """How long something takes: lately, and since the start where that is counted."""
+        self._times[name] = read
+        if ever is not None:
+            self._ever[name] = ever
+
+    def reading(self) -> ServiceReport:
+        """Everything but what is for people alone, at this moment; on the thread that counts."""
+        return ServiceReport(
+            {prefix + name: value for prefix, read in self._counters for name, value in read().items()},
+            {
+                **{prefix + name: value for prefix, read in self._gauges for name, value in read().items()},
+                "process.resident_bytes": float(resident_bytes()),
+            },
+            {name: read() for name, read in self._times.items()},
+            {name: read() for name, read in self._ever.items()},
+        )
+
+    def register(self, methods: Methods) -> None:
+        """Serve `Status`."""
+        methods.unary(METHOD, self._status, StatusRequest)
+
+    async def _status(self, request: StatusRequest, _call: Call) -> StatusResponse:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return StatusResponse(
+            service=self.service,
+            instance=self.instance,
+            version=program_version(),
+            pid=os.getpid(),
+            started_unix_ns=self._started_unix_ns,
+            resident_bytes=resident_bytes(),
+            cpu_us=round((used.ru_utime + used.ru_stime) * 1e6),
+            counter=[
+                Counter(name=prefix + name, value=value)
+                for prefix, read in self._counters
+                for name, value in read().items()
+            ],
+            gauge=[
+                Gauge(name=prefix + name, value=value)
+                for prefix, read in (*self._gauges, *(("", read) for read in self._for_people))
+                for name, value in read().items()
+            ],
+            latency=[_latency(name, read()) for name, read in self._times.items()],
+            share=[_share_use(each, request.tenant) for each in self._shares],
+        )
+
+
+def _share_use(shares: SharesView, tenant: str) -> ShareUse:
+    holders, limit = shares.holders(), shares.limit
+    told = nlargest(HOLDERS_TOLD, holders, key=holders.__getitem__)
+    if tenant and tenant in holders and tenant not in told:
+        told.append(tenant)
+    return ShareUse(
+        bound=shares.name,
+        total=limit.total,
+        per_tenant=limit.per_tenant,
+        reserve=limit.reserve,
+        used=shares.used,
+        refused=shares.refused,
+        holder=[ShareUse.Holder(tenant=each, used=holders[each]) for each in told],
+    )
+
+
+def _latency(name: str, times: LatencySource) -> Latency:
+    return Latency(
+        name=name,
+        count=times.count,
+        p50_us=times.p50_us,
+        p95_us=times.p95_us,
+        p99_us=times.p99_us,
+        max_us=times.max_us,
+    )
+
+
+def resident_bytes() -> int:
+    """Memory of this process that is in RAM now; where the system has no /proc, the most it ever was."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most * 1024
+    return pages * resource.getpagesize()
+
+
+@cache
+def program_version() -> str:
+    """Version of the installed program."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("snavio")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,1 @@
+"""Copies of an authority's state, kept fresh by polling: denylist and directory."""

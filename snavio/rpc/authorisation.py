@@ -1,0 +1,162 @@
+"""Who may call what: one table, one row per method, nothing allowed without a row.
+
+A row says which kinds of caller may call at all. That a tenant owns the topic, the target or the
+certificate it names is for the servicer to check; never let a row stand in for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from snavio.domain.identity import Identity, IdentityKind
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRule:
+    """Callers of one kind, all of them or only those named. No kind means anybody who is authenticated."""
+
+    kind: IdentityKind | None = None
+    names: frozenset[str] = frozenset()
+
+    def admits(self, identity: Identity) -> bool:
+        """Whether `identity` is one of these callers."""
+        if self.kind is None:
+            return True
+        return identity.kind is self.kind and (not self.names or identity.name in self.names)
+
+
+def mesh(*names: str) -> AccessRule:
+    """These services of the mesh."""
+    # Without names the rule would admit every mesh service, which nobody means by writing none.
+    if not names:
+        raise ValueError("name the mesh services, or use ANY_MESH")
+    return AccessRule(IdentityKind.MESH, frozenset(names))
+
+
+ANYBODY: Final = AccessRule()
+ANY_MESH: Final = AccessRule(IdentityKind.MESH)
+OPERATOR: Final = AccessRule(IdentityKind.OPERATOR)
+PRINCIPAL: Final = AccessRule(IdentityKind.PRINCIPAL)
+SERVICE: Final = AccessRule(IdentityKind.SERVICE)
+JOB: Final = AccessRule(IdentityKind.JOB)
+
+TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
+    {
+        # Producers.
+        "/snavio.v1.Shield/Greet": (SERVICE,),
+        "/snavio.v1.Shield/Submit": (SERVICE,),
+        "/snavio.v1.Shield/SubmitBatch": (SERVICE,),
+        "/snavio.v1.Shield/SubmitStream": (SERVICE,),
+        # The way of a command. Each hop takes from the one before it only, so nobody goes around Shield.
+        "/snavio.v1.Fast/Dispatch": (mesh("shield"),),
+        "/snavio.v1.Slow/Arbitrate": (mesh("fast"),),
+        "/snavio.v1.Slow/Grants": (mesh("fast"),),
+        "/snavio.v1.Slow/ReturnPermits": (mesh("fast"),),
+        "/snavio.v1.Slow/ReportBans": (mesh("fast"),),
+        "/snavio.v1.Mailbox/SendStream": (mesh("fast", "slow"),),
+        # Tenants send to topics of their own; that no route's topic is among them is the servicer's to check.
+        "/snavio.v1.Mailbox/Send": (SERVICE, ANY_MESH),
+        # Consumers; the servicer checks that the caller's tenant owns the topic.
+        "/snavio.v1.Mailbox/Receive": (SERVICE,),
+        "/snavio.v1.Mailbox/Ack": (SERVICE,),
+        "/snavio.v1.Mailbox/Nack": (SERVICE,),
+        "/snavio.v1.Mailbox/Extend": (SERVICE,),
+        "/snavio.v1.Mailbox/RecvStream": (SERVICE,),
+        # A tenant's own topics or, for operators, all; the servicer checks.
+        "/snavio.v1.Mailbox/Stats": (SERVICE, PRINCIPAL, OPERATOR),
+        "/snavio.v1.Mailbox/Peek": (SERVICE, PRINCIPAL, OPERATOR),
+        "/snavio.v1.Mailbox/List": (SERVICE, PRINCIPAL, OPERATOR),
+        "/snavio.v1.Mailbox/Change": (PRINCIPAL, OPERATOR),
+        # Mesh and tenant services and principals renew their own certificate and no other; the servicer checks.
+        "/snavio.v1.Signer/IssueCertificate": (OPERATOR, ANY_MESH, SERVICE, PRINCIPAL),
+        "/snavio.v1.Signer/RevokeCertificate": (OPERATOR,),
+        "/snavio.v1.Signer/Denylist": (ANY_MESH,),
+        "/snavio.v1.Signer/CreateKeyset": (mesh("registry"), OPERATOR),
+        "/snavio.v1.Signer/RotateKeyset": (OPERATOR,),
+        "/snavio.v1.Signer/RevokeKey": (OPERATOR,),
+        # Those that answer with secrets.
+        "/snavio.v1.Signer/SnapshotKey": (mesh("shield"),),
+        "/snavio.v1.Signer/KeysetChanges": (mesh("shield"),),
+        "/snavio.v1.Signer/TenantConfig": (SERVICE,),
+        "/snavio.v1.Signer/SetMinimumKey": (OPERATOR,),
+        "/snavio.v1.Signer/DescribeKeysets": (OPERATOR, mesh("registry")),
+        "/snavio.v1.Signer/ReportKeyUsage": (mesh("shield"),),
+        "/snavio.v1.Signer/ProvisionScope": (mesh("registry", "relay"), OPERATOR),
+        "/snavio.v1.Signer/RotateScope": (OPERATOR,),
+        # Registry signs for the platform only; the servicer checks.
+        "/snavio.v1.Signer/Sign": (mesh("relay", "registry"),),
+        # Tenants read the platform's and their own; the servicer checks.
+        "/snavio.v1.Signer/GetPublicKeys": (ANYBODY,),
+        "/snavio.v1.Signer/Events": (OPERATOR,),
+        # Certificates. Registry speaks for the directory; that a principal may act as a service, or is that
+        # service, is the servicer's to check.
+        "/snavio.v1.Signer/CreateEnrolment": (mesh("registry"),),
+        "/snavio.v1.Signer/SetServicePrincipals": (mesh("registry"),),
+        "/snavio.v1.Signer/AssumeService": (PRINCIPAL, SERVICE),
+        # Registry for principals that a tenant removed; the servicer checks.
+        "/snavio.v1.Signer/RevokeIdentity": (OPERATOR, mesh("registry")),
+        "/snavio.v1.Signer/RestoreIdentity": (OPERATOR,),
+        "/snavio.v1.Signer/ListCertificates": (OPERATOR,),
+        # Capabilities: who may have which, and whose he may end or list, the servicer checks.
+        "/snavio.v1.Signer/IssueCapability": (OPERATOR, PRINCIPAL, SERVICE, mesh("fast", "slow", "relay")),
+        "/snavio.v1.Signer/RevokeCapability": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Signer/ListCapabilities": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Signer/RotateCapabilityRoot": (OPERATOR, PRINCIPAL),
+        # Whoever has the roots can make any capability.
+        "/snavio.v1.Signer/MailboxRoots": (mesh("mailbox"),),
+        "/snavio.v1.Signer/CapabilityRevocations": (mesh("mailbox"),),
+        # Served apart from the mesh, to callers without a certificate; the token is the right.
+        "/snavio.v1.Enrolment/Enroll": (ANYBODY,),
+        # The directory; principals write what their tenant owns, the servicer checks.
+        "/snavio.v1.Registry/CreateTenant": (OPERATOR,),
+        "/snavio.v1.Registry/CreateEnrolment": (OPERATOR,),
+        "/snavio.v1.Registry/SetSuspension": (OPERATOR,),
+        "/snavio.v1.Registry/RegisterService": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/ClaimTarget": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/PutRoute": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/DeleteRoute": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/GrantAccess": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/RevokeAccess": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/Changes": (ANY_MESH,),
+        # Shield and Fast ask who owns a target, to tell its owner what became of a command.
+        "/snavio.v1.Registry/Resolve": (mesh("slow", "fast", "shield"),),
+        "/snavio.v1.Registry/Followers": (OPERATOR,),
+        "/snavio.v1.Registry/Dump": (ANY_MESH, JOB),
+        "/snavio.v1.Registry/Apply": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/Check": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/History": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/AccessAt": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/AclDiff": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/ListAccess": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/RequestAccess": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/AnswerAccess": (OPERATOR, PRINCIPAL),
+        "/snavio.v1.Registry/ListAccessRequests": (OPERATOR, PRINCIPAL),
+        # Whoever sees the traffic of all sources: nobody bans a rival.
+        "/snavio.v1.Registry/SetBan": (OPERATOR, mesh("slow")),
+        # Jobs propose and never write: Registry's allowlist and cap stand between them and a source.
+        "/snavio.v1.Registry/ProposeBans": (JOB, mesh("slow")),
+        "/snavio.v1.Registry/ConcludeAudit": (JOB,),
+        # Tenants see their own sources'; the servicer checks.
+        "/snavio.v1.Registry/ListBans": (OPERATOR, PRINCIPAL, JOB),
+        "/snavio.v1.Registry/ExplainBan": (OPERATOR, PRINCIPAL, JOB),
+        "/snavio.v1.Registry/LiftBan": (OPERATOR,),
+        "/snavio.v1.Relay/Append": (ANY_MESH,),
+        # What a server tells about itself; its numbers are for operators, that it lives is for anybody.
+        "/snavio.v1.Introspection/Status": (OPERATOR, ANY_MESH),
+        # Whose command it is, the servicer checks.
+        "/snavio.v1.Explain/Explain": (OPERATOR, PRINCIPAL, SERVICE),
+        "/grpc.health.v1.Health/Check": (ANYBODY,),
+        "/grpc.health.v1.Health/List": (ANYBODY,),
+        "/grpc.health.v1.Health/Watch": (ANYBODY,),
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": (ANYBODY,),
+        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": (ANYBODY,),
+    }
+)
+
+
+def authorise(method: str, identity: Identity) -> bool:
+    """Whether `identity` may call `method`, such as `/snavio.v1.Shield/Submit`."""
+    return any(rule.admits(identity) for rule in TABLE.get(method, ()))

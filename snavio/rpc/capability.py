@@ -1,0 +1,130 @@
+"""The capability that our calls to the mailbox carry: asked for when it is needed, kept until it is due, then renewed.
+
+Never asks Signer while what it has is good, never keeps a connection to it between two requests, and never shows the
+capability to anybody but the service that it is for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from snavio.clock import Clock
+from snavio.errors import SnavioError, Unauthenticated, Unavailable
+from snavio.host.background import background
+
+# Only these can be helped by another capability. An unknown root is news that the mailbox has not heard yet.
+HELPED: Final = frozenset({"cap-required", "cap-expired", "cap-revoked", "cap-unknown-root"})
+# A third of its life is left for a Signer that is away.
+RENEW_AFTER: Final = 2 / 3
+RETRY_NS: Final = 5_000_000_000
+QUIET_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class CapabilityScope:
+    """What a capability shall allow."""
+
+    realm: str
+    """A topic, `<tenant>/*` or `*`."""
+    operations: tuple[str, ...]
+    ttl_s: int = 0
+    """0 for what Signer gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldCapability:
+    """A capability, and how long it lives from when it was given."""
+
+    text: str = field(repr=False)
+    ttl_s: int
+
+
+Ask = Callable[[CapabilityScope, str], Awaitable[HeldCapability]]
+"""Asks Signer; the text is an address that the mailbox told, empty if it told none."""
+
+
+class CapabilityProvider:
+    """Lives on one event loop. With `fixed`, presents that one and never asks."""
+
+    def __init__(
+        self, wanted: CapabilityScope, ask: Ask | None, *, clock: Clock, fixed: str | None = None
+    ) -> None:
+        self._wanted = wanted
+        self._ask = ask
+        self._clock = clock
+        self._text = fixed
+        self._fixed = fixed is not None
+        self._generation = 0
+        self._renew_mono_ns: int | None = None
+        self._told = ""
+        self._quiet_until = 0.0
+        self._turn = asyncio.Lock()
+        self._renewing: asyncio.Task[None] | None = None
+        self._log = structlog.get_logger().bind(realm=wanted.realm)
+
+    def present(self) -> str | None:
+        """What to present now; begins to renew it in the background when that is due."""
+        due = self._renew_mono_ns
+        if due is not None and self._clock.mono_ns() >= due and self._renewing is None:
+            self._renewing = background().once("renew capability", self._renew())
+        return self._text
+
+    def generation(self) -> int:
+        """Grows with every renewal; whoever keeps a stream open asks, and opens another when it has grown."""
+        self.present()
+        return self._generation
+
+    def helps(self, refusal: Unauthenticated) -> bool:
+        """Whether another capability could change this answer."""
+        return not self._fixed and self._ask is not None and refusal.reason in HELPED
+
+    async def replace(self, refusal: Unauthenticated, presented: str | None) -> None:
+        """Have another capability than the one that was refused; asks Signer for it if need be.
+
+        Raises what Signer answers: whoever gets no capability has no business at the mailbox. Unavailable if the one
+        that was refused is hardly a moment old: the mailbox has not heard yet, and Signer is not to be hammered.
+        """
+        self._told = refusal.signer or self._told
+        # Many calls are refused at once; one of them asks.
+        async with self._turn:
+            if self._text != presented:
+                return
+            now = asyncio.get_running_loop().time()
+            if now < self._quiet_until:
+                raise Unavailable(str(refusal), reason=refusal.reason)
+            self._quiet_until = now + QUIET_S
+            await self._get()
+
+    async def close(self) -> None:
+        """End the background work."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.gather(self._renewing, return_exceptions=True)
+
+    async def _renew(self) -> None:
+        try:
+            async with self._turn:
+                await self._get()
+        except SnavioError as error:
+            self._log.warning("capability not renewed", reason=error.reason)
+            self._renew_mono_ns = self._clock.mono_ns() + RETRY_NS
+        except Exception as error:
+            # Without a pause, whoever presents it next would ask again at once, and so on.
+            background().failed("renew capability", error)
+            self._renew_mono_ns = self._clock.mono_ns() + RETRY_NS
+        finally:
+            self._renewing = None
+
+    async def _get(self) -> None:
+        assert self._ask is not None
+        asked = self._clock.mono_ns()
+        given = await self._ask(self._wanted, self._told)
+        self._text = given.text
+        self._generation += 1
+        # From when it was asked for, on our own clock: that Signer's shows another time does not matter.
+        self._renew_mono_ns = asked + round(given.ttl_s * 1e9 * RENEW_AFTER)

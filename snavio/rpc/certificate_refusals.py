@@ -1,0 +1,64 @@
+"""Refused certificates: counted by reason, and told as events at a pace that nobody can raise.
+
+Never tells more than one event in a minute about one caller and reason, and never remembers more callers than it was
+told to: beyond that, refusals are only counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from snavio.clock import Clock
+from snavio.domain.identity import Identity
+from snavio.rpc.peer import Peer
+
+WINDOW_S: Final = 60.0
+REMEMBERED: Final = 1024
+
+Tell = Callable[[Identity | None, str, int], None]
+"""Takes whose certificate it was, None for one without an identity; the reason; and how many refusals it stands for."""
+
+
+class CertificateRefusals:
+    """For `CertificateGate.refused`."""
+
+    def __init__(
+        self, tell: Tell, *, clock: Clock, window_s: float = WINDOW_S, remembered: int = REMEMBERED
+    ) -> None:
+        self._tell = tell
+        self._clock = clock
+        self._window_ns = round(window_s * 1e9)
+        self._remembered = remembered
+        self._counts: Counter[str] = Counter()
+        # When the last event was, and what came since; the longest untold first.
+        self._told: OrderedDict[tuple[Identity | None, str], tuple[int, int]] = OrderedDict()
+
+    def refused(self, peer: Peer | None, reason: str) -> None:
+        """Count a refusal, and tell of it if its time has come."""
+        self._counts[reason] += 1
+        key = (None if peer is None else peer.identity, reason)
+        now = self._clock.mono_ns()
+        at, since = self._told.get(key, (None, 0))
+        if at is not None and now - at < self._window_ns:
+            self._told[key] = (at, since + 1)
+            return
+        if at is None and not self._room(now):
+            return
+        self._told[key] = (now, 0)
+        self._told.move_to_end(key)
+        self._tell(*key, since + 1)
+
+    def _room(self, now: int) -> bool:
+        if len(self._told) < self._remembered:
+            return True
+        oldest, (at, _) = next(iter(self._told.items()))
+        if now - at < self._window_ns:
+            return False
+        del self._told[oldest]
+        return True
+
+    def counters(self) -> dict[str, int]:
+        """Refusals by reason."""
+        return dict(self._counts)

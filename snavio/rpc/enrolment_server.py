@@ -1,0 +1,170 @@
+"""A server for those who have no certificate yet: TLS in which only the server shows one, one method, and health.
+
+Never serves anything else there, never waits for a stranger's request before the throttle has let the headers in,
+never lets one address hold more than its part of the calls, and never lets the text of an unexpected error out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Generic, TypeVar
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError
+from grpc_health.v1 import health_pb2
+
+from snavio.errors import BadRequest, NotFound, SnavioError, StateError, Unavailable
+from snavio.host.shares import HOLDER, ShareLimit, Shares
+from snavio.host.waiting_shares import WaitingShares
+from snavio.rpc.body import Bodies
+from snavio.rpc.connection_options import COMMON_OPTIONS, HANDSHAKE_TIMEOUT_S, MIN_PING_INTERVAL_S
+from snavio.rpc.credentials import CertificateFiles, enrolment_credentials
+from snavio.rpc.limits import GRPC_CALLS
+from snavio.rpc.methods import ProtoMessage
+from snavio.rpc.status import DEADLINE_EXCEEDED, abort, abort_internal, code_of
+from snavio.rpc.throttle import Throttle, address_of
+from snavio.tracebacks import trace_of
+
+MAX_REQUEST_BYTES: Final = 64 << 10
+MAX_CALLS: Final = 256
+CALLS_PER_ADDRESS: Final = 8
+CALL_SECONDS: Final = 10.0
+CONNECTION_SECONDS: Final = 60.0
+_HEALTH: Final = "/grpc.health.v1.Health/Check"
+
+Request = TypeVar("Request", bound=ProtoMessage)
+Response = TypeVar("Response", bound=ProtoMessage)
+_log = structlog.get_logger(__name__)
+
+
+class EnrolmentServer(Generic[Request, Response]):
+    """Serves `method` to anybody, at the throttle's pace."""
+
+    def __init__(
+        self,
+        *,
+        listen: str,
+        files: CertificateFiles,
+        method: str,
+        handler: Callable[[Request], Awaitable[Response]],
+        request_type: type[Request],
+        throttle: Throttle,
+    ) -> None:
+        self._listen = listen
+        self._files = files
+        self._method = method
+        self._handler = handler
+        self._request_type = request_type
+        self._throttle = throttle
+        self.calls = Shares("calls", ShareLimit(MAX_CALLS, CALLS_PER_ADDRESS))
+        """By address: strangers have no tenant."""
+        held = ShareLimit(MAX_CALLS * MAX_REQUEST_BYTES, CALLS_PER_ADDRESS * MAX_REQUEST_BYTES)
+        self._bodies = Bodies(
+            WaitingShares(Shares("bytes", held)), largest=MAX_REQUEST_BYTES, first_read_s=CALL_SECONDS
+        )
+        self._server: Any = None
+
+    async def start(self) -> int:
+        """Listen; the port. StateError if the address is taken or the certificate files cannot be used."""
+        # Health costs nothing and is asked for all day by whoever watches over us.
+        behaviours = {
+            self._method: self._guarded(self._answer),
+            _HEALTH: self._guarded(self._health, throttled=False),
+        }
+        server = grpc.aio.server(
+            handlers=(_EnrolmentHandlers(behaviours),),
+            options=(
+                # A gRPC server takes the last of several options with one name.
+                *(option for option in COMMON_OPTIONS if option[0] != "grpc.max_receive_message_length"),
+                ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
+                ("grpc.so_reuseport", 0),
+                ("grpc.max_concurrent_streams", 4),
+                ("grpc.server_handshake_timeout_ms", round(HANDSHAKE_TIMEOUT_S * 1000)),
+                ("grpc.http2.min_ping_interval_without_data_ms", round(MIN_PING_INTERVAL_S * 1000)),
+                ("grpc.max_connection_idle_ms", round(CALL_SECONDS * 1000)),
+                ("grpc.max_connection_age_ms", round(CONNECTION_SECONDS * 1000)),
+                ("grpc.max_connection_age_grace_ms", round(CALL_SECONDS * 1000)),
+                ("grpc.http2.bdp_probe", 0),
+                ("grpc.http2.lookahead_bytes", MAX_REQUEST_BYTES),
+            ),
+            maximum_concurrent_rpcs=GRPC_CALLS,
+        )
+        try:
+            port: int = server.add_secure_port(self._listen, enrolment_credentials(self._files))
+        except RuntimeError:
+            raise StateError(
+                f"Cannot listen on {self._listen}: the address is taken, or is not one of this machine.",
+                reason="address-taken",
+            ) from None
+        await server.start()
+        self._server = server
+        return port
+
+    async def stop(self, grace_s: float) -> None:
+        """Take no more, finish what is under way."""
+        if self._server is not None:
+            await self._server.stop(grace_s)
+
+    async def _answer(self, request: bytes) -> bytes:
+        try:
+            message = self._request_type.FromString(request)
+        except DecodeError:
+            raise BadRequest("The request cannot be read.", reason="malformed") from None
+        return (await self._handler(message)).SerializeToString()
+
+    async def _health(self, request: bytes) -> bytes:
+        try:
+            service = health_pb2.HealthCheckRequest.FromString(request).service
+        except DecodeError:
+            raise BadRequest("The request cannot be read.", reason="malformed") from None
+        if service not in ("", self._method.split("/")[1]):
+            raise NotFound("No such service here.", reason="unknown-service")
+        answer: bytes = health_pb2.HealthCheckResponse(
+            status=health_pb2.HealthCheckResponse.SERVING
+        ).SerializeToString()
+        return answer
+
+    def _guarded(
+        self, answer: Callable[[bytes], Awaitable[bytes]], *, throttled: bool = True
+    ) -> Callable[[Any, Any], Awaitable[Any]]:
+        async def behaviour(_requests: Any, context: Any) -> Any:
+            try:
+                address = address_of(context.peer())
+                # A stranger's work stands in a line of its own, and not in that of the mesh.
+                HOLDER.set(address)
+                with self.calls.holding(address):
+                    if throttled:
+                        self._throttle.admit(context.peer())
+                    async with asyncio.timeout(CALL_SECONDS):
+                        request, held = await self._bodies.read(context, address, max_bytes=MAX_REQUEST_BYTES)
+                        try:
+                            return await answer(request)
+                        finally:
+                            self._bodies.release(address, held)
+            except (grpc.aio.BaseError, asyncio.CancelledError):
+                raise
+            except TimeoutError:
+                await abort(context, Unavailable("The time for this call is over.", reason=DEADLINE_EXCEEDED))
+            except Exception as failure:
+                if isinstance(failure, SnavioError) and code_of(failure) is not grpc.StatusCode.INTERNAL:
+                    await abort(context, failure)
+                _log.error("call failed", method=self._method, stack=trace_of(failure))
+                await abort_internal(context)
+
+        return behaviour
+
+
+class _EnrolmentHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """What is behind the door, on raw bytes."""
+
+    def __init__(self, behaviours: dict[str, Any]) -> None:
+        self._handlers = {
+            # As streams of one message: the body of a unary call would be waited for before anybody looks.
+            name: grpc.stream_unary_rpc_method_handler(behaviour)
+            for name, behaviour in behaviours.items()
+        }
+
+    def service(self, handler_call_details: Any) -> Any:
+        return self._handlers.get(handler_call_details.method)

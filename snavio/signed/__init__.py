@@ -1,0 +1,1 @@
+"""Signed documents: manifests, the keys that verify them, publishing and reading snapshots."""

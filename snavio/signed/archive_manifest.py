@@ -1,0 +1,245 @@
+"""The signed manifest of an export: which files it wrote, what is in them, and which files they replace.
+
+Valid once built. Never reads a manifest leniently, and never lets one name a file outside its own folder.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import orjson
+
+from snavio.native import canonical_json, format_timestamp, parse_timestamp
+
+FORMAT: Final = 1
+MANIFEST_TYPE: Final = "snavio.telemetry.manifest"
+SCHEMA_VERSION: Final = 3
+"""Of the columns in the files; see `snavio.telemetry.schema`."""
+ROOT: Final = "telemetry"
+"""The folder of an archive in which all of it lies."""
+MAX_MANIFEST_BYTES: Final = 8 << 20
+MAX_FILES: Final = 10_000
+
+_FIELDS: Final = {"type", "format", "number", "exported_at", "files", "replaces", "key_id", "signature"}
+_FILE_FIELDS: Final = {
+    "name",
+    "instance",
+    "epoch",
+    "first_seq",
+    "last_seq",
+    "rows",
+    "min_at",
+    "max_at",
+    "size",
+    "sha256",
+    "schema_version",
+}
+_NUMBER = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
+_INSTANCE = re.compile(r"[a-z0-9][a-z0-9-]{0,62}", re.ASCII)
+_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_SIGNATURE = re.compile(r"[0-9a-f]{128}", re.ASCII)
+_KEY_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
+_TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{9}Z", re.ASCII)
+_FILE_NAME = re.compile(
+    r"(?P<instance>[a-z0-9][a-z0-9-]{0,62})-(?P<epoch>[0-9]{1,19})-(?P<first>[0-9]{1,19})-(?P<last>[0-9]{1,19})\.parquet",
+    re.ASCII,
+)
+
+
+class BadManifest(Exception):
+    """Why something is not a manifest, in words."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EventRange:
+    """Events `first_seq` to `last_seq` of one life of one process; what a file is named after."""
+
+    instance: str
+    epoch: int
+    first_seq: int
+    last_seq: int
+
+    @property
+    def rows(self) -> int:
+        """How many events that is; a file has exactly so many rows."""
+        return self.last_seq - self.first_seq + 1
+
+    @property
+    def file_name(self) -> str:
+        """Such as `fast-0-1794794400000000000-1-10000.parquet`."""
+        return f"{self.instance}-{self.epoch}-{self.first_seq}-{self.last_seq}.parquet"
+
+    @classmethod
+    def of_file(cls, name: str) -> Self | None:
+        """What a file of that name holds; None for a name that is none of ours."""
+        found = _FILE_NAME.fullmatch(name)
+        if found is None:
+            return None
+        return cls(found["instance"], int(found["epoch"]), int(found["first"]), int(found["last"]))
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One file of an export."""
+
+    stretch: EventRange
+    min_at_unix_ns: int
+    max_at_unix_ns: int
+    size: int
+    sha256: str
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def name(self) -> str:
+        """The file's name in the manifest's folder."""
+        return self.stretch.file_name
+
+    def document(self) -> dict[str, Any]:
+        """As JSON tells it."""
+        return {
+            "name": self.name,
+            "instance": self.stretch.instance,
+            "epoch": str(self.stretch.epoch),
+            "first_seq": str(self.stretch.first_seq),
+            "last_seq": str(self.stretch.last_seq),
+            "rows": self.stretch.rows,
+            "min_at": format_timestamp(self.min_at_unix_ns),
+            "max_at": format_timestamp(self.max_at_unix_ns),
+            "size": self.size,
+            "sha256": self.sha256,
+            "schema_version": self.schema_version,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveManifest:
+    """See the module; `signature` is empty until it is signed."""
+
+    number: int
+    exported_unix_ns: int
+    files: tuple[FileEntry, ...]
+    replaces: tuple[str, ...] = ()
+    """Names, in the same folder, of files whose events are in these now; readers leave them out."""
+    key_id: str = ""
+    signature: bytes = b""
+
+    @property
+    def file_name(self) -> str:
+        """The manifest's own name in its folder."""
+        return manifest_name(self.number)
+
+    def document(self) -> dict[str, Any]:
+        """As JSON tells it, without the signature. Numbers that may pass 2^53 are texts."""
+        return {
+            "type": MANIFEST_TYPE,
+            "format": FORMAT,
+            "number": str(self.number),
+            "exported_at": format_timestamp(self.exported_unix_ns),
+            "files": [file.document() for file in self.files],
+            "replaces": list(self.replaces),
+            "key_id": self.key_id,
+        }
+
+    def signed_form(self) -> bytes:
+        """What the signature is over: RFC 8785, without the signature."""
+        return canonical_json(orjson.dumps(self.document()))
+
+    def encoded(self) -> bytes:
+        """As it lies in the archive."""
+        return canonical_json(orjson.dumps({**self.document(), "signature": self.signature.hex()}))
+
+
+def present(manifests: Iterable[ArchiveManifest]) -> list[FileEntry]:
+    """The files that count among those of one folder: listed, and replaced by none; by name."""
+    listed: dict[str, FileEntry] = {}
+    replaced: set[str] = set()
+    for manifest in sorted(manifests, key=lambda manifest: manifest.number):
+        listed.update((file.name, file) for file in manifest.files)
+        replaced.update(manifest.replaces)
+    return [listed[name] for name in sorted(listed.keys() - replaced)]
+
+
+def manifest_name(number: int) -> str:
+    """Manifests sort by number."""
+    return f"_manifest-{number:012d}.json"
+
+
+def folder_of(exported_unix_ns: int) -> str:
+    """Where an export of that time lies: by date and hour, in UTC."""
+    text = format_timestamp(exported_unix_ns)
+    return f"{ROOT}/date={text[:10]}/hour={text[11:13]}"
+
+
+def read_manifest(encoded: bytes) -> tuple[ArchiveManifest, bytes]:
+    """The manifest, unverified, and the bytes that its signature must be over. BadManifest when it is none."""
+    if len(encoded) > MAX_MANIFEST_BYTES:
+        raise BadManifest("it is too large")
+    try:
+        # Refuses doubled keys, which two parsers would read differently.
+        found = orjson.loads(canonical_json(encoded))
+        if not isinstance(found, dict) or found.get("type") != MANIFEST_TYPE:
+            raise ValueError("it does not say that it is one")
+        if found.get("format") != FORMAT:
+            raise ValueError("it is of another format")
+        if set(found) != _FIELDS:
+            raise ValueError("its fields are not those of a manifest")
+        signature = bytes.fromhex(_text(found, "signature", _SIGNATURE))
+        manifest = _manifest(found, signature)
+        del found["signature"]
+        return manifest, canonical_json(orjson.dumps(found))
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise BadManifest(str(error)) from error
+
+
+def _manifest(found: dict[str, Any], signature: bytes) -> ArchiveManifest:
+    files, replaces = found["files"], found["replaces"]
+    if not isinstance(files, list) or not isinstance(replaces, list) or len(files) > MAX_FILES:
+        raise ValueError("its files are no list")
+    if not all(isinstance(name, str) and _FILE_NAME.fullmatch(name) for name in replaces):
+        raise ValueError("it replaces what is no file of an archive")
+    read = tuple(_file(file) for file in files)
+    if len({file.name for file in read}) != len(read):
+        raise ValueError("two files have one name")
+    return ArchiveManifest(
+        number=int(_text(found, "number", _NUMBER)),
+        exported_unix_ns=parse_timestamp(_text(found, "exported_at", _TIME)),
+        files=read,
+        replaces=tuple(replaces),
+        key_id=_text(found, "key_id", _KEY_ID),
+        signature=signature,
+    )
+
+
+def _file(found: Any) -> FileEntry:
+    if not isinstance(found, dict) or set(found) != _FILE_FIELDS:
+        raise ValueError("a file's fields are not those of a file")
+    stretch = EventRange(
+        instance=_text(found, "instance", _INSTANCE),
+        epoch=int(_text(found, "epoch", _NUMBER)),
+        first_seq=int(_text(found, "first_seq", _NUMBER)),
+        last_seq=int(_text(found, "last_seq", _NUMBER)),
+    )
+    numbers = [found[name] for name in ("rows", "size", "schema_version")]
+    if any(type(number) is not int or number < 1 for number in numbers):
+        raise ValueError("a file's size is not a number")
+    # Derived, not believed: a manifest cannot point a reader at some other file.
+    if found["name"] != stretch.file_name or found["rows"] != stretch.rows:
+        raise ValueError("a file's name does not tell what is in it")
+    return FileEntry(
+        stretch=stretch,
+        min_at_unix_ns=parse_timestamp(_text(found, "min_at", _TIME)),
+        max_at_unix_ns=parse_timestamp(_text(found, "max_at", _TIME)),
+        size=found["size"],
+        sha256=_text(found, "sha256", _SHA256),
+        schema_version=found["schema_version"],
+    )
+
+
+def _text(found: dict[str, Any], field: str, form: re.Pattern[str]) -> str:
+    value = found[field]
+    if not isinstance(value, str) or form.fullmatch(value) is None:
+        raise ValueError(f"{field} is not in its form")
+    return value

@@ -1,0 +1,49 @@
+"""Signs manifests with the platform's key, and believes only what a reader would believe.
+
+Never publishes a manifest whose signature does not verify: readers would leave out files that are good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from snavio.errors import Conflict
+from snavio.native import ed25519_verify
+from snavio.signed.archive_manifest import ArchiveManifest
+from snavio.signed.verification import VerifyingKey
+
+ATTEMPTS: Final = 3
+
+Sign = Callable[[bytes], Awaitable[tuple[str, bytes]]]
+Keys = Callable[[], Awaitable[Sequence[VerifyingKey]]]
+
+
+class ManifestSigner:
+    """The platform's signature on manifests."""
+
+    def __init__(self, *, sign: Sign, keys: Keys) -> None:
+        self._sign = sign
+        self._keys = keys
+        self._key_id = ""
+
+    async def signed(self, manifest: ArchiveManifest) -> ArchiveManifest:
+        """The manifest with its signature. Unavailable while Signer is away, Conflict when it does not settle."""
+        # The key's id is part of what is signed, and only the signature tells which key signs now.
+        for _ in range(ATTEMPTS):
+            named = replace(manifest, key_id=self._key_id)
+            key_id, signature = await self._sign(named.signed_form())
+            if key_id == self._key_id:
+                signed = replace(named, signature=signature)
+                if not verified(signed, signed.signed_form(), await self._keys()):
+                    raise Conflict("Signer's signature does not verify.", reason="bad-signature")
+                return signed
+            self._key_id = key_id
+        raise Conflict("The signing key changes faster than it signs.", reason="signing-key-changes")
+
+
+def verified(manifest: ArchiveManifest, signed_form: bytes, keys: Sequence[VerifyingKey]) -> bool:
+    """Whether one of the keys, good at the time of the export, has signed it."""
+    good = [key for key in keys if key.key_id == manifest.key_id and key.good_at(manifest.exported_unix_ns)]
+    return any(ed25519_verify(key.public_key, signed_form, manifest.signature) for key in good)

@@ -1,0 +1,143 @@
+"""Puts snapshots where their readers look: signed as readers verify, parts before manifests, never over a newer one.
+
+Never publishes a manifest that the readers' own rules refuse, and never deletes a part that somebody may be reading.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+import structlog
+
+from snavio.clock import Clock
+from snavio.errors import Conflict, NotFound, Saturated
+from snavio.ports.archive import Archive
+from snavio.signed.snapshot_manifest import MAX_MANIFEST_BYTES, PLACES, Manifest, ManifestPart, read_manifest
+from snavio.signed.snapshot_reader import Keys
+from snavio.signed.snapshot_refusal import RefusalReason, SnapshotRefused
+from snavio.signed.verification import verify_manifest, verify_part
+
+SIGNING_ATTEMPTS: Final = 3
+
+Sign: TypeAlias = Callable[[bytes], Awaitable[tuple[str, bytes]]]
+"""Signs with the platform's key: the key's id and the signature."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What lies at a manifest's place; `manifest` is None for something that is none."""
+
+    encoded: bytes | None
+    manifest: Manifest | None
+
+    def holds(self, version: int, epoch: int) -> bool:
+        """Whether it is of that version."""
+        found = self.manifest
+        return found is not None and (found.version, found.epoch) == (version, epoch)
+
+    def is_newer_than(self, version: int, epoch: int) -> bool:
+        """Whether it is of a later version of the same epoch."""
+        found = self.manifest
+        return found is not None and found.epoch == epoch and found.version > version
+
+    @property
+    def paths(self) -> set[str]:
+        """Where its parts lie."""
+        return {part.path for part in self.manifest.parts} if self.manifest is not None else set()
+
+
+class Publisher:
+    """One writer's way to an archive. Raises SnavioError or SnapshotRefused; what was published before then stays."""
+
+    def __init__(
+        self, *, archive: Archive, sign: Sign, keys: Keys, clock: Clock, lifetime_s: float, max_bytes: int
+    ) -> None:
+        self._archive = archive
+        self._sign = sign
+        self._keys = keys
+        self._clock = clock
+        self._lifetime_ns = round(lifetime_s * 1e9)
+        self._max_bytes = max_bytes
+        self._key_id = ""
+        self._log = structlog.get_logger()
+
+    async def published(self, kind: str) -> Published:
+        """What lies there, verified; damaged parts make it something that is none, so that it is replaced."""
+        try:
+            encoded = await self._archive.get(PLACES[kind], max_bytes=MAX_MANIFEST_BYTES)
+        except NotFound:
+            return Published(None, None)
+        except Saturated as error:
+            # Something that no reader accepts either: an operator put it there and has to take it away.
+            raise Conflict(f"{PLACES[kind]} is not a manifest.", reason="not-a-manifest") from error
+        try:
+            found = read_manifest(encoded)
+            manifest = verify_manifest(
+                found,
+                kind=kind,
+                keys=await self._keys(),
+                # Of whatever time: an expired one may still be newer than what we have.
+                now_unix_ns=found.manifest.generated_unix_ns,
+                max_bytes=self._max_bytes,
+            )
+            await self._verify_parts(manifest)
+        except SnapshotRefused as refused:
+            # Not worth keeping: a forged version must not stop ours for ever.
+            self._log.warning("published snapshot is not good", kind=kind, reason=refused.refusal.value)
+            return Published(encoded, None)
+        return Published(encoded, manifest)
+
+    def draft(
+        self, kind: str, *, version: int, epoch: int, generated_unix_ns: int, parts: tuple[ManifestPart, ...]
+    ) -> Manifest:
+        """A manifest that is not signed yet, with the life that this writer gives."""
+        return Manifest(kind, version, epoch, generated_unix_ns, generated_unix_ns + self._lifetime_ns, parts)
+
+    async def signed(self, manifest: Manifest) -> Manifest:
+        """The manifest with a signature that its readers accept."""
+        # The key's id is part of what is signed, and only the signature tells which key signs now.
+        for _ in range(SIGNING_ATTEMPTS):
+            named = replace(manifest, key_id=self._key_id)
+            key_id, signature = await self._sign(named.signed_form())
+            if key_id == self._key_id:
+                signed = replace(named, signature=signature)
+                # Exactly what readers will do; a signature that they refuse is worth less than the old snapshot.
+                verify_manifest(
+                    read_manifest(signed.encoded()),
+                    kind=signed.kind,
+                    keys=await self._keys(),
+                    now_unix_ns=self._clock.unix_ns(),
+                    max_bytes=self._max_bytes,
+                )
+                return signed
+            self._key_id = key_id
+        raise Conflict("The signing key changes faster than it signs.", reason="signing-key-changes")
+
+    async def put(self, part: ManifestPart, contents: bytes) -> None:
+        """Store a part; before any manifest that names it."""
+        await self._archive.put(part.path, contents)
+
+    async def publish(self, manifest: Manifest, before: Published) -> None:
+        """Put a signed manifest in its place, if what was seen there `before` is there still; else Conflict."""
+        await self._archive.swap(PLACES[manifest.kind], manifest.encoded(), expected=before.encoded)
+
+    async def prune(self, names: Sequence[str], *, kept: set[str]) -> None:
+        """Delete parts of these names but for those `kept`: the newest, and the one before that may be being read."""
+        for name in names:
+            for stored in await self._archive.names(f"registry/{name}"):
+                if stored.name.endswith(".bin") and stored.name not in kept:
+                    await self._archive.delete(stored.name)
+
+    async def _verify_parts(self, manifest: Manifest) -> None:
+        """So that a damaged snapshot is replaced even while nothing changes."""
+        for part in manifest.parts:
+            try:
+                contents = await self._archive.get(part.path, max_bytes=part.size)
+            except (NotFound, Saturated) as error:
+                raise SnapshotRefused(
+                    RefusalReason.PART_MISSING, f"The part {part.name} is missing."
+                ) from error
+            await asyncio.to_thread(verify_part, part, contents, of=manifest)

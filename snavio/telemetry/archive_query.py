@@ -1,0 +1,148 @@
+"""Answers SQL questions about an archive, with DuckDB, reading only.
+
+Never lets a question write, load, attach or reach anything but the archive's files. Never fails for a file that cannot
+be read, and never counts one that the given keys do not vouch for: both are left out and named.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from snavio.errors import BadRequest, IntegrityError, StateError
+from snavio.signed.archive_manifest import present
+from snavio.signed.verification import VerifyingKey
+from snavio.telemetry.archive_inspection import ArchiveFinding, believed, check_file, check_readable, hours
+from snavio.telemetry.schema import COLUMNS
+
+MAX_ROWS: Final = 100_000
+MEMORY: Final = "1GB"
+_TYPES: Final = {
+    "text": "VARCHAR",
+    "int32": "INTEGER",
+    "int64": "BIGINT",
+    "float64": "DOUBLE",
+    "bool": "BOOLEAN",
+    "time": "TIMESTAMP WITH TIME ZONE",
+    "id": "BLOB",
+    "texts": "VARCHAR[]",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """Names of columns, and rows; `more` when there were too many to tell."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    more: bool
+    left_out: tuple[ArchiveFinding, ...] = ()
+    """Files and manifests that the answer does without."""
+
+
+def ask(
+    archive: Path, question: str, *, limit: int = MAX_ROWS, keys: Sequence[VerifyingKey] | None = None
+) -> QueryResult:
+    """The answer to one SELECT over the view `events`.
+
+    With `keys`, only files count that a manifest with a good signature lists and that are what was signed; without,
+    every file that a manifest lists and that can be read. StateError when DuckDB is not installed; BadRequest, in one
+    sentence, for a question it cannot answer; IntegrityError when a file goes away or breaks while it is read.
+    """
+    try:
+        import duckdb
+    except ImportError:
+        raise StateError(
+            "Questions need DuckDB: install it with `pip install 'snavio[archive]'`.", reason="no-duckdb"
+        ) from None
+    if not _encodes(question):
+        raise BadRequest("A question is text in UTF-8.", reason="bad-question")
+    try:
+        statements = duckdb.extract_statements(question)
+        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+            raise BadRequest(
+                "A question is one SELECT over `events`; nothing else is run.", reason="not-a-select"
+            )
+        files, left_out = _files(archive.resolve(), keys)
+        # What does not fit into memory goes to a folder that goes with the answer. DuckDB's own choice would be one in
+        # the working folder, which a question could then read and fill.
+        with (
+            tempfile.TemporaryDirectory(prefix="snavio-") as aside,
+            closing(_connect(duckdb, archive.resolve(), files, aside)) as connection,
+        ):
+            cursor = connection.execute(question)
+            rows = cursor.fetchmany(limit + 1)
+            names = tuple(column[0] for column in cursor.description)
+    except duckdb.IOException as error:
+        raise IntegrityError(f"The archive cannot be read: {_sentence(error)}") from error
+    except duckdb.Error as error:
+        # Whatever else it is, the files were good a moment ago: the question is at fault.
+        raise BadRequest(f"DuckDB does not answer that: {_sentence(error)}", reason="bad-question") from error
+    return QueryResult(names, tuple(rows[:limit]), len(rows) > limit, tuple(left_out))
+
+
+def _files(root: Path, keys: Sequence[VerifyingKey] | None) -> tuple[list[Path], list[ArchiveFinding]]:
+    """The files that count, and what does not."""
+    files: list[Path] = []
+    left_out: list[ArchiveFinding] = []
+    for hour in hours(root):
+        if keys is None:
+            listed, findings = hour.files, hour.findings
+        else:
+            good, findings = believed(hour, keys)
+            listed = present(good)
+        left_out += findings
+        for file in listed:
+            path = root / hour.folder / file.name
+            problem = check_readable(path, file) if keys is None else check_file(path, file)
+            if problem is None:
+                files.append(path)
+            else:
+                left_out.append(ArchiveFinding(f"{hour.folder}/{file.name}", *problem))
+    return files, left_out
+
+
+def _connect(duckdb: Any, root: Path, files: Sequence[Path], aside: str) -> Any:
+    connection = duckdb.connect(":memory:")
+    for setting in (
+        "TimeZone = 'UTC'",
+        f"memory_limit = '{MEMORY}'",
+        f"temp_directory = {_quoted(aside)}",
+        f"allowed_directories = [{_quoted(str(root))}]",
+        "enable_external_access = false",
+    ):
+        connection.execute(f"SET {setting}")
+    connection.execute(f"CREATE VIEW events AS {_view(files)}")
+    connection.execute("SET lock_configuration = true")
+    return connection
+
+
+def _view(files: Sequence[Path]) -> str:
+    typed = ", ".join(f'CAST(NULL AS {_TYPES[column.kind]}) AS "{column.name}"' for column in COLUMNS)
+    empty = f"SELECT {typed} WHERE false"
+    if not files:
+        return empty
+    names = ", ".join(_quoted(str(path)) for path in files)
+    # By name: a column that an old file lacks is null, and one that only a newer file has is there.
+    return f"{empty} UNION ALL BY NAME SELECT * FROM read_parquet([{names}], union_by_name = true, hive_partitioning = false)"  # noqa: E501, S608
+
+
+def _encodes(text: str) -> bool:
+    """Whether it is text at all: an argument that was no UTF-8 comes with stand-ins for its bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _sentence(error: Exception) -> str:
+    return " ".join(str(error).split("\n\n")[0].split())

@@ -1,0 +1,107 @@
+"""Answers what a process still knows of a command, to those whose command it is.
+
+Never tells a tenant that a command of others exists: what is not its affair is not found. Never lets one caller keep it
+busy, nor the commands of others hide those of the caller that have the same id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from itertools import islice
+from typing import Final
+
+from snavio.clock import Clock
+from snavio.domain.identity import Identity, IdentityKind
+from snavio.errors import BadRequest, Saturated, SnavioError
+from snavio.rpc.call import Call
+from snavio.rpc.channel import MeshChannel
+from snavio.rpc.methods import Methods
+from snavio.rpc.throttle import Rate, Rates
+from snavio.telemetry.recent_commands import RecentCommands, rows_about
+from snavio.telemetry.trace import trace_of
+from snavio.v1.explain_pb2 import ExplainRequest, ExplainResponse, Trace
+from snavio.v1.registry_pb2 import ResolveKey, ResolveRequest, ResolveResponse
+
+METHOD: Final = "/snavio.v1.Explain/Explain"
+MAX_TRACES: Final = 10
+MAX_ROWS: Final = 1000
+"""Rows about one id that are looked at; whoever repeats an id so often hides only its own."""
+EACH: Final = Rate(burst=20, per_s=5.0)
+CALL_SECONDS: Final = 2.0
+
+
+class ExplainServicer:
+    """One process's `Explain`."""
+
+    def __init__(self, recent: RecentCommands, *, instance: str, registry: MeshChannel, clock: Clock) -> None:
+        self._rates = Rates(EACH, clock=clock)
+        self._recent = recent
+        self._instance = instance
+        self._registry = registry
+
+    def register(self, methods: Methods) -> None:
+        """Serve it."""
+        methods.unary(METHOD, self.explain, ExplainRequest)
+
+    async def explain(self, request: ExplainRequest, call: Call) -> ExplainResponse:
+        """What is known of the command, as far as it is the caller's affair."""
+        try:
+            command_id = uuid.UUID(request.command_id).bytes
+        except ValueError:
+            raise BadRequest("command_id: must be a UUID.", reason="bad-field") from None
+        reader = call.peer.identity
+        if reader.tenant:
+            wait_s = self._rates.take(reader.tenant)
+            if wait_s:
+                raise Saturated(
+                    f"{reader.tenant} asks too often.", retry_after_ms=max(1, round(wait_s * 1000))
+                )
+        own, others = await asyncio.to_thread(self._look_up, self._recent.kept(), command_id, reader)
+        for trace in others[: MAX_TRACES - len(own)]:
+            if reader.tenant and await self._owner(trace) == reader.tenant:
+                own.append(trace)
+        told = sorted(own, key=_settled)
+        return ExplainResponse(
+            instance=self._instance,
+            trace=told,
+            oldest_unix_ns=self._recent.oldest_unix_ns(),
+        )
+
+    def _look_up(
+        self, kept: tuple[bytes, ...], command_id: bytes, reader: Identity
+    ) -> tuple[list[Trace], list[Trace]]:
+        """The newest traces that concern the reader by their source, and the newest of the others."""
+        own: list[Trace] = []
+        others: list[Trace] = []
+        for sighting in islice(rows_about(kept, command_id), MAX_ROWS):
+            trace = trace_of(sighting, instance=self._instance)
+            if trace is None:
+                continue
+            concerns = reader.kind is IdentityKind.OPERATOR or trace.source.partition("/")[0] == reader.tenant
+            (own if concerns else others).append(trace)
+            if len(own) == MAX_TRACES:
+                break
+        return own, others
+
+    async def _owner(self, trace: Trace) -> str:
+        """The target's owner; empty when there is no such route, or Registry cannot be asked."""
+        if not (trace.target and trace.name):
+            return ""
+        key = ResolveKey(source=trace.source, target=trace.target, name=trace.name)
+        try:
+            answer = await self._registry.call(
+                "/snavio.v1.Registry/Resolve",
+                ResolveRequest(key=[key]),
+                ResolveResponse,
+                timeout_s=CALL_SECONDS,
+            )
+        except SnavioError:
+            return ""
+        # Topics are derived from the owner and never free text.
+        return answer.resolution[0].route.topic.partition("/")[0] if len(answer.resolution) == 1 else ""
+
+
+def _settled(trace: Trace) -> int:
+    settled: int = trace.settled_unix_ns
+    return settled

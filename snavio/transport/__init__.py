@@ -1,1 +1,0 @@
-"""mTLS gRPC: servers, channels, identity, authorisation, batch streams."""
