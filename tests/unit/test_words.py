@@ -14,9 +14,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("snavio", "services", "spark", "tools", "bench", "tests")
 GENERATED = ROOT / "snavio" / "v1"
-# What builds leave behind, and files that other programs write.
+# Build output, and files that other programs write.
 NOT_OURS = {"target", "__pycache__", "corpus"}
-# A relative clause in place of a noun: the reader has to guess the thing, or who acts.
+# A relative clause in place of a noun: the reader has to guess the thing, or the component that acts.
 CLAUSES = re.compile(r"(?:What|Who|Whether|How|Whoever|Whatever|Whom|Whose)\b")
 # The requirement itself is said, or a page of docs/ is linked: a numbered text is not in the repository.
 NUMBERED = re.compile(r"\bdoc(?:ument)?s?\b[\s#/*|>]+(?:nos?\.?\s*)?0\d\d\b", re.IGNORECASE)
