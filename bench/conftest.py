@@ -1,4 +1,4 @@
-"""Benchmarks share one running mesh, and leave a report."""
+"""Fixtures of the benchmarks: one running mesh per module, and the report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOMY: dict[str, dict[str, object]] = {
     "mesh": {"pull_interval_ms": 1000},
     "mailbox": {"max_topic_messages": 1_000_000_000, "max_replay_keys": 20_000_000},
 }
-"""Room for a long run's backlog."""
+"""Bounds wide enough for a long run's backlog."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -34,7 +34,7 @@ def runner() -> Iterator[asyncio.Runner]:
 
 @pytest.fixture(scope="module")
 def mesh(runner: asyncio.Runner, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoMesh]:
-    """A mesh of its own for each module, everything on."""
+    """One mesh per module, with everything on."""
     context = demo_mesh(tmp_path_factory.mktemp("bench"), settings=ROOMY)
     running = runner.run(context.__aenter__())
     yield running

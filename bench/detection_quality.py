@@ -1,4 +1,4 @@
-"""Measures how well abuse is found on traffic with a known truth, and writes the table of docs/fairness.md.
+"""Measures abuse detection on traffic with known truth, and writes the table of docs/fairness.md.
 
     python -m bench.detection_quality [--seeds 30] [--write]
 
@@ -46,7 +46,7 @@ def measure(seeds: range) -> dict[str, Score]:
 
 
 def table(told: dict[str, Score], seeds: range) -> str:
-    """As the page shows it."""
+    """The table of the page."""
     lines = [
         f"Seeds: {len(seeds)} per scenario ({seeds[0]} to {seeds[-1]}), an hour of traffic each.",
         "",
@@ -64,7 +64,7 @@ def table(told: dict[str, Score], seeds: range) -> str:
 
 
 def main() -> None:
-    """Measure, show, and write if asked to."""
+    """Measure, print, and write if requested."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--seeds", type=int, default=30)
     options.add_argument("--write", action="store_true", help="into docs/fairness.md")

@@ -1,4 +1,4 @@
-"""An echo server in a process of its own: judged at the headers as every server is, or after the body as it once was.
+"""An echo server in its own process that authorises at the headers, as every server does, or after the body.
 
     python -m bench.guard_server <folder of a CA's certificates> headers|body
 
@@ -31,12 +31,12 @@ LIMIT_S = 60.0
 
 
 async def echo(request: bytes, _call: Call) -> bytes:
-    """The request."""
+    """Return the request."""
     return request
 
 
 class AfterTheBody(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """The same questions about a caller, asked when gRPC has read the whole request."""
+    """The same checks of a caller, made after gRPC has read the whole request."""
 
     def __init__(self, gate: CertificateGate) -> None:
         self._gate = gate

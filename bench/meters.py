@@ -1,4 +1,4 @@
-"""How a number is made: CPU of processes, percentiles, and the table that docs/performance.md shows."""
+"""CPU of processes, percentiles, and the table of docs/performance.md. Never prints a figure that is not recorded."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def resident_mb(pid: int) -> float:
 def touch_memory() -> None:
     """Use most of the free memory once.
 
-    A virtual machine's memory costs its host a fault at the first touch. Right after a boot that is paid by whoever
-    writes files, through the page cache, and looks like a mailbox that grows slower by half within seconds.
+    A virtual machine's memory costs its host a fault at the first touch. Right after a boot that cost falls on file
+    writes, through the page cache, and looks like a mailbox that becomes slower by half within seconds.
     """
     free_kb = next(
         int(line.split()[1])
@@ -50,7 +50,7 @@ def touch_memory() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One repeat: how many, how long, and the CPU of each process."""
+    """One repeat: number of items, duration, and the CPU of each process."""
 
     count: int
     seconds: float
@@ -98,7 +98,7 @@ def percentile(values: Iterable[float], share: float) -> float:
 
 
 def _commit() -> str:
-    """What was measured: a figure says nothing about code that came after it."""
+    """The measured commit: a figure says nothing about code that came after it."""
     asked = subprocess.run(
         ["git", "describe", "--always", "--dirty"],
         cwd=FIGURES.parent,
@@ -110,7 +110,7 @@ def _commit() -> str:
 
 
 def record(name: str, *, values: Iterable[float], unit: str, target: str, note: str = "") -> float:
-    """Keep a figure (median and range of `values`) for the report; its median."""
+    """Keep a figure (median and range of `values`) for the report; returns its median."""
     middle, least, most = median_and_range(values)
     known = orjson.loads(FIGURES.read_bytes()) if FIGURES.exists() else {}
     known[name] = {
@@ -128,7 +128,7 @@ def record(name: str, *, values: Iterable[float], unit: str, target: str, note: 
 
 
 def write_report() -> None:
-    """docs/performance.md from what was recorded; nothing in it is typed by hand."""
+    """Write docs/performance.md from the recorded figures; nothing in it is typed by hand."""
     if not FIGURES.exists():
         return
     rows = orjson.loads(FIGURES.read_bytes())

@@ -1,6 +1,6 @@
-"""One process of the load in bench/test_overload.py: some producers, each with a connection of its own.
+"""One load process of bench/test_overload.py: several producers, each with its own connection.
 
-Prints `ready` once all of them are connected, waits for a line on stdin, works, and prints what it saw as JSON.
+Prints `ready` once all of them are connected, waits for a line on stdin, works, and prints its counts as JSON.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ ATTEMPT_NS = 60_000_000_000
 
 class Load:
     """`seconds` of batches by every producer, `at_once` of each, the first `warm_up` of them not counted; or, with
-    `every_s`, single commands at that pace."""
+    `every_s`, single commands at that interval.
+    """
 
     def __init__(self, told: dict[str, Any]) -> None:
         self.told = told

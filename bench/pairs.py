@@ -1,4 +1,4 @@
-"""Statistics of figures that were measured by turns: what changed between two commits, and how sure that is.
+"""Statistics of figures measured by turns: the change between two commits, and its confidence.
 
 Never assumes a distribution: times on a shared machine have none worth a name. Median and interval come from the order
 of the values alone.
@@ -14,13 +14,13 @@ from typing import Final, Literal
 
 CONFIDENCE: Final = 0.95
 ENOUGH: Final = 20
-"""Pairs of a figure; fewer are a look."""
+"""Pairs needed for a figure; fewer are only an indication."""
 
 Kind = Literal["ratio", "difference"]
 
 
 def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float] | None:
-    """Between which two values the true median lies with at least `confidence`; None for too few values.
+    """The two values between which the true median lies with at least `confidence`; None for too few values.
 
     The median lies below the k-th smallest value only if fewer than k of n fair coins fell on its side.
     """
@@ -38,7 +38,7 @@ def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[f
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One figure of two commits: medians of each, and of what changed within the pairs."""
+    """One figure of two commits: medians of each, and of the change within the pairs."""
 
     name: str
     unit: str
@@ -52,7 +52,7 @@ class Comparison:
 
     @property
     def holds(self) -> str:
-        """Whether the change is within its limit: `yes` and `no` are sure, `perhaps` needs more pairs."""
+        """The verdict on the limit: `yes` and `no` are certain, `perhaps` needs more pairs."""
         if self.limit is None:
             return "-"
         if self.low is None or self.high is None or self.low <= self.limit < self.high:
@@ -82,5 +82,5 @@ def compare(
 
 
 def order(pair: int) -> tuple[str, str]:
-    """Who goes first alternates, so that a machine that warms up or slows down favours nobody."""
+    """The order alternates, so that a machine that warms up or slows down favours neither side."""
     return ("base", "here") if pair % 2 == 0 else ("here", "base")

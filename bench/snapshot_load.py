@@ -1,4 +1,4 @@
-"""A fresh process that starts from a snapshot as Fast does, and tells how long it took and what it weighs.
+"""Starts from a snapshot as Fast does, in a fresh process, and prints the duration and memory.
 
 python -m bench.snapshot_load <folder> <public key, hex> <key id>
 """
@@ -24,7 +24,7 @@ from snavio.wiring import open_archive
 
 
 async def main(folder: str, public_key: str, key_id: str) -> None:
-    """Load once."""
+    """Load once and print the figures."""
 
     async def keys() -> Sequence[VerifyingKey]:
         return [VerifyingKey(key_id, bytes.fromhex(public_key), 0)]

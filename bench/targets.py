@@ -1,6 +1,6 @@
 """Figures with a target: recorded and printed first, judged afterwards, so that a missed one is in the report, too.
 
-Never stops at the first that is missed: a run tells all of them.
+Never stops at the first missed target: a run reports all of them.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from bench.meters import record
 
 SHORT = bool(os.environ.get("SNAVIO_BENCH_SHORT"))
-"""To see that a benchmark runs through; its figures are of too few repeats to be kept."""
+"""Runs each benchmark briefly to check that it works; such figures are not kept."""
 
 Middle = Callable[[Sequence[float]], float]
 
 
 @dataclass
 class Targets:
-    """What one benchmark has measured. `by` says which of the values is judged."""
+    """The measured figures of one benchmark. `by` says which of the values is judged."""
 
     missed: list[str] = field(default_factory=list)
 
@@ -34,7 +34,7 @@ class Targets:
         note: str = "",
         by: Middle = statistics.median,
     ) -> None:
-        """Record, and remember whether it is enough."""
+        """Record, and note a value below the target."""
         record(name, values=values, unit=unit, target=f"≥ {floor:,g}", note=note)
         if by(values) < floor:
             self.missed.append(f"{name}: {by(values):,.4g} {unit}, and at least {floor:,g} is wanted")
@@ -49,11 +49,11 @@ class Targets:
         note: str = "",
         by: Middle = statistics.median,
     ) -> None:
-        """Record, and remember whether it is too much."""
+        """Record, and note a value above the target."""
         record(name, values=values, unit=unit, target=f"≤ {ceiling:,g}", note=note)
         if by(values) > ceiling:
             self.missed.append(f"{name}: {by(values):,.4g} {unit}, and at most {ceiling:,g} is wanted")
 
     def require(self) -> None:
-        """Fail with everything that was missed."""
+        """Fail with every missed target."""
         assert not self.missed, "; ".join(self.missed)

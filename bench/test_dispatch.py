@@ -1,5 +1,5 @@
-"""What dispatch costs and what it keeps to: a plan with every rule on, with many routes, with many sources; Fast with
-every rule on in a whole mesh; a limit over several instances; revocation.
+"""Cost and bounds of dispatch: plans with every rule, many routes and many sources; Fast with every rule in a whole
+mesh; a limit over several instances; revocation.
 
 Batches of 1000 commands of 400 encoded bytes. For plans, CPU time of this thread is compared, variants take turns, and
 the least of many repeats counts: whatever else runs on the machine only ever adds to it.
@@ -119,7 +119,7 @@ def variant(*, routes: int, sources: int, lanes: int, rules: bool, frames: int =
 
 
 def compared(variants: Mapping[str, Variant]) -> dict[str, list[float]]:
-    """Nanoseconds per command of each, taking turns."""
+    """Nanoseconds per command of each variant, by turns."""
     figures: dict[str, list[float]] = {name: [] for name in variants}
     for _ in range(REPEATS):
         for name, each in variants.items():
@@ -128,7 +128,7 @@ def compared(variants: Mapping[str, Variant]) -> dict[str, list[float]]:
 
 
 def told(title: str, figures: dict[str, list[float]], *, ceiling: float, note: str) -> None:
-    """Record the figures and the ratio of the second to the first, by their least; fail when it is too much."""
+    """Record the figures and the ratio of the second to the first, by their least; fail when it exceeds the target."""
     targets = Targets()
     plain, other = (min(values) for values in figures.values())
     for name, values in figures.items():
@@ -242,7 +242,7 @@ def test_a_limit_over_several_instances(runner: asyncio.Runner, mesh: DemoMesh) 
 
 
 def test_revocation_of_each_profile(runner: asyncio.Runner, mesh: DemoMesh) -> None:
-    """What `snavio meter revocation` measures, with the pull that is the default, of one second."""
+    """The measurement of `snavio meter revocation`, with the default pull interval of one second."""
     meter = RevocationMeter(
         mesh.processes.mesh,
         operator_certificates=mesh.certificates("operator-admin"),
@@ -277,7 +277,7 @@ async def register_rules(mesh: DemoMesh) -> None:
 
 
 async def pour(producer: Producer, name: str) -> int:
-    """Batches of 1000, some at a time; how many were delivered."""
+    """Send batches of 1000, several at a time; the number delivered."""
     commands = [(TARGET, name, MESH_PAYLOAD)] * BATCH
     end = time.perf_counter() + (1.0 if SHORT else 4.0)
 
@@ -292,14 +292,14 @@ async def pour(producer: Producer, name: str) -> int:
 
 @dataclass
 class Counts:
-    """Deliveries of whole intervals: those that were certainly dispatched in each, and all together."""
+    """Deliveries of whole intervals: those certainly dispatched in each, and the total."""
 
     certain: list[int]
     delivered: int
 
 
 async def demand(mesh: DemoMesh) -> Counts:
-    """Steady demand from all sides, for some whole intervals."""
+    """Steady demand from all instances, for several whole intervals."""
     async with directory_of(mesh) as desk:
         limit = Limit(max=MAXIMUM, interval_seconds=INTERVAL_S)
         await desk.apply([Route(TARGET, LIMITED, limit=limit), AclEntry(SOURCE, TARGET, LIMITED)])
@@ -337,7 +337,7 @@ async def demand(mesh: DemoMesh) -> Counts:
 
 
 async def offer(producer: Producer, told: list[tuple[int, int, int]], *, until_s: float) -> None:
-    """Small batches at a steady pace, whatever becomes of them; in which interval each began and ended."""
+    """Send small batches at a steady rate, whatever their result; the interval in which each began and ended."""
     size, sending = 50, set()
     pause_s = size * WAYS * INTERVAL_S / (DEMAND * MAXIMUM)
     commands = [(TARGET, LIMITED, b"x")] * size

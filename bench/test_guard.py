@@ -1,4 +1,4 @@
-"""The CPU of judging a unary call at its headers, by turns with a server that judges after the body."""
+"""CPU of authorising a unary call at its headers, by turns with a server that authorises after the body."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def server(folder: Path, mode: str, tree: str | None = None) -> Iterator[tuple[i
 
 
 def cpu_ns(pid: int) -> int:
-    """Time that a process's threads have run so far; finer than the ticks of `stat`."""
+    """CPU time of a process's threads so far; finer than the ticks of `stat`."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
 

@@ -1,4 +1,4 @@
-"""What judging one command costs: the native admission and its plain twin, in one run.
+"""Cost of judging one command: the native admission and its plain twin, in one run.
 
 A thousand sources with two keys each, batches of 1000 fresh commands of 400 encoded bytes. Signing is done
 before the clock starts; every batch is judged once, because a second time it would be a batch of replays. CPU
@@ -45,7 +45,7 @@ class Traffic:
 
 @dataclass(slots=True)
 class Producers:
-    """Everybody's secret, and a supply of commands that were never sent before."""
+    """The secrets of all sources, and a supply of fresh commands."""
 
     randomness: random.Random
     secrets: dict[str, bytes]
@@ -101,7 +101,7 @@ def twin_admission(producers: Producers) -> twin.TwinAdmission:
 
 
 def cpu_us_per_command(judge: Callable[[Traffic], int], batches: list[Traffic]) -> float:
-    """CPU microseconds of this thread per command; everything must be accepted."""
+    """CPU microseconds of this thread per command; every command must be accepted."""
     commands = sum(batch.commands for batch in batches)
     start = time.thread_time_ns()
     accepted = sum(judge(batch) for batch in batches)

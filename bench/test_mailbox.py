@@ -1,8 +1,8 @@
-"""The mailbox as its own process, over mTLS, fsync before every answer; Redis Streams in the same run as the peer.
+"""The mailbox in its own process, over mTLS, fsync before every answer; Redis Streams in the same run as the peer.
 
-Messages are 400 bytes. SNAVIO_STEADY_SECONDS shortens each part (60 s); figures of short runs, or of a machine that
-has other things to do, are printed, and neither recorded nor judged: such a test ends as skipped, and says why. A test
-that misses a target fails when all of its figures are recorded.
+Messages are 400 bytes. SNAVIO_STEADY_SECONDS shortens each part (60 s); figures of short runs, or of a busy machine,
+are printed, and neither recorded nor judged: such a test ends as skipped, and says why. A test that misses a target
+fails when all of its figures are recorded.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FILL = 200_000
 BACKLOG = 1_000_000
 MANY = 10_000_000
 CALM_LOAD = 4.0
-"""Load from which somebody else is at work, too; ours is about two."""
+"""Load above which the machine is busy with other work; the benchmark itself makes about two."""
 SETTINGS = (
     "max_topic_messages = 1000000000\nmax_inflight = 1000000\nmax_tenant_inflight = 1000000\n"
     "max_store_bytes = 60000000000\n"
@@ -44,7 +44,7 @@ SETTINGS = (
 
 
 def body_of(messages: int) -> bytes:
-    """What follows the header in a batch of so many messages of 400 bytes each."""
+    """The bytes after the header in a batch of `messages` messages of 400 bytes each."""
     whole = send_batch(1, (TOPIC, commands(messages, size=240)))
     return whole[len(send_batch(1)) :]
 
@@ -62,7 +62,7 @@ class Office:
         self.consumers: list[ReceivingPeer] = [self.office.consumer(name=f"worker-{n}") for n in range(2)]
 
     async def restart(self) -> float:
-        """Kill it; seconds from the start of the new process to being ready."""
+        """Kill and start it again; seconds from the start of the new process to being ready."""
         await self.office.end(signal.SIGKILL)
         began = time.perf_counter()
         await self.office.start()
@@ -80,7 +80,7 @@ class Office:
         return send_batch(self.seq) + self._bodies[messages]
 
     async def send(self, wanted: Callable[[int], bool], messages: int = BATCH) -> tuple[int, list[float]]:
-        """Keep `WINDOW` batches on their way while `wanted(sent)`; how many messages, and how long each batch took."""
+        """Keep `WINDOW` batches in flight while `wanted(sent)`; the number of messages, and the duration of each batch."""
         began: dict[int, float] = {}
         took: list[float] = []
         sent = 0
@@ -100,7 +100,7 @@ class Office:
         await self.send(lambda sent: sent < messages)
 
     async def drain(self, most: int) -> int:
-        """Two consumers receive and acknowledge batches until so many are done, or nothing is left."""
+        """Two consumers receive and acknowledge batches until `wanted` are done, or nothing is left."""
         done = 0
 
         async def work(consumer: ReceivingPeer) -> None:
@@ -138,13 +138,13 @@ def office(runner: asyncio.Runner, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(autouse=True)
 def known_load() -> Iterator[None]:
-    """Says under which load a figure was made."""
+    """The load of the machine, printed with a figure."""
     Figures.begin()
     yield
 
 
 class Figures:
-    """Keeps figures of calm machines and whole runs, and only prints the others."""
+    """Keeps figures of a calm machine and whole runs, and only prints the others."""
 
     load = 0.0
     missed: ClassVar[list[str]] = []
@@ -161,7 +161,7 @@ class Figures:
         target: str = "-",
         note: str = "",
     ) -> None:
-        """The middle of `values` is what a target is held against."""
+        """Record; the median of `values` is compared with the target."""
         if at_least is not None:
             target = f"≥ {at_least:,g}" if at_least < 1000 else f"≥ {at_least:,.0f}"
         if at_most is not None:
@@ -183,7 +183,7 @@ class Figures:
 
     @classmethod
     def unfit(cls) -> str:
-        """Why this run's figures mean nothing; empty when they do."""
+        """The reason why this run's figures are invalid; empty when they are valid."""
         if cls.load >= CALM_LOAD:
             return (
                 f"The machine's load was {cls.load:.1f} before it began: figures count below {CALM_LOAD:g}."
@@ -194,7 +194,7 @@ class Figures:
 
     @classmethod
     def judge(cls) -> None:
-        """After the last figure of a test. What was not judged must not look as if it had passed."""
+        """Judge after the last figure of a test. A test without judgement must not look passed."""
         if reason := cls.unfit():
             pytest.skip(reason)
         assert not cls.missed, "missed: " + "; ".join(cls.missed)
@@ -293,7 +293,7 @@ def test_async_for_and_ack(runner: asyncio.Runner, office: Office) -> None:
 
 
 def test_mixed(runner: asyncio.Runner, office: Office) -> None:
-    """Of five calls two send 500, one receives 1000, two acknowledge 500; what is acknowledged counts."""
+    """Of five calls two send 500, one receives 1000, two acknowledge 500; acknowledged messages count."""
     rates: list[float] = []
     costs: list[float] = []
     clients: list[float] = []
@@ -340,7 +340,7 @@ def test_mixed(runner: asyncio.Runner, office: Office) -> None:
 
 
 async def _paced(office: Office, end: float, done: Callable[[], int]) -> None:
-    """Send batches of 500 without running away from the consumers."""
+    """Send batches of 500 at the consumers' pace."""
     sent = 0
     while time.perf_counter() < end:
         if sent - done() < 20_000:
@@ -351,7 +351,7 @@ async def _paced(office: Office, end: float, done: Callable[[], int]) -> None:
 
 
 def test_latency_at_5000_a_second(runner: asyncio.Runner, office: Office) -> None:
-    """From writing a batch of ten until a consumer that waits has it; the verdict comes in between."""
+    """Time from writing a batch of ten until a waiting consumer has it; the verdict comes in between."""
     waited: list[float] = []
 
     async def work() -> None:
@@ -447,7 +447,7 @@ def test_backlog_of_a_million(runner: asyncio.Runner, office: Office) -> None:
 
 
 def test_first_answer_after_a_kill(runner: asyncio.Runner, office: Office) -> None:
-    """From the start of the process to the first answer that a sender hears; killed with work under way."""
+    """Time from the start of the process to the first answer to a sender; killed with work in progress."""
     answered: list[float] = []
     used: list[float] = []
     # As they are in an installation.

@@ -1,4 +1,4 @@
-"""What the mailbox costs per message without the wire: storing with fsync before the answer, leasing, acknowledging.
+"""Cost of the mailbox per message without the wire: storing with fsync before the answer, leasing, acknowledging.
 
 Batches of 1000 messages of 400 bytes. CPU is that of the whole process: committing, checkpointing and event loop.
 """
@@ -43,7 +43,7 @@ ALL = (1 << MESSAGES) - 1
 
 @pytest.fixture(scope="module", autouse=True)
 def as_in_the_service() -> None:
-    """Its process keeps freed memory; without that, buffers of half a megabyte cost more than what is done to them."""
+    """Keep freed memory, as the service does; otherwise allocating buffers of half a megabyte dominates the cost."""
     keep_freed_memory()
 
 
@@ -73,7 +73,7 @@ def note(what: str, costs: list[float], *, target: str = "≤ 0.9") -> None:
 
 @pytest.mark.parametrize("group", [1, 4])
 def test_append_and_remove(benchmark: Any, store: SqliteMailboxStore, runs: bytes, group: int) -> None:
-    """The store alone: every batch is stored, and removed when forty newer ones are there."""
+    """The store alone: every batch is stored, and removed once forty newer ones are stored."""
     alive: list[int] = []
     slowest: list[float] = []
     ended = threading.Event()
@@ -119,7 +119,7 @@ def test_append_and_remove(benchmark: Any, store: SqliteMailboxStore, runs: byte
 
 
 def batch_id_of(response: bytes) -> int:
-    """The first parcel's batch; opening the whole response is the consumer's cost, not ours."""
+    """The batch of the first leased batch in a response; opening the whole response is the consumer's cost."""
     position, number = 10, 0  # after the boot epoch and the parcel's tag
     while response[position] & 0x80:
         position += 1
@@ -175,7 +175,7 @@ class Parts:
         await left.wait()
 
     async def receive_and_ack(self, batches: int) -> None:
-        """Two consumers. Receipts come as they do on the wire; writing them is the consumer's cost, not ours."""
+        """Two consumers. Receipts come as they do on the wire; writing them is the consumer's cost."""
         taken = 0
 
         async def consume() -> None:
@@ -250,7 +250,7 @@ def test_send_receive_and_ack(
 def test_receive_from_disk(
     benchmark: Any, parts: Parts, runner: asyncio.Runner, frame_of: Callable[[int], bytes]
 ) -> None:
-    """A backlog that memory does not hold: every batch is read back, checked, handed out and acknowledged."""
+    """A backlog larger than memory: every batch is read back, checked, leased and acknowledged."""
     parts.rows = parts.receiving._rows = Rows(parts.store, worker=parts.worker, max_bytes=0)
     seconds: list[float] = []
 
@@ -292,7 +292,7 @@ def test_send_once(benchmark: Any, parts: Parts, runner: asyncio.Runner) -> None
 
 
 def test_restart_with_a_million_keys(benchmark: Any, tmp_path: Path) -> None:
-    """From opening the store to being ready, with the keys of a million messages that are acknowledged long ago."""
+    """Time from opening the store to being ready, with the keys of a million messages that were acknowledged long ago."""
     path, keys, took = tmp_path / "mailbox.db", 1_000_000, []
     store = SqliteMailboxStore(path, digest=blake3_digest)
     # Numbers instead of fingerprints: the window takes any 32 bytes, and making real ones would be the bench.
@@ -347,7 +347,7 @@ WOKEN_ROUNDS = 150
 
 
 def test_a_stored_message_costs_the_same_however_many_wait(parts: Parts, runner: asyncio.Runner) -> None:
-    """One message at a time, received by one of so many waiting receives, which then waits again; by turns."""
+    """One message at a time, received by one of N waiting receives, which then waits again; by turns."""
     frames = [send_batch(0, (TOPIC, commands(1, size=240)))[len(send_batch(0)) :]]
 
     async def cost(waiting: int) -> float:

@@ -45,7 +45,7 @@ def mesh(runner: asyncio.Runner, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 class Crowd:
-    """Processes of bench/overload_process.py, connected and waiting for the word."""
+    """Processes of bench/overload_process.py, connected and waiting for the start line."""
 
     def __init__(
         self, mesh: DemoMesh, processes: int, service: str = SOURCE.partition("/")[2], **told: Any
@@ -93,7 +93,7 @@ class Crowd:
 
 
 def goodput(mesh: DemoMesh, streams: int) -> tuple[float, Counter[str]]:
-    """Delivered per second by `streams` saturating streams, and every outcome; from two processes each time."""
+    """Deliveries per second of `streams` saturating streams, and every outcome; from two processes each time."""
     crowd = Crowd(mesh, 2, producers=streams // 2, at_once=2, batch=50)
     crowd.go()
     reasons, _ = crowd.seen()

@@ -1,6 +1,6 @@
-"""Three hops with everything real: streams of 1000 through Shield, Fast and the mailbox, fsync before the answer.
+"""Three hops with real services: streams of 1000 through Shield, Fast and the mailbox, fsync before the answer.
 
-Twice: the path alone, and with every command told to the archive. Each with its own target.
+Twice: the path alone, and with telemetry of every command in the archive. Each with its own target.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ ROUND_SECONDS = 4.0
 STEADY_SECONDS = float(os.environ.get("SNAVIO_STEADY_SECONDS", "180"))
 CONCURRENT_BATCHES = 8
 MOST_GROWTH = 1.15
-"""Steady means that it does not grow. What is left is for the machine's own phases."""
+"""Largest growth that counts as steady; it allows for the machine's own phases."""
 # With its other fields, a command of 400 encoded bytes.
 PAYLOAD = b"x" * 210
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A running mesh, and what a command may cost there."""
+    """A running mesh, and the target cost of a command in it."""
 
     name: str
     most_us: float
@@ -59,7 +59,7 @@ def shape(
 
 
 async def _pour(producer: Producer, seconds: float) -> int:
-    """Send batches of 1000, some at a time, until the time is over; how many were delivered."""
+    """Send batches of 1000, several at a time, until the time is over; the number delivered."""
     end = time.perf_counter() + seconds
     commands = [(TARGET, NAME, PAYLOAD)] * 1000
 

@@ -1,4 +1,4 @@
-"""What a pull costs when nothing is new, beside a directory that is not empty; and what a check costs."""
+"""Cost of a pull without news from a directory that is not empty; and cost of a check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What telemetry costs: CPU per command with it and without it, and how fast Relay archives.
+"""Cost of telemetry: CPU per command with it and without it, and Relay's archiving rate.
 
 Two meshes run at once, one with telemetry and one without, and are given the same load in turns: what the machine's
 other guests do falls on both. The second part needs no mesh: a real outbox and a real folder, a stand-in for Signer.
@@ -55,7 +55,7 @@ EVENTS_PER_S = 200_000
 BYTES_PER_EVENT = 32
 TOLD_BY = ("shield", "fast", "slow")
 FILE_EVENTS = 10_000
-"""Of one service: fewer wait for company, and are no work that was left undone."""
+"""Of one service: fewer wait for more, and are not unfinished work."""
 PAGES, BLOCKS_PER_PAGE, ROWS = 60, 18, 1000
 RANDOM_PAGES = 10
 SEED = bytes(range(32))
@@ -86,7 +86,7 @@ async def reading(asked: Probes, service: str, name: str) -> float:
 
 
 async def archived(asked: Probes) -> None:
-    """Wait until what was told is in the archive, but for less than a file of each service."""
+    """Wait until the sent telemetry is in the archive, except for less than a file of each service."""
     async with asyncio.timeout(60):
         while True:
             told = [await reading(asked, name, "journal.waiting_rows") for name in TOLD_BY]
@@ -97,7 +97,7 @@ async def archived(asked: Probes) -> None:
 
 
 async def measured(mesh: DemoMesh, producer: Producer, asked: Probes) -> Sample:
-    """A round, with all that it leaves to be done."""
+    """A round, including the work that it leaves behind."""
     watch = Stopwatch({"client": os.getpid(), **{name: mesh.processes.pid(name) for name in SERVICES}})
     watch.start()
     delivered = await pour(producer, ROUND_SECONDS)
@@ -106,7 +106,7 @@ async def measured(mesh: DemoMesh, producer: Producer, asked: Probes) -> Sample:
 
 
 def bytes_per_event(archive: Path, *, by: str) -> float:
-    """Of all that one process told."""
+    """Bytes per event of one process's telemetry."""
     files = [file for hour in hours(archive) for file in hour.files if file.stretch.instance == by]
     return sum(file.size for file in files) / sum(file.stretch.rows for file in files)
 

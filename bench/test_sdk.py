@@ -1,4 +1,4 @@
-"""What a user of the SDK feels: single sends, unary latency, receiving; and what an idle mesh weighs."""
+"""Latency and throughput of the SDK: single sends, unary latency, receiving; and memory of an idle mesh."""
 
 from __future__ import annotations
 

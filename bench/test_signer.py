@@ -1,4 +1,4 @@
-"""What Signer signs in a second over the wire, and what a rotation costs the commands that flow meanwhile."""
+"""Signatures per second of Signer over the wire, and the cost of a rotation to commands in flight."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ REFUSED_FOR_KEYS = ("unknown-key-version", "key-expired", "key-revoked", "hmac-m
 
 @pytest.fixture(scope="module")
 def mesh(runner: asyncio.Runner, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoMesh]:
-    """As it comes, but for producers who ask for their keys every second: else none would sign with the new one."""
+    """Defaults, except that producers fetch their keys every second: otherwise none would sign with the new key."""
     context = demo_mesh(
         tmp_path_factory.mktemp("signer"),
         settings={
@@ -107,7 +107,7 @@ def test_sign_in_batches(benchmark: Any, runner: asyncio.Runner, mesh: DemoMesh)
 
 
 async def _refused_for_keys(mesh: DemoMesh) -> Counter[str]:
-    """As Shield counted them: what the SDK has repaired is seen as well."""
+    """Refusals as Shield counted them, including those that the SDK has repaired."""
     async with Probes(mesh.processes.mesh, certificates=mesh.certificates("operator-admin")) as probes:
         status = await probes.status("shield")
     assert status is not None
@@ -116,7 +116,7 @@ async def _refused_for_keys(mesh: DemoMesh) -> Counter[str]:
 
 
 async def _rotate_under_load(mesh: DemoMesh, producer: Producer) -> tuple[int, Counter[str], Counter[str]]:
-    """How many were sent, what did not arrive and why, and what Shield refused for its key."""
+    """The number of commands sent, failures by reason, and Shield's refusals for their key."""
     sent, lost = 0, Counter[str]()
     before = await _refused_for_keys(mesh)
     done = asyncio.Event()
@@ -145,7 +145,7 @@ async def _rotate_under_load(mesh: DemoMesh, producer: Producer) -> tuple[int, C
 
 
 async def _signed_with(keys: KeyClient, version: str) -> None:
-    """Until commands have come in under that version: a rotation that nobody has noticed proves nothing."""
+    """Wait until commands signed with that version arrive: a rotation without effect proves nothing."""
     while True:
         use = {row.version: row.last_hour for row in (await keys.status(SOURCE)).use}
         if use.get(version, 0) > 0:

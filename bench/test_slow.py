@@ -1,4 +1,4 @@
-"""What a decision of Slow costs: a debit in each store, strict delivery in batches of 100, and a flood beside it.
+"""Cost of a decision of Slow: a debit in each store, strict delivery in batches of 100, and a flood beside it.
 
 Run: `python -m pytest bench/test_slow.py -q -s`; with SNAVIO_BENCH_SHORT=1 only to see that it runs through.
 """
@@ -82,7 +82,7 @@ def test_a_debit_in_redis(benchmark: Any, runner: asyncio.Runner, tmp_path: Path
 
 
 def _debits(benchmark: Any, runner: asyncio.Runner, store: Coordination, kind: str) -> None:
-    """One call with ten routes, of which Slow makes one per round, however many commands are in it."""
+    """One call with ten routes, of which Slow makes one per round, whatever the number of commands."""
     asks = [PermitAsk((f"target-{number}", "name"), RULE, 100) for number in range(10)]
     found: list[float] = []
 
@@ -100,7 +100,7 @@ def _debits(benchmark: Any, runner: asyncio.Runner, store: Coordination, kind: s
 
 
 def test_strict_on_mailbox_targets(benchmark: Any, runner: asyncio.Runner, mesh: DemoMesh) -> None:
-    """The whole way, producer to disk; every id new."""
+    """The whole path, producer to disk; every id new."""
     runner.run(_register(mesh))
     producer = runner.run(mesh.producer().__aenter__())
     samples = []
@@ -126,8 +126,9 @@ def test_strict_on_mailbox_targets(benchmark: Any, runner: asyncio.Runner, mesh:
 
 
 def test_a_banned_flood_beside_strict_traffic_in_the_mesh(runner: asyncio.Runner, mesh: DemoMesh) -> None:
-    """The whole way, with a flood of a source that a ban keeps to Slow. Client and services share the cores, so
-    that what Shield and the flooder's own client cost is in it."""
+    """The whole path, with a flood of a source that a ban sends to Slow. Client and services share the cores, so the
+    cost of Shield and of the flooding client is included.
+    """
     runner.run(_register(mesh))
     runner.run(_register_flooder(mesh))
     alone: list[float] = []
@@ -182,7 +183,7 @@ async def _register_flooder(mesh: DemoMesh) -> None:
 
 
 async def _offer_flood(producer: Producer, stop: asyncio.Event) -> int:
-    """A steady flood, whatever becomes of it; how much was delivered."""
+    """A steady flood, whatever its result; the number delivered."""
     commands = [(TARGET, FLOODED_NAME, PAYLOAD)] * 100
     sending: set[asyncio.Task[Any]] = set()
     delivered = 0
@@ -203,7 +204,7 @@ async def _offer_flood(producer: Producer, stop: asyncio.Event) -> int:
 
 
 async def _pour(producer: Producer) -> int:
-    """Batches of 100, some at a time; how many were delivered."""
+    """Send batches of 100, several at a time; the number delivered."""
     commands = [(TARGET, STRICT_NAME, PAYLOAD)] * 100
     end = time.perf_counter() + ROUND_SECONDS
 
@@ -227,7 +228,9 @@ async def _register(mesh: DemoMesh) -> None:
 
 
 def test_a_banned_flood_beside_strict_traffic(benchmark: Any, runner: asyncio.Runner, tmp_path: Path) -> None:
-    """Slow's own share of it: rounds, directory and store, without the wire. Interleaved, alone and beside a flood."""
+    """Slow's own share of the cost: rounds, directory and store, without the wire. Interleaved, alone and beside a
+    flood.
+    """
     alone: list[float] = []
     beside: list[float] = []
     paths = itertools.count()
@@ -284,7 +287,7 @@ async def _decided(slow: Desk, frame: bytes) -> None:
 
 
 async def _flood(slow: Desk, stop: asyncio.Event) -> None:
-    """As many batches as Fast keeps in flight, all of one banned source: its line at Slow is never empty."""
+    """As many batches as Fast keeps in flight, all of one banned source: its queue at Slow is never empty."""
     frame = _frame("mallory/bot", WARM_BANNED)
     waiting: set[asyncio.Task[None]] = set()
     while not stop.is_set():

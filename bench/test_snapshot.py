@@ -88,12 +88,12 @@ class Published:
     writer: SnapshotWriter
 
     def load(self) -> dict[str, float]:
-        """What a fresh process tells of its start."""
+        """The figures that a fresh process prints at its start."""
         figures: dict[str, float] = orjson.loads(self._loaded().stdout.splitlines()[-1])
         return figures
 
     def instructions(self) -> int:
-        """What the native load of a fresh process executes: the same on every machine, however busy it is."""
+        """Instructions of the native load in a fresh process: the same on every machine, however busy it is."""
         ran = self._loaded(
             "valgrind",
             "--tool=callgrind",
@@ -160,7 +160,7 @@ def quarter(runner: asyncio.Runner, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 async def _round(published: Published, suspended: bool) -> tuple[float, float, list[float]]:
-    """One snapshot, and how long `Changes` took meanwhile: half of them with news, half without."""
+    """One snapshot, and the latencies of `Changes` meanwhile: half of them with news, half without."""
     control = published.control
     suspension = reg.Suspension(source="acme/evil", reason="bench")
     written = await control.write(

@@ -1,4 +1,4 @@
-"""What the Spark jobs cost: against a scan of the same columns, against DuckDB, and against twenty times the events.
+"""Cost of the Spark jobs: against a scan of the same columns, against DuckDB, and against twenty times the events.
 
 Everything is one run on the same files, in turns, so that what the machine's other guests do falls on both sides.
 Every figure is recorded, also one that misses its target; then the test fails with all that were missed. Needs 1 GB
@@ -49,7 +49,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @dataclass(slots=True)
 class Peak:
-    """The most memory that the JVM had, looked at ten times a second."""
+    """Peak memory of the JVM, sampled ten times a second."""
 
     jvm: int
     most_mb: float = 0.0
@@ -106,9 +106,9 @@ def judge(spark: SparkSession, folder: Path) -> int:
 
 
 def judge_with_duckdb(folder: Path) -> int:
-    """The same base, shares and rules in SQL: it has to find as many, or one of the two is wrong.
+    """The same base, shares and rules in SQL: both must find the same number.
 
-    Both leave out of the base what nobody asks for here: latencies and clocks.
+    Both leave out columns that are not needed here: latencies and clocks.
     """
     bursts = " UNION ALL ".join(
         f"""SELECT DISTINCT minute // 600, source, '{name}' FROM minutes
@@ -192,14 +192,14 @@ def test_counting_judging_growth_and_memory(spark: SparkSession, archives: tuple
 
 
 def reached(name: str, values: list[float], unit: str, most: float, note: str = "") -> str:
-    """Record a figure whatever it is; a sentence when its median is over `most`."""
+    """Record a figure; a sentence when its median is over `most`."""
     record(name, values=values, unit=unit, target=f"<= {most:g}", note=note)
     middle = median_and_range(values)[0]
     return "" if middle <= most else f"{name}: {middle:.2f} {unit}, over {most:g}"
 
 
 def judged(*complaints: str) -> None:
-    """Fail with all that was missed, after everything was recorded."""
+    """Fail with every missed target, after all were recorded."""
     missed = [complaint for complaint in complaints if complaint]
     assert not missed, "; ".join(missed)
 

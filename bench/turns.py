@@ -41,7 +41,7 @@ MOST_IDLE_MB: Final = 5.0
 
 @contextmanager
 def worktree(commit: str, console: Console) -> Iterator[Path]:
-    """Another commit with its own build; gone at the end, also after Ctrl-C or SIGTERM."""
+    """A worktree of another commit with its own build; removed at the end, also after Ctrl-C or SIGTERM."""
     folder = Path(tempfile.mkdtemp(prefix="snavio-turns-")) / "base"
     try:
         _git("worktree", "add", "--quiet", "--detach", str(folder), commit)
@@ -121,7 +121,7 @@ def table(found: Sequence[Comparison], *, title: str) -> Table:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Zero when it could measure; what it found is for the reader to judge."""
+    """Zero when it could measure; the result is for the reader to judge."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("base", help="the commit to compare with")
     parser.add_argument("--pairs", type=int, default=ENOUGH)

@@ -1,6 +1,6 @@
 """One turn of one commit: starts its mesh, measures it, ends it, and prints the figures as one line of JSON.
 
-Runs on the code of the folder it is started in, with that folder's Python. It leans on nothing of it but
+Runs on the code of the folder it is started in, with that folder's Python. It uses nothing of it but
 `tests.support.mesh` and the wire, which other commits have too.
 """
 
@@ -25,7 +25,7 @@ from tests.support.mesh import NAME, TARGET, DemoMesh, demo_mesh
 
 SERVICES = ("signer", "relay", "registry", "mailbox", "slow", "fast", "shield")
 GREET = "/snavio.v1.Shield/Greet"
-"""It does nothing but answer: what is measured is the transport, and the guard before it."""
+"""A method that only answers: the measurement is of the transport and the interceptor before it."""
 WIRE_VERSION = 1
 ROOMY: dict[str, dict[str, object]] = {
     "mesh": {"pull_interval_ms": 1000},

@@ -14,7 +14,7 @@ _MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
-    """What time it is."""
+    """The current time, wall-clock and monotonic."""
 
     def unix_ns(self) -> int:
         """Wall-clock nanoseconds since the epoch; never smaller than an earlier answer."""
@@ -26,10 +26,10 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The wall clock as it was at start, moved on by the monotonic clock.
+    """The wall clock as it was at start, advanced by the monotonic clock.
 
-    A wall clock that is set back while we run would reopen the replay window for every command whose
-    nonce was forgotten in between; this one cannot be.
+    A wall clock that is set back during the run would reopen the replay window for every command whose nonce was
+    forgotten in between; this one cannot be set back.
     """
 
     def __init__(self) -> None:

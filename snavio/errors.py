@@ -23,11 +23,11 @@ from enum import Enum
 from typing import Final
 
 AWAY_RETRY_MS: Final = 1000
-"""When to ask again for what is away, unless somebody knows better."""
+"""The default pause before a retry of something that is away."""
 
 
 class Code(Enum):
-    """The taxonomy: a stable word, and the HTTP status that stands for it at the edge."""
+    """The error taxonomy: a stable code, and its HTTP status at the edge."""
 
     E_SCHEMA = 400
     E_CAP_AUTH = 401
@@ -66,7 +66,7 @@ class BadRequest(SnavioError):
 
 
 class FrameTooLarge(BadRequest):
-    """A message, or a batch of them, beyond the size that both ends agreed on."""
+    """A message, or a batch of them, larger than both ends agreed on."""
 
     reason = "oversized"
     code = Code.E_FRAME_TOO_LARGE
@@ -81,7 +81,7 @@ class Unauthenticated(SnavioError):
     def __init__(self, message: str, *, reason: str | None = None, signer: str = "") -> None:
         super().__init__(message, reason=reason)
         self.signer = signer
-        """Where the caller can get what it lacks; empty if nobody said."""
+        """Address of the Signer that can issue the missing capability; empty if unknown."""
 
 
 class NotAllowed(SnavioError):
@@ -117,7 +117,7 @@ class Saturated(SnavioError):
 
 
 class Unavailable(SnavioError):
-    """Something we depend on is away. Without `retry_after_ms` the usual second."""
+    """A dependency is away. `retry_after_ms` defaults to one second."""
 
     reason = "unavailable"
     code = Code.E_UNAVAILABLE
@@ -130,7 +130,7 @@ class Unavailable(SnavioError):
 
 
 class Unreadable(Unavailable):
-    """The disk is there, and does not give what was written to it."""
+    """The disk is there, and does not return the bytes that were written to it."""
 
 
 class IntegrityError(SnavioError):
@@ -147,7 +147,7 @@ class StateError(SnavioError):
 
 
 class NativeFault(Exception):
-    """A panic of the native library: a fault of ours, as any other exception that nobody foresaw.
+    """A panic of the native library: a bug, as any other unforeseen exception.
 
     Without slots: the library makes it the base of the class that carries a panic across the seam, which has none.
     """

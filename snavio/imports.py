@@ -1,7 +1,7 @@
-"""Keeps the way from exec to the first answer short: what a process imports at its start, it imports lean.
+"""Keeps the time from exec to the first answer short by deferring imports that a process does not need at start.
 
-A service that was killed is away until its imports are done, so they are part of how long a fault lasts. Never leaves
-a trace once they are over: what was kept out of the way can be imported by whoever wants it.
+A service that was killed is away until its imports are done, so they are part of the duration of a fault. Never leaves
+a trace: afterwards the deferred modules can be imported as usual.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _DRAWING = "rich"
 
 @contextlib.contextmanager
 def lean_imports() -> Iterator[None]:
-    """Surrounds the imports of a process's main module, which come before anything else of ours."""
+    """Context manager around the imports of a process's main module, before any other import of Snavio."""
     # Nothing of what an import makes is garbage: to look for some, again and again, is work for nothing. Frozen, it
     # is not looked at in later collections either, which come while commands wait.
     gc.disable()

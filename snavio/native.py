@@ -1,7 +1,7 @@
-"""The Rust extension's typed face, and the only importer of `snavio._native`.
+"""The typed interface of the Rust extension, and the only importer of `snavio._native`.
 
-Never runs on a library that was built from other sources than those beside it: a stale `.so` would go on
-judging commands by yesterday's rules while its tests are read as today's.
+Never runs on a library that was built from other sources than those beside it: a stale `.so` would go on judging
+commands by yesterday's rules while its tests are read as today's.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ except ImportError as error:
 Received = tuple[
     int, int, int, str, str, str, str, str, str, bytes, str, int, str, tuple[tuple[str, str], ...], int, bool
 ]
-"""A message as `open_parcels` tells it."""
+"""A message as `open_parcels` returns it."""
 
 __all__ = [
     "MESH_BATCH_BYTES",
@@ -135,7 +135,7 @@ __all__ = [
 
 
 def _digest_of_sources(crate: Path) -> str:
-    """What `native/build.rs` bakes into the library; keep the two in step."""
+    """The digest that `native/build.rs` bakes into the library; both must compute it alike."""
     found = [crate / "Cargo.toml", crate / "Cargo.lock", *(crate / "src").rglob("*.rs")]
     named = sorted((path.relative_to(crate).as_posix(), path) for path in found if path.is_file())
     digest = hashlib.sha256()

@@ -1,7 +1,7 @@
-"""Certificates of one installation: its CA, its leaves, and the folders they live in.
+"""Certificates of one installation: its CA, its leaf certificates, and their folders.
 
-Never makes a leaf with more or less than one identity, and never leaves a folder in which certificate and
-key do not belong together, whenever the power fails.
+Never makes a leaf with more or less than one identity, and never leaves a folder in which certificate and key do not
+belong together, whenever the power fails.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _GENERATION: Final = ".generation-"
 
 @dataclass(frozen=True, slots=True)
 class CertificateAuthority:
-    """The CA of one installation. Whoever holds the key is everybody."""
+    """The CA of one installation. Its private key can impersonate every identity."""
 
     certificate: x509.Certificate
     private_key: ec.EllipticCurvePrivateKey = field(repr=False)
 
     @property
     def certificate_pem(self) -> bytes:
-        """What everybody trusts."""
+        """The CA certificate, which every process trusts."""
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
     def private_key_pem(self) -> bytes:
@@ -57,7 +57,7 @@ class CertificateAuthority:
 
     @classmethod
     def from_pem(cls, certificate: bytes, private_key: bytes) -> CertificateAuthority:
-        """The CA that was written as PEM; StateError unless the two belong together."""
+        """The CA from PEM; StateError unless certificate and key belong together."""
         try:
             loaded = x509.load_pem_x509_certificate(certificate)
             key = serialization.load_pem_private_key(private_key, password=None)
@@ -71,7 +71,7 @@ class CertificateAuthority:
 def make_ca(
     *, now_unix_ns: int, trust_domain: str = DEFAULT_TRUST_DOMAIN, ttl_s: int = CA_TTL_S
 ) -> CertificateAuthority:
-    """A new CA that signs leaves and no further CA."""
+    """A new CA, which may sign leaves but no further CA."""
     key = make_key()
     name = x509.Name(
         [
@@ -112,7 +112,7 @@ def issue_leaf(
     now_unix_ns: int,
     lineage: Lineage | None = None,
 ) -> x509.Certificate:
-    """A certificate for `identity`, ending `ttl_s` from now or with the CA, whichever comes first.
+    """A certificate for `identity`, valid for `ttl_s` from now or until the CA ends, whichever comes first.
 
     It carries its lineage; without one it is the first of a chain, issued now.
     """
@@ -154,7 +154,7 @@ def issue_leaf(
 
 
 def server_name(identity: Identity) -> str | None:
-    """The DNS name under which clients verify a mesh service; tenants and operators serve nobody."""
+    """The DNS name under which clients verify a mesh service. Tenants and operators run no servers and have none."""
     if identity.kind is not IdentityKind.MESH:
         return None
     return f"{identity.name}.mesh.{identity.trust_domain}"
@@ -190,7 +190,7 @@ def make_key_and_csr() -> tuple[bytes, bytes]:
 
 
 def public_key_of_csr(csr_pem: str | bytes) -> ec.EllipticCurvePublicKey:
-    """The P-256 key of a request; BadRequest unless the sender has proved that it holds the private half."""
+    """The P-256 key of a request; BadRequest unless the request is signed with its private half."""
     if len(csr_pem) > MAX_CSR_BYTES:
         raise BadRequest("The certificate request is too long.", reason="bad-csr")
     try:
@@ -209,10 +209,10 @@ def public_key_of_csr(csr_pem: str | bytes) -> ec.EllipticCurvePublicKey:
 
 
 def require_csr_names(csr_pem: str | bytes, identity: Identity) -> None:
-    """BadRequest when a readable request asks for a SPIFFE name that is not `identity`'s.
+    """BadRequest when a readable request asks for a SPIFFE name other than `identity`'s.
 
-    The CA decides names, so a request need not have one; one that has another's is a mistake or an attempt, and a
-    certificate with a different name than was asked for would hide it.
+    The CA decides names, so a request need not have one; one with a different name is a mistake or an attack, and a
+    certificate with another name than requested would hide it.
     """
     csr = x509.load_pem_x509_csr(csr_pem.encode("ascii") if isinstance(csr_pem, str) else csr_pem)
     try:
@@ -239,7 +239,7 @@ def serial_of(certificate: x509.Certificate) -> str:
 
 
 def lineage_of(certificate: x509.Certificate) -> Lineage:
-    """Where the certificate comes from; an empty one if it does not say. ValueError when it cannot be read."""
+    """The lineage of the certificate; an empty one if it has none. ValueError when it cannot be read."""
     try:
         extension = certificate.extensions.get_extension_for_oid(LINEAGE_OID).value
     except x509.ExtensionNotFound:
@@ -271,11 +271,11 @@ def _utf8_text(der: bytes) -> str:
 def write_certificate_folder(
     folder: Path, *, certificate_pem: bytes, private_key_pem: bytes, ca_pem: bytes
 ) -> None:
-    """Put `cert.pem`, `key.pem` and `ca.pem` into `folder`, all three at once, durably.
+    """Write `cert.pem`, `key.pem` and `ca.pem` to `folder`, all three at once, durably.
 
-    The files are links through `current`, a link to one generation of them: replacing that single link
-    replaces them all. File by file, a crash in the middle would leave a certificate with another's key,
-    and a service that cannot start.
+    The files are links through `current`, a link to one generation of them: replacing that single link replaces them
+    all. File by file, a crash in the middle would leave a certificate with another key, and a service that cannot
+    start.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     generation = folder / f"{_GENERATION}{token_hex(8)}"

@@ -1,7 +1,7 @@
-"""Ends a task of the background and waits for it.
+"""Ends a background task and waits for it.
 
-Never takes the cancellation of whoever waits for that of the task: `await task` raises the same exception for both, so
-whoever suppresses it goes on after being told to end.
+Never mistakes the cancellation of the waiting task for that of the awaited one: `await task` raises the same exception
+for both, and suppressing it would let a cancelled waiter go on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from snavio.tracebacks import trace_of
 
 
 async def ended(task: asyncio.Task[Any] | None) -> None:
-    """Cancel `task` and wait until it is over; a failure that it ended with is logged, since nobody else will ask."""
+    """Cancel `task` and wait until it is over; its failure is logged, since no one else awaits it."""
     if task is None:
         return
     task.cancel()

@@ -1,7 +1,7 @@
 """Tracebacks as text for the log: files, lines and messages.
 
-Never the values of variables: a renderer that is given the exception itself may print the locals of every frame, and
-among ours are private keys and capabilities.
+Never the values of variables: a renderer that is given the exception itself may print the locals of every frame, which
+include private keys and capabilities.
 """
 
 from __future__ import annotations

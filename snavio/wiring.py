@@ -1,4 +1,4 @@
-"""Chooses adapters: the only place that knows which implementation stands behind a port.
+"""Chooses adapters: the only place that knows the implementation behind a port.
 
 Never holds a rule of the product.
 """
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def mailbox_queue(mailbox: MeshChannel, *, clock: Clock, instance: str, epoch: int) -> BatchClient:
-    """The built-in target queue. It recognises what it has stored, so an unanswered batch is sent again."""
+    """The built-in target queue. It recognises resends, so an unanswered batch is sent again."""
     from snavio.hop.client import BatchClient
 
     return BatchClient(
@@ -49,7 +49,7 @@ def mailbox_queue(mailbox: MeshChannel, *, clock: Clock, instance: str, epoch: i
 def target_queues(
     mesh: MeshSettings, mailbox: MeshChannel, *, clock: Clock, instance: str, epoch: int
 ) -> list[TargetQueue]:
-    """Every kind of target queue, in the order of `QueueKind`: the kind's number less one is its place."""
+    """Every kind of target queue, in the order of `QueueKind`: index 0 is kind number 1."""
     from snavio.adapters.absent_queue import AbsentQueue
     from snavio.adapters.retrying_queue import RetryingQueue
 
@@ -74,7 +74,7 @@ def target_queues(
 
 @dataclass(frozen=True, slots=True)
 class CoordinationChoice:
-    """Which coordination store, and its bounds. What belongs to another kind is not looked at."""
+    """The chosen coordination store, and its bounds. Settings of the other kinds are ignored."""
 
     kind: str
     folder: Path
@@ -93,9 +93,9 @@ class CoordinationChoice:
 
 
 async def open_coordination(choice: CoordinationChoice, *, clock: Clock) -> Coordination:
-    """Slow's coordination store. One on a server need not be there yet: calls fail until it is.
+    """Slow's coordination store. A server need not be up yet: calls fail until it is.
 
-    The epoch of the store is kept beside it: a store that comes back with another one has lost its memory.
+    The store's epoch is kept beside the state: a store that comes back with another epoch has lost its records.
     """
     watermark = open_watermark(choice.folder / f"{choice.instance}.epoch")
     kept = watermark.read()
@@ -173,7 +173,7 @@ async def open_coordination(choice: CoordinationChoice, *, clock: Clock) -> Coor
 
 @contextlib.contextmanager
 def _needing(extra: str) -> Iterator[None]:
-    """Says what to install when a library is missing that only some installations need."""
+    """Names the package to install when an optional library is missing."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -183,7 +183,7 @@ def _needing(extra: str) -> Iterator[None]:
 
 
 def _boot() -> str:
-    """Names this boot of the machine, within which monotonic times can be compared; empty where nobody knows."""
+    """Identifies this boot of the machine, within which monotonic times can be compared; empty where unknown."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -211,42 +211,42 @@ async def open_directory(path: Path, *, clock: Clock) -> Directory:
 
 
 async def open_certificate_ledger(path: Path, *, limit: ShareLimit, per_identity: int) -> CertificateLedger:
-    """Signer's list of issued certificates."""
+    """Signer's ledger of issued certificates."""
     from snavio.adapters.embedded.sqlite_certificates import SqliteCertificateLedger
 
     return await SqliteCertificateLedger.open(path, limit=limit, per_identity=per_identity)
 
 
 async def open_capability_ledger(path: Path, *, limit: ShareLimit) -> CapabilityLedger:
-    """Signer's list of issued capabilities."""
+    """Signer's ledger of issued capabilities."""
     from snavio.adapters.embedded.sqlite_capabilities import SqliteCapabilityLedger
 
     return await SqliteCapabilityLedger.open(path, limit=limit)
 
 
 def open_archive(folder: Path) -> Archive:
-    """Where snapshots lie."""
+    """The archive of snapshots."""
     from snavio.adapters.embedded.folder_archive import FolderArchive
 
     return FolderArchive(folder)
 
 
 def open_journal_mark(folder: Path, *, instance: str, epoch: int) -> JournalMark:
-    """What a process remembers of its journal over its own death."""
+    """The durable state of a process's journal."""
     from snavio.adapters.embedded.journal_files import FileJournalMark
 
     return FileJournalMark(folder, instance=instance, epoch=epoch)
 
 
 async def open_outbox(path: Path, *, max_bytes: int) -> Outbox:
-    """What Relay has received and not archived."""
+    """Relay's outbox."""
     from snavio.adapters.embedded.sqlite_outbox import SqliteOutbox
 
     return await SqliteOutbox.open(path, max_bytes=max_bytes)
 
 
 def open_watermark(path: Path, *, max_bytes: int = 4096) -> Watermark:
-    """What one process remembers, in one file."""
+    """A process's watermark in one file."""
     from snavio.adapters.embedded.folder_archive import FileWatermark
 
     return FileWatermark(path, max_bytes=max_bytes)

@@ -1,4 +1,4 @@
-"""What every test leaves as it found it."""
+"""Fixtures for every test: the state of the process is restored afterwards."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tests.support.reaper import watch_over
 
 
 def pytest_configure() -> None:
-    """Whatever a test starts ends with the run, also when that is killed."""
+    """Processes that a test starts end with the run, also when the run is killed."""
     watch_over()
 
 
 @pytest.fixture(autouse=True)
 def logs_as_they_were() -> Iterator[None]:
-    """A command of the CLI that ran in this process would quiet the log for good, and hide lines from later tests."""
+    """Restore the logging setup: a CLI command that ran in this process would silence the log for later tests."""
     before = structlog.get_config() if structlog.is_configured() else None
     yield
     if before is None:

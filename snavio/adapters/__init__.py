@@ -1,1 +1,1 @@
-"""The ports' implementations, one folder per world they stand on."""
+"""Implementations of the ports, one folder per backend."""

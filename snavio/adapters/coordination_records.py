@@ -1,6 +1,6 @@
-"""How the records of a coordination store are written down, and what one batch makes of one record.
+"""Encoding of a coordination store's records, and the effect of one batch entry on one record.
 
-Shared by the adapters that think in Python. Never reads a record that it cannot read in full.
+Shared by the adapters that decide in Python. Never returns a record that it could read only in part.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_BANS: Final = 100
 """Times kept per banned triple: more than any threshold."""
 
 Step = Callable[[LimitUsage, int, int], tuple[LimitUsage, Permits | None]]
-"""(usage, now_ms, born_ms) to what it is afterwards and what is answered."""
+"""Maps (usage, now_ms, born_ms) to the usage afterwards and the answer."""
 
 
 def usage_text(usage: LimitUsage) -> str:
@@ -40,7 +40,7 @@ def usage_text(usage: LimitUsage) -> str:
 
 
 def read_usage(text: str) -> LimitUsage:
-    """The value of a record; IntegrityError when it is none."""
+    """The usage in a record's text; IntegrityError when it is not one."""
     try:
         interval_ms, interval, used, granted, cooldown, slots, lease_slot, holders, born_ms = orjson.loads(
             text
@@ -61,17 +61,17 @@ def read_usage(text: str) -> LimitUsage:
 
 
 def over_ms(usage: LimitUsage) -> int:
-    """When a record says nothing any more that an absent one would not."""
+    """The time from which a record means the same as no record."""
     return max((usage.interval + 2) * usage.interval_ms, usage.cooldown_until_ms)
 
 
 def taking(ask: PermitAsk) -> Step:
-    """`take` of one ask."""
+    """The step of `take` for one ask."""
     return lambda usage, now_ms, born_ms: quota.take(usage, ask.rule, now_ms, ask.want, born_ms=born_ms)
 
 
 def granting(ask: PermitAsk, *, instance: str, leases: int) -> Step:
-    """`grant` of one wish."""
+    """The step of `grant` for one ask."""
 
     def step(usage: LimitUsage, now_ms: int, born_ms: int) -> tuple[LimitUsage, Permits | None]:
         return quota.grant(
@@ -82,7 +82,7 @@ def granting(ask: PermitAsk, *, instance: str, leases: int) -> Step:
 
 
 def returning(back: PermitReturn) -> Step:
-    """`give_back` of one return."""
+    """The step of `give_back` for one return."""
 
     def step(usage: LimitUsage, _now_ms: int, _born_ms: int) -> tuple[LimitUsage, Permits | None]:
         after = quota.give_back(usage, back.interval_ms, back.interval, back.count, granted=back.granted)
@@ -92,9 +92,9 @@ def returning(back: PermitReturn) -> Step:
 
 
 def counted(times: Sequence[int], now_ms: int, within_ms: int, window_ms: int) -> list[int]:
-    """Times of offences with one more, unless it is the last one seen again, and without those too long ago.
+    """Times of offences with this one added, unless it belongs to the last one, and without those too long ago.
 
-    A time from the future is no time.
+    Times in the future are dropped.
     """
     recent = [time for time in times if now_ms - within_ms < time <= now_ms]
     if recent and now_ms - recent[-1] < window_ms:

@@ -1,6 +1,6 @@
-"""What there is to configure, as values: for the manual, for `snavio config show`, and for the sentences of mistakes.
+"""Descriptions of every setting as values: for the manual, for `snavio config show`, and for error messages.
 
-Never tells more about a secret than its name.
+Never discloses more of a secret than its name.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ class KeyDescription:
     description: str
     bounds: str
     wants: str
-    """What completes "must be …": `a whole number from 1000 to 600000`."""
+    """Completes "must be …": `a whole number from 1000 to 600000`."""
     kind: _Class
-    """What the value is in Python, without `None`."""
+    """The Python type of the value, without `None`."""
     secret: bool
 
     @property
     def default_toml(self) -> str:
-        """The default as it stands in the file."""
+        """The default as written in the file."""
         return toml_value(self.default)
 
     @property
     def variable(self) -> str:
-        """The variable of the environment that overrides it."""
+        """The environment variable that overrides it."""
         return f"SNAVIO_{self.section}__{self.key}".upper()
 
     def in_words(self, number: Any) -> str:
-        """A number in a larger unit, `12 h`; empty where there is none that fits."""
+        """The number in a larger unit, such as `12 h`; empty where none fits."""
         if isinstance(number, bool) or not isinstance(number, int | float) or number <= 0:
             return ""
         for ending, units in _UNITS.items():
@@ -82,7 +82,7 @@ class SectionDescription:
 
 
 def describe(sections: Mapping[str, type[Section]]) -> tuple[SectionDescription, ...]:
-    """What can be set in these sections."""
+    """Descriptions of all keys of these sections."""
     return tuple(
         SectionDescription(
             name,
@@ -113,7 +113,7 @@ def describe_key(section: str, key: str, field: FieldInfo) -> KeyDescription:
 
 
 def plain(value: Any, *, secret: bool = False) -> bool | int | float | str | None:
-    """A setting as TOML and JSON can say it; secrets masked."""
+    """A setting's value as TOML and JSON can represent it; secrets masked."""
     if value is None:
         return None
     if secret:
@@ -122,7 +122,7 @@ def plain(value: Any, *, secret: bool = False) -> bool | int | float | str | Non
 
 
 def toml_value(value: Any) -> str:
-    """A plain value as it stands in the file; nothing set is the empty text."""
+    """A plain value as TOML text; an unset value is the empty text."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):
@@ -138,7 +138,7 @@ def _form(kind: type) -> Form:
 
 
 def _unwrapped(field: FieldInfo) -> tuple[type, list[Any]]:
-    """The type behind `| None` and `Annotated`, and all that is annotated on the way."""
+    """The type behind `| None` and `Annotated`, and the annotations found on the way."""
     kind: Any = field.annotation
     metadata = list(field.metadata)
     while True:

@@ -1,6 +1,7 @@
-"""Judges a configuration: everything that is wrong with it at once, or settings that may be used.
+"""Validates a configuration: returns settings, or reports every mistake at once.
 
-Never fills in a value that the operator misspelled, and never starts with an unsafe one that was said only once.
+Never fills in a value that the operator misspelled, and never starts with an unsafe value that was not confirmed by its
+second setting.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def _judge(given: GivenSettings, models: Mapping[str, type[Section]]) -> dict[st
 def _sift(
     name: str, given: GivenSettings, models: Mapping[str, type[Section]]
 ) -> tuple[list[Mistake], dict[str, Any]]:
-    """Mistakes that show before any value is looked at: unknown keys, wrong types. And the remaining values."""
+    """Mistakes that are found before values are validated (unknown keys, wrong types), and the remaining values."""
     wrong, values = [], {}
     fields = models[name].model_fields
     for key, value in given.values.get(name, {}).items():
@@ -125,7 +126,7 @@ def _sift(
 def _validated(
     name: str, model: type[Section], values: dict[str, Any], given: GivenSettings, wrong: list[Mistake]
 ) -> Section | None:
-    """The section, without the values that are wrong, so that its other values can be judged further."""
+    """The section without its invalid values, so that its other values can be validated further."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -145,7 +146,7 @@ def _validated(
 
 
 def _either(given: GivenSettings, name: str, key: str) -> SettingLocation:
-    """The place of a key, or of its section where only the other side of a contradiction was given."""
+    """The place of a key, or of its section where only the other key of a contradiction was given."""
     place = given.place(name, key)
     return place if place != SettingLocation() else given.place(name)
 

@@ -1,6 +1,6 @@
-"""The manual, from the sections themselves: the commented default file, and the same as a page of tables.
+"""The manual, generated from the sections: the commented default file, and the same as a page of tables.
 
-Never says anything that the code does not: types, bounds, defaults and dangers come from where they are enforced.
+Never states anything that the code does not enforce: types, bounds, defaults and dangers come from the code.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ shield = "0.0.0.0:7401"
 window_sm = 30_000
 nonce_capacity = "many"
 """
-"""A file with mistakes, for the page; the report on it is made by the code."""
+"""A file with mistakes, for the page; its error report is generated."""
 
 
 def default_file(sections: Mapping[str, type[Section]]) -> str:
@@ -116,7 +116,7 @@ def default_file(sections: Mapping[str, type[Section]]) -> str:
 
 
 def markdown(sections: Mapping[str, type[Section]], *, report: str) -> str:
-    """The page. `report` is what the code says about `EXAMPLE`."""
+    """The page. `report` is the error report on `EXAMPLE`."""
     rules = ["| what | what to add | what may happen |", "|---|---|---|"]
     rules += [f"| {rule.when} | `[{rule.word_section}]` `{rule.word}` | {rule.danger} |" for rule in RULES]
     page = [_PAGE_HEAD.format(example=EXAMPLE, report=report, rules="\n".join(rules))]
@@ -146,7 +146,7 @@ def _kind(key: KeyDescription) -> str:
 
 
 def _meaning(key: KeyDescription) -> str:
-    """The description; for a second word also what it stands for, from the rule that asks for it."""
+    """The description; for a confirming setting also the danger that it confirms."""
     dangers = [rule.danger for rule in RULES if (rule.word_section, rule.word_key) == (key.section, key.key)]
     return " ".join([key.description, *(f"The danger: {danger}." for danger in dangers)])
 

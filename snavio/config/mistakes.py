@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, where it stands, and what was probably meant; all of it in one error.
+"""Mistakes of a configuration with their place and the probable intention, collected in one error.
 
 Never shows the value of a secret.
 """
@@ -17,7 +17,7 @@ REASON = "bad-configuration"
 
 @dataclass(frozen=True, slots=True)
 class SettingLocation:
-    """Where a value comes from: a line of a file, a variable of the environment, or the defaults (none of them)."""
+    """Origin of a value: a line of a file, an environment variable, or the defaults (neither is set)."""
 
     file: Path | None = None
     line: int = 0
@@ -46,7 +46,7 @@ DEFAULTS = SettingLocation()
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One thing to correct. `section` and `key` are empty where the mistake is not about one."""
+    """One mistake to correct. `section` and `key` are empty where it is about neither."""
 
     place: SettingLocation
     sentence: str
@@ -70,12 +70,12 @@ class BadConfiguration(BadRequest):
 
 
 def _reading_order(mistake: Mistake) -> tuple[bool, int, int, str]:
-    """As the eye goes: down the file, then through the environment."""
+    """Sort key: down the file, then the environment."""
     place = mistake.place
     return (bool(place.variable), place.line, place.column, place.variable)
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that was probably meant."""
+    """The known word most similar to the given one."""
     found = difflib.get_close_matches(word.lower().replace("-", "_"), list(known), n=1)
     return found[0] if found else None

@@ -1,6 +1,6 @@
-"""Settings that are refused unless they are said twice: one table, each row with what may happen.
+"""Unsafe settings that need a second, confirming setting: one table, each row with its danger.
 
-Never weakens a setting by itself: without the second word the process does not start.
+Never weakens a setting by itself: without the confirming setting the process does not start.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Chosen = Mapping[str, Section]
 
 @dataclass(frozen=True, slots=True)
 class SafetyRule:
-    """One danger. `offenders` names the (section, key) of each setting that runs it."""
+    """One danger. `offenders` returns the (section, key) of each setting that creates it."""
 
     when: str
     danger: str
@@ -29,12 +29,12 @@ class SafetyRule:
 
     @property
     def word(self) -> str:
-        """What to add, as it stands in the file."""
+        """The confirming line to add, as it stands in the file."""
         return f"{self.word_key} = true"
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine can reach `address`. A name that would have to be asked of DNS is not one."""
+    """True if only this machine can reach `address`. A name that needs DNS is not loopback."""
     host, _ = split_address(address)
     if host.lower() == "localhost":
         return True
@@ -45,7 +45,7 @@ def is_loopback(address: str) -> bool:
 
 
 def _public_addresses(chosen: Chosen) -> Iterator[tuple[str, str]]:
-    """Addresses that the chosen services listen on. Those of others are only called, which endangers nobody."""
+    """Public addresses that the chosen services listen on. Addresses of the others are only called, which is no danger."""
     for service in SERVICES:
         if service in chosen:
             listen = getattr(chosen[service], "listen", None)
@@ -107,9 +107,9 @@ RULES: tuple[SafetyRule, ...] = (
 
 
 def unsafe(chosen: Chosen, place: Callable[[str, str], SettingLocation]) -> list[Mistake]:
-    """Every unsafe setting that was said only once; `place` tells where a setting comes from.
+    """Every unsafe setting without its confirmation; `place` returns the origin of a setting.
 
-    `chosen` must hold `[mesh]`.
+    `chosen` must contain `[mesh]`.
     """
     found = []
     for rule in RULES:

@@ -1,6 +1,6 @@
-"""What a section of the configuration is made of, the `[mesh]` section, and the names of all the others.
+"""The base of every configuration section, the `[mesh]` section, and the names of all others.
 
-Never imports a service: each brings its own section to `load`, and `installed` looks them up by name when asked.
+Never imports a service: each passes its own section to `load`, and `installed` looks them up by name on demand.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a text must look like, in words that complete "must be …"; `kind` is the short name."""
+    """The required form of a text, in words that complete "must be …"; `kind` is the short name."""
 
     kind: str
     words: str
@@ -55,7 +55,7 @@ S = TypeVar("S", bound=Section)
 
 
 def contradiction(key: str, sentence: str) -> PydanticCustomError:
-    """To be raised by a section's own validator: `key` does not fit to another one, and why."""
+    """Raised by a section's own validator: `key` contradicts another key, and why."""
     return PydanticCustomError("contradiction", "{sentence}", {"key": key, "sentence": sentence})
 
 
@@ -102,7 +102,7 @@ Region = Annotated[
 
 
 class MeshSettings(Section):
-    """What every process of one installation agrees on.
+    """Settings that every process of one installation shares.
 
     Each service listens on its address, and the others call it there.
     """
@@ -257,7 +257,7 @@ class MeshSettings(Section):
         return frozenset(kinds)
 
     def share(self, bound: str, total: int) -> ShareLimit:
-        """The division of `total`, one of the bounds that are shared."""
+        """The division of `total`, one of the shared bounds."""
         return ShareLimit.of(
             total,
             tenant_percent=_percentages(self.tenant_shares).get(bound, self.tenant_share_percent),
@@ -265,20 +265,20 @@ class MeshSettings(Section):
         )
 
     def archive(self) -> Path:
-        """Where Relay writes telemetry."""
+        """The folder to which Relay writes telemetry."""
         return self.archive_dir or self.state_dir / "archive"
 
     def snapshots(self) -> Path:
-        """Where Registry writes snapshots and others read them."""
+        """The folder of snapshots."""
         return self.snapshot_dir or self.state_dir / "snapshots"
 
     def certificates(self, name: str) -> Path:
-        """Folder of one identity's certificate files."""
+        """The folder of one identity's certificate files."""
         return self.state_dir / "certs" / name
 
 
 def _percentages(text: str) -> dict[str, int]:
-    """`<bound>=<percent>; …`; ValueError with a clause that says what is wrong."""
+    """Parses `<bound>=<percent>; …`; ValueError with a clause that names the mistake."""
     found: dict[str, int] = {}
     for part in filter(None, map(str.strip, text.split(";"))):
         bound, _, percent = part.partition("=")

@@ -1,6 +1,6 @@
-"""What the operator wrote, in the file and in the environment, with the place of each value.
+"""The values of the file and of the environment, each with its place.
 
-Never judges a value; it says what cannot be read at all, and what stands under no known section.
+Never validates a value; reports text that cannot be parsed, and values under no known section.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class GivenSettings:
     complete: bool = True
 
     def place(self, section: str, key: str = "") -> SettingLocation:
-        """Where a key stands; where its section stands, or nowhere, if it is not given."""
+        """The place of a key; of its section, or nowhere, if the key is not given."""
         found = self.places.get((section, key)) if key else self.places.get((section,))
         return found or SettingLocation()
 
@@ -101,7 +101,7 @@ def _text(config: Path, given: GivenSettings) -> str | None:
 
 
 def _document(text: str, config: Path, given: GivenSettings) -> dict[str, Any] | None:
-    """The parsed file. A key that is set twice is told and left out, so that the rest can be judged as well."""
+    """The parsed file. A key that is set twice is reported and left out, so that the rest can be validated."""
     while True:
         try:
             return tomllib.loads(text)
@@ -140,7 +140,7 @@ def _position(message: str, text: str) -> tuple[str, int, int]:
 
 
 def _explain(said: str) -> str:
-    """tomllib's words, with what people usually did where its words do not say it."""
+    """tomllib's message, with the usual cause where the message does not name it."""
     usual = {
         "Invalid value": "no value can be read here; text stands in quotes, and it is true and false in lower case",
         "Invalid statement": "neither a [section] nor key = value nor a comment begins here",
@@ -151,7 +151,7 @@ def _explain(said: str) -> str:
 
 
 def _repeated(text: str, line: int, column: int) -> tuple[Spot | None, Spot | None]:
-    """The first and the second of two statements with one name, if the second is what stands at the position."""
+    """The first and second statement of one name, if the second is the one at the position."""
     offset = sum(len(each) + 1 for each in text.split("\n")[: line - 1]) + column - 1
     seen: dict[tuple[tuple[str, ...], bool], Spot] = {}
     for spot in spots(text):

@@ -1,7 +1,7 @@
-"""Where each table and key of a TOML text stands; `tomllib` reads the values but keeps no positions.
+"""Positions of each table and key of a TOML text; `tomllib` reads the values but keeps no positions.
 
-Decides nothing about validity: on text that is not TOML it stops at the first thing it does not understand,
-with what it found so far. It never raises.
+Does not validate: on text that is not TOML it stops at the first thing that it does not recognise, with the positions
+found so far. It never raises.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Spot:
 
 
 class _Lost(Exception):
-    """This is not TOML as we know it."""
+    """The text is not TOML as this scanner knows it."""
 
 
 def spots(text: str) -> list[Spot]:

@@ -1,1 +1,1 @@
-"""Pure values and rules; imports nothing of the world."""
+"""Pure values and rules; never does I/O and never reads a clock."""

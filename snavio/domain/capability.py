@@ -1,4 +1,4 @@
-"""A capability: a right to use topics of the mailbox that its holder can narrow by himself and nobody can widen.
+"""A capability: a right to use mailbox topics that its holder can narrow without asking, and that cannot be widened.
 
 A macaroon: the signature of the identifier under a root key is the key under which the first caveat is signed, and
 so on. Whoever holds it can add a caveat; taking one away would take the signature that came before it.
@@ -38,25 +38,25 @@ _IDENTIFIER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Identifier:
-    """Which capability it is, and which root key made it."""
+    """Identifies a capability and the root key that made it."""
 
     root: str
-    """Names one secret of Signer's, 16 hex digits."""
+    """Identifies one secret of Signer, 16 hex digits."""
     version: int
-    """Of the realm's root key."""
+    """Version of the realm's root key."""
     cap_id: str
-    """32 hex digits; what is narrowed keeps it, so revoking it ends everything that was made of it."""
+    """32 hex digits; a narrowed capability keeps it, so revoking it revokes everything derived from it."""
     issued_ms: int
     realm: str
-    """The topic whose root key made it, or `<tenant>/*` or `*`. No caveat leads out of it."""
+    """The topic whose root key made it, or `<tenant>/*` or `*`. No caveat extends beyond it."""
 
     def text(self) -> str:
-        """As it is signed."""
+        """The text that is signed."""
         return f"{_LABEL}\n{self.root}\n{self.version}\n{self.cap_id}\n{self.issued_ms}\n{self.realm}"
 
     @classmethod
     def parse(cls, text: str) -> Identifier:
-        """BadRequest unless it is exactly as `text` writes it."""
+        """The inverse of `text`; BadRequest for any other spelling."""
         found = _IDENTIFIER.fullmatch(text)
         if found is None:
             raise _malformed()
@@ -67,7 +67,7 @@ class Identifier:
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """One capability. Whether it is genuine, only `verify` under its root key can say."""
+    """One capability. Only `verify` under its root key tells whether it is genuine."""
 
     identifier: Identifier
     caveats: tuple[Caveat, ...]
@@ -78,11 +78,11 @@ class Capability:
             raise _malformed()
 
     def bounds(self) -> CaveatBounds:
-        """What it allows."""
+        """The bounds that the realm and all caveats leave."""
         return CaveatBounds.of(self.identifier.realm, self.caveats)
 
     def attenuate(self, *caveats: Caveat) -> Capability:
-        """The same with more caveats; needs no key, and no network."""
+        """The capability with more caveats; needs no key and no network."""
         narrowed = replace(
             self,
             caveats=(*self.caveats, *caveats),
@@ -101,7 +101,7 @@ class Capability:
         return encoded
 
     def text(self) -> str:
-        """As people and metadata carry it."""
+        """The text for people and metadata."""
         return PREFIX + urlsafe_b64encode(self.encode()).rstrip(b"=").decode()
 
 
@@ -118,14 +118,14 @@ def mint(root_key: bytes, identifier: Identifier, *caveats: Caveat) -> Capabilit
 
 
 def verify(root_key: bytes, capability: Capability) -> tuple[bytes, ...] | None:
-    """The signature after each caveat, in order, if the capability is genuine."""
+    """The signature after each caveat, in order; None if the capability is not genuine."""
     signature = hmac.digest(root_key, capability.identifier.text().encode(), "sha256")
     steps = tuple(_chain(signature, capability.caveats))
     return steps if hmac.compare_digest(steps[-1] if steps else signature, capability.signature) else None
 
 
 def read_text(text: str) -> Capability:
-    """The capability behind its text; BadRequest with a `Denial`'s reason, unless it is exactly as we write it."""
+    """The capability of a text; BadRequest with a `Denial`'s reason for any spelling but that of `Capability.text`."""
     body = text.removeprefix(PREFIX)
     if len(text) > MAX_TEXT or len(body) == len(text) or not body.isascii():
         raise _malformed()
@@ -140,7 +140,7 @@ def read_text(text: str) -> Capability:
 
 
 def decode(encoded: bytes) -> Capability:
-    """The capability behind its bytes, all of them used."""
+    """The capability of its bytes; BadRequest if they are cut, too many, or have a rest."""
     if len(encoded) > MAX_BYTES or encoded[:1] != _FORMAT:
         raise _malformed()
     identifier, at = _piece(encoded, 1, MAX_BYTES)

@@ -1,6 +1,6 @@
-"""The root keys of one realm by version: which one makes capabilities, which are still good, which never again.
+"""The root keys of one realm by version: the current one, those still accepted, and those revoked.
 
-Pure. A minimum only rises, and an end that was set only comes sooner: what was revoked stays so.
+Pure. The minimum only rises, and an end only moves earlier: a revoked version stays revoked.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ MAX_VERSION: Final = 10**9 - 1
 
 @dataclass(frozen=True, slots=True)
 class RootLine:
-    """A realm that nobody has rotated is at version 1."""
+    """The versions of one realm's root key. A realm that was never rotated is at version 1."""
 
     realm: str
     version: int = 1
-    """Makes new capabilities."""
+    """The version that makes new capabilities."""
     minimum: int = 1
-    """What was made under an older one is revoked."""
+    """Capabilities of an older version are revoked."""
     ends: tuple[tuple[int, int], ...] = ()
-    """Older versions that are still good, each with its end, nanoseconds since the epoch."""
+    """Older versions that are still accepted, each with its end, nanoseconds since the epoch."""
 
     def __post_init__(self) -> None:
         require_pattern(self.realm)
@@ -33,9 +33,9 @@ class RootLine:
             raise BadRequest("A root line's minimum is at most its version.", reason="bad-root-line")
 
     def accepts(self, version: int, now_ns: int) -> bool:
-        """Whether capabilities of that version are good now.
+        """True if capabilities of that version are accepted now.
 
-        A newer version than is known here is: only Signer can have made it, and the news is on its way.
+        A version newer than the known one is accepted: only Signer can have made it, and the update is on its way.
         """
         if version < self.minimum:
             return False
@@ -43,7 +43,7 @@ class RootLine:
 
 
 def rotate_line(line: RootLine, *, now_ns: int, overlap_ns: int) -> RootLine:
-    """The next version; the one before is good for `overlap_ns` longer."""
+    """The line with the next version; the current one is accepted for `overlap_ns` longer."""
     kept = tuple((old, end) for old, end in line.ends if end > now_ns and old >= line.minimum)
     if len(kept) >= MAX_OVERLAPPING:
         raise Conflict(
@@ -54,7 +54,7 @@ def rotate_line(line: RootLine, *, now_ns: int, overlap_ns: int) -> RootLine:
 
 
 def revoke_through(line: RootLine, version: int) -> RootLine:
-    """End `version` and all before it at once; if that is the newest, the next one takes its place."""
+    """Revoke `version` and all before it at once; if it is the newest, the next one replaces it."""
     if not 1 <= version <= line.version:
         raise BadRequest(
             f"{line.realm} has root keys 1 to {line.version}, not {version}.", reason="unknown-root-version"

@@ -1,4 +1,4 @@
-"""What a capability allows: caveats, each of which only narrows, and the answer to one question about them.
+"""Caveats of a capability: each one narrows it, and together they answer a request.
 
 Pure. Never takes a caveat that it does not know for one that holds: what is not understood is refused.
 
@@ -34,7 +34,7 @@ _SPIFFE = re.compile(r"spiffe://[a-z0-9./-]{1,400}")
 
 
 class Operation(StrEnum):
-    """What one may do to a topic."""
+    """The operations on a topic."""
 
     SEND = "send"
     RECV = "recv"
@@ -53,7 +53,7 @@ CONSUMING: Final = frozenset({Operation.RECV, Operation.EXTEND, Operation.STATS,
 
 
 class Denial(Enum):
-    """Why a capability does not help: stable reason, code of document 002, one sentence."""
+    """Reason why a capability does not permit a request: stable reason, error code, one sentence."""
 
     REQUIRED = ("cap-required", "E_CAP_AUTH", "This needs a capability.")
     MALFORMED = ("cap-malformed", "E_CAP_AUTH", "The capability cannot be read.")
@@ -88,7 +88,7 @@ class UnknownCaveat(BadRequest):
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """So many messages in each interval."""
+    """A number of messages per interval."""
 
     messages: int
     interval_ms: int
@@ -123,7 +123,7 @@ class Caveat:
         _require(len(self.text()) <= MAX_CAVEAT_BYTES, f"a caveat has at most {MAX_CAVEAT_BYTES} bytes")
 
     def text(self) -> str:
-        """The caveat as it is authenticated; the only spelling that `parse` takes."""
+        """The caveat as it is authenticated; the only spelling that `parse` accepts."""
         if self.topics:
             return f"topic={','.join(self.topics)}"
         if self.operations:
@@ -136,7 +136,7 @@ class Caveat:
 
 
 def parse(text: str) -> Caveat:
-    """The caveat behind its text; UnknownCaveat or BadRequest unless it is exactly as `Caveat.text` writes it."""
+    """The caveat of its text; UnknownCaveat or BadRequest for any spelling but that of `Caveat.text`."""
     name, equals, value = text.partition("=")
     match name:
         case "topic":
@@ -160,17 +160,17 @@ def parse(text: str) -> Caveat:
 
 @dataclass(frozen=True, slots=True)
 class CaveatBounds:
-    """What the realm and all caveats together leave: every one of them must agree."""
+    """The bounds that the realm and all caveats leave together."""
 
     topics: tuple[tuple[str, ...], ...]
     operations: frozenset[Operation]
     holders: tuple[str, ...]
     expires_ms: int
-    """0 if nothing ends it; such a capability is refused."""
+    """0 without an expiry; such a capability is refused."""
 
     @classmethod
     def of(cls, realm: str, caveats: Iterable[Caveat]) -> CaveatBounds:
-        """The intersection."""
+        """The intersection of the realm and all caveats."""
         topics: list[tuple[str, ...]] = [(realm,)]
         holders, ends = [], []
         operations = frozenset(Operation)
@@ -186,11 +186,11 @@ class CaveatBounds:
         return cls(tuple(topics), operations, tuple(holders), min(ends, default=0))
 
     def held_by(self, identity: Identity) -> bool:
-        """Whether `identity` is whom every holder caveat names. Without one, nobody is."""
+        """True if every holder caveat names `identity`; false without a holder caveat."""
         return bool(self.holders) and all(holds(holder, identity) for holder in self.holders)
 
     def denial(self, operation: Operation, topic: str) -> Denial | None:
-        """What speaks against this operation on this topic."""
+        """The reason why this operation on this topic is not permitted; None if it is."""
         if operation not in self.operations:
             return Denial.OPERATION
         if not all(any(covers(pattern, topic) for pattern in some) for some in self.topics):
@@ -199,12 +199,14 @@ class CaveatBounds:
 
 
 def covers(pattern: str, topic: str) -> bool:
-    """Whether `topic` is the pattern, or begins with what stands before its `*`; a wider pattern covers a narrower."""
+    """True if `topic` equals the pattern, or begins with the part before its `*`; a wider pattern covers a narrower
+    one.
+    """
     return topic.startswith(pattern[:-1]) if pattern.endswith("*") else topic == pattern
 
 
 def holds(holder: str, identity: Identity) -> bool:
-    """Whether `identity` is the holder, or of the tenant that the holder names."""
+    """True if `identity` is the holder, or belongs to the tenant that the holder names."""
     kind, _, tenant = holder.partition(":")
     if kind == "tenant":
         return identity.tenant != "" and identity.tenant == tenant
@@ -212,7 +214,7 @@ def holds(holder: str, identity: Identity) -> bool:
 
 
 def require_pattern(pattern: str) -> None:
-    """BadRequest unless it can be a topic, or the beginning of one with a `*`."""
+    """BadRequest unless the text is a topic, or the beginning of one followed by `*`."""
     _require(
         _PATTERN.fullmatch(pattern) is not None, "a topic is `<tenant>/<target>`, with `*` at its end at most"
     )

@@ -1,7 +1,7 @@
-"""Large deliveries in pieces: what a stream sends instead of a response that is larger than both ends agreed on.
+"""Splits a response that exceeds the agreed frame size into chunks on a stream, and puts it together again.
 
-A frame is a message on the stream, a chunk the most that one may have; what a response may hold is a third bound, and
-none of them follows from another. Never gathers more than the largest response there can be.
+A frame is one message on the stream and a chunk the most that one frame carries; the size of a whole response is
+bounded separately. Never gathers more than the largest possible response.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from snavio.errors import IntegrityError
 
 CHUNK_BYTES: Final = 64 << 10
 MAX_WHOLE_BYTES: Final = 2 << 20
-"""Of one response: a megabyte of messages with what stands around them, or one message of any size."""
+"""Bytes of one response: a megabyte of messages with their framing, or one message of any size."""
 _PIECE: Final = b"\x2a"
 _MORE: Final = b"\x30\x01"
 _AROUND: Final = 16
-"""Bytes at most of a frame that are not its piece."""
+"""Most bytes of a frame around its piece."""
 
 
 def in_chunks(response: bytes, chunk_bytes: int) -> Iterator[bytes]:
-    """Frames of at most `chunk_bytes` each; the response itself when it fits, or for 0."""
+    """Frames of at most `chunk_bytes` each; the response itself when it fits, or when `chunk_bytes` is 0."""
     if not chunk_bytes or len(response) <= chunk_bytes:
         yield response
         return
@@ -34,7 +34,7 @@ def in_chunks(response: bytes, chunk_bytes: int) -> Iterator[bytes]:
 
 
 class Reassembly:
-    """Of one stream. IntegrityError for frames that cannot be pieces of one response."""
+    """Reassembles the responses of one stream. IntegrityError for frames that are not pieces of one response."""
 
     def __init__(self, *, max_bytes: int = MAX_WHOLE_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -42,7 +42,7 @@ class Reassembly:
         self._size = 0
 
     def take(self, frame: bytes) -> bytes | None:
-        """The response that this frame completes; None when more is to come."""
+        """Add a frame; the response that it completes, or None while more frames are needed."""
         if not frame.startswith(_PIECE):
             if self._pieces:
                 raise IntegrityError("A response came between two pieces of another.", reason="malformed")

@@ -1,7 +1,7 @@
-"""The rule of a strict delivery that needs a claim: one id of one source is dispatched by one owner at a time.
+"""The claim rule of strict delivery: one id of one source is dispatched by one owner at a time.
 
-Pure, as `quota` is. Never lets a claim end because somebody did not answer: only its owner releases it, and only a
-dead owner's lease lets another take it over.
+Pure, as `quota` is. Never ends a claim because of a missing answer: only its owner releases it, and another owner can
+take it over only after its lease.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from enum import IntEnum
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What is remembered of one (source, id)."""
+    """The record of one (source, id)."""
 
     payload: bytes
-    """BLAKE3 of the payload of whoever came first."""
+    """BLAKE3 of the payload of the first claim."""
     owner: str
     committed: bool
     lease_until_ms: int
@@ -23,25 +23,25 @@ class Claim:
 
 
 class Claimed(IntEnum):
-    """What became of an attempt to claim."""
+    """The result of an attempt to claim."""
 
     NEW = 1
-    """The asker owns it and may dispatch."""
+    """The caller owns the claim and may dispatch."""
     TAKEN_OVER = 2
-    """As NEW, but its last owner died with it: what that one dispatched may arrive beside ours."""
+    """As NEW, but the previous owner's lease ended: a dispatch of that owner may arrive as well."""
     DUPLICATE = 3
-    """It was delivered."""
+    """The id was delivered before."""
     CONFLICT = 4
     """The id belongs to another target, name or payload."""
     PENDING = 5
-    """Somebody is at it."""
+    """Another owner holds the claim."""
     UNKNOWN = 6
-    """The store is younger than the dedupe time: it may have been delivered before."""
+    """The store is younger than the dedupe time: the id may have been delivered before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """For how long."""
+    """Durations of a claim."""
 
     lease_ms: int
     keep_ms: int
@@ -50,7 +50,7 @@ class Terms:
 def claim(
     found: Claim | None, *, payload: bytes, owner: str, now_ms: int, terms: Terms, born_ms: int
 ) -> tuple[Claim | None, Claimed, int]:
-    """What is remembered afterwards, what the asker may do, and when asking again is of use."""
+    """The record afterwards, the result for the caller, and the milliseconds after which a retry is useful."""
     # Stores expire lazily: what is there may be over.
     if found is None or found.expires_ms <= now_ms:
         forgotten_ms = born_ms + terms.keep_ms if born_ms else 0
@@ -70,14 +70,14 @@ def claim(
 
 
 def commit(found: Claim | None, *, owner: str, now_ms: int, terms: Terms) -> Claim | None:
-    """Delivered. An owner that was taken over changes nothing: its successor commits."""
+    """Mark as delivered. After a takeover the former owner changes nothing: its successor commits."""
     if found is None or found.owner != owner:
         return found
     return replace(found, committed=True, expires_ms=now_ms + terms.keep_ms)
 
 
 def release(found: Claim | None, *, owner: str) -> Claim | None:
-    """Definitely not delivered: the id is free again, unless it was committed or taken over."""
+    """Free the id after a definite non-delivery, unless it was committed or taken over."""
     return None if found is not None and found.owner == owner and not found.committed else found
 
 

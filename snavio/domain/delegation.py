@@ -1,4 +1,4 @@
-"""Who may act as a service: the principals that its registration names, unless it is suspended.
+"""The principals that may act as a service: those that its registration names, unless it is suspended.
 
 Pure; denies by default.
 """
@@ -16,7 +16,7 @@ MAX_PRINCIPALS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Delegation:
-    """What Registry said of one service."""
+    """Registry's answer about one service."""
 
     source: str
     principals: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class Delegation:
             )
 
     def names(self, principal: Identity) -> bool:
-        """Whether `principal` is one of these, of the same tenant."""
+        """True if `principal` is registered for the service and belongs to the same tenant."""
         tenant = self.source.partition("/")[0]
         return (
             principal.kind is IdentityKind.PRINCIPAL
@@ -39,7 +39,7 @@ class Delegation:
 
 
 def require_delegated(delegation: Delegation | None, source: str, delegate: Identity | None) -> None:
-    """NotAllowed unless `delegate` may act as `source` now; None stands for one whom an operator made."""
+    """NotAllowed unless `delegate` may act as `source` now; None stands for a certificate that an operator issued."""
     if delegation is None:
         raise NotAllowed(f"No service {source} is registered.", reason="unregistered-service")
     if delegation.suspended:

@@ -1,6 +1,6 @@
-"""One-time tokens with which somebody without a certificate becomes a principal: their text, and what is kept of them.
+"""One-time tokens with which a caller without a certificate becomes a principal: their text, and their stored form.
 
-Pure. Never keeps a token's secret, only its hash, and never says in which way a token is not good.
+Pure. Never stores a token's secret, only its hash, and never says why a token is refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TOKEN: Final = re.compile(r"snv1\.([0-9a-f]{64})\.([a-z2-7]{56})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What a token says: which CA to trust, and the secret."""
+    """The content of a token: the fingerprint of the CA to trust, and the secret."""
 
     fingerprint: bytes
     secret: bytes = field(repr=False)
@@ -39,12 +39,12 @@ class Token:
 
     @property
     def digest(self) -> bytes:
-        """What is kept of it. The secret is 32 random bytes, so there is nothing to guess and no need for salt."""
+        """The stored hash. The secret is 32 random bytes, so it cannot be guessed and needs no salt."""
         return sha256(b"snavio enrolment\n" + self.secret).digest()
 
 
 def parse_token(text: str) -> Token:
-    """The token that was written as `text`; BadRequest for anything that is none."""
+    """The token of its text; BadRequest for anything else."""
     match = _TOKEN.fullmatch(text) if len(text) <= 256 else None
     if match is None:
         raise _garbled()
@@ -63,27 +63,27 @@ class Enrolment:
     digest: bytes = field(repr=False)
     tenant: str
     principal: str
-    """Whose certificate it yields; empty leaves the name to whoever enrols."""
+    """The principal of the certificate; empty lets the enrolling caller choose the name."""
     expires_ns: int
     actor: str
 
 
 @dataclass(frozen=True, slots=True)
 class Enrolments:
-    """Every token that may still be used."""
+    """Every unused token."""
 
     latest_ns: int = 0
-    """The latest time that these have seen: a clock that is set back does not bring an expired one back."""
+    """The latest time seen: a clock that is set back does not bring an expired token back."""
     open: tuple[Enrolment, ...] = field(default=(), repr=False)
 
     def at(self, now_ns: int) -> Enrolments:
-        """The same at a moment, without those that have expired."""
+        """The tokens that have not expired at a time."""
         now = max(now_ns, self.latest_ns)
         left = tuple(enrolment for enrolment in self.open if enrolment.expires_ns > now)
         return self if len(left) == len(self.open) else Enrolments(now, left)
 
     def find(self, digest: bytes) -> Enrolment | None:
-        """The one with that digest, in a time that does not tell how much of it was right."""
+        """The enrolment with that digest, compared in constant time."""
         found = None
         for enrolment in self.open:
             if compare_digest(enrolment.digest, digest):
@@ -91,7 +91,7 @@ class Enrolments:
         return found
 
     def added(self, enrolment: Enrolment, *, now_ns: int) -> Enrolments:
-        """With one more; Saturated when there are too many."""
+        """With one more token; Saturated when there are too many."""
         current = self.at(now_ns)
         of_tenant = sum(open_one.tenant == enrolment.tenant for open_one in current.open)
         if len(current.open) >= MAX_OPEN or of_tenant >= MAX_OPEN_PER_TENANT:
@@ -103,7 +103,7 @@ class Enrolments:
         return Enrolments(max(now_ns, current.latest_ns), (*current.open, enrolment))
 
     def without(self, digest: bytes, *, now_ns: int) -> Enrolments:
-        """Without the one with that digest."""
+        """Without the token of that digest."""
         left = tuple(enrolment for enrolment in self.open if not compare_digest(enrolment.digest, digest))
         return replace(self, latest_ns=max(now_ns, self.latest_ns), open=left)
 

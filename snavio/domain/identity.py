@@ -1,4 +1,4 @@
-"""Who is calling: SPIFFE identities of one trust domain, as values.
+"""SPIFFE identities of one trust domain, as values.
 
 Never guesses: a name that is not exactly of one of the known forms is no identity.
 """
@@ -39,14 +39,14 @@ class Identity:
 
     @property
     def source(self) -> str:
-        """`<tenant>/<service>`; what a command's source is, for service identities only."""
+        """`<tenant>/<service>`, the source of its commands; for service identities only."""
         if self.kind is not IdentityKind.SERVICE:
             raise BadRequest(f"{self} is not a service, so it has no source.", reason="not-a-service")
         return f"{self.tenant}/{self.name}"
 
     @property
     def spiffe_id(self) -> str:
-        """The URI that stands in the certificate."""
+        """The URI in the certificate."""
         tenant = f"tenant/{self.tenant}/" if self.tenant else ""
         return f"spiffe://{self.trust_domain}/{tenant}{self.kind.value}/{self.name}"
 
@@ -55,12 +55,12 @@ class Identity:
 
 
 def valid_name(name: str) -> bool:
-    """Whether `name` may name a tenant, service, principal or operator."""
+    """True if `name` may name a tenant, service, principal or operator."""
     return _NAME.fullmatch(name) is not None
 
 
 def parse_identity(uri: str, *, trust_domain: str = DEFAULT_TRUST_DOMAIN) -> Identity:
-    """The identity behind a SPIFFE URI of our trust domain; BadRequest for anything else."""
+    """The identity of a SPIFFE URI of this trust domain; BadRequest for anything else."""
     if not _TRUST_DOMAIN.fullmatch(trust_domain):
         raise BadRequest(f"{trust_domain!r} is not a trust domain.", reason="bad-trust-domain")
     prefix = f"spiffe://{trust_domain}/"

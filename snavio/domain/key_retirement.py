@@ -1,6 +1,6 @@
-"""Whether an HMAC key version can be ended without refusing anybody, and what to warn its source about.
+"""Decides if an HMAC key version can be retired without refusing commands, and when to warn its source.
 
-Pure. Never says yes on less than a day of watching: no news from a Signer that just started is not silence.
+Pure. Never says yes on less than a day of observation: no reports from a Signer that just started are not silence.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ IMMINENT_NS = 48 * HOUR_NS
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What was seen of one version's traffic."""
+    """Observed traffic of one key version."""
 
     last_hour: int = 0
     last_day: int = 0
     last_used_ns: int = 0
-    """0 if it was not seen."""
+    """0 if it was never seen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retirement:
-    """The answer to "safe to retire?"."""
+    """The answer to "safe to retire?", with its reason."""
 
     safe: bool
     reason: str
@@ -41,7 +41,7 @@ def retirement(
     observed_since_ns: int,
     now_ns: int,
 ) -> Retirement:
-    """Whether `version` could go now."""
+    """The answer for `version` at this time."""
     match keyset.state(version, now_ns):
         case KeyState.PRIMARY:
             return Retirement(False, "producers sign with it")
@@ -66,12 +66,12 @@ def retirement(
 
 
 def is_legacy(keyset: Keyset, version: KeyVersion, now_ns: int) -> bool:
-    """Whether use of `version` means that its producer lives on the overlap."""
+    """True if `version` was replaced and is accepted only for the overlap."""
     return keyset.state(version, now_ns) is KeyState.PREVIOUS
 
 
 def expiry_is_imminent(keyset: Keyset, version: KeyVersion, *, polled_at_ns: int | None, now_ns: int) -> bool:
-    """Whether a version in use ends soon and its producer cannot know, since it has not asked."""
+    """True if a version in use ends soon and its producer has not asked for the newer one."""
     if not is_legacy(keyset, version, now_ns) or not version.not_after_ns:
         return False
     asked = polled_at_ns is not None and polled_at_ns >= keyset.replaced_ns(version)

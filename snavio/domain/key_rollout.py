@@ -1,6 +1,6 @@
-"""Whether a new HMAC key version has reached every Shield that could meet a command signed with it.
+"""Decides if a new HMAC key version has reached every Shield that could receive a command signed with it.
 
-Pure. Never calls a Shield gone that may still let commands in with the keys that it has.
+Pure. Never counts a Shield as gone that may still admit commands with the keys that it has.
 """
 
 from __future__ import annotations
@@ -11,26 +11,25 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A Shield, and which version of the key store it works with."""
+    """A Shield, and the version of the key store that it has loaded."""
 
     name: str
-    """Of this one life of the process: its next one may begin with older keys."""
+    """Identifies one life of the process: after a restart it may begin with older keys."""
     store_epoch: int
     version: int
     heard_ns: int
     good_for_ns: int
-    """How long it goes on with what it has when it cannot ask. Then it lets nothing in until it has asked again."""
+    """Time for which it continues with its keys without an answer from Signer; after that it refuses every command."""
 
     def has(self, *, store_epoch: int, version: int) -> bool:
-        """Whether it works with that version of the store, or a later one."""
+        """True if it has loaded that version of the store, or a later one."""
         return self.store_epoch == store_epoch and self.version >= version
 
     def ends_ns(self, *, since_ns: int, now_ns: int) -> int:
-        """From when it lets nothing in, unless it is heard again.
+        """The time from which it refuses every command, unless it reports again.
 
-        `since_ns` is from when its silence counts at the earliest: who listens only since then, or did not write
-        down what it heard before, does not know of silence before. What was heard in the future was heard before a
-        clock was set back.
+        Its silence counts from `since_ns` at the earliest: a Signer that started then, or did not store earlier
+        reports, cannot know of earlier silence. A report from the future was made before the clock was set back.
         """
         heard_ns = self.heard_ns if self.heard_ns <= now_ns else since_ns
         return max(heard_ns, since_ns) + self.good_for_ns
@@ -39,7 +38,7 @@ class Holder:
 def awaited(
     holders: Iterable[Holder], *, store_epoch: int, version: int, since_ns: int, now_ns: int
 ) -> tuple[Holder, ...]:
-    """Those who may still meet a command and would refuse what was written with `version`."""
+    """The Shields that may still admit commands and have not loaded `version`."""
     return tuple(
         holder
         for holder in holders

@@ -1,4 +1,4 @@
-"""A source's HMAC keys: which version signs, which are accepted, and what rotation and revocation do to them.
+"""A source's HMAC keys: the signing version, the accepted versions, and the effects of rotation and revocation.
 
 Pure: time and secrets come as arguments. Never shows a secret in a repr and never reuses a version number.
 """
@@ -25,7 +25,7 @@ UNDECIDED_NS = (1 << 63) - 1
 
 
 class KeyState(Enum):
-    """What a version is good for at some time."""
+    """State of a version at some time."""
 
     SPREADING = "spreading"
     PRIMARY = "primary"
@@ -35,20 +35,20 @@ class KeyState(Enum):
 
     @property
     def accepted(self) -> bool:
-        """Whether Shield lets commands in under it."""
+        """True if Shield accepts commands signed with it."""
         return self not in (KeyState.ENDED, KeyState.REVOKED)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyVersion:
-    """One secret and the signed times that it is good for."""
+    """One secret, and the range of signed times for which it is valid."""
 
     number: int
     secret: bytes = field(repr=False)
     not_before_ns: int
     primary_from_ns: int
     not_after_ns: int = 0
-    """First signed time that is not accepted any more; 0 while no end is set."""
+    """First signed time that is no longer accepted; 0 while no end is set."""
     revoked: bool = False
 
     def __post_init__(self) -> None:
@@ -64,20 +64,20 @@ class KeyVersion:
 
     @property
     def created_ns(self) -> int:
-        """When it was made."""
+        """The time at which it was made."""
         return self.not_before_ns + BACKDATE_NS
 
     @property
     def undecided(self) -> bool:
-        """Whether nobody can say yet from when it signs."""
+        """True until it is known from when it signs."""
         return self.primary_from_ns == UNDECIDED_NS
 
     def accepts(self, signed_ns: int) -> bool:
-        """Whether a command signed at that time with this version is good."""
+        """True if a command signed at that time with this version is valid."""
         return not self.revoked and self.not_before_ns <= signed_ns and not self.ended(signed_ns)
 
     def ended(self, at_ns: int) -> bool:
-        """Whether its end is set and reached."""
+        """True if its end is set and reached."""
         return self.not_after_ns != 0 and self.not_after_ns <= at_ns
 
 
@@ -88,7 +88,7 @@ class Keyset:
     source: str
     versions: tuple[KeyVersion, ...]
     minimum: int = 0
-    """Versions with a smaller number are revoked, those that a mistake would bring back as well; 0: none set."""
+    """Versions with a smaller number are revoked, also ones that a mistake would bring back; 0 sets no minimum."""
 
     def __post_init__(self) -> None:
         numbers = [version.number for version in self.versions]
@@ -105,7 +105,7 @@ class Keyset:
         raise NotFound(f"{self.source} has no key version {name}.", reason="unknown-key-version")
 
     def state(self, version: KeyVersion, now_ns: int) -> KeyState:
-        """What one of its versions is good for."""
+        """The state of one of its versions."""
         if version.revoked:
             return KeyState.REVOKED
         if version.ended(now_ns):
@@ -115,11 +115,11 @@ class Keyset:
         return KeyState.PRIMARY if version is self.primary(now_ns) else KeyState.PREVIOUS
 
     def accepted(self, now_ns: int) -> tuple[KeyVersion, ...]:
-        """The versions that a producer may still have a use for."""
+        """The versions that Shield accepts now."""
         return tuple(version for version in self.versions if self.state(version, now_ns).accepted)
 
     def replaced_ns(self, version: KeyVersion) -> int:
-        """Since when whoever asks is told to sign with a newer one than `version`; 0 if nobody is."""
+        """The time from which producers are given a newer version than `version`; 0 if there is none."""
         return min(
             (
                 max(newer.created_ns, newer.primary_from_ns)
@@ -130,30 +130,30 @@ class Keyset:
         )
 
     def primary(self, now_ns: int) -> KeyVersion | None:
-        """The version that producers sign with: the newest whose time has come."""
+        """The version that producers sign with: the newest whose start has passed."""
         for version in reversed(self.versions):
             if version.primary_from_ns <= now_ns and not version.revoked and not version.ended(now_ns):
                 return version
         return None
 
     def spreading(self, now_ns: int) -> KeyVersion | None:
-        """The version that is on its way to every Shield and not yet signed with.
+        """The version that Shields are loading and producers do not sign with yet.
 
-        Also one whose time has not come again, after a clock was set back.
+        Also one whose start is in the future again, after a clock was set back.
         """
         newest = self.versions[-1]
         return newest if newest.primary_from_ns > now_ns and not newest.revoked else None
 
 
 def create(source: str, *, secret: bytes, now_ns: int) -> Keyset:
-    """A first key, primary at once."""
+    """A key set with its first key, primary at once."""
     return Keyset(source, (_immediate((), secret=secret, now_ns=now_ns),))
 
 
 def rotate(keyset: Keyset, *, secret: bytes, now_ns: int) -> Keyset:
-    """Add a version that Shields accept and nobody signs with until it is promoted.
+    """Add a version that Shields accept and producers do not use until it is promoted.
 
-    A producer that signs with a key sooner than Shield knows it would be refused.
+    A producer that signs with a key before Shield has it would be refused.
     """
     if keyset.spreading(now_ns) is not None:
         raise Conflict(f"{keyset.source}: a new key version is still spreading.", reason="rotation-under-way")
@@ -167,9 +167,9 @@ def rotate(keyset: Keyset, *, secret: bytes, now_ns: int) -> Keyset:
 
 
 def promote(keyset: Keyset, name: str, *, now_ns: int, overlap_ns: int) -> Keyset:
-    """Make the version that spreads primary; the one before it stays good `overlap_ns` longer.
+    """Make the spreading version primary; the one before it stays valid `overlap_ns` longer.
 
-    Unchanged if `name` is not the version that waits for it: somebody else was faster.
+    Unchanged if `name` is not the spreading version: another caller promoted it first.
     """
     newest = keyset.versions[-1]
     if newest.name != name or not newest.undecided or newest.revoked:
@@ -189,10 +189,10 @@ def promote(keyset: Keyset, name: str, *, now_ns: int, overlap_ns: int) -> Keyse
 
 
 def revoke(keyset: Keyset, name: str, *, secret: bytes, now_ns: int) -> Keyset:
-    """End the version `name` at once; if it was the primary, a successor is primary at once.
+    """Revoke the version `name` at once; if it was the primary, a successor is primary at once.
 
-    The successor is the version that was spreading, or a new one made of `secret`. Revoking the spreading
-    version takes the end off the primary again. Revoking what is revoked changes nothing.
+    The successor is the spreading version, or a new one made of `secret`. Revoking the spreading version removes the
+    end of the primary again. Revoking a revoked version changes nothing.
     """
     victim = keyset.version(name)
     if victim.revoked:
@@ -214,8 +214,8 @@ def revoke(keyset: Keyset, name: str, *, secret: bytes, now_ns: int) -> Keyset:
 def raise_minimum(keyset: Keyset, name: str, *, now_ns: int) -> Keyset:
     """Refuse every version below `name`, at once and for good.
 
-    They are revoked and not ended: an end is judged at the signed time, which whoever holds an old secret
-    chooses within Shield's window. Refused if nobody could sign any more, and if it would lower the minimum.
+    They are revoked and not ended: an end is compared with the signed time, which the holder of an old secret chooses
+    within Shield's window. Refused if no version could sign afterwards, and if it would lower the minimum.
     """
     lowest = keyset.version(name)
     if lowest.number == keyset.minimum:
@@ -239,10 +239,10 @@ def raise_minimum(keyset: Keyset, name: str, *, now_ns: int) -> Keyset:
 
 
 def rotation_due_ns(keyset: Keyset, *, cadence_ns: int) -> int:
-    """When the scheduler rotates it next: a cadence after the newest key became primary, or a little sooner.
+    """The time of the next scheduled rotation: one cadence after the newest key became primary, minus a jitter.
 
-    Nothing but the key set says so. A rotation and its place in the schedule are therefore one write, and a
-    clock that is set back finds the rotation done. How much sooner is the source's own, for ever.
+    It is computed from the key set alone. A rotation and its place in the schedule are therefore one write, and a clock
+    that is set back finds the rotation done. The jitter is a constant of the source.
     """
     living = [
         version.created_ns if version.undecided else version.primary_from_ns
@@ -260,13 +260,13 @@ def _immediate(before: tuple[KeyVersion, ...], *, secret: bytes, now_ns: int) ->
 
 
 def _earliest_primary(before: tuple[KeyVersion, ...], *, now_ns: int) -> int:
-    """In the past, for producers whose clock is behind, but after every version that was primary before."""
+    """A time in the past, for producers whose clock is behind, but after every earlier primary."""
     due = [version.primary_from_ns + 1 for version in before if version.primary_from_ns <= now_ns]
     return min(now_ns, max([now_ns - BACKDATE_NS, *due]))
 
 
 def _end(version: KeyVersion, at_ns: int) -> KeyVersion:
-    """Only ever earlier: a later end would bring a version back."""
+    """The version with an end, which only moves earlier: a later end would bring a version back."""
     if version.not_after_ns and version.not_after_ns <= at_ns:
         return version
     return replace(version, not_after_ns=at_ns)

@@ -1,7 +1,7 @@
-"""Descent of a certificate, as its CA wrote it into it, and the subjects under which it can be revoked.
+"""The chain of a certificate, as the CA wrote it into the certificate, and the subjects under which it can be revoked.
 
-Pure. A revocation names one subject and a time, so its size does not depend on how often anything was renewed. Never
-compares clocks: issue times of one CA rise with every certificate, also when its clock is set back.
+Pure. A revocation names one subject and a time, so its size does not depend on the number of renewals. Never compares
+clocks: issue times of one CA rise with every certificate, also when its clock is set back.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Final, NamedTuple
 from snavio.domain.identity import Identity
 
 ALWAYS: Final = 2**63 - 1
-"""An issue time after every other: such a revocation covers its subject whenever it was issued."""
+"""An issue time after every other: a revocation until then covers its subject at any time of issue."""
 
 _SERIAL: Final = re.compile(r"[0-9a-f]{1,40}")
 _TEXT: Final = re.compile(r"1 ([0-9]{1,19}) ([0-9a-f]{1,40}) ([0-9a-f]{1,40}|-) ([!-~]{1,1024})")
 
 
 class Revoked(NamedTuple):
-    """One entry of the denylist: what has this subject and was issued before that time."""
+    """One entry of the denylist: covers certificates with this subject that were issued before that time."""
 
     subject: str
     before_ns: int = ALWAYS
@@ -28,19 +28,19 @@ class Revoked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Where a certificate comes from."""
+    """Origin of a certificate."""
 
     issued_ns: int = 0
-    """Place in the order of issue; 0 for a certificate that does not carry any of this."""
+    """Place in the order of issue; 0 for a certificate without lineage."""
     root: str = ""
     """Serial of the first certificate of its chain of renewals; its own for the first."""
     via: str = ""
     """Root of the principal's chain with which a service's chain was begun."""
     delegate: str = ""
-    """SPIFFE id of the principal through whose right a service's certificate was had."""
+    """SPIFFE id of the principal whose right a service's certificate was issued under."""
 
     def text(self) -> str:
-        """As it stands in the certificate."""
+        """The text in the certificate."""
         return f"1 {self.issued_ns} {self.root} {self.via or '-'} {self.delegate or '-'}"
 
     def subjects(self, serial: str, identity: Identity) -> tuple[str, ...]:
@@ -68,22 +68,22 @@ def parse_lineage(text: str) -> Lineage:
 
 
 def through(spiffe_id: str, delegate: str) -> str:
-    """The subject of certificates that a service has through one principal."""
+    """The subject of certificates that a service got through one principal."""
     return f"{spiffe_id} {delegate}"
 
 
 def tenant_subject(tenant: str) -> str:
-    """The subject of all that a tenant has."""
+    """The subject of all certificates of a tenant."""
     return f"tenant:{tenant}"
 
 
 def is_serial(subject: str) -> bool:
-    """True for a serial, of a certificate or of the root of a chain."""
+    """True for the serial of a certificate or of the root of a chain."""
     return _SERIAL.fullmatch(subject) is not None
 
 
 def normal_subject(subject: str) -> str:
-    """The subject in the one spelling that certificates present; ValueError when none could present it."""
+    """The subject in canonical spelling; ValueError when no certificate can have it."""
     lower = subject.lower()
     if is_serial(lower):
         return lower.lstrip("0") or "0"
@@ -93,12 +93,12 @@ def normal_subject(subject: str) -> str:
 
 
 def tenant_of_spiffe(spiffe_id: str) -> str:
-    """The tenant in a SPIFFE id, empty for what belongs to none."""
+    """The tenant in a SPIFFE id; empty where it has none."""
     parts = spiffe_id.split("/")
     return parts[4] if len(parts) > 5 and parts[3] == "tenant" else ""
 
 
 def inherited(parent: Lineage, parent_serial: str, *, renewal: bool) -> tuple[str, str]:
-    """Root and via of a certificate asked for with another: the same chain if it is a renewal, else a new one."""
+    """Root and via of a certificate requested with another one: the same chain for a renewal, otherwise a new chain."""
     root = parent.root or parent_serial
     return (root, parent.via) if renewal else ("", root)

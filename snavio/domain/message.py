@@ -1,6 +1,6 @@
-"""The life of a stored message: its states, what became of each attempt, and how it ended.
+"""The states of a stored message, the results of its attempts, and its endings.
 
-Values only. A message is ready or inflight until it ends; an end other than an acknowledgement always says why.
+Values only. A message is ready or inflight until it ends; an ending other than an acknowledgement always has a reason.
 """
 
 from __future__ import annotations
@@ -9,38 +9,38 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 MAX_HISTORY = 8
-"""Attempt records of one message; the oldest make room."""
+"""Attempt records of one message; the oldest are dropped."""
 MAX_REASON_BYTES = 256
 
 
 class MessageState(IntEnum):
-    """Where a message is. The numbers of `snavio.v1.MessageState`; they never change."""
+    """State of a message. The numbers of `snavio.v1.MessageState`; they never change."""
 
     READY = 1
-    """Waits to be received, now or from `next_run_at` on."""
+    """Can be received, now or from `next_run_at` on."""
     INFLIGHT = 2
     """Leased to a consumer."""
     DELIVERED = 3
-    """Acknowledged, and kept for a while."""
+    """Acknowledged, and kept for the retention time."""
     DEAD = 4
     """In the topic's DLQ, with a reason."""
     CANCELED = 5
-    """Taken out by an operator, who may put it back."""
+    """Removed by an operator, who may restore it."""
     PURGED = 6
-    """Deleted; only the batch that it came with still knows."""
+    """Deleted; only its batch's record still mentions it."""
 
 
 class AttemptOutcome(IntEnum):
-    """Why an attempt was not the last. The numbers of `snavio.v1.AttemptOutcome`."""
+    """Result of an attempt without acknowledgement. The numbers of `snavio.v1.AttemptOutcome`."""
 
     EXPIRED = 1
-    """Nobody settled it before its deadline."""
+    """The lease ended without a settlement."""
     NACKED = 2
-    """The consumer gave it back."""
+    """The consumer returned it."""
 
 
 class DeadReason:
-    """Stable words for the DLQ and its metric."""
+    """Stable names for the DLQ and its metric."""
 
     MAX_ATTEMPTS = "max-attempts"
     NACK = "nack-dead"
@@ -63,22 +63,22 @@ History = tuple[Attempt, ...]
 
 @dataclass(frozen=True, slots=True)
 class MessageEnding:
-    """How messages ended, if not by an acknowledgement."""
+    """Ending of messages other than by acknowledgement."""
 
     state: MessageState
     """DEAD, CANCELED or PURGED."""
     attempt: int
-    """The last one; for canceled messages the one that they have before them."""
+    """The last attempt; for canceled messages the next one."""
     reason: str = ""
     last_error: str = ""
     at_unix_ns: int = 0
-    """For people."""
+    """Wall-clock time, for display."""
     age_ns: int = 0
-    """On the store's own clock of age, which retention goes by."""
+    """Time on the store's own clock, which retention uses."""
     history: History = ()
 
 
 def bounded(text: str, most: int = MAX_REASON_BYTES) -> str:
-    """At most `most` bytes of the text, cut between characters."""
+    """The text cut to at most `most` bytes, between characters."""
     encoded = text.encode("utf-8", "replace")
     return text if len(encoded) <= most else encoded[:most].decode("utf-8", "ignore")

@@ -1,4 +1,4 @@
-"""Where the queue of a topic lies, kind by kind.
+"""The address of a topic's queue, by kind of queue.
 
 Never free text: an address that a tenant could choose would be a way into another tenant's queue.
 """
@@ -17,13 +17,13 @@ def stream_key(topic: str) -> str:
 
 
 def queue_name(topic: str) -> str:
-    """The SQS queue of a topic. A digest stands at the end: `a-b/c` and `a/b-c` must not share a queue."""
+    """The SQS queue of a topic. Ends with a digest: `a-b/c` and `a/b-c` must not share a queue."""
     readable = re.sub(r"[^A-Za-z0-9_-]", "-", topic)[:56]
     return f"snavio-{readable}-{hashlib.sha256(topic.encode()).hexdigest()[:16]}"
 
 
 def address(kind: QueueKind, topic: str) -> str:
-    """As a person would look it up."""
+    """The address as an operator would look it up."""
     match kind:
         case QueueKind.MAILBOX:
             return topic

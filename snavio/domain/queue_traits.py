@@ -1,6 +1,6 @@
-"""What each kind of target queue can promise beyond storing a command before it answers.
+"""Promises of each kind of target queue beyond storing a command before it answers.
 
-Never a wish: the contract suite holds every adapter to the traits of its kind.
+Never aspirational: the contract suite holds every adapter to the traits of its kind.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from snavio.domain.directory.route import QueueKind
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What may be relied on."""
+    """The promises of one kind of queue."""
 
     recognises_resends: bool
-    """A delivery that was repeated because its answer got lost is stored once."""
+    """A batch that is sent again because its answer was lost is stored once."""
     stores_once: bool
-    """Keeps (source, id) once within the replay window by itself; elsewhere Slow claims it first."""
+    """Stores (source, id) once within the replay window by itself; for other kinds Slow claims the id first."""
     keeps_order: bool
-    """Commands of one consignment come out in the order in which they went in."""
+    """Commands of one batch part are received in the order in which they were sent."""
     bounded: bool
-    """Has a capacity of its own and refuses beyond it; elsewhere the provider's bound is the only one."""
+    """Has a capacity of its own and refuses beyond it; otherwise the provider's bound is the only one."""
     max_message_bytes: int
-    """A command with its envelope may be this long; 0 leaves it to the mesh's own limits."""
+    """Most bytes of a command with its envelope; 0 for no limit but the mesh's own."""
 
 
 TRAITS: Final[Mapping[QueueKind, Traits]] = MappingProxyType(

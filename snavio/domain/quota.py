@@ -1,9 +1,9 @@
-"""The rule of a limit: how many commands of a route may pass now, given what passed before.
+"""The rule of a limit: the number of commands of a route that may pass now, given those that passed before.
 
-Pure: state, limit and time in, permits and new state out. Never lets more than `max` permits out of one aligned
-interval, whoever asks, in whatever order and with whatever clock; when time runs backwards or nobody knows what the
-current interval has already cost, it waits for the next one. `redis/coordination.lua` says the same in Lua, and a
-test holds the two together.
+Pure: state, limit and time in, permits and new state out. Never gives out more than `max` permits of one aligned
+interval, for any order of calls and any clocks; when time runs backwards, or the cost of the running interval is
+unknown, it waits for the next one. `redis/coordination_scripts.py` has the same rule in Lua, and a property test
+compares the two.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from enum import IntEnum
 from typing import Final
 
 GRANT_PARTS: Final = 20
-"""A grant is at most one part of so many of the limit: an instance that dies takes little with it."""
+"""A grant is at most this fraction of the limit: an instance that dies loses little."""
 SMALLEST_GRANT: Final = 5
-"""Below this a grant saves too little: such limits are decided by Slow, command by command."""
+"""Below this a grant saves too little: Slow decides such limits per command."""
 LOW_PARTS: Final = 10
-"""The last part of so many is not granted: what one instance hoards, another would refuse."""
+"""The last fraction of a limit is not granted: permits held by one instance would be refused at another."""
 SLOT_MS: Final = 100
 SLOTS_PER_WINDOW: Final = 11
-"""Slots that any one second can touch, so their sum bounds every second, not only the aligned ones."""
+"""Slots that any one second can touch: bounding their sum bounds every second, not only the aligned ones."""
 BURST_LIFE_MS: Final = 300
 """Life of a grant whose route has a burst: permits count against every second in which they may be used."""
 LONGEST_LIFE_MS: Final = 30_000
 SMALL_RETRY_MS: Final = 10_000
 LEASE_MS: Final = 1000
 DRIFT_PARTS: Final = 500
-"""Two clocks may run apart by one part of so many; a life is shorter by that."""
+"""Drift that two clocks may have, one part in so many; lives are shortened by it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LimitRule:
-    """A limit as the store needs it."""
+    """A limit in the form that the store needs."""
 
     max: int
     interval_ms: int
@@ -43,26 +43,26 @@ class LimitRule:
 
 @dataclass(frozen=True, slots=True)
 class LimitUsage:
-    """What one key has cost so far."""
+    """Usage of one key so far."""
 
     interval_ms: int = 0
     interval: int = -1
-    """Number of the aligned interval that `used` speaks of."""
+    """Number of the aligned interval that `used` refers to."""
     used: int = 0
     granted: int = 0
-    """Of `used`, permits that were issued ahead and could come back."""
+    """The part of `used` that was granted ahead and may be returned."""
     cooldown_until_ms: int = 0
     slots: tuple[tuple[int, int], ...] = ()
-    """Last slot in which permits may be used, and how many; for bursts. Ascending."""
+    """(last slot in which permits may be used, number of permits), for bursts. Ascending."""
     lease_slot: int = -1
     holders: tuple[str, ...] = ()
     """Instances that prefetched in `lease_slot`."""
     born_ms: int = 0
-    """The store's birth, as it was known when `used` was written."""
+    """The store's birth, as known when `used` was written."""
 
 
 class GrantState(IntEnum):
-    """Why an answer is what it is; same numbers as the wire's GrantState."""
+    """Reason of an answer; same numbers as the wire's GrantState."""
 
     ISSUED = 1
     DECIDED_BY_SLOW = 3
@@ -72,31 +72,31 @@ class GrantState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Permits:
-    """What somebody may do."""
+    """Permits given to a caller."""
 
     count: int
     state: GrantState
     interval: int
-    """To be named when permits come back."""
+    """To be named when permits are returned."""
     interval_end_ms: int
     """On the store's clock."""
     life_ms: int
-    """From when the question was asked, on the asker's monotonic clock; 0 with no permits."""
+    """Counted from the caller's question, on its monotonic clock; 0 without permits."""
     retry_after_ms: int
     used: int
-    """Permits of the interval that are gone, these included."""
+    """Used permits of the interval, these included."""
     over: int = 0
-    """How many of `count` a shadow limit would have refused."""
+    """The part of `count` that a shadow limit would have refused."""
     free_ms: int = 0
-    """When more will likely be had, on the store's clock; 0 says nothing."""
+    """Time at which more permits are likely, on the store's clock; 0 if unknown."""
 
 
 def settle(usage: LimitUsage, rule: LimitRule, now_ms: int, *, born_ms: int) -> LimitUsage:
     """`usage` carried into the interval of `now_ms`.
 
-    `born_ms` is when the store began to remember: an interval that had begun before is taken for used up, because
-    what it cost is not known. So is one that time came back to. A step back over the end of one interval does not move
-    `usage`: stores whose clocks disagree by a moment would otherwise forget the new interval at every turn.
+    `born_ms` is when the store began to remember: an interval that had begun before counts as used up, because its cost
+    is not known. So does one that time stepped back to. A step back over the end of one interval does not change
+    `usage`: stores whose clocks disagree slightly would otherwise reset the new interval each time.
     """
     interval = now_ms // rule.interval_ms
     moved_back = False
@@ -140,7 +140,7 @@ def settle(usage: LimitUsage, rule: LimitRule, now_ms: int, *, born_ms: int) -> 
 def take(
     usage: LimitUsage, rule: LimitRule, now_ms: int, want: int, *, born_ms: int
 ) -> tuple[LimitUsage, Permits]:
-    """As many of `want` permits as there are, to be used at once."""
+    """Up to `want` permits, for use at once."""
     usage = settle(usage, rule, now_ms, born_ms=born_ms)
     room = _room(usage, rule, now_ms)
     count = want if rule.shadow else min(want, room)
@@ -155,7 +155,9 @@ def take(
 def grant(
     usage: LimitUsage, rule: LimitRule, now_ms: int, want: int, *, born_ms: int, instance: str, leases: int
 ) -> tuple[LimitUsage, Permits]:
-    """Permits for later in this interval, if the limit is large, much of it is left and few ask in this second."""
+    """Permits for later in this interval, if the limit is large, much of it is left and few instances asked this
+    second.
+    """
     usage = settle(usage, rule, now_ms, born_ms=born_ms)
     most, room = rule.max // GRANT_PARTS, _room(usage, rule, now_ms)
     refuse = _permits(usage, rule, now_ms, 0, GrantState.EXHAUSTED, refused=True)
@@ -189,7 +191,7 @@ def grant(
 def give_back(
     usage: LimitUsage, rule_interval_ms: int, interval: int, count: int, *, granted: bool
 ) -> LimitUsage:
-    """`usage` without permits that nobody used, if they are of the interval that runs; never below nothing."""
+    """`usage` without the returned permits, if they are of the running interval; never below zero."""
     if usage.interval != interval or usage.interval_ms != rule_interval_ms:
         return usage
     count = min(count, usage.granted if granted else usage.used - usage.granted)
@@ -254,6 +256,6 @@ def _permits(
 
 
 def _life(left_ms: int) -> int:
-    """How long something may live on another's clock so that it is over when `left_ms` have passed on ours."""
+    """A duration on another clock that is over when `left_ms` have passed on this one, whatever their drift."""
     # One millisecond less for the part of one that `now` was cut off by.
     return max(0, left_ms - 1 - left_ms // DRIFT_PARTS)

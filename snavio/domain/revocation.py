@@ -1,6 +1,6 @@
-"""How long a right is still used after it was taken away: the bounds per profile, and measured times.
+"""Bounds per profile on the use of a right after its revocation, and measured times.
 
-Never rounds in its own favour: a percentile is one of the times that were measured, and the next larger one in doubt.
+Never rounds in its own favour: a percentile is one of the measured times, and the next larger one in doubt.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ CEILING_S: Final[Mapping[Profile, float]] = {
     Profile.LOW: 120.0,
     Profile.SYNC: 0.0,
 }
-"""How old a right may be when Fast uses it; older, it asks Slow, which asks Registry."""
+"""The age up to which Fast uses a cached right; beyond it Fast asks Slow, which asks Registry."""
 
 
 @dataclass(frozen=True, slots=True)
 class RevocationTimes:
-    """From a revocation to the last command that was sent after it and still accepted, in seconds."""
+    """Seconds from a revocation to the last command that was sent after it and still accepted."""
 
     profile: Profile
     seconds: tuple[float, ...]
@@ -45,25 +45,25 @@ class RevocationTimes:
 
     @property
     def bound_s(self) -> float:
-        """What the profile promises."""
+        """The bound that the profile promises."""
         return CEILING_S[self.profile]
 
     @property
     def kept(self) -> bool:
-        """Whether the promise was kept every time."""
+        """True if every measured time is within the bound."""
         return self.max <= self.bound_s
 
 
 def percentile(times: Sequence[float], share: float) -> float:
-    """The smallest of the times that at least `share` of them do not exceed; 0 for none."""
+    """The smallest of the times that at least `share` of them do not exceed; 0 for no times."""
     ordered = sorted(times)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0
 
 
 def last_accepted_s(sent: Sequence[tuple[int, bool]], revoked_mono_ns: int) -> float:
-    """The time from a revocation to the last accepted command, given when each was sent and what became of it.
+    """The time from a revocation to the last accepted command, given when each was sent and its result.
 
-    Commands that were on their way when the right went are not counted: they were sent while it stood.
+    Commands sent before the revocation are not counted.
     """
     accepted = [at for at, was_accepted in sent if was_accepted and at >= revoked_mono_ns]
     return max(0, max(accepted, default=revoked_mono_ns) - revoked_mono_ns) / 1e9

@@ -1,7 +1,7 @@
-"""The Ed25519 keys of a scope: which one signs, which verify, and what a rotation does to them.
+"""The Ed25519 keys of a scope: the signing key, the verifying keys, and the effect of a rotation.
 
-Pure: keys and times come as arguments. Never shows a seed in a repr, and never signs with a key that
-verifiers have not had time to learn.
+Pure: keys and times come as arguments. Never shows a seed in a repr, and never signs with a key that verifiers have not
+had time to load.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_RETIRED = 512
 
 @dataclass(frozen=True, slots=True)
 class ScopeKey:
-    """One key pair and the times that it is good for."""
+    """One key pair and its times of validity."""
 
     key_id: str
     public_key: bytes
@@ -33,7 +33,7 @@ class ScopeKey:
     valid_from_ns: int
     signs_from_ns: int
     valid_until_ns: int = 0
-    """First time at which it verifies nothing any more; 0 while no end is set."""
+    """First time at which it verifies nothing; 0 while no end is set."""
 
     def __post_init__(self) -> None:
         if len(self.seed) != KEY_BYTES or len(self.public_key) != KEY_BYTES:
@@ -42,13 +42,13 @@ class ScopeKey:
             raise BadRequest("A key's id is made of its public key.", reason="bad-key")
 
     def ended(self, now_ns: int) -> bool:
-        """Whether its end is set and reached."""
+        """True if its end is set and reached."""
         return self.valid_until_ns != 0 and self.valid_until_ns <= now_ns
 
 
 @dataclass(frozen=True, slots=True)
 class RetiredKey:
-    """What remains of a key that ended in good order: nobody can sign with it, and what it signed still counts."""
+    """The public part of a key that ended in good order: it cannot sign, and its signatures still count."""
 
     key_id: str
     public_key: bytes
@@ -66,13 +66,13 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """The last change of a scope's key; kept with the keys, so that a crash cannot keep it from being told."""
+    """The last key change of a scope; stored with the keys, so that a crash cannot suppress its event."""
 
     old_key_id: str
     new_key_id: str
     opened_at_ns: int
     closes_at_ns: int
-    """When the old key verifies nothing any more."""
+    """Time from which the old key verifies nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Scope:
             raise BadRequest("A scope has keys with different ids.", reason="bad-scope")
 
     def active(self, now_ns: int) -> ScopeKey:
-        """The key that signs: the newest whose time has come."""
+        """The signing key: the newest whose start has passed."""
         for key in reversed(self.keys):
             if key.signs_from_ns <= now_ns and not key.ended(now_ns):
                 return key
@@ -100,7 +100,7 @@ class Scope:
         return next((key for key in self.keys if not key.ended(now_ns)), self.keys[-1])
 
     def signer(self, key_id: str, now_ns: int) -> ScopeKey:
-        """The key called `key_id`, if it may sign now; the active one for an empty id."""
+        """The key `key_id` if it may sign now; the active one for an empty id."""
         if not key_id:
             return self.active(now_ns)
         for key in self.keys:
@@ -111,11 +111,13 @@ class Scope:
         raise NotFound(f"{self.name} has no key {key_id}.", reason="unknown-key")
 
     def verifying(self, now_ns: int) -> tuple[ScopeKey, ...]:
-        """The keys whose signatures count, now or soon."""
+        """The keys whose signatures are accepted, now or soon."""
         return tuple(key for key in self.keys if not key.ended(now_ns))
 
     def ever(self) -> tuple[RetiredKey, ...]:
-        """Every key whose signatures count for the time in which it was good. Keys of an emergency are not there."""
+        """Every key whose signatures are accepted for its time of validity. Keys ended by an emergency rotation are not
+        included.
+        """
         return (*self.retired, *(_retired(key) for key in self.keys))
 
 
@@ -127,12 +129,12 @@ def require_scope(name: str) -> None:
 
 
 def key_id_of(public_key: bytes) -> str:
-    """Such as `ed25519-3f0a…`: whoever has the key can check its name, and no two keys share one."""
+    """Such as `ed25519-3f0a…`: derived from the key, so the name can be checked and no two keys share one."""
     return f"ed25519-{hashlib.sha256(public_key).hexdigest()[:32]}"
 
 
 def provision(name: str, pair: Pair, *, now_ns: int) -> Scope:
-    """A first key, signing at once: nobody can hold an older one."""
+    """A scope with its first key, which signs at once: no verifier can hold an older one."""
     return Scope(name, (_key(pair, now_ns=now_ns, signs_from_ns=now_ns - BACKDATE_NS),))
 
 
@@ -141,8 +143,8 @@ def rotate_scope(
 ) -> Scope:
     """Add a key that signs after `delay_ns`; the former ones verify `overlap_ns` longer.
 
-    In an emergency the former ones end now and the new one signs at once: what they signed is not to be
-    believed, and a verifier that does not know the new key yet has to ask.
+    In an emergency the former keys end now and the new one signs at once: their signatures are not to be trusted, and a
+    verifier that does not have the new key yet must ask.
     """
     if emergency:
         ended = tuple(_ending(key, now_ns) for key in scope.keys)
@@ -184,7 +186,7 @@ def _retired(key: ScopeKey) -> RetiredKey:
 
 
 def _ending(key: ScopeKey, at_ns: int) -> ScopeKey:
-    """Only ever earlier: a later end would bring a key back."""
+    """The key with an end, which only moves earlier: a later end would bring a key back."""
     if key.valid_until_ns and key.valid_until_ns <= at_ns:
         return key
     return replace(key, valid_until_ns=at_ns)

@@ -1,7 +1,7 @@
-"""Tells a store that has always been there from one that came back without its memory.
+"""Distinguishes a store that kept its records from one that came back without them.
 
-A store that is found empty gets an epoch: a name, and from when on it remembers. Whoever has known another epoch is
-proof that something was forgotten; a store that nobody has known before has forgotten nothing.
+A store that is found empty gets an epoch: a name, and the time from which it remembers. A caller that has seen another
+epoch proves that records were lost; a store that no caller has seen before has lost nothing.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class StoreEpoch:
-    """One memory of a store."""
+    """One history of a store."""
 
     name: str
     born_ms: int
-    """On the store's clock; what happened before is not known. 0: nothing happened before."""
+    """On the store's clock; earlier events are unknown. 0: there were none."""
 
 
 def met(found: StoreEpoch | None, *, known: str | None, fresh_name: str, now_ms: int) -> StoreEpoch:
-    """The epoch that holds from now on, given what the store says and what the caller has known."""
+    """The epoch in force, given the store's epoch and the one that the caller has seen."""
     if found is None:
         return StoreEpoch(fresh_name, now_ms if known is not None else 0)
     # A newcomer made it and thought that the store was new; the caller knows better.

@@ -1,13 +1,13 @@
-"""Variable-length numbers of protobuf, for frames that are put together without parsing their parts.
+"""Variable-length integers of protobuf, for frames that are assembled without parsing their parts.
 
-Never used for what a generated class can serialise itself.
+Never used for messages that a generated class can serialise itself.
 """
 
 from __future__ import annotations
 
 
 def varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first."""
+    """Seven bits a byte, least significant first."""
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)

@@ -1,4 +1,4 @@
-"""What became of a command: the wire's one-byte codes with their stable reason names.
+"""Verdicts of commands: the wire's one-byte codes with their stable reason names.
 
 Never renumber and never rename: producers and archives keep both.
 """
@@ -9,7 +9,7 @@ from enum import IntEnum
 
 
 class Verdict(IntEnum):
-    """Same numbers as `snavio.v1.Verdict`; a test holds the two together."""
+    """Same numbers as `snavio.v1.Verdict`; a test compares the two."""
 
     UNDECIDED = 0
     DELIVERED = 1
@@ -48,7 +48,7 @@ class Verdict(IntEnum):
 
     @property
     def reason(self) -> str:
-        """The stable name that people and telemetry see, such as `acl-deny`."""
+        """The stable name in telemetry and messages, such as `acl-deny`."""
         return self.name.lower().replace("_", "-")
 
     @property
@@ -68,7 +68,7 @@ class Verdict(IntEnum):
 
     @property
     def retryable(self) -> bool:
-        """The same command, signed again, may be accepted without anybody changing a rule."""
+        """The same command, signed again, may be accepted without a change of rules."""
         return self in _RETRYABLE
 
 

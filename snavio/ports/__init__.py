@@ -1,1 +1,1 @@
-"""All that Snavio needs from the world, as Protocols."""
+"""The interfaces that Snavio needs from storage, queues and other systems, as Protocols."""

@@ -1,6 +1,6 @@
-"""Where snapshots lie: named bytes that one service writes and others read, and what a reader remembers of them.
+"""Storage of snapshots and exports: named bytes that one service writes and others read, and a reader's watermark.
 
-A name holds what was last put there in whole or what was there before, never a mixture; readers trust none of it.
+A name holds the last complete write or the one before, never a mixture; readers verify what they read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """One name of an archive."""
+    """One name in an archive."""
 
     name: str
     size: int
@@ -33,11 +33,11 @@ class Archive(Protocol):
         ...
 
     async def get(self, name: str, *, max_bytes: int) -> bytes:
-        """What is there. NotFound; Saturated with reason `oversized` instead of reading more than `max_bytes`."""
+        """The bytes of a name. NotFound; Saturated with reason `oversized` instead of reading more than `max_bytes`."""
         ...
 
     async def names(self, prefix: str) -> list[StoredObject]:
-        """What lies under a folder, in order of names."""
+        """The objects in a folder, in order of names."""
         ...
 
     async def delete(self, name: str) -> None:
@@ -45,7 +45,9 @@ class Archive(Protocol):
         ...
 
     async def sweep(self, prefix: str) -> int:
-        """Remove what killed writers left unfinished under a folder; how many. Only for who alone writes there."""
+        """Remove unfinished files of killed writers from a folder; their number. Only for the single writer of that
+        folder.
+        """
         ...
 
     async def close(self) -> None:
@@ -54,10 +56,10 @@ class Archive(Protocol):
 
 
 class Watermark(Protocol):
-    """Bytes that one process keeps over restarts, such as the newest snapshot that it has accepted."""
+    """Bytes that one process keeps across restarts, such as the newest snapshot that it has accepted."""
 
     def read(self) -> bytes | None:
-        """What was kept last; None before the first time. Unavailable when it cannot be read."""
+        """The bytes kept last; None before the first time. Unavailable when they cannot be read."""
         ...
 
     def keep(self, contents: bytes) -> None:

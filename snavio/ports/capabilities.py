@@ -1,8 +1,7 @@
-"""Where Signer writes down which capabilities it has issued, which of them ended early, and at which version each
-realm's root key is.
+"""Signer's ledger of issued capabilities, of those that ended early, and of the root key version of each realm.
 
-Every write is atomic and durable when it returns. Holds no secret: whoever reads it can make no capability. What has
-expired is forgotten after a while; a root line never is.
+Every write is atomic and durable when it returns. Holds no secret: reading it does not suffice to make a capability.
+Expired entries are forgotten after a while; root lines never are.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class IssuedCapability:
     """Separated by commas."""
     holder: str
     tenant: str
-    """Whose share of the ledger it takes; `~mesh` and `~operator` for those who have no tenant."""
+    """The tenant whose share of the ledger it counts against; `~mesh` and `~operator` for holders without a tenant."""
     issued_to: str
     root: str
     root_version: int
@@ -35,30 +34,30 @@ class IssuedCapability:
 
 @dataclass(frozen=True, slots=True)
 class CapabilityEnding:
-    """What is not good any more though it has not expired: one capability, or what a holder had until a time."""
+    """An ending before the expiry: of one capability, or of all that a holder was issued until a time."""
 
     subject: str
     """An id or a holder."""
     forget_ns: int
-    """When all of it has certainly expired."""
+    """The time at which all that it covers has expired."""
     issued_until_ms: int = 0
-    """Of a holder's: those that were issued at or before; 0 for a single capability."""
+    """For a holder: capabilities issued at or before this; 0 for a single capability."""
 
 
 @dataclass(frozen=True, slots=True)
 class CapabilityAuditEntry:
-    """Who did it, when and why."""
+    """Author, time and reason of a change."""
 
     at_ns: int
     actor: str
     reason: str
     tenant: str = MESH
-    """The holder of the share that it takes: the actor's tenant."""
+    """The tenant whose share it counts against: the actor's."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndingsPage:
-    """What changed, by version; `version` is what the reader has after applying it."""
+    """Endings in order of version; `version` is the reader's version after applying them."""
 
     epoch: int
     version: int
@@ -69,13 +68,15 @@ class EndingsPage:
 
 
 class CapabilityLedger(Protocol):
-    """See the module. Endings, lines and bars take a part of the share of whoever's they are."""
+    """See the module. Endings, lines and bars count against their tenant's share."""
 
     shares: Shares
     """Endings, lines and bars by tenant."""
 
     async def record(self, issued: IssuedCapability) -> None:
-        """Write one down, forgetting some that have expired. Saturated when a tenant, or all, have too many."""
+        """Store one, forgetting some that have expired. Saturated when a tenant, or all tenants together, have too
+        many.
+        """
         ...
 
     async def find(self, cap_id: str) -> IssuedCapability | None:
@@ -83,29 +84,31 @@ class CapabilityLedger(Protocol):
         ...
 
     async def knows(self, *, realm: str = "", holder: str = "", now_ns: int) -> bool:
-        """True if a capability of that realm or holder is alive."""
+        """True if a capability of that realm or holder has not expired."""
         ...
 
     async def living(
         self, *, now_ns: int, realm: str = "", holder: str = "", tenant: str = "", after: str = "", limit: int
     ) -> tuple[tuple[IssuedCapability, bool], ...]:
-        """Capabilities that have not expired, oldest first, each with whether it was ended early; those whose realm
-        begins so, of one holder, of one tenant, if given."""
+        """Capabilities that have not expired, oldest first, each with a flag that it was ended early; filtered by realm
+        prefix, holder and tenant, if given.
+        """
         ...
 
     async def end_capability(self, cap_id: str, *, forget_ns: int, audit: CapabilityAuditEntry) -> int:
-        """End one; idempotent. The version that has it. Saturated when its tenant has its share, or all have."""
+        """End one; idempotent. The version that has it. Saturated when its tenant's share, or the ledger, is full."""
         ...
 
     async def end_holder(
         self, holder: str, *, until_ms: int, forget_ns: int, bar: bool, audit: CapabilityAuditEntry
     ) -> int:
-        """End what a holder had until then, and let it have no other if `bar`; the version that has it."""
+        """End all that a holder was issued until then, and refuse new ones if `bar`; the version that has it."""
         ...
 
     async def restore_holder(self, holder: str, *, operator: bool) -> bool:
-        """Lift a bar; whether there was one. What was ended stays so. NotAllowed when an operator barred it and the
-        caller is none."""
+        """Lift a bar; true if there was one. Ended capabilities stay ended. NotAllowed when an operator barred the
+        holder and the caller is not one.
+        """
         ...
 
     async def barred(self, holders: Collection[str]) -> frozenset[str]:
@@ -119,14 +122,14 @@ class CapabilityLedger(Protocol):
     async def update_line(
         self, realm: str, decide: Callable[[RootLine], RootLine], *, audit: CapabilityAuditEntry
     ) -> tuple[RootLine, int]:
-        """Replace a line by what `decide` makes of it, atomically; the line, and the version that has it.
+        """Replace a line by the result of `decide`, atomically; the line, and the version that has it.
 
-        What `decide` raises comes out, and nothing is written. Saturated when there are too many lines.
+        An exception of `decide` is passed on, and nothing is written. Saturated when there are too many lines.
         """
         ...
 
     async def endings_since(self, version: int, *, epoch: int, now_ns: int, limit: int) -> EndingsPage:
-        """What changed after `version`; from the start for a reader of another epoch, or who is ahead."""
+        """Endings after `version`; all of them for a reader of another epoch, or one that is ahead."""
         ...
 
     async def close(self) -> None:

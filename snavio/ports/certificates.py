@@ -1,8 +1,8 @@
-"""Where Signer writes down which certificates it has issued, of which chain each is, and who may have none.
+"""Signer's ledger of issued certificates with their chains, and of identities that may have none.
 
-Every write is atomic and durable when it returns. Holds no secret. What has expired is forgotten after a while; each
-certificate says itself which chain it belongs to, so a chain never tears. Bounded for all, for each tenant and for each
-identity; the counts are kept, so that none costs more when there are more.
+Every write is atomic and durable when it returns. Holds no secret. Expired certificates are forgotten after a while;
+each certificate names its own chain, so a chain never breaks. Bounded in total, per tenant and per identity; the counts
+are maintained, so that no operation costs more with more entries.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class IssuedCertificate:
     serial: str
     spiffe_id: str
     issued_to: str
-    """Who asked for it."""
+    """The identity that requested it."""
     parent: str
-    """Serial of the certificate with which it was asked for; empty for the first of a chain."""
+    """Serial of the certificate with which it was requested; empty for the first of a chain."""
     delegate: str
-    """The principal through whom it was first had, and whose right every renewal needs; empty for none."""
+    """The principal through whom it was first issued, and whose right every renewal needs; empty for none."""
     issued_ns: int
     """In Signer's order of issue, which rises also when its clock is set back."""
     not_after_ns: int
@@ -34,19 +34,19 @@ class IssuedCertificate:
     via: str = ""
     """Root of the principal's chain with which the chain was begun; empty for none."""
     marked: bool = True
-    """True if the certificate itself carries this; those of before do not."""
+    """True if the certificate itself carries its chain; older ones do not."""
 
 
 class CertificateLedger(Protocol):
     """See the module."""
 
     shares: Shares
-    """Certificates written down by tenant."""
+    """Stored certificates by tenant."""
 
     async def record(self, issued: IssuedCertificate, *, now_ns: int | None = None) -> None:
-        """Write one down, forgetting some that have long expired at `now_ns`, or at its time of issue.
+        """Store one, forgetting some that have long expired at `now_ns`, or at its time of issue.
 
-        Saturated when there are too many, of all, of its tenant or of its identity.
+        Saturated when the total, its tenant's or its identity's bound is reached.
         """
         ...
 
@@ -61,15 +61,15 @@ class CertificateLedger(Protocol):
     async def oldest(
         self, *, spiffe_id: str = "", tenant: str = "", limit: int
     ) -> tuple[IssuedCertificate, ...]:
-        """Those that were written down first, dead or alive; of one identity or one tenant if given."""
+        """The certificates stored first, valid or not; of one identity or one tenant if given."""
         ...
 
     async def forget(self, serials: Collection[str]) -> None:
-        """Let go of these, which must be dead."""
+        """Delete these, which must be expired or revoked."""
         ...
 
     async def ever_known(self, spiffe_id: str) -> bool:
-        """True for a principal that ever had a certificate, also one that is forgotten."""
+        """True for a principal that ever had a certificate, also a forgotten one."""
         ...
 
     async def living(
@@ -84,17 +84,19 @@ class CertificateLedger(Protocol):
         after: str = "",
         limit: int,
     ) -> tuple[IssuedCertificate, ...]:
-        """Certificates that have not expired, oldest first; of one identity, through one delegate, of the chain with
-        that root or begun with it, without marks, with a serial that begins so, if given."""
+        """Certificates that have not expired, oldest first; filtered by identity, delegate, root of the chain (or of
+        the chain it was begun with), missing marks and serial prefix, if given.
+        """
         ...
 
     async def bar(self, spiffe_id: str, *, at_ns: int, actor: str, reason: str, reserve: bool = True) -> None:
-        """Let an identity have no further certificate; idempotent. Saturated when too many are barred; the last
-        tenth is for those who may use the reserve."""
+        """Refuse further certificates to an identity; idempotent. Saturated when too many are barred; the last tenth is
+        reserved for callers that may use the reserve.
+        """
         ...
 
     async def unbar(self, spiffe_id: str) -> bool:
-        """Lift that; whether the identity was barred."""
+        """Lift that; true if the identity was barred."""
         ...
 
     async def barred(self, spiffe_ids: Collection[str]) -> frozenset[str]:

@@ -1,7 +1,7 @@
-"""The log of every change, as it is asked about the past.
+"""Queries on the directory's past, from the log of every change.
 
-Lines are never edited and never go: what was answered about a moment once is answered for ever. Times in the
-log never step back, so every moment belongs to exactly one version.
+Lines are never edited and never deleted: the answer about a moment never changes. Times in the log never step back, so
+every moment belongs to exactly one version.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from snavio.domain.directory import Change, Value
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """A page of the directory as it stood at `version`, ordered by kind and key."""
+    """A page of the directory at `version`, ordered by kind and key."""
 
     directory_epoch: int
     version: int
     entries: tuple[Change, ...]
     """Each with the version, time and author of the change that wrote it."""
     after: str
-    """Where the next page begins; empty at the end."""
+    """Start of the next page; empty at the end."""
 
 
 class Changelog(Protocol):
@@ -39,9 +39,9 @@ class Changelog(Protocol):
     async def standing_at(
         self, kind: type[Value], *, version: int, parent: str, ending: str = "", limit: int
     ) -> tuple[Change, ...]:
-        """The entries of a kind under `parent` that held at `version`, as the changes that wrote them, by key.
+        """The entries of a kind under `parent` in force at `version`, as the changes that wrote them, by key.
 
-        `ending`, if given, is the last part that their keys must have.
+        `ending`, if given, is the required last part of their keys.
         """
         ...
 
@@ -50,8 +50,8 @@ class Changelog(Protocol):
         ...
 
     async def dump(self, *, version: int, after: str, limit: int, kind: type[Value] | None = None) -> Dump:
-        """A page of everything, or of one kind, that held at `version`, which may be the past; 0 means now.
+        """A page of everything, or of one kind, in force at `version`; 0 means now.
 
-        The same version gives the same pages whatever is written meanwhile. NotFound for a version to come.
+        The same version gives the same pages whatever is written meanwhile. NotFound for a version in the future.
         """
         ...

@@ -1,10 +1,9 @@
-"""What all instances of Slow must agree on: how much of each limit is used, which strict ids are claimed, and how
-often a source was banned.
+"""State that all instances of Slow share: usage of each limit, claims of strict ids, and counts of bans per source.
 
 Time is the store's, never a caller's, so that instances with different clocks count the same intervals. Every call
 carries a batch; each entry of it is atomic on its own and entries are decided in order, the batch as a whole is not
-atomic. Unavailable when the store cannot be asked or does not answer in time: the outcome is then unknown, and the
-safe reading of each method says what may have been lost. Nothing here retries.
+atomic. Unavailable when the store cannot be reached or does not answer in time: the outcome is then unknown, and each
+method says what may have been lost. Nothing here retries.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ MAX_BATCH = 1000
 
 @dataclass(frozen=True, slots=True)
 class PermitAsk:
-    """Permits wanted. `key` is (target, name), or (source, target, name) for a source's own quota."""
+    """A request for permits. `key` is (target, name), or (source, target, name) for a source's own quota."""
 
     key: tuple[str, ...]
     rule: LimitRule
@@ -30,7 +29,7 @@ class PermitAsk:
 
 @dataclass(frozen=True, slots=True)
 class PermitReturn:
-    """Permits that were not used."""
+    """Unused permits to return."""
 
     key: tuple[str, ...]
     interval_ms: int
@@ -42,7 +41,7 @@ class PermitReturn:
 
 @dataclass(frozen=True, slots=True)
 class ClaimAsk:
-    """A strict command that somebody wants to dispatch."""
+    """A request to claim a strict command before its dispatch."""
 
     source: str
     command_id: bytes
@@ -61,7 +60,7 @@ class BanSeen:
 
 @dataclass(frozen=True, slots=True)
 class ClaimAnswer:
-    """What became of it."""
+    """The answer to a claim."""
 
     claimed: Claimed
     retry_after_ms: int = 0
@@ -71,18 +70,21 @@ class Coordination(Protocol):
     """See the module."""
 
     async def take(self, asks: Sequence[PermitAsk]) -> list[Permits]:
-        """Debit as many permits as there are, to be used at once. Not idempotent: permits of a call whose answer
-        was lost are gone, and never used twice."""
+        """Debit available permits for use at once. Not idempotent: permits of a call whose answer was lost are gone,
+        and never used twice.
+        """
         ...
 
     async def grant(self, wishes: Sequence[PermitAsk], *, instance: str, leases: int) -> list[Permits]:
         """Debit permits for later in the running interval; at most `leases` instances per key and second. Not
-        idempotent, as `take`."""
+        idempotent, as `take`.
+        """
         ...
 
     async def give_back(self, returns: Sequence[PermitReturn]) -> None:
-        """Take permits back if their interval still runs; otherwise nothing. Not idempotent: whoever does not know
-        whether it happened must not repeat it."""
+        """Return permits if their interval still runs; otherwise nothing. Not idempotent: after an unknown outcome it
+        must not be repeated.
+        """
         ...
 
     async def claim(self, asks: Sequence[ClaimAsk], *, owner: str) -> list[ClaimAnswer]:
@@ -92,20 +94,21 @@ class Coordination(Protocol):
         ...
 
     async def commit(self, asks: Sequence[ClaimAsk], *, owner: str) -> None:
-        """They were delivered. Idempotent."""
+        """Mark as delivered. Idempotent."""
         ...
 
     async def release(self, asks: Sequence[ClaimAsk], *, owner: str) -> None:
-        """They were definitely not delivered. Idempotent."""
+        """Free ids that were definitely not delivered. Idempotent."""
         ...
 
     async def count_bans(self, bans: Sequence[BanSeen], *, within_ms: int) -> list[int]:
-        """Note each ban and tell how many offences of its key there were in the last `within_ms`. Idempotent within a
-        ban's window: one offence counts once, however many instances saw it."""
+        """Record each ban; the number of offences of its key in the last `within_ms`. Idempotent within a ban's window:
+        one offence counts once, however many instances report it.
+        """
         ...
 
     async def forget_bans(self, keys: Sequence[tuple[str, str, str]]) -> None:
-        """They have become bans in the directory: count from nothing. Idempotent."""
+        """Reset the counts of bans that are in the directory now. Idempotent."""
         ...
 
     async def close(self) -> None:

@@ -1,6 +1,6 @@
-"""Where Registry keeps the directory: its present state and the log of every change that led to it.
+"""Registry's directory: its present state and the log of every change that led to it.
 
-State and log move together or not at all; a change's version is its place in the log and rises for ever.
+State and log change together or not at all; a change's version is its place in the log and only rises.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from snavio.ports.survey import Survey
 
 T = TypeVar("T")
 Decision = Callable[[DirectoryView], Draft | Sequence[Draft]]
-"""What shall be written, given what stands there; several drafts are written all or not at all."""
+"""Returns the drafts to write, given the current view; several drafts are written all or not at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of a write."""
+    """The result of a write."""
 
     version: int
     """Of the directory after it."""
     changed: bool
-    """False when the directory said the same before; nothing is logged then."""
+    """False when the directory had the same value before; nothing is logged then."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangePage:
-    """Changes in order; `version` is what the reader has after applying them."""
+    """Changes in order; `version` is the reader's version after applying them."""
 
     directory_epoch: int
     version: int
@@ -42,39 +42,39 @@ class Directory(Changelog, Protocol):
     """See the module. After Unavailable a write's outcome is unknown; every write may be repeated."""
 
     async def write(self, decide: Decision, *, actor: str, reason: str = "") -> Written:
-        """Look and write as one step: no other write comes between what `decide` saw and what it decided.
+        """Read and write as one step: no other write comes between the view of `decide` and its drafts.
 
-        Every draft that changes something becomes a line of the log, in order, with the same time, author and
-        reason. What `decide` raises comes out, and nothing is written. Durable when this returns.
+        Every draft that changes something becomes a line of the log, in order, with the same time, author and reason.
+        An exception of `decide` is passed on, and nothing is written. Durable when this returns.
         """
         ...
 
     async def read(self, question: Callable[[DirectoryView], T]) -> tuple[int, T]:
-        """The answer from one moment, and the version of that moment."""
+        """The result of a query on one moment, and the version of that moment."""
         ...
 
     async def changes(self, *, since: int, epoch: int, limit: int) -> ChangePage:
         """Changes after version `since` of epoch `epoch`.
 
-        Another epoch answers from the start. So does a reader who is ahead of the log: that proves a log that
-        went back in time (a restored backup), and the directory takes a new epoch first.
+        Another epoch is answered from the start. So is a reader that is ahead of the log: that proves a log that went
+        back in time (a restored backup), and the directory takes a new epoch first.
         """
         ...
 
     @property
     def standing(self) -> tuple[int, int]:
-        """Epoch and version of what is durable, from memory: for readers who have it all already."""
+        """Epoch and version of the durable state, from memory: for readers that have all of it already."""
         ...
 
     async def survey(self, take: Callable[[Survey], T]) -> T:
-        """What `take` makes of the directory at one moment, on a thread of its own: reads and writes go on.
+        """The result of `take` on the directory at one moment, on its own thread: reads and writes go on.
 
-        One at a time. What `take` raises comes out.
+        One at a time. An exception of `take` is passed on.
         """
         ...
 
     async def renew_epoch(self) -> int:
-        """Tell every reader to start again; for a directory that came from a backup."""
+        """Make every reader start again; for a directory that was restored from a backup."""
         ...
 
     async def close(self) -> None:

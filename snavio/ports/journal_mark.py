@@ -1,6 +1,6 @@
-"""What one process remembers of its journal over its own death: how far it had come, and what must not be lost.
+"""Durable state of one process's journal: its last number, and events that must not be lost.
 
-Journals live in memory; this is the little that does not.
+The journal itself is in memory; this is the small part that survives the process.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class EndedLife:
-    """A life of this process that has ended; `kept` are (number, block) of events that were made durable."""
+    """An earlier life of this process; `kept` are (number, block) of events that were made durable."""
 
     epoch: int
     last_seq: int
@@ -23,25 +23,25 @@ class JournalMark(Protocol):
     """One per process name; a second process of that name is refused with StateError."""
 
     def ended(self) -> Sequence[EndedLife]:
-        """Lives before this one that nobody has settled, oldest first; at most 64, the oldest are forgotten."""
+        """Earlier lives that are not settled, oldest first; at most 64, the oldest are dropped."""
         ...
 
     def reached(self, seq: int) -> None:
-        """Events up to `seq` are written down. Cheap; survives the death of the process, not a power cut."""
+        """Record that events up to `seq` exist. Cheap; survives the death of the process, not a power cut."""
         ...
 
     def keep(self, seq: int, block: bytes) -> None:
-        """Keep one event; durable when this returns. Saturated when too many wait to be settled."""
+        """Keep one event; durable when this returns. Saturated when too many are not settled."""
         ...
 
     def settled(self, epoch: int, seq: int) -> None:
-        """Events of that life up to `seq` are safe elsewhere, and need not be kept."""
+        """Events of that life up to `seq` are stored by Relay and need not be kept."""
         ...
 
     def closed(self, epochs: Sequence[int]) -> None:
-        """Those ended lives are settled for good."""
+        """Forget those earlier lives."""
         ...
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release the files."""
         ...

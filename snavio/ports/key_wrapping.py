@@ -1,6 +1,6 @@
-"""Somebody else who keeps the key to our key: makes data keys, and opens those that it has made.
+"""A key management service that makes data keys and unwraps those that it has made.
 
-Only the wrapped form is for the disk. Without the keeper, what was sealed cannot be opened by anybody.
+Only the wrapped form is stored on disk. Without the service the sealed data cannot be opened.
 """
 
 from __future__ import annotations
@@ -19,24 +19,28 @@ class DataKey:
 
 @dataclass(frozen=True, slots=True)
 class KmsKey:
-    """Which key of which AWS KMS wraps, and what a wrapped key is bound to."""
+    """The wrapping key of AWS KMS, and the context that a wrapped key is bound to."""
 
     key: str
     """Id, ARN or `alias/…`."""
     region: str
     endpoint: str
-    """Another address than the region's own; empty for that."""
+    """An address other than the region's own; empty for the default."""
     installation: str
-    """A key that was wrapped for another installation is not opened."""
+    """A key that was wrapped for another installation is not unwrapped."""
 
 
 class KeyWrapping(Protocol):
-    """Unavailable `kms-unavailable` when the keeper is away; StateError `kms-refused` when it refuses, with why."""
+    """Unavailable `kms-unavailable` when the service is away; StateError `kms-refused` when it refuses, with the
+    reason.
+    """
 
     async def fresh(self) -> DataKey:
         """A new key of 32 bytes."""
         ...
 
     async def unwrap(self, wrapped: bytes) -> bytes:
-        """The key in the clear. StateError `kms-refused` for what was not wrapped here, or for somebody else."""
+        """The key in the clear. StateError `kms-refused` for a key that was wrapped elsewhere, or for another
+        installation.
+        """
         ...

@@ -1,7 +1,6 @@
-"""Where Signer keeps what nobody else may hold: the CA, HMAC key sets, Ed25519 scopes, the denylist,
-enrolment tokens, and who may act as which service.
+"""Signer's key store: the CA, HMAC key sets, Ed25519 scopes, the denylist, enrolment tokens, and delegations.
 
-Every write is one atomic, durable step with a version of its own; versions rise by one and are never reused.
+Every write is one atomic, durable step with its own version; versions rise by one and are never reused.
 """
 
 from __future__ import annotations
@@ -29,37 +28,38 @@ class Authority:
 
 @dataclass(frozen=True, slots=True)
 class Revocation:
-    """Certificates that are not to be served any more: those that have the subject and were issued before a time."""
+    """Revoked certificates: those with the subject that were issued before a time."""
 
     subject: str
-    """As in `snavio.domain.lineage`: a serial or the root of a chain, an identity, an identity through another, a
-    tenant."""
+    """As in `snavio.domain.lineage`: a serial or the root of a chain, an identity, an identity through another, or a
+    tenant.
+    """
     at_ns: int
     forget_at_ns: int
-    """When every certificate that it covers has certainly expired."""
+    """The time at which every certificate that it covers has expired."""
     actor: str
     reason: str
     before_ns: int = ALWAYS
     """In the order of issue."""
     identity: str = ""
-    """The identity of these certificates; empty if that is not known."""
+    """The identity of these certificates; empty if unknown."""
     holder: str = MESH
-    """Tenant whose share of the denylist it takes."""
+    """Tenant whose share of the denylist it counts against."""
 
     @property
     def entry(self) -> Revoked:
-        """As services have it."""
+        """The entry as services hold it."""
         return Revoked(self.subject, self.before_ns)
 
     @property
     def counted(self) -> bool:
-        """True if it takes a part of a share. Serials from before there were shares do not; they end by themselves."""
+        """True if it counts against a share. Serials from before there were shares do not; they end by themselves."""
         return self.before_ns != ALWAYS
 
 
 @dataclass(frozen=True, slots=True)
 class KeysetPage:
-    """Key sets that changed, by version; `version` is what the reader has after applying them."""
+    """Changed key sets in order of version; `version` is the reader's version after applying them."""
 
     store_epoch: int
     version: int
@@ -69,21 +69,21 @@ class KeysetPage:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """What is on its way to every Shield, and who was heard to have what."""
+    """Key sets on their way to the Shields, and the version that each Shield was last recorded to have."""
 
     store_epoch: int
     keysets: tuple[tuple[int, Keyset], ...] = field(repr=False)
-    """Those whose newest version waits to become primary, each with the store's version that wrote it."""
+    """Key sets whose newest version is not primary yet, each with the store's version that wrote it."""
     holders: tuple[Holder, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RevocationPage:
-    """Revocations, by version; `version` is what the reader has after applying them."""
+    """Revocations in order of version; `version` is the reader's version after applying them."""
 
     version: int
     revocations: tuple[Revocation, ...]
-    """Without what may be forgotten: how many there are does not tell whether there are more."""
+    """Without expired ones: a short page does not mean that it is the last."""
     more: bool
 
 
@@ -97,7 +97,7 @@ class SnapshotKey:
 
 @dataclass(frozen=True, slots=True)
 class KeySurvey:
-    """All that Shield asks Signer for, as of one version."""
+    """All that Shield loads from Signer, as of one version."""
 
     store_epoch: int
     version: int
@@ -113,7 +113,7 @@ class KeyStore(Protocol):
         ...
 
     async def put_authority(self, authority: Authority) -> None:
-        """Keep the first CA; Conflict if there is one already, for replacing it would orphan every leaf."""
+        """Store the first CA; Conflict if there is one, since replacing it would invalidate every leaf."""
         ...
 
     async def keyset(self, source: str) -> Keyset | None:
@@ -121,9 +121,9 @@ class KeyStore(Protocol):
         ...
 
     async def update_keyset(self, source: str, decide: Callable[[Keyset | None], Keyset]) -> Keyset:
-        """Replace a key set by what `decide` makes of it, atomically; an equal one writes nothing.
+        """Replace a key set by the result of `decide`, atomically; an equal one writes nothing.
 
-        What `decide` raises comes out, and nothing is written. Saturated when the store is full.
+        An exception of `decide` is passed on, and nothing is written. Saturated when the store is full.
         """
         ...
 
@@ -136,24 +136,25 @@ class KeyStore(Protocol):
         ...
 
     async def keysets_since(self, version: int, *, limit: int) -> KeysetPage:
-        """Key sets written after `version`. A reader ahead of the store proves that the store went back in
-        time (a restored backup): the store then takes a new epoch and answers from the start."""
+        """Key sets written after `version`. A reader ahead of the store proves that the store went back in time (a
+        restored backup): the store then takes a new epoch and answers from the start.
+        """
         ...
 
     async def written(self, sources: Collection[str]) -> dict[str, int]:
-        """The version with which the key set of each of those sources was written."""
+        """The version that wrote the key set of each of those sources."""
         ...
 
     async def spread(self) -> Spread:
-        """What waits for Shields, and what they were last recorded to have, from one moment."""
+        """Key sets that are not primary yet, and the versions recorded of Shields, from one moment."""
         ...
 
     async def holders(self) -> tuple[int, tuple[Holder, ...]]:
-        """The store's epoch, and what Shields were last recorded to have; costs nothing per key set."""
+        """The store's epoch, and the versions recorded of Shields; the cost does not depend on the key sets."""
         ...
 
     async def record_holders(self, heard: Collection[Holder], *, gone: Collection[str] = ()) -> None:
-        """Put each in the place of what was recorded under its name, and forget the `gone`, in one write."""
+        """Record each holder under its name, and forget the `gone`, in one write."""
         ...
 
     async def revoke(self, revocation: Revocation, *, now_ns: int) -> int:
@@ -165,9 +166,9 @@ class KeyStore(Protocol):
     ) -> int:
         """The same for several, in one write; returns the version that has all of them.
 
-        A subject that is there already is covered up to the later of the two times. Where a holder's share of `limit`
-        is used up, several entries of one identity, or of one tenant, become a single one that covers them all and
-        more; Saturated when not even that gives room.
+        A subject that is present is covered up to the later of the two times. Where a holder's share of `limit` is used
+        up, several entries of one identity, or of one tenant, are merged into one that covers them all and more;
+        Saturated when even that frees no room.
         """
         ...
 
@@ -176,11 +177,11 @@ class KeyStore(Protocol):
         ...
 
     async def latest_revoked_ns(self) -> int:
-        """The latest time of issue that a revocation speaks of; 0 for none."""
+        """The latest issue time in any revocation; 0 for none."""
         ...
 
     async def revocations_since(self, version: int, *, now_ns: int, limit: int) -> RevocationPage:
-        """The denylist after `version`; all of it for a reader who is ahead of the store."""
+        """The denylist after `version`; all of it for a reader that is ahead of the store."""
         ...
 
     async def survey(self, *, now_ns: int) -> KeySurvey:
@@ -192,7 +193,7 @@ class KeyStore(Protocol):
         ...
 
     async def polls(self) -> dict[str, int]:
-        """When each source last asked for its keys, as last recorded."""
+        """The time at which each source last fetched its keys, as last recorded."""
         ...
 
     async def record_polls(self, polls: Mapping[str, int]) -> None:
@@ -200,9 +201,9 @@ class KeyStore(Protocol):
         ...
 
     async def claim_turn(self, name: str, *, now_ns: int, until_ns: int) -> bool:
-        """Whether the turn called `name` is the caller's alone until `until_ns`; atomic over all processes.
+        """Claim the turn called `name` until `until_ns`; true if the caller has it. Atomic over all processes.
 
-        A claim from the future is void: after a clock was set back, the work waits for nobody.
+        A claim from the future is void: after a clock was set back, the work does not wait for it.
         """
         ...
 
@@ -219,23 +220,25 @@ class KeyStore(Protocol):
         ...
 
     async def enrolments(self) -> Enrolments:
-        """Tokens that were not used."""
+        """Unused enrolment tokens."""
         ...
 
     async def update_enrolments(self, decide: Callable[[Enrolments], Enrolments]) -> Enrolments:
-        """Replace them by what `decide` makes of them, as `update_keyset` does."""
+        """Replace the tokens by the result of `decide`, as `update_keyset` does."""
         ...
 
     async def delegation(self, source: str) -> Delegation | None:
-        """Who may act as a service."""
+        """The principals that may act as a service."""
         ...
 
     async def put_delegation(self, source: str, delegation: Delegation | None) -> Delegation | None:
-        """Replace that, or forget it; returns what was there. Saturated when the store is full."""
+        """Replace or delete a delegation; returns the previous one. Saturated when the store is full."""
         ...
 
     async def renew_epoch(self) -> int:
-        """Tell every reader to start again; for a store that came from a backup. The denylist is told again whole."""
+        """Make every reader start again; for a store that was restored from a backup. The whole denylist is published
+        again.
+        """
         ...
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What Relay has received and not yet archived, and how far it has come; one owner.
+"""Relay's outbox: received pages that are not archived yet, and its progress; one owner.
 
 Every method is one step: it happened in whole and is durable when it returns, or nothing of it happened. Unavailable
 when the store cannot be written now, IntegrityError when it is damaged.
@@ -13,7 +13,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class JournalLife:
-    """One life of one writing process: everything up to `durable_seq` was received. Closed ones take no more."""
+    """One life of one writing process: everything up to `durable_seq` was received. Closed ones accept no more."""
 
     instance: str
     epoch: int
@@ -21,7 +21,7 @@ class JournalLife:
     durable_seq: int
     closed: bool = False
     heard_unix_ns: int = field(default=0, compare=False)
-    """When its writer was last heard of, to a day."""
+    """Time of its writer's last page, to a day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,13 @@ class PageInfo:
 
     @property
     def events(self) -> int:
-        """How many events it holds."""
+        """The number of events in it."""
         return self.last_seq - self.first_seq + 1
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedExport:
-    """An export whose number, time and pages are fixed, so that every attempt at it writes the same files."""
+    """An export with fixed number, time and pages, so that every attempt at it writes the same files."""
 
     number: int
     exported_unix_ns: int
@@ -67,7 +67,7 @@ class PlannedExport:
 
 @dataclass(frozen=True, slots=True)
 class RevokedRight:
-    """A right that was taken away by change `version` of the directory."""
+    """A right that change `version` of the directory revoked."""
 
     source: str
     target: str
@@ -78,7 +78,7 @@ class RevokedRight:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far the directory's changes are known."""
+    """The position up to which the directory's changes are known."""
 
     epoch: int = 0
     version: int = 0
@@ -88,11 +88,11 @@ class Outbox(Protocol):
     """See the module."""
 
     async def lives(self) -> list[JournalLife]:
-        """Every life that is remembered."""
+        """Every remembered life."""
         ...
 
     async def forget_lives(self, *, before_unix_ns: int) -> int:
-        """Forget lives that were last heard of before then, unless pages of them are left; how many."""
+        """Forget lives that were last active before then, unless they have pages left; their number."""
         ...
 
     async def pages(self) -> list[PageInfo]:
@@ -100,7 +100,7 @@ class Outbox(Protocol):
         ...
 
     async def store(self, pages: Sequence[NewPage], lives: Sequence[JournalLife]) -> list[int]:
-        """Add pages, and set lives to what they are now; the pages' ids. Saturated when the outbox is full."""
+        """Add pages, and update lives; the pages' ids. Saturated when the outbox is full."""
         ...
 
     async def bodies(self, page_ids: Sequence[int]) -> list[bytes]:
@@ -108,37 +108,37 @@ class Outbox(Protocol):
         ...
 
     async def plan(self, exported_unix_ns: int, folder: str, pages: Sequence[int]) -> PlannedExport:
-        """Fix an export under the next number."""
+        """Plan an export under the next number."""
         ...
 
     async def planned(self) -> list[PlannedExport]:
-        """Exports that were fixed and not finished, by number."""
+        """Planned exports that are not finished, by number."""
         ...
 
     async def finish(
         self, number: int, *, newest_unix_ns: int, pages: Sequence[NewPage], lives: Sequence[JournalLife]
     ) -> list[int]:
-        """The export is in the archive: forget its pages, and store what it gave rise to; the new pages' ids."""
+        """The export is in the archive: delete its pages, and store the events that it caused; the new pages' ids."""
         ...
 
     async def number(self) -> int:
-        """The next number of an export, used up; for what is written outside of a planned export."""
+        """Use up the next export number, for files that are written outside of a planned export."""
         ...
 
     async def hours(self) -> list[str]:
-        """Folders that were exported to and are not compacted."""
+        """Folders with exports that are not compacted."""
         ...
 
     async def compacted(self, folder: str) -> None:
-        """That folder needs no more compaction."""
+        """Mark the folder as compacted."""
         ...
 
     async def cursor(self) -> Cursor:
-        """Where to go on reading the directory's changes."""
+        """The position from which to read the directory's changes."""
         ...
 
     async def graves(self) -> list[RevokedRight]:
-        """Rights that were taken away, as far as they are remembered."""
+        """Revoked rights, as far as they are remembered."""
         ...
 
     async def bury(
@@ -150,11 +150,11 @@ class Outbox(Protocol):
         pages: Sequence[NewPage] = (),
         lives: Sequence[JournalLife] = (),
     ) -> list[int]:
-        """Remember rights that were taken away, and how far the changes are known; with what that gave rise to."""
+        """Store revoked rights and the new position in the changes, with the events that they caused."""
         ...
 
     async def exported_until_unix_ns(self) -> int:
-        """Time of the newest event in the archive; 0 while it is empty."""
+        """Time of the newest archived event; 0 while the archive is empty."""
         ...
 
     async def close(self) -> None:

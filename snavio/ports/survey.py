@@ -1,4 +1,4 @@
-"""The directory's present as bytes in bulk, for whoever copies all of it."""
+"""The present directory as bytes in bulk, for copying all of it. Never checks checksums: the reader does."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class Survey(Protocol):
 
     @property
     def version(self) -> int:
-        """Of the moment."""
+        """Version of the directory at that moment."""
         ...
 
     @property
     def epoch(self) -> int:
-        """Of the directory."""
+        """Epoch of the directory."""
         ...
 
     def records(self, kind: type[Value]) -> Iterator[bytes]:

@@ -1,1 +1,1 @@
-"""gRPC with identity: what a server asks of a call before it serves it."""
+"""gRPC with identity: what a server checks before it serves a call, and the channels of its clients."""

@@ -1,8 +1,8 @@
-"""The one door into every server: identity, right, certificate and share are judged at a call's headers.
+"""Authenticates and authorises every call at its headers: identity, right, certificate and share.
 
-Works as an interceptor over handlers that read their request themselves, so no byte of a body is waited for, kept or
-counted before the caller is known and may call. Handlers learn their peer from here and cannot run without one. Never
-lets the text of an unexpected error out.
+Works as an interceptor over handlers that read their request themselves, so no byte of a body is awaited, kept or
+counted before the caller is known and permitted. Handlers get their peer from here and cannot run without one. Never
+shows the text of an unexpected error.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ Behaviour = Callable[[Any, Any], Awaitable[Any]]
 
 
 def guarded_call() -> OpenCall:
-    """The call that is being handled; LookupError outside of the guard."""
+    """The call that is being handled; LookupError outside of an interceptor's handler."""
     return _OPEN.get()
 
 
 class AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Refuses calls without identity, right, valid certificate or share, and puts errors on the wire."""
+    """Refuses calls without identity, right, valid certificate or share, and maps errors to gRPC statuses."""
 
     def __init__(
         self, *, peers: Peers, gate: CertificateGate, shares: ServerShares, open_calls: OpenCalls
@@ -104,7 +104,9 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         return guarded
 
     async def _unknown(self, _requests: Any, context: Any) -> None:
-        """Only somebody with an identity and a good certificate learns that there is no such method."""
+        """A handler for unknown methods: only a caller with an identity and a valid certificate learns that there is
+        none.
+        """
         try:
             self._gate.require(self._peer(context))
         except SnavioError as error:

@@ -1,7 +1,7 @@
-"""Who may call what: one table, one row per method, nothing allowed without a row.
+"""The authorisation table: one row per method, nothing allowed without a row.
 
-A row says which kinds of caller may call at all. That a tenant owns the topic, the target or the
-certificate it names is for the servicer to check; never let a row stand in for that.
+A row says which kinds of caller may call at all. That a tenant owns the topic, the target or the certificate it names
+is for the servicer to check; never let a row replace that check.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class AccessRule:
     names: frozenset[str] = frozenset()
 
     def admits(self, identity: Identity) -> bool:
-        """Whether `identity` is one of these callers."""
+        """True if `identity` is one of these callers."""
         if self.kind is None:
             return True
         return identity.kind is self.kind and (not self.names or identity.name in self.names)
@@ -158,5 +158,5 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
 
 
 def authorise(method: str, identity: Identity) -> bool:
-    """Whether `identity` may call `method`, such as `/snavio.v1.Shield/Submit`."""
+    """True if `identity` may call `method`, such as `/snavio.v1.Shield/Submit`."""
     return any(rule.admits(identity) for rule in TABLE.get(method, ()))

@@ -1,6 +1,6 @@
-"""The request of a unary call: read after the guard, within a size and the caller's share of bytes.
+"""Reads the request of a unary call after authorisation, within a size and the caller's share of bytes.
 
-Never reads for a caller that has no room for the largest message gRPC would take for it.
+Never reads for a caller without room for the largest message that gRPC would accept from it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from snavio.host.waiting_shares import WaitingShares
 
 
 class Bodies:
-    """Reads requests on one server, of which gRPC takes messages of at most `largest` bytes."""
+    """Reads requests on one server, on which gRPC accepts messages of at most `largest` bytes."""
 
     def __init__(self, room: WaitingShares, *, largest: int, first_read_s: float) -> None:
         self._room = room
@@ -22,10 +22,10 @@ class Bodies:
         self._first_read_s = first_read_s
 
     async def read(self, context: Any, tenant: str, *, max_bytes: int) -> tuple[bytes, int]:
-        """The request, and how many bytes of its tenant's share it holds until `release`.
+        """The request, and the bytes of its tenant's share that it holds until `release`.
 
         Waits for room within the deadline of a first read. For the request itself the caller brings the deadline: a
-        timer for each call would cost more than all of the guard.
+        timer for each call would cost more than the whole interceptor.
         """
         room = self._room
         reserved = room.take_now(tenant, self._largest)
@@ -49,9 +49,10 @@ class Bodies:
         return message, held
 
     def keep(self, tenant: str, answer: bytes) -> int:
-        """How much of its tenant's share an answer holds until `release`: what is left of it, where that is less.
+        """The bytes of its tenant's share that an answer holds until `release`: its size, or the rest of the share.
 
-        An answer is not refused, for its work is done; but nothing more is read for who leaves so many unread.
+        An answer is never refused, since its work is done; but no further request is read for a caller that leaves so
+        many unread.
         """
         shares = self._room.shares
         limit = shares.limit
@@ -63,10 +64,10 @@ class Bodies:
         return held
 
     def release(self, tenant: str, held: int) -> None:
-        """The call is over."""
+        """Return the bytes when the call is over."""
         self._room.give_back(tenant, held)
 
 
 def too_large(max_bytes: int) -> FrameTooLarge:
-    """The refusal of a message that is larger than its method takes."""
+    """The refusal of a message that is larger than its method accepts."""
     return FrameTooLarge(f"A message has at most {max_bytes} bytes here.")

@@ -1,7 +1,7 @@
-"""One call as its handler sees it: who calls, what is left of the time, and the messages of a stream.
+"""One call as its handler sees it: the peer, the time left, and the messages of a stream.
 
-Never hands a handler a message of a peer whose certificate has expired or was revoked meanwhile, unless
-the handler says that it will answer for that itself.
+Never hands a handler a message of a peer whose certificate has expired or was revoked meanwhile, unless the handler
+takes on that check itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WRITE_LIMIT_S: Final = 15.0
 
 
 class Call:
-    """One call under way. Built by the server; valid until its handler returns."""
+    """A running call. Built by the server; valid until its handler returns."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Call:
         # The monotonic clock when the call came in; budgets count from here.
         self.received_mono_ns = received_mono_ns
         self.farewell: Callable[[], None] | None = None
-        """Called once when the stream is to end, for a handler that lets its peer finish first; it calls `cut` then."""
+        """Called once when the stream is to end, for a handler that lets its peer finish first; it then calls `cut`."""
         # Of one message of this caller.
         self.max_bytes = max_bytes
         # Messages that came so far.
@@ -66,11 +66,11 @@ class Call:
         self._watchdog: asyncio.TimerHandle | None = None
         self._stuck = False
         self.unsent = False
-        """A write was given up that gRPC cannot take back: it sends no status before the peer has read it."""
+        """A write was given up that gRPC cannot take back: no status is sent before the peer has read it."""
 
     @cached_property
     def capability(self) -> str | None:
-        """The capability that the caller presents, as it came; None without one, empty when there are several.
+        """The capability that the caller presents, unverified; None without one, empty when there are several.
 
         Read once: a stream presents it when it opens.
         """
@@ -80,12 +80,12 @@ class Call:
         return found[0] if len(found) == 1 and isinstance(found[0], str) else ""
 
     def remaining_s(self) -> float | None:
-        """Seconds until the caller's deadline; None if it has set none."""
+        """Seconds until the caller's deadline; None without one."""
         remaining: float | None = self.context.time_remaining()
         return remaining
 
     def check(self) -> Verdict:
-        """What the gate says of the peer at this moment; UNDECIDED when all is well."""
+        """The certificate gate's verdict on the peer now; UNDECIDED when nothing is wrong."""
         return self._gate.check(self.peer)
 
     @property
@@ -94,7 +94,7 @@ class Call:
         return self._reader is not None
 
     def drain(self) -> None:
-        """Tell the handler to come to an end: sets `draining`, and reads nothing more unless it has a `farewell`."""
+        """Ask the handler to finish: sets `draining`, and reads nothing more unless it has a `farewell`."""
         if self.draining.is_set():
             return
         self.draining.set()
@@ -104,7 +104,7 @@ class Call:
             self.farewell()
 
     def cut(self) -> None:
-        """Read nothing more: a read that is waiting ends, and so do all that follow."""
+        """Read nothing more: a waiting read ends, and so do all that follow."""
         self._read_over = True
         if self._reader is not None:
             self._cut_short = True
@@ -113,11 +113,11 @@ class Call:
     async def read(self, *, gated: bool = True) -> bytes | None:
         """The next message of a stream, or None when the peer has sent its last or the stream is to end.
 
-        Once nothing more is read, None. The handler then finishes what it has in flight and returns; the peer
-        reads the end of the stream and asks again elsewhere for whatever got no answer.
+        After None the handler finishes what it has in flight and returns; the peer reads the end of the stream and
+        sends again elsewhere whatever got no answer.
 
-        The peer's certificate is checked with every message, and Unauthenticated ends the call. A handler
-        that refuses message by message passes `gated=False` and calls `check` itself.
+        The peer's certificate is checked with every message, and Unauthenticated ends the call. A handler that refuses
+        message by message passes `gated=False` and calls `check` itself.
 
         One reader at a time, and none after a read was cancelled: gRPC may have taken a message meanwhile.
         """
@@ -182,14 +182,14 @@ class Call:
             self._turn.release()
 
     def end(self) -> None:
-        """Let go of timers; the server calls it when the handler has returned."""
+        """Cancel timers; the server calls it when the handler has returned."""
         if self._watchdog is not None:
             self._watchdog.cancel()
 
     def _watch(self, seen: int) -> None:
-        """Look at the writes now and then, and end one that was `seen` under way at the last look and still is.
+        """Check writes periodically, and end one that was `seen` in progress at the last check and still is.
 
-        One timer for many writes: one each would cost more than the guard and the gate together.
+        One timer for many writes: one each would cost more than interceptor and gate together.
         """
         loop = asyncio.get_running_loop()
         if self._writer is not None and seen == self._writes:

@@ -1,7 +1,7 @@
-"""The capability that our calls to the mailbox carry: asked for when it is needed, kept until it is due, then renewed.
+"""The capability that calls to the mailbox carry: requested on demand, cached, and renewed before it ends.
 
-Never asks Signer while what it has is good, never keeps a connection to it between two requests, and never shows the
-capability to anybody but the service that it is for.
+Never asks Signer while the cached one is valid, never keeps a connection to Signer between two requests, and never
+shows the capability to any service but the mailbox.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ QUIET_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class CapabilityScope:
-    """What a capability shall allow."""
+    """The rights of a requested capability."""
 
     realm: str
     """A topic, `<tenant>/*` or `*`."""
     operations: tuple[str, ...]
     ttl_s: int = 0
-    """0 for what Signer gives."""
+    """0 for Signer's default."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldCapability:
-    """A capability, and how long it lives from when it was given."""
+    """A capability, and its lifetime from the moment of issue."""
 
     text: str = field(repr=False)
     ttl_s: int
 
 
 Ask = Callable[[CapabilityScope, str], Awaitable[HeldCapability]]
-"""Asks Signer; the text is an address that the mailbox told, empty if it told none."""
+"""Requests a capability from Signer; the text is an address that the mailbox named, empty if it named none."""
 
 
 class CapabilityProvider:
-    """Lives on one event loop. With `fixed`, presents that one and never asks."""
+    """Used on one event loop. With `fixed`, presents that capability and never asks Signer."""
 
     def __init__(
         self, wanted: CapabilityScope, ask: Ask | None, *, clock: Clock, fixed: str | None = None
@@ -68,26 +68,26 @@ class CapabilityProvider:
         self._log = structlog.get_logger().bind(realm=wanted.realm)
 
     def present(self) -> str | None:
-        """What to present now; begins to renew it in the background when that is due."""
+        """The capability to present now; starts a renewal in the background when it is due."""
         due = self._renew_mono_ns
         if due is not None and self._clock.mono_ns() >= due and self._renewing is None:
             self._renewing = background().once("renew capability", self._renew())
         return self._text
 
     def generation(self) -> int:
-        """Grows with every renewal; whoever keeps a stream open asks, and opens another when it has grown."""
+        """Grows with every renewal; a client with an open stream compares it, and opens another when it has grown."""
         self.present()
         return self._generation
 
     def helps(self, refusal: Unauthenticated) -> bool:
-        """Whether another capability could change this answer."""
+        """True if another capability could change this answer."""
         return not self._fixed and self._ask is not None and refusal.reason in HELPED
 
     async def replace(self, refusal: Unauthenticated, presented: str | None) -> None:
-        """Have another capability than the one that was refused; asks Signer for it if need be.
+        """Replace a refused capability, with a request to Signer if needed.
 
-        Raises what Signer answers: whoever gets no capability has no business at the mailbox. Unavailable if the one
-        that was refused is hardly a moment old: the mailbox has not heard yet, and Signer is not to be hammered.
+        Passes on Signer's errors: without a capability there is no access to the mailbox. Unavailable if the refused
+        one was just issued: the mailbox does not know of it yet, and Signer must not be flooded.
         """
         self._told = refusal.signer or self._told
         # Many calls are refused at once; one of them asks.

@@ -1,6 +1,6 @@
-"""How a bearer asks Signer for a capability: one call under our own certificate, over a connection of its own.
+"""The request for a capability to Signer: one call under the process's own certificate, over its own connection.
 
-Never asks anybody but Signer: an address that the mailbox told is used only if its certificate says so.
+Never asks any server but Signer: an address that the mailbox named is used only if its certificate is Signer's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CALL_SECONDS: Final = 5.0
 
 
 def sender(signer: str, *, files: CertificateFiles, trust_domain: str, clock: Clock) -> CapabilityProvider:
-    """What Fast and Slow present to the mailbox: they may send to every topic, and do nothing else."""
+    """The scope that Fast and Slow present to the mailbox: send to every topic, and nothing else."""
     ask = ask_signer(signer, files=files, trust_domain=trust_domain)
     return CapabilityProvider(CapabilityScope("*", (Operation.SEND,)), ask, clock=clock)
 
@@ -29,7 +29,7 @@ def sender(signer: str, *, files: CertificateFiles, trust_domain: str, clock: Cl
 def ask_signer(
     address: str | None, *, files: CertificateFiles, trust_domain: str = DEFAULT_TRUST_DOMAIN
 ) -> Ask:
-    """Ask Signer at `address`, or else where the mailbox says that it is."""
+    """Ask Signer at `address`, or else at the address that the mailbox named."""
 
     async def ask(wanted: CapabilityScope, told: str) -> HeldCapability:
         where = address or told

@@ -1,7 +1,7 @@
-"""Whether a certificate that TLS once accepted may still be used: asked for every call and every batch.
+"""Checks on every call and every batch that a certificate, once accepted by TLS, is still valid.
 
-A stream is one call for gRPC, which goes on serving a certificate that has expired or was revoked since.
-Never forgets a revocation to make room for another.
+A stream is one call for gRPC, which goes on serving a certificate that has expired or was revoked since. Never drops a
+revocation to make room for another.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class CertificateGate:
         self._news_within_ns: int | None = None
         self._heard_mono_ns: int | None = None
         self.refused: Callable[[Peer | None, str], None] = _untold
-        """Told of every refusal: whose certificate, None where it has no identity, and the reason."""
+        """Called for every refusal with the peer, None without an identity, and the reason."""
 
     def expect_news(self, *, within_s: float) -> None:
-        """Let nobody in from outside the mesh when the denylist was not heard of for so long.
+        """Refuse callers from outside the mesh when the denylist was not confirmed for so long.
 
-        Services of the mesh go on with each other: without them nothing that is under way could be finished.
+        Services of the mesh go on with each other: without them nothing in progress could be finished.
         """
         self._news_within_ns = round(within_s * 1e9)
 
@@ -57,9 +57,9 @@ class CertificateGate:
         return bound is None or (heard is not None and self._clock.mono_ns() - heard < bound)
 
     def check(self, peer: Peer) -> Verdict:
-        """UNDECIDED when nothing speaks against the certificate, otherwise why it is refused.
+        """UNDECIDED when the certificate is valid, otherwise the reason of the refusal.
 
-        SATURATED, which may be tried again, when nobody can say whether it was revoked.
+        SATURATED, which may be retried, when its revocation cannot be ruled out.
         """
         verdict = self.judge(peer)
         if verdict is not Verdict.UNDECIDED:
@@ -67,7 +67,7 @@ class CertificateGate:
         return verdict
 
     def judge(self, peer: Peer) -> Verdict:
-        """As `check`, for whoever only looks: nothing is refused by it."""
+        """As `check`, without counting or reporting a refusal."""
         # Almost always nothing of it is there, and this is one look for each subject without a step of Python.
         if (
             self._revoked
@@ -91,8 +91,9 @@ class CertificateGate:
         return serial in self._revoked
 
     def require(self, peer: Peer) -> None:
-        """Raise Unauthenticated, with the verdict's reason, unless `check` finds nothing; Unavailable
-        `revocations-unknown` when it cannot say."""
+        """Raise Unauthenticated with the verdict's reason unless `check` passes; Unavailable `revocations-unknown` when
+        it cannot say.
+        """
         verdict = self.check(peer)
         if verdict is not Verdict.UNDECIDED:
             raise _refusal(verdict)
@@ -102,16 +103,16 @@ class CertificateGate:
         return _refusal(self.check(peer))
 
     def revoke(self, entries: Iterable[str | Revoked]) -> None:
-        """Refuse what these name from now on; a bare text names it whenever it was issued.
+        """Refuse certificates of these subjects from now on; a bare text covers every time of issue.
 
-        At the bound, what fits is taken and Saturated is raised: refusing every caller would turn a long
-        denylist into an outage, and evicting would let a revoked certificate in again. The feeder then
-        pulls the whole list, which has nothing in it that has expired, and calls `replace`.
+        At the bound, as many as fit are added and Saturated is raised: refusing every caller would turn a long denylist
+        into an outage, and evicting would let a revoked certificate in again. The feeder then pulls the whole list,
+        which has no expired entries, and calls `replace`.
         """
         self._add(self._revoked, entries)
 
     def replace(self, entries: Iterable[str | Revoked]) -> None:
-        """Refuse exactly what these name: the whole denylist, pulled from version 0."""
+        """Refuse exactly these: the whole denylist, pulled from version 0."""
         revoked: dict[str, int] = {}
         try:
             self._add(revoked, entries)

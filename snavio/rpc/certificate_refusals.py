@@ -1,7 +1,7 @@
-"""Refused certificates: counted by reason, and told as events at a pace that nobody can raise.
+"""Counts refused certificates by reason, and emits rate-limited events about them.
 
-Never tells more than one event in a minute about one caller and reason, and never remembers more callers than it was
-told to: beyond that, refusals are only counted.
+Never emits more than one event a minute about one caller and reason, and never remembers more callers than its bound:
+beyond that, refusals are only counted.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ WINDOW_S: Final = 60.0
 REMEMBERED: Final = 1024
 
 Tell = Callable[[Identity | None, str, int], None]
-"""Takes whose certificate it was, None for one without an identity; the reason; and how many refusals it stands for."""
+"""Called with the identity of the certificate, None for one without; the reason; and the number of refusals."""
 
 
 class CertificateRefusals:
-    """For `CertificateGate.refused`."""
+    """The callback of `CertificateGate.refused`."""
 
     def __init__(
         self, tell: Tell, *, clock: Clock, window_s: float = WINDOW_S, remembered: int = REMEMBERED
@@ -36,7 +36,7 @@ class CertificateRefusals:
         self._told: OrderedDict[tuple[Identity | None, str], tuple[int, int]] = OrderedDict()
 
     def refused(self, peer: Peer | None, reason: str) -> None:
-        """Count a refusal, and tell of it if its time has come."""
+        """Count a refusal, and emit an event if one is due."""
         self._counts[reason] += 1
         key = (None if peer is None else peer.identity, reason)
         now = self._clock.mono_ns()

@@ -1,7 +1,7 @@
-"""One peer of ours: a channel that proves who we are, checks who answers, and follows renewals.
+"""A client's channel to one service: presents its certificate, verifies the server's, and follows renewals.
 
-Never talks to a server whose certificate does not name the service we mean, and never retries what
-may have been done: only the SDK knows whether a command may be sent again.
+Never talks to a server whose certificate does not name the intended service, and never retries a call that may have
+been executed: only the SDK knows that a command may be sent again.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class MeshChannel:
             raise IntegrityError(f"The answer of {method} cannot be read.", reason="malformed") from None
 
     async def call_raw(self, method: str, request: bytes, *, timeout_s: float) -> bytes:
-        """The same with both messages as they are on the wire."""
+        """As `call`, with both messages as bytes of the wire."""
         capability_provider = self._capability_provider
         presented = None if capability_provider is None else capability_provider.present()
         try:
@@ -110,8 +110,8 @@ class MeshChannel:
     def stream(self, method: str) -> Any:
         """A bidirectional stream of raw bytes: a `grpc.aio.StreamStreamCall`.
 
-        Its errors are gRPC's; `status.error_of` reads them. Whoever keeps one open compares `generation`
-        now and then: after a renewal the server refuses the old certificate once it has expired.
+        Its errors are gRPC's; `status.error_of` converts them. A client that keeps one open compares `generation` now
+        and then: after a renewal the server refuses the old certificate once it has expired.
         """
         self._streamed_with = (
             None if self._capability_provider is None else self._capability_provider.present()
@@ -119,9 +119,9 @@ class MeshChannel:
         return self._current().stream_stream(method)(metadata=_metadata(self._streamed_with))
 
     async def heed(self, rpc_error: Any) -> bool:
-        """Learn from the end of a stream: if it was the capability, have another before the next one is opened.
+        """Evaluate the end of a stream: if its capability was refused, get another before the next one is opened.
 
-        Whether it was that, so that another stream may fare better.
+        True in that case, so that another stream may succeed.
         """
         if self._capability_provider is None:
             return False
@@ -134,14 +134,14 @@ class MeshChannel:
         return True
 
     def generation(self) -> int:
-        """Grows with every renewal of the certificate, and of the capability, that this channel has followed."""
+        """Grows with every renewal of the certificate and of the capability that this channel has followed."""
         self._current()
         return self._generation + (
             0 if self._capability_provider is None else self._capability_provider.generation()
         )
 
     async def close(self) -> None:
-        """Cancel what is under way, a renewal of the capability too, and let go of every connection."""
+        """Cancel calls in progress and a renewal of the capability, and close every connection."""
         self._closed = True
         retiring = list(self._retiring)
         for task in retiring:

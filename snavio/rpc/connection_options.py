@@ -1,6 +1,6 @@
 """The bounds and timings that both ends of every mesh connection agree on.
 
-Never leaves to gRPC's defaults what an attacker or a dead peer could stretch.
+Never leaves to gRPC's defaults a value that an attacker or a dead peer could stretch.
 """
 
 from __future__ import annotations

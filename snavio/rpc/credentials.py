@@ -1,4 +1,4 @@
-"""Certificate files that are read again when a renewal has replaced them, for servers and channels alike.
+"""Certificate files that are read again when a renewal has replaced them, for servers and channels.
 
 Never serves a certificate with another's key, and never goes on without a CA to verify the other end.
 """
@@ -36,7 +36,7 @@ class CertificateBundle:
 
 @dataclass(frozen=True, slots=True)
 class CertificateFiles:
-    """Where a process finds its certificate. A renewal replaces the files atomically."""
+    """The certificate files of a process. A renewal replaces the files atomically."""
 
     certificate: Path
     private_key: Path
@@ -48,7 +48,7 @@ class CertificateFiles:
         return cls(folder / CERTIFICATE_FILE, folder / PRIVATE_KEY_FILE, folder / CA_FILE)
 
     def stamp(self) -> Stamp:
-        """Differs from an earlier stamp if any of the files was replaced; reads none of them."""
+        """Differs from an earlier stamp if any of the files was replaced; does not read them."""
         try:
             found = [path.stat() for path in (self.certificate, self.private_key, self.ca)]
         except OSError as error:
@@ -87,7 +87,7 @@ class CertificateWatch:
         self.bundle = files.read()
 
     def renewed(self) -> CertificateBundle | None:
-        """The bundle, if it has changed since the last look; None if it has not or cannot be used yet."""
+        """The bundle, if it has changed since the last call; None if it has not or is not usable yet."""
         with self._lock:
             try:
                 stamp = self._files.stamp()
@@ -115,10 +115,10 @@ class CertificateWatch:
 
 
 def server_credentials(files: CertificateFiles) -> Any:
-    """Credentials of a server that wants a certificate from every client and verifies it against the CA.
+    """Credentials of a server that requires a certificate from every client and verifies it against the CA.
 
-    Every handshake looks at the files, so a renewed certificate or a changed CA holds for the next
-    connection without a restart. Connections that are open stay open; the gate watches over those.
+    Every handshake checks the files, so a renewed certificate or a changed CA applies to the next connection without a
+    restart. Open connections stay open; the certificate gate checks those.
     """
     watch = CertificateWatch(files)
 
@@ -134,7 +134,7 @@ def server_credentials(files: CertificateFiles) -> Any:
 def enrolment_credentials(files: CertificateFiles) -> Any:
     """Credentials of a server for clients without a certificate; renewals are followed as above.
 
-    The CA is sent along with the leaf: such a client knows its fingerprint and has to see the rest of it.
+    The CA is sent along with the leaf: such a client knows only its fingerprint and needs the certificate itself.
     """
     watch = CertificateWatch(files)
 
@@ -152,7 +152,7 @@ def enrolment_credentials(files: CertificateFiles) -> Any:
 
 
 def channel_credentials(bundle: CertificateBundle) -> Any:
-    """Credentials of a channel that shows its own certificate and trusts the CA alone."""
+    """Credentials of a channel that presents its own certificate and trusts the CA alone."""
     return grpc.ssl_channel_credentials(
         root_certificates=bundle.ca, private_key=bundle.private_key, certificate_chain=bundle.certificate
     )

@@ -1,4 +1,4 @@
-"""Answers of gRPC reflection: the files in which services, messages, methods and fields are described.
+"""Answers of gRPC reflection: the files that describe services, messages, methods and fields.
 
 Never imports anything but descriptors that the process has loaded already.
 """
@@ -25,7 +25,7 @@ V1_FILE: Final = "grpc/reflection/v1/reflection.proto"
 
 
 class Descriptors:
-    """In place of grpcio-reflection's servicer, which finds no methods and does not know the name v1."""
+    """Replaces grpcio-reflection's servicer, which finds no methods and does not know the name v1."""
 
     def __init__(self, services: tuple[str, ...], *, pool: Any = None) -> None:
         self._services = services
@@ -79,7 +79,7 @@ class Descriptors:
             )
 
     def _v1(self) -> FileDescriptorProto:
-        """The file that grpcio-reflection lacks: that of v1alpha under the later name."""
+        """The descriptor of reflection v1, which grpcio-reflection lacks: v1alpha's under the later name."""
         proto = FileDescriptorProto()
         ServerReflectionRequest.DESCRIPTOR.file.CopyToProto(proto)
         proto.name, proto.package = V1_FILE, "grpc.reflection.v1"

@@ -1,7 +1,7 @@
-"""A server for those who have no certificate yet: TLS in which only the server shows one, one method, and health.
+"""A server for callers without a certificate: TLS in which only the server presents one, one method, and health.
 
-Never serves anything else there, never waits for a stranger's request before the throttle has let the headers in,
-never lets one address hold more than its part of the calls, and never lets the text of an unexpected error out.
+Never serves anything else there, never reads a request before the throttle has admitted its headers, never lets one
+address hold more than its share of the calls, and never shows the text of an unexpected error.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _log = structlog.get_logger(__name__)
 
 
 class EnrolmentServer(Generic[Request, Response]):
-    """Serves `method` to anybody, at the throttle's pace."""
+    """Serves `method` without authentication, at the throttle's rate."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class EnrolmentServer(Generic[Request, Response]):
         self._request_type = request_type
         self._throttle = throttle
         self.calls = Shares("calls", ShareLimit(MAX_CALLS, CALLS_PER_ADDRESS))
-        """By address: strangers have no tenant."""
+        """By address: callers without a certificate have no tenant."""
         held = ShareLimit(MAX_CALLS * MAX_REQUEST_BYTES, CALLS_PER_ADDRESS * MAX_REQUEST_BYTES)
         self._bodies = Bodies(
             WaitingShares(Shares("bytes", held)), largest=MAX_REQUEST_BYTES, first_read_s=CALL_SECONDS
@@ -67,7 +67,7 @@ class EnrolmentServer(Generic[Request, Response]):
         self._server: Any = None
 
     async def start(self) -> int:
-        """Listen; the port. StateError if the address is taken or the certificate files cannot be used."""
+        """Listen; the port. StateError if the address is in use or the certificate files cannot be used."""
         # Health costs nothing and is asked for all day by whoever watches over us.
         behaviours = {
             self._method: self._guarded(self._answer),
@@ -103,7 +103,7 @@ class EnrolmentServer(Generic[Request, Response]):
         return port
 
     async def stop(self, grace_s: float) -> None:
-        """Take no more, finish what is under way."""
+        """Accept no more calls, and finish those in progress."""
         if self._server is not None:
             await self._server.stop(grace_s)
 
@@ -157,7 +157,7 @@ class EnrolmentServer(Generic[Request, Response]):
 
 
 class _EnrolmentHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """What is behind the door, on raw bytes."""
+    """The generic handlers of the enrolment server, on raw bytes."""
 
     def __init__(self, behaviours: dict[str, Any]) -> None:
         self._handlers = {

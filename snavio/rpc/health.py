@@ -1,6 +1,6 @@
 """gRPC health: one answer for a server and for each of its services and parts.
 
-Never says SERVING again once it drains, and never keeps a drain waiting.
+Never reports SERVING again once it drains, and never delays a drain.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Health:
         methods.stream_raw(f"/{HEALTH}/Watch", self._watch, max_bytes=_MAX_BYTES)
 
     def set_serving(self, serving: bool) -> None:
-        """Say whether the server serves; ignored after `close`."""
+        """Set the health of the server; ignored after `close`."""
         if not self._closed and serving != self._serving:
             self._serving = serving
             self._wake()
 
     def set_part(self, name: str, serving: bool) -> None:
-        """Say whether one part serves, under a name of its own; the rest is not touched by it."""
+        """Set the health of one part, under a name of its own; the rest is not affected."""
         if self._parts.get(name) != serving:
             self._parts[name] = serving
             self._wake()

@@ -1,6 +1,6 @@
-"""What a server can do: methods with their handlers, all on raw bytes.
+"""The methods of a server with their handlers, all on raw bytes.
 
-Never takes a method without a row in the authorisation table, nor two handlers for one method.
+Never accepts a method without a row in the authorisation table, nor two handlers for one method.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from snavio.rpc.limits import PUBLIC_FRAME_BYTES
 
 
 class ProtoMessage(Protocol):
-    """What we need of a protobuf message."""
+    """The interface of a protobuf message that is used here."""
 
     def SerializeToString(self) -> bytes:  # noqa: N802
         """The bytes for the wire."""
         ...
 
     def DiscardUnknownFields(self) -> None:  # noqa: N802
-        """Drop what this program does not know, at any depth."""
+        """Drop unknown fields, at any depth."""
         ...
 
     def ByteSize(self) -> int:  # noqa: N802
-        """Of the bytes for the wire."""
+        """Size of the serialised message."""
         ...
 
     @classmethod
@@ -53,13 +53,13 @@ class Method:
     unary: UnaryHandler | None = None
     stream: StreamHandler | None = None
     max_bytes: int = PUBLIC_FRAME_BYTES
-    """Of one message of a caller outside of the mesh."""
+    """Bound on one message of a caller outside the mesh."""
     idle_s: float | None = None
-    """Silence that such a caller may keep on a stream; the server's own limit if not set."""
+    """Longest silence of such a caller on a stream; the server's own limit if not set."""
 
 
 def read_strictly(request_type: type[Request], request: bytes) -> Request:
-    """The message, without a field that is unknown here: BadRequest for one that has some. DecodeError as ever."""
+    """The message; BadRequest if it has a field that is unknown here. Raises DecodeError for malformed bytes."""
     message = request_type.FromString(request)
     message.DiscardUnknownFields()
     known = message.ByteSize()
@@ -70,7 +70,7 @@ def read_strictly(request_type: type[Request], request: bytes) -> Request:
 
 
 def parsed(request_type: type[Request], message: bytes) -> Request:
-    """The message of a stream; BadRequest for bytes that are none."""
+    """The message of a stream; BadRequest for malformed bytes."""
     try:
         return request_type.FromString(message)
     except DecodeError:
@@ -94,7 +94,7 @@ class Methods:
     ) -> None:
         """Serve a method with one request and one response; unreadable requests are BadRequest.
 
-        With `strict`, so are those with a field that this program does not know.
+        With `strict`, so are those with an unknown field.
         """
 
         async def on_bytes(request: bytes, call: Call) -> bytes:
@@ -107,7 +107,7 @@ class Methods:
         self.unary_raw(method, on_bytes, max_bytes=max_bytes)
 
     def unary_raw(self, method: str, handler: UnaryHandler, *, max_bytes: int = PUBLIC_FRAME_BYTES) -> None:
-        """Serve a method with one request and one response, both as they are on the wire."""
+        """Serve a method with one request and one response, both as bytes of the wire."""
         self.add(Method(method, unary=handler, max_bytes=max_bytes))
 
     def stream_raw(

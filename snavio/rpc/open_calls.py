@@ -1,6 +1,6 @@
-"""The calls that a server has open, looked at once a second: a revoked caller loses them, a silent stream ends.
+"""The open calls of a server, checked once a second: revoked callers lose them, silent streams end.
 
-Never ends a call for what a caller did in the last second: a batch that was on its way is refused by its own answer.
+Never ends a call for an action of the last second: a batch in transit is refused by its own answer.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _NOT_ANY_MORE: Final = frozenset({Verdict.CERTIFICATE_EXPIRED, Verdict.CERTIFICA
 
 
 class Stream(Protocol):
-    """A stream as it is looked at."""
+    """The view of a stream that the checks need."""
 
     @property
     def reads(self) -> int:
-        """Messages that came so far."""
+        """Number of messages read so far."""
         ...
 
     @property
@@ -36,7 +36,7 @@ class Stream(Protocol):
         ...
 
     def drain(self) -> None:
-        """Let it come to its end."""
+        """Ask it to finish."""
         ...
 
 
@@ -59,14 +59,14 @@ class OpenCall:
     def __init__(self, peer: Peer, task: asyncio.Task[Any], since_ns: int) -> None:
         self.peer = peer
         self.error: SnavioError | None = None
-        """Why it was cut off, if it was."""
+        """The error with which it was cut off, if it was."""
         self.stream: Stream | None = None
         self.idle_s: float | None = None
         self.doomed = False
         self.answered = False
-        """Whether its handler has returned."""
+        """True once its handler has returned."""
         self.awaits_body = False
-        """True until its request has come."""
+        """True until its request has arrived."""
         self.seen_reads = 0
         self.since_ns = since_ns
         self._task = task
@@ -78,7 +78,7 @@ class OpenCall:
             self._task.cancel()
 
     def was_cut(self) -> bool:
-        """True if the cancellation that just arrived is ours; call once, where it was caught."""
+        """True if the cancellation that just arrived came from `cut`; call once, where it was caught."""
         return self.error is not None and self._task.uncancel() == 0
 
     def handled(self) -> None:
@@ -88,7 +88,7 @@ class OpenCall:
         self.answered = True
 
     def when_over(self, do: Callable[[], object]) -> None:
-        """Do something when the answer is sent, or the caller is gone."""
+        """Call `done` when the answer is sent, or the caller is gone."""
         self._task.add_done_callback(lambda _task: do())
 
 
@@ -113,9 +113,10 @@ class OpenCalls:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, peer: Peer, give_back: Callable[[], object]) -> OpenCall:
-        """The call that the current task handles. `give_back` is called when its answer is sent, or cannot be.
+        """The call of the current task. `give_back` is called when its answer is sent, or cannot be.
 
-        Not when its handler returns: who asks and does not read would hold answers in our memory beyond any share.
+        Not when its handler returns: a caller that does not read its answers would hold them in memory beyond any
+        share.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -132,12 +133,12 @@ class OpenCalls:
         return opened
 
     def watch(self, opened: OpenCall, stream: Stream, *, idle_s: float | None = None) -> None:
-        """Let `stream` end when it is silent for `idle_s`; for the usual time if that is not given."""
+        """End `stream` when it is silent for `idle_s`; the default time if not given."""
         opened.stream = stream
         opened.idle_s = idle_s or self._idle_stream_s
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -153,7 +154,7 @@ class OpenCalls:
         self._timer = loop.call_later(self._sweep_s, self._due) if self._calls else None
 
     def sweep(self) -> None:
-        """Look at every call once."""
+        """Check every call once."""
         now = self._clock.mono_ns()
         for opened in self:
             if self._gate.judge(opened.peer) in _NOT_ANY_MORE:

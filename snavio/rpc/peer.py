@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection, read from what TLS has verified and from nothing else.
+"""The verified peer of a connection, read from the TLS authentication and from nothing else.
 
 Never takes an identity from metadata, from a message, or from a certificate with more than one SPIFFE id.
 """
@@ -33,7 +33,7 @@ class Peer:
     not_after_unix_ns: int
     lineage: Lineage = _UNKNOWN
     subjects: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    """Subjects under which the denylist may have it."""
+    """Subjects under which the denylist may contain it."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "subjects", self.lineage.subjects(self.cert_serial, self.identity))
@@ -57,7 +57,7 @@ class Peers:
         self._read = lru_cache(maxsize=_REMEMBERED_CERTIFICATES)(read)
 
     def peer(self, auth_context: Mapping[str, Iterable[bytes]]) -> Peer:
-        """The caller behind an auth context; Unauthenticated `no-identity` unless there is exactly one."""
+        """The caller of an auth context; Unauthenticated `no-identity` unless there is exactly one."""
         # gRPC leaves peer_spiffe_id out for a certificate with two SPIFFE URIs, though TLS accepted it.
         spiffe_ids = tuple(auth_context.get("peer_spiffe_id", ()))
         pems = tuple(auth_context.get("x509_pem_cert", ()))

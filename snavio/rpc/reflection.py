@@ -1,6 +1,6 @@
-"""gRPC reflection, the services that a server offers, under its names v1alpha and v1.
+"""gRPC reflection of the services that a server offers, under its names v1alpha and v1.
 
-Never answers for a service that this server does not have, and never costs anything before somebody asks.
+Never answers for a service that this server does not have, and never costs anything before the first call.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from snavio.rpc.methods import Methods, parsed
 
 V1ALPHA: Final = "grpc.reflection.v1alpha.ServerReflection"
 V1: Final = "grpc.reflection.v1.ServerReflection"
-"""The same messages under another name: on the wire the two are one."""
+"""The same messages under another name: identical on the wire."""
 _MAX_BYTES: Final = 4 << 10
 _IDLE_S: Final = 60.0
 

@@ -1,7 +1,7 @@
-"""Keeps the certificate in a folder from ending: a new key and a new certificate when two thirds of its life are over.
+"""Renews the certificate in a folder: a new key and a new certificate after two thirds of its lifetime.
 
-Servers and channels follow the files by themselves. Never replaces a certificate by one for another identity or
-another key, never leaves a half-written folder, and jitter only makes it earlier.
+Servers and channels follow the files by themselves. Never replaces a certificate by one for another identity or another
+key, never leaves a half-written folder, and jitter only makes it earlier.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Certify = Callable[[bytes], Awaitable[Certified]]
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """The certificate that lies in a folder."""
+    """The certificate in a folder."""
 
     spiffe_id: str
     serial: str
@@ -67,7 +67,7 @@ class Leaf:
 
     @classmethod
     def in_folder(cls, folder: Path) -> Leaf:
-        """Read it; StateError when there is none that can be read."""
+        """Read it; StateError when there is no readable one."""
         path = folder / CERTIFICATE_FILE
         try:
             return cls.of(x509.load_pem_x509_certificate(path.read_bytes()))
@@ -76,7 +76,7 @@ class Leaf:
 
     @classmethod
     def of(cls, certificate: x509.Certificate) -> Leaf:
-        """What a certificate says; ValueError unless it has one identity."""
+        """The leaf of a certificate; ValueError unless it has exactly one identity."""
         try:
             names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         except x509.ExtensionNotFound:
@@ -89,7 +89,7 @@ class Leaf:
         return cls(spiffe_id, serial_of(certificate), issued, end)
 
     def due_ns(self, share: float = DUE) -> int:
-        """When that share of its life is over."""
+        """The time at which that share of its lifetime is over."""
         return self.issued_ns + round((self.not_after_ns - self.issued_ns) * share)
 
 
@@ -100,7 +100,7 @@ class _Failures:
 
 
 class Renewal:
-    """Looks after one folder, from `start` to `stop`. `expires_in_s` of `gauges` is for Introspection."""
+    """Renews one folder's certificate, from `start` to `stop`. `expires_in_s` of `gauges` is for Introspection."""
 
     def __init__(
         self, folder: Path, certify: Certify, *, clock: Clock, jitter: random.Random | None = None
@@ -120,7 +120,7 @@ class Renewal:
         self._task = background().keep("renew certificate", self._run)
 
     async def stop(self) -> None:
-        """End; a write that has begun is finished."""
+        """Stop; a write that has begun is finished."""
         await ended(self._task)
         self._task = None
 
@@ -134,7 +134,7 @@ class Renewal:
         return {"expires_in_s": (self._not_after_ns - self._clock.unix_ns()) / 1e9}
 
     async def renew_if_due(self) -> bool:
-        """Renew when it is time to; whether that was done. Raises what went wrong."""
+        """Renew if it is due; true if that was done. Passes errors on."""
         leaf = await asyncio.to_thread(Leaf.in_folder, self._folder)
         self._not_after_ns = leaf.not_after_ns
         # Read anew each time: another process that shares the folder may have renewed it.
@@ -180,7 +180,7 @@ class Renewal:
         return min(LONGEST_SLEEP_S, max(0.05, (due - self._clock.unix_ns()) / 1e9))
 
     def _complain(self, error: SnavioError) -> float:
-        """Say so, once per reason and then ever more rarely; how long to wait."""
+        """Log a failure, once per reason and then ever more rarely; the seconds to wait."""
         self._failures.count += 1
         if self._failures.reason != error.reason or self._failures.count & (self._failures.count - 1) == 0:
             self._failures.reason = error.reason
@@ -201,7 +201,7 @@ class Renewal:
 
 
 async def replace_certificate(folder: Path, certify: Certify, *, spiffe_id: str) -> Leaf:
-    """Make a key, have it certified, write both; IntegrityError for an answer that is not what was asked for."""
+    """Make a key, have it certified, write both; IntegrityError for a certificate that does not match the request."""
     private_key_pem, csr_pem = make_key_and_csr()
     return await keep_certificate(folder, await certify(csr_pem), private_key_pem, spiffe_id=spiffe_id)
 

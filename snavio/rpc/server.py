@@ -1,7 +1,7 @@
-"""A mesh server: mTLS on one port, every method behind the guard, and an orderly end.
+"""A mesh server: mTLS on one port, every method behind the interceptor, and an orderly shutdown.
 
-Never listens without TLS, never serves a call without identity, right and valid certificate, and never
-shares its port unless told to.
+Never listens without TLS, never serves a call without identity, right and valid certificate, and never shares its port
+unless configured to.
 """
 
 from __future__ import annotations
@@ -52,8 +52,7 @@ _UNWIND_S: Final = 5.0
 class MeshServer:
     """Serves `methods`, health and reflection.
 
-    Health says SERVING from the start on; a server that must load something first is told
-    `set_serving(False)` before.
+    Health is SERVING from the start; a server that must load something first calls `set_serving(False)` before.
     """
 
     def __init__(
@@ -103,7 +102,7 @@ class MeshServer:
         self._server: Any = None
 
     async def start(self) -> int:
-        """Listen; the port. StateError if the address is taken or the certificate files cannot be used."""
+        """Listen; the port. StateError if the address is in use or the certificate files cannot be used."""
         if self._server is not None:
             raise StateError("This server was started before.", reason="started")
         everything = Methods()
@@ -129,18 +128,19 @@ class MeshServer:
         return port
 
     def set_serving(self, serving: bool) -> None:
-        """What health answers for this server and all of its services. Ignored once draining."""
+        """Set the health of this server and all of its services. Ignored while draining."""
         self._health.set_serving(serving)
 
     def set_part(self, name: str, serving: bool) -> None:
-        """What health answers for one part of this server, such as writes that are refused while reads go on."""
+        """Set the health of one part of this server, such as writes that are refused while reads go on."""
         self._health.set_part(name, serving)
 
     async def drain(self, grace_s: float) -> None:
-        """End in order: health says NOT_SERVING, streams are told, new calls are refused, the rest finishes.
+        """Shut down in order: health is NOT_SERVING, streams are asked to end, new calls are refused, the rest
+        finishes.
 
-        Calls that are still running after `grace_s` are cancelled. When this returns no handler is running
-        any more, so that what handlers use can be closed. May be called again, also to hurry.
+        Calls that are still running after `grace_s` are cancelled. When this returns no handler is running, so that the
+        resources of handlers can be closed. May be called again, also with a shorter grace.
         """
         self._health.close()
         self._draining.set()
@@ -162,7 +162,7 @@ class MeshServer:
         self._open_calls.close()
 
     async def _ended(self, *, within_s: float) -> bool:
-        """Wait for running handlers, also those that begin meanwhile, and a little for answers; whether all ended."""
+        """Wait for running handlers, also those that begin meanwhile, and briefly for answers; true if all ended."""
         # Calls that gRPC had taken before it stopped taking any get to run first.
         await asyncio.sleep(0)
         end = asyncio.get_running_loop().time() + within_s
@@ -247,9 +247,10 @@ class MeshServer:
         return behaviour
 
     async def _gone(self) -> None:
-        """Wait for the peer of a stream that cannot be ended to go away, by which gRPC cancels us; or for our own end.
+        """Wait until the peer of a stream that cannot be ended disconnects, upon which gRPC cancels the task; or for
+        the server's end.
 
-        Such a stream is in our memory for as long as its connection lasts, and so is its tenant's share of it.
+        Such a stream occupies memory as long as its connection lasts, and so does its tenant's share.
         """
         task = asyncio.current_task()
         assert task is not None

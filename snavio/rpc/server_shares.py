@@ -1,4 +1,4 @@
-"""Bounds that the callers of one server share: calls being served, open streams, and bytes of requests in memory.
+"""Bounds that the callers of one server share: running calls, open streams, and bytes of requests in memory.
 
 Never counts a call that was refused at its headers.
 """
@@ -27,8 +27,8 @@ class ServerShares:
         self.streams = Shares("streams", share("streams", streams))
         self.bytes = Shares("bytes", share("bytes", bytes_in_flight))
         self.bodies = WaitingShares(self.bytes)
-        """The same bytes, for those who can wait."""
+        """The same bytes, for callers that can wait."""
 
     def all(self) -> tuple[Shares, ...]:
-        """For `Introspection.shares`."""
+        """All three, for `Introspection.shares`."""
         return self.calls, self.streams, self.bytes

@@ -108,7 +108,7 @@ async def abort(context: Any, error: SnavioError) -> None:
 
 
 async def abort_internal(context: Any) -> None:
-    """End a call without a word on why; always raises gRPC's AbortError."""
+    """End a call with INTERNAL and no text; always raises gRPC's AbortError."""
     await context.abort(grpc.StatusCode.INTERNAL, "internal error", ((REASON_KEY, "internal"),))
 
 
@@ -127,13 +127,13 @@ def code_of(error: SnavioError) -> Any:
 
 
 def taxonomy_of(error: SnavioError) -> Code:
-    """The error's place in document 002's taxonomy."""
+    """The error's code in the taxonomy, such as `E_INTEGRITY`."""
     # Known by its reason where whoever raised it did not say it by its class.
     return Code.E_FRAME_TOO_LARGE if error.reason == OVERSIZED else error.code
 
 
 def _retry_info(code: Any, message: str, retry_after_ms: int) -> bytes:
-    """The hint where clients of any language look for it: google.rpc.RetryInfo in the error details."""
+    """The retry hint where clients of any language look for it: google.rpc.RetryInfo in the error details."""
     from google.rpc.error_details_pb2 import RetryInfo
     from google.rpc.status_pb2 import Status
 
@@ -146,8 +146,9 @@ def _retry_info(code: Any, message: str, retry_after_ms: int) -> bytes:
 
 
 def error_of(rpc_error: Any, *, peer: str = "", address: str = "") -> SnavioError:
-    """The SnavioError that the other end raised, or the one that gRPC's own failure amounts to. With `peer`, such as
-    "Registry", a failure of gRPC's is told in words of ours; gRPC's are a note of the error, for whoever debugs."""
+    """The SnavioError that the other end raised, or the equivalent of gRPC's own failure. With `peer`, such as
+    "Registry", gRPC's failure gets a plain sentence; gRPC's own text is a note of the error, for debugging.
+    """
     code = rpc_error.code()
     message = rpc_error.details() or code.name.lower()
     metadata = {str(key): value for key, value in rpc_error.trailing_metadata() or ()}

@@ -1,6 +1,6 @@
-"""How often strangers may ask: a rate for each address, and one for all of them together.
+"""Rate limits for callers without a certificate: one for each address, and one for all together.
 
-Never remembers more addresses than it was told to, and never lets one address use up what is there for all.
+Never remembers more addresses than its bound, and never lets one address use up the rate of all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_ADDRESSES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many at once, and then so many per second."""
+    """A token bucket: a burst, and a number per second."""
 
     burst: int
     per_s: float
@@ -45,7 +45,7 @@ class _Bucket:
 
 
 class Rates:
-    """One rate for each of many names; the longest unheard of is forgotten."""
+    """One rate for each of many names; the least recently used is dropped."""
 
     def __init__(self, rate: Rate, *, clock: Clock, remembered: int = MAX_ADDRESSES) -> None:
         self._rate = rate
@@ -73,7 +73,7 @@ class Throttle:
         self._all = _Bucket(all_together, clock.mono_ns())
 
     def admit(self, peer: str) -> None:
-        """Saturated when gRPC's `peer`, or everybody together, asks too often."""
+        """Saturated when gRPC's `peer`, or all callers together, exceed the rate."""
         # Its own first: an address that asks too often takes nothing from the others.
         wait_s = self._each.take(address_of(peer)) or self._all.take(self._clock.mono_ns())
         if wait_s:
@@ -81,7 +81,7 @@ class Throttle:
 
 
 def address_of(peer: str) -> str:
-    """The address behind `ipv4:192.0.2.1:5000` or `ipv6:%5B2001:db8::1%5D:5000`; of IPv6 the network of one site."""
+    """The address of `ipv4:192.0.2.1:5000` or `ipv6:%5B2001:db8::1%5D:5000`; for IPv6 the /64 network."""
     kind, _, rest = unquote(peer).partition(":")
     host = rest.rpartition(":")[0].strip("[]")
     if kind == "ipv6":

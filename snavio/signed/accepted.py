@@ -1,7 +1,7 @@
-"""What a reader has accepted so far, so that nobody can hand it something older.
+"""The newest snapshot that a reader has accepted, so that an older one is refused.
 
-Versions of one directory only rise. A directory that was restored has another epoch; it is followed once, if it is
-newer than all before, and there is no way back to an epoch that was left.
+Versions of one directory only rise. A restored directory has another epoch; it is followed once, if it is newer than
+all before, and an epoch that was left is never accepted again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class AcceptedSnapshot:
     left: tuple[int, ...] = ()
 
     def after(self, manifest: Manifest) -> AcceptedSnapshot:
-        """What is known when `manifest` has been accepted; SnapshotRefused when it must not be."""
+        """The state after accepting `manifest`; SnapshotRefused when it must not be accepted."""
         newest = max(self.generated_unix_ns, manifest.generated_unix_ns)
         if self.epoch in (manifest.epoch, 0):
             if manifest.version < self.version:
@@ -46,13 +46,13 @@ class AcceptedSnapshot:
         return AcceptedSnapshot(manifest.epoch, manifest.version, newest, left)
 
     def encoded(self) -> bytes:
-        """With a checksum: a torn or rotten file must not read as a lower mark."""
+        """The state as bytes, with a checksum: a torn or damaged file must not read as a lower mark."""
         body = orjson.dumps([self.epoch, self.version, self.generated_unix_ns, list(self.left)])
         return blake3_hex(body).encode() + b"\n" + body
 
 
 def read_seen(encoded: bytes | None) -> AcceptedSnapshot:
-    """What `AcceptedSnapshot.encoded` wrote; nothing seen when there is no file."""
+    """The inverse of `AcceptedSnapshot.encoded`; the initial state when there is no file."""
     if encoded is None:
         return AcceptedSnapshot()
     checksum, _, body = encoded.partition(b"\n")
@@ -70,10 +70,10 @@ def read_seen(encoded: bytes | None) -> AcceptedSnapshot:
 
 
 class NoWatermark:
-    """A `Watermark` for whoever only looks: it remembers nothing, so that looking changes nothing."""
+    """A `Watermark` for inspection: it stores nothing, so that looking changes nothing."""
 
     def read(self) -> bytes | None:
         return None
 
     def keep(self, contents: bytes) -> None:
-        """Forgotten."""
+        """Stores nothing."""

@@ -1,4 +1,4 @@
-"""The signed manifest of an export: which files it wrote, what is in them, and which files they replace.
+"""The signed manifest of an export: its files, their contents, and the files that they replace.
 
 Valid once built. Never reads a manifest leniently, and never lets one name a file outside its own folder.
 """
@@ -17,9 +17,9 @@ from snavio.native import canonical_json, format_timestamp, parse_timestamp
 FORMAT: Final = 1
 MANIFEST_TYPE: Final = "snavio.telemetry.manifest"
 SCHEMA_VERSION: Final = 3
-"""Of the columns in the files; see `snavio.telemetry.schema`."""
+"""Version of the columns in the files; see `snavio.telemetry.schema`."""
 ROOT: Final = "telemetry"
-"""The folder of an archive in which all of it lies."""
+"""The folder of an archive that contains all exports."""
 MAX_MANIFEST_BYTES: Final = 8 << 20
 MAX_FILES: Final = 10_000
 
@@ -50,12 +50,12 @@ _FILE_NAME = re.compile(
 
 
 class BadManifest(Exception):
-    """Why something is not a manifest, in words."""
+    """The reason why something is not a manifest, in words."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class EventRange:
-    """Events `first_seq` to `last_seq` of one life of one process; what a file is named after."""
+    """Events `first_seq` to `last_seq` of one life of one process; determines the name of a file."""
 
     instance: str
     epoch: int
@@ -64,7 +64,7 @@ class EventRange:
 
     @property
     def rows(self) -> int:
-        """How many events that is; a file has exactly so many rows."""
+        """The number of events, which is the number of rows of the file."""
         return self.last_seq - self.first_seq + 1
 
     @property
@@ -74,7 +74,7 @@ class EventRange:
 
     @classmethod
     def of_file(cls, name: str) -> Self | None:
-        """What a file of that name holds; None for a name that is none of ours."""
+        """The range of a file's name; None for a name of another form."""
         found = _FILE_NAME.fullmatch(name)
         if found is None:
             return None
@@ -98,7 +98,7 @@ class FileEntry:
         return self.stretch.file_name
 
     def document(self) -> dict[str, Any]:
-        """As JSON tells it."""
+        """The JSON object of the entry."""
         return {
             "name": self.name,
             "instance": self.stretch.instance,
@@ -122,7 +122,7 @@ class ArchiveManifest:
     exported_unix_ns: int
     files: tuple[FileEntry, ...]
     replaces: tuple[str, ...] = ()
-    """Names, in the same folder, of files whose events are in these now; readers leave them out."""
+    """Names, in the same folder, of files whose events these files contain now; readers skip them."""
     key_id: str = ""
     signature: bytes = b""
 
@@ -132,7 +132,7 @@ class ArchiveManifest:
         return manifest_name(self.number)
 
     def document(self) -> dict[str, Any]:
-        """As JSON tells it, without the signature. Numbers that may pass 2^53 are texts."""
+        """The JSON object without the signature. Numbers that may exceed 2^53 are texts."""
         return {
             "type": MANIFEST_TYPE,
             "format": FORMAT,
@@ -144,16 +144,16 @@ class ArchiveManifest:
         }
 
     def signed_form(self) -> bytes:
-        """What the signature is over: RFC 8785, without the signature."""
+        """The signed bytes: RFC 8785, without the signature."""
         return canonical_json(orjson.dumps(self.document()))
 
     def encoded(self) -> bytes:
-        """As it lies in the archive."""
+        """The bytes in the archive."""
         return canonical_json(orjson.dumps({**self.document(), "signature": self.signature.hex()}))
 
 
 def present(manifests: Iterable[ArchiveManifest]) -> list[FileEntry]:
-    """The files that count among those of one folder: listed, and replaced by none; by name."""
+    """The valid files of one folder by name: listed, and not replaced."""
     listed: dict[str, FileEntry] = {}
     replaced: set[str] = set()
     for manifest in sorted(manifests, key=lambda manifest: manifest.number):
@@ -163,18 +163,18 @@ def present(manifests: Iterable[ArchiveManifest]) -> list[FileEntry]:
 
 
 def manifest_name(number: int) -> str:
-    """Manifests sort by number."""
+    """The manifest's name; names sort by number."""
     return f"_manifest-{number:012d}.json"
 
 
 def folder_of(exported_unix_ns: int) -> str:
-    """Where an export of that time lies: by date and hour, in UTC."""
+    """The folder of an export by date and hour, in UTC."""
     text = format_timestamp(exported_unix_ns)
     return f"{ROOT}/date={text[:10]}/hour={text[11:13]}"
 
 
 def read_manifest(encoded: bytes) -> tuple[ArchiveManifest, bytes]:
-    """The manifest, unverified, and the bytes that its signature must be over. BadManifest when it is none."""
+    """The manifest, unverified, and the bytes that its signature must cover. BadManifest when it is malformed."""
     if len(encoded) > MAX_MANIFEST_BYTES:
         raise BadManifest("it is too large")
     try:

@@ -1,6 +1,6 @@
-"""Signs manifests with the platform's key, and believes only what a reader would believe.
+"""Signs manifests with the platform's key, and verifies the result as a reader would.
 
-Never publishes a manifest whose signature does not verify: readers would leave out files that are good.
+Never publishes a manifest whose signature does not verify: readers would skip good files.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ManifestSigner:
         self._key_id = ""
 
     async def signed(self, manifest: ArchiveManifest) -> ArchiveManifest:
-        """The manifest with its signature. Unavailable while Signer is away, Conflict when it does not settle."""
+        """The manifest with its signature. Unavailable while Signer is away, Conflict when the keys keep changing."""
         # The key's id is part of what is signed, and only the signature tells which key signs now.
         for _ in range(ATTEMPTS):
             named = replace(manifest, key_id=self._key_id)
@@ -44,6 +44,6 @@ class ManifestSigner:
 
 
 def verified(manifest: ArchiveManifest, signed_form: bytes, keys: Sequence[VerifyingKey]) -> bool:
-    """Whether one of the keys, good at the time of the export, has signed it."""
+    """True if one of the keys, valid at the time of the export, has signed it."""
     good = [key for key in keys if key.key_id == manifest.key_id and key.good_at(manifest.exported_unix_ns)]
     return any(ed25519_verify(key.public_key, signed_form, manifest.signature) for key in good)

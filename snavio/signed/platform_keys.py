@@ -1,4 +1,4 @@
-"""The platform's Ed25519 keys by way of Signer: one to sign manifests, all of them to verify.
+"""The platform's Ed25519 keys, held by Signer: one to sign manifests, all of them to verify.
 
 Never keeps a private key here, and never takes an unknown scope's keys for the platform's.
 """
@@ -24,13 +24,13 @@ CALL_SECONDS: Final = 2.0
 
 
 class PlatformKeys:
-    """Signer, as snapshots need it."""
+    """The calls to Signer that snapshots need."""
 
     def __init__(self, signer: MeshChannel) -> None:
         self._signer = signer
 
     async def sign(self, message: bytes) -> tuple[str, bytes]:
-        """The id of the key that signs now, and its signature; makes the first key if there is none."""
+        """The id of the current signing key, and its signature; creates the first key if there is none."""
         try:
             answer = await self._signed(message)
         except NotFound as error:
@@ -48,11 +48,11 @@ class PlatformKeys:
         return answer.key_id, answer.signature[0]
 
     async def verifying(self) -> Sequence[VerifyingKey]:
-        """Every key whose signatures count now."""
+        """Every key whose signatures are accepted now."""
         return await self._keys(include_ended=False)
 
     async def ever(self) -> Sequence[VerifyingKey]:
-        """Those, and every key that has ended in good order: for what was signed in its time, such as an archive."""
+        """Those, and every key that ended in good order: for documents signed in its time, such as an archive."""
         return await self._keys(include_ended=True)
 
     async def _keys(self, *, include_ended: bool) -> Sequence[VerifyingKey]:

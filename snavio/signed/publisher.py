@@ -1,6 +1,6 @@
-"""Puts snapshots where their readers look: signed as readers verify, parts before manifests, never over a newer one.
+"""Publishes snapshots: signed as readers verify, parts before manifests, never over a newer one.
 
-Never publishes a manifest that the readers' own rules refuse, and never deletes a part that somebody may be reading.
+Never publishes a manifest that the readers' own rules refuse, and never deletes a part that may be being read.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ Sign: TypeAlias = Callable[[bytes], Awaitable[tuple[str, bytes]]]
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What lies at a manifest's place; `manifest` is None for something that is none."""
+    """The bytes at a manifest's place; `manifest` is None if they are not a valid one."""
 
     encoded: bytes | None
     manifest: Manifest | None
 
     def holds(self, version: int, epoch: int) -> bool:
-        """Whether it is of that version."""
+        """True if it has that version."""
         found = self.manifest
         return found is not None and (found.version, found.epoch) == (version, epoch)
 
     def is_newer_than(self, version: int, epoch: int) -> bool:
-        """Whether it is of a later version of the same epoch."""
+        """True if it has a later version of the same epoch."""
         found = self.manifest
         return found is not None and found.epoch == epoch and found.version > version
 
     @property
     def paths(self) -> set[str]:
-        """Where its parts lie."""
+        """The places of its parts."""
         return {part.path for part in self.manifest.parts} if self.manifest is not None else set()
 
 
 class Publisher:
-    """One writer's way to an archive. Raises SnavioError or SnapshotRefused; what was published before then stays."""
+    """One writer's access to an archive. Raises SnavioError or SnapshotRefused; earlier snapshots then stay in place."""
 
     def __init__(
         self, *, archive: Archive, sign: Sign, keys: Keys, clock: Clock, lifetime_s: float, max_bytes: int
@@ -65,7 +65,7 @@ class Publisher:
         self._log = structlog.get_logger()
 
     async def published(self, kind: str) -> Published:
-        """What lies there, verified; damaged parts make it something that is none, so that it is replaced."""
+        """The published snapshot, verified; with damaged parts it counts as invalid, so that it is replaced."""
         try:
             encoded = await self._archive.get(PLACES[kind], max_bytes=MAX_MANIFEST_BYTES)
         except NotFound:
@@ -93,7 +93,7 @@ class Publisher:
     def draft(
         self, kind: str, *, version: int, epoch: int, generated_unix_ns: int, parts: tuple[ManifestPart, ...]
     ) -> Manifest:
-        """A manifest that is not signed yet, with the life that this writer gives."""
+        """An unsigned manifest with this writer's lifetime."""
         return Manifest(kind, version, epoch, generated_unix_ns, generated_unix_ns + self._lifetime_ns, parts)
 
     async def signed(self, manifest: Manifest) -> Manifest:
@@ -121,18 +121,18 @@ class Publisher:
         await self._archive.put(part.path, contents)
 
     async def publish(self, manifest: Manifest, before: Published) -> None:
-        """Put a signed manifest in its place, if what was seen there `before` is there still; else Conflict."""
+        """Write a signed manifest, if its place still holds `before`; otherwise Conflict."""
         await self._archive.swap(PLACES[manifest.kind], manifest.encoded(), expected=before.encoded)
 
     async def prune(self, names: Sequence[str], *, kept: set[str]) -> None:
-        """Delete parts of these names but for those `kept`: the newest, and the one before that may be being read."""
+        """Delete parts of these names except those `kept`: the newest, and the one before, which may be being read."""
         for name in names:
             for stored in await self._archive.names(f"registry/{name}"):
                 if stored.name.endswith(".bin") and stored.name not in kept:
                     await self._archive.delete(stored.name)
 
     async def _verify_parts(self, manifest: Manifest) -> None:
-        """So that a damaged snapshot is replaced even while nothing changes."""
+        """Verify the parts, so that a damaged snapshot is replaced even while nothing changes."""
         for part in manifest.parts:
             try:
                 contents = await self._archive.get(part.path, max_bytes=part.size)

@@ -30,7 +30,7 @@ _HEADER: Final = struct.Struct(f"<8sHHIQQ16s{_NONCE_BYTES}s")
 
 @dataclass(frozen=True, slots=True)
 class SealedHeader:
-    """What a sealed part says of itself; true only once it has been opened."""
+    """The header of a sealed part; trustworthy only once the part has been opened."""
 
     rows: int
     version: int
@@ -39,7 +39,7 @@ class SealedHeader:
 
 
 def key_id_of(key: bytes) -> bytes:
-    """Names a key without telling it."""
+    """An id of the key that does not disclose it."""
     return hashlib.sha256(b"snavio snapshot key id\n" + key).digest()[:16]
 
 
@@ -64,7 +64,7 @@ def seal(plain: bytes, *, key: bytes, rows: int, version: int, epoch: int) -> by
 
 
 def unseal(part: bytes, *, key: bytes) -> bytes:
-    """What was sealed. SnapshotRefused when the key is another, ValueError when the part is not what it was."""
+    """The plain bytes. SnapshotRefused when the key is another, ValueError when the part was changed."""
     if read_header(part).key_id != key_id_of(key):
         raise SnapshotRefused(
             RefusalReason.CANNOT_OPEN, "The key sets were sealed with another key than we have."

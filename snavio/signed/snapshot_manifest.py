@@ -1,4 +1,4 @@
-"""The signed manifest of a snapshot: what it consists of, of which moment it is, and how long it may be used.
+"""The signed manifest of a snapshot: its parts, its version and time, and its lifetime.
 
 Valid once built. Never reads a manifest leniently: a missing, extra or doubled field makes it malformed.
 """
@@ -21,7 +21,7 @@ MAX_MANIFEST_BYTES: Final = 64 << 10
 MAX_PARTS: Final = 16
 SNAPSHOT, ACL, HMAC = "snapshot", "acl", "hmac"
 PLACES: Final[Mapping[str, str]] = {kind: f"registry/{kind}/latest.json" for kind in (SNAPSHOT, ACL, HMAC)}
-"""Where each manifest lies."""
+"""The place of each manifest."""
 
 # What readers of this version do with the ages of what they load; told so that operators can compare.
 TTL_POLICY: Final[Mapping[str, Mapping[str, int]]] = {
@@ -64,7 +64,7 @@ class ManifestPart:
     blake3: str
 
     def document(self) -> dict[str, Any]:
-        """As JSON tells it."""
+        """The JSON object of the part."""
         return {
             "name": self.name,
             "path": self.path,
@@ -88,7 +88,7 @@ class Manifest:
     signature: bytes = b""
 
     def part(self, name: str) -> ManifestPart:
-        """The part called so; a manifest without it is malformed."""
+        """The part of that name; a manifest without it is malformed."""
         for part in self.parts:
             if part.name == name:
                 return part
@@ -100,7 +100,7 @@ class Manifest:
         return sum(part.size for part in self.parts)
 
     def document(self) -> dict[str, Any]:
-        """As JSON tells it, without the signature. Numbers that may pass 2^53 are texts."""
+        """The JSON object without the signature. Numbers that may exceed 2^53 are texts."""
         return {
             "type": TYPE,
             "format": FORMAT,
@@ -115,29 +115,29 @@ class Manifest:
         }
 
     def signed_form(self) -> bytes:
-        """What the signature is over: RFC 8785, without the signature."""
+        """The signed bytes: RFC 8785, without the signature."""
         return canonical_json(orjson.dumps(self.document()))
 
     def encoded(self) -> bytes:
-        """As it lies in the archive."""
+        """The bytes in the archive."""
         return canonical_json(orjson.dumps({**self.document(), "signature": self.signature.hex()}))
 
 
 def part_path(name: str, *, version: int, epoch: int) -> str:
-    """Where a part lies: each version of each directory has its own, so that none is ever replaced."""
+    """The place of a part: each version of each directory has its own, so that none is ever replaced."""
     return f"registry/{name}/{version:020d}-{epoch:016x}.bin"
 
 
 @dataclass(frozen=True, slots=True)
 class Unverified:
-    """A manifest of which only the form is known."""
+    """A well-formed manifest that is not verified."""
 
     manifest: Manifest
     signed: bytes
 
 
 def read_manifest(encoded: bytes) -> Unverified:
-    """The manifest and the bytes that its signature must be over. SnapshotRefused when it is none."""
+    """The manifest and the bytes that its signature must cover. SnapshotRefused when it is malformed."""
     if len(encoded) > MAX_MANIFEST_BYTES:
         raise SnapshotRefused(RefusalReason.OVERSIZED, "The manifest is too large.")
     try:

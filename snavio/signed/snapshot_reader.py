@@ -1,7 +1,7 @@
-"""Loads a snapshot, or says why not.
+"""Loads a verified snapshot, or returns the reason why there is none.
 
-Never raises because of what lies in the archive, never hands out bytes that were not verified, and never accepts
-something older than it accepted before.
+Never raises because of the archive's contents, never hands out bytes that were not verified, and never accepts a
+snapshot older than an accepted one.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ FAILURES: Final = "Snavio.Cache.SnapshotLoadFailure"
 LOADED: Final = "Snavio.Cache.SnapshotLoaded"
 
 Keys: TypeAlias = Callable[[], Awaitable[Sequence[VerifyingKey]]]
-"""The platform's public keys; raises SnavioError when they cannot be had."""
+"""The platform's public keys; raises SnavioError when they cannot be fetched."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why there is no snapshot to start from."""
+    """The reason why there is no snapshot to start from."""
 
     refusal: RefusalReason
     detail: str
 
 
 class SnapshotReader:
-    """One reader of one archive; `watermark` is its own. `refused` is told why a snapshot was not believed."""
+    """One reader of one archive; `watermark` is its own. `refused` is called with the reason of a refusal."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class SnapshotReader:
     async def load(
         self, parts: Sequence[str], use: Callable[[VerifiedSnapshot], T], *, kind: str = SNAPSHOT
     ) -> T | Refused:
-        """What `use` makes of the verified snapshot with these parts, on another thread.
+        """The result of `use` on the verified snapshot with these parts, on another thread.
 
         `use` raises ValueError for parts that it cannot read.
         """

@@ -1,4 +1,4 @@
-"""Why a snapshot is not used. Every reason leads to a cold load; none of them stops a service."""
+"""Reasons to refuse a snapshot. Every one leads to a cold load; none stops a service."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ class RefusalReason(StrEnum):
     UNKNOWN_FORMAT = "unknown-format"
     UNKNOWN_KEY = "unknown-key"
     KEY_NOT_VALID = "key-not-valid"
-    """Known, but not good for the time at which the manifest was made."""
+    """The key is known, but was not valid when the manifest was made."""
     BAD_SIGNATURE = "bad-signature"
     WRONG_KIND = "wrong-kind"
-    """A good manifest in the place of another."""
+    """A valid manifest of another kind."""
     EXPIRED = "expired"
     FUTURE_DATED = "future-dated"
     ROLLED_BACK = "rolled-back"
-    """Older than what this reader has accepted before."""
+    """Older than a snapshot that this reader has accepted."""
     WRONG_EPOCH = "wrong-epoch"
-    """Of a directory that this reader has left behind."""
+    """Of an epoch that this reader has left."""
     WATERMARK_DAMAGED = "watermark-damaged"
-    """What this reader has accepted before cannot be known."""
+    """The newest accepted snapshot cannot be known."""
     OVERSIZED = "oversized"
     PART_MISSING = "part-missing"
     PART_TRUNCATED = "part-truncated"
-    """Of another size than the manifest says."""
+    """The size differs from the manifest's."""
     PART_TAMPERED = "part-tampered"
-    """Of another hash than the manifest says."""
+    """The hash differs from the manifest's."""
     PART_UNREADABLE = "part-unreadable"
-    """Verified, and still not what this program can read."""
+    """Verified, but in a form that this program cannot read."""
     CANNOT_OPEN = "cannot-open"
-    """Sealed, and this reader has not the key."""
+    """Sealed with a key that this reader does not have."""
     TOO_OLD = "too-old"
-    """Good, and still older than what its reader may begin with."""
+    """Valid, but older than its reader may start with."""
 
 
 class SnapshotRefused(Exception):
-    """Carries the reason out of the steps of a verification."""
+    """Carries the reason out of a verification."""
 
     def __init__(self, refusal: RefusalReason, detail: str = "") -> None:
         super().__init__(detail or refusal.value)

@@ -1,7 +1,7 @@
-"""Decides whether a snapshot may be believed: signature, key, kind, times, then sizes and hashes; in that order.
+"""Verifies a snapshot: signature, key, kind and times, then sizes and hashes, in that order.
 
-Pure, and the same for writers and readers. Nothing in a part is looked at before all of it has been verified, and
-without a key that verifies there is no snapshot.
+Pure, and the same for writers and readers. No part is parsed before all of it has been verified, and without a
+verifying key there is no snapshot.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROUTES, ACL, SUSPENSIONS, BANS, KEYSETS = "routes", "acl", "suspensions", "bans"
 
 @dataclass(frozen=True, slots=True)
 class VerifyingKey:
-    """A public key of the platform, and the times that it is good for; an end of 0 is none."""
+    """A public key of the platform, and its times of validity; an end of 0 is none."""
 
     key_id: str
     public_key: bytes
@@ -27,7 +27,7 @@ class VerifyingKey:
     valid_until_unix_ns: int = 0
 
     def good_at(self, unix_ns: int) -> bool:
-        """Whether what was signed then may be believed."""
+        """True if the key was valid then."""
         return self.valid_from_unix_ns <= unix_ns and not 0 < self.valid_until_unix_ns <= unix_ns
 
 
@@ -42,7 +42,7 @@ class VerifiedSnapshot:
 def verify_manifest(
     found: Unverified, *, kind: str, keys: Sequence[VerifyingKey], now_unix_ns: int, max_bytes: int
 ) -> Manifest:
-    """The manifest, if it may be believed at `now_unix_ns`."""
+    """The manifest, verified at `now_unix_ns`; SnapshotRefused otherwise."""
     manifest = found.manifest
     known = [key for key in keys if key.key_id == manifest.key_id]
     if not known:
@@ -70,7 +70,7 @@ def verify_manifest(
 
 
 def verify_part(part: ManifestPart, contents: bytes, *, of: Manifest) -> None:
-    """Size and hash, and only then what the part says of itself."""
+    """Verify size and hash, and only then the part's own header."""
     if len(contents) != part.size:
         raise SnapshotRefused(
             RefusalReason.PART_TRUNCATED, f"The part {part.name} is not of the size it should be."
@@ -93,7 +93,7 @@ def _sealed_header(contents: bytes) -> tuple[str, int, int, int]:
 
 
 def examine(snapshot: VerifiedSnapshot) -> None:
-    """Reads all of it as its readers would: every part that is there, into tables that are thrown away."""
+    """Parse everything as readers would: every present part, into tables that are discarded."""
     parts = snapshot.parts
     try:
         if ROUTES in parts and ACL in parts:

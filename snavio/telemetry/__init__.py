@@ -1,1 +1,1 @@
-"""What the mesh tells about itself."""
+"""Telemetry: metrics, events, the journal of commands, logs, and the archive's files."""

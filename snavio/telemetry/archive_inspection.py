@@ -1,6 +1,6 @@
-"""Looks at an archive in a folder: what is in it, and what of it can be believed.
+"""Inspects an archive in a folder: its contents, and which of them verify.
 
-Never fails because of what it finds, never changes anything, and takes no file for good that no good manifest lists.
+Never fails because of what it finds, never changes anything, and accepts no file that no verified manifest lists.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from snavio.signed.manifest_signer import verified
 from snavio.signed.verification import VerifyingKey
 
 SETTLING_NS: Final = 60_000_000_000
-"""A file younger than this may still be on its way: Relay writes it before the manifest that lists it."""
+"""A file younger than this may be incomplete: Relay writes it before the manifest that lists it."""
 _HOUR: Final = re.compile(r"telemetry/date=\d{4}-\d{2}-\d{2}/hour=\d{2}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFinding:
-    """Something that is not as it should be; `problem` is a stable name."""
+    """A defect; `problem` is a stable name."""
 
     path: str
     problem: str
@@ -40,16 +40,16 @@ class ArchiveFinding:
 
 @dataclass(slots=True)
 class Hour:
-    """One folder of an archive, as far as its manifests tell."""
+    """One folder of an archive, according to its manifests."""
 
     folder: str
     manifests: list[tuple[ArchiveManifest, bytes]] = field(default_factory=list)
-    """Each with the bytes that its signature must be over."""
+    """Each with the bytes that its signature must cover."""
     findings: list[ArchiveFinding] = field(default_factory=list)
 
     @property
     def files(self) -> list[FileEntry]:
-        """The files that count, whether they can be believed or not."""
+        """The listed files that are not replaced, verified or not."""
         return present(manifest for manifest, _ in self.manifests)
 
 
@@ -78,7 +78,7 @@ def _read(archive: Path, folder: str) -> Hour:
 
 
 def believed(hour: Hour, keys: Sequence[VerifyingKey]) -> tuple[list[ArchiveManifest], list[ArchiveFinding]]:
-    """The manifests that one of the keys has signed, and what is wrong with the others."""
+    """The manifests that one of the keys has signed, and the defects of the others."""
     good, findings = [], list(hour.findings)
     for manifest, signed in hour.manifests:
         name = f"{hour.folder}/{manifest.file_name}"
@@ -92,7 +92,7 @@ def believed(hour: Hour, keys: Sequence[VerifyingKey]) -> tuple[list[ArchiveMani
 
 
 def check(archive: Path, hour: Hour, keys: Sequence[VerifyingKey]) -> list[ArchiveFinding]:
-    """What is wrong with an hour; empty when all of it is good."""
+    """The defects of an hour; empty when there are none."""
     good, found = believed(hour, keys)
     listed = {file.name: file for file in present(good)}
     replaced = {name for manifest in good for name in manifest.replaces}
@@ -116,7 +116,9 @@ def check(archive: Path, hour: Hour, keys: Sequence[VerifyingKey]) -> list[Archi
 
 
 def lasting(archive: Path, findings: Iterable[ArchiveFinding], *, now_unix_ns: int) -> list[ArchiveFinding]:
-    """Without what a running Relay explains: files that wait for their manifest, or were replaced while we looked."""
+    """The defects without those that a running Relay explains: files that wait for their manifest, or were replaced
+    meanwhile.
+    """
     listed: dict[str, set[str]] = {}
     left: list[ArchiveFinding] = []
     for finding in findings:
@@ -137,7 +139,7 @@ def lasting(archive: Path, findings: Iterable[ArchiveFinding], *, now_unix_ns: i
 
 
 def check_file(path: Path, file: FileEntry) -> tuple[str, str] | None:
-    """(problem, sentence) of a file that is not the one that was signed; None when it is."""
+    """(problem, sentence) of a file that differs from the signed one; None when it does not."""
     try:
         # First what costs nothing: a file of another size need not be read to its end.
         if path.stat().st_size == file.size:
@@ -152,7 +154,7 @@ def check_file(path: Path, file: FileEntry) -> tuple[str, str] | None:
 
 
 def check_readable(path: Path, file: FileEntry) -> tuple[str, str] | None:
-    """The same as far as its size and its last bytes tell; a changed byte in the middle goes unnoticed."""
+    """The same, judged by its size and its last bytes; a changed byte in the middle goes unnoticed."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -170,7 +172,7 @@ def check_readable(path: Path, file: FileEntry) -> tuple[str, str] | None:
 
 
 def overlaps(found: Sequence[Hour]) -> list[ArchiveFinding]:
-    """Files whose events another file holds too."""
+    """Files whose events another file contains too."""
     findings: list[ArchiveFinding] = []
     reaches: dict[tuple[str, int], EventRange] = {}
     for after, folder in sorted((file.stretch, hour.folder) for hour in found for file in hour.files):

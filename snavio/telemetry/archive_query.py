@@ -1,7 +1,7 @@
-"""Answers SQL questions about an archive, with DuckDB, reading only.
+"""Answers SQL queries on an archive, with DuckDB, reading only.
 
-Never lets a question write, load, attach or reach anything but the archive's files. Never fails for a file that cannot
-be read, and never counts one that the given keys do not vouch for: both are left out and named.
+Never lets a query write, load, attach or reach anything but the archive's files. Never fails for an unreadable file,
+and never counts a file that the given keys do not verify: both are left out and reported.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """Names of columns, and rows; `more` when there were too many to tell."""
+    """Names of columns, and rows; `more` when rows were cut off."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
     more: bool
     left_out: tuple[ArchiveFinding, ...] = ()
-    """Files and manifests that the answer does without."""
+    """Files and manifests that the answer leaves out."""
 
 
 def ask(
@@ -49,9 +49,9 @@ def ask(
 ) -> QueryResult:
     """The answer to one SELECT over the view `events`.
 
-    With `keys`, only files count that a manifest with a good signature lists and that are what was signed; without,
-    every file that a manifest lists and that can be read. StateError when DuckDB is not installed; BadRequest, in one
-    sentence, for a question it cannot answer; IntegrityError when a file goes away or breaks while it is read.
+    With `keys`, only files count that a verified manifest lists and that match it; without, every file that a manifest
+    lists and that can be read. StateError when DuckDB is not installed; BadRequest, in one sentence, for an invalid
+    query; IntegrityError when a file disappears or breaks while it is read.
     """
     try:
         import duckdb
@@ -86,7 +86,7 @@ def ask(
 
 
 def _files(root: Path, keys: Sequence[VerifyingKey] | None) -> tuple[list[Path], list[ArchiveFinding]]:
-    """The files that count, and what does not."""
+    """The files to query, and the defects of the others."""
     files: list[Path] = []
     left_out: list[ArchiveFinding] = []
     for hour in hours(root):
@@ -132,7 +132,7 @@ def _view(files: Sequence[Path]) -> str:
 
 
 def _encodes(text: str) -> bool:
-    """Whether it is text at all: an argument that was no UTF-8 comes with stand-ins for its bytes."""
+    """True if the text is valid Unicode: an argument that was no UTF-8 contains surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""How a cache lives: document 001's metrics of it, and an event for each refresh.
+"""The metrics of a cache, and an event for each refresh.
 
 Never touched by a command: usage is counted natively per batch and read here, refreshes are counted as they happen.
 Never fills the archive: a refresh goes `onward` only when it ended something.
@@ -20,7 +20,7 @@ DUE, RECOVERED, EPOCH_CHANGED = "due", "recovered", "epoch-changed"
 
 
 class CacheMeter:
-    """One cache. `age_ns` tells how old it is now, None before it was ever read.
+    """One cache. `age_ns` returns its age, None before the first read.
 
     `first_stale_s` is the age at which the first of its entries are stale, where they differ.
     """
@@ -47,9 +47,9 @@ class CacheMeter:
         self._durations = LatencyWindow(clock=clock)
 
     def refreshed(self, *, took_ns: int, age_ns: int | None, another: str = "") -> None:
-        """It was read again; `age_ns` is how old it had become, None for the first time.
+        """Record a refresh; `age_ns` is the age before it, None for the first time.
 
-        `another` names the authority's new epoch, if everything known before was forgotten for it.
+        `another` names the authority's new epoch, if the cache was dropped because of it.
         """
         self._durations.add(took_ns)
         if age_ns is None:
@@ -65,13 +65,13 @@ class CacheMeter:
             self._onward(event)
 
     def register(self, introspection: Introspection, stale_usage: Callable[[], int]) -> None:
-        """Tell operators under document 001's names."""
+        """Register the metrics under the names of the telemetry catalogue."""
         prefix = f"Snavio.Cache.{self._type}."
         introspection.counts(lambda: {"Usage.Stale": stale_usage()}, prefix=prefix)
         introspection.times(f"{prefix}RefreshDuration", self._durations.read)
         introspection.gauges(lambda: {"StaleWindowSeconds": self._stale_for_s()}, prefix=prefix)
 
     def _stale_for_s(self) -> float:
-        """How far into its stale time it is; 0 while it is fresh."""
+        """Seconds since it became stale; 0 while it is fresh."""
         age_ns = self._age_ns()
         return max(0.0, (age_ns or 0) / 1e9 - self._fresh_s)

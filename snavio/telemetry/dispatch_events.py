@@ -1,4 +1,4 @@
-"""The event of dispatching: a source that lost the warm path.
+"""The event of a warm-path ban.
 
 Never holds a secret: an event has the fields below and no others.
 """
@@ -15,7 +15,7 @@ from snavio.telemetry.events import Value
 
 @dataclass(frozen=True, slots=True)
 class WarmPathBan:
-    """A source took so much of a route's warm path that it goes by Slow for a while. One for each ban."""
+    """A source dominated a route's warm path and goes by Slow for a while. One event for each ban."""
 
     name: ClassVar[str] = schema.WARM_PATH_BAN
 
@@ -23,9 +23,9 @@ class WarmPathBan:
     target: str
     command_name: str
     source_share: float
-    """Of the warm dispatches in the window."""
+    """Share of the warm dispatches in the window."""
     competing_share: float
-    """What others offered, as a share of all that was offered: another whole than that of `source_share`."""
+    """The others' share of all commands offered in the window; not a share of the same total as `source_share`."""
     dispatch_volume: int
     retry_after_ms: int
     throttle_until: str

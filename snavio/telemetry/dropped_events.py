@@ -1,6 +1,6 @@
-"""Whose events a full journal had to let go, until somebody can be told: one count per tenant.
+"""Counts events that a full journal dropped, per tenant, until they can be reported.
 
-Never grows with what is lost, and never counts an event that nobody can be named for: the gap in the numbers has those.
+Never grows with the losses, and never counts an event without a tenant: the gap in the numbers shows those.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Loss:
 
 
 class DroppedEvents:
-    """What was lost and not told yet."""
+    """Dropped events that are not reported yet."""
 
     def __init__(self) -> None:
         self._of: dict[str, _Loss] = {}
@@ -37,7 +37,7 @@ class DroppedEvents:
         return bool(self._of)
 
     def add(self, columns: bytes) -> None:
-        """A block was let go."""
+        """Count the events of a dropped block."""
         block = TelemetryBlock.FromString(columns)
         for lane, rows in Counter(block.lane).items():
             source = block.dictionary[block.lanes[lane].source]
@@ -50,7 +50,7 @@ class DroppedEvents:
             self._lost(tenant, number, event.at_unix_ns)
 
     def told(self, *, now_unix_ns: int, received_unix_ns: int) -> Iterator[TelemetryDropped]:
-        """One event per tenant, and nothing is left to tell. `received_unix_ns` is 0 when Relay never took a page."""
+        """One event per tenant, and the counts are reset. `received_unix_ns` is 0 when Relay never accepted a page."""
         lost, self._of = self._of, {}
         received = format_timestamp(received_unix_ns) if received_unix_ns else None
         for tenant, loss in lost.items():

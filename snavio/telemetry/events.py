@@ -1,7 +1,6 @@
-"""Things that happen seldom and matter: typed values under the catalogue's names, in a bounded, numbered journal.
+"""Rare, important events: typed values under the catalogue's names, in a bounded, numbered journal.
 
-Never waits, never grows, never repeats a number, and never holds a secret: an event has the fields below and
-no others.
+Never waits, never grows, never repeats a number, and never holds a secret: an event has the fields below and no others.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Value = str | int | float | None | tuple[str, ...]
 
 
 class Event(Protocol):
-    """A value that says what happened."""
+    """A value of the event catalogue."""
 
     name: ClassVar[str]
 
@@ -57,7 +56,7 @@ class KeyExpiryImminent(_Secret):
 
 @dataclass(frozen=True, slots=True)
 class SigningKeyRotated:
-    """A scope has a new Ed25519 key: whoever keeps its public keys asks again."""
+    """A scope has a new Ed25519 key; holders of its public keys must fetch them again."""
 
     name: ClassVar[str] = "signing_key_rotated"
 
@@ -73,7 +72,7 @@ class SigningKeyRotated:
     valid_from: str
     opened_at: str
     closes_at: str
-    """When the old key verifies nothing any more."""
+    """Time from which the old key verifies nothing."""
 
     def fields(self) -> Mapping[str, Value]:
         return asdict(self)
@@ -81,7 +80,7 @@ class SigningKeyRotated:
 
 @dataclass(frozen=True, slots=True)
 class AbuseDetected:
-    """The auditor banned a source; once per ban window."""
+    """The audit banned a source; once per ban window."""
 
     name: ClassVar[str] = schema.ABUSE_DETECTED
 
@@ -97,7 +96,7 @@ class AbuseDetected:
 
 @dataclass(frozen=True, slots=True)
 class ExecutedAfterRevocation:
-    """Commands went by an ACL entry that had been revoked; `count` of them were settled together."""
+    """Commands were dispatched by a revoked ACL entry; `count` of them were settled together."""
 
     name: ClassVar[str] = schema.EXECUTED_AFTER_REVOCATION
 
@@ -117,18 +116,18 @@ class ExecutedAfterRevocation:
 
 @dataclass(frozen=True, slots=True)
 class TelemetryDropped:
-    """Events about a tenant that were lost before anybody could read them."""
+    """Events about a tenant that were lost before they reached the archive."""
 
     name: ClassVar[str] = schema.DROPPED
 
     tenant: str
     dropped_events: int
     reason: str
-    """`journal_overflow`: Relay did not take them, and the process had no room left."""
+    """`journal_overflow`: Relay did not accept them, and the process had no room left."""
     queue_age_seconds: float
-    """Of the oldest of them."""
+    """Age of the oldest of them."""
     last_received_at: str | None
-    """When something of the queue was last taken; RFC 3339. None: never."""
+    """Time of the last accepted page; RFC 3339. None: never."""
 
     def fields(self) -> Mapping[str, Value]:
         return asdict(self)
@@ -136,7 +135,7 @@ class TelemetryDropped:
 
 @dataclass(frozen=True, slots=True)
 class JournalGap:
-    """Events of a process that never reached Relay; None when nobody knows how many."""
+    """Events of a process that never reached Relay; `count` is None when unknown."""
 
     name: ClassVar[str] = schema.JOURNAL_GAP
 
@@ -158,7 +157,7 @@ class CacheRefreshed:
     cache_type: str
     """`ACL`, `Routing` or `HMAC`."""
     age_seconds: float
-    """How old it had become."""
+    """Age before the refresh."""
     fresh_ttl: float
     stale_ttl: float
     reason: str
@@ -203,7 +202,7 @@ class SnapshotWritten:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotLoadFailed:
-    """A reader did not believe a snapshot."""
+    """A reader refused a snapshot."""
 
     name: ClassVar[str] = schema.SNAPSHOT_LOAD_FAILED
 
@@ -223,7 +222,7 @@ class SnapshotTooLarge:
     size_bytes: int
     max_bytes: int
     version: int
-    """Of the directory that no longer fits."""
+    """Version of the directory that no longer fits."""
 
     def fields(self) -> Mapping[str, Value]:
         return {"detail": f"version {self.version}: {self.size_bytes} bytes, at most {self.max_bytes}"}
@@ -259,12 +258,12 @@ def certificate_refused(identity: Identity | None, reason: str, count: int) -> C
 
 
 def moment(unix_ns: int | None) -> str | None:
-    """A time as events carry it."""
+    """A time as events carry it, RFC 3339."""
     return None if unix_ns is None else format_timestamp(unix_ns)
 
 
 Onward = Callable[[Event, int], None]
-"""Takes an event and its time to the archive."""
+"""Sends an event and its time to the archive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +276,7 @@ class Recorded:
 
 
 class EventJournal:
-    """The last events of one process; `epoch` tells its numbers from those of an earlier life."""
+    """The last events of one process; `epoch` distinguishes its numbers from those of an earlier life."""
 
     def __init__(self, *, epoch: int, max_events: int = 4096, onward: Onward | None = None) -> None:
         self.epoch = epoch
@@ -287,7 +286,7 @@ class EventJournal:
         self._counts: dict[str, int] = {}
 
     def record(self, event: Event, *, at_unix_ns: int) -> None:
-        """Add an event; the oldest makes room when there is none. It also goes `onward`, durable from then on."""
+        """Add an event; the oldest is dropped when the journal is full. It also goes `onward`, durable from then on."""
         self._last_seq += 1
         self._kept.append(Recorded(self._last_seq, at_unix_ns, event))
         self._counts[event.name] = self._counts.get(event.name, 0) + 1
@@ -300,7 +299,7 @@ class EventJournal:
         return found[:limit]
 
     def missed_since(self, seq: int) -> int:
-        """How many events after `seq` are not kept any more."""
+        """The number of events after `seq` that were dropped."""
         oldest = self._kept[0].seq if self._kept else self._last_seq + 1
         return max(0, oldest - 1 - seq)
 
@@ -310,5 +309,5 @@ class EventJournal:
         return self._last_seq
 
     def counters(self) -> dict[str, int]:
-        """How many of each kind there were."""
+        """The number of events of each kind."""
         return dict(self._counts)

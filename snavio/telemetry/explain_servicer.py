@@ -1,7 +1,7 @@
-"""Answers what a process still knows of a command, to those whose command it is.
+"""Answers queries about recent commands of a process, for the tenants involved.
 
-Never tells a tenant that a command of others exists: what is not its affair is not found. Never lets one caller keep it
-busy, nor the commands of others hide those of the caller that have the same id.
+Never discloses to a tenant that a command of others exists: it is reported as not found. Never lets one caller keep it
+busy, nor commands of others hide the caller's commands of the same id.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from snavio.v1.registry_pb2 import ResolveKey, ResolveRequest, ResolveResponse
 METHOD: Final = "/snavio.v1.Explain/Explain"
 MAX_TRACES: Final = 10
 MAX_ROWS: Final = 1000
-"""Rows about one id that are looked at; whoever repeats an id so often hides only its own."""
+"""Most rows examined for one id; a source that repeats an id so often hides only its own commands."""
 EACH: Final = Rate(burst=20, per_s=5.0)
 CALL_SECONDS: Final = 2.0
 
 
 class ExplainServicer:
-    """One process's `Explain`."""
+    """The `Explain` RPC of one process."""
 
     def __init__(self, recent: RecentCommands, *, instance: str, registry: MeshChannel, clock: Clock) -> None:
         self._rates = Rates(EACH, clock=clock)
@@ -41,11 +41,11 @@ class ExplainServicer:
         self._registry = registry
 
     def register(self, methods: Methods) -> None:
-        """Serve it."""
+        """Serve the method."""
         methods.unary(METHOD, self.explain, ExplainRequest)
 
     async def explain(self, request: ExplainRequest, call: Call) -> ExplainResponse:
-        """What is known of the command, as far as it is the caller's affair."""
+        """The recorded steps of the command, if it concerns the caller."""
         try:
             command_id = uuid.UUID(request.command_id).bytes
         except ValueError:
@@ -71,7 +71,7 @@ class ExplainServicer:
     def _look_up(
         self, kept: tuple[bytes, ...], command_id: bytes, reader: Identity
     ) -> tuple[list[Trace], list[Trace]]:
-        """The newest traces that concern the reader by their source, and the newest of the others."""
+        """The newest traces whose source is the reader's, and the newest of the others."""
         own: list[Trace] = []
         others: list[Trace] = []
         for sighting in islice(rows_about(kept, command_id), MAX_ROWS):
@@ -85,7 +85,7 @@ class ExplainServicer:
         return own, others
 
     async def _owner(self, trace: Trace) -> str:
-        """The target's owner; empty when there is no such route, or Registry cannot be asked."""
+        """The target's owner; empty when there is no such route, or Registry is away."""
         if not (trace.target and trace.name):
             return ""
         key = ResolveKey(source=trace.source, target=trace.target, name=trace.name)

@@ -1,6 +1,6 @@
 """A service's own telemetry: native column blocks in memory, bounded, every event numbered.
 
-Never waits and never grows: when full, the oldest block makes room. Relay sees by the numbers what it missed.
+Never waits and never grows: when full, the oldest block is dropped. Relay finds the loss by the gap in the numbers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Block:
 
 
 class Journal:
-    """The events of one process that Relay does not have yet. Lives on one thread."""
+    """The events of one process that Relay does not have yet. Used on one thread."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Journal:
         self._service = service
         self._mark = mark
         self.on = on
-        """Whether anybody wants to know; if not, events are not even made."""
+        """False when telemetry is off; then events are not even made."""
         self._max_bytes = max_bytes
         self._max_events = max_events
         # Taken for Relay and not acknowledged yet; and those behind them.
@@ -59,9 +59,9 @@ class Journal:
         self._dropped = 0
         self._losses = DroppedEvents()
         self.full_enough: Callable[[int], None] = lambda _bytes: None
-        """Told how many bytes nobody has taken, after every append."""
+        """Called with the bytes not taken yet, after every append."""
         self.seen: Callable[[bytes], None] = lambda _columns: None
-        """Told of every block of commands that comes in."""
+        """Called with every block of commands."""
 
     def append(self, columns: bytes) -> None:
         """Add a block; an empty one is ignored."""
@@ -70,7 +70,7 @@ class Journal:
             self._add(columns, telemetry_rows(columns))
 
     def record(self, event: Event, *, at_unix_ns: int, durable: bool = False) -> None:
-        """Add an event that happens seldom; with `durable` it survives a crash and a power cut from now on.
+        """Add a rare event; with `durable` it survives a crash and a power cut from now on.
 
         Unavailable or Saturated when it cannot be made durable; it is then not added.
         """
@@ -99,14 +99,14 @@ class Journal:
         return found
 
     def give_back(self) -> None:
-        """What was taken and not acknowledged will be taken again."""
+        """Return blocks that were taken and not acknowledged; they are taken again."""
         while self._taken:
             block = self._taken.pop()
             self._ready.appendleft(block)
             self._ready_bytes += len(block.columns)
 
     def acknowledge(self, seq: int) -> None:
-        """Relay has everything up to `seq`."""
+        """Relay has stored everything up to `seq`."""
         while (oldest := self._oldest()) is not None and oldest.last_seq <= seq:
             self._forget_oldest()
 
@@ -117,21 +117,21 @@ class Journal:
 
     @property
     def ready_bytes(self) -> int:
-        """What nobody has taken."""
+        """Bytes that are not taken yet."""
         return self._ready_bytes
 
     def tell_losses(self, *, now_unix_ns: int, received_unix_ns: int) -> None:
-        """Add what was dropped as events of its own; not while there is little room, or they would drop others."""
+        """Add dropped counts as events of their own; not while there is little room, or they would drop others."""
         if self._losses and 2 * self._bytes < self._max_bytes and 2 * self._events < self._max_events:
             for event in self._losses.told(now_unix_ns=now_unix_ns, received_unix_ns=received_unix_ns):
                 self.record(event, at_unix_ns=now_unix_ns)
 
     def counters(self) -> dict[str, int]:
-        """What went through it so far; dropped events were not acknowledged when they made room."""
+        """Totals so far; dropped events were not acknowledged when they were dropped."""
         return {"rows": self._last_seq, "dropped_rows": self._dropped}
 
     def gauges(self) -> dict[str, float]:
-        """What waits for Relay."""
+        """Events and bytes that wait for Relay."""
         return {"waiting_bytes": float(self._bytes), "waiting_rows": float(self._events)}
 
     def _add(self, columns: bytes, events: int) -> None:

@@ -1,6 +1,6 @@
-"""Carries a journal to Relay: pages in order over one stream, at most a second late, forgotten once durable there.
+"""Uploads a journal to Relay: pages in order over one stream, at most a second late, dropped once durable there.
 
-Never holds up the service: with Relay away the journal waits within its bounds, and the numbers tell what it drops.
+Never blocks the service: while Relay is away the journal waits within its bounds, and the numbers show what it drops.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ LAST_FLUSH_SECONDS: Final = 3.0
 _BLOCK_TAG: Final = b"\x22"
 
 Gather = Callable[[], Iterable[bytes]]
-"""Blocks that are made only when somebody asks, such as what was counted of a flood."""
+"""Blocks that are made on demand, such as the counts of a flood."""
 
 
 class JournalUploader:
-    """Lives on one event loop, as the journal does."""
+    """Used on one event loop, as the journal is."""
 
     def __init__(
         self,
@@ -72,12 +72,12 @@ class JournalUploader:
         self.connected = asyncio.Event()
 
     def start(self) -> None:
-        """Carry until `stop`."""
+        """Upload until `stop`."""
         self._journal.full_enough = self._look
         self._task = background().keep("journal courier", self._run)
 
     async def stop(self) -> None:
-        """Carry what is there, if Relay takes it in time, then end."""
+        """Upload the rest, if Relay accepts it in time, then end."""
         if self._task is None:
             return
         self._stopping.set()
@@ -89,7 +89,7 @@ class JournalUploader:
         await asyncio.gather(self._task, return_exceptions=True)
 
     def counters(self) -> dict[str, int]:
-        """Pages that were carried, and how often the way had to be opened."""
+        """Pages uploaded, and streams opened."""
         return {"pages": self._pages, "reconnects": self._reconnects}
 
     def _look(self, ready_bytes: int) -> None:
@@ -123,7 +123,7 @@ class JournalUploader:
                     await self._stopping.wait()
 
     async def _carry(self) -> None:
-        """One stream, until it breaks, the certificate is renewed, or the end."""
+        """One stream, until it breaks, the certificate is renewed, or the uploader stops."""
         generation = self._relay.generation()
         stream = self._relay.stream(METHOD)
         try:
@@ -222,7 +222,7 @@ class JournalUploader:
 
 
 def with_blocks(page: JournalPage, blocks: Iterable[bytes]) -> bytes:
-    """The page with blocks behind it as they are: taking them apart to put them together again would cost."""
+    """The page with serialised blocks appended: parsing and serialising them again would cost CPU."""
     parts = [page.SerializeToString()]
     for block in blocks:
         parts += [_BLOCK_TAG, varint(len(block)), block]

@@ -1,6 +1,6 @@
-"""How long something took, over about the last minute: a histogram with log buckets in a ring of slots.
+"""Durations over about the last minute: a histogram with log buckets in a ring of slots.
 
-Never keeps a single duration and never grows: one `add` per batch touches one bucket, whatever the batch holds.
+Never keeps a single duration and never grows: one `add` per batch touches one bucket, whatever the batch's size.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LEAST_EDGE_US, _MOST_EDGE_US = 1 << 6, 1 << 25
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """What a histogram tells, in microseconds."""
+    """Percentiles of a histogram, in microseconds."""
 
     count: int = 0
     p50_us: int = 0
@@ -42,7 +42,7 @@ class _Slot:
 
 
 class LatencyWindow:
-    """Durations of the last 60 to 70 seconds. Lives on one thread."""
+    """Durations of the last 60 to 70 seconds. Used on one thread."""
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
@@ -51,7 +51,7 @@ class LatencyWindow:
         self._ever_us = 0
 
     def add(self, duration_ns: int, *, count: int = 1) -> None:
-        """`count` things took this long; once per batch."""
+        """Record `count` durations of this length; once per batch."""
         us = max(0, duration_ns) // 1000
         slot, bucket = self._slot(), _bucket(us)
         slot.buckets[bucket] += count
@@ -60,7 +60,7 @@ class LatencyWindow:
         slot.max_us = max(slot.max_us, us)
 
     def read(self) -> Percentiles:
-        """The percentiles now; all 0 when nothing happened."""
+        """The percentiles now; all 0 without durations."""
         oldest = self._clock.mono_ns() // SLOT_NS - SLOTS + 1
         recent = [slot for slot in self._ring if slot.number >= oldest]
         totals = [sum(column) for column in zip(*(slot.buckets for slot in recent), strict=True)]
@@ -72,7 +72,7 @@ class LatencyWindow:
         return Percentiles(count, p50, p95, p99, longest)
 
     def ever(self) -> LatencyTotals:
-        """All since the start, by doublings; for whoever collects and subtracts what it saw before."""
+        """All since the start, in buckets of powers of two; for collectors that subtract the previous reading."""
         passed, up_to = 0, {}
         for doubling in range(0, _BUCKETS, _STEPS):
             passed += sum(self._ever[doubling : doubling + _STEPS])

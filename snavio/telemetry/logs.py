@@ -1,7 +1,7 @@
 """Structured logs on stderr, one JSON object per line.
 
-Never carries a secret: values under names that hold key material are cut out before anything is written. Never fails
-whoever logs: on a full disk a commit that was refused must be told to its sender, not end the thread that says so.
+Never carries a secret: values under names that hold key material are removed before anything is written. Never raises
+to the caller: on a full disk the refusal of a commit must reach its sender, not end the thread that logs it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def _redact(_logger: object, _method: str, event: MutableMapping[str, Any]) -> M
 
 
 class LossyFile:
-    """A text file for logs: lines that cannot be written are left out, and their number is told once one can be."""
+    """A text file for logs: lines that cannot be written are dropped, and their number is logged once one can be."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
         self._lost = 0
 
     def write(self, text: str) -> int:
-        """As a file's; the length of `text` in any case."""
+        """As a file's `write`; always returns the length of `text`."""
         try:
             if self._lost:
                 # The line before may be torn: this one starts anew.
@@ -48,7 +48,7 @@ class LossyFile:
         return len(text)
 
     def flush(self) -> None:
-        """As a file's."""
+        """As a file's `flush`."""
         try:
             self._file.flush()
         except (OSError, ValueError):

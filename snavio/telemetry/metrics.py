@@ -1,7 +1,7 @@
-"""Metrics as OpenTelemetry instruments, for every service alike: what `Status` tells, wherever an exporter takes it.
+"""Metrics as OpenTelemetry instruments, for every service alike: the readings of `Status`, for any exporter.
 
-All instruments are observable: they ask when somebody collects, and between two collections cost nothing. Never loads
-OpenTelemetry's SDK in a process that exports nothing, and never reads a counter from another thread than its own.
+All instruments are observable: they are read when a collection happens, and cost nothing between two collections. Never
+loads OpenTelemetry's SDK in a process that exports nothing, and never reads a counter from another thread than its own.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ GROUP: Final = "opentelemetry_metrics_exporter"
 READ_SECONDS: Final = 5.0
 STOP_MS: Final = 2000
 MOST_FAMILIES: Final = 1000
-"""Names are the program's, not its callers'; this holds even if one day they are not."""
+"""Names come from the program and not from callers; this bounds them even if that changes."""
 _SERIES: Final = re.compile(r"([A-Za-z][-_./A-Za-z0-9]{0,254})(?:\{(.*)\})?")
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 
 Points = Mapping[str, Sequence[tuple[Mapping[str, str], float]]]
-"""By name of the family: its labels and values."""
+"""By name of the family: labels and values."""
 
 
 class Metrics:
-    """Instruments for one process's `Introspection`. Made, started and stopped on the loop of what is read."""
+    """Instruments for one process's `Introspection`. Made, started and stopped on the loop whose counters are read."""
 
     def __init__(self, introspection: Introspection, *, readers: Iterable[MetricReader]) -> None:
         from opentelemetry.sdk.metrics import MeterProvider
@@ -48,7 +48,7 @@ class Metrics:
         self._thread = threading.get_ident()
         self._log = structlog.get_logger()
         self._families: dict[str, int] = {}
-        """The last reading that each was told from."""
+        """The last reading of each family."""
         self._number = 0
         self._points: Points = {}
         self._provider = MeterProvider(
@@ -67,12 +67,12 @@ class Metrics:
         self._adopt(introspection.reading())
 
     async def stop(self) -> None:
-        """Export a last time and let go. Not on the loop: the last collection needs it to read."""
+        """Export a last time and shut down. Not on the loop: the last collection needs it to read."""
         # A collector that does not answer must not keep a service from ending.
         await asyncio.to_thread(self._provider.shutdown, timeout_millis=STOP_MS)
 
     def _adopt(self, reading: ServiceReport) -> None:
-        """An instrument for each family that has none yet."""
+        """Create an instrument for each family that has none yet."""
         for names, make in (
             (_points(reading.counters, reading.histograms()), self._meter.create_observable_counter),
             (_points(reading.gauges, reading.quantiles()), self._meter.create_observable_gauge),
@@ -108,7 +108,7 @@ class Metrics:
             self._loop.call_soon_threadsafe(self._adopt, reading)
 
     def _reading(self) -> ServiceReport:
-        """Of this moment. The counters live on the loop, and exporters have threads of their own."""
+        """The current readings. The counters belong to the loop, and exporters have their own threads."""
         if threading.get_ident() == self._thread:
             return self._introspection.reading()
 
@@ -125,12 +125,14 @@ class Metrics:
 
 
 def export_metrics(introspection: Introspection, *, exporter: str | None) -> Metrics | None:
-    """Tell an exporter what `introspection` tells, from now on; nothing without one. StateError if it is missing."""
+    """Export the readings of `introspection` through an exporter; nothing without one. StateError if it is not
+    installed.
+    """
     return Metrics(introspection, readers=(_reader(exporter),)) if exporter is not None else None
 
 
 def _reader(name: str) -> MetricReader:
-    """Exports through the installed exporter `name`, as OpenTelemetry's variables tell it."""
+    """A reader that exports through the installed exporter `name`, configured by OpenTelemetry's variables."""
     from importlib.metadata import entry_points
 
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
@@ -149,7 +151,7 @@ def _reader(name: str) -> MetricReader:
 
 
 def _points(*sources: Mapping[str, float]) -> Points:
-    """`queue_depth{topic="a/b",shard="0"}` by its family; what OpenTelemetry could not name is left out."""
+    """`queue_depth{topic="a/b",shard="0"}` by its family; names that OpenTelemetry does not allow are left out."""
     families: defaultdict[str, list[tuple[Mapping[str, str], float]]] = defaultdict(list)
     for source in sources:
         for series, value in source.items():

@@ -1,7 +1,7 @@
-"""Events that the archive should hold and does not: numbers that are missing between two files of one life.
+"""Events missing from the archive: gaps in the numbers between two files of one life.
 
-Never calls missing what Relay has told of: where a `journal_gap` names the numbers, they were lost before the archive.
-What is missing before the first file of a life, or after its last, nobody can see.
+Never reports numbers that a `journal_gap` of Relay names: those were lost before the archive. Missing events before the
+first file of a life, or after its last, cannot be seen.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _TOLD: Final = re.compile(
 )
 
 Listed = tuple[str, FileEntry]
-"""(folder, file) of a manifest that is believed."""
+"""(folder, file) of a verified manifest."""
 
 
 @dataclass(frozen=True, slots=True)
 class MissingEvents:
-    """Events that no file holds, and the file after them."""
+    """Events that no file contains, and the file after them."""
 
     stretch: EventRange
     after_unix_ns: int
@@ -39,7 +39,7 @@ class MissingEvents:
     next_path: str
 
     def finding(self) -> ArchiveFinding:
-        """As a report tells it."""
+        """The gap as a finding of a report."""
         numbers = f"{self.stretch.first_seq} to {self.stretch.last_seq}"
         return ArchiveFinding(
             self.next_path,
@@ -49,7 +49,7 @@ class MissingEvents:
 
 
 def holes(listed: Iterable[Listed], gaps: Callable[[], Iterable[EventRange]]) -> list[MissingEvents]:
-    """What is missing between these files. `gaps` is asked only when there is something to explain."""
+    """The gaps between these files. `gaps` is called only when there is something to explain."""
     found: list[MissingEvents] = []
     before: FileEntry | None = None
     for folder, file in sorted(listed, key=lambda one: one[1].stretch):
@@ -72,7 +72,7 @@ def holes(listed: Iterable[Listed], gaps: Callable[[], Iterable[EventRange]]) ->
 
 
 def missing(archive: Path, found: Iterable[Hour]) -> list[ArchiveFinding]:
-    """The holes of a whole archive, as its manifests tell."""
+    """The gaps of a whole archive, according to its manifests."""
     listed = {archive / hour.folder / file.name: (hour.folder, file) for hour in found for file in hour.files}
 
     def believed(path: Path) -> bool:
@@ -84,7 +84,7 @@ def missing(archive: Path, found: Iterable[Hour]) -> list[ArchiveFinding]:
 
 
 def _unexplained(hole: MissingEvents, told: Iterable[EventRange]) -> MissingEvents | None:
-    """What is left of a hole from the first number on that nobody has told of."""
+    """The rest of a gap, from the first number that no `journal_gap` names."""
     at = hole.stretch.first_seq
     for gap in told:
         same = (gap.instance, gap.epoch) == (hole.stretch.instance, hole.stretch.epoch)
@@ -94,7 +94,7 @@ def _unexplained(hole: MissingEvents, told: Iterable[EventRange]) -> MissingEven
 
 
 def gaps_told_in(paths: Iterable[Path], *, believed: Callable[[Path], bool]) -> list[EventRange]:
-    """The gaps that files tell of. A file is asked whether it is believed only if it may tell of one."""
+    """The `journal_gap` events in these files. `believed` is called only for files that may contain one."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq

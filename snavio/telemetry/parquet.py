@@ -1,7 +1,7 @@
 """Writes and reads the archive's files: columns in, Parquet out.
 
-Never touches a row in Python: columns come as bytes from the native code and go to Arrow as they are. Events that
-happen seldom are the exception; there are few.
+Never touches a row in Python: columns come as bytes from the native code and go to Arrow unchanged. Rare events are the
+exception; there are few.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from snavio.native import Tombstones, parse_timestamp, telemetry_columns
 from snavio.telemetry.schema import BY_NAME, COLUMNS, arrow_schema
 
 MAX_COUNT: Final = (1 << 32) - 1
-"""Of commands that one row may stand for: Spark keeps counts of a window in halves of 64 bits."""
+"""Most commands that one row may stand for: Spark keeps counts of a window in halves of 64 bits."""
 ROW_GROUP_ROWS: Final = 1 << 20
 _WIDTHS: Final = {"text": 4, "int32": 8, "int64": 8, "float64": 8, "time": 8, "id": 16}
 _KINDS: Final = {column.name: column.kind for column in COLUMNS}
@@ -51,7 +51,7 @@ def encode_pages(
 
 
 def encode(table: Any) -> EncodedFile:
-    """A table in the archive's schema as a file; columns without a single value are left out."""
+    """A table in the archive's schema as a file; columns without any value are left out."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
@@ -192,7 +192,7 @@ def _plain(kind: Any) -> Any:
 
 
 def _fields(name: str, document: bytes) -> dict[str, Any]:
-    """An event's fields by column; what has no column, or not the form of its column, stays in `extra`."""
+    """An event's fields by column; fields without a column, or of another type than their column, stay in `extra`."""
     try:
         told = orjson.loads(document)
     except ValueError:
@@ -222,7 +222,7 @@ def _fields(name: str, document: bytes) -> dict[str, Any]:
 
 
 def _fit(kind: str, value: Any) -> Any:
-    """The value as its column has it; None when it is of another kind."""
+    """The value in its column's type; None when it is of another kind."""
     match kind, value:
         case "text", str():
             return value

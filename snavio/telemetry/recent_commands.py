@@ -1,6 +1,6 @@
-"""The last commands of one process, as the columns that its telemetry was told in.
+"""The last commands of one process, as telemetry columns.
 
-Never decodes what nobody asks for and never grows: when full, the oldest block makes room.
+Never decodes a block unless it is queried, and never grows: when full, the oldest block is dropped.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ ID_BYTES: Final = 16
 MAX_BLOCKS: Final = 200_000
 _AT_ONCE: Final = 256
 _OVERHEAD: Final = 128
-"""What a block costs beside its bytes, about."""
+"""Approximate cost of a block beside its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """One row about a command, with the block that it stands in."""
+    """One row about a command, with its block."""
 
     block: TelemetryBlock
     row: int
@@ -37,7 +37,7 @@ class RecentCommands:
         self._bytes = 0
 
     def keep(self, columns: bytes) -> None:
-        """Remember a serialised TelemetryBlock; the blocks of the journal are the same bytes, not copies."""
+        """Keep a serialised TelemetryBlock; it shares its bytes with the journal's block."""
         if not columns or not self._max_bytes:
             return
         self._blocks.append(columns)
@@ -46,27 +46,28 @@ class RecentCommands:
             self._bytes -= len(self._blocks.popleft()) + _OVERHEAD
 
     def kept(self) -> tuple[bytes, ...]:
-        """The blocks of this moment, oldest first; not copies. To be called where `keep` is: a deque that changes while
-        another thread walks over it ends the walk."""
+        """The current blocks, oldest first; not copies. Call it on the thread of `keep`: a deque that changes during an
+        iteration on another thread ends the iteration.
+        """
         return tuple(self._blocks)
 
     def oldest_unix_ns(self) -> int:
-        """When the oldest block was settled; 0 when there is none."""
+        """Time of the oldest block; 0 when there is none."""
         if not self._blocks:
             return 0
         settled: int = TelemetryBlock.FromString(self._blocks[0]).settled_unix_ns
         return settled
 
     def gauges(self) -> dict[str, float]:
-        """How full it is."""
+        """Blocks and bytes in the ring."""
         return {"blocks": float(len(self._blocks)), "bytes": float(self._bytes)}
 
 
 def rows_about(kept: Sequence[bytes], command_id: bytes) -> Iterator[Sighting]:
     """Rows about a command, newest first.
 
-    Blocks are searched a few at a time, natively and without the GIL: a full ring takes milliseconds, in which commands
-    go on.
+    Blocks are searched a few at a time, natively and without the GIL: a full ring takes milliseconds, during which
+    commands go on.
     """
     for end in range(len(kept), 0, -_AT_ONCE):
         blocks = list(kept[max(0, end - _AT_ONCE) : end])

@@ -39,9 +39,9 @@ class EventType:
     optional: frozenset[str] = field(default_factory=frozenset)
     """Fields that an event may lack."""
     beyond: Mapping[str, str] = field(default_factory=dict)
-    """Fields that document 001 does not name and that the mesh tells as well, where it knows them."""
+    """Additional fields that the mesh adds where it knows them."""
     internal: bool = False
-    """For operators; not part of document 001's catalogue."""
+    """For operators; not part of the tenants' catalogue."""
 
 
 COLUMNS: Final = (
@@ -292,7 +292,7 @@ EVENTS: Final = (
 )
 
 AUDIT: Final = frozenset({ABUSE_DETECTED, SIGNING_KEY_ROTATED})
-"""Events that are made durable by whoever writes them, before anybody relies on them."""
+"""Events that their writer makes durable before anything relies on them."""
 
 BY_NAME: Final[Mapping[str, EventType]] = {event.name: event for event in EVENTS}
 
@@ -304,7 +304,7 @@ MANIFEST: Final = "_manifest-{number}.json"
 
 
 def document() -> dict[str, Any]:
-    """The whole contract as plain values, for readers that do not import this."""
+    """The whole contract as plain values, for readers that do not import this module."""
     return {
         "version": SCHEMA_VERSION,
         "columns": [
@@ -327,7 +327,7 @@ def document() -> dict[str, Any]:
 
 
 def arrow_schema() -> pyarrow.Schema:
-    """The archive's columns as pyarrow has them."""
+    """The archive's columns as a pyarrow schema."""
     import pyarrow as pa
 
     kinds = {

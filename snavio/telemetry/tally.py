@@ -1,6 +1,6 @@
-"""How many commands ended with which verdict, as their senders were told.
+"""Counts commands by verdict, as their senders received them.
 
-Never looks at a command by itself when a whole batch was delivered: then one count in C is all.
+Never looks at a single command when a whole batch was delivered: then one count in C suffices.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class VerdictCounts:
             self._counts.update(codes.replace(bytes([_DELIVERED]), b""))
 
     def read(self) -> dict[str, int]:
-        """Reason → commands, such as `acl-deny`."""
+        """Commands by reason, such as `acl-deny`."""
         return {_reason(code): count for code, count in sorted(self._counts.items()) if count}
 
 

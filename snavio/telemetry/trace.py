@@ -1,6 +1,6 @@
-"""Tells a row of telemetry as the steps of a command's way through the mesh.
+"""Turns a telemetry row into the steps of a command's way through the mesh.
 
-Never claims a step that the row does not attest: what was not reached or not looked at says so.
+Never claims a step that the row does not attest: steps that were not reached or not checked are marked so.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _Facts = dict[str, str]
 
 
 def trace_of(sighting: Sighting, *, instance: str) -> wire.Trace | None:
-    """The way that a row tells; None for a row that says something else than what became of a command."""
+    """The steps of a row; None for a row that is not about a command's result."""
     block, row = sighting.block, sighting.row
     number = block.verdict[row] if row < len(block.verdict) else 0
     if not number:
@@ -107,8 +107,9 @@ def _step(
 
 
 def _rank(step: str, service: str) -> int:
-    """The order in which things are decided, which is not the order in which they are told: a missing route is
-    found before any right, and a suspended source before its key."""
+    """The order in which steps are decided, which differs from the order of display: a missing route is found before
+    any right, and a suspended source before its key.
+    """
     if step == "route":
         return STEPS.index("acl") * 2 - 1
     if step == "bans" and service == "shield":

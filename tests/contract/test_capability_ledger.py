@@ -1,4 +1,4 @@
-"""What every capability ledger promises."""
+"""The promises of every `CapabilityLedger`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every `CertificateLedger` promises, and what the SQLite one does when it is damaged."""
+"""The promises of every `CertificateLedger`, and the SQLite one when it is damaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every `Directory` promises about batches, versions and the past."""
+"""The promises of every `Directory` about batches, versions and the past."""
 
 from __future__ import annotations
 
@@ -307,7 +307,7 @@ async def test_full_disk_leaves_nothing_half_written(path: Path, clock: ManualCl
 
 
 def first_schema(path: Path, *, rotten: int = 0) -> None:
-    """A directory as the first Snavio wrote it: a tenant, a route that was changed, a right that went."""
+    """A directory in the first schema: a tenant, a route that was changed, a right that was revoked."""
     path.parent.mkdir(parents=True)
     connection = apsw.Connection(str(path))
     for statement in (

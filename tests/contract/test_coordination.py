@@ -1,4 +1,4 @@
-"""What every coordination store promises: exact limits, one owner per strict id, a memory that knows its age."""
+"""The promises of every coordination store: exact limits, one owner per strict id, and detection of lost records."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ async def test_a_store_that_came_back_empty_waits_for_the_next_interval(shop: Sh
 async def test_a_redis_that_went_back_in_time_waits_for_the_next_interval_and_the_dedupe_time(
     shop: Shop,
 ) -> None:
-    """Its epoch is the one that everybody knows: only what it has counted less tells."""
+    """Its epoch is the known one: only its lower count of calls shows the loss."""
     if shop.kind != "redis":
         pytest.skip("syncs what it answers")
     async with shop.open() as store, shop.open() as other:

@@ -1,4 +1,4 @@
-"""The suite of `test_coordination.py` over DynamoDB, and what is DynamoDB's own: conditional writes and its clock."""
+"""The suite of `test_coordination.py` over DynamoDB, and DynamoDB's own: conditional writes and its clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, no interval gives more than its maximum: random runs against an obvious twin.
+"""No interval gives more than its maximum, for random runs compared with an obvious twin.
 
 SNAVIO_FULL=1 runs more of them.
 """
@@ -47,7 +47,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 
 @dataclass
 class Twin:
-    """Every use of a permit, written down at its time; counted by looking at all of them."""
+    """Every use of a permit with its time; counted by looking at all of them."""
 
     uses: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
 
@@ -69,7 +69,7 @@ class Twin:
 
 @dataclass
 class Grant:
-    """Permits in the hands of an instance."""
+    """Permits held by an instance."""
 
     number: int
     permits: Permits
@@ -78,7 +78,9 @@ class Grant:
 
 
 class Instance:
-    """A Fast that prefetches, uses and returns, and a Slow that takes. Its own clock tells durations only."""
+    """A Fast that prefetches, uses and returns permits, and a Slow that takes them. Its own clock measures durations
+    only.
+    """
 
     def __init__(
         self, name: str, store: Coordination, true: ManualClock, twin: Twin, *, numbers: tuple[int, ...]
@@ -149,7 +151,7 @@ class Instance:
 
 
 class Rules:
-    """The rules in Python, with a memory that forgets nothing: when a store forgets is its own affair."""
+    """The rules in Python on records that are never dropped: expiry is the store's own affair."""
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock

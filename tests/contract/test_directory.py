@@ -1,4 +1,4 @@
-"""What every `Directory` promises."""
+"""The promises of every `Directory`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rotated key is primary when every Shield has it, on any key store: neither sooner, nor never, nor twice."""
+"""A rotated key becomes primary when every Shield has it, on any key store: not sooner, not never, not twice."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def clock() -> ManualClock:
 
 
 class Signer:
-    """What one Signer knows of Shields; a new one on the same store is a restart, or a second Signer."""
+    """One Signer's knowledge of Shields; a new one on the same store is a restart, or a second Signer."""
 
     def __init__(self, store: KeyStore, clock: ManualClock) -> None:
         self.store, self.clock = store, clock
@@ -43,7 +43,7 @@ class Signer:
         )
 
     async def pull(self, *names: str, has: int | None = None) -> None:
-        """As Shields do it: ask with what they have, here all there is."""
+        """A Shield's pull, with its version, by default the newest."""
         page = await self.store.keysets_since(0, limit=1000)
         for name in names:
             self.distribution.hear(
@@ -54,13 +54,13 @@ class Signer:
             )
 
     async def rotate(self) -> int:
-        """A new version; the one of the store before it."""
+        """Rotate; the store's version before it."""
         before = (await self.store.keysets_since(0, limit=1000)).version
         await self.keysets.rotate(SOURCE, actor="test")
         return before
 
     async def primary(self) -> str:
-        """After one more look."""
+        """The primary version after one more check."""
         await self.distribution.turn()
         keyset = await self.store.keyset(SOURCE)
         assert keyset is not None

@@ -1,4 +1,4 @@
-"""A sealing key that somebody else keeps: the port over AWS KMS as moto plays it, and a Signer that lives on it."""
+"""A sealing key wrapped by an external service: the port over AWS KMS, played by moto, and a Signer that uses it."""
 
 from __future__ import annotations
 

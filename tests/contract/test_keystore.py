@@ -1,4 +1,4 @@
-"""What every `KeyStore` promises, and what the sealed file does when it is damaged."""
+"""The promises of every `KeyStore`, and the sealed file when it is damaged."""
 
 from __future__ import annotations
 

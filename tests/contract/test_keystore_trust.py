@@ -1,4 +1,4 @@
-"""What every `KeyStore` promises about enrolment tokens, rights to act as a service, and many revocations at once."""
+"""The promises of every `KeyStore` about enrolment tokens, delegations, and many revocations at once."""
 
 from __future__ import annotations
 

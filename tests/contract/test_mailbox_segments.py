@@ -1,4 +1,4 @@
-"""Where the mailbox's payloads are: segments come, are compacted and reclaimed, and lose no batch by it."""
+"""Segments of the mailbox's payloads are written, compacted and reclaimed, and no batch is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every MailboxStore promises, held against each adapter."""
+"""The promises of every `MailboxStore`, for each adapter."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Opened = Callable[..., MailboxStore]
 
 
 def digest(message: bytes) -> bytes:
-    """Stands in for BLAKE3: the store asks for 32 bytes that change with the message, and no more."""
+    """Replaces BLAKE3: the store only needs 32 bytes that change with the message."""
     return blake2b(message, digest_size=32).digest()
 
 

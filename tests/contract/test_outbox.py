@@ -1,4 +1,4 @@
-"""What every outbox promises: steps that happen in whole, numbers that never come again, and a bound."""
+"""The promises of every outbox: atomic steps, numbers that are never reused, and a bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the scheduler promises on any key store: everything is rotated once, in time, and never in a crowd."""
+"""The promises of the rotation scheduler on any key store: every key is rotated once, in time, and spread out."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def keysets(store: KeyStore, clock: Clock) -> Keysets:
 
 
 def scheduler(store: KeyStore, clock: Clock) -> RotationSchedule:
-    """One Signer's scheduler; nothing is in it that a restart would lose."""
+    """One Signer's scheduler; it has no state that a restart would lose."""
     return RotationSchedule(keysets=keysets(store, clock), store=store, clock=clock, cadence_ns=CADENCE_NS)
 
 
@@ -76,7 +76,7 @@ async def test_two_schedulers_on_one_store_rotate_once(store: KeyStore, clock: M
 
 
 async def test_two_schedulers_who_both_saw_it_due_rotate_once(store: KeyStore, clock: ManualClock) -> None:
-    """Even without the turn: what is due is asked again inside the write."""
+    """Even without the claimed turn: the due time is checked again inside the write."""
     await make(store, clock, 1)
     clock.advance(seconds=30 * DAY_S)
     desk = keysets(store, clock)

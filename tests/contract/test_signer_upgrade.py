@@ -1,4 +1,4 @@
-"""Signer's stores as commit 15c7f7f wrote them: they open, and what was revoked or barred in them stays so.
+"""Signer's stores as commit 15c7f7f wrote them: they open, and revocations and bars in them stay in force.
 
 `tests/fixtures/signer-15c7f7f` was made by that commit: `ci` and its renewal, a service assumed and renewed through it
 and one through `left`, the service `bot` whose first certificate was revoked after a renewal, the barred principal

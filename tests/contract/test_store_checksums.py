@@ -1,4 +1,4 @@
-"""SQLite stores whose pages have checksums: a flipped bit is found out, and older stores go on as they are."""
+"""SQLite stores with page checksums: a flipped bit is detected, and older stores keep working."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def filled(path: Path) -> None:
 
 
 def without_checksums(path: Path) -> None:
-    """As an earlier Snavio made it."""
+    """A store as an earlier Snavio made it."""
     connection = apsw.Connection(str(path))
     connection.pragma("journal_mode", "wal")
     connection.execute(f"{CREATE[0]}; PRAGMA application_id = 7; PRAGMA user_version = 1")

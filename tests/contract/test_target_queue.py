@@ -1,4 +1,4 @@
-"""What every target queue promises, whatever stands behind it."""
+"""The promises of every target queue, for each kind."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Told = tuple[str, bytes]
 
 @dataclass
 class Yard:
-    """A queue with the things that a test does around it."""
+    """A queue with the operations of a test around it."""
 
     queue: TargetQueue
     traits: Traits

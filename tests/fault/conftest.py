@@ -1,4 +1,4 @@
-"""Faults tell a figure each; all of them stand together at the end of a run, whether or not output is shown."""
+"""Figures of the fault tests, printed together at the end of a run, with or without captured output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Figure = Callable[[str], None]
 
 @pytest.fixture
 def figure(record_property: Callable[[str, object], None]) -> Figure:
-    """Keeps one sentence; also where `--junit-xml` writes."""
+    """Keep one sentence; also in the file of `--junit-xml`."""
     return lambda sentence: record_property(FIGURE, sentence)
 
 

@@ -1,4 +1,4 @@
-"""A backup under load, brought back: all that was acknowledged before it began is there, and no cache knows more."""
+"""A backup under load, restored: everything acknowledged before it began is there, and no cache is ahead of it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FAST_PULLS = {"mesh": {"pull_interval_ms": 100}}
 
 
 class Traffic:
-    """Sends and acknowledges without pause; knows what was promised to it."""
+    """Sends and acknowledges without pause; records what was promised to it."""
 
     def __init__(self) -> None:
         self.delivered: dict[str, bytes] = {}
@@ -301,7 +301,7 @@ def test_restore_that_finds_no_room_leaves_the_mesh_that_was_there(
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
-    """Makes file systems of so many kilobytes."""
+    """Makes file systems of that many kilobytes."""
     mounted: list[Path] = []
 
     def make_one(kilobytes: int) -> Path:

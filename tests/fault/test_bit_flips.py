@@ -1,4 +1,4 @@
-"""Bits that flip in any file of a mesh that was killed: each is refused or told, or hides nothing acknowledged."""
+"""Flipped bits in any file of a killed mesh: each is refused or reported, or hides nothing that was acknowledged."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def _run_and_kill(state: Path) -> None:
 
 
 def kind_of(path: Path) -> tuple[int, int]:
-    """Whose store it is, and its schema. Of a whole one: SQLite reads the log as it is, and puts it away."""
+    """Service and schema of a store. Only for a whole store: SQLite replays the log and removes it."""
     plain = connect(path)
     known = plain.pragma("application_id"), plain.pragma("user_version")
     plain.close()
@@ -111,7 +111,7 @@ def contents(path: Path, kind: tuple[int, int]) -> dict[str, object]:
 
 
 def mailbox(path: Path) -> dict[int, object]:
-    """Every batch of the topic, with its bytes or the word that they are damaged."""
+    """Every batch of the topic, with its bytes or a mark that they are damaged."""
     store = SqliteMailboxStore(path, digest=blake3_digest)
     try:
         found: dict[int, object] = {}
@@ -126,7 +126,7 @@ def mailbox(path: Path) -> dict[int, object]:
 
 
 def look(state: Path, place: str, whole: Path) -> str:
-    """What becomes of a state folder in which the file at `place` was hit: refused, told or harmless."""
+    """The effect of a flipped bit in the file at `place`: refused, reported or harmless."""
     if place == KEYS_PLACE:
         check_key_store(state / place, sealing_key=state / SEALING_KEY_PLACE)
         return "harmless" if (state / place).read_bytes() == (whole / place).read_bytes() else "silent"

@@ -1,6 +1,6 @@
-"""Revocation drills: capabilities are rotated and revoked while commands flow, and nothing is stranded.
+"""Revocation drills: capabilities are rotated and revoked while commands flow, and no client gets stuck.
 
-Real processes. SNAVIO_FULL=1 goes through the drills more often.
+Real processes. SNAVIO_FULL=1 repeats the drills more often.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ AT_ONCE = 200 if FULL else 20
 WITHIN_S = 30.0
 CACHE_S = 5
 SLACK_S = 2.0
-"""For the revocation's way to the mailbox, a request that is refused, and for us to read of it: usually 0.4 s."""
+"""Allowance for the revocation's way to the mailbox, a refused request and our reading of it: usually 0.4 s."""
 SETTINGS: dict[str, dict[str, object]] = {
     "signer": {"distribution_delay_s": 4.0, "overlap_s": 3600},
     "mailbox": {"capability_cache_s": CACHE_S},
@@ -82,7 +82,7 @@ class Flow:
                 await command.ack()
 
     async def moves(self) -> None:
-        """Until commands have been sent and received that were not there when this was asked."""
+        """Wait until commands that are newer than this call were sent and received."""
         sent, received = len(self.sent) + 3 * AT_ONCE, len(self.received) + 3 * AT_ONCE
         async with asyncio.timeout(WITHIN_S):
             while len(self.sent) < sent or len(self.received) < received:
@@ -141,7 +141,7 @@ async def denials(mesh: DemoMesh, reason: str) -> int:
 
 
 async def felt(mesh: DemoMesh, before: int) -> float:
-    """Until the mailbox has refused somebody for a revocation; how long that took, at most the cache time."""
+    """Wait until the mailbox has refused a call for a revocation; the seconds that took, at most the cache time."""
     began = time.perf_counter()
     async with asyncio.timeout(WITHIN_S):
         while await denials(mesh, "cap-revoked") <= before:

@@ -1,4 +1,4 @@
-"""A replica of Redis that takes over may lack what was counted last: nothing is given out twice because of it."""
+"""A replica of Redis that takes over may lack the last counts: no permit is given out twice because of it."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Pair:
                 await asyncio.sleep(0.02)
 
     async def fall_behind(self) -> None:
-        """The replica hears no more; it keeps what it has."""
+        """Cut the replica off from its server; it keeps what it has."""
         async with self.replica.client() as client:
             await client.execute_command("REPLICAOF", *NOBODY)
 
@@ -117,7 +117,7 @@ async def pair(folder: Path) -> AsyncIterator[Pair]:
 
 
 async def taken(store: RedisCoordination, want: int) -> int:
-    """Permits, asked for again while the store cannot be asked: each such call costs at most its own."""
+    """Permits taken, retried while the store is away: each failed call costs at most its own permits."""
     async with asyncio.timeout(SECONDS):
         while True:
             try:

@@ -1,4 +1,4 @@
-"""What becomes of limits and strict ids when the coordination store, a Slow or a clock misbehaves."""
+"""Limits and strict ids while the coordination store, a Slow or a clock misbehaves."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def redis_store(server: RedisServer, clock: ManualClock, *, timeout_s: float = 5
 
 
 def chosen(folder: Path, kind: str = "embedded", url: str = "") -> CoordinationChoice:
-    """As Slow's settings would have it."""
+    """The choice as Slow's settings would make it."""
     return CoordinationChoice(
         kind=kind,
         folder=folder,
@@ -66,7 +66,7 @@ def chosen(folder: Path, kind: str = "embedded", url: str = "") -> CoordinationC
 
 
 async def until(scene: Scene, wanted: Verdict) -> None:
-    """Ask until the answer is `wanted`, without anybody helping."""
+    """Repeat until the answer is `wanted`, without any other help."""
     async with asyncio.timeout(20):
         while (await scene.ask(*scene.commands(1))).codes != [wanted]:
             await asyncio.sleep(0.05)
@@ -265,7 +265,7 @@ async def test_a_slow_that_is_killed_between_claim_and_commit_leaves_every_id_in
 
 
 class Stepped(ManualClock):
-    """The wall clock of a process that was started after somebody set it; the monotonic one knows nothing of it."""
+    """The wall clock of a process started after the clock was set; its monotonic clock is not affected."""
 
     def __init__(self, before: ManualClock, *, step_s: int, away_s: int) -> None:
         super().__init__(before.unix_ns() + (away_s + step_s) * 1_000_000_000)

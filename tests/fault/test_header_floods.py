@@ -105,7 +105,7 @@ async def test_header_only_calls_of_one_tenant_stop_neither_others_nor_operators
 
 
 async def test_a_slow_loris_loses_its_call_at_every_port(mesh: DemoMesh) -> None:
-    """Of a TCP connection, a handshake, a preface, a call's headers and a body that trickles, nothing stays."""
+    """A TCP connection, a handshake, a preface, a call's headers and a trickling body are all ended."""
     certificates = CertificateFiles.in_folder(mesh.certificates("acme-billing"))
 
     async def loris(port: str) -> None:
@@ -124,7 +124,7 @@ async def test_a_slow_loris_loses_its_call_at_every_port(mesh: DemoMesh) -> None
 
 
 async def silent(address: str, context: ssl.SSLContext | None, said: bytes = b"") -> None:
-    """Connect, say so much and no more, and be hung up on."""
+    """Connect, send so many bytes and no more, and wait for the disconnection."""
     host, _, port = address.rpartition(":")
     named = {"server_hostname": "any"} if context else {}
     reader, writer = await asyncio.open_connection(host, int(port), ssl=context, **named)

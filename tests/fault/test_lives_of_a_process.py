@@ -33,7 +33,7 @@ async def strict_route(mesh: DemoMesh) -> None:
 
 
 async def restart(mesh: DemoMesh, service: str, *, ahead_s: int = 0) -> None:
-    """Kill a service and start it again, with a wall clock that is wrong by so much."""
+    """Kill a service and start it again, with a wall clock that is off by an amount."""
     mesh.processes.kill(service)
     fake = {"LD_PRELOAD": str(LIBRARY), "FAKETIME": f"+{ahead_s}s", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
     before = dict(os.environ)

@@ -1,4 +1,4 @@
-"""A log that cannot be written costs its lines, and nothing else: work that fails meanwhile is still supervised."""
+"""A log that cannot be written loses its lines, and nothing else: failing background work is still supervised."""
 
 from __future__ import annotations
 

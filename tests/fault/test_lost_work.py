@@ -1,4 +1,4 @@
-"""A service whose background work cannot go on ends, with a code that says so, and never lives on by half."""
+"""A service whose background work cannot go on ends with an exit code for it, and never runs on without that work."""
 
 from __future__ import annotations
 

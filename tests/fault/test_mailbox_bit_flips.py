@@ -1,4 +1,4 @@
-"""Bits that flip in a mailbox's files while it is stopped: every one is noticed, and none is ever delivered."""
+"""Flipped bits in a mailbox's files while it is stopped: every one is detected, and none is delivered."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALL = {f"{seq}-{number}" for seq in range(1, BATCHES + 1) for number in range(ME
 
 
 def damage(segment: Path, dice: random.Random) -> set[str]:
-    """Flip a bit in the payloads of some messages, and others wherever; the messages that were hit for sure."""
+    """Flip a bit in the payloads of some messages, and others anywhere; the messages that were certainly hit."""
     content = bytearray(segment.read_bytes())
     hit = set(dice.sample(sorted(ALL), AIMED))
     for mark in sorted(hit):
@@ -79,12 +79,12 @@ DATABASE_FLIPS = 600 if FULL else 120
 
 
 def runs(batch_id: int) -> bytes:
-    """Some stand in the database and some in a segment."""
+    """Runs of which some are stored in the database and some in a segment."""
     return f"{batch_id}.".encode() * (100 if batch_id % 3 else 4000)
 
 
 def filled(path: Path) -> dict[int, int]:
-    """A store that was closed in good order; what is settled of each of its batches."""
+    """A store that was closed in order; the settled ranges of each of its batches."""
     store = SqliteMailboxStore(path, digest=blake3_digest)
     settled: dict[int, int] = {}
     for seq in range(1, ROWS + 1):
@@ -101,7 +101,7 @@ def filled(path: Path) -> dict[int, int]:
 
 
 def look(path: Path, settled: dict[int, int]) -> int:
-    """Everything that is there is what was stored. How many batches are said to be damaged."""
+    """Check that everything in the store is as it was written; the number of batches reported damaged."""
     store = SqliteMailboxStore(path, digest=blake3_digest)
     try:
         (topic,) = store.topics()

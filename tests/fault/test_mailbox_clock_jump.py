@@ -37,7 +37,7 @@ def test_I_17_clock_of_the_process_follows_no_jump(monkeypatch: pytest.MonkeyPat
 
 
 class Wall:
-    """The wall clock of whoever starts with its environment."""
+    """The wall clock of processes that start with its environment."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -56,7 +56,7 @@ class Wall:
         fresh.rename(self._file)
 
     def offset_s(self) -> float:
-        """As a process sees it that is started now; a monotonic clock that moves along would be no test."""
+        """The offset in a process that starts now; its monotonic clock must not move along."""
         script = "import time; print(time.time(), time.clock_gettime(time.CLOCK_BOOTTIME))"
         told = subprocess.run(
             [sys.executable, "-c", script],

@@ -1,4 +1,4 @@
-"""The disk is full, fails or loses a file: the mailbox's store says so, and goes on with the rest."""
+"""The disk is full, fails or loses a file: the mailbox's store reports it, and goes on with the rest."""
 
 from __future__ import annotations
 

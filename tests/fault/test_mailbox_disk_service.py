@@ -21,12 +21,12 @@ from tests.support.power import FailingSync, on
 FULL = os.environ.get("SNAVIO_FULL") == "1"
 ROUNDS, FAILURES = (20, 100) if FULL else (2, 5)
 LARGE, SMALL = 40, 2
-"""A batch that goes to a segment, and one that stands in the database."""
+"""A batch that goes to a segment, and one that goes to the database."""
 
 
 @contextmanager
 def failing(call: str, code: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every such call of the system fails meanwhile."""
+    """Make every such system call fail meanwhile."""
 
     def fail(*_args: Any) -> None:
         raise OSError(code, os.strerror(code))
@@ -37,7 +37,7 @@ def failing(call: str, code: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 
 class Sends:
-    """What was sent, and what was said about it."""
+    """The sends, and the answers to them."""
 
     def __init__(self, office: PostOffice) -> None:
         self._office = office

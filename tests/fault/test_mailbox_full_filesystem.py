@@ -43,7 +43,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 
 class Load:
-    """What was promised, and what came."""
+    """Messages acknowledged to the sender, and messages received."""
 
     def __init__(self, office: Killable) -> None:
         self._office = office
@@ -75,7 +75,7 @@ class Load:
                 await asyncio.sleep(0.01)
 
     async def take(self, *, most: int = 1 << 30, tolerant: bool = False) -> int:
-        """Receive and acknowledge; how many came. A tolerant one goes on after acks that the disk refuses."""
+        """Receive and acknowledge; the number received. A tolerant one goes on after acks that the disk refuses."""
         came = 0
         while came < most:
             got = await self._consumer.receive()

@@ -1,4 +1,4 @@
-"""A read of the mailbox's disk that neither answers nor fails holds up what needs it, and nothing else."""
+"""A read of the mailbox's disk that hangs delays what needs it, and nothing else."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.mailbox import SECONDS, TOPIC, PostOffice, ReceivingPeer, com
 
 OTHER = "acme/mail"
 BIG = 4096
-"""Bytes of a message: a batch of them stands in a segment and not in the database."""
+"""Bytes of a message: a batch of them goes to a segment and not to the database."""
 
 
 class Hanging:

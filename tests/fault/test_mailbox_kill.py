@@ -1,6 +1,6 @@
-"""kill -9 of a real mailbox under load: what was acknowledged is there, what was finished does not come again.
+"""kill -9 of a real mailbox under load: acknowledged messages are there, settled ones do not come again.
 
-The page cache survives a killed process, so this holds the order of commit and answer, not the fsync.
+The page cache survives a killed process, so this tests the order of commit and answer, not the fsync.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ ROUNDS = 100 if FULL else 3
 WINDOW = 16
 SECONDS = 30.0
 TARGET_S = 0.5
-"""To the first answer. Asserted of the CPU that it takes; and of the time where the machine was quiet before: what else
-runs on it stretches a start more than any fault of ours."""
+"""Target for the first answer. Asserted of the CPU time; and of the elapsed time where the machine was quiet before:
+other load stretches a start more than any regression.
+"""
 QUIET_LOAD = 1.5
 """Below it, measured before the first start: the test itself is a load."""
 
 
 class Load:
-    """A sender that resends what got no answer, and a consumer; both remember what they were promised."""
+    """A sender that resends unanswered batches, and a consumer; both record what they were promised."""
 
     def __init__(self, dice: random.Random) -> None:
         self.dice = dice
@@ -59,7 +60,7 @@ class Load:
         self.delivered |= frame_and_marks[1]
 
     async def send(self, sender: SendingPeer, answers: int) -> None:
-        """Keep the window full until so many batches are answered."""
+        """Keep the window full until that many batches are answered."""
         for frame, _ in list(self.unanswered.values()):
             await sender.write(frame)
         while answers:
@@ -69,7 +70,7 @@ class Load:
             answers -= 1
 
     async def settle(self, sender: SendingPeer) -> None:
-        """Resend what is open and hear all of it."""
+        """Resend what is open and wait for all answers."""
         for frame, _ in list(self.unanswered.values()):
             await sender.write(frame)
         while self.unanswered:
@@ -91,7 +92,7 @@ class Load:
 
 
 def cpu_seconds(office: Killable) -> float:
-    """What the process has used so far: the part of a start that other programs cannot stretch."""
+    """CPU time of the process so far: the part of a start that other programs cannot stretch."""
     assert office.process is not None
     fields = Path(f"/proc/{office.process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

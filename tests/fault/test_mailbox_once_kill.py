@@ -1,4 +1,4 @@
-"""kill -9 of a real mailbox while its senders die too: what is stored once stays stored once, and in its order."""
+"""kill -9 of a real mailbox while its senders die too: a message stored once stays stored once, and in its order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GOOD = {Verdict.DELIVERED, Verdict.DUPLICATE}
 
 
 class Strict:
-    """A Fast that never learns its own past: every life has another epoch, and sends again what was not answered."""
+    """A Fast without its past: every life has another epoch, and sends unanswered batches again."""
 
     def __init__(self, dice: random.Random) -> None:
         self.dice = dice
@@ -95,7 +95,7 @@ async def test_I_13_killed_and_resending_senders_double_nothing(
 
 
 class Line:
-    """Messages with their place in the line, and when who saw them first."""
+    """Messages with their place in the order, and the first consumer and time of each."""
 
     def __init__(self, dice: random.Random) -> None:
         self.dice = dice
@@ -105,7 +105,7 @@ class Line:
         """Life of the mailbox, consumer, message."""
         self.known: set[int] = set()
         self.told = 0
-        """The most that the mailbox's own gauge said."""
+        """The largest value of the mailbox's own gauge."""
 
     async def send(self, sender: SendingPeer, messages: int) -> None:
         end, seq = self.sent + messages, 0
@@ -138,7 +138,7 @@ class Line:
 
 
 def reorder_depth(numbers: Iterable[int]) -> int:
-    """The most that came before an older one."""
+    """The most messages that came before an older one."""
     deepest, before = 0, list[int]()
     for number in numbers:
         deepest = max(deepest, len(before) - bisect(before, number))

@@ -1,4 +1,4 @@
-"""One message in a hundred is poison: those end in the DLQ with their reason, and the others do not wait for them."""
+"""One message in a hundred always fails: those end in the DLQ with their reason, and the others are not delayed."""
 
 from __future__ import annotations
 

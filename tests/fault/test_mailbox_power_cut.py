@@ -1,4 +1,4 @@
-"""The power goes: of what was acknowledged, the mailbox's store has lost nothing and invents nothing."""
+"""Power cuts: the mailbox's store loses nothing that was acknowledged, and invents nothing."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ CHANCES = {
 
 
 def digest(message: bytes) -> bytes:
-    """Stands in for BLAKE3."""
+    """Replaces BLAKE3."""
     return sha256(message).digest()
 
 
 @dataclass(frozen=True)
 class Promised:
-    """What the store has acknowledged, and the batches whose acknowledgement was on its way."""
+    """Acknowledged batches, and those whose acknowledgement was in progress."""
 
     stored: dict[int, bytes] = field(default_factory=dict)
     settled: dict[int, int] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Promised:
 
 
 def keys_of(store: SqliteMailboxStore, seq: int) -> Keys:
-    """Of the three messages of a send."""
+    """Replay keys of the three messages of a send."""
     named = [(f"{seq}-{number}".encode(), b"") for number in range(3)]
     return Keys(replay_keys(store.replay_secret, TOPIC, "acme/shop", named), 300_000)
 
@@ -92,7 +92,7 @@ class Sender:
 
 
 def work(store: SqliteMailboxStore, sender: Sender) -> None:
-    """Commits, with housekeeping beside them until there is nothing left to do."""
+    """Commits, with housekeeping beside them until nothing is left to do."""
     ended = threading.Event()
     failures: list[Exception] = []
 
@@ -116,7 +116,7 @@ def work(store: SqliteMailboxStore, sender: Sender) -> None:
 
 
 def verify(folder: Path, promised: Promised) -> None:
-    """A store that starts on what the cut has left keeps every promise, also after its own housekeeping."""
+    """A store that starts on the files left by the cut keeps every promise, also after its own housekeeping."""
     store = SqliteMailboxStore(folder / "mailbox.db", digest=digest, segment_bytes=SEGMENT_BYTES)
     try:
         for _ in range(2):
@@ -213,14 +213,14 @@ def test_I_1_power_cut_loses_nothing_that_was_acknowledged(
 
 
 class NeverSynced(ForgetfulFiles):
-    """The bug that the test is for: payloads are written and not synced."""
+    """A bug that the test must find: payloads are written and not synced."""
 
     def sync(self, descriptor: int) -> None:
         pass
 
 
 class NeverNamed(ForgetfulFiles):
-    """Another: the folder is not synced."""
+    """Another bug: the folder is not synced."""
 
     def sync_folder(self, folder: Path) -> None:
         pass

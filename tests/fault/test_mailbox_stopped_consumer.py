@@ -1,4 +1,4 @@
-"""A consumer that is stopped (SIGSTOP) past its lease: redelivered once, and what it says then changes nothing."""
+"""A consumer that is stopped (SIGSTOP) past its lease: one redelivery, and its late acks change nothing."""
 
 from __future__ import annotations
 

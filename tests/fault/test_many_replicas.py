@@ -1,6 +1,6 @@
-"""Many replicas of one service, each process with connections of its own: all are served, and so is a neighbour.
+"""Many replicas of one service, each process with its own connections: all are served, and so is a neighbour.
 
-bench/test_overload.py measures what the neighbour feels of it.
+bench/test_overload.py measures the effect on the neighbour.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NEIGHBOUR, WITHIN_S = "neighbour", 300.0
 
 
 async def replicas(mesh: DemoMesh, service: str, connections: int, ready: asyncio.Barrier) -> Counter[str]:
-    """The outcomes of one process with so many connections that stand at the same time."""
+    """The outcomes of one process with that many simultaneous connections."""
     told = {
         "shield": mesh.addresses["shield"],
         "signer": mesh.addresses["signer"],

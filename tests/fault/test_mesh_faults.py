@@ -1,8 +1,8 @@
-"""Services die in mid-traffic, one after the other, and the books are compared at the consumer.
+"""Services are killed in mid-traffic, one after the other, and the answers are compared with the consumer's messages.
 
-One real mesh of real processes. A producer without retries sees every outcome as it is: what it was told is
-delivered must be there once, what it was told is not must not be there, and only `outcome-unknown` may be
-either. A second producer, with the SDK's own retries, shows that traffic recovers by itself.
+One real mesh of real processes. A producer without retries sees every outcome as it is: a command reported delivered
+must be there once, one reported refused must not be there, and only `outcome-unknown` may be either. A second producer,
+with the SDK's own retries, shows that traffic recovers by itself.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DemoMe
 
 @dataclass
 class Books:
-    """What producers were told, and what the consumer got."""
+    """The outcomes of producers, and the messages of the consumer."""
 
     told: dict[bytes, Outcome] = field(default_factory=dict)
     got: dict[bytes, set[int]] = field(default_factory=lambda: defaultdict(set))
@@ -70,13 +70,13 @@ class Books:
                 await asyncio.sleep(0.005)
 
     async def grows(self, *lanes: str, by: int = SOME) -> None:
-        """So many more commands of each lane are delivered, all of them sent from now on."""
+        """Wait until that many more commands of each lane are delivered, all sent from now on."""
         # Those under way may have been sent before.
         goal = {lane: self.delivered[lane] + by + SENDERS for lane in lanes}
         await self.until(lambda: all(self.delivered[lane] >= goal[lane] for lane in lanes))
 
     def refusals(self, *lanes: str) -> list[tuple[bytes, str, str]]:
-        """What was not delivered of some lanes, and why."""
+        """Refused commands of some lanes, by reason."""
         return [
             (payload, outcome.reason, outcome.detail)
             for payload, outcome in self.told.items()
@@ -148,7 +148,7 @@ def _producer(mesh: DemoMesh, *, max_attempts: int) -> Producer:
 
 
 def compare(books: Books) -> None:
-    """The promises, command by command."""
+    """Check the promises, command by command."""
     hopeless = {
         outcome.reason
         for outcome in books.told.values()

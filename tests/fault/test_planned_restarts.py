@@ -1,4 +1,4 @@
-"""Every service is ended with SIGTERM under load and started again: nothing is unknown, nothing fails after retries."""
+"""Every service is ended with SIGTERM under load and started again: no outcome is unknown, none fails after retries."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def loaded(mesh: DemoMesh) -> AsyncIterator[Load]:
 
 
 async def restart(mesh: DemoMesh, service: str) -> float:
-    """End it in order and start it again; how long the start took."""
+    """End it in order and start it again; the seconds of the start."""
     mesh.processes.terminate(service)
     while mesh.processes.ended(service) is None:
         await asyncio.sleep(0.005)

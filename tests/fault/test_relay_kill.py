@@ -1,6 +1,7 @@
-"""kill -9 of Relay and of Fast under load, and a forger at full speed: nothing is archived twice, gaps have their size.
+"""kill -9 of Relay and of Fast under load, and a forger at full speed: no event is archived twice, gaps have their
+size.
 
-The page cache survives a killed process, so this holds the order of commit and answer, not the fsync.
+The page cache survives a killed process, so this tests the order of commit and answer, not the fsync.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ async def eventually(condition: Callable[[], object]) -> None:
 
 
 class Load:
-    """Batches until it is told to stop; counts what was delivered."""
+    """Sends batches until it is stopped; counts deliveries."""
 
     def __init__(self, mesh: DemoMesh) -> None:
         self._mesh = mesh
@@ -152,7 +153,7 @@ async def test_fast_killed_under_load_leaves_gaps_with_their_size(mesh: DemoMesh
 
 
 async def numbers(mesh: DemoMesh) -> dict[int, list[tuple[int, int]]]:
-    """First and last numbers, per life of Fast, of what is archived and of what is reported missing."""
+    """First and last numbers of archived and of missing events, per life of Fast."""
     covered: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for hour in hours(mesh.processes.mesh.archive()):
         for file in hour.files:

@@ -1,4 +1,4 @@
-"""Certificates and denylist filled to their bounds: an operator's revocation is felt by every service all the same.
+"""Certificates and denylist filled to their bounds: an operator's revocation still reaches every service.
 
 The full counts, a million certificates and 50,000 revocations, are for `SNAVIO_FULL=1`.
 """
@@ -121,7 +121,7 @@ def channel_to(mesh: DemoMesh, name: str, folder: str) -> MeshChannel:
 
 
 async def refused_by(mesh: DemoMesh, name: str, folder: str) -> float:
-    """When a service begins to refuse the certificate in `folder`; before that it must serve it."""
+    """The time at which a service begins to refuse the certificate in `folder`; before that it must serve it."""
     channel = channel_to(mesh, name, folder)
     try:
         while True:

@@ -1,4 +1,4 @@
-"""Keys rotate while commands flow, Signer dies in between, and no valid command is refused.
+"""Keys rotate while commands flow, Signer is killed in between, and no valid command is refused.
 
 SNAVIO_FULL=1 sends more and rotates more often.
 """
@@ -40,7 +40,7 @@ def desk(mesh: DemoMesh) -> KeyClient:
 
 
 async def refused_for_their_key(mesh: DemoMesh) -> int:
-    """As Shield counted them: what the SDK repaired by asking for keys and signing again is seen as well."""
+    """Refusals as Shield counted them, including those that the SDK repaired by fetching keys and signing again."""
     async with Probes(mesh.processes.mesh, certificates=mesh.certificates("operator-admin")) as probes:
         status = await probes.status("shield")
     assert status is not None
@@ -72,7 +72,7 @@ class Load:
             self.verdicts.update(outcome.verdict.name for outcome in await asyncio.gather(*sent))
 
     async def flows(self) -> None:
-        """Until commands have come through that were sent after this was asked."""
+        """Wait until commands sent after this call were delivered."""
         wanted = self.verdicts.total() + 3 * AT_ONCE
         async with asyncio.timeout(20.0):
             while self.verdicts.total() < wanted:

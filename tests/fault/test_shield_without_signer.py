@@ -1,4 +1,4 @@
-"""Signer is killed, then Shield too; Shield comes back alone and lets commands in, from the sealed snapshot."""
+"""Signer is killed, then Shield too; Shield restarts alone and admits commands, from the sealed snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A writer of snapshots that is killed at any moment, and a disk that is really full."""
+"""A snapshot writer that is killed at any moment, and a disk that is really full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A damaged store without a backup: what can be kept is kept, and what is gone is told row by row."""
+"""A damaged store without a backup: readable rows are kept, and lost rows are listed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def rows(path: Path) -> Rows:
 
 @pytest.fixture
 def store(tmp_path: Path) -> tuple[Path, Rows]:
-    """As a kill leaves it: rows in the database, and twenty transactions in the log."""
+    """A store as a kill leaves it: rows in the database, and twenty transactions in the log."""
     path = tmp_path / "live" / "store.db"
     connection = opened(path)
     connection.wal_autocheckpoint(0)
@@ -126,7 +126,7 @@ def test_damaged_page_of_a_database_costs_rows_that_are_told(
 
 
 def _told_exactly(found: Rows, whole: Rows, done: Rescued) -> None:
-    """Each row that is not what it was is named, or lies in a stretch that is."""
+    """Each changed row is listed, or lies in a listed range."""
     told = {(row.table, row.key[0]) for row in done.lost}
     different = {key for key in found.keys() | whole.keys() if found.get(key) != whole.get(key)}
     for table, key in different - told:

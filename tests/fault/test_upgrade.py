@@ -86,7 +86,7 @@ async def _rights(mesh: DemoMesh, expected: dict[str, str]) -> None:
 
 
 async def _archived(processes: MeshProcesses) -> None:
-    """What waited in the outbox reaches the archive."""
+    """Pages that waited in the outbox reach the archive."""
     async with asyncio.timeout(60):
         while not list((processes.state_dir / "archive").rglob("*.parquet")):
             await asyncio.sleep(0.1)

@@ -1,4 +1,4 @@
-"""A log that a crash tore is opened with all that was acknowledged; a damaged one is not opened at all."""
+"""A log that a crash tore is opened with everything that was acknowledged; a damaged one is not opened."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def rows(path: Path) -> list[int]:
 
 @dataclass(frozen=True)
 class Crashed:
-    """The files of a store whose process is gone, and where its log stood after each acknowledged row."""
+    """The files of a store whose process is gone, and the length of its log after each acknowledged row."""
 
     folder: Path
     acknowledged: list[tuple[int, int]]

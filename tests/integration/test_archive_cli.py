@@ -1,4 +1,4 @@
-"""`snavio archive`: what people see of an archive, good or damaged; every mistake is one sentence."""
+"""`snavio archive` on good and damaged archives; every mistake is one sentence."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_a_cell_is_shown_as_it_is_and_moves_no_cursor(
 
 
 def test_a_question_writes_nothing_where_it_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """DuckDB would keep what does not fit into memory in the working folder, and let a question read there."""
+    """DuckDB would spill to the working folder, and let a query read there."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "archive").mkdir()
     monkeypatch.setattr(archive_query, "MEMORY", "8MB")
@@ -260,7 +260,7 @@ def garble(folder: Path) -> None:
 
 
 def take_away(folder: Path) -> None:
-    """A file of the middle, and the manifest that would miss it."""
+    """Remove a file in the middle, and the manifest that would miss it."""
     (folder / "fast-0-7-11-20.parquet").unlink()
     next(path for path in folder.glob("_manifest-*") if b"fast-0-7-11-20" in path.read_bytes()).unlink()
 

@@ -1,4 +1,4 @@
-"""Which files of an archive reach Spark: each fault of a file by name, and each event once."""
+"""The archive files that reach Spark: each defect of a file by name, and each event once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.telemetry import NOW, Inside, arrival, block, inside, sign, v
 TEN = block([1] * 10)
 HOUR = 3_600_000_000_000
 LATER = 1 << 62
-"""A time at which nothing is on its way any more."""
+"""A time at which no file is incomplete any more."""
 
 
 async def archived(relay: Inside, *, files: int = 3, start: int = 0) -> Path:
@@ -307,7 +307,7 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 
 
 def events(folder: Path) -> list[int]:
-    """Numbers of the events that a job would read, in its words: parts of files."""
+    """Numbers of the events that a job would read."""
     found = []
     for line in lines(folder):
         if line["instance"] != "fast-0":

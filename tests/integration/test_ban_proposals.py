@@ -1,4 +1,4 @@
-"""Proposals to ban a source, over mTLS, under the auditing job's own certificate."""
+"""Ban proposals over mTLS, under the audit job's own certificate."""
 
 from __future__ import annotations
 

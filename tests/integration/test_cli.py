@@ -1,4 +1,4 @@
-"""The command line without a mesh: it teaches, it suggests, and it never shows a traceback."""
+"""The command line without a mesh: help, suggestions, and never a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`snavio bans` against a real Registry: what it shows, what it answers, and how it ends."""
+"""`snavio bans` against a real Registry: its output, answers and exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`snavio caps` against a real Signer: what it prints, what it narrows without asking, and how it says no."""
+"""`snavio caps` against a real Signer: its output, offline narrowing, and refusals."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Desk:
         (folder / "snavio.toml").write_text(config)
 
     async def run(self, *words: str, given: str = "") -> str:
-        """What it prints; raises what it raises."""
+        """The output; raises what the command raises."""
         where = (
             ["--config", str(self.folder / "snavio.toml")] if words[0] not in ("attenuate", "show") else []
         )

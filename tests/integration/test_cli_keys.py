@@ -1,4 +1,4 @@
-"""`snavio keys` against a real Signer: what it shows, what it answers, and how it ends."""
+"""`snavio keys` against a real Signer: its output, answers and exit codes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Desk:
         )
 
     async def heard(self, shield: str, *, has: bool) -> None:
-        """A Shield asks, with all there is or with nothing."""
+        """A Shield reports its version: the newest, or none."""
         request = wire.KeysetChangesRequest()
         there = await self.control.sign("shield", "KeysetChanges", request, wire.KeysetChangesResponse)
         request = wire.KeysetChangesRequest(

@@ -1,4 +1,4 @@
-"""`snavio queue` against a real mesh: what it shows, what it previews and changes, and how it says no."""
+"""`snavio queue` against a real mesh: its output, previews, changes and refusals."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Desk:
         self.mesh = attach(state_dir=self.folder / ".snavio", config=self.folder / "snavio.toml").mesh
 
     def run(self, *words: str) -> str:
-        """What it prints; raises what it raises."""
+        """The output; raises what the command raises."""
         ran = CliRunner().invoke(queue, [*words, *self._where])
         if isinstance(ran.exception, SnavioError):
             raise ran.exception
@@ -65,7 +65,7 @@ class Desk:
         asyncio.run(sending())
 
     def kill(self, messages: int) -> None:
-        """The oldest messages that wait go to the DLQ."""
+        """Move the oldest waiting messages to the DLQ."""
 
         async def killing() -> None:
             async with Consumer(
@@ -80,7 +80,7 @@ class Desk:
         asyncio.run(killing())
 
     def empty(self) -> None:
-        """Nothing is left of what the test before has done."""
+        """Remove the leftovers of the test before."""
 
         async def purging() -> None:
             async with QueueClient(

@@ -1,6 +1,6 @@
-"""Every command of `snavio` that needs a running mesh, where none runs: one sentence of ours, with what to do next.
+"""Every command of `snavio` that needs a running mesh, where none runs: one plain sentence, with the next step.
 
-Never the words of a library.
+Never a library's own text.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Without a snapshot, Fast and Shield read what stands from Registry's dump, not how it came to stand."""
+"""Without a snapshot, Fast and Shield load the present directory from Registry's dump, not its whole log."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_fast_reads_the_dump_in_pages_and_then_what_changed(bench: Bench) 
 
 
 class FailingChannel(MeshChannel):
-    """Breaks in the middle of a dump, as often as it is told to."""
+    """Breaks in the middle of a dump, a given number of times."""
 
     breaks = 0
     pages = 0

@@ -1,4 +1,4 @@
-"""The consumer against a mailbox that speaks the real wire and answers as scripted."""
+"""The consumer against a mailbox that uses the real wire and answers as scripted."""
 
 from __future__ import annotations
 

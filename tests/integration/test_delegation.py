@@ -1,4 +1,4 @@
-"""Who may act as a service, for how long, and what becomes of certificates when somebody is not trusted any more."""
+"""The right to act as a service, its duration, and the certificates after it was withdrawn."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def control(tmp_path: Path) -> AsyncIterator[Control]:
 
 
 async def works(control: Control, folder: str) -> bool:
-    """Whether a service's certificate still opens doors."""
+    """True if a service's certificate is still accepted."""
     try:
         await control.sign(folder, "TenantConfig", sig.TenantConfigRequest(), sig.TenantConfigResponse)
     except Unauthenticated as error:
@@ -136,7 +136,7 @@ async def test_renewal_by_issue_certificate_asks_for_the_principal_too(control: 
 
 
 async def test_service_whose_certificate_the_ledger_does_not_know_renews_nothing(control: Control) -> None:
-    """As after a backup: nobody can say any more that a principal has to be named for it."""
+    """As after a restored backup: it is unknown that a principal has to be named for it."""
     await assume(control, "ci", SOURCE, folder="billing")
     assert control.signer is not None
     ledger = cast("SqliteCertificateLedger", control.signer._ledger)

@@ -1,4 +1,4 @@
-"""What limits, fairness, strict routes and mailboxes make a mesh tell is found in the archive with all its fields."""
+"""Events of limits, fairness, strict routes and mailboxes are in the archive with all their fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How somebody without a certificate becomes a principal, and everybody who must not."""
+"""Enrolment of a principal without a certificate, and every caller that must be refused."""
 
 from __future__ import annotations
 

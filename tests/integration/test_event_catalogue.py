@@ -1,4 +1,4 @@
-"""What becomes of commands in a mesh of real processes is found in the archive with all its fields.
+"""Events of commands in a mesh of real processes are in the archive with all their fields.
 
 Every event that a mesh can produce is provoked in one of the catalogue's tests; `tests/unit/test_event_names.py` says
 where.

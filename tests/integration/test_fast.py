@@ -1,4 +1,4 @@
-"""Fast in this process, between scripted neighbours: what it takes from memory, and when it does not."""
+"""Fast in this process, between scripted neighbours: what it dispatches from its cache, and when it does not."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ async def test_what_the_mailbox_stored_before_its_answer_was_lost_is_not_deliver
 
 
 async def _forward(office: PostOffice, hello: Hello, frame: bytes) -> bytes:
-    """To the real mailbox, under the name of who sent it."""
+    """Forward to the real mailbox, under the sender's name."""
     sender = await office.sender(instance=hello.instance, epoch=hello.epoch)
     try:
         return await sender.send(frame)

@@ -1,4 +1,4 @@
-"""Fast between scripted neighbours: what is bounded, who waits behind whom, and faults around it."""
+"""Fast between scripted neighbours: its bounds, its queues, and faults around it."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ async def test_a_wall_clock_that_is_set_by_an_hour_changes_no_decision(scene: Sc
     scene.registry.away = scene.grants.away = True
 
     async def ways() -> list[bool]:
-        """Which of four commands went by Slow."""
+        """Those of four commands that went by Slow."""
         went = []
         for told in ({}, {"target": "limited"}, {"source": RIVAL}, {"target": "nowhere"}):
             cold = scene.slow.commands

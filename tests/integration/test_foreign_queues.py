@@ -1,4 +1,4 @@
-"""Commands on their way through the real mesh into a Redis stream and into an SQS queue."""
+"""Commands through the real mesh into a Redis stream and into an SQS queue."""
 
 from __future__ import annotations
 

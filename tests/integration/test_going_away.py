@@ -1,4 +1,4 @@
-"""A server that is to end tells its peers first: what is under way is read and answered, not left unknown."""
+"""A server that shuts down announces it to its peers: batches in flight are read and answered, not left unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The auditing jobs keep their identity for as long as they run, although none of them may renew it."""
+"""The audit jobs keep a valid identity as long as they run, although none of them may renew it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_nobody_renews_for_a_job_that_has_ended(
 async def test_a_watch_goes_on_when_it_is_heard_again(
     monkeypatch: pytest.MonkeyPatch, error: SnavioError
 ) -> None:
-    """A machine that slept through the end of the certificate wakes up before the renewal does."""
+    """A machine that slept past the end of the certificate wakes up before the renewal does."""
     monkeypatch.setattr(runner, "LOOK_SECONDS", 0.0)
     asked = 0
 

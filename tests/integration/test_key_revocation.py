@@ -1,4 +1,4 @@
-"""An end of a key that was acknowledged is felt by Shield's very next pull, whatever the producer signs."""
+"""An acknowledged end of a key takes effect with Shield's next pull, whatever the producer signs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.neighbours import eventually
 
 
 class CountingChannel(MeshChannel):
-    """Knows which pulls of keys began, and which of them have been answered."""
+    """Records the pulls of keys that began, and those that were answered."""
 
     begun = 0
     answered = 0
@@ -37,7 +37,7 @@ class CountingChannel(MeshChannel):
 
 
 class Door:
-    """Shield's judgement with keys that the real pull brings."""
+    """Shield's judgement with keys from the real pull."""
 
     def __init__(self, control: Control) -> None:
         files = CertificateFiles.in_folder(control.mesh.certificates("shield"))
@@ -56,7 +56,7 @@ class Door:
         )
 
     async def next_pull(self) -> None:
-        """A pull that began after this was called has been applied."""
+        """Wait until a pull that began after this call has been applied."""
         # Pulls do not overlap: when one has begun after that, all of it has been applied.
         wanted = self.signer.begun + 1
         await eventually(lambda: self.signer.begun > wanted)
@@ -117,7 +117,7 @@ async def test_rotated_key_is_let_in_before_any_producer_may_sign_with_it(door: 
 
 
 async def test_no_key_signs_before_every_shield_has_it(door: Door) -> None:
-    """A second Shield that was heard, and is late: it would refuse the new version."""
+    """A second, known Shield that is late would refuse the new version."""
     assert door.control.signer is not None
     distribution = door.control.signer.distribution
     assert distribution is not None

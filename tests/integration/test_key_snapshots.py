@@ -123,7 +123,7 @@ async def shield(control: Control) -> AsyncIterator[Shield]:
 
 
 async def once_with_signer(control: Control) -> None:
-    """A first life of Shield, in which it learns what opens the snapshot."""
+    """A first life of Shield, in which it receives the key that opens the snapshot."""
     async with shield(control) as first:
         await first.keys.start(within_s=5)
 

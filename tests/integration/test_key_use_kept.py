@@ -1,4 +1,4 @@
-"""How often keys were used, and what was said of it, after Signer was restarted, killed or away."""
+"""Key usage counts and the warnings about them, after Signer was restarted, killed or away."""
 
 from __future__ import annotations
 

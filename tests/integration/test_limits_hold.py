@@ -41,7 +41,7 @@ COMMAND = command(target=TARGET, name=NAME)
 
 @dataclass
 class Drifting:
-    """An instance's own clock: began somewhere, and does not run quite as the world does."""
+    """An instance's own clock, with its own origin and a small drift."""
 
     world: ManualClock
     began_ns: int
@@ -56,7 +56,7 @@ class Drifting:
 
 @dataclass
 class World:
-    """Time, and who waits for some of it to pass."""
+    """Simulated time, and the tasks that wait for it."""
 
     clock: ManualClock
     busy: int = 0
@@ -90,7 +90,7 @@ class World:
 
 @dataclass
 class Wire:
-    """The way from one Fast to Slow: slow, and sometimes it breaks behind the debit."""
+    """The connection from one Fast to Slow: slow, and sometimes it breaks after the debit."""
 
     world: World
     slow: Grants
@@ -122,7 +122,7 @@ class OneRoute:
 
 
 class Instance:
-    """One Fast: its memory, its clock, its keeper."""
+    """One Fast: its cache, its clock, its permits."""
 
     def __init__(self, number: int, wire: Wire, clock: Drifting) -> None:
         self.clock = clock
@@ -141,7 +141,7 @@ class Instance:
         self.fetching: asyncio.Task[None] | None = None
 
     def send(self, count: int) -> tuple[int, int]:
-        """(sent from memory, escalated)."""
+        """(sent from the cache, escalated)."""
         now = self.clock.mono_ns()
         self.dispatch.renewed(now)
         plan = self.dispatch.plan(batch(RunOf([COMMAND] * count, SOURCE)), now_mono_ns=now)
@@ -223,7 +223,7 @@ def steady(most: int) -> Callable[[int], int]:
 
 
 def lying_in_wait(ms: int) -> int:
-    """Every other interval leaves permits over, and the next one begins with more demand than it can bear."""
+    """Every other interval leaves permits unused, and the next one begins with more demand than its limit."""
     heavy = (ms // 2000) % 2 == 1
     return 60 if heavy and ms % 2000 < 200 else 0 if heavy else 1
 

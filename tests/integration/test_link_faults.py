@@ -1,4 +1,4 @@
-"""What a link survives: peers that are silent, stuck, garbled or cannot take a batch, and callbacks that fail."""
+"""A batch client survives peers that are silent, stuck, garbled or cannot take a batch, and callbacks that fail."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def authority(tmp_path: Path) -> Authority:
 
 @dataclass(slots=True)
 class Clumsy(Waiter):
-    """Fails at whatever it is told."""
+    """Fails at the calls it is configured for."""
 
     def settle(self, offset: int, reply: Reply) -> None:
         raise RuntimeError("cannot take an answer")

@@ -1,4 +1,4 @@
-"""The mailbox as its callers see it: real mTLS, a real store, the wire."""
+"""The mailbox from outside: real mTLS, a real store, the wire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a newcomer without the tools is told by `make`."""
+"""The messages of `make` to a newcomer without the tools."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def make(
     folder: Path, *, tools: tuple[str, ...], python: str = "python3"
 ) -> subprocess.CompletedProcess[str]:
-    """`make install` where only `tools` can be found, into a venv that is not there yet."""
+    """`make install` where only `tools` can be found, into a venv that does not exist yet."""
     found = folder / "bin"
     found.mkdir()
     for tool in tools:

@@ -1,4 +1,4 @@
-"""A principal renews its certificate with itself, and whoever ends one of the chain ends what came after it."""
+"""A principal renews its certificate with itself, and revoking one of the chain revokes its successors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The producer against a Shield and a Signer that speak the real wire and answer as scripted."""
+"""The producer against a Shield and a Signer that use the real wire and answer as scripted."""
 
 from __future__ import annotations
 

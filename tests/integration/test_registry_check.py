@@ -1,4 +1,4 @@
-"""What a command would meet, who may ask, and asking owners for access."""
+"""`Check` predicts the verdict on a command; its callers; and access requests to owners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers about the past, what ends by itself, and lists of sources in bad standing."""
+"""Queries on the past, entries that expire, and the lists of banned and suspended sources."""
 
 from __future__ import annotations
 

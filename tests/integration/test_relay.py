@@ -1,4 +1,4 @@
-"""Relay over mTLS: journals find their way to it, whatever happens to either end, and strangers find none."""
+"""Relay over mTLS: journals reach it whatever happens to either end, and unauthorised callers do not."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EVENT = LegacyKeyUsed("hmac-v1", SOURCE, None)
 
 
 class Relays:
-    """A Relay in this process that can go away and come back at the same place."""
+    """A Relay in this process that can stop and start again at the same address."""
 
     def __init__(self, mesh: MeshSettings) -> None:
         self.mesh = mesh
@@ -62,7 +62,7 @@ class Relays:
         return list(ask(self.mesh.archive(), question).rows)
 
     def row(self, event: str) -> Row:
-        """The only one of an event, with all its columns."""
+        """The only row of an event, with all its columns."""
         answer = ask(self.mesh.archive(), f"SELECT * FROM events WHERE event = '{event}'")
         (row,) = answer.rows
         return dict(zip(answer.columns, row, strict=True))
@@ -172,7 +172,7 @@ async def test_an_overflow_is_counted(tmp_path: Path) -> None:
 
 
 async def exchange(relays: Relays, *pages: bytes, who: str = "fast") -> list[JournalReceipt]:
-    """What Relay answers to pages, under a certificate; raises what it raises."""
+    """Relay's answers to pages, under a certificate; raises what the call raises."""
     channel = MeshChannel(
         relays.mesh.relay,
         files=CertificateFiles.in_folder(relays.mesh.certificates(who)),

@@ -1,4 +1,4 @@
-"""From Relay's intake to the archive, every part real but Signer: interrupted anywhere, each event is there once."""
+"""From Relay's intake to the archive, all real but Signer: interrupted anywhere, each event is there once."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def _pair(number: int) -> Pair:
 
 
 class Interrupted(Exception):
-    """Stands for a kill at this very moment."""
+    """Represents a kill at this moment."""
 
 
 class FailingArchive:
-    """A folder whose n-th write never happens, or happens without anybody hearing of it."""
+    """A folder whose n-th write fails, or succeeds without an answer."""
 
     def __init__(self, folder: Path, *, fails: Callable[[str], bool], after: bool = False) -> None:
         self._real = open_archive(folder)
@@ -66,7 +66,7 @@ class FailingArchive:
 
 
 async def once_each(relay: Inside, *, instance: str = "fast-0") -> list[int]:
-    """Numbers in the archive; whatever lies there besides is not counted, and nothing is there twice."""
+    """Event numbers in the archive, each once; other files are not counted."""
     numbers = [row["seq"] for row in relay.rows(f"instance = '{instance}'")]
     assert len(set(numbers)) == len(numbers)
     return numbers
@@ -381,7 +381,7 @@ async def test_compaction_leaves_what_it_cannot_believe(tmp_path: Path) -> None:
 async def test_compaction_keeps_to_the_bounds_that_readers_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, value: int
 ) -> None:
-    """A manifest beyond them is no manifest to any reader, and with it the whole hour would be gone."""
+    """A manifest beyond them would be malformed to every reader, and the whole hour lost."""
     monkeypatch.setattr(manifest_bounds, bound, value)
     monkeypatch.setattr(present_module, bound, value, raising=False)
     async with inside(tmp_path) as relay:
@@ -414,7 +414,7 @@ async def test_compaction_deletes_nothing_whose_heir_cannot_be_read_back(tmp_pat
 
 
 async def test_compaction_deletes_nothing_when_the_joined_file_was_damaged_since(tmp_path: Path) -> None:
-    """It was killed before it deleted, and the disk spoiled what was to replace the originals."""
+    """It was killed before deleting, and the disk damaged the replacement of the originals."""
     failing: Archive = FailingArchive(  # type: ignore[assignment]
         tmp_path / "archive", fails=lambda name: "_manifest-000000000006" in name, after=True
     )
@@ -501,7 +501,7 @@ async def test_a_forged_manifest_is_not_made_true_by_compaction(tmp_path: Path) 
 
 
 class Silent:
-    """A Registry that is never asked here."""
+    """A Registry that is never called here."""
 
 
 def revocations(relay: Inside) -> Revocations:

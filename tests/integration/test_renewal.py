@@ -1,4 +1,4 @@
-"""Certificates that are renewed in time, by services and by the SDK, and what happens when that fails."""
+"""Certificates are renewed in time, by services and by the SDK; and failures of it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def control(tmp_path: Path) -> AsyncIterator[Control]:
 
 
 class Ca:
-    """Certifies what it is told to, or fails."""
+    """Certifies as configured, or fails."""
 
     def __init__(self, authority: Authority, clock: ManualClock) -> None:
         self.authority = authority

@@ -1,4 +1,4 @@
-"""One name, one living process: a second one is refused with a sentence, and let in once the first is gone."""
+"""One name, one living process: a second one is refused with a sentence, and accepted once the first is gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rights that two stores hold, Registry's and Signer's: neither a failure nor a caller that goes away parts them."""
+"""Rights held by two stores, Registry's and Signer's: neither a failure nor a cancelled call makes them differ."""
 
 from __future__ import annotations
 

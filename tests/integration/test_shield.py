@@ -1,4 +1,4 @@
-"""Shield in this process, between scripted neighbours: the rules that only a moving clock can show."""
+"""Shield in this process, between scripted neighbours: rules that need a moving clock."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ SECRETS = {"acme/billing": b"b" * 32, "acme/courier": b"c" * 32}
 
 @dataclass
 class Scene:
-    """Shield and everybody around it."""
+    """Shield with its neighbours."""
 
     bench: Bench
     signer: ScriptedSigner

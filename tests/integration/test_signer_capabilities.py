@@ -1,4 +1,4 @@
-"""Signer's side of capabilities over the wire: who may have which, whose he may end, and who gets the roots."""
+"""Signer's capabilities over the wire: who may get, revoke and list which, and who gets the root keys."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def revoke(control: Control, caller: str = ADMIN, **what: Any) -> int:
 async def listed(
     control: Control, *ours: sig.IssueCapabilityResponse, caller: str = ADMIN, **asked: Any
 ) -> list[bool]:
-    """Whether each of ours is revoked; those that are not listed are left out."""
+    """The `revoked` flag of each known capability; unlisted ones are left out."""
     request = sig.ListCapabilitiesRequest(**asked)
     answer = await control.sign(caller, "ListCapabilities", request, sig.ListCapabilitiesResponse)
     known = {one.id: one.revoked for one in answer.capability}
@@ -83,7 +83,7 @@ async def news(control: Control, **since: int) -> sig.CapabilityRevocationsRespo
 
 
 async def genuine(control: Control, capability: Capability) -> bool:
-    """As the mailbox would see it."""
+    """Verified as the mailbox would."""
     identifier = capability.identifier
     for root in (await roots(control)).root:
         if root.root == identifier.root:

@@ -1,4 +1,4 @@
-"""Signer's keys over real mTLS: minimums, reports, events, scopes, and who may ask for what."""
+"""Signer's keys over real mTLS: minimums, reports, events, scopes, and the callers of each method."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slow in this process, between scripted neighbours: it decides with authority, or not at all."""
+"""Slow in this process, between scripted neighbours: it decides with an answer of Registry, or not at all."""
 
 from __future__ import annotations
 

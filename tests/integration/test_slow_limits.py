@@ -1,4 +1,4 @@
-"""Slow holds every limit before dispatch, exactly, and says when there is room again."""
+"""Slow enforces every limit before dispatch, exactly, and says when there is room again."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ async def test_a_banned_source_is_not_blamed_while_there_is_room(scene: Scene) -
 
 
 async def test_refused_traffic_is_no_competition(scene: Scene) -> None:
-    """A rival without the right to send could otherwise have a source blamed."""
+    """A rival without the right to send could otherwise cause a ban."""
     routed(scene, allowed=False, limit=limit(20))
     await scene.ask(*scene.commands(50), source=RIVAL)
     routed(scene, limit=limit(20), fairness=reg.Fairness(minimum_volume=10))

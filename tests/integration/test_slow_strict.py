@@ -234,7 +234,7 @@ async def test_a_store_that_hangs_is_waited_for_once_and_not_by_every_lane(
 async def test_releasing_refused_ids_holds_up_nobody_who_was_let_through(
     store: Coordination, clock: ManualClock
 ) -> None:
-    """Waited for first, a slow release would take permits into an interval that has not paid for them."""
+    """Awaited first, a slow release would carry permits into an interval that has not paid for them."""
     async with desk(store, clock, limit=limit(1)) as slow:
         release, sent_by_then = store.release, []
 

@@ -80,7 +80,7 @@ def _channel(control: Control, service: str, caller: str) -> MeshChannel:
 async def reading(
     control: Control, caller: str
 ) -> AsyncIterator[tuple[SnapshotReader, MeshChannel, MeshChannel]]:
-    """What a service called `caller` reads snapshots with, and its ways to Signer and Registry."""
+    """The snapshot reader of a service called `caller`, and its channels to Signer and Registry."""
     signer, registry = _channel(control, "signer", caller), _channel(control, "registry", caller)
     archive = open_archive(control.mesh.snapshots())
     reader = SnapshotReader(

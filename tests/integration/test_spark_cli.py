@@ -1,4 +1,4 @@
-"""`snavio spark run` without a JVM: what it starts, what it shows, and its mistakes in one sentence each."""
+"""`snavio spark run` without a JVM: the process it starts, its output, and its mistakes in one sentence each."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_times_that_are_none_are_named(tmp_path: Path) -> None:
 def test_what_was_mistyped_is_named_before_anything_is_asked(
     tmp_path: Path, given: tuple[str, ...], words: str
 ) -> None:
-    """An audit of a folder that is no archive would find nothing, and take back every ban."""
+    """An audit of a folder that is no archive would find nothing, and withdraw every ban."""
     (tmp_path / "certs" / "operator-admin").mkdir(parents=True)
     asked = [one.format(state=tmp_path) for one in given]
     error = run("abuse", *asked, "--state-dir", str(tmp_path))

@@ -1,4 +1,4 @@
-"""The serving end of a batch stream, against peers that do not take their answers."""
+"""The server side of a batch stream, against peers that do not read their answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strict delivery into real queues that recognise no id, over a real store: what is there afterwards is counted."""
+"""Strict delivery into real queues that do not recognise ids, over a real store: the stored messages are counted."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Scene:
     yard: Yard
     kind: int
     server: RedisServer
-    """Of the coordination store, whose clock is ours."""
+    """The server of the coordination store, whose clock the test sets."""
     clock: ManualClock = field(default_factory=lambda: ManualClock(1_700_000_040_000_000_000))
     lives: int = 0
 
     @asynccontextmanager
     async def slow(self) -> AsyncIterator[tuple[Desk, RedisCoordination]]:
-        """The next Slow, which remembers nothing itself."""
+        """A new Slow, which has no memory of its own."""
         self.lives += 1
         store = RedisCoordination(
             self.server.url,

@@ -267,7 +267,7 @@ async def test_compressed_message_is_refused_and_not_inflated(authority: Authori
 def stranger(
     authority: Authority, address: str, *, compression: grpc.Compression | None = None
 ) -> grpc.aio.Channel:
-    """A client with a good certificate and no manners."""
+    """A client with a valid certificate and arbitrary behaviour."""
     files = authority.service("acme", "stranger")
     credentials = grpc.ssl_channel_credentials(
         authority.ca.certificate_pem, files.private_key.read_bytes(), files.certificate.read_bytes()

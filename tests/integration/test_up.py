@@ -1,4 +1,4 @@
-"""`snavio up` with real processes: it comes up, it stays up, it goes down, and it says what stands in its way."""
+"""`snavio up` with real processes: start, restart of a dead service, stop, and plain messages about obstacles."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.terminal import Terminal, Up, alive, all_end, children, confi
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where everybody in this module keeps one installation, with a space in its path."""
+    """The installation that the tests of this module share, with a space in its path."""
     made = tmp_path_factory.mktemp("an installation")
     configured(made)
     return made

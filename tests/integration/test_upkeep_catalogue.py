@@ -1,4 +1,4 @@
-"""What a mesh tells about its own upkeep (snapshots, keys, caches) is found in the archive with all its fields."""
+"""Events of a mesh's own upkeep (snapshots, keys, caches) are in the archive with all their fields."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ async def test_a_cache_that_went_stale_and_was_read_again_is_told(mesh: DemoMesh
 
 
 async def test_a_cache_that_took_another_directorys_word_is_told(mesh: DemoMesh) -> None:
-    """As after a state folder came from a backup."""
+    """As after a state folder was restored from a backup."""
     for service in ("registry", "signer"):
         mesh.processes.kill(service)
     signer = SignerSettings.model_validate(SIGNER)
@@ -242,7 +242,7 @@ async def _restarted(mesh: DemoMesh, *services: str) -> None:
 
 @asynccontextmanager
 async def _directory(mesh: DemoMesh) -> AsyncIterator[Directory]:
-    """Registry's own, while it is away."""
+    """Registry's own directory, while Registry is stopped."""
     path = RegistrySettings().store_path(mesh.processes.mesh)
     directory = await open_directory(path, clock=SystemClock())
     try:

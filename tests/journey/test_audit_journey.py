@@ -1,7 +1,7 @@
-"""The hourly audit through the real mesh: what it finds again stays banned, what it does not find is set free.
+"""The hourly audit through the real mesh: a confirmed ban stays, an unconfirmed one is withdrawn.
 
-An archive of an hour ago, signed by Relay's right, tells of one forger. Two sources were banned provisionally for that
-hour, as a watcher does; one of them has done nothing.
+A signed archive of an hour ago has one forger. Two sources were banned provisionally for that hour, as the streaming
+job does; one of them is innocent.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ async def archive_of(mesh: DemoMesh, archive: Path, start_s: int) -> None:
 
 
 def provisional(source: str, start_s: int) -> Proposal:
-    """As the watcher makes them, with a ban that is not over yet."""
+    """Proposals as the streaming job makes them, with a ban that has not ended."""
     key = f"1|{KIND}|{source}|{start_s}"
     end = (start_s + 60) * SECOND_NS
     return Proposal(

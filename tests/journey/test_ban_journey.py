@@ -103,7 +103,7 @@ async def sent(mesh: DemoMesh, service: str, number: int = 1, *, target: str = T
 
 
 async def paths(mesh: DemoMesh, source: str) -> list[tuple[str, str | None]]:
-    """Which way each delivered command of a source went, in order."""
+    """The path of each delivered command of a source, in order."""
     rows = await asked(
         mesh,
         "SELECT path, escalation FROM events WHERE event = 'snavio.command.delivered' "
@@ -113,7 +113,7 @@ async def paths(mesh: DemoMesh, source: str) -> list[tuple[str, str | None]]:
 
 
 async def room(seconds: float, *, within: int) -> None:
-    """Wait until so much is left of an aligned stretch: evidence of two of them does not add up."""
+    """Wait until that much is left of an aligned period: evidence of two periods is not added up."""
     left = within - time.time() % within
     if left < seconds:
         await asyncio.sleep(left + 0.1)
@@ -122,7 +122,7 @@ async def room(seconds: float, *, within: int) -> None:
 async def until_last(
     mesh: DemoMesh, source: str, wanted: tuple[str, str | None], *, target: str = TARGET
 ) -> None:
-    """Send until the archive says that the source's last command went that way."""
+    """Send until the archive shows that the source's last command took that path."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             await sent(mesh, source.partition("/")[2], target=target)
@@ -134,7 +134,7 @@ async def until_last(
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What Registry answers to the proposals of one watcher, which all tests share: its JVM takes longest."""
+    """Registry's answers to the proposals of one streaming job, which all tests share because of its JVM's start."""
 
     task: asyncio.Task[Any]
     answers: asyncio.Queue[Any]

@@ -1,8 +1,8 @@
-"""How soon abuse is banned with everything as it is delivered: Relay's rhythm of exports, the watcher's of judging.
+"""The time from abuse to ban with all defaults: Relay's export interval, the streaming job's judging interval.
 
-What is measured: from the time at which the evidence is complete, to the time at which Registry decided upon the
-proposal. A burst's is complete with its last refusal, dominance's with the end of its period. The watcher is running by
-then; the mesh and Spark are as nobody has set them.
+Measured from the time at which the evidence is complete, to the time of Registry's decision on the proposal. A burst's
+evidence is complete with its last refusal, that of dominance with the end of its period. The streaming job is running
+by then; mesh and Spark have their default settings.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ pytestmark = [
 
 
 async def forge(mesh: DemoMesh) -> float:
-    """Exactly as many forged commands as a burst has, within a minute; when the last one was refused."""
+    """Exactly as many forged commands as a burst has, within a minute; the time of the last refusal."""
     forger = Forger(
         mesh.processes.mesh, certificates=mesh.certificates(f"{TENANT}-billing"), clock=SystemClock()
     )
@@ -51,7 +51,7 @@ async def forge(mesh: DemoMesh) -> float:
 
 
 async def crowd(mesh: DemoMesh) -> float:
-    """As many windows of dominance as a proposal needs, the last ones of a period; when that is over."""
+    """As many windows of dominance as a proposal needs, the last ones of a period; the time at which it ends."""
     seconds = (POLICY.single_target_windows + 1) * POLICY.window_seconds
     left = PERIOD_S - time.time() % PERIOD_S
     # A ban counts from the last dominant window: one at the begin of a period has ended before it is judged.
@@ -66,7 +66,7 @@ async def crowd(mesh: DemoMesh) -> float:
 
 
 async def chat(mesh: DemoMesh) -> None:
-    """Others go on: what comes after a period tells that it is over."""
+    """Others go on: events after a period show that it is over."""
     while True:
         await sent(mesh, "shop", 1)
         await asyncio.sleep(5)

@@ -190,7 +190,7 @@ async def test_revocation_is_felt_by_a_consumer(mesh: DemoMesh) -> None:
 
 
 async def _shut_out(mesh: DemoMesh, service: str) -> None:
-    """Until the mailbox has heard that the certificate is revoked."""
+    """Wait until the mailbox refuses the revoked certificate."""
     files = CertificateFiles.in_folder(mesh.certificates(f"{TENANT}-{service}"))
     channel = MeshChannel(mesh.addresses["mailbox"], files=files, service="mailbox")
     try:

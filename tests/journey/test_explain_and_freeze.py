@@ -1,4 +1,4 @@
-"""A real mesh: what became of a command, told to those whose it is; and the kill switch, felt mid-stream."""
+"""A real mesh: the steps of a command, shown to its owner; and the freeze, effective mid-stream."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def sent(mesh: DemoMesh, name: str = NAME) -> tuple[str, Verdict]:
 
 
 async def warm(mesh: DemoMesh) -> None:
-    """Until Fast knows the route."""
+    """Wait until Fast knows the route."""
     for _ in range(100):
         command_id, verdict = await sent(mesh)
         assert verdict is Verdict.DELIVERED

@@ -1,4 +1,4 @@
-"""The kill switch on a mesh of several instances, all real processes: each gives its word, or is named without one."""
+"""The freeze on a mesh of several instances, all real processes: each confirms it, or is reported as unconfirmed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DemoMesh]:
-    """Two ways through: shield-0 over fast-0 and slow-0, shield-1 over fast-1 and slow-1."""
+    """Two paths: shield-0 over fast-0 and slow-0, shield-1 over fast-1 and slow-1."""
     folder: Path = tmp_path_factory.mktemp("several")
     async with redis_server(folder / "redis", fsync=None) as redis:
         shared: dict[str, dict[str, object]] = {

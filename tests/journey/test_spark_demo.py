@@ -1,4 +1,4 @@
-"""`make spark-demo`, as somebody meets Spark for the first time: an abuser's traffic, its ban, the report."""
+"""`make spark-demo`, as a newcomer runs it: an abuser's traffic, its ban, the report."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a hostile or broken producer can send: each is refused by name, and nobody else notices.
+"""Everything that a hostile or broken producer can send: each is refused by name, and other producers are not affected.
 
-One real mesh of real processes. While every test runs, another producer sends through the same Shield; after
-every test the same processes must be alive, serving, and that producer's commands delivered.
+One real mesh of real processes. While every test runs, another producer sends through the same Shield; after every test
+the same processes must be alive, serving, and that producer's commands delivered.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Bystander:
             await asyncio.sleep(0.002)
 
     async def goes_on(self) -> None:
-        """Two more commands of it arrive: at least one was sent after this was asked."""
+        """Two more of its commands arrive: at least one was sent after this call."""
         goal = self.delivered + 2
         async with asyncio.timeout(WITHIN_S):
             while self.delivered < goal and not self.troubles:
@@ -172,7 +172,7 @@ async def _health(scene: Scene) -> Any:
 
 @dataclass(frozen=True)
 class Wrong:
-    """One way to be wrong, as a sentence; `make` gets the forge of a producer in good standing."""
+    """One invalid input, as a sentence; `make` gets the forge of a producer in good standing."""
 
     sentence: str
     make: Callable[[Forge], bytes]
@@ -750,7 +750,7 @@ async def _refusal(
 
 
 async def test_the_consumer_got_valid_commands_only_and_each_once(scene: Scene) -> None:
-    """The last of this module: whatever the others sent, nothing wrong came out at the end."""
+    """The last test of this module: nothing invalid reached the consumer, whatever the others sent."""
     ids: list[str] = []
     sources: set[str] = set()
     quiet = f"the end {NS}".encode()

@@ -1,4 +1,4 @@
-"""One identity or tenant that renews without end: its own bounds, nobody else's, and a revocation that always works."""
+"""An identity or tenant that renews without end reaches its own bounds and no other's; a revocation always works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a caller costs before its request is there: judged at the headers, within a share, a size and a deadline."""
+"""The cost of a caller before its request arrives: authorised at the headers, within a share, a size and a deadline."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def headers_only(channel: MeshChannel, method: str) -> grpc.aio.StreamStreamCall
 
 
 async def refusal(call: grpc.aio.StreamStreamCall) -> Exception:
-    """What the server ended the call with."""
+    """The status with which the server ended the call."""
     async with asyncio.timeout(WITHIN_S):
         with pytest.raises(grpc.aio.AioRpcError) as ended:
             await call.read()
@@ -92,7 +92,7 @@ async def test_a_revoked_certificate_is_refused_before_a_byte_of_the_body(author
 
 
 async def served_serial(served: Served, channel: MeshChannel) -> str:
-    """The serial that the server sees; by asking its own open call."""
+    """The serial that the server sees; by inspecting its own open call."""
     stream = channel.stream(STREAM)
     await stream.write(b"hello")
     await stream.read()

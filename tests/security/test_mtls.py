@@ -1,4 +1,4 @@
-"""Who gets in: real servers, real certificates, and every kind that must stay outside."""
+"""Access control with real servers and certificates: the accepted caller, and every kind that must be refused."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Secrets are planted in a real mesh, which rotates, revokes, errs and crashes; then all that it wrote is searched.
+"""Secrets are planted in a real mesh, which rotates, revokes, errs and crashes; then everything it wrote is searched.
 
-Three kinds of file hold secrets in the clear, because that is what they are for: the sealing key, the private keys of
-certificates, and what opens Signer's snapshots for Shield. All are for their owner's eyes only.
+Three kinds of file hold secrets in the clear by design: the sealing key, the private keys of certificates, and the key
+that opens Signer's snapshots for Shield. All are readable by their owner only.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ async def plant(processes: MeshProcesses) -> None:
 
 
 async def hide_everything(search: Search, path: Path) -> None:
-    """Whatever is in the store, chosen by us or made by Signer."""
+    """Register every secret of the store, planted or made by Signer."""
     store = await SealedKeyStore.open(path, key=SealingKey(SEALING_KEY))
     try:
         for keyset in await store.keysets(limit=100):
@@ -123,7 +123,7 @@ async def searched(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tu
 
 
 async def live(mesh: DemoMesh, search: Search, folder: Path) -> None:
-    """What a mesh goes through: traffic, rotation, mistakes, questions, a crash, revocation."""
+    """Traffic, rotation, mistakes, queries, a crash, and revocation."""
     admin = mesh.certificates("operator-admin")
     async with mesh.producer() as producer, KeyClient(mesh.addresses["signer"], certificates=admin) as keys:
         assert (await producer.send(TARGET, NAME, b"one")).delivered
@@ -144,7 +144,7 @@ async def live(mesh: DemoMesh, search: Search, folder: Path) -> None:
 
 
 async def mistakes(mesh: DemoMesh, keys: KeyClient, search: Search) -> None:
-    """Errors from every corner, with what they say."""
+    """Errors of every kind, with their texts."""
     as_shield = CertificateFiles.in_folder(mesh.certificates("shield"))
     channel = MeshChannel(mesh.addresses["signer"], files=as_shield, service="signer")
     at = "/snavio.v1.Signer/"
@@ -166,7 +166,7 @@ async def mistakes(mesh: DemoMesh, keys: KeyClient, search: Search) -> None:
 
 
 async def questions(mesh: DemoMesh, keys: KeyClient, search: Search, folder: Path) -> None:
-    """Everything that an operator can ask, on the command line and by RPC."""
+    """Every query of an operator, on the command line and by RPC."""
     config = str(mesh.processes.config)
 
     async def ask(*words: str) -> None:

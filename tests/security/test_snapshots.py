@@ -1,4 +1,4 @@
-"""What is done to snapshots by those who must not, and by accidents; and what their readers make of it."""
+"""Snapshots that were tampered with, swapped, rolled back or damaged, and the reaction of their readers."""
 
 from __future__ import annotations
 

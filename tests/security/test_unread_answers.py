@@ -1,4 +1,4 @@
-"""Answers that their caller asks for and does not read: they count as what they are, and not for ever."""
+"""Answers that a caller requests and does not read: they count against its share, and not for ever."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def answering(size: int) -> tuple[Methods, list[str]]:
 
 
 async def ask(flood: RawHttp2, calls: int) -> None:
-    """Ask so often, and open no window for what comes back."""
+    """Send that many requests, and open no window for the answers."""
     for _ in range(calls):
         await flood.send(await flood.call(UNARY), message_head(1) + b"x")
 

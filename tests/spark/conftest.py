@@ -1,4 +1,4 @@
-"""One Spark session for all tests: its start costs more than they do."""
+"""One Spark session for all tests: its start takes longer than they do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The archive of Spark's classes: used when it is there, and never in the way."""
+"""The archive of Spark's classes: used when it is there, and harmless when it is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs through Spark Connect: on a server of the installed package, and what a person is told when there is none."""
+"""Jobs through Spark Connect: on a server of the installed package, and the message when there is none."""
 
 from __future__ import annotations
 

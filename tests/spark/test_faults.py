@@ -1,4 +1,4 @@
-"""Traffic that no job may trip over: the future, clocks apart, crowds, a flood; and how abuse is told from haste."""
+"""Traffic that no job may fail on: future times, skewed clocks, crowds, a flood; and abuse against honest bursts."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_watch_judges_shares_of_a_period_only_when_it_is_over(
     watcher = Watcher(spark, tmp_path / "out", DetectionPolicy(), None)
 
     def until(first: int, last: int, batch: int) -> list[dict[str, Any]]:
-        """Events of these windows, archived as soon as they are over, and what is proposed then."""
+        """Events of these windows, archived as soon as they are over, and the proposals then."""
         rows = [
             row(source=source, count=count, after_s=3600 + window * 30)
             for window in range(first, last)
@@ -155,7 +155,9 @@ def test_watch_judges_shares_of_a_period_only_when_it_is_over(
 def test_a_batch_that_is_counted_again_is_not_judged_while_its_counts_are_replaced(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An earlier life noted the batch and was killed before Spark did; judging would read files that go away."""
+    """An earlier life recorded the batch and was killed before Spark did; judging would read files that are being
+    replaced.
+    """
     nothing = spark.createDataFrame([], "value string")
     Watcher(spark, tmp_path, DetectionPolicy(), None).count(nothing, 0)
     again = Watcher(spark, tmp_path, DetectionPolicy(), None)
@@ -172,7 +174,7 @@ def test_a_batch_that_is_counted_again_is_not_judged_while_its_counts_are_replac
 
 
 def test_clocks_an_hour_apart_make_two_windows_and_no_abuser(spark: SparkSession, tmp_path: Path) -> None:
-    """What one Fast dispatched now and another an hour ago is not compared: each alone is no contention."""
+    """Dispatches of one Fast now and of another an hour ago are not compared: each alone is no contention."""
     now = [row(source="acme/big", count=90, after_s=window * 30) for window in range(5)]
     then = [
         row(source="acme/small", count=10, after_s=window * 30 - 3600, instance="fast-1")
@@ -211,7 +213,7 @@ def test_a_million_commands_in_a_minute_are_counted_to_the_last(spark: SparkSess
 
 
 def test_no_honest_source_is_proposed_and_most_abusers_are(spark: SparkSession, tmp_path: Path) -> None:
-    """Seeds that the table of docs/fairness.md was not made with."""
+    """Seeds other than those of the table in docs/fairness.md."""
     made = list(scenarios(SEEDS))
     path = tmp_path / "events.parquet"
     pq.write_table(as_table(made), path)

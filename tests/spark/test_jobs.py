@@ -1,4 +1,4 @@
-"""The jobs as processes of their own: what they read, what they leave, and what they say when something is wrong."""
+"""The jobs as their own processes: their input, their output, and their messages when something is wrong."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def index(folder: Path, *entries: dict[str, Any], name: str = "1") -> Path:
 def job(
     name: str, *options: str | Path, environment: dict[str, str] | None = None, halted: str = ""
 ) -> subprocess.Popen[str]:
-    """A job's process; `watch_abuse` may be made to stand still at a point of `tests.support.halting_watch`."""
+    """A job's process; `watch_abuse` can be made to halt at a point of `tests.support.halting_watch`."""
     module = ("tests.support.halting_watch", halted) if halted else (f"spark.jobs.{name}",)
     return subprocess.Popen(
         [

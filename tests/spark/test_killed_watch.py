@@ -1,4 +1,4 @@
-"""The streaming job, killed at any point: its next life goes on where it was, and loses and doubles nothing."""
+"""The streaming job, killed at any point: its next life continues, and loses and doubles nothing."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ FULL = os.environ.get("SNAVIO_FULL") == "1"
 pytestmark = pytest.mark.timeout(900)
 WINDOWS = (2, 3)
 LONGEST_DELAY_S = 8.0
-"""From the begin of watching; by then the job has counted and judged what there is."""
+"""From the start of the job; by then it has counted and judged everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """When: so long after a line of progress; or where the job was made to stand still."""
+    """The moment of the kill: so long after a line of progress; or where the job was made to halt."""
 
     line: str
     delay_s: float = 0.0
@@ -60,13 +60,13 @@ AT_RANDOM = [Kill("watching", (sixth + DRAW.random()) / 6 * LONGEST_DELAY_S) for
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """Two index files, thus two batches, and what the batch run proposes upon them."""
+    """Two index files, thus two batches, and the proposals of the batch run on them."""
 
     index: Path
     record: list[dict[str, Any]]
 
     def watch(self, out: Path, kill: Kill | None = None) -> tuple[int, str, str]:
-        """One life of the job; its last line, if it was killed, is the one upon which it was."""
+        """One life of the job; its last line of progress, if it was killed."""
         options = ("--index", self.index, "--files-per-batch", "1", "--out", out, "--once")
         process = job("watch_abuse", *options, halted=kill.halted if kill is not None else "")
         if kill is None:
@@ -111,7 +111,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
 
 
 def killed_in_its_first_plan(out: Path) -> None:
-    """What is left when it was killed while Spark wrote down what its first batch shall be."""
+    """The state after a kill while Spark wrote the plan of its first batch."""
     plans = out / "checkpoint" / "offsets"
     plans.mkdir(parents=True)
     for name in (

@@ -1,4 +1,4 @@
-"""The page of the SLO report on rows made by hand: what it must not make look better, or busier, than it was."""
+"""The page of the SLO report on rows made by hand: it must not make the service look better, or busier, than it was."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def window(after_s: float, fast: int = 300) -> dict[str, Any]:
 
 
 def roof(html: str) -> list[float]:
-    """How high the fast traffic is drawn at every point, from 0 to 1."""
+    """The height of the fast traffic at every point, from 0 to 1."""
     found = POLYGON.search(html)
     assert found is not None
     points = [tuple(map(float, point.split(","))) for point in found[1].split()]

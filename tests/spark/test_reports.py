@@ -1,4 +1,4 @@
-"""`slo` and `shadow` as jobs, on one small index that was counted by hand: what is in their files and on the page."""
+"""`slo` and `shadow` as jobs, on one small index that was counted by hand: their files and the page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CROWDED = {"target": "crowded", "command_name": "say"}
 
 
 def an_hour_later() -> list[dict[str, Any]]:
-    """One that crowds another out, and a clock that runs away."""
+    """A source that crowds another out, and a clock that is ahead."""
     rows = []
     for window in range(WINDOWS):
         for source, count in (("acme/big", 90), ("acme/small", 10)):
@@ -73,7 +73,7 @@ def listed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def kept(folder: Path) -> slo_rows.Table:
-    """What a table holds on disk, as Python says it."""
+    """The rows of a table on disk, as Python values."""
     return [
         {
             name: value.replace(tzinfo=None) if isinstance(value, datetime) else value
@@ -162,7 +162,7 @@ BARS = {
 
 
 class Lasting:
-    """The tests' own session, which a job finds open and cannot stop."""
+    """The tests' own session, which a job reuses and cannot stop."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark

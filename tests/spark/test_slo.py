@@ -1,4 +1,4 @@
-"""What the report is made of, and that the page shows it."""
+"""The figures of the SLO report, and their appearance on the page."""
 
 from __future__ import annotations
 

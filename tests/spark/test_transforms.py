@@ -1,4 +1,4 @@
-"""The pure steps, on rows small enough to count by hand, and against DuckDB on rows too many to."""
+"""The pure steps, on rows small enough to count by hand, and against DuckDB on larger data."""
 
 from __future__ import annotations
 
@@ -308,7 +308,7 @@ def test_a_policy_with_a_misspelled_threshold_is_refused_by_name() -> None:
 
 @pytest.mark.parametrize("given", ['{"burst_hmac": 100000}', '{"period_minutes": 60, "version": "1"}'])
 def test_another_threshold_is_another_version(given: str) -> None:
-    """Under the default's version its audit would take back every ban that the default policy speaks for."""
+    """Under the default's version its audit would withdraw every ban of the default policy."""
     with pytest.raises(ValueError, match=r"differs from policy 1; say a version of its own"):
         DetectionPolicy.read(given)
     assert DetectionPolicy.read('{"burst_hmac": 200}') == DEFAULT

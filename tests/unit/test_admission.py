@@ -25,7 +25,7 @@ TRACE = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 def fields(number: int = 0, **changes: bytes | None) -> dict[str, bytes]:
-    """A good command's fields; None takes one away."""
+    """The fields of a valid command; None removes one."""
     good: dict[str, bytes] = {
         "id": f"0190a5b2-7c00-7000-8000-{number + 1:012x}".encode(),
         "timestamp": twin.format_timestamp(NOW).encode(),

@@ -1,4 +1,4 @@
-"""The native admission and its plain twin never disagree, whatever bytes come and however the clock moves."""
+"""The native admission and its plain twin never disagree, for any bytes and any movement of the clock."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ odd_values = {
 
 @st.composite
 def commands(draw: st.DrawFn, source: str) -> bytes:
-    """From good, over good but for one field, to bytes that were once a command."""
+    """Valid commands, commands with one bad field, and mutated bytes."""
     fields = dict(draw(good_fields))
     secret = draw(secrets)
     kind = draw(st.integers(0, 16))
@@ -161,7 +161,7 @@ def commands(draw: st.DrawFn, source: str) -> bytes:
 
 @st.composite
 def frames(draw: st.DrawFn, source: str) -> bytes:
-    """Mostly batches; sometimes what no producer would send."""
+    """Mostly batches; sometimes frames that no producer would send."""
     batch = list(draw(st.lists(commands(source), max_size=13)))
     for _ in range(draw(st.integers(0, 2)) if batch else 0):
         batch.append(draw(st.sampled_from(batch)))
@@ -188,7 +188,7 @@ Step = tuple[bytes, str, int, bool]
 
 @st.composite
 def step(draw: st.DrawFn) -> Step:
-    """A frame, who sends it, how far the clock moves before, and whether the source's suspension flips."""
+    """A frame, its sender, the movement of the clock before it, and a flag that flips the source's suspension."""
     source = draw(st.sampled_from(SOURCES))
     moves = [0, 0, 0, 1, twin.NS, 2 * twin.NS, 20 * twin.NS, 61 * twin.NS, -twin.NS, -100 * twin.NS]
     flips = draw(st.integers(0, 12)) == 7
@@ -208,7 +208,7 @@ def test_native_and_twin_agree_over_crowded_traffic_that_fills_the_table(seed: i
 
 
 def crowded_traffic(chance: random.Random) -> list[Step]:
-    """Mostly good commands, sent again, changed by a byte, and stamped around a clock that mostly runs on."""
+    """Mostly valid commands, resent, changed by a byte, and stamped around a clock that mostly advances."""
     sent: dict[str, list[bytes]] = {source: [] for source in SOURCES}
     script: list[Step] = []
     now = NOW
@@ -246,7 +246,7 @@ def crowded_traffic(chance: random.Random) -> list[Step]:
 
 
 def agree_on(script: list[Step]) -> None:
-    """Plays the script to both and compares everything that can be seen of them."""
+    """Run the script on both and compare everything that can be observed."""
     real, plain = admissions()
     now = NOW
     for frame, source, step_ns, flips in script:

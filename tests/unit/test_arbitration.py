@@ -1,4 +1,4 @@
-"""Slow sees what it must decide by key, and only what it approved goes on."""
+"""Slow gets the keys of what it must decide, and only approved commands go on."""
 
 from __future__ import annotations
 

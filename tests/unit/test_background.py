@@ -1,4 +1,4 @@
-"""The one runner of background work: faults are logged, counted and tried again, and what cannot go on ends."""
+"""The one runner of background work: failures are logged, counted and retried, and unrecoverable ones end the process."""
 
 from __future__ import annotations
 

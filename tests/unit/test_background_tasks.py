@@ -1,4 +1,4 @@
-"""What runs in the background as long as its process does: a surprise costs one round, not all that would follow."""
+"""Periodic work of every service: an unexpected error costs one round, not all later ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 class Surprise(Exception):
-    """What nobody has thought of."""
+    """An unexpected exception."""
 
 
 async def test_a_pull_goes_on_after_an_answer_that_nobody_could_foresee() -> None:
@@ -81,7 +81,7 @@ async def test_a_renewal_tries_again_after_whatever_went_wrong(
 
 
 class Broken:
-    """A channel, or a dispatch, of which every use is a surprise; it counts them."""
+    """A channel, or a dispatch, of which every use raises; it counts them."""
 
     def __init__(self) -> None:
         self.uses = 0

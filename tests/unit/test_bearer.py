@@ -1,4 +1,4 @@
-"""When a bearer asks Signer, when it does not, and what it does with the answer."""
+"""The capability provider: when it asks Signer, when it does not, and its use of the answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def refused(reason: str = "cap-revoked", signer: str = "") -> Unauthenticated:
 
 @dataclass
 class Signer:
-    """Answers with numbers."""
+    """Answers with consecutive numbers."""
 
     asked: list[str] = field(default_factory=list)
     failure: SnavioError | None = None

@@ -1,4 +1,4 @@
-"""Capabilities by themselves: the vectors, what narrowing can and cannot do, and everything that is none."""
+"""Capabilities by themselves: the vectors, the limits of narrowing, and everything malformed."""
 
 from __future__ import annotations
 

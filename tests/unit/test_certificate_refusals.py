@@ -1,4 +1,4 @@
-"""Refused certificates: every one counted, few told, however many callers there are."""
+"""Refused certificates: every one is counted, few are reported, however many callers there are."""
 
 from __future__ import annotations
 

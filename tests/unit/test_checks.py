@@ -1,4 +1,4 @@
-"""The checks of `make check` notice what they are there for."""
+"""The checks of `make check` find the mistakes that they are for."""
 
 import importlib.util
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Who asks a running mesh for a command: whichever question it is, a principal's certificate is renewed in passing."""
+"""The command line's connection to a running mesh: with any call, a principal's certificate is renewed when due."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a command ends: whoever stops reading is no failure, and what the system refuses is said in its words."""
+"""Ends of a command: a closed pipe is no failure, and errors of the system are reported in its words."""
 
 from __future__ import annotations
 

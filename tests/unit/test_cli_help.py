@@ -1,4 +1,4 @@
-"""What `--help` teaches, for every command: an example that fits a terminal, and options that tell the truth."""
+"""The output of `--help` of every command: an example that fits a terminal, and true descriptions of options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people type: times, sources, targets and certificate names, right and wrong."""
+"""Typed arguments: times, sources, targets and certificate names, valid and invalid."""
 
 from __future__ import annotations
 

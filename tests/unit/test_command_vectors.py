@@ -1,4 +1,4 @@
-"""The published vectors are what the twin writes today, and the native code agrees with each of them."""
+"""The published vectors are those that the twin writes today, and the native code agrees with each of them."""
 
 from __future__ import annotations
 

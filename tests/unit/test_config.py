@@ -1,4 +1,4 @@
-"""What an operator reads when the configuration is wrong, and what a service gets when it is right."""
+"""Error messages of a wrong configuration, and the settings of a right one."""
 
 import json
 import tomllib
@@ -40,7 +40,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def mistakes(
     file: Path | None, text: str | None = None, *, environment: dict[str, str] | None = None
 ) -> list[str]:
-    """What is said about a configuration, a line per mistake."""
+    """The report on a configuration, a line per mistake."""
     if file is not None and text is not None:
         file.write_text(text, "utf-8")
     with pytest.raises(BadConfiguration) as caught:
@@ -599,6 +599,6 @@ def test_text_that_is_not_toml_is_survived(text: str) -> None:
     ],
 )
 def test_a_mesh_section_that_cannot_be_is_told_in_a_sentence(key: str, value: str, told: str) -> None:
-    """The rules about unsafe settings look at [mesh], which there is none of then."""
+    """The rules about unsafe settings need [mesh], which is missing then."""
     with pytest.raises(BadConfiguration, match=told):
         validate_all(None, installed(), environment={f"SNAVIO_MESH__{key}": value})

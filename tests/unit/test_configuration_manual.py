@@ -1,4 +1,4 @@
-"""The manual says what the code does: every key is there, and its defaults are the defaults."""
+"""The manual matches the code: every key is there, with its default."""
 
 import re
 import subprocess

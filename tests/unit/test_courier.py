@@ -1,4 +1,6 @@
-"""A courier under load: one page a second however many blocks come, none later, and at once what fills a page."""
+"""A journal uploader under load: one page a second however many blocks come, none later, and at once when a page is
+full.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ class MovedLoop(asyncio.SelectorEventLoop):
 
 @dataclass
 class Line:
-    """The way to a Relay that notes when which page came; every page is durable as soon as `answers` says so."""
+    """The connection to a Relay that records the time of each page; every page is durable as soon as `answers` says so."""
 
     loop: MovedLoop
     pages: list[tuple[float, JournalPage]] = field(default_factory=list)
@@ -71,14 +73,14 @@ class Line:
         pass
 
     def receive(self) -> None:
-        """Say that all of it is durable."""
+        """Acknowledge everything as durable."""
         receipt = JournalReceipt(epoch=7, durable_seq=self._durable_seq)
         self._receipts.put_nowait(receipt.SerializeToString())
 
 
 @dataclass
 class Scene:
-    """A journal on its way to Relay."""
+    """A journal with its uploader."""
 
     loop: MovedLoop
     line: Line
@@ -86,7 +88,7 @@ class Scene:
 
 
 def on_a_moved_clock(act: Callable[[Scene], Awaitable[None]]) -> None:
-    """Let `act` happen to a courier that has just opened its way."""
+    """Run `act` on an uploader that has just connected."""
 
     async def play() -> None:
         loop = cast(MovedLoop, asyncio.get_running_loop())

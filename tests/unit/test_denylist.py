@@ -1,4 +1,4 @@
-"""The denylist is complete or not heard of: pages, a gate that is full, and a Signer whose pages do not end."""
+"""The denylist is complete or not confirmed: pages, a full gate, and a Signer whose pages do not end."""
 
 from __future__ import annotations
 

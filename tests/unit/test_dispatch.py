@@ -58,7 +58,7 @@ def plan_one(dispatch: Dispatch, *, age_ns: int = 0, source: str = SOURCE, **tol
 
 
 def reason_of(plan: Plan) -> int:
-    """Why a batch of one was escalated; 0 when it was sent."""
+    """The escalation reason of a batch of one; 0 when it was sent."""
     if plan.escalated == 0:
         assert [count for _, count, _ in plan.sends] == [1]
         return 0

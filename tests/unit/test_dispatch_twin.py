@@ -138,7 +138,7 @@ def test_plan_is_what_the_twin_plans(
 
 
 def compare(plan: native.Plan, expected: PlanTwin) -> None:
-    """Both plans of one batch say the same."""
+    """Check that both plans of one batch agree."""
     assert plan.frame_code == 0
     assert plan.ledger.count == expected.count
     assert {queue: topics_of(topics) for queue, _, topics in plan.sends} == expected.sends

@@ -1,4 +1,4 @@
-"""Links and paths in the documentation lead somewhere: a page that points at nothing is not believed again."""
+"""Links and paths in the documentation exist."""
 
 import os
 import re

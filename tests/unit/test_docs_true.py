@@ -1,4 +1,4 @@
-"""Sentences of the documentation that were wrong once, each held by the code it is about."""
+"""Sentences of the documentation that were wrong once, each compared with the code."""
 
 from __future__ import annotations
 
@@ -75,7 +75,9 @@ def test_pages_that_explain_limits_say_that_intervals_are_aligned(name: str) -> 
 
 
 def test_the_protocol_page_tells_how_an_ended_certificate_is_refused() -> None:
-    """`tests/security/test_mtls.py` holds what happens: by TLS at the door, by us on an open connection."""
+    """`tests/security/test_mtls.py` tests the behaviour: refused by TLS on connecting, by the gate on an open
+    connection.
+    """
     rows = [line for line in page("protocol.md").splitlines() if line.startswith("| `UNAVAILABLE` | none |")]
     assert len(rows) == 1
     assert "ended already" in rows[0]

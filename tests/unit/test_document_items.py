@@ -1,4 +1,4 @@
-"""Every item of document 002 has a test that is named after it: `pytest -k I_13` shows those of I-13."""
+"""Every item of the mailbox's requirements has a test named after it: `pytest -k I_13` shows those of I-13."""
 
 from __future__ import annotations
 

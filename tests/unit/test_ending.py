@@ -1,4 +1,4 @@
-"""Ending a task of the background: both cancellations, and a failure that nobody asked about."""
+"""Ending a background task: both cancellations, and a failure that no caller awaited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens, rights to act as a service, and how often strangers may ask: the rules alone."""
+"""Tokens, delegations, and the rate limit for callers without a certificate: the rules alone."""
 
 from __future__ import annotations
 

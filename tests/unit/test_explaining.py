@@ -22,7 +22,7 @@ ID = UUID(int=7)
 
 
 class NoRegistry:
-    """Knows no route, so that nothing but the source makes a command somebody's affair."""
+    """Knows no route, so that only the source makes a command the caller's."""
 
     asked = 0
 

@@ -1,4 +1,4 @@
-"""Between sources, turns are fair whatever each of them has waiting."""
+"""Turns between sources are fair, whatever each of them has queued."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def queue(**changed: int) -> FairQueue[str]:
 
 
 async def taken(waiting: FairQueue[str], most: int) -> list[str]:
-    """A round that is over at once."""
+    """A round that ends at once."""
     found = await waiting.take(most)
     waiting.finish(found)
     return list(found.items)

@@ -1,4 +1,4 @@
-"""The queue to the next hop is fair by tenant, and within a tenant by source; held against a plain model."""
+"""The queue to the next hop is fair by tenant, and within a tenant by source; compared with a plain model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who follows the directory, as Registry has heard it."""
+"""The followers of the directory, as Registry records them."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def another(count: int, ports: list[int]) -> subprocess.Popen[str]:
 
 
 def unclaimed(count: int) -> list[int]:
-    """Free ports that no living process was given: the one that was has ended."""
+    """Free ports that were given to no living process."""
     told = subprocess.run(
         [
             sys.executable,

@@ -1,4 +1,4 @@
-"""What goes on to the next hop is the same bytes, whether written alone or straight into a frame."""
+"""A part goes to the next hop as the same bytes, written alone or straight into a frame."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.frames import NAME, SOURCE, TARGET, TOPIC, RunOf, batch, comm
 
 
 def freight_of(*runs: RunOf) -> tuple[Freight, bytes]:
-    """Of a plan whose batch nobody else holds, and its bytes."""
+    """The part of a plan whose batch is held nowhere else, and its bytes."""
     dispatch = Dispatch()
     dispatch.put_route(TARGET, NAME, queue=0, topic=TOPIC, profile=3, strict=False)
     dispatch.allow(SOURCE, TARGET, NAME, 1)
@@ -68,7 +68,7 @@ def signed(payload: bytes, *, key: bytes = b"k" * 32) -> bytes:
 
 
 def judged(*commands: bytes) -> tuple[Freight, bool]:
-    """What Shield sends on of a producer's frame, and whether it holds the frame for that."""
+    """The bytes that Shield forwards of a producer's frame, and a flag that it holds the frame for them."""
     admission = Admission(audience="here")
     admission.set_keyset(SOURCE, [("hmac-v1", b"k" * 32, 0, 0, False)])
     frame = b"".join(commands)

@@ -1,4 +1,4 @@
-"""A disk that neither answers nor fails holds up nothing but what needs it."""
+"""A disk that hangs delays nothing but what needs it."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class HangingFile:
 
 
 class NoTraffic:
-    """A `KeyExpiryWatch` that has nothing to tell."""
+    """A `KeyExpiryWatch` that has nothing to report."""
 
     def told(self) -> list[list[Any]]:
         return []
 
 
 class Signer:
-    """Tells the opening key."""
+    """Returns the opening key."""
 
     async def call(self, *_arguments: object, **_named: object) -> SnapshotKeyResponse:
         return SnapshotKeyResponse(key=b"k" * 32)

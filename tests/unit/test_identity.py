@@ -1,4 +1,4 @@
-"""Identities as values, and the certificates and gates that stand on them."""
+"""Identities as values, and the certificates and gates built on them."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_request_with_another_kind_of_key_or_no_sense_is_refused() -> None:
 
 def test_nothing_is_proved_with_a_key_of_the_senders_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow:
-        """A request of which the signature takes its time."""
+        """A request whose signature takes a while to check."""
 
         def public_key(self) -> ec.EllipticCurvePublicKey:
             return ec.generate_private_key(ec.BrainpoolP512R1()).public_key()

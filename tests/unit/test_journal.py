@@ -1,4 +1,4 @@
-"""A journal numbers every event, stays within its bounds, and forgets only what Relay has or what makes room."""
+"""A journal numbers every event, stays within its bounds, and drops only what Relay has or the oldest when full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traffic per key version as Signer counts it, and the warnings that come of it."""
+"""Traffic per key version as Signer counts it, and the warnings derived from it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Watched:
         )
 
     async def rotate(self) -> None:
-        """All of a rotation, from the new version to producers who sign with it."""
+        """A whole rotation, from the new version to producers that sign with it."""
         version = (await self.keysets.rotate(SOURCE, actor="test")).versions[-1].name
         self.clock.advance(seconds=10)
         await self.keysets.promote(SOURCE, version, actor="test")
@@ -130,7 +130,7 @@ async def test_source_that_has_not_asked_is_warned_before_its_key_ends(watched: 
 async def test_source_that_asked_while_the_new_version_spread_is_warned_all_the_same(
     watched: Watched,
 ) -> None:
-    """It knows the secret, and does not know that it is to sign with it."""
+    """It has the secret, and does not know that it is to sign with it."""
     version = (await watched.keysets.rotate(SOURCE, actor="test")).versions[-1].name
     await watched.keysets.of(SOURCE)
     watched.clock.advance(seconds=10)

@@ -32,13 +32,13 @@ def secret(number: int) -> bytes:
 
 
 def rotated(keyset: Keyset, now_ns: int) -> Keyset:
-    """With a new version that has arrived everywhere a little later."""
+    """With a new version that has reached every Shield."""
     spreading = spread(keyset, now_ns)
     return promote(spreading, spreading.versions[-1].name, now_ns=now_ns + DELAY, overlap_ns=OVERLAP)
 
 
 def spread(keyset: Keyset, now_ns: int) -> Keyset:
-    """With a new version that is on its way."""
+    """With a new version that is spreading."""
     return rotate(keyset, secret=secret(keyset.versions[-1].number + 1), now_ns=now_ns)
 
 

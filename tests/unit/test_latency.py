@@ -1,4 +1,4 @@
-"""The latency histogram: close from above, forgetful, and of fixed size."""
+"""The latency histogram: never below the true value, windowed, and of fixed size."""
 
 from __future__ import annotations
 

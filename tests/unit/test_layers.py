@@ -1,4 +1,4 @@
-"""Who may import whom. The tables are the architecture; the rest reads imports and looks them up."""
+"""The permitted imports between packages. The tables are the architecture; the rest reads imports and looks them up."""
 
 import ast
 import sys
@@ -77,7 +77,7 @@ def within(module: str, *packages: str) -> bool:
 
 
 def allowed(importer: str, imported: str) -> bool:
-    """Whether module `importer` may import `imported`."""
+    """True if module `importer` may import `imported`."""
     if within(importer, "spark"):
         return within(imported, "spark", "pyspark") or imported.partition(".")[0] in sys.stdlib_module_names
     if within(imported, "spark"):
@@ -93,7 +93,7 @@ def allowed(importer: str, imported: str) -> bool:
 
 
 def imports(source: str, module: str, *, is_package: bool) -> Iterator[str]:
-    """Full names of what a module imports, wherever in its text the import stands."""
+    """Full names of a module's imports, wherever in its text they are."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -1,4 +1,4 @@
-"""The mailbox's rules of delivery, with a clock that tests move and a disk that is a list."""
+"""The mailbox's delivery rules, with a clock that tests move and a disk that is a list."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Desk:
         return batch_id
 
     def has_room(self, topic: str, count: int) -> bool:
-        """Whether so many could be reserved, and are now."""
+        """True if that many could be reserved; they are reserved then."""
         try:
             self.delivery.reserve(topic, count)
         except Saturated:
@@ -545,7 +545,7 @@ def test_zeros_of_a_bitmap_are_exactly_its_open_bits(bitmap: int, count: int) ->
 
 
 class Lives(RuleBasedStateMachine):
-    """I-1: whatever happens, a message is acknowledged or comes again; none is acknowledged unasked."""
+    """I-1: a message is acknowledged or comes again, whatever happens; none is acknowledged without a consumer's ack."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Replies of the next hops become answers about the batch that came in, each command once."""
+"""Replies of the next hops become answers about the incoming batch, each command once."""
 
 from __future__ import annotations
 

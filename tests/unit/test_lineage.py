@@ -1,4 +1,4 @@
-"""The lineage in a certificate, the subjects it is revoked by, and the gate that compares the two."""
+"""The lineage in a certificate, the subjects of its revocation, and the gate that compares the two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mailbox's check by itself: what is cached and for how long, what a revocation does, what is bounded."""
+"""The mailbox's capability check by itself: its cache, revocations, and bounds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RECV, ACK, NACK, SEND = Operation.RECV, Operation.ACK, Operation.NACK, Operation
 
 @dataclass
 class Presented:
-    """As much of a call as the check looks at."""
+    """The part of a call that the check reads."""
 
     capability: str | None
     peer: Peer
@@ -39,7 +39,7 @@ class Presented:
 
 @dataclass
 class Desk:
-    """The check, with Signer's side in the hands of the test."""
+    """The check, with Signer's side controlled by the test."""
 
     clock: ManualClock = field(default_factory=ManualClock)
     refreshed: int = 0

@@ -1,4 +1,4 @@
-"""Group commit and intake against a disk that tests hold up, fill and break."""
+"""Group commit and intake against a disk that tests delay, fill and break."""
 
 from __future__ import annotations
 

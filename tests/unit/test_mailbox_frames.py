@@ -1,4 +1,4 @@
-"""What the mailbox stores is what the consumer gets, byte for byte."""
+"""A consumer gets the stored messages byte for byte."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMMANDS = [command(payload=b"%d" % number) for number in range(10)]
 
 
 def stored(*runs: RunOf) -> bytes:
-    """Runs as the mailbox keeps them."""
+    """Runs as the mailbox stores them."""
     fields: bytes = Parcel(run=[run.message() for run in runs]).SerializeToString()
     return fields
 

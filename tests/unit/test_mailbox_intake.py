@@ -1,4 +1,4 @@
-"""What the mailbox answers to a send: once, all of it, and nothing before the disk has it."""
+"""The mailbox's answer to a send: once, complete, and not before the disk has it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def desk() -> AsyncIterator[Desk]:
 
 
 class Answers:
-    """Everything that a sender is told about a batch."""
+    """Every answer to a sender about a batch."""
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []

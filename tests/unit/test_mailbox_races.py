@@ -1,4 +1,4 @@
-"""RECV against ACK, the end of a lease, operators and retention: at once, as a seed chooses, over the real parts."""
+"""RECV against ACK, lease expiry, operators and retention: concurrently, as a seed chooses, over the real parts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SIZES = (1, 1, 7, 40, 120)
 
 
 class Receipt(NamedTuple):
-    """A message as it was received; until when, at the most."""
+    """A received message, with the latest end of its lease."""
 
     msg_id: int
     attempt: int
@@ -37,7 +37,7 @@ class Receipt(NamedTuple):
 
 
 class Ledger:
-    """What everybody was told of every message; complains as soon as two of them do not go together."""
+    """Every answer about every message; fails as soon as two of them contradict each other."""
 
     def __init__(self) -> None:
         self.past: dict[int, list[str]] = {}
@@ -45,7 +45,7 @@ class Ledger:
         self.acked: set[int] = set()
         self.gone: set[int] = set()
         self.unheard: set[int] = set()
-        """Acknowledged by their holder, who does not know whether that was done."""
+        """Acknowledged by their holder, which got no answer."""
 
     def tell(self, who: str, msg_id: int, what: str) -> None:
         self.past.setdefault(msg_id, []).append(f"{who}: {what}")
@@ -73,7 +73,7 @@ class Ledger:
 
 
 class Holder:
-    """One consumer: receives, acknowledges in time or too late, goes away in the middle of either."""
+    """One consumer: receives, acknowledges in time or too late, and disconnects in the middle of either."""
 
     def __init__(self, desk: Desk, ledger: Ledger, name: str, dice: random.Random) -> None:
         self.desk, self.ledger, self.name, self.dice = desk, ledger, name, dice
@@ -96,11 +96,11 @@ class Holder:
         await self._perhaps_leave(self._receive())
 
     async def ack(self) -> None:
-        """Some of what was ever received; also what was acknowledged, or taken away, long ago."""
+        """Some of everything ever received; also messages acknowledged, or taken away, long ago."""
         await self._perhaps_leave(self._settle(self.receipts, own=True))
 
     async def steal(self) -> None:
-        """The same with another one's receipts."""
+        """The same with another consumer's receipts."""
         await self._perhaps_leave(self._settle(self.dice.choice(self.others).receipts, own=False))
 
     async def _receive(self) -> None:
@@ -129,7 +129,7 @@ class Holder:
             self.ledger.answered(self.name, msg_id, attempt, bytes([code]), rightly=own and now < until)
 
     async def _perhaps_leave(self, call: Coroutine[object, object, None]) -> None:
-        """One in five goes away after a few steps of the loop, whatever it is doing."""
+        """One in five is cancelled after a few steps of the loop, whatever it is doing."""
         task = asyncio.create_task(call)
         if self.dice.random() < 0.2:
             for _ in range(self.dice.randrange(4)):
@@ -141,7 +141,7 @@ class Holder:
 
 
 async def bad_weather(desk: Desk, dice: random.Random) -> None:
-    """A disk that holds commits up, and refuses some."""
+    """A disk that delays commits, and refuses some."""
     while True:
         desk.disk.open.clear()
         for _ in range(dice.randrange(30)):
@@ -230,13 +230,13 @@ def assert_nothing_is_left(desk: Desk) -> None:
 # -- operators and retention beside them ----------------------------------------------------------------
 
 KEPT = Policy(max_attempts=1000, delivered_s=2, delivered_messages=20, dlq_s=4, dlq_messages=10)
-"""Little, and not for long: retention has something to remove at every look."""
+"""Short and small, so that retention has something to remove at every check."""
 
 
 class Fates:
-    """Since when each message may be gone: somebody acknowledged, killed, canceled or purged it.
+    """The time from which each message may be gone: it was acknowledged, killed, canceled or purged.
 
-    A requeue that was told to be done takes that back, for all that came before it was asked for.
+    A confirmed requeue takes that back, for everything that came before it was requested.
     """
 
     def __init__(self) -> None:
@@ -253,7 +253,7 @@ class Fates:
 
 
 class Keeper:
-    """A consumer and an operator in one, who looks after messages while others do the same."""
+    """A consumer and an operator in one, working concurrently with others."""
 
     def __init__(self, desk: Desk, fates: Fates, sent: list[int], dice: random.Random) -> None:
         self.desk, self.fates, self.sent, self.dice = desk, fates, sent, dice

@@ -1,4 +1,4 @@
-"""Topics, stored bytes and ranges in memory: each tenant has a share, and whoever fills it stops nobody else."""
+"""Topics, stored bytes and ranges in memory: each tenant has a share, and filling it does not stop other tenants."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Sends:
 
 
 async def emptied(desk: Desk, topic: str) -> int:
-    """Receive and acknowledge everything there is; how much that was."""
+    """Receive and acknowledge everything; the number of messages."""
     done = 0
     while True:
         response = await desk.receiving.receive(replace(desk.wanted(5000), topic=topic))

@@ -1,4 +1,4 @@
-"""Turns of a topic: one at a time, whoever comes whenever."""
+"""The lock of a topic: one holder at a time, in any order of arrival."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Receives that wait: one is woken per stretch of ready messages, and no wake-up is lost, however a receive ends."""
+"""Waiting receives: one is woken per range of ready messages, and no wake-up is lost, however a receive ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FULL = os.environ.get("SNAVIO_FULL") == "1"
 SEEDS = 300 if FULL else 25
 PATIENCE_S = 20.0
 LONG_S = 60.0
-"""Longer than any of these tests: a receive that ends by it was not woken."""
+"""Longer than any of these tests: a receive that ends by its timeout was not woken."""
 
 
 class Sends:
@@ -51,7 +51,7 @@ def waiting(
 
 
 async def settle_down(steps: int = 50) -> None:
-    """Let everything run that does not wait for a disk or a clock."""
+    """Run everything that does not wait for a disk or a clock."""
     for _ in range(steps):
         await asyncio.sleep(0)
 
@@ -146,7 +146,7 @@ async def test_a_receive_that_lost_its_right_passes_the_wake_up_on() -> None:
 
 @pytest.mark.parametrize("cached", [True, False])
 async def test_a_receive_cancelled_after_any_number_of_steps_loses_nothing(cached: bool) -> None:
-    """Of two that wait, the first is cancelled after n steps of the loop, for every n until it has its messages."""
+    """Of two waiting receives, the first is cancelled after n steps of the loop, for every n until it has its messages."""
     for steps in range(200):
         async with desk_of(cached_bytes=(32 << 20) if cached else 0) as desk:
             first = waiting(desk)
@@ -205,8 +205,9 @@ def _in_vain(desk: Desk, tasks: list[asyncio.Task[list[int]]]) -> int:
 
 
 async def _live(seed: int, *, slowly: bool) -> tuple[int, int]:
-    """Waits, departures, sends, returns and a bad disk in an order that the seed chooses; nobody waits for what is
-    there. How many messages were stored, and how often somebody was woken."""
+    """Waits, disconnections, sends, returns and a failing disk in an order that the seed chooses; no receive waits for
+    a ready message. The number of messages stored, and of wake-ups.
+    """
     dice = random.Random(seed)
     async with desk_of(cached_bytes=dice.choice([0, 32 << 20])) as desk:
         if slowly:

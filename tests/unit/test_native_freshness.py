@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A copy of the crate's sources that a test may spoil."""
+    """A copy of the crate's sources that a test may change."""
     crate = tmp_path / "native"
     shutil.copytree(ROOT / "native" / "src", crate / "src")
     for name in ("Cargo.toml", "Cargo.lock"):

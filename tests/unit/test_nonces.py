@@ -1,4 +1,4 @@
-"""The nonce table remembers as long as the window could accept again, refuses when full, and never evicts."""
+"""The nonce table remembers as long as the window could accept a nonce again, refuses when full, and never evicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The answer of most pulls, made once and given as long as it is true."""
+"""The answer of most pulls, made once and reused as long as it is true."""
 
 from __future__ import annotations
 

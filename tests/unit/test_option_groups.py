@@ -36,7 +36,7 @@ def app() -> typer.Typer:
         who: WhomAndWhy,
         json: Annotated[bool, typer.Option("--json")] = False,
     ) -> None:
-        """What was said."""
+        """The parsed values."""
         typer.echo(f"{topic} {ids} {who.source!r} {who.tries} {who.reason} {json}")
 
     return made
@@ -61,7 +61,7 @@ def test_each_option_is_judged_and_explained_as_if_it_stood_alone(app: typer.Typ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
-    """A group with a group in it, and with something that has to be said."""
+    """A group that contains a group, and a required option."""
 
     to: Annotated[str, typer.Argument()]
     who: Whom

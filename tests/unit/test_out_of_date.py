@@ -1,4 +1,4 @@
-"""Shield on keys or suspensions that are out of date: what it refuses is counted and told, at a pace."""
+"""Shield with outdated keys or suspensions: refusals are counted and reported, at a limited rate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECOND = 1_000_000_000
 
 
 class Held:
-    """Keys or suspensions, of an age."""
+    """Keys or suspensions, of a given age."""
 
     def __init__(self) -> None:
         self.age: int | None = 0

@@ -1,4 +1,4 @@
-"""An outbox hands on in order, wakes its reader, and is empty only when all of it was written."""
+"""A write queue keeps the order, wakes its reader, and is empty only when everything was written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from snavio.hop.write_queue import WriteQueue
 
 
 class Reader:
-    """Writes what it finds, each when it is let."""
+    """Writes what it finds, each when permitted."""
 
     def __init__(self, outbox: WriteQueue[int]) -> None:
         self.written: list[int] = []

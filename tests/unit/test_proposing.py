@@ -1,4 +1,4 @@
-"""Proposals on their way to Registry: kept, retried, answered once; and what an audit may withdraw."""
+"""Proposals on their way to Registry: stored, retried, answered once; and withdrawals by an audit."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ async def test_an_audit_judges_whole_periods_that_get_no_more_events(tmp_path: P
 
 
 async def test_an_audit_proposes_without_reserve_only_what_it_judged() -> None:
-    """Nobody could withdraw the others: no later audit looks at what was proposed without reserve."""
+    """The others could not be withdrawn: no later audit checks unconditional proposals."""
     registry = Registry()
     closed = line("closed", start=NOW - 30 * MINUTE, ban_applied_until=at(NOW + 5 * MINUTE))
     late = line("late", start=NOW - 20 * MINUTE, ban_applied_until=at(NOW + 5 * MINUTE))
@@ -334,7 +334,7 @@ async def test_nobody_is_set_free_on_evidence_that_is_not_whole(evidence: Eviden
 
 
 async def test_a_period_without_any_event_is_not_judged(tmp_path: Path) -> None:
-    """Its hour was deleted: the others of the range are judged, and nobody is set free in it."""
+    """Its hour was deleted: the others of the range are judged, and no ban of it is withdrawn."""
     registry = Registry()
     spans = [(NOW - 61 * MINUTE, NOW - 55 * MINUTE), (NOW - 29 * MINUTE, NOW)]
     await audited(registry, evidence=Evidence(spans))

@@ -1,4 +1,4 @@
-"""docs/protocol.md against the code: whoever writes a producer from that page alone must get it right."""
+"""docs/protocol.md against the code: a producer written from that page alone must work."""
 
 import ast
 import hmac
@@ -51,7 +51,7 @@ def table(header: str) -> list[list[str]]:
 
 
 def example(label: str) -> str:
-    """The fenced block behind the comment with this label."""
+    """The fenced block after the comment with this label."""
     found = re.findall(rf"<!-- example: {label} -->\n```\n(.*?)\n```\n", PAGE, re.DOTALL)
     assert len(found) == 1, label
     block: str = found[0]
@@ -97,7 +97,7 @@ def admission(*, capacity: int = 100, revoked: bool = False, not_after: int = 0)
 
 
 def verdict(judge: Admission, command: bytes, *, now_unix_ns: int = SIGNED_UNIX_NS) -> Verdict:
-    """What Shield says of one command; UNDECIDED when it lets it in."""
+    """Shield's verdict on one command; UNDECIDED when it is admitted."""
     judgement = judge.judge_one(command, source=SOURCE, cert_serial="1", now_unix_ns=now_unix_ns, budget_ms=0)
     return Verdict(judgement.frame_code or judgement.ledger.codes[0])
 
@@ -195,7 +195,7 @@ def _signs(name: str, text: str) -> bool:
 
 
 def test_shield_makes_its_checks_in_the_order_of_the_page() -> None:
-    """A command with every fault at once, mended one by one: each time the next row of the table answers."""
+    """A command with every fault at once, corrected one by one: each time the next row of the table answers."""
     command = Command(
         id="?", timestamp="?", type="?", key_version="?", audience="?", hmac=b"?", target="?", name="?",
         content_type="\n", payload=bytes(shield.MAX_PAYLOAD_BYTES + 1), traceparent="?", source="",
@@ -266,7 +266,7 @@ ON_THE_WAY = [refused_batch, shield, server_stream, call, body, auth_interceptor
 
 
 def raised(module: ModuleType) -> set[tuple[str, str]]:
-    """Status and reason of every error that a module makes for its caller, as far as its text tells."""
+    """Status and reason of every error that a module raises for its caller, read from its source."""
     told = set()
     for node in ast.walk(ast.parse(inspect.getsource(module))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):

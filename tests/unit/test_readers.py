@@ -1,4 +1,4 @@
-"""One read that hangs holds up itself and nobody else."""
+"""A read that hangs delays itself and no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `snavio up` and `snavio status` read of the mailbox."""
+"""The readings of the mailbox in `snavio up` and `snavio status`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last commands of a process: bounded however much comes, and looked up by id alone."""
+"""The last commands of a process: bounded however many come, and looked up by id alone."""
 
 from __future__ import annotations
 

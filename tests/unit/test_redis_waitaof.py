@@ -1,4 +1,4 @@
-"""Redis that stores entries and then does not say whether they are on disk: they may be there, and are not given up."""
+"""A Redis that stores entries and does not confirm them as durable: the outcome is unknown, and they are not given up."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def bulk(text: str) -> bytes:
 
 
 class ScriptedRedis:
-    """As much of a server as the carrier asks for; `waitaof` answers each WAITAOF, in order and then as the last."""
+    """The part of a server that the queue driver uses; `waitaof` answers each WAITAOF, in order and then as the last."""
 
     def __init__(self, *waitaof: bytes) -> None:
         self.waitaof = list(waitaof)

@@ -1,4 +1,4 @@
-"""A registration file is understood whole or not at all, and says where it is wrong."""
+"""A registration file is accepted as a whole or not at all, with the place of each mistake."""
 
 from __future__ import annotations
 

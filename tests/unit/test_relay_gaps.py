@@ -1,4 +1,4 @@
-"""Numbers decide what a page adds: nothing twice, nothing missing in silence."""
+"""Event numbers decide what a page adds: nothing twice, and no loss unreported."""
 
 from __future__ import annotations
 

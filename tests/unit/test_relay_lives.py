@@ -1,4 +1,4 @@
-"""Relay remembers who wrote to it for a month: what it knows grows with writers, and not with every start of one."""
+"""Relay remembers its writers for a month: its memory grows with writers, and not with every start of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has to be true before an old key version may go, and when its source is warned."""
+"""The conditions for retiring an old key version, and for warning its source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A right that was taken away while Registry cannot be heard: how long Fast goes on, on a clock that tests move."""
+"""A right that was revoked while Registry is away: the time for which Fast goes on using it, on a clock that tests
+move.
+"""
 
 from __future__ import annotations
 

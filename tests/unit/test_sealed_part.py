@@ -1,4 +1,4 @@
-"""The sealed part of a snapshot: whatever is done to its bytes, it opens as it was sealed or not at all."""
+"""The sealed part of a snapshot: with any change to its bytes, it opens as it was sealed or not at all."""
 
 from __future__ import annotations
 

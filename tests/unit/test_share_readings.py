@@ -1,4 +1,4 @@
-"""What `snavio status --tenants` shows: every service's bounds, who is next to its share first."""
+"""The output of `snavio status --tenants`: every service's bounds, tenants close to their share first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shares of one bound: no tenant takes another's part, and all tenants together not the mesh's."""
+"""Shares of one bound: no tenant takes another's part, and all tenants together do not take the mesh's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Shield has not yet told Signer: kept while Signer is away, told once it is back, bounded."""
+"""Shield's key usage reports to Signer: kept while Signer is away, sent once it is back, bounded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Counted:
 
 
 class Listener:
-    """Signer's end of the line."""
+    """Signer's end of the connection."""
 
     def __init__(self) -> None:
         self.away = False

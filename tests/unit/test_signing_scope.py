@@ -1,4 +1,4 @@
-"""Which Ed25519 key of a scope signs and which verify, before, during and after a rotation."""
+"""The signing and the verifying Ed25519 keys of a scope, before, during and after a rotation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When Registry writes a snapshot, what it leaves alone, and what a failure leaves behind."""
+"""Registry's snapshot writer: when it writes, what it leaves alone, and the state after a failure."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Frame:
 
 
 class KilledError(Exception):
-    """Stands for a kill at this very moment."""
+    """Represents a kill at this moment."""
 
 
 def written(folder: Path, text: str, *, killed: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""What Signer is left with when registrations, suspensions and their ends meet."""
+"""Signer's state when registrations, suspensions and their ends coincide."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CALL = cast("Call", SimpleNamespace(peer=SimpleNamespace(identity=ADMIN)))
 
 @dataclass
 class Signer:
-    """Remembers what it was told last; `meanwhile` happens once, while it is being told."""
+    """Remembers the last call; `meanwhile` runs once, during a call."""
 
     told: tuple[tuple[str, ...], bool] | None = None
     meanwhile: list[Callable[[], Awaitable[Any]]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""A service that was killed is away until its imports are done: what it does not need at once, it does not import."""
+"""A killed service is away until its imports are done: modules that it does not need at once are not imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate of the test run: flaky tests fail it, unless others measurably took the machine."""
+"""The gate of the test run: flaky tests fail it, unless the machine was measurably starved."""
 
 from __future__ import annotations
 

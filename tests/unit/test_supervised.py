@@ -22,11 +22,11 @@ ALLOWED = {
     "services/registry/signer/joint_writes.py": "waited for by its caller; when that has gone, its failure is logged",
     "services/mailbox/streaming.py": "both halves of one stream, waited for in its handler",
 }
-"""Why each may: in every case somebody waits for it and hears of its failure."""
+"""The reason for each exception: in every case the task is awaited and its failure seen."""
 
 
 def starts(source: str) -> Iterator[str]:
-    """Calls that start a task or a thread; those of a TaskGroup are waited for by its block."""
+    """Calls that start a task or a thread; a TaskGroup awaits its own."""
     tree = ast.parse(source)
     groups = {
         item.optional_vars.id

@@ -1,4 +1,4 @@
-"""Blocks become rows of the archive: every kind of event with its fields, whoever wrote the block."""
+"""Blocks become rows of the archive: every kind of event with its fields, of any writer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tracebacks of the SDK and of the command line show where, never the values that were there."""
+"""Tracebacks of the SDK and of the command line show places, never values."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_no_traceback_shows_locals(call: str, tmp_path: Path) -> None:
 
 
 def test_the_library_gives_the_log_no_exceptions_to_render() -> None:
-    """A user's structlog may print the locals of what it is given; the mesh's own writes plain text anyway."""
+    """A user's structlog may print the locals of an exception; the mesh's own log writes plain text anyway."""
     found = []
     for path in sorted((ROOT / "snavio").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):

@@ -1,4 +1,4 @@
-"""Those who wait for a full queue go on as there is room for what they bring, and in turns between holders."""
+"""Waiters for a full queue go on as there is room for them, and by turns between holders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes of the directory and Signer that outlive their callers: each tenant has so many of them, and no more."""
+"""Writes of the directory and Signer that outlive their callers: bounded per tenant."""
 
 from __future__ import annotations
 

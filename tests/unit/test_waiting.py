@@ -1,4 +1,4 @@
-"""Whoever waits for Slow waits behind itself, not behind a flood of somebody else."""
+"""A source that waits for Slow waits behind its own commands, not behind a flood of another."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ ID = "0190c1e0-0000-7000-8000-000000000001"
 
 
 class Delivering:
-    """Takes all of it at once."""
+    """Accepts everything at once."""
 
     def put(self, batch_part: BatchPart) -> None:
         codes = bytes([Verdict.DELIVERED]) * batch_part.count
@@ -32,7 +32,7 @@ class Delivering:
 
 
 class Fast:
-    """The decision with its telemetry and the memory of `snavio explain`, without a wire."""
+    """The dispatch with its telemetry and the ring of `snavio explain`, without a wire."""
 
     def __init__(self) -> None:
         dispatch, clock = Dispatch(), ManualClock()

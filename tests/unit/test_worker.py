@@ -73,7 +73,7 @@ async def test_store_that_cannot_be_opened_leaves_no_thread_behind() -> None:
 async def waiting(
     worker: StoreWorker, tenant: str, work: Callable[[], object], times: int
 ) -> list[asyncio.Task[object]]:
-    """So much work of one tenant, in line."""
+    """That much queued work of one tenant."""
     HOLDER.set(tenant)
     tasks = [asyncio.create_task(worker.run(work)) for _ in range(times)]
     HOLDER.set(MESH)

@@ -1,6 +1,6 @@
 """Writes `capabilities.json` from a plain twin: `python -m tests.vectors.capabilities`.
 
-Never asks the code under test: the vectors are what it is held to, in whatever language.
+Never uses the code under test: the vectors are what it is compared with, in any language.
 """
 
 from __future__ import annotations

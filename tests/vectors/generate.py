@@ -1,6 +1,6 @@
 """Writes `commands.json` from the plain twin: `python -m tests.vectors.generate`.
 
-Never asks the native code: the vectors are what the native code is held to.
+Never uses the native code: the vectors are what the native code is compared with.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Coordination in a DynamoDB table, for any number of Slows: read, decide, write if nothing came between.
+"""Coordination in a DynamoDB table, for any number of Slows: read, decide, then write if the record is unchanged.
 
-Time is DynamoDB's, as its answers date themselves. Never retries a write blindly: only one that was refused is tried
-again, on what stands there then. Never trusts the table's expiry, which comes hours late: what is over is judged by
-its own time.
+Time is DynamoDB's, taken from the `Date` of its answers. Never retries a write blindly: only a write that was refused
+is tried again, on the record found then. Never relies on the table's own expiry, which comes hours late: each record
+carries the time at which it ends.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Decide = Callable[[str | None, int], tuple[str | None, T]]
 
 
 class _Contended(Exception):
-    """Somebody wrote in between."""
+    """Another writer changed the record between the read and the write."""
 
 
 class DynamoCoordination:
@@ -95,7 +95,7 @@ class DynamoCoordination:
         self._prepared = False
 
     async def prepare(self) -> None:
-        """Make the table if there is none. Unavailable when the store cannot be asked."""
+        """Create the table if it does not exist. Unavailable when DynamoDB cannot be reached."""
         client = await self._connected()
         try:
             async with asyncio.timeout(PREPARE_SECONDS):
@@ -116,7 +116,7 @@ class DynamoCoordination:
         self._prepared = True
 
     async def calibrate(self) -> None:
-        """Ask the time in different parts of a second, until it is known to a tenth of one."""
+        """Read the server's time in different parts of a second, until it is known to a tenth of a second."""
         for _ in range(CALIBRATIONS if self._store_clock is None else 0):
             await self._get(EPOCH_KEY)
             await asyncio.sleep(1 / CALIBRATIONS)
@@ -232,7 +232,7 @@ class DynamoCoordination:
     # -- the table -------------------------------------------------------------------------------------
 
     async def _all(self, work: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
-        """All of it, a few at a time, within one deadline."""
+        """Run all calls, a few at a time, within one deadline."""
 
         async def run(one: Callable[[], Awaitable[T]]) -> T:
             return await one()
@@ -251,7 +251,7 @@ class DynamoCoordination:
         return [task.result() for task in tasks]
 
     async def _meet(self) -> None:
-        """Read the epoch; make or correct it where that is due."""
+        """Read the store's epoch; create or correct it where that is due."""
         for _ in range(MOST_ATTEMPTS):
             item = await self._get(EPOCH_KEY)
             found = StoreEpoch(item["name"]["S"], int(item["born_ms"]["N"])) if item else None
@@ -354,7 +354,7 @@ class DynamoCoordination:
 
 
 def _uncertain(rule: LimitRule, now_ms: int, slack_ms: int) -> bool:
-    """Whether an interval may have ended that we still count in."""
+    """True if the store's clock may already be in the next interval."""
     return now_ms // rule.interval_ms != (now_ms + slack_ms) // rule.interval_ms
 
 
@@ -364,14 +364,14 @@ def _not_now(rule: LimitRule, usage: LimitUsage, now_ms: int, slack_ms: int) -> 
 
 
 def _shorter(permits: Permits | None, slack_ms: int) -> Permits | None:
-    """It is later at the store than we count: what lives until an interval's end lives that much shorter."""
+    """The permits with a life shorter by `slack_ms`, by which the store's clock may be ahead of ours."""
     if permits is None or slack_ms == 0:
         return permits
     return replace(permits, life_ms=max(0, permits.life_ms - slack_ms))
 
 
 def _waves(asks: Sequence[ClaimAsk]) -> list[list[int]]:
-    """Places of asks, each id once per wave."""
+    """Indexes of the asks in rounds, each id at most once per round."""
     waves: list[list[int]] = []
     seen: dict[tuple[str, bytes], int] = {}
     for place, ask in enumerate(asks):

@@ -1,7 +1,7 @@
-"""What time it is at a server that tells only whole seconds, in the `Date` of its answers: a pair of bounds.
+"""Bounds of a server's time, read from the `Date` headers of its answers, which have whole seconds.
 
-Never trusts the caller's wall clock: between answers it moves on with the monotonic one, and the bounds widen as two
-clocks may run apart.
+Never trusts the caller's wall clock: between answers the bounds advance with the monotonic clock, and widen by the
+drift that two clocks may have.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ DRIFT_PARTS: Final = 2000
 
 
 class HeaderClock:
-    """Bounds of the server's time, narrowed by every answer; an answer that does not fit starts again."""
+    """Bounds of the server's time, narrowed by every answer; an answer that contradicts them starts over."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._low_ms: int | None = None
-        """The server's clock less our monotonic one, at the least; and at the most."""
+        """Bounds of the server's clock minus the local monotonic clock."""
         self._high_ms = 0
         self._at_ms = 0
 
     def mono_ms(self) -> int:
-        """To be read before asking."""
+        """Monotonic milliseconds; read before the request is sent."""
         return self._clock.mono_ns() // 1_000_000
 
     def heard(self, date: str, *, asked_ms: int) -> None:
-        """An answer came, which was written at `date` or within a second after it."""
+        """Take in an answer whose `Date` header says `date`: it was written then or less than a second later."""
         now_ms = self.mono_ms()
         second_ms = round(parsedate_to_datetime(date).timestamp()) * 1000
         low, high = second_ms - now_ms - 1, second_ms + 1000 - asked_ms
@@ -41,7 +41,7 @@ class HeaderClock:
         self._low_ms, self._high_ms, self._at_ms = low, high, now_ms
 
     def now_ms(self) -> tuple[int, int] | None:
-        """The server's time is between these; None before the first answer."""
+        """Lower and upper bound of the server's time; None before the first answer."""
         if self._low_ms is None:
             return None
         now_ms = self.mono_ms()

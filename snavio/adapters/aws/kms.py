@@ -1,7 +1,7 @@
 """Data keys by AWS KMS: the key store's sealing key is never on disk in the clear.
 
-Never sends the key store or any secret of it to AWS, and never repeats the words of an AWS error, which name accounts
-and roles; it says in its own what to look at.
+Never sends the key store or any secret of it to AWS, and never repeats the text of an AWS error, which names accounts
+and roles; its own text says where to look.
 """
 
 from __future__ import annotations

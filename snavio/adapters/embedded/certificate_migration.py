@@ -1,4 +1,4 @@
-"""Brings the certificate ledger of an earlier schema forward: each certificate learns which chain it is of.
+"""Migrates the certificate ledger from an earlier schema: each certificate gets the root of its chain.
 
 Never makes a damaged record look whole: it keeps a checksum that does not fit.
 """
@@ -15,7 +15,7 @@ from snavio.ports.certificates import IssuedCertificate
 
 
 def _chains(connection: Any) -> None:
-    """Schema 1 knew the parent of each; the root is found by following them once."""
+    """Schema 1 stored the parent of each certificate; follow the parents once to find the root."""
     for column in ("root TEXT NOT NULL DEFAULT ''", "via TEXT NOT NULL DEFAULT ''"):
         connection.execute(f"ALTER TABLE issued ADD COLUMN {column}")
     connection.execute("ALTER TABLE issued ADD COLUMN marked INTEGER NOT NULL DEFAULT 0")

@@ -1,6 +1,6 @@
-"""Brings a directory of an older Snavio forward, in the transaction that opens it.
+"""Migrates a directory of an earlier schema, in the transaction that opens it.
 
-Never changes what a line said: versions, times and authors stay, and so does the present.
+Never changes the content of a log line: versions, times and authors stay, and so does the present state.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from snavio.errors import IntegrityError
 
 
 def from_first(connection: Any) -> None:
-    """Schema 1 had no keys, reasons or earlier values in its log; writing every line again finds them."""
+    """Schema 1 had no keys, reasons or earlier values in its log; rewrite every line to fill them in."""
     lines = connection.execute(
         "SELECT version, at_ns, actor, kind, value, deleted, checksum FROM changelog ORDER BY version"
     ).fetchall()

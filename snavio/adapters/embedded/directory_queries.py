@@ -1,6 +1,6 @@
-"""Questions to the directory's tables, each inside the caller's transaction.
+"""Queries on the directory's tables, each inside the caller's transaction.
 
-Never reads more rows than it was allowed to return, and never writes.
+Never reads more rows than it may return, and never writes.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def newest_time(connection: Any) -> int:
 
 
 def version_at(connection: Any, at_ns: int) -> int:
-    """The newest version that is not after a time; index order finds it, because time and version rise together."""
+    """The newest version that is not after a time. Uses the index: time and version rise together."""
     row = connection.execute(
         "SELECT version FROM changelog WHERE at_ns <= ? ORDER BY at_ns DESC, version DESC LIMIT 1", (at_ns,)
     ).fetchone()
@@ -103,7 +103,7 @@ def history(connection: Any, kind: type[Value], key: Sequence[str], limit: int) 
 def standing_at(
     connection: Any, kind: type[Value], *, version: int, parent: str, ending: str, limit: int
 ) -> tuple[Change, ...]:
-    """Entries under `parent` that held at `version`."""
+    """Entries under `parent` that were in force at `version`."""
     last = "\n" + ending if ending else ""
     rows = connection.execute(
         f"{_LINE} WHERE NOT deleted AND version IN ("  # noqa: S608
@@ -133,9 +133,9 @@ def lines_after(connection: Any, since: int, limit: int) -> tuple[Change, ...]:
 def dump(
     connection: Any, *, version: int, newest: int, after: str, limit: int, kind: type[Value] | None = None
 ) -> tuple[tuple[Change, ...], str]:
-    """A page of what held at `version`, and where the next one begins.
+    """A page of the entries in force at `version`, and the key at which the next page begins.
 
-    Walks the log by key, not the present: what was deleted or replaced since then is found as it was.
+    Walks the log by key, not the present state, so entries that were deleted or replaced since are found as they were.
     """
     if version > newest:
         raise NotFound(f"There is no version {version} yet.", reason="unknown-version")

@@ -1,4 +1,4 @@
-"""How the directory lies in SQLite: its tables, and values as checked bytes.
+"""The directory's tables in SQLite, and its values as bytes with a checksum.
 
 Never returns a row whose checksum does not fit.
 """
@@ -49,7 +49,7 @@ def key_text(key: tuple[str, ...]) -> str:
 def append(
     connection: Any, draft: Draft, *, before: Value | None, at_ns: int, actor: str, reason: str
 ) -> int | None:
-    """Write one draft to log and state, inside the caller's transaction; its version, None if nothing changes."""
+    """Write one draft to log and state, inside the caller's transaction; its version, or None if it changes nothing."""
     value = draft.value
     if before is None if draft.deleted else before == value:
         return None
@@ -77,7 +77,7 @@ def append(
 
 
 def change_of(row: LogRow) -> Change:
-    """A line of the log."""
+    """The `Change` of a row of the log."""
     version, at_ns, actor, reason, kind, value, before, deleted, checksum = row
     if checksum != checksum_of(at_ns, actor, reason, kind, value, before or b"", deleted):
         raise IntegrityError(f"The directory's change {version} is damaged.")
@@ -86,7 +86,7 @@ def change_of(row: LogRow) -> Change:
 
 
 def value_of(row: RecordRow) -> Value:
-    """A record of the present."""
+    """The value of a row of the present state."""
     kind, key, version, value, checksum = row
     if checksum != checksum_of(kind, key, version, value):
         raise IntegrityError(f"The directory's {kind} record {key.split(chr(10))!r} is damaged.")
@@ -94,26 +94,26 @@ def value_of(row: RecordRow) -> Value:
 
 
 def record_line(value: Value, version: int) -> bytes:
-    """A record as a survey tells it."""
+    """A record as a line of a survey."""
     blob = encode(value)
     checksum = checksum_of(value.kind, key_text(value.key), version, blob)
     return b"%s %d %s" % (checksum.hex().encode(), version, blob)
 
 
 def encode(value: Value) -> bytes:
-    """The value's fields."""
+    """The value's fields as bytes."""
     return orjson.dumps(asdict(value), option=orjson.OPT_SORT_KEYS)
 
 
 def decode(kind: str, blob: bytes) -> Value:
-    """The value that was encoded."""
+    """The inverse of `encode`."""
     if kind not in KINDS:
         raise IntegrityError(f"The directory holds an entry of the unknown kind {kind!r}.")
     return revive(kind, orjson.loads(blob))
 
 
 def checksum_of(*parts: str | bytes | int) -> bytes:
-    """Finds rot and slips of the hand; whoever can write the file can write the checksum too."""
+    """Detects damage and manual edits, not an attacker: write access to the file is enough to write a checksum too."""
     digest = hashlib.blake2b(digest_size=8)
     for part in parts:
         piece = part if isinstance(part, bytes) else str(part).encode()

@@ -1,6 +1,6 @@
-"""The calls to the system that stored bytes depend on, in one place that a test can stand in for.
+"""The system calls that stored bytes depend on, in one place that a test can replace.
 
-Never retries and never translates: who calls decides what a failure means.
+Never retries and never translates errors: the caller decides what a failure means.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ Buffer = bytes | memoryview
 
 
 class Disk(Protocol):
-    """Each method is one call and raises its OSError. Long ones let go of the interpreter's lock."""
+    """Each method is one call and raises its OSError. Long calls release the GIL."""
 
     def create(self, path: Path) -> int:
-        """A descriptor of a new private file; its name is durable after `sync_folder`."""
+        """Create a private file; its descriptor. The name is durable after `sync_folder`."""
         ...
 
     def take_over(self, path: Path, name: Path) -> int:
-        """A descriptor of the file at `path`, which is called `name` from now on; durable after `sync_folder`."""
+        """Rename the file at `path` to `name`; its descriptor. Durable after `sync_folder`."""
         ...
 
     def open(self, path: Path) -> int:
@@ -31,44 +31,44 @@ class Disk(Protocol):
         ...
 
     def write(self, descriptor: int, buffers: Sequence[Buffer], offset: int) -> int:
-        """How many bytes of all buffers were written there; may be fewer than asked for."""
+        """Write all buffers at an offset; the number of bytes written, which may be fewer."""
         ...
 
     def read(self, descriptor: int, length: int, offset: int) -> bytes:
-        """Fewer bytes than asked for at the end of the file."""
+        """Read at an offset; fewer bytes than asked for at the end of the file."""
         ...
 
     def truncate(self, descriptor: int, size: int) -> None:
-        """Cut the file off."""
+        """Truncate the file to a length."""
         ...
 
     def sync(self, descriptor: int) -> None:
-        """What was written is durable."""
+        """fsync the file: all that was written to it is durable."""
         ...
 
     def sync_folder(self, folder: Path) -> None:
-        """Names created in it are durable."""
+        """fsync the folder: names created in it are durable."""
         ...
 
     def remove(self, path: Path) -> None:
-        """The name is gone, if only until a power cut."""
+        """Unlink the name; durable only after `sync_folder`."""
         ...
 
     def close(self, descriptor: int) -> None:
-        """The descriptor is gone."""
+        """Close the descriptor."""
         ...
 
     def uncache(self, path: Path) -> None:
-        """Nobody is expected to read the file soon; what of it is not synced stays cached."""
+        """Drop the file from the page cache, since it will not be read soon; pages that are not synced stay."""
         ...
 
     def free_bytes(self, folder: Path) -> int:
-        """What the file system that `folder` is on has left for us."""
+        """Bytes that this process may still write on the file system of `folder`."""
         ...
 
 
 class SystemDisk:
-    """The operating system's."""
+    """The `Disk` of the operating system."""
 
     def create(self, path: Path) -> int:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -127,7 +127,7 @@ class FolderArchive:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Two writers compare and replace one after the other, whichever processes they live in."""
+        """Lock the folder, so that writers of all processes compare and replace one after the other."""
         with _storage_errors("the archive's lock"):
             _make_private(self._folder)
             descriptor = os.open(self._folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -139,7 +139,7 @@ class FolderArchive:
 
 
 class FileWatermark:
-    """A `Watermark` in a file; one that is longer than `max_bytes` is none of ours."""
+    """A `Watermark` in a file; a file longer than `max_bytes` is refused as not its own."""
 
     def __init__(self, path: Path, *, max_bytes: int = 4096) -> None:
         self._path = path
@@ -160,7 +160,7 @@ class FileWatermark:
 
 
 def _make_private(folder: Path) -> None:
-    """Every folder that is missing, for its owner alone; `mkdir` would leave those on the way open to all."""
+    """Create every missing folder with mode 0700; `mkdir` would leave the parents readable by others."""
     if not folder.is_dir():
         _make_private(folder.parent)
         folder.mkdir(exist_ok=True, mode=0o700)

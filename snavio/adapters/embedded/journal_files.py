@@ -1,7 +1,7 @@
-"""A journal's mark in three small files: how far it has come, lives that have ended, and events that must not be lost.
+"""A journal's mark in three small files: its last number, earlier lives of the process, and events kept durably.
 
-Never trusts what it finds: a torn line is taken for nothing, and Relay reports the gap it leaves; damage is taken for
-nothing too, and logged.
+Never trusts the files: a torn line counts as absent, and Relay reports the gap that it leaves; damage counts as absent
+too, and is logged.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ALL_ONES: Final = (1 << 64) - 1
 
 
 class FileJournalMark:
-    """A `JournalMark`; lives on one thread."""
+    """A `JournalMark`; used on one thread."""
 
     def __init__(self, folder: Path, *, instance: str, epoch: int) -> None:
         self._mark_path = folder / f"{instance}.journal"
@@ -134,7 +134,7 @@ def _line(epoch: int, seq: int, block: bytes) -> bytes:
 
 
 def _read_mark(path: Path) -> tuple[int, int] | None:
-    """The epoch of the last life, and how far it came."""
+    """The epoch of the last life, and the number of its last event."""
     try:
         contents = path.read_bytes()
     except OSError:

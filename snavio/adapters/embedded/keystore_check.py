@@ -1,4 +1,4 @@
-"""Says whether a sealed key store can be opened with the key at hand. Never tells anything of its contents."""
+"""Checks that a sealed key store can be opened with the key at hand. Never discloses its contents."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from snavio.adapters.embedded.sealing import read_sealing_key
 
 
 def check_key_store(sealed: Path, *, sealing_key: Path) -> None:
-    """IntegrityError for a damaged store; StateError when the key is not here, or is another's."""
+    """IntegrityError for a damaged store; StateError when the key is missing or is not the one that sealed it."""
     key = read_sealing_key(sealing_key)
     plain = key.unseal(sealed.read_bytes(), magic=MAGIC, format_version=FORMAT_VERSION, name=str(sealed))
     decode(plain, name=str(sealed))

@@ -1,4 +1,4 @@
-"""What the sealed key store holds, as one value, and its canonical bytes.
+"""The contents of the sealed key store as one value, and its canonical bytes.
 
 Pure. Its bytes hold every secret of the installation: they are for sealing and for nothing else.
 """
@@ -32,7 +32,7 @@ class Contents:
     scopes: dict[str, Scope] = field(default_factory=dict, repr=False)
     polls: dict[str, int] = field(default_factory=dict, repr=False)
     turns: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Who is at work: name → when it was claimed, and until when."""
+    """Claimed turns: name → (claimed at, claimed until)."""
     enrolments: Enrolments = field(default_factory=Enrolments)
     delegations: dict[str, Delegation] = field(default_factory=dict, repr=False)
     snapshot_key: SnapshotKey | None = None

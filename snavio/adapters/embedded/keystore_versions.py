@@ -1,6 +1,6 @@
-"""Entries of the key store by the version that wrote them: what is newer than a reader, and how one moves up.
+"""Entries of the key store by the version that wrote them: entries newer than a reader's version, and new versions.
 
-Pure. Entries stand in order of version, so the cost is what changed and not what is there.
+Pure. Entries are in order of version, so the cost depends on the changes and not on the size of the store.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ V = TypeVar("V")
 
 
 def with_keyset(contents: Contents, source: str, keyset: Keyset) -> Contents:
-    """The contents with that key set last; Saturated when one more does not fit."""
+    """The contents with this key set last; Saturated when the store is full."""
     if source not in contents.keysets and len(contents.keysets) >= MAX_KEYSETS:
         raise Saturated(f"The key store holds {MAX_KEYSETS} sources and is full.", retry_after_ms=60_000)
     version = contents.version + 1
@@ -57,11 +57,11 @@ def revocations_after(contents: Contents, version: int, *, now_ns: int, limit: i
 
 
 def with_epoch(contents: Contents, epoch: int) -> Contents:
-    """The contents as the beginning of another history, which no reader can have read in part.
+    """The contents under a new epoch, with every revocation under a new version.
 
-    Readers of the denylist know versions and no epochs: had two histories used one version for different revocations,
-    whoever had read the first up to there would never hear of those of the second. So every revocation is told again,
-    under versions that the history before cannot have reached.
+    Readers of the denylist know versions and no epochs: had two histories used one version for different revocations, a
+    reader of the first would never get those of the second. So every revocation is published again, under versions that
+    the earlier history cannot have reached.
     """
     version = contents.version + EPOCH_STEP
     revocations = {

@@ -1,6 +1,6 @@
-"""Connections of one SQLite file for several readers at a time, opened as they are needed.
+"""A pool of connections to one SQLite file for concurrent readers, opened on demand.
 
-Never makes a reader wait for one that hangs while a connection can be had, and never waits without a limit.
+Never makes a reader wait for a reader that hangs while another connection can be had, and never waits without a limit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HANG_S = 1.0
 
 
 class ReaderPool:
-    """`connect()` opens one more. Any thread."""
+    """`connect()` opens one more connection. Thread-safe."""
 
     def __init__(self, connect: Callable[[], Any]) -> None:
         self._connect = connect
@@ -31,7 +31,7 @@ class ReaderPool:
 
     @contextmanager
     def reader(self) -> Iterator[Any]:
-        """A connection that nobody else has. Unavailable when none is to be had in time."""
+        """A connection for exclusive use. Unavailable when none becomes free in time."""
         connection = self._take()
         try:
             yield connection
@@ -66,7 +66,7 @@ class ReaderPool:
 
     @contextmanager
     def shut_out(self, within_s: float) -> Iterator[bool]:
-        """Keep readers out while this lasts; whether all have left by then. At once False when one hangs."""
+        """Keep readers out while this lasts; true if all have left in time. False at once when a reader hangs."""
         with self._changed:
             longest = time.monotonic() - min(self._busy.values(), default=time.monotonic())
             if longest > HANG_S:
@@ -82,7 +82,7 @@ class ReaderPool:
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """All that nobody uses; nothing is called after this."""
+        """Close the idle connections; the pool is not used afterwards."""
         with self._changed:
             while self._idle:
                 self._idle.pop().close()

@@ -1,6 +1,6 @@
-"""Entries of the denylist in the key store: one more, wider ones in the place of many, and what may be forgotten.
+"""Entries of the denylist in the key store: adding, merging several into a wider one, and dropping expired ones.
 
-Pure. Never drops an entry but for one that covers all it covered, or when every certificate of it has expired.
+Pure. Never drops an entry unless another entry covers it, or every certificate that it covers has expired.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Entries = dict[str, tuple[int, Revocation]]
 def with_revocations(
     contents: Contents, revocations: Sequence[Revocation], *, now_ns: int, limit: ShareLimit | None = None
 ) -> tuple[Contents, int]:
-    """The contents with those on the denylist, without what may be forgotten; and the version that has all."""
+    """The contents with those revocations and without expired ones; and the version that has all of them."""
     news = [entry for entry in revocations if not _covered(contents.revocations, entry)]
     if not news:
         return contents, max((contents.revocations[entry.subject][0] for entry in revocations), default=0)
@@ -41,7 +41,7 @@ def with_revocations(
 
 
 def holders_of(entries: Iterable[Revocation]) -> Counter[str]:
-    """Entries by holder that take a part of its share."""
+    """Entries that count against a share, by holder."""
     return Counter(entry.holder for entry in entries if entry.counted)
 
 
@@ -55,7 +55,7 @@ def _covered(entries: Entries, revocation: Revocation) -> bool:
 
 
 def _add(kept: Entries, held: Counter[str], revocation: Revocation, version: int, limit: ShareLimit) -> int:
-    """Put it last, under `version` or the next one; the version that has it."""
+    """Append an entry, under `version` or the next one; the version that has it."""
     if revocation.subject not in kept and revocation.counted:
         while not _room(held, revocation.holder, limit):
             wider = _widened(kept, held, _who_yields(held, revocation.holder, limit))
@@ -87,16 +87,17 @@ def _room(held: Counter[str], holder: str, limit: ShareLimit) -> bool:
 
 
 def _who_yields(held: Counter[str], holder: str, limit: ShareLimit) -> str:
-    """The holder that gives up entries: oneself beyond the share, otherwise the tenant that has most."""
+    """The holder whose entries are merged: `holder` itself beyond its share, otherwise the tenant with most entries."""
     if holder == MESH or held[holder] >= limit.per_tenant:
         return holder
     return max((each for each in held if each != MESH), key=lambda each: held[each], default=holder)
 
 
 def _widened(kept: Entries, held: Counter[str], holder: str) -> Revocation:
-    """One entry in the place of several, which are removed; of the holder's, or for the mesh of anybody's.
+    """One entry in place of several of one holder (any holder for the mesh), which are removed.
 
-    Those of one identity first; where each identity has one, those of one tenant. It hurts whoever has most of them.
+    Entries of one identity are merged first; where each identity has one, those of one tenant. The holder with most
+    entries bears the loss of precision.
     """
     pool = [entry for _, entry in kept.values() if entry.counted and holder in (MESH, entry.holder)]
     for subject_of in (_identity_subject, _tenant_subject):

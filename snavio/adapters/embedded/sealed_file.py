@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class SealedFile:
-    """One process's alone. The contents are also kept in memory, so reads cost nothing."""
+    """Owned by one process. The contents are also kept in memory, so reads cost nothing."""
 
     def __init__(self, path: Path, *, key: SealingKey, lock: StoreLock, worker: StoreWorker) -> None:
         self._path = path
@@ -36,7 +36,7 @@ class SealedFile:
 
     @classmethod
     async def open(cls, path: Path, *, key: SealingKey, create: bool = False) -> Self:
-        """Open the file at `path`, or make an empty one there if `create` says so and there is none."""
+        """Open the file at `path`; create an empty one if there is none and `create` is set."""
         worker = StoreWorker("key store")
         return await worker.begin(lambda: cls._open(path, key=key, create=create, worker=worker))
 
@@ -59,15 +59,15 @@ class SealedFile:
         return file
 
     async def close(self) -> None:
-        """Finish what waits, and let another process have it."""
+        """Finish pending writes and release the lock."""
         await self._worker.close(self._lock.release)
 
     async def read(self, question: Callable[[Contents], T]) -> T:
-        """What `question` makes of the contents."""
+        """The result of `question` on the contents."""
         return await self._worker.run(lambda: question(self._contents or self._load()))
 
     async def write(self, change: Callable[[Contents], tuple[Contents, T]]) -> T:
-        """Put new contents in the place of the old and return the answer; the same contents write nothing."""
+        """Replace the contents by those that `change` returns, and return its answer; unchanged contents write nothing."""
 
         def write() -> T:
             before = self._contents or self._load()
@@ -103,5 +103,5 @@ class SealedFile:
 
 
 def new_epoch() -> int:
-    """Tells this history of the store from every other."""
+    """A random epoch, which identifies this history of the store."""
     return secrets.randbits(63) | 1

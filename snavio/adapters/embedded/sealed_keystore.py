@@ -1,6 +1,6 @@
 """Signer's key store on one sealed file.
 
-Never changes contents in place: each write makes new ones, with a version of their own.
+Never changes contents in place: each write creates new contents with their own version.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SealedKeyStore:
 
     @classmethod
     async def open(cls, path: Path, *, key: SealingKey, create: bool = False) -> Self:
-        """Open the store at `path`, or make an empty one there if `create` says so and there is none."""
+        """Open the store at `path`; create an empty one if there is none and `create` is set."""
         return cls(await SealedFile.open(path, key=key, create=create))
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Seals bytes for rest on disk: AES-256-GCM under a key that lives apart from them.
+"""Seals bytes at rest: AES-256-GCM under a key that is stored apart from them.
 
 Never tells more about a file it cannot open than which of the known faults it has.
 
@@ -50,7 +50,9 @@ class SealingKey:
         return header + self._cipher.encrypt(nonce, plain, header)
 
     def unseal(self, sealed: bytes, *, magic: bytes, format_version: int, name: str) -> bytes:
-        """What was sealed. StateError when it is not for us to open, IntegrityError when it is damaged."""
+        """The plain bytes. StateError when they were sealed with another key or format, IntegrityError when they are
+        damaged.
+        """
         header = sealed[:_HEADER_BYTES]
         if len(sealed) < _HEADER_BYTES + _TAG_BYTES:
             raise IntegrityError(f"{name} is cut short.")
@@ -71,7 +73,7 @@ class SealingKey:
 
 
 def read_sealing_key(path: Path, *, environment: Mapping[str, str] = os.environ) -> SealingKey:
-    """The key from SNAVIO_SEALING_KEY (hex) or else from the file, which nobody but its owner may read."""
+    """The key from SNAVIO_SEALING_KEY (hex) or else from the file, which must be readable by its owner alone."""
     text = environment.get(SEALING_KEY_VARIABLE)
     if text is not None:
         try:
@@ -91,7 +93,7 @@ def read_sealing_key(path: Path, *, environment: Mapping[str, str] = os.environ)
 
 
 def make_sealing_key(path: Path, *, store_path: Path) -> SealingKey:
-    """The key that is there, or a new one for a store that is not there yet."""
+    """The existing key, or a new one if the store does not exist yet."""
     if SEALING_KEY_VARIABLE in os.environ or path.exists():
         return read_sealing_key(path)
     if store_path.exists():

@@ -1,8 +1,7 @@
-"""Opens a SQLite store that is ours, durable, of a schema we know, and owned by one process.
+"""Opens a SQLite store durably, of a known schema, and for one process.
 
-Never opens a store that another program wrote or that a newer Snavio wrote, and never weakens `synchronous`:
-an acknowledged commit survives a power cut. Never lets SQLite read a damaged log, of which it would take the
-sound part for the whole.
+Never opens a store of another program or of a newer Snavio, and never weakens `synchronous`: an acknowledged commit
+survives a power cut. Never lets SQLite read a damaged log, of which it would take the sound part for the whole.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from snavio.errors import IntegrityError, SnavioError, StateError, Unavailable, 
 BUSY_TIMEOUT_MS = 5_000
 
 Migrations = Mapping[int, Callable[[Any], None]]
-"""By the schema version that a store has: the step that brings it to the next, inside a transaction."""
+"""By the schema version of a store: the step that migrates it to the next version, inside a transaction."""
 
 
 class StoreLock:
@@ -48,7 +47,7 @@ class StoreLock:
             raise StateError(f"{path} is in use by another process.", reason="store-locked") from error
 
     def release(self) -> None:
-        """Give the store up. Idempotent."""
+        """Release the lock. Idempotent."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -160,7 +159,7 @@ def _check_or_create(
 
 @contextmanager
 def store_errors(path: Path) -> Iterator[None]:
-    """Turns SQLite's errors into ours, once, in one sentence and without the statement's values."""
+    """Turn SQLite's errors into typed ones, in one sentence and without the statement's values."""
     try:
         yield
     except SnavioError:

@@ -62,7 +62,7 @@ _OPEN: Final = ShareLimit(MAX_REVOCATIONS, MAX_REVOCATIONS)
 
 
 def _shares(connection: Any) -> None:
-    """Schema 1 did not know whose an ending is; the actor says so. Whose a bar is it cannot know: an operator's."""
+    """Add tenants to schema 1, which had none: an ending's comes from its actor, a bar is taken for an operator's."""
     connection.execute("ALTER TABLE endings ADD COLUMN tenant TEXT NOT NULL DEFAULT ''")
     connection.execute("ALTER TABLE barred ADD COLUMN tenant TEXT NOT NULL DEFAULT ''")
     connection.execute("ALTER TABLE barred ADD COLUMN operator INTEGER NOT NULL DEFAULT 1")
@@ -106,7 +106,7 @@ class SqliteCapabilityLedger:
         await self._file.close()
 
     async def _count(self) -> None:
-        """Once, at start; afterwards the counts are kept."""
+        """Count the rows once, at start; afterwards the counts are maintained."""
 
         def read(connection: Any) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
             alive = connection.execute("SELECT tenant, count(*) FROM issued GROUP BY tenant").fetchall()
@@ -266,7 +266,7 @@ class SqliteCapabilityLedger:
         return await self._file.transaction(read)
 
     async def _end(self, write: Callable[[Any, Counter[str]], T], audit: CapabilityAuditEntry) -> T:
-        """One write that may take from shares; `held` is what it changes of them, in effect once it is durable."""
+        """One write that may use shares; `held` is its change to them, applied once the write is durable."""
         held: Counter[str] = Counter()
 
         def work(connection: Any) -> T:
@@ -332,7 +332,7 @@ class SqliteCapabilityLedger:
 
 
 def _forget_endings(connection: Any, audit: CapabilityAuditEntry) -> list[str]:
-    """Delete some whose time is over, the caller's own among them; whose they were."""
+    """Delete some endings that are over, also some of the caller's tenant; the tenants of those deleted."""
     gone: list[str] = []
     for clause, values in (("1", ()), ("tenant = ?", (audit.tenant,))):
         rows = connection.execute(
@@ -368,7 +368,7 @@ def _ended(connection: Any, issued: IssuedCapability, now_ns: int) -> bool:
 
 
 def _forget(connection: Any, before_ns: int, tenant: str) -> Counter[str]:
-    """Delete some that have expired; whose they were."""
+    """Delete some expired capabilities, also some of `tenant`; the tenants of those deleted."""
     gone: Counter[str] = Counter()
     # Also the caller's own, so that a tenant at its bound gets room as soon as one of them has expired.
     for clause, values in (("1", ()), ("tenant = ?", (tenant,))):

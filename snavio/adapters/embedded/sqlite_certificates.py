@@ -1,7 +1,7 @@
 """The certificate ledger in one SQLite file.
 
 Never answers from a record whose checksum does not fit, and never forgets a certificate that has not expired, unless
-it is told that it was revoked.
+the caller says that it was revoked.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class SqliteCertificateLedger:
         await self._file.close()
 
     async def _count(self) -> None:
-        """Once, at start; afterwards the counts are kept."""
+        """Count the rows once, at start; afterwards the counts are maintained."""
         rows = await self._file.transaction(
             lambda connection: connection.execute(
                 "SELECT spiffe_id, count(*) FROM issued GROUP BY spiffe_id"
@@ -232,7 +232,7 @@ class SqliteCertificateLedger:
 
 
 def _forgotten(connection: Any, where: str, values: tuple[Any, ...]) -> list[str]:
-    """Delete those; whose they were."""
+    """Delete those rows; the tenants of those deleted."""
     found = connection.execute(
         f"SELECT place, spiffe_id FROM issued WHERE {where}",  # noqa: S608 our own words
         values,

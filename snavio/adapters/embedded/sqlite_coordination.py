@@ -1,6 +1,6 @@
-"""Coordination in one SQLite file, for one Slow. The store's clock is its owner's.
+"""Coordination in one SQLite file, for one Slow. The store's clock is that of the process.
 
-Never counts from memory: what was answered is on disk, so a Slow that is killed and started again goes on with the
+Never counts in memory only: every answer is on disk first, so a Slow that is killed and restarted continues with the
 same intervals and claims.
 """
 
@@ -64,7 +64,7 @@ T = TypeVar("T")
 
 
 class SqliteCoordination:
-    """A `Coordination`; all of SQLite happens on one thread."""
+    """A `Coordination`; all SQLite calls run on one thread."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class SqliteCoordination:
         )
         self._claimed = sum(self._claims.values())
         self._counted: list[tuple[str, int]] = []
-        """What the transaction under way has changed in these counts."""
+        """Changes of these counts by the running transaction."""
 
     @staticmethod
     async def open(
@@ -113,7 +113,8 @@ class SqliteCoordination:
     ) -> SqliteCoordination:
         """Open the store at `path`, an empty one if there is none.
 
-        `boot` names the machine's uptime: within one, the monotonic clock tells how far the wall clock was set.
+        `boot` identifies the boot of the machine: within one boot the monotonic clock shows by how much the wall clock
+        was set.
         """
         worker = StoreWorker("coordination", timeout_s=timeout_s)
 
@@ -376,7 +377,7 @@ class SqliteCoordination:
 
 
 def _tidied(brought: int) -> int:
-    """How much of what is over a write forgets that brings so many."""
+    """The number of expired rows that a write of `brought` new rows deletes."""
     return FORGOTTEN_AT_ONCE + 2 * brought
 
 
@@ -405,5 +406,5 @@ def _begin(
 
 
 def _checksum(key: str, record: str) -> bytes:
-    """Finds rot and slips of the hand; whoever can write the file can write the checksum too."""
+    """Detects damage and manual edits, not an attacker: write access to the file is enough to write a checksum too."""
     return hashlib.blake2b(f"{key}\0{record}".encode(), digest_size=8).digest()

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class SqliteDirectory:
-    """A `Directory`; all of SQLite happens on one thread."""
+    """A `Directory`; all SQLite calls run on one thread."""
 
     def __init__(
         self, connection: Any, *, path: Path, lock: StoreLock, worker: StoreWorker, clock: Clock
@@ -45,7 +45,7 @@ class SqliteDirectory:
 
     @staticmethod
     async def open(path: Path, *, clock: Clock) -> SqliteDirectory:
-        """Open the directory at `path`; makes an empty one with an epoch of its own if there is none."""
+        """Open the directory at `path`; creates an empty one with its own epoch if there is none."""
         worker = StoreWorker("directory")
 
         def begin() -> SqliteDirectory:

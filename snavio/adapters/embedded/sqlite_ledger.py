@@ -1,4 +1,4 @@
-"""A SQLite file that one process keeps for itself, all of it on one thread, and what vouches for its records.
+"""A SQLite file of one process, used on one thread, and the checksums of its records.
 
 Never leaves a thread or a lock behind when it cannot be opened.
 """
@@ -56,7 +56,7 @@ class LedgerFile:
         return await worker.begin(begin)
 
     async def close(self) -> None:
-        """Finish what waits, and let another process have it."""
+        """Finish pending work and release the lock."""
 
         def end() -> None:
             self._connection.close()
@@ -65,7 +65,7 @@ class LedgerFile:
         await self._worker.close(end)
 
     async def transaction(self, work: Callable[[Any], T]) -> T:
-        """What `work` makes of the connection, on the thread, all of it or nothing."""
+        """The result of `work` on the connection, on the file's thread, in one transaction."""
 
         def transact() -> T:
             with store_errors(self._path), self._connection:
@@ -75,13 +75,13 @@ class LedgerFile:
 
 
 def count(connection: Any, of: str, values: Sequence[Any] = ()) -> int:
-    """How many rows; `of` is our own words after FROM, never a caller's."""
+    """The number of rows; `of` is the program's own SQL after FROM, never a caller's."""
     (found,) = connection.execute(f"SELECT count(*) FROM {of}", values).fetchone()  # noqa: S608
     return int(found)
 
 
 def checksum(parts: Iterable[Any]) -> bytes:
-    """Finds rot and slips of the hand; whoever can write the file can write the checksum too."""
+    """Detects damage and manual edits, not an attacker: write access to the file is enough to write a checksum too."""
     digest = hashlib.blake2b(digest_size=8)
     for part in parts:
         piece = str(part).encode()

@@ -1,6 +1,6 @@
 """Relay's outbox in one SQLite file: pages as blobs, many to a transaction, each with its checksum.
 
-Never acknowledges before the commit is on disk, and never grows past its bound: what is full says so.
+Never acknowledges before the commit is on disk, and never grows past its bound: Saturated when it is full.
 """
 
 from __future__ import annotations

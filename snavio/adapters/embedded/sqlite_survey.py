@@ -1,6 +1,6 @@
 """Reads all of a SQLite directory beside its owner's thread: another connection, one read transaction.
 
-Never makes a Python object of a record: a page of thousands is one row, made by SQLite while others have the GIL.
+Never makes a Python object per record: a page of thousands is one row, made by SQLite without the GIL.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SqliteSurvey:
 
 
 def survey(path: Path, take: Callable[[SqliteSurvey], T]) -> T:
-    """What `take` makes of the directory at `path`; blocks. The owner of the store is this process."""
+    """The result of `take` on the directory at `path`; blocks. The process must own the store."""
     with store_errors(path):
         connection: Any = connect(path, flags=apsw.SQLITE_OPEN_READONLY)
         try:

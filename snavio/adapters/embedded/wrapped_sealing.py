@@ -1,6 +1,6 @@
-"""The sealing key, wrapped by somebody else's key, in a file beside what it seals.
+"""The sealing key, wrapped by an external key, in a file beside the store.
 
-Never writes the key in the clear, and never makes a new one for a store that is there: it could not be opened with it.
+Never writes the key in the clear, and never makes a new key for an existing store, which it could not open.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_BYTES = 64 << 10
 async def unwrapped_sealing_key(
     path: Path, *, wrapping: KeyWrapping, store_path: Path, create: bool
 ) -> SealingKey:
-    """The key whose wrapped form lies at `path`; a new one, if `create` says so and there is no store yet."""
+    """The key whose wrapped form is at `path`; a new one if `create` is set and there is no store yet."""
     if await asyncio.to_thread(_missing, path, store_path, create):
         await asyncio.to_thread(_write, path, (await wrapping.fresh()).wrapped)
     # Also after making it: what cannot be read back is found out before anything is sealed with it.

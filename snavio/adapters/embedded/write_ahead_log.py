@@ -1,7 +1,7 @@
-"""Looks through SQLite's write-ahead log before SQLite opens it, and tells damage from an end that a crash tore.
+"""Checks SQLite's write-ahead log before SQLite opens it, and tells damage from a torn end that a crash left.
 
-SQLite takes a frame that does not verify for the end of the log: one flipped bit hides every commit behind it, and
-nobody is told. Never refuses a log for its torn end, and never writes to one.
+SQLite takes a frame that does not verify for the end of the log: one flipped bit silently hides every commit behind it.
+Never refuses a log for its torn end, and never writes to one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STEP_FRAMES: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class WalFinding:
-    """A walk over one log. Without `damaged_at` it is whole, or torn where a crash left it."""
+    """The result of checking one log. Without `damaged_at` the log is whole, or torn where a crash left it."""
 
     path: Path
     committed: int = 0
@@ -30,10 +30,10 @@ class WalFinding:
     behind_end: int = 0
     damaged_at: int | None = None
     flip: tuple[int, int] | None = None
-    """Byte and bit that make the log whole, if it is one bit that was hit and no other would do."""
+    """Byte and bit whose flip makes the log whole, if exactly one bit would."""
 
     def require_whole(self) -> None:
-        """IntegrityError for damage: what SQLite would leave out was acknowledged."""
+        """IntegrityError for damage: the commits that SQLite would skip were acknowledged."""
         if self.damaged_at is not None:
             raise IntegrityError(
                 f"{self.path} is damaged at byte {self.damaged_at}: opened as it is, "
@@ -46,12 +46,12 @@ class WalFinding:
 
 
 def wal_path(store: Path) -> Path:
-    """SQLite's log of the store at `store`."""
+    """The path of SQLite's log of the store at `store`."""
     return store.with_name(store.name + "-wal")
 
 
 def walk(store: Path) -> WalFinding:
-    """Look through the log of the store at `store`; one that is not there is whole. Reads it once, in steps."""
+    """Check the log of the store at `store` in one pass; an absent log is whole."""
     path = wal_path(store)
     try:
         file = path.open("rb")
@@ -72,7 +72,7 @@ def walk(store: Path) -> WalFinding:
 
 
 def _without_header(path: Path, header: bytes, file: BinaryIO) -> WalFinding:
-    """The header is synced before the first frame: with anything behind it, it was whole once."""
+    """The finding for a log without a valid header: damaged if it has frames, since the header is synced before them."""
     while piece := file.read(1 << 20):
         if piece.count(0) != len(piece):
             return WalFinding(path, damaged_at=0, flip=WalWalk.header_flip(header))

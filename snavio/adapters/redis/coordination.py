@@ -1,7 +1,7 @@
-"""Coordination on Redis, for any number of Slows: every batch is one script, which Redis runs alone and at once.
+"""Coordination on Redis, for any number of Slows: every batch is one script, which Redis runs atomically.
 
 The store's clock is the server's. Never sends a script twice: a call whose answer was lost may have debited. Never
-works with a server that may evict: a forgotten count would let a limit be used twice.
+works with a server that may evict: a lost count would let a limit be used twice.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class RedisCoordination:
         self._prefix = f"{{{prefix}}}:"
         self._known = known_epoch
         self._calls = 0
-        """How many calls the store has told us that it has counted."""
+        """Calls that the store has reported as counted."""
         self._fresh = fresh_epoch
         self._terms = terms
         self._bounds = (max_claims, max_claims_per_source)
@@ -77,7 +77,7 @@ class RedisCoordination:
         self._checked = False
 
     async def check(self) -> None:
-        """StateError when the server may evict; Unavailable when it cannot be asked."""
+        """StateError when the server may evict; Unavailable when it cannot be reached."""
         async with self._errors():
             memory = await self._redis.info("memory")
         policy = memory.get("maxmemory_policy", SAFE_POLICY)

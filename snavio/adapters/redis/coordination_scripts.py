@@ -1,6 +1,6 @@
-"""The rules of `snavio.domain` once more, in Lua, because Redis decides where its data is.
+"""The rules of `snavio.domain` in Lua, because Redis decides where its data is.
 
-Never part from the Python: a property test runs both on the same questions.
+Never differ from the Python rules: a property test runs both on the same inputs.
 """
 
 from __future__ import annotations

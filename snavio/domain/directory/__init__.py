@@ -1,4 +1,4 @@
-"""What Registry keeps, one file per group of kinds; and who may write it.
+"""The kinds of entry that Registry stores, one file per group, and the rules for writing them.
 
 Values are valid once built: BadRequest names the field and the rule that it breaks. Pure; denies by default.
 """

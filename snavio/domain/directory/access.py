@@ -1,4 +1,4 @@
-"""Who may send what: ACL entries, and what producers ask of owners to get one.
+"""ACL entries, which permit a source to send a command, and access requests, by which producers ask for one.
 
 Never widens by itself: a request gives no right until the target's owner has granted it.
 """
@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 from snavio.domain.directory.rules import require, require_command, require_target, require_text, split_source
 
 REQUEST_LIFE_NS: Final = 30 * 24 * 3600 * 1_000_000_000
-"""After that an access request is forgotten, answered or not; otherwise old ones would fill the tenant's share."""
+"""Life of an access request, answered or not; without an end, old ones would fill the tenant's share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class AclEntry:
 
 
 class RequestState(IntEnum):
-    """How far an access request has come; same numbers as the wire's."""
+    """State of an access request; same numbers as the wire's."""
 
     PENDING = 1
     GRANTED = 2
@@ -58,7 +58,7 @@ class AccessRequest:
     state: RequestState = RequestState.PENDING
     requested_by: str = ""
     answer: str = ""
-    """What the owner said to it."""
+    """The owner's answer in words."""
     expires_unix_ns: int = 0
 
     def __post_init__(self) -> None:
@@ -71,15 +71,15 @@ class AccessRequest:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Target first: owners read what is asked of them."""
+        """Begins with the target, so that owners can list the requests made to them."""
         return (self.target, self.name, self.source)
 
     @property
     def parent(self) -> str:
-        """The asking tenant: a share of its own, so that nobody fills the list of somebody else."""
+        """The requesting tenant: requests count against its own share, so that one tenant cannot fill another's list."""
         return self.source.partition("/")[0]
 
     @property
     def acl(self) -> AclEntry:
-        """The right that is asked for."""
+        """The requested right."""
         return AclEntry(self.source, self.target, self.name)

@@ -1,4 +1,4 @@
-"""Where a tenant wants to be told what went wrong.
+"""Channels by which a tenant receives alerts.
 
 Never plain http, and never a password in an address: alerts name commands and sources.
 """
@@ -19,7 +19,7 @@ _URL = re.compile(r"[\x21-\x7e]+")
 
 
 class ChannelKind(IntEnum):
-    """How an alert travels; same numbers as the wire's."""
+    """Transport of an alert; same numbers as the wire's."""
 
     DASHBOARD = 1
     EMAIL = 2
@@ -28,7 +28,7 @@ class ChannelKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class AlertChannel:
-    """One way to reach a tenant."""
+    """One channel to a tenant."""
 
     kind: ClassVar[str] = "alert_channel"
     tenant: str

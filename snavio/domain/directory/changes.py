@@ -1,4 +1,4 @@
-"""What a write leaves: drafts, changes, and the view of the directory that decisions are made from."""
+"""Drafts and changes of the directory, and the view of it on which decisions are made. Never does I/O itself."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One entry of the changelog: who, when, what, why, and what stood there before."""
+    """One entry of the changelog: author, time, value, reason, and the previous value."""
 
     version: int
     at_ns: int
     actor: str
     value: Value
-    """What holds now; of a deleted entry, what held last."""
+    """The value after the change; of a deleted entry, its last value."""
     deleted: bool
     reason: str = ""
     before: Value | None = None
@@ -39,11 +39,11 @@ class DirectoryView(Protocol):
         ...
 
     def version_of(self, kind: type[Value], *key: str) -> int:
-        """Version of the change that wrote it; 0 when there is none."""
+        """Version of the change that wrote the entry; 0 when there is none."""
         ...
 
     def count(self, kind: type[Value], parent: str) -> int:
-        """How many values of a kind stand under `parent`."""
+        """The number of values of a kind under `parent`."""
         ...
 
     def under(self, kind: type[V], parent: str, *, limit: int) -> Sequence[V]:
@@ -55,5 +55,5 @@ class DirectoryView(Protocol):
         ...
 
     def ended(self, now_unix_ns: int, *, limit: int) -> Sequence[Value]:
-        """Values whose time is over and which still stand in the directory."""
+        """Values that have ended and are still in the directory."""
         ...

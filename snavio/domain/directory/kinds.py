@@ -1,4 +1,4 @@
-"""Every kind of entry, by name: how one is read back from its fields, and when it ends.
+"""Every kind of entry by name: how to read one back from its fields, and when it ends.
 
 Never guesses: a stored field that a kind does not have is an error, not a default.
 """
@@ -39,7 +39,7 @@ KINDS: Final[Mapping[str, type[Value]]] = {kind.kind: kind for kind in get_args(
 
 
 def expiry_of(value: Value) -> int:
-    """When an entry ends by itself; 0 for one that lasts."""
+    """The time at which an entry ends by itself; 0 for one that does not."""
     match value:
         case Route() | AccessRequest() | BanProposal():
             return value.expires_unix_ns
@@ -50,12 +50,12 @@ def expiry_of(value: Value) -> int:
 
 
 def is_over(value: Value, now_unix_ns: int) -> bool:
-    """Whether the entry has ended, tombstone or not."""
+    """True if the entry has ended, even if it is still in the directory."""
     return 0 < expiry_of(value) <= now_unix_ns
 
 
 def shape_of(kind: type[Any]) -> Mapping[str, type[Any]]:
-    """The type of every field; of an optional one, the type that it has when it is there."""
+    """The type of every field, without `None`."""
     whole: Any = kind
     shape: Mapping[str, type[Any]] = _shape_of(whole)
     return shape
@@ -68,7 +68,7 @@ def _shape_of(kind: Any) -> Mapping[str, type[Any]]:
 
 
 def revive(kind: str, stored: Mapping[str, Any]) -> Value:
-    """The value that was stored as these fields, valid as any."""
+    """The value that was stored as these fields, validated as any other."""
     value: Value = _revive(KINDS[kind], stored)
     return value
 

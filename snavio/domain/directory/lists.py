@@ -1,7 +1,7 @@
-"""The lists of sources in bad standing, kept off the warm path or kept out, and of what is frozen for everybody.
+"""The lists of bans (no warm path for a source), suspensions (no access) and freezes (no traffic to a target).
 
-Never mixed: a ban costs a source the fast way and no command, a suspension costs it every command, and what is
-frozen takes nobody's.
+Never mixed: a ban sends a source's commands by Slow and refuses none, a suspension refuses every command of a source,
+and a freeze refuses every command to a target.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from snavio.domain.directory.rules import (
 
 
 class BanList(IntEnum):
-    """Why a source goes by Slow; same numbers as the wire's."""
+    """Reason why a source's commands go by Slow; same numbers as the wire's."""
 
     WARM_BAN = 1
     COLD_ONLY = 2
@@ -30,9 +30,9 @@ class BanList(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ban:
-    """A source that is decided by Slow alone, for one route or for all of them.
+    """A source whose commands only Slow decides, for one route or for all.
 
-    On the list `frozen` it is a target, or one of its commands, that Slow refuses whoever sends; it has no source.
+    On the list `frozen` it is a target, or one of its commands, that Slow refuses to every source; it has no source.
     """
 
     kind: ClassVar[str] = "ban"
@@ -41,10 +41,10 @@ class Ban:
     target: str = ""
     name: str = ""
     until_unix_ns: int = 0
-    """When it ends by itself; 0, which no `warm_ban` may have, lasts until it is lifted."""
+    """Time at which it ends; 0 lasts until it is lifted, which a `warm_ban` may not."""
     reason: str = ""
     evidence: str = ""
-    """What it was decided by; for operators."""
+    """Evidence for the decision; for operators."""
 
     def __post_init__(self) -> None:
         if self.list is BanList.FROZEN:
@@ -83,9 +83,9 @@ class Suspension:
     source: str
     reason: str = ""
     until_unix_ns: int = 0
-    """When it ends by itself; 0 lasts until it is lifted."""
+    """Time at which it ends; 0 lasts until it is lifted."""
     evidence: str = ""
-    """What it was decided by; for operators."""
+    """Evidence for the decision; for operators."""
 
     def __post_init__(self) -> None:
         split_source(self.source, "suspension.source")

@@ -1,6 +1,6 @@
-"""A batch of writes before it is made: each decision sees what the earlier ones of the batch will leave.
+"""A batch of writes before it is made: each decision sees the effect of the earlier ones in the batch.
 
-Never touches the directory underneath; the batch is written, or is not, by whoever asked for it.
+Never touches the directory underneath; the caller writes the batch or drops it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ Place = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What a batch changes about one entry."""
+    """The change that a batch makes to one entry."""
 
     before: Value | None
     after: Value | None
     version: int
-    """Of the entry before; 0 when there was none."""
+    """Version of the entry before; 0 when there was none."""
 
 
 class Overlay:
-    """A `View` of what the directory will be."""
+    """A `View` of the directory after the drafts."""
 
     def __init__(self, base: DirectoryView) -> None:
         self._base = base
@@ -35,7 +35,7 @@ class Overlay:
         self._counts: dict[Place, int] = {}
 
     def add(self, draft: Draft) -> None:
-        """The batch goes on from here as if `draft` were written."""
+        """Apply `draft` to the view."""
         value = draft.value
         before = self.find(type(value), *value.key)
         if before is not None:
@@ -46,11 +46,11 @@ class Overlay:
 
     @property
     def drafts(self) -> Sequence[Draft]:
-        """What is to be written, in order; the last word about each entry."""
+        """The drafts to write, in order; the last one of each entry."""
         return tuple(self._drafts.values())
 
     def differences(self) -> Sequence[Difference]:
-        """What writing the drafts would change; entries that stay as they are left out."""
+        """The changes that writing the drafts would make; without entries that stay the same."""
         return tuple(self._differences())
 
     def find(self, kind: type[V], *key: str) -> V | None:

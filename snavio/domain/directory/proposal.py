@@ -1,6 +1,6 @@
-"""What an auditor of the traffic asks for: to keep a source off the warm path for a while, with its evidence.
+"""A ban proposal of the traffic audit: to keep a source off the warm path for a while, with evidence.
 
-Never a ban by itself: Registry decides, and the proposal then says what became of it.
+Never a ban by itself: Registry decides, and the proposal then carries the result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
 class ProposalState(IntEnum):
-    """What became of a proposal; same numbers as the wire's."""
+    """State of a proposal; same numbers as the wire's."""
 
     APPLIED = 1
     CONFIRMED = 2
@@ -42,10 +42,10 @@ class BanProposal:
     proposal_id: str
     policy_version: str
     abuse: str
-    """What kind of abuse, such as `dominance`."""
+    """The kind of abuse, such as `dominance`."""
     source: str
     affected_targets: tuple[str, ...]
-    """`<target>`, or `<target>:<command>`; none for abuse that is no target's alone."""
+    """`<target>`, or `<target>:<command>`; empty for abuse that concerns no single target."""
     total_violations: int
     window_start_unix_ns: int
     window_end_unix_ns: int
@@ -53,14 +53,14 @@ class BanProposal:
     evidence: str = ""
     """A JSON object; for operators."""
     provisional: bool = False
-    """From a quick look; ends unless an audit finds the same."""
+    """Found in an incomplete period; ends unless the audit of the whole period finds the same."""
     state: ProposalState = ProposalState.APPLIED
     covers: tuple[str, ...] = ()
-    """`<target>:<command>` of every route that it bans; empty for all of the source."""
+    """`<target>:<command>` of every banned route; empty for all routes of the source."""
     decided_unix_ns: int = 0
     concluded_unix_ns: int = 0
     opens_window: bool = False
-    """No other proposal's ban stood when this one began, so `abuse_detected` tells of it."""
+    """True if no other proposal's ban was in force when this one began; then `abuse_detected` is emitted."""
     announced_unix_ns: int = 0
     expires_unix_ns: int = 0
 
@@ -102,17 +102,17 @@ class BanProposal:
 
     @property
     def reason(self) -> str:
-        """What its bans say; also how they are known again."""
+        """The reason text of its bans, by which they are also recognised."""
         return f"{self.abuse[:64]}: {self.total_violations} violations (proposal {self.proposal_id})"
 
     def bans(self, target: str, name: str, now_unix_ns: int) -> bool:
-        """Whether it keeps the source off this route now."""
+        """True if it keeps the source off this route now."""
         stands = self.state in (ProposalState.APPLIED, ProposalState.CONFIRMED)
         covered = not self.covers if not target else f"{target}:{name}" in self.covers
         return stands and covered and now_unix_ns < self.ban_applied_until_unix_ns
 
     def stands(self, now_unix_ns: int) -> bool:
-        """Whether its bans have neither ended nor been taken back."""
+        """True if its bans have neither ended nor been withdrawn."""
         return (
             self.state in (ProposalState.APPLIED, ProposalState.CONFIRMED)
             and now_unix_ns < self.ban_applied_until_unix_ns
@@ -120,7 +120,7 @@ class BanProposal:
 
 
 def route_of(affected: str) -> tuple[str, str]:
-    """Target and command of an affected route; the command is empty for a whole target. No target has a colon."""
+    """Target and command of an affected route; the command is empty for a whole target. No target contains a colon."""
     target, colon, name = affected.partition(":")
     require_target(target, "proposal.affected_target")
     if colon:

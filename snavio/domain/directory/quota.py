@@ -1,4 +1,7 @@
-"""How much one source may send to one route while it is banned from the warm path."""
+"""The quota of one source on one route while it is banned from the warm path.
+
+Never in place of the route's limit: a command needs a permit of both.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where commands of one name go, how often, how fairly, and how old the right to send them may be.
+"""The route of a command name: its queue, limit, fairness, and the age that an ACL entry may have.
 
 Never takes an address from a request: a free topic would let a tenant write into another's queue.
 """
@@ -20,7 +20,7 @@ DLQ_PREFIX: Final = "dlq/"
 
 
 class Profile(IntEnum):
-    """How old an ACL entry may be when it is used; same numbers as the wire's."""
+    """The age that an ACL entry may have when it is used; same numbers as the wire's."""
 
     CRITICAL = 1
     MODERATE = 2
@@ -29,14 +29,14 @@ class Profile(IntEnum):
 
 
 class DedupeMode(IntEnum):
-    """Whether a route delivers an id once; same numbers as the wire's."""
+    """Strict or best-effort delivery of one id; same numbers as the wire's."""
 
     NONE = 1
     STRICT = 2
 
 
 class DispatchMode(IntEnum):
-    """Whether Fast may dispatch from memory; same numbers as the wire's."""
+    """Permission of Fast to dispatch from its cache; same numbers as the wire's."""
 
     ADAPTIVE = 1
     COLD_ONLY = 2
@@ -44,7 +44,7 @@ class DispatchMode(IntEnum):
 
 
 class QueueKind(IntEnum):
-    """What stands behind a route; same numbers as the wire's."""
+    """The kind of target queue; same numbers as the wire's."""
 
     MAILBOX = 1
     REDIS = 2
@@ -53,17 +53,17 @@ class QueueKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How many commands a route takes, from all sources together."""
+    """The commands that a route takes from all sources together."""
 
     max: int
-    """In one aligned interval."""
+    """Commands per aligned interval."""
     interval_seconds: int
     burst: int = 0
-    """At most so many in any one second; 0 leaves that to `max`."""
+    """Most commands in any one second; 0 for no bound but `max`."""
     cooldown_seconds: int = 0
-    """How long nothing is taken after the limit was reached."""
+    """Pause after the limit was reached."""
     shadow: bool = False
-    """Counts and reports, and refuses nothing."""
+    """Counts and reports without refusing."""
 
     def __post_init__(self) -> None:
         require_number(self.max, "route.limit.max", 1, MAX_COUNT)
@@ -75,7 +75,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """When a source that takes most of a route's warm path leaves it to the others for a while."""
+    """Thresholds at which a source that dominates a route's warm path is banned from it for a while."""
 
     window_seconds: int = 30
     dominant_share: float = 0.8
@@ -97,7 +97,7 @@ class Fairness:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where commands of one name go."""
+    """The route of one command name."""
 
     kind: ClassVar[str] = "route"
     target: str
@@ -109,7 +109,7 @@ class Route:
     topic: str = ""
     """Derived from owner and target by `addressed_to`, never taken from a request."""
     dlq: str = ""
-    """Where undeliverable commands go; for a mailbox derived from the topic."""
+    """Queue of undeliverable commands; for a mailbox derived from the topic."""
     limit: Limit | None = None
     fairness: Fairness = field(default_factory=Fairness)
     ttl_seconds: int = 0
@@ -133,18 +133,18 @@ class Route:
         return self.target
 
     def addressed_to(self, owner: str) -> Route:
-        """With the owner's topic and its DLQ; another DLQ than that is refused."""
+        """The route with its owner's topic and DLQ; any other DLQ is refused."""
         topic = f"{owner}/{self.target}"
         require(self.dlq in ("", DLQ_PREFIX + topic), "route.dlq", f"empty or {DLQ_PREFIX}<topic>")
         return replace(self, topic=topic, dlq=DLQ_PREFIX + topic)
 
     def beginning(self, now_unix_ns: int) -> Route:
-        """With the end that its TTL sets, counted from now."""
+        """The route with the end that its TTL sets, counted from now."""
         end = now_unix_ns + self.ttl_seconds * 1_000_000_000 if self.ttl_seconds else 0
         return replace(self, expires_unix_ns=end)
 
     def require_available(self, kinds: frozenset[QueueKind]) -> None:
-        """Refuses a kind of queue that this installation has not set up: its commands could go nowhere."""
+        """BadRequest for a kind of queue that this installation does not have: its commands could go nowhere."""
         if self.queue_kind not in kinds:
             available = ", ".join(sorted(kind.name.lower() for kind in kinds))
             raise BadRequest(

@@ -1,6 +1,6 @@
-"""What names and texts in the directory may look like, and who may write what belongs to whom.
+"""Forms of names and texts in the directory, and the rules for writing a tenant's entries.
 
-Never repeats a stranger's value in an error: it may be of any length and hold anything.
+Never repeats a caller's value in an error: it may be of any length and hold anything.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def split_source(source: str, where: str) -> tuple[str, str]:
 
 
 def require_text(text: str, where: str, most: int = MAX_REASON_LENGTH) -> None:
-    """Words for people: bounded, and without anything that a terminal would obey."""
+    """Free text for people: bounded, and without control characters that a terminal would obey."""
     require(len(text) <= most and text.isprintable(), where, f"at most {most} printable characters")
 
 
@@ -76,9 +76,9 @@ def require_operator(actor: Identity) -> None:
 
 
 def acts_for(actor: Identity, tenant: str) -> bool:
-    """Whether `actor` is one of the tenant's own principals, or an operator.
+    """True if `actor` is a principal of the tenant, or an operator.
 
-    A service is neither: whoever steals a producer's certificate must not be able to widen its rights.
+    Services are excluded: a stolen producer certificate must not be able to widen its own rights.
     """
     return actor.kind is IdentityKind.OPERATOR or (
         actor.kind is IdentityKind.PRINCIPAL and actor.tenant == tenant

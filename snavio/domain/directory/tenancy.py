@@ -1,4 +1,4 @@
-"""Who there is: tenants, their principals and services, and the target names that they own."""
+"""Tenants, their principals and services, and the target names that they own. Valid once built."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class Tenant:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What makes it one of a kind."""
+        """Unique within its kind."""
         return (self.tenant,)
 
     @property
     def parent(self) -> str:
-        """What bounds on its number count by."""
+        """The entry whose children are counted and bounded together; empty for the whole directory."""
         return ""
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A person or machine that speaks for a tenant."""
+    """A person or machine that acts for a tenant."""
 
     kind: ClassVar[str] = "principal"
     tenant: str
@@ -54,7 +54,7 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A service of a tenant, with the names of those principals of the tenant that may act as it."""
+    """A service of a tenant, with the principals of the tenant that may act as it."""
 
     kind: ClassVar[str] = "service"
     tenant: str
@@ -74,7 +74,7 @@ class Service:
 
     @property
     def source(self) -> str:
-        """What its commands come from."""
+        """`<tenant>/<service>`, the source of its commands."""
         return f"{self.tenant}/{self.service}"
 
     @property
