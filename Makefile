@@ -55,7 +55,7 @@ $(VENV)/.built: $(VENV)/.installed $(NATIVE_SOURCES)
 compiled: build
 	@$(BIN)/python -m compileall -q snavio services
 
-check: build ## lint, types, formatting, generated code, stub
+check: build ## lint, types, formatting, generated code, stub, wire
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -67,6 +67,7 @@ check: build ## lint, types, formatting, generated code, stub
 	$(BIN)/python tools/generate_schema.py --check
 	$(BIN)/python tools/check_proto_comments.py
 	$(BIN)/python tools/check_stub.py
+	$(BIN)/python tools/check_wire.py
 
 format: $(VENV)/.installed ## format Python and Rust
 	$(BIN)/ruff check --fix --quiet . || true
