@@ -7,7 +7,7 @@ NATIVE_SOURCES := native/Cargo.toml native/Cargo.lock native/build.rs $(shell fi
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_CONSTRAINT := constraints.txt
 
-.PHONY: help up demo spark-demo down install proto config-docs build compiled check format test test-native test-servers test-full bench bench-turns clean
+.PHONY: help up demo spark-demo down install proto config-docs build compiled release-fixtures check format test test-native test-servers test-full bench bench-turns clean
 .DEFAULT_GOAL := help
 
 help: ## list what can be made
@@ -54,6 +54,10 @@ $(VENV)/.built: $(VENV)/.installed $(NATIVE_SOURCES)
 # Each service is a process of its own, and compiles what it imports at every start where it may not write it down.
 compiled: build
 	@$(BIN)/python -m compileall -q snavio services
+
+release-fixtures: compiled ## keep the wire and a state folder of this version, for later versions to be held to
+	$(BIN)/python tools/check_wire.py --write
+	$(BIN)/python tools/make_state_fixture.py
 
 check: build ## lint, types, formatting, generated code, stub, wire
 	$(BIN)/ruff check .
