@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import structlog
 
 from tests.support.reaper import watch_over
+
+FIGURE = "figure"
+Figure = Callable[[str], None]
 
 
 def pytest_configure() -> None:
@@ -24,3 +27,25 @@ def logs_as_they_were() -> Iterator[None]:
         structlog.reset_defaults()
     else:
         structlog.configure(**before)
+
+
+@pytest.fixture
+def figure(record_property: Callable[[str, object], None]) -> Figure:
+    """Keeps one sentence for the end of the run; `--junit-xml` writes it too."""
+    return lambda sentence: record_property(FIGURE, sentence)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """All figures together, shown or not shown before."""
+    told = [
+        f"{report.nodeid.rpartition('/')[2].partition('::')[0]}: {value}"
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if isinstance(report, pytest.TestReport) and report.when == "call"
+        for name, value in report.user_properties
+        if name == FIGURE
+    ]
+    if told:
+        terminalreporter.section("figures of the tests")
+        for line in told:
+            terminalreporter.line(line)

@@ -11,7 +11,7 @@ from typing import ClassVar, TypeVar
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.credentials import CertificateFiles
-from snavio.rpc.methods import ProtoMessage
+from snavio.rpc.proto_message import ProtoMessage
 from snavio.sdk.lifetime import Closable
 
 M = TypeVar("M", bound=ProtoMessage)

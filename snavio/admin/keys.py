@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from snavio.admin.client import SignerClient
-from snavio.rpc.methods import ProtoMessage
+from snavio.rpc.proto_message import ProtoMessage
 from snavio.v1 import signer_pb2 as wire
 
 CALL_SECONDS = 5.0

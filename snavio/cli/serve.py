@@ -31,6 +31,7 @@ def serve(
       SNAVIO_MESH__SHIELD=127.0.0.1:9401 snavio serve shield
     """
     from snavio.errors import BadRequest, StateError
+    from snavio.extras import require_mesh
     from snavio.launch.installation import find
     from snavio.launch.processes import SERVICES
 
@@ -38,6 +39,7 @@ def serve(
         close = difflib.get_close_matches(service, SERVICES, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(SERVICES)}."
         raise BadRequest(f"There is no service {service!r}: {hint}", reason="unknown-service")
+    require_mesh()
     installation = find(state_dir=state_dir, config=config)
     installation.state.check_format()
     if service != "signer" and not (installation.mesh.certificates(service) / "cert.pem").is_file():

@@ -17,6 +17,8 @@ from snavio.clock import Clock
 from snavio.errors import SnavioError, Unauthenticated, Unavailable
 from snavio.host.background import background
 
+CAPABILITY_KEY: Final = "snavio-capability"
+"""Metadata key under which a call presents it."""
 # Only these can be helped by another capability. An unknown root is news that the mailbox has not heard yet.
 HELPED: Final = frozenset({"cap-required", "cap-expired", "cap-revoked", "cap-unknown-root"})
 # A third of its life is left for a Signer that is away.

@@ -16,7 +16,7 @@ import pytest_asyncio
 from snavio.admin.operator import Operator
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, IdentityKind
 from snavio.rpc.credentials import CertificateFiles
-from tests.fault.conftest import Figure
+from tests.conftest import Figure
 from tests.support.mesh import NAME, TARGET, DemoMesh, demo_mesh
 from tests.support.raw_http2 import PREFACE, RawHttp2, message_head, tls
 

@@ -34,6 +34,7 @@ LAYERS = {
     "snavio.clock": [],
     "snavio.tracebacks": [],
     "snavio.imports": [],
+    "snavio.extras": ["snavio.errors"],
     "snavio.tasks": ["snavio.tracebacks"],
     "snavio.host.shares": ["snavio.errors"],
     "snavio.host.waiting_shares": ["snavio.host.shares"],
@@ -67,7 +68,14 @@ LAYERS = {
     "snavio.admin": [*RPC, "snavio.replication", "snavio.sdk"],
     "snavio.audit": [*CLIENTS],
     "snavio.launch": [*CLIENTS, "snavio.adapters"],
-    "snavio.cli": [*CLIENTS, "snavio.host", "snavio.audit", "snavio.launch", "snavio.wiring"],
+    "snavio.cli": [
+        *CLIENTS,
+        "snavio.extras",
+        "snavio.host",
+        "snavio.audit",
+        "snavio.launch",
+        "snavio.wiring",
+    ],
     "snavio": [],
 }
 
