@@ -15,7 +15,7 @@
 
     NativeFault               a panic of the native library: raised by nobody on purpose, so no SnavioError
 
-Expected outcomes of a command are values (`Verdict`), not exceptions. Each has a `code` of document 002's taxonomy,
+Expected outcomes of a command are values (`Verdict`), not exceptions. Each error has a `code` of one taxonomy,
 which never changes and travels with the error.
 """
 

@@ -1,4 +1,4 @@
-"""A batch client whose peer is slower than its senders: no admitted batch is refused, and no source waits for a flood."""
+"""A batch client whose peer is slower than its senders: no admitted batch is refused, no source waits for a flood."""
 
 from __future__ import annotations
 

@@ -2,11 +2,11 @@
 
 The way it goes, file by file:
 
-    native/src/core/fairness.rs      a source takes too much of a route's warm path: Fast bans it for 30 s, locally
-    services/fast/bans.py            reports the local ban to Slow
-    services/slow/bans.py            counts offences in distinct windows; the third within 10 min is one too many
-    services/registry/writes/bans.py writes the ban to the directory, for 10 min
-    services/fast/directory.py       every Fast pulls it, and sends the source's commands to Slow
+    native/src/core/fairness.rs             a source dominates a route's warm path: Fast bans it for 30 s, locally
+    services/fast/bans.py                   reports the local ban to Slow
+    services/slow/bans.py                   counts offences in distinct windows; the third within 10 min escalates
+    services/registry/wire/write_servicer.py, writes/ownership.py   write the ban to the directory, for 10 min
+    services/fast/directory.py              every Fast pulls it, and sends the source's commands to Slow
 
 It waits out two local bans of 30 s: a moved clock would have to move in Fast, Slow and Registry at once.
 """
@@ -122,8 +122,10 @@ async def test_offences_in_three_windows_ban_a_source_from_every_warm_path(mesh:
     assert time.monotonic() - first < DEFAULTS.bans_within_ms / 1000
 
     # The third one is in the directory, written by Slow through Registry, for ten minutes.
-    (entry,) = await standing(mesh)
-    ban = entry.ban
+    async with asyncio.timeout(PATIENCE_S):
+        while not (bans := await standing(mesh)):
+            await asyncio.sleep(0.1)
+    (ban,) = (entry.ban for entry in bans)
     assert (ban.source, ban.target, ban.name, ban.list) == (
         f"{TENANT}/{CROWDER}",
         TARGET,
@@ -133,7 +135,6 @@ async def test_offences_in_three_windows_ban_a_source_from_every_warm_path(mesh:
     assert ban.reason == "3 bans from the warm path within 10 min."
     left_s = ban.until_unix_ns / 1e9 - time.time()
     assert DEFAULTS.escalated_ban_ms / 1000 - 60 < left_s <= DEFAULTS.escalated_ban_ms / 1000
-    assert (await mesh.counters("slow"))["bans.escalated"] == 1
 
     # At the other Fast it did nothing since its first offence: what keeps it off there is the directory.
     await until_path(mesh, CROWDER, "shield-1", BANNED)

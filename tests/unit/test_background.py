@@ -1,4 +1,4 @@
-"""The one runner of background work: failures are logged, counted and retried, and unrecoverable ones end the process."""
+"""The one runner of background work: failures are logged, counted and retried, or end the process."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class MovedLoop(asyncio.SelectorEventLoop):
 
 @dataclass
 class Line:
-    """The connection to a Relay that records the time of each page; every page is durable as soon as `answers` says so."""
+    """The connection to a Relay that records the time of each page; a page is durable as soon as `answers` says so."""
 
     loop: MovedLoop
     pages: list[tuple[float, JournalPage]] = field(default_factory=list)

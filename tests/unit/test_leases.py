@@ -545,7 +545,7 @@ def test_zeros_of_a_bitmap_are_exactly_its_open_bits(bitmap: int, count: int) ->
 
 
 class Lives(RuleBasedStateMachine):
-    """I-1: a message is acknowledged or comes again, whatever happens; none is acknowledged without a consumer's ack."""
+    """I-1: a message is acknowledged or comes again, whatever happens; none is acknowledged without an ack."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A Redis that stores entries and does not confirm them as durable: the outcome is unknown, and they are not given up."""
+"""A Redis that stores entries and does not confirm them as durable: the outcome is unknown, they are not given up."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def bulk(text: str) -> bytes:
 
 
 class ScriptedRedis:
-    """The part of a server that the queue driver uses; `waitaof` answers each WAITAOF, in order and then as the last."""
+    """The part of a server that the queue driver uses; `waitaof` answers each WAITAOF, in order, the last one repeated.
+    """
 
     def __init__(self, *waitaof: bytes) -> None:
         self.waitaof = list(waitaof)

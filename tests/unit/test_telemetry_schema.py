@@ -14,7 +14,7 @@ from snavio.telemetry import schema
 ROOT = Path(__file__).resolve().parents[2]
 HOUR_NS = 1_794_794_400_000_000_000
 
-# As document 001 has them, hyphens and underscores included.
+# As tenants read them, hyphens and underscores included.
 CATALOGUE = {
     "snavio.command.delivered": {
         *("command_id", "source", "target", "command.name", "timestamp", "path", "dispatch_latency_ms"),
