@@ -177,7 +177,7 @@ def _label(one: FieldDescriptorProto) -> str:
 
 
 def _type(one: FieldDescriptorProto) -> str:
-    return _Type.Name(one.type).removeprefix("TYPE_").lower()
+    return str(_Type.Name(one.type)).removeprefix("TYPE_").lower()
 
 
 def _alternatives(message: DescriptorProto, one: FieldDescriptorProto) -> set[int]:

@@ -15,6 +15,7 @@ import sys
 import tarfile
 import tempfile
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
 if __package__ in (None, ""):  # Run as a file: the tree that it is run in is not on the path yet.
@@ -44,7 +45,7 @@ def ours(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return entry
 
 
-def pack(state: Path, expected: dict[str, object], out: Path) -> None:
+def pack(state: Path, expected: Mapping[str, object], out: Path) -> None:
     """Write the folder, with what a test has to find in it."""
     (state / "expected.json").write_text(json.dumps(expected, indent=1))
     with tarfile.open(out, "w:gz") as tar:

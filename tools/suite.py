@@ -33,7 +33,7 @@ def rank(nodeid: str) -> int:
     return FOLDERS.index(folder) if folder in FOLDERS else len(FOLDERS)
 
 
-class ByScope(LoadScopeScheduling):
+class ByScope(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
     """Hands one scope after the other to whichever worker is free."""
 
     def _split_scope(self, nodeid: str) -> str:

@@ -88,7 +88,7 @@ async def redis_yard(folder: Path) -> AsyncIterator[Yard]:
 
         async def contents(topic: str) -> list[Told]:
             async with server.client() as client:
-                entries = await client.xrange(stream_key(topic))
+                entries: Any = await client.xrange(stream_key(topic))
             letters = [open_single(fields[b"run"]) for _, fields in entries]
             return [(letter[0], letter[6]) for letter in letters]
 
@@ -163,7 +163,11 @@ def aws() -> Iterator[MotoServer]:
 
 @pytest.fixture(params=["mailbox", "redis", "sqs"])
 async def yard(request: pytest.FixtureRequest, tmp_path: Path, aws: MotoServer) -> AsyncIterator[Yard]:
-    makers = {"mailbox": mailbox_yard, "redis": redis_yard, "sqs": partial(sqs_yard, server=aws)}
+    makers: dict[str, Any] = {
+        "mailbox": mailbox_yard,
+        "redis": redis_yard,
+        "sqs": partial(sqs_yard, server=aws),
+    }
     async with makers[request.param](tmp_path) as made:
         yield made
 

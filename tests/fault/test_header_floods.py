@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -126,7 +127,7 @@ async def test_a_slow_loris_loses_its_call_at_every_port(mesh: DemoMesh) -> None
 async def silent(address: str, context: ssl.SSLContext | None, said: bytes = b"") -> None:
     """Connect, send so many bytes and no more, and wait for the disconnection."""
     host, _, port = address.rpartition(":")
-    named = {"server_hostname": "any"} if context else {}
+    named: dict[str, Any] = {"server_hostname": "any"} if context else {}
     reader, writer = await asyncio.open_connection(host, int(port), ssl=context, **named)
     try:
         writer.write(said)

@@ -16,6 +16,7 @@ from services.fast import app as fast_app
 from services.mailbox import intake as mailbox_intake
 from services.shield import app as shield_app
 from services.slow import arbitration as slow_arbitration
+from snavio import native
 from snavio.domain.verdict import Verdict
 from snavio.hop import client, client_stream
 from tests.integration import test_shield as shields
@@ -50,7 +51,7 @@ def constructor(panics: Panics, kind: Any) -> Any:
 async def shield(
     tmp_path: Path, panics: Panics, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[shields.Scene]:
-    monkeypatch.setattr(shield_app, "Admission", constructor(panics, shield_app.Admission))
+    monkeypatch.setattr(shield_app, "Admission", constructor(panics, native.Admission))
     async with shields.shield(tmp_path) as scene:
         yield scene
 
@@ -129,7 +130,7 @@ async def test_shields_link_goes_on_after_answers_that_could_not_be_read(
 
 @pytest.fixture
 async def fast(tmp_path: Path, panics: Panics, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[fasts.Scene]:
-    monkeypatch.setattr(fast_app, "Dispatch", constructor(panics, fast_app.Dispatch))
+    monkeypatch.setattr(fast_app, "Dispatch", constructor(panics, native.Dispatch))
     async with fasts.rivals(tmp_path) as scene:
         yield scene
 
@@ -167,7 +168,7 @@ async def test_fast_answers_every_batch_whatever_panics(
 
 @pytest.fixture
 async def slow(tmp_path: Path, panics: Panics, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[slows.Scene]:
-    double = Double(slow_arbitration.Arbitration, panics, "Arbitration")
+    double = Double(native.Arbitration, panics, "Arbitration")
     monkeypatch.setattr(slow_arbitration, "Arbitration", double)
     async with slows.slow(tmp_path) as scene:
         yield scene
@@ -224,7 +225,7 @@ async def test_a_panic_about_one_batch_costs_no_other_its_answer(slow: slows.Sce
 async def office(
     tmp_path: Path, panics: Panics, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[PostOffice]:
-    monkeypatch.setattr(mailbox_intake, "Sending", Double(mailbox_intake.Sending, panics, "Sending"))
+    monkeypatch.setattr(mailbox_intake, "Sending", Double(native.Sending, panics, "Sending"))
     for name in ("slice_runs", "shard_of"):
         monkeypatch.setattr(mailbox_intake, name, panics.function(name, getattr(mailbox_intake, name)))
     async with post_office(tmp_path) as one:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -58,7 +59,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 async def _stream(scene: Scene) -> list[QueuedCommand]:
     async with scene.redis.client() as client:
-        entries = await client.xrange(stream_key(f"{TENANT}/{STREAM}"))
+        entries: Any = await client.xrange(stream_key(f"{TENANT}/{STREAM}"))
     return [QueuedCommand.from_redis(fields) for _, fields in entries]
 
 
@@ -99,12 +100,13 @@ async def test_a_redis_that_restarted_is_used_again_without_help(scene: Scene) -
 
 
 async def test_an_entry_that_somebody_else_wrote_is_refused(scene: Scene) -> None:
-    for made in (
+    wrong: tuple[Callable[[], QueuedCommand], ...] = (
         lambda: QueuedCommand.from_redis({}),
         lambda: QueuedCommand.from_redis({b"run": b"\xff"}),
         lambda: QueuedCommand.from_sqs({"Body": "*"}),
         lambda: QueuedCommand.from_sqs({}),
-    ):
+    )
+    for made in wrong:
         with pytest.raises(IntegrityError) as refused:
             made()
         assert refused.value.reason == "not-a-letter"

@@ -153,8 +153,14 @@ async def test_strange_names_are_refused_and_not_repeated(control: Control, name
         wire.Entry(route=wire.Route(target="bot", name=name)),
         wire.Entry(acl=wire.AclEntry(source=name, target="bot", name="Ping")),
         wire.Entry(source_quota=wire.SourceQuota(source="acme/billing", target="bot", name=name, max=1)),
-        wire.Entry(alert_channel=wire.AlertChannel(tenant="acme", name=name, channel=1)),
-        wire.Entry(alert_channel=wire.AlertChannel(tenant="acme", name="x", channel=2, address=name)),
+        wire.Entry(
+            alert_channel=wire.AlertChannel(tenant="acme", name=name, channel=wire.CHANNEL_KIND_DASHBOARD)
+        ),
+        wire.Entry(
+            alert_channel=wire.AlertChannel(
+                tenant="acme", name="x", channel="CHANNEL_KIND_EMAIL", address=name
+            )
+        ),
         wire.Entry(),
     ):
         request = wire.ApplyRequest(write=[wire.Write(entry=entry)])
@@ -171,14 +177,15 @@ async def test_strange_names_are_refused_and_not_repeated(control: Control, name
 async def test_two_writers_with_the_same_expected_version_do_not_both_win(control: Control) -> None:
     await apply(control, *ACME)
 
-    def put(profile: int) -> wire.PutRouteRequest:
+    def put(profile: wire.Profile) -> wire.PutRouteRequest:
         return wire.PutRouteRequest(
             route=wire.Route(target="bot", name="Ping", profile=profile),
             options=wire.WriteOptions(expected_version=4, reason="tuning"),
         )
 
+    profiles = (wire.PROFILE_CRITICAL, wire.PROFILE_MODERATE, wire.PROFILE_SYNC)
     outcomes = await asyncio.gather(
-        *(control.write(ADMIN, "PutRoute", put(profile)) for profile in (1, 2, 4)), return_exceptions=True
+        *(control.write(ADMIN, "PutRoute", put(profile)) for profile in profiles), return_exceptions=True
     )
     lost = [outcome for outcome in outcomes if isinstance(outcome, Conflict)]
     assert len(lost) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,7 +128,13 @@ async def test_names_that_cannot_be_any_are_refused(control: Control) -> None:
 async def ask(
     control: Control, by: str = "rival", reason: str = "receipts", **names: str
 ) -> wire.WriteResponse:
-    fields = {"source": "rival/shop", "target": "bot", "name": "Ping", "reason": reason, **names}
+    fields: dict[str, Any] = {
+        "source": "rival/shop",
+        "target": "bot",
+        "name": "Ping",
+        "reason": reason,
+        **names,
+    }
     request = wire.RequestAccessRequest(access_request=wire.AccessRequest(**fields))
     return await control.write(by, "RequestAccess", request)
 

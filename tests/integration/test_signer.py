@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -55,7 +56,7 @@ async def config(control: Control, caller: str) -> wire.TenantConfigResponse:
     return await control.sign(caller, "TenantConfig", wire.TenantConfigRequest(), wire.TenantConfigResponse)
 
 
-async def issue(control: Control, caller: str, **fields: object) -> wire.IssueCertificateResponse:
+async def issue(control: Control, caller: str, **fields: Any) -> wire.IssueCertificateResponse:
     request = wire.IssueCertificateRequest(**{"csr_pem": make_key_and_csr()[1], **fields})
     return await control.sign(caller, "IssueCertificate", request, wire.IssueCertificateResponse)
 

@@ -342,7 +342,7 @@ async def test_a_refused_certificate_is_counted_and_told_once(mesh: DemoMesh) ->
 
 
 async def test_commands_refused_on_keys_that_are_out_of_date_are_told(tmp_path: Path) -> None:
-    settings = {
+    settings: dict[str, dict[str, object]] = {
         "relay": {"export_after_s": 0.3, "export_few_after_s": 0.3},
         "shield": {"keys_fresh_ms": 1000, "keys_stale_ms": 3000},
     }

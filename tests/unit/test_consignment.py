@@ -7,7 +7,7 @@ import pytest
 from snavio.domain.verdict import Verdict
 from snavio.hop.ledger_part import LedgerPart
 from snavio.native import Ledger, Sending, read_verdicts
-from snavio.v1.batch_pb2 import BatchHeader, Refusal, Run, Verdicts
+from snavio.v1.batch_pb2 import VERDICT_OVERSIZED, BatchHeader, Refusal, Run, Verdicts
 from snavio.v1.mailbox_pb2 import SendBatch, TopicRuns
 
 
@@ -31,7 +31,7 @@ def batch_part(ledger: Ledger, answers: list[bytes]) -> LedgerPart:
 def test_a_frame_that_the_next_hop_refuses_as_a_whole_was_not_delivered(
     batch_part: LedgerPart, ledger: Ledger, answers: list[bytes]
 ) -> None:
-    whole = Verdicts(batch_seq=9, refusal=[Refusal(reason=Verdict.OVERSIZED)], final=True)
+    whole = Verdicts(batch_seq=9, refusal=[Refusal(reason=VERDICT_OVERSIZED)], final=True)
     batch_part.settle(0, read_verdicts(whole.SerializeToString()))
     assert ledger.codes == bytes([Verdict.DELIVERY_FAILURE] * 3)
     assert read_verdicts(answers[-1]).final

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,7 @@ def dispatch_with(*, profile: int = LOW, strict: bool = False, renewed: bool = T
     return dispatch
 
 
-def plan_one(dispatch: Dispatch, *, age_ns: int = 0, source: str = SOURCE, **told: str) -> Plan:
+def plan_one(dispatch: Dispatch, *, age_ns: int = 0, source: str = SOURCE, **told: Any) -> Plan:
     return dispatch.plan(batch(RunOf([command(**told)], source=source)), now_mono_ns=READ_NS + age_ns)
 
 
@@ -217,8 +218,8 @@ def test_frame_that_cannot_be_attributed_is_refused_whole(frame: bytes) -> None:
 
 def test_frame_over_a_limit_is_refused_with_its_number() -> None:
     frame = batch(RunOf([command()] * 3), batch_seq=41)
-    for limits in ({"max_batch_bytes": len(frame) - 1}, {"max_batch_commands": 2}):
-        plan = Dispatch(**limits).plan(frame, now_mono_ns=READ_NS)
+    for limited in (Dispatch(max_batch_bytes=len(frame) - 1), Dispatch(max_batch_commands=2)):
+        plan = limited.plan(frame, now_mono_ns=READ_NS)
         assert plan.frame_code == Verdict.OVERSIZED
         assert said(plan.ledger.opening()).batch_seq == 41
     assert (

@@ -247,7 +247,7 @@ async def _live(seed: int, *, slowly: bool) -> tuple[int, int]:
                 await asyncio.sleep(0)
                 raise Unavailable("away")
 
-            desk.rows.read = fails  # type: ignore[method-assign]
+            desk.rows.read = fails  # type: ignore[method-assign, assignment]
 
         actions = [store, come, go, steps, leases_end, store, come, steps, unreadable]
         for _ in range(60):
