@@ -38,7 +38,7 @@ LAYERS = {
     "snavio.host.shares": ["snavio.errors"],
     "snavio.host.waiting_shares": ["snavio.host.shares"],
     "snavio.host.background": ["snavio.errors", "snavio.clock", "snavio.tracebacks"],
-    "snavio.host.periodic": ["snavio.tasks", "snavio.host.background"],
+    "snavio.host.periodic": ["snavio.errors", "snavio.tasks", "snavio.host.background"],
     "snavio.host.store_worker": ["snavio.errors", "snavio.host.shares"],
     "snavio.host.store_readers": [*BASE],
     "snavio.host.introspection": [*RPC],
