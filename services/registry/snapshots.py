@@ -17,7 +17,6 @@ import structlog
 from snavio.clock import Clock
 from snavio.domain.directory import AclEntry, Ban, Route, Suspension
 from snavio.errors import SnavioError
-from snavio.host.background import background
 from snavio.native import SnapshotTables, blake3_hex, snapshot_header
 from snavio.ports.archive import Archive
 from snavio.ports.directory import Directory
@@ -28,7 +27,6 @@ from snavio.signed.snapshot_reader import Keys
 from snavio.signed.snapshot_refusal import SnapshotRefused
 from snavio.signed.verification import ACL as ACL_PART
 from snavio.signed.verification import BANS, ROUTES, SUSPENSIONS, VerifiedSnapshot, examine, verify_part
-from snavio.tasks import ended
 from snavio.telemetry.events import EventJournal, SnapshotTooLarge, SnapshotWritten
 
 PARTS: Final = (ROUTES, ACL_PART, SUSPENSIONS, BANS)
@@ -96,16 +94,7 @@ class SnapshotWriter:
         self._told_version = -1
         self._size_bytes = 0
         self._write_seconds = 0.0
-        self._task: asyncio.Task[None] | None = None
         self._log = structlog.get_logger()
-
-    def start(self) -> None:
-        """Write in the background until `stop`."""
-        self._task = background().keep("snapshots", self._run)
-
-    async def stop(self) -> None:
-        """End the background work; a round under way leaves nothing that a reader could see."""
-        await ended(self._task)
 
     def counters(self) -> dict[str, int]:
         """Rounds by what became of them, under document 001's names."""
@@ -136,17 +125,13 @@ class SnapshotWriter:
             self._events.record(written, at_unix_ns=self._clock.unix_ns())
         return outcome
 
-    async def _run(self) -> None:
-        trial = background().trial("snapshots")
-        while True:
-            owed_s = 0.0
-            try:
-                await self.write_once()
-                trial.succeeded()
-            except Exception as error:  # Whatever it is, it must not end the snapshots of this process.
-                self._failed("internal", "")
-                owed_s = trial.failed(error)
-            await asyncio.sleep(max(owed_s, self._plan.interval_s))
+    async def turn(self) -> None:
+        """Repeated work: one round; one that failed unexpectedly is counted as such."""
+        try:
+            await self.write_once()
+        except Exception:
+            self._failed("internal", "")
+            raise
 
     async def _write(self) -> PublishOutcome:
         # Read before the directory: a newer one that appears meanwhile makes the swap fail, as it should.

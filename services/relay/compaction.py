@@ -19,7 +19,6 @@ from services.relay.manifests import manifests
 from services.relay.merging import MAX_FILE_BYTES, Merged, carried_over, groups, portioned
 from snavio.clock import Clock
 from snavio.errors import SnavioError
-from snavio.host.periodic import Periodic
 from snavio.native import parse_timestamp
 from snavio.ports.archive import Archive
 from snavio.ports.outbox import Outbox
@@ -53,7 +52,6 @@ class ArchiveCompaction:
         self._turn = turn
         self._clock = clock
         self._after_ns = round(after_s * 1e9)
-        self._task: Periodic | None = None
         self._counts = {
             "hours": 0,
             "files_before": 0,
@@ -63,16 +61,6 @@ class ArchiveCompaction:
             "failed": 0,
         }
         self._log = structlog.get_logger()
-
-    def start(self) -> None:
-        """Look for hours that are over until `stop`."""
-        self._task = Periodic("compaction", self._look, every_s=LOOK_SECONDS, longest_s=LONGEST_PAUSE_S)
-        self._task.start()
-
-    async def stop(self) -> None:
-        """End; an hour under way is taken up at the next start."""
-        if self._task is not None:
-            await self._task.stop()
 
     def counters(self) -> dict[str, int]:
         """What was compacted."""
@@ -93,7 +81,8 @@ class ArchiveCompaction:
         self._counts["hours"] += hours
         return hours
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
+        """Repeated work: as `compact_once`, and counts failures."""
         try:
             await self.compact_once()
         except Exception:

@@ -19,7 +19,7 @@ from services.relay.rejected_pages import park
 from services.relay.relay_events import SERVICE, RelayEvents
 from snavio.clock import Clock
 from snavio.errors import IntegrityError, SnavioError
-from snavio.host.background import background
+from snavio.host.periodic import Periodic
 from snavio.native import Tombstones, format_timestamp
 from snavio.ports.archive import Archive
 from snavio.ports.outbox import Outbox, PageInfo, PlannedExport
@@ -64,7 +64,13 @@ class Exporter:
         self._rhythm = rhythm
         self._known_unix_ns = revocations_known_unix_ns
         self._planned: list[PlannedExport] = []
-        self._task: asyncio.Task[None] | None = None
+        self._exports = Periodic(
+            "exports",
+            self._export,
+            every_s=TICK_SECONDS,
+            first_s=2 * TICK_SECONDS,
+            longest_s=LONGEST_PAUSE_S,
+        )
         self._counts = {
             "exports": 0,
             "files": 0,
@@ -85,7 +91,7 @@ class Exporter:
         except SnavioError as error:
             self._log.warning("the archive was not swept", reason=error.reason, message=str(error))
         self.resume(await self._outbox.planned())
-        self._task = background().keep("exports", self._run)
+        self._exports.start(at_once=True)
 
     def resume(self, planned: Sequence[PlannedExport]) -> None:
         """Exports that an earlier life planned come before any other."""
@@ -95,9 +101,7 @@ class Exporter:
 
     async def stop(self) -> None:
         """End; an export under way is taken up at the next start."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._exports.stop()
 
     def counters(self) -> dict[str, int]:
         """What was archived."""
@@ -126,18 +130,13 @@ class Exporter:
             self._planned.remove(export)
         return done
 
-    async def _run(self) -> None:
-        trial = background().trial("exports", first_s=2 * TICK_SECONDS, longest_s=LONGEST_PAUSE_S)
-        while True:
-            try:
-                await self.export_once()
-                trial.succeeded()
-                pause = TICK_SECONDS
-            except Exception as error:
-                # Whatever it is, the next attempt does the same again; it must not end the exports.
-                self._counts["failed"] += 1
-                pause = trial.failed(error)
-            await asyncio.sleep(pause)
+    async def _export(self) -> None:
+        try:
+            await self.export_once()
+        except Exception:
+            # The next attempt does the same again.
+            self._counts["failed"] += 1
+            raise
 
     async def _execute(self, export: PlannedExport) -> int:
         # Not while revocations are taken in: those look at what is archived, we look at those that are known.

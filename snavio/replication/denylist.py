@@ -56,8 +56,12 @@ class Denylist:
         """End the pull."""
         await self._pull.stop()
 
+    def age_ns(self) -> int | None:
+        """Age of the list; None before it was read once."""
+        return self._pull.age_ns()
+
     def gauges(self) -> dict[str, float]:
-        """How old the list is, in seconds."""
+        """Age of the list in seconds."""
         age_ns = self._pull.age_ns()
         return {} if age_ns is None else {"age_s": age_ns / 1e9}
 

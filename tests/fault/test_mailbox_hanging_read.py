@@ -93,7 +93,7 @@ async def test_I_5_hanging_read_of_one_topic_holds_up_no_other_and_is_told(
         assert gauges["reads_hung_total"] == 1
         assert office.app is not None
         # Neither waits for the read nor fails because of it.
-        await asyncio.to_thread(office.app._store.checkpoint)  # type: ignore[union-attr]
+        await asyncio.to_thread(office.app.parts.store.checkpoint)  # type: ignore[union-attr]
         hanging.end.set()
         assert len((await held_up).messages) == 4
         async with asyncio.timeout(SECONDS):
@@ -107,8 +107,8 @@ async def test_I_5_hanging_page_of_the_database_holds_up_no_other_read_and_no_co
     monkeypatch.setattr(mailbox_database, "CHECKPOINT_BYTES", 0)
     async with post_office(tmp_path, settings=MailboxSettings(cached_bytes=0)) as office:
         await sent(office, size=20)
-        assert office.app is not None and office.app._store is not None
-        database: Any = office.app._store._database  # type: ignore[attr-defined]
+        assert office.app is not None
+        database: Any = office.app.parts.store._database  # type: ignore[attr-defined]
         connect = database._readers._connect
 
         def hangs(_statement: str, _values: object) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from services.fast import app as fast_app
+from services.fast import dispatch_tables
 from services.mailbox import intake as mailbox_intake
 from services.shield import app as shield_app
 from services.slow import arbitration as slow_arbitration
@@ -130,7 +130,7 @@ async def test_shields_link_goes_on_after_answers_that_could_not_be_read(
 
 @pytest.fixture
 async def fast(tmp_path: Path, panics: Panics, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[fasts.Scene]:
-    monkeypatch.setattr(fast_app, "Dispatch", constructor(panics, native.Dispatch))
+    monkeypatch.setattr(dispatch_tables, "Dispatch", constructor(panics, native.Dispatch))
     async with fasts.rivals(tmp_path) as scene:
         yield scene
 
@@ -193,7 +193,7 @@ async def slow(tmp_path: Path, panics: Panics, monkeypatch: pytest.MonkeyPatch) 
 async def test_slow_answers_every_batch_whatever_panics(
     slow: slows.Scene, panics: Panics, calls: set[str], verdict: Verdict
 ) -> None:
-    slow.app._reporting.journal.seen = lambda *_: None
+    slow.app.host.reporting.journal.seen = lambda *_: None
     panics.names = calls
     for _ in range(TIMES):
         answer = await slow.ask(*slow.commands(2))

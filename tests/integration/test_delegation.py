@@ -139,7 +139,7 @@ async def test_service_whose_certificate_the_ledger_does_not_know_renews_nothing
     """As after a restored backup: it is unknown that a principal has to be named for it."""
     await assume(control, "ci", SOURCE, folder="billing")
     assert control.signer is not None
-    ledger = cast("SqliteCertificateLedger", control.signer._ledger)
+    ledger = cast("SqliteCertificateLedger", control.signer.certificates.ledger)
     await ledger._file.transaction(
         lambda connection: connection.execute("DELETE FROM issued WHERE spiffe_id = ?", (BILLING,)).fetchall()
     )

@@ -449,7 +449,7 @@ async def test_a_stranger_with_many_open_calls_leaves_the_door_to_other_addresse
             )
             for method in (METHOD, "/grpc.health.v1.Health/Check") * 2:
                 await flood.call(method)
-        held = control.signer.door.calls if control.signer and control.signer.door else None
+        held = control.signer.certificates.door.calls if control.signer else None
         assert held is not None
         async with asyncio.timeout(20.0):
             while held.refused < 50:

@@ -181,7 +181,7 @@ async def test_one_cold_command_does_not_hold_the_verdicts_of_999_warm_ones(warm
 
 async def test_without_slow_only_the_escalated_fail_with_a_hint(warm: Scene) -> None:
     await warm.bench.neighbours["slow"].stop()
-    await eventually(lambda: not warm.app._slow.connected.is_set())
+    await eventually(lambda: not warm.app.slow.connected.is_set())
     await warm.stream.send(warm.batch(warm.forge.command(target="nobody-home"), warm.forge.command()))
     partial = await warm.stream.partial(warm.seq)
     assert partial.codes == [Verdict.UNDECIDED, GOOD]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from services.signer.app import UPKEEP_SECONDS
+from services.signer.keys.composition import UPKEEP_SECONDS
 from services.signer.keys.traffic_ledger import LONGEST_ABSENCE_NS
 from snavio.clock import ManualClock
 from snavio.v1 import signer_pb2 as wire
@@ -89,7 +89,7 @@ async def test_after_a_long_absence_the_watch_begins_anew_and_counts_are_still_t
 
 async def test_a_crash_loses_no_more_than_the_last_minute(control: Control) -> None:
     await report(control, "hmac-v1", 7)
-    ledger = control.signer._usage_ledger  # type: ignore[union-attr]
+    ledger = control.signer.keys.traffic_ledger  # type: ignore[union-attr]
     assert ledger is not None
     control.clock.advance(seconds=60)
     await ledger.write()

@@ -50,7 +50,7 @@ async def test_right_whose_certificates_could_not_be_revoked_is_not_taken_away_a
 ) -> None:
     await assume(control, "ci", SOURCE, folder="billing")
     assert control.signer is not None
-    store: Any = control.signer._store
+    store: Any = control.signer.store
     revoke_all = store.revoke_all
 
     async def fails(*_: Any, **__: Any) -> int:
@@ -70,7 +70,7 @@ async def test_caller_that_goes_away_between_signer_and_directory_leaves_them_in
     control: Control,
 ) -> None:
     assert control.registry is not None and control.signer is not None
-    directory: Any = control.registry._directory
+    directory: Any = control.registry.directory
     write, begun, go_on = directory.write, asyncio.Event(), asyncio.Event()
 
     async def slowly(*given: Any, **more: Any) -> Any:
@@ -88,7 +88,7 @@ async def test_caller_that_goes_away_between_signer_and_directory_leaves_them_in
     await asyncio.sleep(0.2)
     go_on.set()
     directory.write = write
-    store: Any = control.signer._store
+    store: Any = control.signer.store
 
     async def in_step() -> bool:
         answer = await control.ask("fast", "Dump", reg.DumpRequest(limit=1000), reg.DumpResponse)
@@ -105,7 +105,7 @@ async def test_registration_that_is_refused_after_the_caller_has_gone_is_taken_b
     control: Control,
 ) -> None:
     assert control.registry is not None and control.signer is not None
-    directory: Any = control.registry._directory
+    directory: Any = control.registry.directory
     write, begun, go_on = directory.write, asyncio.Event(), asyncio.Event()
 
     async def fails(*_: Any, **__: Any) -> Any:
@@ -121,7 +121,7 @@ async def test_registration_that_is_refused_after_the_caller_has_gone_is_taken_b
         await call
     await asyncio.sleep(0.2)
     go_on.set()
-    store: Any = control.signer._store
+    store: Any = control.signer.store
     async with asyncio.timeout(10):
         while (await store.delegation(SOURCE)).principals != ("ci",):
             await asyncio.sleep(0.02)

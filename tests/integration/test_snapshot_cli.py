@@ -40,11 +40,9 @@ async def test_verify_believes_signers_keys_and_nothing_else(tmp_path: Path) -> 
     settings = RegistrySettings(write_snapshots=False)
     async with control_plane(tmp_path / "state", registry=True, registry_settings=settings) as control:
         assert control.registry is not None
-        assert control.registry._snapshots is not None
-        await control.registry._snapshots.write_once()
+        await control.registry.snapshots.write_once()
         assert control.signer is not None
-        assert control.signer.key_snapshots is not None
-        await control.signer.key_snapshots.turn()
+        await control.signer.keys.snapshots.turn()
         verdicts = await _verify(control, tmp_path, code=0)
         assert [kind for kind, verdict in verdicts.items() if verdict["good"]] == ["snapshot", "acl", "hmac"]
         studio = Studio(tmp_path / "forged")

@@ -92,7 +92,7 @@ async def test_I_16_durable_mailbox_says_so_and_keeps_its_dlq(tmp_path: Path) ->
 def held_by(office: PostOffice, msg_id: int) -> bytearray:
     """The bytes that the store has of a message's batch."""
     assert office.app is not None
-    store = office.app._store
+    store = office.app.parts.store
     assert isinstance(store, MemoryMailboxStore)
     return store._topics[TOPIC][msg_id // ID_STRIDE].runs
 

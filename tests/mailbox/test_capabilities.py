@@ -231,7 +231,7 @@ async def test_I_15_a_consumer_that_waits_is_not_handed_what_comes_after_its_rev
 ) -> None:
     peer, held = consumer(office)
     waiting = asyncio.create_task(peer.receive(wait_ms=8000))
-    await eventually(lambda: office.app is not None and office.app._waiters.shares.used == 1)
+    await eventually(lambda: office.app is not None and office.app.waiters.shares.used == 1)
     office.mint.revoke(held)
     await heard(office)
     await filled(office)
@@ -285,7 +285,7 @@ async def test_C_6_a_spike_of_denials_makes_the_mailbox_ask_signer_at_once(tmp_p
         for _ in range(SPIKE):
             assert await refusal(stranger.stats()) == "cap-required"
         await eventually(lambda: office.mint.asked >= 2)
-        await eventually(lambda: office.app is not None and office.app._capabilities.gauges()["revoked"] == 1)
+        await eventually(lambda: office.app is not None and office.app.capabilities.gauges()["revoked"] == 1)
         assert await refusal(peer.stats()) == "cap-revoked"
     finally:
         await office.stop()
@@ -572,8 +572,8 @@ async def test_C_6_what_is_not_stored_uses_up_no_quota(
         await post(3, "k")  # the first of three copies
         for _ in range(6):
             assert (await post(1, "k")).codes == bytes([Verdict.DUPLICATE])
-        assert office.app is not None and office.app.retention is not None
-        store = office.app.retention._store
+        assert office.app is not None
+        store = office.app.parts.retention._store
 
         def full(*_given: object, **_named: object) -> Any:
             raise Saturated("full", retry_after_ms=1)
@@ -588,7 +588,7 @@ async def test_C_6_what_is_not_stored_uses_up_no_quota(
         for _ in range(3):
             with pytest.raises(Saturated, match="full"):
                 await post(3)
-        office.app.retention._delivery.topic(topic).by_shard[0] = 0  # type: ignore[union-attr]
+        office.app.parts.retention._delivery.topic(topic).by_shard[0] = 0  # type: ignore[union-attr]
         await post(3)
         with pytest.raises(Saturated, match="quota"):
             await post(1)
@@ -611,13 +611,13 @@ async def test_C_6_what_a_dispatcher_sends_in_vain_uses_up_no_quota(
         for seq in range(9, 12):
             codes = await sender.send(send_batch(seq, (TOPIC, commands(3))))
             assert codes == bytes([Verdict.SATURATED]) * 3
-        assert office.app is not None and office.app.retention is not None
+        assert office.app is not None
 
         def broken(*_given: object, **_named: object) -> Any:
             raise Unavailable("broken")
 
         with monkeypatch.context() as patch:
-            patch.setattr(office.app.retention._store, "commit", broken)
+            patch.setattr(office.app.parts.retention._store, "commit", broken)
             for seq in range(12, 15):
                 codes = await sender.send(send_batch(seq, ("acme/other", commands(3))))
                 assert codes == bytes([Verdict.OUTCOME_UNKNOWN]) * 3

@@ -21,8 +21,8 @@ DAMAGED = "acme/a-damaged"
 
 
 def parts(office: PostOffice) -> tuple[Retention, MailboxStore]:
-    assert office.app is not None and office.app.retention is not None
-    return office.app.retention, office.app.retention._store
+    assert office.app is not None
+    return office.app.parts.retention, office.app.parts.retention._store
 
 
 async def counters(office: PostOffice) -> dict[str, int]:

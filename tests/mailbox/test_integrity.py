@@ -134,8 +134,8 @@ async def test_I_12_damaged_message_goes_to_the_dlq_and_its_neighbours_are_deliv
         assert sorted(first.marks + rest.marks) == sorted(f"x{n}" for n in range(100) if n != 50)
         assert await consumer.ack(first.receipts()) == b"\x01" * 10
         assert await consumer.ack(rest.receipts()) == b"\x01" * 89
-        assert office.app is not None and office.app._settlements is not None
-        counts = office.app._settlements._delivery.counts(TOPIC)
+        assert office.app is not None
+        counts = office.app.parts.settlements._delivery.counts(TOPIC)
         assert counts is not None and (counts.ready, counts.inflight, counts.dead) == (0, 0, 1)
 
 
@@ -151,8 +151,8 @@ async def test_G_7_bit_that_flips_in_the_memory_of_recent_batches_is_delivered_f
     async with post_office(tmp_path) as office:
         sender = await office.sender()
         await sender.send(send_batch(1, (TOPIC, commands(100, size=300))))
-        assert office.app is not None and office.app._settlements is not None
-        rows = office.app._settlements._rows._rows
+        assert office.app is not None
+        rows = office.app.parts.settlements._rows._rows
         ((batch_id, (runs, digest)),) = rows.items()
         rows[batch_id] = damage(runs), digest
         got = await office.consumer().receive()
@@ -163,8 +163,8 @@ async def test_G_7_bit_that_flips_in_amnesia_is_delivered_to_nobody(tmp_path: Pa
     async with post_office(tmp_path, settings=MailboxSettings(amnesia=True)) as office:
         sender = await office.sender()
         await sender.send(send_batch(1, (TOPIC, commands(100, size=300))))
-        assert office.app is not None and isinstance(office.app._store, MemoryMailboxStore)
-        (row,) = office.app._store._topics[TOPIC].values()
+        assert office.app is not None and isinstance(office.app.parts.store, MemoryMailboxStore)
+        (row,) = office.app.parts.store._topics[TOPIC].values()
         row.runs[:] = damage(bytes(row.runs))
         assert not (await office.consumer().receive()).messages
         dead = [one async for one in QueueClient.over(office.operator().channel).dlq(TOPIC)]

@@ -67,9 +67,9 @@ async def sent(office: PostOffice, count: int, *, seq: int = 1, mark: str = "x",
 
 async def looked(office: PostOffice) -> None:
     """Let retention look at everything once more."""
-    assert office.app is not None and office.app.retention is not None
+    assert office.app is not None
     for _ in range(2):
-        await office.app.retention.step()
+        await office.app.parts.retention.step()
 
 
 # -- DLQ ------------------------------------------------------------------------------------------------
@@ -386,7 +386,7 @@ async def test_P_9_dlq_is_pruned_by_age_and_by_depth_and_never_in_silence(tmp_pa
         moved(office, 101)
         await until(office, dead=0)
         assert office.app is not None
-        told = office.app.events.after(0, limit=10)
+        told = office.app.parts.events.after(0, limit=10)
         assert [one.event.fields() for one in told] == [
             {"topic": TOPIC, "state": "dead", "cause": "depth", "messages": 3},
             {"topic": TOPIC, "state": "dead", "cause": "age", "messages": 5},

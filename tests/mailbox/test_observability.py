@@ -100,9 +100,9 @@ class Watch:
     """Collects what a mailbox in this process exports."""
 
     def __init__(self, office: PostOffice) -> None:
-        assert office.app is not None and office.app._reporting._introspection is not None
+        assert office.app is not None
         self._reader = InMemoryMetricReader()
-        self.metrics = Metrics(office.app._reporting._introspection, readers=(self._reader,))
+        self.metrics = Metrics(office.app.host.introspection, readers=(self._reader,))
 
     async def collect(self) -> dict[str, dict[frozenset[tuple[str, str]], float]]:
         """By name and labels. Twice: an instrument whose first value has just come is made after the first look."""

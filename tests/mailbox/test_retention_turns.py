@@ -29,8 +29,8 @@ def still(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def chores(office: PostOffice) -> Retention:
-    assert office.app is not None and office.app.retention is not None
-    return office.app.retention
+    assert office.app is not None
+    return office.app.parts.retention
 
 
 def desk(office: PostOffice) -> QueueClient:

@@ -132,8 +132,8 @@ async def refusal(office: PostOffice, method: str, request: Any) -> Any:
 
 
 def store_of(office: PostOffice) -> Any:
-    assert office.app is not None and office.app._store is not None
-    return office.app._store
+    assert office.app is not None
+    return office.app.parts.store
 
 
 def fails(error: SnavioError) -> Callable[..., Any]:
@@ -203,8 +203,8 @@ async def test_G_4_receive_that_a_bound_keeps_out_says_when_to_come_again(tmp_pa
 
 
 async def test_G_4_stopping_mailbox_says_when_to_come_again(office: PostOffice) -> None:
-    assert office.app is not None and office.app._commits is not None
-    await office.app._commits.close()
+    assert office.app is not None
+    await office.app.parts.commits.close()
     assert min(hint_of(await refusal(office, "Send", letter()))) > 0
 
 

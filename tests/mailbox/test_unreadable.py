@@ -87,8 +87,8 @@ async def test_I_1_sector_that_can_be_read_again_is_delivered(
 async def test_I_1_disk_that_is_away_loses_nothing_however_often_it_is_asked(
     office: PostOffice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert office.app is not None and office.app.retention is not None
-    store = office.app.retention._store
+    assert office.app is not None
+    store = office.app.parts.retention._store
     consumer = office.consumer()
 
     def away(_topic: str, _batch_id: int) -> bytes:
@@ -106,8 +106,8 @@ async def test_I_1_disk_that_is_away_loses_nothing_however_often_it_is_asked(
 async def test_I_1_batch_that_hangs_the_disk_is_passed_by_and_given_up_while_others_are_read(
     office: PostOffice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert office.app is not None and office.app.retention is not None
-    store = office.app.retention._store
+    assert office.app is not None
+    store = office.app.parts.retention._store
     consumer, read = office.consumer(), store.read
 
     def hangs(topic: str, batch_id: int) -> bytes:

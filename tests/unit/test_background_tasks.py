@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from services.fast import bans, expiry, grants
+from services.fast import bans, grants
 from services.fast.bans import WarmBans
+from services.fast.dispatch_tables import sweep
 from services.fast.grants import GrantKeeper
 from services.slow.dominance import Dominance
 from services.slow.limits import LimitEnforcer
 from snavio.clock import SystemClock
+from snavio.host.parts import Parts
 from snavio.ports.coordination import PermitReturn
 from snavio.replication.poller import Poller
 from snavio.rpc import renewal
@@ -127,9 +129,7 @@ async def test_bans_are_reported_again_after_a_surprise(monkeypatch: pytest.Monk
         await told.stop()
 
 
-async def test_fast_goes_on_sweeping_after_a_panic(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expiry, "PAUSE_SECONDS", 0.001)
-
+async def test_fast_goes_on_sweeping_after_a_panic() -> None:
     class Sweeping:
         sweeps = 0
 
@@ -139,12 +139,12 @@ async def test_fast_goes_on_sweeping_after_a_panic(monkeypatch: pytest.MonkeyPat
                 panicking()
 
     dispatch: Any = Sweeping()
-    running = expiry.Expiry(dispatch=dispatch, clock=SystemClock())
-    running.start()
+    parts = Parts()
+    parts.every(0.001, "upkeep", sweep(dispatch, SystemClock()))
     try:
         await until(lambda: dispatch.sweeps > 3)
     finally:
-        await running.stop()
+        await parts.stop()
 
 
 async def test_a_journal_is_carried_again_after_whatever_went_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
