@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from services.fast.bans import WarmBans
 from services.fast.directory import CachedDirectory
 from services.fast.dispatch import Dispatcher
-from services.fast.escalations import fair_line
 from services.fast.expiry import Expiry
 from services.fast.grants import GrantKeeper
 from services.fast.servicer import FastServicer
@@ -17,7 +16,7 @@ from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.domain.revocation import CEILING_S
 from snavio.hop.client import BatchClient, ClientLimits
-from snavio.hop.send_queue import FairSendQueue
+from snavio.hop.fair_queue import FairSendQueue
 from snavio.hop.server_stream import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS
 from snavio.host.introspection import Introspection
 from snavio.native import Dispatch
@@ -135,10 +134,11 @@ class FastApp:
         self._queues = target_queues(
             mesh, self._channels["mailbox"], clock=clock, instance=settings.instance, epoch=epoch
         )
-        escalations = fair_line(
+        escalations = FairSendQueue(
             max_bytes=settings.escalation_bytes,
             max_source_bytes=settings.escalation_bytes_per_source,
             max_source_commands=settings.escalations_per_source,
+            what="Escalations",
         )
         self._slow = BatchClient(
             self._channels["slow"],

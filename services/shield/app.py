@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 
-from services.shield.admission import CROWDED_BYTES, WAITING_BYTES, AdmissionControl, source_of
+from services.shield.admission import CROWDED_BYTES, WAITING_BYTES, AdmissionControl
 from services.shield.cache_freshness import CacheFreshness
 from services.shield.key_cache import KeyCache
 from services.shield.nonces import NonceShares
@@ -23,7 +23,7 @@ from services.shield.suspension_cache import SuspensionCache
 from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.hop.client import BatchClient
-from snavio.hop.fair_queue import TenantFairQueue
+from snavio.hop.fair_queue import FairSendQueue
 from snavio.host.introspection import Introspection
 from snavio.native import Admission
 from snavio.replication.denylist import denylist_poller
@@ -126,10 +126,9 @@ class ShieldApp:
             clock=clock,
             instance=settings.instance,
             epoch=clock.unix_ns(),
-            waiting=TenantFairQueue(
+            waiting=FairSendQueue(
                 max_bytes=WAITING_BYTES,
                 crowded_bytes=CROWDED_BYTES,
-                source_of=source_of,
                 what="The way to Fast",
             ),
         )

@@ -211,7 +211,7 @@ class BatchClient:
                 offset += batch_part.count
         left_ms = (last - self._clock.mono_ns()) // 1_000_000
         budget_ms = min(max(1, left_ms - min(left_ms // RETURN_SHARE, RETURN_MS)), MAX_BUDGET_MS)
-        frame = batch_frame(seq, budget_ms, [batch_part.freight for batch_part in taken])
+        frame = batch_frame(seq, budget_ms, [batch_part.buffer for batch_part in taken])
         in_flight_batch = self._flying[seq] = InFlightBatch(seq, placed, first, frame)
         self._unheard += 1
         _hand_over(in_flight_batch, client_stream)

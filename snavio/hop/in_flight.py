@@ -149,10 +149,10 @@ class SendBuffer:
         """Let those go who fit into one batch; at least one."""
         limits, line = self.limits, self._line
         first = line.take()
-        taken, size, commands = [first], len(first.freight), first.count
+        taken, size, commands = [first], len(first.buffer), first.count
         while line:
             head = line.head()
-            size += len(head.freight)
+            size += len(head.buffer)
             commands += head.count
             if size > limits.max_batch_bytes or commands > limits.max_batch_commands:
                 break

@@ -18,7 +18,7 @@ from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.server import Call
 from snavio.v1.batch_pb2 import Batch, Hello
-from tests.support.links import METHOD, Waiter, deliver, server, told, until
+from tests.support.batch_clients import METHOD, Waiter, deliver, server, told, until
 from tests.support.pki import Authority
 
 WITHIN_S = 5.0

@@ -19,7 +19,7 @@ from snavio.rpc.channel import MeshChannel
 from snavio.rpc.credentials import CertificateFiles
 from snavio.rpc.server import Call
 from snavio.v1.batch_pb2 import Batch, Hello, Verdicts
-from tests.support.links import (
+from tests.support.batch_clients import (
     METHOD,
     Handler,
     Peer,

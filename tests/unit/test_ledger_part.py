@@ -1,4 +1,4 @@
-"""A consignment answers every command, also when the next hop does not."""
+"""A batch part answers every command, also when the next hop does not."""
 
 from __future__ import annotations
 
