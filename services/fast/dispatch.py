@@ -12,7 +12,7 @@ from services.fast.bans import WarmBans
 from services.fast.directory import CachedDirectory
 from services.fast.grants import GrantKeeper
 from snavio.clock import Clock
-from snavio.hop.forward import BatchAnswers, OutgoingPart, forward, keep_books
+from snavio.hop.forward import BatchAnswers, OutgoingPart, forward
 from snavio.hop.ledger_part import nothing_delivered
 from snavio.host.background import background
 from snavio.native import Dispatch, Plan
@@ -53,10 +53,11 @@ class Dispatcher:
         try:
             plan = self._dispatch.plan(batch, now_mono_ns=now)
             ledger, opening = plan.ledger, plan.ledger.opening()
-            parts = [OutgoingPart(self._queues[send.queue], send.count, send.body) for send in plan.sends]
-            parts += [
-                OutgoingPart(self._slow, each.count, each.body, each.source) for each in plan.escalations
+            parts: list[OutgoingPart] = [
+                (self._queues[send.queue], send.count, send.body, "") for send in plan.sends
             ]
+            if plan.escalated:
+                parts += [(self._slow, each.count, each.body, each.source) for each in plan.escalations]
             budget_ms = min(plan.budget_ms or self._budget_ms, self._budget_ms)
         except Exception as error:
             background().failed("plan", error)
@@ -68,8 +69,8 @@ class Dispatcher:
             parts,
             service="Fast",
             deadline_mono_ns=now + budget_ms * 1_000_000,
+            recorded=partial(self._follow_up, plan),
         )
-        keep_books("plan", partial(self._follow_up, plan))
 
     def _follow_up(self, plan: Plan) -> None:
         """Start what a plan asks of others; no answer depends on it."""

@@ -12,7 +12,7 @@ from services.shield.cache_freshness import CacheFreshness
 from services.shield.refused_batch import read_batch, refused
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
-from snavio.hop.forward import BatchAnswers, OutgoingPart, forward, keep_books
+from snavio.hop.forward import BatchAnswers, forward
 from snavio.host.background import background
 from snavio.native import Admission, Judgement
 from snavio.ports.queue import TargetQueue
@@ -24,7 +24,6 @@ from snavio.telemetry.tally import VerdictCounts
 OUT_OF_DATE = "Keys or suspensions are out of date; nothing is let in until they can be read."
 RETRY_AFTER_MS = 1000
 FAILED = "Shield failed; nothing was let in."
-BOOKS = "books of admission"
 # The assumed size of the batch that a stream reads next: few are larger.
 READ_BYTES = 256 << 10
 # Bytes that wait for Fast. Above the first bound streams are not read: one core passes on so much in a second or less,
@@ -143,14 +142,14 @@ class AdmissionControl:
                 self._latency.add(self._clock.mono_ns() - arrived, count=accepted)
 
         forward(
-            BatchAnswers(ledger, answer, answered=answered, books=BOOKS),
+            BatchAnswers(ledger, answer, answered=answered, books="books of admission"),
             opening,
-            (OutgoingPart(self._fast, accepted, judgement.buffer, source),) if accepted else (),
+            ((self._fast, accepted, judgement.buffer, source),) if accepted else (),
             service="Shield",
             deadline_mono_ns=arrived + budget_ms * 1_000_000,
+            recorded=partial(self._record, judgement, accepted),
             full="Shield is full.",
         )
-        keep_books(BOOKS, partial(self._record, judgement, accepted))
 
     def _record(self, judgement: Judgement, accepted: int) -> None:
         ledger = judgement.ledger

@@ -23,7 +23,7 @@ from services.slow.strict import RECOGNISING, Strict, needs_claim, place_of
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated
-from snavio.hop.forward import OutgoingPart, send_parts
+from snavio.hop.forward import send_parts
 from snavio.hop.ledger_part import nothing_delivered
 from snavio.hop.server_stream import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS
 from snavio.host.background import background
@@ -260,9 +260,9 @@ class Arbiter:
         job.parts += len(sends)
         send_parts(
             job.native.ledger,
-            [OutgoingPart(self._queues[send.queue], send.count, send.body) for send in sends],
-            service="Slow",
-            deadline_mono_ns=job.deadline_mono_ns,
+            [(self._queues[send.queue], send.count, send.body, "") for send in sends],
+            "Slow",
+            job.deadline_mono_ns,
             answer=answer,
             broken=job.answers.break_off,
             first_part=first,

@@ -7,7 +7,6 @@ books cost an answer: they are kept behind it, and their failures are reported a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated
@@ -16,15 +15,10 @@ from snavio.host.background import background
 from snavio.native import Ledger, PartBuffer
 from snavio.ports.queue import TargetQueue
 
+FULL = "The queue is full."
 
-class OutgoingPart(NamedTuple):
-    """A part of a batch and the queue that it goes to."""
-
-    queue: TargetQueue
-    commands: int
-    body: bytes | PartBuffer
-    source: str = ""
-    """See `BatchPart.source`."""
+OutgoingPart = tuple[TargetQueue, int, bytes | PartBuffer, str]
+"""The queue that a part goes to, its commands, its body, and its source as in `BatchPart`."""
 
 
 class BatchAnswers:
@@ -33,7 +27,7 @@ class BatchAnswers:
     `answer(verdicts, final)` goes to the sender; `answered(final)` keeps the books, named `books` in the log.
     """
 
-    __slots__ = ("_answer", "_answered", "_books", "_over", "ledger")
+    __slots__ = ("_answer", "_answered", "_over", "books", "ledger")
 
     def __init__(
         self,
@@ -46,7 +40,7 @@ class BatchAnswers:
         self.ledger = ledger
         self._answer = answer
         self._answered = answered
-        self._books = books
+        self.books = books
         self._over = False
 
     def open(self, opening: bytes) -> None:
@@ -73,7 +67,7 @@ class BatchAnswers:
             self._answered(final)
         except Exception as error:
             # The caller has other answers to bring.
-            background().failed(self._books, error)
+            background().failed(self.books, error)
 
 
 def forward(
@@ -83,36 +77,41 @@ def forward(
     *,
     service: str,
     deadline_mono_ns: int,
-    full: str = "The queue is full.",
+    recorded: Callable[[], None],
+    full: str = FULL,
 ) -> None:
-    """Answer with `opening`, then send `parts`, which are all of the ledger's."""
+    """Answer with `opening`, send `parts`, which are all of the ledger's, and then call `recorded` for the books."""
     answers.open(opening)
     send_parts(
         answers.ledger,
         parts,
-        service=service,
-        deadline_mono_ns=deadline_mono_ns,
+        service,
+        deadline_mono_ns,
         answer=answers.settled,
         broken=answers.break_off,
         full=full,
     )
+    try:
+        recorded()
+    except Exception as error:
+        background().failed(answers.books, error)
 
 
 def send_parts(
     ledger: Ledger,
     parts: Iterable[OutgoingPart],
-    *,
     service: str,
     deadline_mono_ns: int,
+    *,
     answer: Callable[[bytes], None],
     broken: Callable[[bytes], None],
     first_part: int = 0,
-    full: str = "The queue is full.",
+    full: str = FULL,
 ) -> None:
     """Send the ledger's parts from `first_part` on, and answer for those that no queue takes.
 
     A full queue is a refusal with its retry hint. After any other failure the part was not written, and so not
-    delivered.
+    delivered. `answer` and `broken` are those of `LedgerPart`.
     """
     for number, (queue, count, body, source) in enumerate(parts, first_part):
         part = LedgerPart(
@@ -132,11 +131,3 @@ def send_parts(
         except Exception as error:
             background().failed("send to the next hop", error)
             part.lost(written=False, cause=f"{service} failed.")
-
-
-def keep_books(books: str, record: Callable[[], None]) -> None:
-    """Record what a batch came to; a failure is reported under the name `books`."""
-    try:
-        record()
-    except Exception as error:
-        background().failed(books, error)
