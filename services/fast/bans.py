@@ -1,4 +1,4 @@
-"""Tells of sources that lost the warm path here: an event for each ban, and a report to Slow, which counts them.
+"""Reports sources that lost the warm path here: an event for each ban, and a report to Slow, which counts them.
 
 Never repeats a report whose answer was lost: counted twice, one ban could become a durable one.
 """
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 from snavio.clock import Clock
 from snavio.host.background import background
+from snavio.native import WarmBan
 from snavio.rpc.channel import MeshChannel
 from snavio.tasks import ended
 from snavio.telemetry.dispatch_events import WarmPathBan
@@ -22,12 +23,9 @@ PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 5.0
 MAX_REPORTS = 1000
 
-Told = tuple[str, str, str, float, float, int, int, int]
-"""As `Plan.warm_bans` tells it."""
-
 
 class WarmBans:
-    """Takes bans as plans tell them; bounded: when Slow is away for long, the oldest reports are lost and counted."""
+    """Reports the bans of plans; bounded: when Slow is away for long, the oldest reports are lost and counted."""
 
     def __init__(
         self, *, slow: MeshChannel, clock: Clock, instance: str, record: Callable[[Event], None]
@@ -50,22 +48,22 @@ class WarmBans:
         await ended(self._task)
 
     def counters(self) -> dict[str, int]:
-        """What became of reports."""
+        """Counts of reports by their fate."""
         return dict(self._counts)
 
-    def imposed(self, bans: Iterable[Told]) -> None:
-        """A plan has banned these."""
-        for source, target, name, source_share, competing_share, volume, ban_ns, window_ns in bans:
-            until = moment(self._clock.unix_ns() + ban_ns)
+    def imposed(self, bans: Iterable[WarmBan]) -> None:
+        """Record the bans that a plan has begun, and report them soon."""
+        for ban in bans:
+            until = moment(self._clock.unix_ns() + ban.ban_ns)
             self._record(
                 WarmPathBan(
-                    source=source,
-                    target=target,
-                    command_name=name,
-                    source_share=source_share,
-                    competing_share=competing_share,
-                    dispatch_volume=volume,
-                    retry_after_ms=ban_ns // 1_000_000,
+                    source=ban.source,
+                    target=ban.target,
+                    command_name=ban.name,
+                    source_share=ban.source_share,
+                    competing_share=ban.competing_share,
+                    dispatch_volume=ban.volume,
+                    retry_after_ms=ban.ban_ns // 1_000_000,
                     throttle_until=until or "",
                 )
             )
@@ -73,13 +71,13 @@ class WarmBans:
                 self._counts["lost"] += 1
             self._reports.append(
                 BanReport(
-                    source=source,
-                    target=target,
-                    name=name,
-                    source_share=source_share,
-                    competing_share=competing_share,
-                    dispatch_volume=min(volume, 2**32 - 1),
-                    window_ms=min(window_ns // 1_000_000, 2**32 - 1),
+                    source=ban.source,
+                    target=ban.target,
+                    name=ban.name,
+                    source_share=ban.source_share,
+                    competing_share=ban.competing_share,
+                    dispatch_volume=min(ban.volume, 2**32 - 1),
+                    window_ms=min(ban.window_ns // 1_000_000, 2**32 - 1),
                 )
             )
             self._waiting.set()

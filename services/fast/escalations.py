@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from services.fast.settings import FastSettings
 from snavio.hop.client import BatchClient, ClientLimits
-from snavio.hop.ledger_part import LedgerPart
-from snavio.hop.send_queue import FairSendQueue
+from snavio.hop.fair_queue import FairSendQueue
 from snavio.host.service import ServiceHost
-from snavio.ports.queue import BatchPart
 
 METHOD = "/snavio.v1.Slow/Arbitrate"
 
 
 def make_escalations(host: ServiceHost, settings: FastSettings) -> BatchClient:
     """The client for escalations, with its fair queue, shown to operators."""
-    queue = fair_line(
+    queue = FairSendQueue(
         max_bytes=settings.escalation_bytes,
         max_source_bytes=settings.escalation_bytes_per_source,
         max_source_commands=settings.escalations_per_source,
+        what="Escalations",
     )
     slow = BatchClient(
         host.channel("slow"),
@@ -38,18 +37,3 @@ def make_escalations(host: ServiceHost, settings: FastSettings) -> BatchClient:
     introspection.counts(lambda: {"saturated": queue.refused}, prefix="escalations.")
     introspection.gauges(lambda: {"waiting": queue.commands, "sources": queue.sources}, prefix="escalations.")
     return slow
-
-
-def fair_line(*, max_bytes: int, max_source_bytes: int, max_source_commands: int) -> FairSendQueue:
-    """The queue in which escalations wait."""
-    return FairSendQueue(
-        max_bytes=max_bytes,
-        max_source_bytes=max_source_bytes,
-        max_source_commands=max_source_commands,
-        source_of=_source_of,
-        what="Escalations",
-    )
-
-
-def _source_of(batch_part: BatchPart) -> str:
-    return batch_part.source if isinstance(batch_part, LedgerPart) else ""

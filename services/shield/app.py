@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 
-from services.shield.admission import CROWDED_BYTES, WAITING_BYTES, AdmissionControl, source_of
+from services.shield.admission import CROWDED_BYTES, WAITING_BYTES, AdmissionControl
 from services.shield.caches import make_caches
 from services.shield.nonces import NonceShares
 from services.shield.refused_batch import MAX_BATCH_COMMANDS
@@ -22,7 +22,7 @@ from services.shield.settings import ShieldSettings
 from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.hop.client import BatchClient
-from snavio.hop.fair_queue import TenantFairQueue
+from snavio.hop.fair_queue import FairSendQueue
 from snavio.host.service import HostedService, ServiceHost
 from snavio.native import Admission
 from snavio.rpc.limits import HOP_WINDOW_BYTES
@@ -59,11 +59,8 @@ class ShieldApp(HostedService):
         host.introspection.shares(NonceShares(admission, nonces))
         self.refreshes = EventJournal(epoch=host.epoch, max_events=256)
         host.introspection.counts(self.refreshes.counters, prefix="events.")
-        queue = TenantFairQueue(
-            max_bytes=WAITING_BYTES,
-            crowded_bytes=CROWDED_BYTES,
-            source_of=source_of,
-            what="The way to Fast",
+        queue = FairSendQueue(
+            max_bytes=WAITING_BYTES, crowded_bytes=CROWDED_BYTES, what="The way to Fast"
         )
         self.fast = BatchClient(
             host.channel("fast"),

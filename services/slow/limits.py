@@ -153,7 +153,7 @@ class LimitEnforcer:
             ban_ms = fairness_of(lane.resolution.route).ban_seconds * 1000
             if ban_ms > retry_after_ms:
                 retry_after_ms, until_ms = ban_ms, until_ms + ban_ms - retry_after_ms
-        lane.job.settled(
+        lane.job.answers.settled(
             lane.job.native.refuse(
                 lane.key,
                 verdict,

@@ -84,7 +84,7 @@ class Strict:
         now = self._clock.mono_ns()
         for lane in lanes:
             if lane.resolution is not None and is_strict(lane.resolution):
-                lane.job.settled(lane.job.native.settle_known(lane.key, self._known, now))
+                lane.job.answers.settled(lane.job.native.settle_known(lane.key, self._known, now))
 
     async def claim(self, lanes: Sequence[Lane], *, timeout_ms: int) -> list[Lane]:
         """Claim the ids of strict lanes whose queue cannot recognise them; lanes with none of theirs are answered."""
@@ -110,7 +110,7 @@ class Strict:
 
     async def _claimed(self, lane: Lane, ends_s: float) -> bool:
         native = lane.job.native
-        asked = [(index, ClaimAsk(lane.source, i, p)) for index, i, p in native.claims(lane.key)]
+        asked = [(one.index, ClaimAsk(lane.source, one.id, one.contents)) for one in native.claims(lane.key)]
         answered: list[tuple[int, ClaimAsk, Claimed, int]] = []
         try:
             within_s = asyncio.get_running_loop().time() + self._timeout_ms / 1000
@@ -131,7 +131,7 @@ class Strict:
             if told:
                 retry_after_ms = min(max(retry for _, retry in told), 2**32 - 1)
                 indices = [index for index, _ in told]
-                lane.job.settled(native.decide(indices, verdict, retry_after_ms, detail))
+                lane.job.answers.settled(native.decide(indices, verdict, retry_after_ms, detail))
         lane.count = len(lane.claims)
         return bool(lane.claims)
 
@@ -163,7 +163,7 @@ class Strict:
         lane.claims = [claim for claim in lane.claims if codes[claim[0]] == Verdict.UNDECIDED]
 
         # At once, so that no later answer overtakes this one.
-        pass_on = lane.job.hold(frame)
+        pass_on = lane.job.answers.hold(frame)
 
         async def record() -> None:
             try:
@@ -190,7 +190,7 @@ class Strict:
         return True
 
     def settled(self, job: ArbitrationJob) -> None:
-        """A case is over: count it, and remember what it delivered."""
+        """Count a job that is over, and remember what it delivered."""
         strict = [lane for lane in job.lanes if lane.resolution is not None and is_strict(lane.resolution)]
         if not strict:
             return

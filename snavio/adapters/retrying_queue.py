@@ -74,7 +74,7 @@ class RetryingQueue:
 
     def put(self, batch_part: BatchPart) -> None:
         """Send it on; returns at once. Raises Saturated when too much is waiting already."""
-        size = len(batch_part.freight)
+        size = len(batch_part.buffer)
         if self._full(size):
             raise Saturated("Too many commands wait for this queue.", retry_after_ms=FULL_RETRY_MS)
         self._waiting_bytes += size

@@ -10,7 +10,7 @@ import asyncio
 from typing import NamedTuple
 
 from snavio.domain.verdict import Verdict
-from snavio.native import Freight, Reply
+from snavio.native import PartBuffer, Reply
 from snavio.sdk.outcome import FairnessShares
 
 _FIELD_COMMAND = 0x1A
@@ -65,6 +65,8 @@ class PendingSends:
         "waiters",
     )
 
+    source = ""
+
     def __init__(
         self, deadline_mono_ns: int, *, full_bytes: int = FULL_BYTES, full_commands: int = FULL_COMMANDS
     ) -> None:
@@ -103,7 +105,7 @@ class PendingSends:
         return True
 
     @property
-    def freight(self) -> bytes:
+    def buffer(self) -> bytes:
         """The body: it has been written already."""
         return self.body
 
@@ -141,13 +143,14 @@ class PendingSends:
 class BulkSend:
     """Commands that were handed over together; their sender waits for all of them at once."""
 
-    __slots__ = ("_open", "codes", "count", "deadline_mono_ns", "done", "explained", "freight")
+    __slots__ = ("_open", "buffer", "codes", "count", "deadline_mono_ns", "done", "explained")
+    source = ""
 
     def __init__(
-        self, count: int, freight: bytes | Freight, *, deadline_mono_ns: int, done: asyncio.Future[None]
+        self, count: int, buffer: bytes | PartBuffer, *, deadline_mono_ns: int, done: asyncio.Future[None]
     ) -> None:
         self.count = self._open = count
-        self.freight = freight
+        self.buffer = buffer
         self.deadline_mono_ns = deadline_mono_ns
         self.done = done
         # One byte per command; what there is to say beyond it, for refused commands only.
@@ -156,8 +159,8 @@ class BulkSend:
 
     @property
     def body(self) -> bytes:
-        """The freight, written."""
-        return bytes(self.freight)
+        """The buffer, written."""
+        return bytes(self.buffer)
 
     def settle(self, offset: int, reply: Reply) -> None:
         """Note what `reply` decides."""

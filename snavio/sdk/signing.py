@@ -14,7 +14,7 @@ import structlog
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest
-from snavio.native import Freight, sign_batch, sign_command
+from snavio.native import PartBuffer, sign_batch, sign_command
 from snavio.sdk.key_poller import KeyPoller
 from snavio.sdk.keyring import Keyring
 from snavio.v1.batch_pb2 import Hello
@@ -90,7 +90,7 @@ class CommandSigner:
         content_type: str,
         max_bytes: int,
         max_commands: int,
-    ) -> tuple[bytes, list[tuple[int, Freight]]]:
+    ) -> tuple[bytes, list[tuple[int, PartBuffer]]]:
         """Ids (36 bytes of text each) and submissions of (target, name, payload); BadRequest as in `sign`."""
         now = self._clock.unix_ns()
         key = self._keyring.signing_key(now)

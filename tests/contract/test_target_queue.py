@@ -30,7 +30,7 @@ from snavio.native import open_posts, open_single
 from snavio.ports.queue import TargetQueue
 from snavio.ports.queue_driver import DriverFailed, OutgoingMessage
 from snavio.wiring import mailbox_queue
-from tests.support.consignments import commands, parcel
+from tests.support.batch_parts import commands, parcel
 from tests.support.mailbox import post_office
 from tests.support.moto import REGION, MotoServer, moto_process
 from tests.support.redis import redis_server

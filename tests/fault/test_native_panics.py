@@ -139,7 +139,7 @@ async def fast(tmp_path: Path, panics: Panics, monkeypatch: pytest.MonkeyPatch) 
     ("calls", "verdict"),
     [
         ({"Dispatch.plan"}, FAILED),
-        ({"Plan.freights"}, FAILED),
+        ({"Plan.sends"}, FAILED),
         ({"Plan.stale_used"}, GOOD),
         ({"Ledger.opening"}, FAILED),
         ({"Plan.teaches"}, GOOD),

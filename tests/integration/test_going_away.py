@@ -20,7 +20,7 @@ from snavio.rpc.channel import MeshChannel
 from snavio.rpc.server import MeshServer, Methods
 from snavio.rpc.status import REASON_KEY
 from snavio.v1.batch_pb2 import Batch, Hello, Verdicts
-from tests.support.links import BODY, METHOD, Peer, Waiter, deliver, link_to, told, until
+from tests.support.batch_clients import BODY, METHOD, Peer, Waiter, deliver, link_to, told, until
 from tests.support.pki import Authority
 
 

@@ -14,7 +14,7 @@ from snavio.hop.server_stream import BatchStream
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.server import Call
 from snavio.v1.batch_pb2 import Batch, Hello, Verdicts
-from tests.support.links import BODY, METHOD, Peer, server, until
+from tests.support.batch_clients import BODY, METHOD, Peer, server, until
 from tests.support.pki import Authority
 
 # Some of them fill every buffer between the two ends.

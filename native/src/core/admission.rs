@@ -194,7 +194,7 @@ impl Admission {
         let now_unix_ns = self.latest_unix_ns.fetch_max(now_unix_ns, Ordering::AcqRel).max(now_unix_ns);
         let standing = self.standing(caller.source);
         let count = frame.commands.len();
-        let mut bench = Bench::new(frame, caller, &self.floods, now_unix_ns);
+        let mut refusals = Refusals::new(frame, caller, &self.floods, now_unix_ns);
         let mut passed: Vec<Passed> = Vec::with_capacity(count);
         let mut nonces: Vec<Nonce> = Vec::with_capacity(count);
         let mut scratch = Vec::new();
@@ -210,13 +210,13 @@ impl Admission {
                     nonces.push(nonce);
                 }
                 Err(Fault { code, skew_ms }) => {
-                    bench.refuse(index, code);
+                    refusals.refuse(index, code);
                     match code {
                         verdict::WRONG_AUDIENCE => {
-                            bench.explain(index, code, 0, || self.audience.to_string())
+                            refusals.explain(index, code, 0, || self.audience.to_string())
                         }
                         verdict::TIMESTAMP_OUTSIDE_WINDOW => {
-                            bench.explain(index, code, 0, || describe_skew(skew_ms));
+                            refusals.explain(index, code, 0, || describe_skew(skew_ms));
                         }
                         _ => {}
                     }
@@ -224,12 +224,12 @@ impl Admission {
             }
         }
         if !passed.is_empty() {
-            self.claim(&mut passed, &nonces, &mut bench, now_unix_ns);
+            self.claim(&mut passed, &nonces, &mut refusals, now_unix_ns);
         }
-        self.count(&bench.ledger, passed.len());
+        self.count(&refusals.ledger, passed.len());
         for (index, kind) in skewed {
-            if bench.ledger.code(index) == verdict::UNDECIDED {
-                bench.tell_skew(index, kind, now_unix_ns);
+            if refusals.ledger.code(index) == verdict::UNDECIDED {
+                refusals.tell_skew(index, kind, now_unix_ns);
             }
         }
         for run in passed.chunk_by(|left, right| left.key == right.key) {
@@ -238,14 +238,14 @@ impl Admission {
             }
         }
         let part: Vec<u32> = passed.iter().map(|command| command.index).collect();
-        bench.ledger.add_part(Part::of(part));
+        refusals.ledger.add_part(Part::of(part));
         Judged {
             budget_ms: frame.budget_ms,
             accepted: passed.len(),
             runs: Runs::new(passed, &standing.keys, caller, now_unix_ns),
             frame_code: verdict::UNDECIDED,
-            ledger: bench.ledger,
-            rows: bench.rows,
+            ledger: refusals.ledger,
+            rows: refusals.rows,
         }
     }
 
@@ -293,11 +293,17 @@ impl Admission {
     }
 
     /// Lets every command through once; what was seen before leaves `passed`.
-    fn claim(&self, passed: &mut Vec<Passed>, nonces: &[Nonce], bench: &mut Bench<'_, '_>, now_unix_ns: i64) {
+    fn claim(
+        &self,
+        passed: &mut Vec<Passed>,
+        nonces: &[Nonce],
+        refusals: &mut Refusals<'_, '_>,
+        now_unix_ns: i64,
+    ) {
         let mut refused: Vec<(usize, u8)> = Vec::new();
         let room_in_ms = {
             let mut table = self.nonces();
-            table.claim_all(bench.caller.source, nonces, now_unix_ns, |position, claim| {
+            table.claim_all(refusals.caller.source, nonces, now_unix_ns, |position, claim| {
                 let code = match claim {
                     Claim::Fresh => return,
                     Claim::Replayed => verdict::REPLAYED,
@@ -314,9 +320,9 @@ impl Admission {
         }
         for (position, code) in &refused {
             let index = passed[*position].index as usize;
-            bench.refuse(index, *code);
+            refusals.refuse(index, *code);
             if *code == verdict::SATURATED {
-                bench.explain(index, *code, room_in_ms, || "the nonce table is full".to_owned());
+                refusals.explain(index, *code, room_in_ms, || "the nonce table is full".to_owned());
             }
         }
         let mut gone = refused.iter().map(|(position, _)| *position).peekable();
@@ -388,7 +394,7 @@ fn describe_skew(skew_ms: i64) -> String {
 }
 
 /// Where the refused of one batch are written down.
-struct Bench<'a, 'f> {
+struct Refusals<'a, 'f> {
     frame: &'f Frame<'a>,
     caller: Caller<'f>,
     ledger: Ledger,
@@ -399,7 +405,7 @@ struct Bench<'a, 'f> {
     explained: u128,
 }
 
-impl<'a, 'f> Bench<'a, 'f> {
+impl<'a, 'f> Refusals<'a, 'f> {
     fn new(frame: &'f Frame<'a>, caller: Caller<'f>, floods: &'f Mutex<FloodGate>, now_unix_ns: i64) -> Self {
         Self {
             frame,

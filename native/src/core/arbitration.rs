@@ -3,11 +3,11 @@
 //! It approves nothing by itself: a command goes on only under a key that the caller named, and only while it is
 //! undecided.
 
-use super::bundle::{Bundles, Destination, Send, write_sends};
 use super::docket::{Docket, Item, Lane};
 use super::duplicates::{Duplicates, Fingerprint, contents};
 use super::frames::{Limits, Span};
 use super::ledger::{Hint, Ledger};
+use super::reframer::{Destination, Reframers, Send, write_sends};
 use super::telemetry::PHASE_FRESH;
 use super::verdict::{DELIVERED, DUPLICATE, OUTCOME_UNKNOWN, UNDECIDED};
 use super::wire::{Fields, Malformed};
@@ -195,11 +195,11 @@ impl Arbitration {
                 Some(None) => {}
             }
         }
-        let mut bundles = Bundles::default();
+        let mut reframers = Reframers::default();
         let mut ways = vec![None; self.docket.lanes.len()];
         for approval in order {
             self.sent[approval.key] = Some(approval.destination.once_ms > 0);
-            ways[approval.key] = Some(bundles.place(approval.destination.clone()));
+            ways[approval.key] = Some(reframers.place(approval.destination.clone()));
             let (told, block) = (self.docket.lanes[approval.key].told, &mut self.docket.block);
             let topic = block.intern(&approval.destination.topic);
             if let Some(facts) = block.facts(told) {
@@ -211,10 +211,10 @@ impl Arbitration {
             if let Some(Some(at)) = ways.get(item.lane as usize)
                 && ledger.code(index as usize) == UNDECIDED
             {
-                bundles.bundles[*at].1.add(index, item.run, item.raw);
+                reframers.reframers[*at].1.add(index, item.run, item.raw);
             }
         }
-        Ok(write_sends(&self.docket, bundles.bundles, ledger))
+        Ok(write_sends(&self.docket, reframers.reframers, ledger))
     }
 
     /// A TelemetryBlock with one row per command that was decided since the last call.

@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::bundle::Destination;
 use super::directory::{Directory, Limited, Live, Route};
 use super::dispatch::{Dispatch, live_at, lock};
 use super::escalation::{
@@ -14,6 +13,7 @@ use super::escalation::{
 };
 use super::fairness::{BanTerms, Dominance};
 use super::phases::{Phase, Profile};
+use super::reframer::Destination;
 use super::telemetry::{GRANT_PREFETCHED, GRANT_SHADOW, GRANT_UNLIMITED};
 use super::unknown::Advice;
 use super::verdict::{ROUTE_MISSING, SATURATED};

@@ -11,7 +11,6 @@ pub mod timestamp;
 
 // Decisions about whole batches.
 pub mod arbitration;
-pub mod bundle;
 pub mod columns;
 pub mod counters;
 pub mod deciding;
@@ -29,16 +28,17 @@ pub mod fairness;
 pub mod flood;
 #[allow(clippy::should_implement_trait)] // As in `wire`.
 pub mod frames;
-pub mod freight;
 pub mod grants;
 pub mod intern;
 pub mod ledger;
 pub mod letters;
 pub mod page;
 pub mod parcels;
+pub mod part_buffer;
 pub mod phases;
 pub mod plan;
 pub mod posts;
+pub mod reframer;
 pub mod replay;
 pub mod seals;
 pub mod sending;

@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use super::bundle::{Bundle, Bundles, Send, write_escalations, write_sends};
 use super::deciding::{Decision, Key};
 use super::directory::Directory;
 use super::dispatch::Dispatch;
@@ -14,6 +13,7 @@ use super::escalation::{CACHE_MISS, DEDUPE_REQUIRED, TOKEN_REQUIRED};
 use super::fairness::{BanTerms, Dominance};
 use super::ledger::{Ledger, Part, Refusal};
 use super::phases::Phase;
+use super::reframer::{Reframer, Reframers, Send, write_escalations, write_sends};
 use super::telemetry::{PHASE_EXPIRED, PHASE_FRESH, PHASE_STALE, TelemetryBlock};
 use super::verdict::{DUPLICATE, ROUTE_MISSING};
 use super::wire::Fields;
@@ -75,9 +75,9 @@ pub struct Plan {
 
 /// Which way a lane's commands go.
 enum Way {
-    /// So many to this bundle, the others to Slow.
+    /// So many to this reframer, the others to Slow.
     Send {
-        bundle: usize,
+        reframer: usize,
         left: u32,
         rest: Slow,
     },
@@ -87,26 +87,26 @@ enum Way {
     Refuse(u8),
 }
 
-/// A bundle for Slow, made with its first command.
+/// A reframer for Slow, made with its first command.
 struct Slow {
     reason: u8,
-    bundle: Option<usize>,
+    reframer: Option<usize>,
 }
 
 impl Slow {
     fn because(reason: u8) -> Self {
-        Self { reason, bundle: None }
+        Self { reason, reframer: None }
     }
 }
 
-/// Bundles for Slow, by the number of their source and their reason.
-type Cold = Bundles<(u32, u8)>;
+/// Reframers for Slow, by the number of their source and their reason.
+type Cold = Reframers<(u32, u8)>;
 
 struct Sorting<'a> {
     dispatch: &'a Dispatch,
     frame: &'a [u8],
     now_mono_ns: i64,
-    sends: Bundles<super::bundle::Destination>,
+    sends: Reframers<super::reframer::Destination>,
     cold: Cold,
     refused: Vec<(u32, u8)>,
     explained: Vec<Refusal>,
@@ -134,8 +134,8 @@ impl Plan {
             dispatch,
             frame,
             now_mono_ns,
-            sends: Bundles::default(),
-            cold: Bundles::default(),
+            sends: Reframers::default(),
+            cold: Reframers::default(),
             refused: Vec::new(),
             explained: Vec::new(),
             stale_used: false,
@@ -165,7 +165,7 @@ impl Plan {
             ledger.refuse(*index as usize, *code);
         }
         sorting.explained.into_iter().for_each(|refusal| ledger.explain(refusal));
-        let sends = write_sends(&docket, sorting.sends.bundles, &mut ledger);
+        let sends = write_sends(&docket, sorting.sends.reframers, &mut ledger);
         let escalations = escalate(frame, &docket, sorting.cold, &mut ledger);
         let escalated = escalations.iter().map(|escalation| escalation.0.count).sum();
         if escalated > 0 {
@@ -224,8 +224,8 @@ impl Sorting<'_> {
                 counters.dispatched(u64::from(left));
                 counters.escalated(TOKEN_REQUIRED, count.saturating_sub(u64::from(left)));
                 self.told.push(Told { topic: Some(Arc::clone(&destination.topic)), ..told });
-                let bundle = self.sends.place(destination);
-                Way::Send { bundle, left, rest: Slow::because(TOKEN_REQUIRED) }
+                let reframer = self.sends.place(destination);
+                Way::Send { reframer, left, rest: Slow::because(TOKEN_REQUIRED) }
             }
             Decision::Escalate(reason) => {
                 counters.escalated(reason, count);
@@ -266,9 +266,9 @@ impl Sorting<'_> {
         let (mut asked, mut known) = (0, 0);
         for (index, item) in (0..).zip(&docket.items) {
             match ways.get_mut(item.lane as usize) {
-                Some(Way::Send { bundle, left: left @ 1.., .. }) => {
+                Some(Way::Send { reframer, left: left @ 1.., .. }) => {
                     *left -= 1;
-                    self.sends.bundles[*bundle].1.add(index, item.run, item.raw);
+                    self.sends.reframers[*reframer].1.add(index, item.run, item.raw);
                 }
                 Some(Way::Send { rest: slow, .. } | Way::Slow(slow)) => {
                     add(&mut self.cold, slow, docket, index, item);
@@ -303,11 +303,11 @@ fn told_phase(phase: Phase) -> u8 {
 }
 
 fn add(cold: &mut Cold, slow: &mut Slow, docket: &Docket, index: u32, item: &Item) {
-    let at = *slow.bundle.get_or_insert_with(|| {
+    let at = *slow.reframer.get_or_insert_with(|| {
         let source = docket.lanes.get(item.lane as usize).map_or(0, |lane| lane.places[0]);
         cold.place((source, slow.reason))
     });
-    cold.bundles[at].1.add(index, item.run, item.raw);
+    cold.reframers[at].1.add(index, item.run, item.raw);
 }
 
 fn fingerprint(frame: &[u8], docket: &Docket, index: u32, item: &Item) -> Fingerprint {
@@ -333,18 +333,18 @@ fn payload(raw: &[u8]) -> &[u8] {
 
 /// Escalations by source, in order of first appearance, each a part of `ledger`; with the commands' numbers.
 fn escalate(frame: &[u8], docket: &Docket, cold: Cold, ledger: &mut Ledger) -> Vec<(Escalated, Vec<u32>)> {
-    let mut by_source: Bundles<u32> = Bundles::default();
-    let mut groups: Vec<Vec<(u8, Bundle)>> = Vec::new();
-    for ((source, reason), bundle) in cold.bundles {
+    let mut by_source: Reframers<u32> = Reframers::default();
+    let mut groups: Vec<Vec<(u8, Reframer)>> = Vec::new();
+    for ((source, reason), reframer) in cold.reframers {
         let at = by_source.place(source);
         if at == groups.len() {
             groups.push(Vec::new());
         }
-        groups[at].push((reason, bundle));
+        groups[at].push((reason, reframer));
     }
     let mut escalations = Vec::new();
-    for ((source, _), bundles) in by_source.bundles.into_iter().zip(groups) {
-        for (pieces, indices) in write_escalations(docket, bundles) {
+    for ((source, _), reframers) in by_source.reframers.into_iter().zip(groups) {
+        for (pieces, indices) in write_escalations(docket, reframers) {
             ledger.add_part(Part::of(indices.clone()));
             let source = Box::from(docket.block.text(source));
             escalations

@@ -2,10 +2,10 @@
 //!
 //! Runs are re-tagged and never rewritten, so that what was stored is what is delivered.
 
-use super::bundle::Bundle;
 use super::frames::{Command, FrameRefused, Header, Limits, Span, Walk, read_frame, read_run};
-use super::freight::Pieces;
 use super::ledger::{Ledger, Part};
+use super::part_buffer::Pieces;
+use super::reframer::Reframer;
 use super::replay::put_columns;
 use super::verdict::{MALFORMED, OVERSIZED};
 use super::wire::{Malformed, put_varint};
@@ -135,7 +135,7 @@ pub fn slice_runs(stored: &[u8], first: usize, count: usize) -> Result<Vec<u8>, 
 pub fn pick_runs(stored: &[u8], wanted: impl Fn(usize) -> bool) -> Result<(Vec<u8>, usize), Malformed> {
     let mut walk =
         Walk::new(stored, Span { start: 0, end: u32::try_from(stored.len()).map_err(|_| Malformed)? });
-    let (mut heads, mut bundle) = (Vec::new(), Bundle::default());
+    let (mut heads, mut reframer) = (Vec::new(), Reframer::default());
     let mut index = 0;
     while let Some(placed) = walk.next()? {
         if placed.field.number != PARCEL_RUN {
@@ -147,13 +147,13 @@ pub fn pick_runs(stored: &[u8], wanted: impl Fn(usize) -> bool) -> Result<(Vec<u
         heads.push(head);
         while let Some(Command { raw, .. }) = commands.next()? {
             if wanted(index) {
-                bundle.add(index as u32, run, raw);
+                reframer.add(index as u32, run, raw);
             }
             index += 1;
         }
     }
     let mut out = Pieces::default();
-    bundle.put(&mut out, PARCEL_RUN, &heads);
+    reframer.put(&mut out, PARCEL_RUN, &heads);
     Ok((out.to_vec(stored), index))
 }
 

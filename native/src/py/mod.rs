@@ -17,10 +17,10 @@ mod admission;
 
 mod arbitration;
 mod dispatch;
-mod freight;
 mod ledger;
 mod letters;
 mod mailbox;
+mod part_buffer;
 mod plan;
 mod posts;
 mod replay;
@@ -38,7 +38,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     admission::register(module)?;
 
     ledger::register(module)?;
-    freight::register(module)?;
+    part_buffer::register(module)?;
     letters::register(module)?;
     dispatch::register(module)?;
     plan::register(module)?;

@@ -19,7 +19,7 @@ from snavio.rpc.channel import MeshChannel
 from snavio.rpc.credentials import CertificateFiles
 from snavio.rpc.server import Call
 from snavio.v1.batch_pb2 import Batch, Hello, Verdicts
-from tests.support.links import (
+from tests.support.batch_clients import (
     METHOD,
     Handler,
     Peer,
@@ -280,7 +280,7 @@ async def test_whoever_is_left_in_a_link_that_closes_is_told_though_another_fail
         waiters = [Waiter(), Clumsy(), Waiter()]
         for waiter in waiters:
             link.put(waiter)
-    assert [waiter.losses for waiter in waiters] == [[(False, "the link was closed")]] * 3
+    assert [waiter.losses for waiter in waiters] == [[(False, "the connection was closed")]] * 3
 
 
 async def test_whoever_is_left_in_a_link_is_told_when_its_closing_is_cut_short(authority: Authority) -> None:
@@ -293,4 +293,4 @@ async def test_whoever_is_left_in_a_link_is_told_when_its_closing_is_cut_short(a
         closing.cancel()
         await asyncio.wait({closing})
         assert closing.cancelled()
-        assert flying.losses == [(True, "the link was closed")]
+        assert flying.losses == [(True, "the connection was closed")]

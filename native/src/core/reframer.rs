@@ -10,8 +10,8 @@ use hashbrown::HashMap;
 
 use super::docket::{Docket, Item};
 use super::frames::{Limits, RunHead, Span};
-use super::freight::Pieces;
 use super::ledger::{Ledger, Part};
+use super::part_buffer::Pieces;
 use super::wire::{bytes_field_len, put_bytes, put_number, put_varint, varint_len};
 
 /// What one part may have, so that the next hop reads it: a frame, without its header. A link sends a part whole.
@@ -19,7 +19,7 @@ pub const PART_BYTES: usize = Limits::MESH.max_batch_bytes - 64;
 
 /// Commands chosen from a frame's runs, in order, on their way into new runs.
 #[derive(Debug, Default)]
-pub struct Bundle {
+pub struct Reframer {
     /// The commands' numbers in the incoming batch.
     pub indices: Vec<u32>,
     runs: Vec<Stretch>,
@@ -34,7 +34,7 @@ struct Stretch {
     bytes: u32,
 }
 
-impl Bundle {
+impl Reframer {
     /// Adds a command: its number, its run, and its `command` field in the frame.
     #[inline]
     pub fn add(&mut self, index: u32, run: u32, raw: Span) {
@@ -64,24 +64,24 @@ impl Bundle {
         self.runs.iter().map(|stretch| bytes_field_len(self.body_len(stretch, heads))).sum()
     }
 
-    /// The same commands in order, in bundles of at most `most` bytes; only a command that is longer has a longer one.
+    /// The same commands in order, in reframers of at most `most` bytes; only a command that is longer has a longer one.
     fn cut(self, items: &[Item], heads: &[RunHead], most: usize) -> Vec<Self> {
-        let mut bundles = Vec::new();
-        let (mut bundle, mut size) = (Self::default(), 0);
+        let mut reframers = Vec::new();
+        let (mut reframer, mut size) = (Self::default(), 0);
         for index in self.indices {
             let Some(item) = items.get(index as usize) else { continue };
             let head = heads.get(item.run as usize).map_or(0, |run| run.head.len());
             // As if each had a run of its own: never less than it will be.
             let more = bytes_field_len(head + item.raw.len());
             if size > 0 && size + more > most {
-                bundles.push(std::mem::take(&mut bundle));
+                reframers.push(std::mem::take(&mut reframer));
                 size = 0;
             }
             size += more;
-            bundle.add(index, item.run, item.raw);
+            reframer.add(index, item.run, item.raw);
         }
-        bundles.push(bundle);
-        bundles
+        reframers.push(reframer);
+        reframers
     }
 
     /// Appends the runs as `field`.
@@ -108,33 +108,33 @@ impl Bundle {
     }
 }
 
-/// Bundles by what they share, in order of first appearance.
+/// Reframers by what they share, in order of first appearance.
 #[derive(Debug)]
-pub struct Bundles<K> {
-    pub bundles: Vec<(K, Bundle)>,
+pub struct Reframers<K> {
+    pub reframers: Vec<(K, Reframer)>,
     by_key: HashMap<K, usize, RandomState>,
 }
 
-impl<K> Default for Bundles<K> {
+impl<K> Default for Reframers<K> {
     fn default() -> Self {
-        Self { bundles: Vec::new(), by_key: HashMap::default() }
+        Self { reframers: Vec::new(), by_key: HashMap::default() }
     }
 }
 
-impl<K: Clone + Eq + Hash> Bundles<K> {
-    /// The number of the bundle for `key`, made if there is none yet.
+impl<K: Clone + Eq + Hash> Reframers<K> {
+    /// The number of the reframer for `key`, made if there is none yet.
     pub fn place(&mut self, key: K) -> usize {
         if let Some(at) = self.by_key.get(&key) {
             return *at;
         }
-        let at = self.bundles.len();
-        self.bundles.push((key.clone(), Bundle::default()));
+        let at = self.reframers.len();
+        self.reframers.push((key.clone(), Reframer::default()));
         self.by_key.insert(key, at);
         at
     }
 }
 
-/// Where a bundle goes: which TargetQueue, and which topic of it.
+/// Where a reframer goes: which TargetQueue, and which topic of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Destination {
     pub queue: u32,
@@ -148,66 +148,70 @@ pub struct Destination {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Send {
     pub queue: u32,
-    /// `SendBatch.topic` fields, of the frame that the bundles are of.
+    /// `SendBatch.topic` fields, of the frame that the reframers are of.
     pub topics: Pieces,
     pub count: usize,
 }
 
-/// A bundle with what it shares, and the length of the entry's body that it becomes.
-type Entry<K> = (K, Bundle, usize);
+/// A reframer with what it shares, and the length of the entry's body that it becomes.
+type Entry<K> = (K, Reframer, usize);
 
-/// Puts bundles together that travel as one part, in order; a part that the next hop could not read is not made.
+/// Puts reframers together that travel as one part, in order; a part that the next hop could not read is not made.
 ///
 /// A head is written once per run and destination, so what leaves can be several times what came in. `own` tells the
 /// bytes of an entry's body beside its runs.
 fn parts<K: Clone>(
     docket: &Docket,
-    bundles: Vec<(K, Bundle)>,
+    reframers: Vec<(K, Reframer)>,
     own: impl Fn(&K) -> usize,
 ) -> Vec<Vec<Entry<K>>> {
     let mut parts: Vec<Vec<Entry<K>>> = Vec::new();
     let mut size = 0;
-    let mut add = |key: K, bundle: Bundle, body: usize| {
+    let mut add = |key: K, reframer: Reframer, body: usize| {
         let more = bytes_field_len(body);
         match parts.last_mut() {
             Some(part) if size + more <= PART_BYTES => {
                 size += more;
-                part.push((key, bundle, body));
+                part.push((key, reframer, body));
             }
             _ => {
                 size = more;
-                parts.push(vec![(key, bundle, body)]);
+                parts.push(vec![(key, reframer, body)]);
             }
         }
     };
-    for (key, bundle) in bundles {
+    for (key, reframer) in reframers {
         let (beside, heads) = (own(&key), &docket.runs);
-        let body = beside + bundle.len(heads);
+        let body = beside + reframer.len(heads);
         if bytes_field_len(body) <= PART_BYTES {
-            add(key, bundle, body);
+            add(key, reframer, body);
             continue;
         }
         let most = PART_BYTES.saturating_sub(bytes_field_len(beside));
-        for bundle in bundle.cut(&docket.items, heads, most) {
-            let body = beside + bundle.len(heads);
-            add(key.clone(), bundle, body);
+        for reframer in reframer.cut(&docket.items, heads, most) {
+            let body = beside + reframer.len(heads);
+            add(key.clone(), reframer, body);
         }
     }
     parts
 }
 
-/// Writes bundles as `Send`s, the queues in order of first appearance, and adds each as a part to `ledger`.
+/// Writes reframers as `Send`s, the queues in order of first appearance, and adds each as a part to `ledger`.
 ///
 /// One per queue, unless that would be more than `PART_BYTES`.
-pub fn write_sends(docket: &Docket, bundles: Vec<(Destination, Bundle)>, ledger: &mut Ledger) -> Vec<Send> {
-    let mut queues: Vec<(u32, Vec<(Destination, Bundle)>)> = Vec::new();
-    for (destination, bundle) in bundles {
-        if bundle.indices.is_empty() {
+pub fn write_sends(
+    docket: &Docket,
+    reframers: Vec<(Destination, Reframer)>,
+    ledger: &mut Ledger,
+) -> Vec<Send> {
+    let mut queues: Vec<(u32, Vec<(Destination, Reframer)>)> = Vec::new();
+    for (destination, reframer) in reframers {
+        if reframer.indices.is_empty() {
             continue;
         }
         match queues.iter_mut().find(|(queue, _)| *queue == destination.queue) {
-            Some((_, topics)) => topics.push((destination, bundle)),
-            None => queues.push((destination.queue, vec![(destination, bundle)])),
+            Some((_, topics)) => topics.push((destination, reframer)),
+            None => queues.push((destination.queue, vec![(destination, reframer)])),
         }
     }
     let own =
@@ -224,18 +228,18 @@ pub fn write_sends(docket: &Docket, bundles: Vec<(Destination, Bundle)>, ledger:
 fn write_send(heads: &[RunHead], queue: u32, topics: Vec<Entry<Destination>>, ledger: &mut Ledger) -> Send {
     let mut out = Pieces::default();
     let mut indices = Vec::new();
-    for (destination, bundle, body) in topics {
+    for (destination, reframer, body) in topics {
         let own = out.own();
         put_varint(own, 3 << 3 | 2);
         put_varint(own, body as u64);
         put_bytes(own, 1, destination.topic.as_bytes());
-        bundle.put(&mut out, 2, heads);
+        reframer.put(&mut out, 2, heads);
         put_number(out.own(), 3, u64::from(destination.once_ms > 0));
         put_number(out.own(), 4, u64::from(destination.once_ms));
         if indices.is_empty() {
-            indices = bundle.indices;
+            indices = reframer.indices;
         } else {
-            indices.extend_from_slice(&bundle.indices);
+            indices.extend_from_slice(&reframer.indices);
         }
     }
     let count = indices.len();
@@ -248,25 +252,25 @@ fn once_len(once_ms: u32) -> usize {
     if once_ms == 0 { 0 } else { 3 + varint_len(u64::from(once_ms)) }
 }
 
-/// Writes bundles as `ArbitrationBatch.escalation` fields, one per reason; with the commands' numbers.
+/// Writes reframers as `ArbitrationBatch.escalation` fields, one per reason; with the commands' numbers.
 ///
 /// In one piece, unless that would be more than `PART_BYTES`.
-pub fn write_escalations(docket: &Docket, bundles: Vec<(u8, Bundle)>) -> Vec<(Pieces, Vec<u32>)> {
+pub fn write_escalations(docket: &Docket, reframers: Vec<(u8, Reframer)>) -> Vec<(Pieces, Vec<u32>)> {
     let write = |part: Vec<Entry<u8>>| {
         let (mut out, mut indices) = (Pieces::default(), Vec::new());
-        for (reason, bundle, body) in part {
+        for (reason, reframer, body) in part {
             let own = out.own();
             put_varint(own, 3 << 3 | 2);
             put_varint(own, body as u64);
             put_varint(own, 1 << 3);
             put_varint(own, u64::from(reason));
-            bundle.put(&mut out, 2, &docket.runs);
-            indices.extend(bundle.indices);
+            reframer.put(&mut out, 2, &docket.runs);
+            indices.extend(reframer.indices);
         }
         (out, indices)
     };
     let own = |reason: &u8| 1 + varint_len(u64::from(*reason));
-    parts(docket, bundles, own).into_iter().map(write).collect()
+    parts(docket, reframers, own).into_iter().map(write).collect()
 }
 
 #[cfg(test)]

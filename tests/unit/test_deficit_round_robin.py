@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import pytest
 
-from services.slow.fair_queue import FairQueue
+from services.slow.deficit_round_robin import DeficitRoundRobin
 from snavio.errors import Saturated
 
 
-def queue(**changed: int) -> FairQueue[str]:
-    return FairQueue(**{"quantum": 10, "max_cost": 10_000, "max_line_cost": 1000, **changed})
+def queue(**changed: int) -> DeficitRoundRobin[str]:
+    return DeficitRoundRobin(**{"quantum": 10, "max_cost": 10_000, "max_queue_cost": 1000, **changed})
 
 
-async def taken(waiting: FairQueue[str], most: int) -> list[str]:
+async def taken(waiting: DeficitRoundRobin[str], most: int) -> list[str]:
     """A round that ends at once."""
     found = await waiting.take(most)
     waiting.finish(found)
@@ -33,7 +33,7 @@ async def test_a_newcomer_is_in_the_next_round_behind_a_flood() -> None:
 
 
 async def test_sources_with_small_and_with_large_items_get_the_same_share() -> None:
-    chance, waiting = random.Random(1), queue(max_line_cost=1_000_000, max_cost=10_000_000)
+    chance, waiting = random.Random(1), queue(max_queue_cost=1_000_000, max_cost=10_000_000)
     costs = {"large": 97, "small": 1, "middle": 13}
     for source, cost in costs.items():
         for _ in range(60_000 // cost):
@@ -46,8 +46,8 @@ async def test_sources_with_small_and_with_large_items_get_the_same_share() -> N
     assert all(0.30 < share < 0.37 for share in shares)
 
 
-async def test_lines_that_are_held_back_get_at_most_a_fifth_of_the_turns() -> None:
-    waiting = queue(max_line_cost=100_000, max_cost=1_000_000)
+async def test_queues_that_are_held_back_get_at_most_a_fifth_of_the_turns() -> None:
+    waiting = queue(max_queue_cost=100_000, max_cost=1_000_000)
     for _ in range(5000):
         waiting.put("banned", "banned", cost=1, held=True)
         waiting.put("other", "other", cost=1)
@@ -57,7 +57,7 @@ async def test_lines_that_are_held_back_get_at_most_a_fifth_of_the_turns() -> No
     assert Counter((await waiting.take(60)).items) == {"other": 60}
 
 
-async def test_lines_that_are_held_back_have_one_round_at_a_time_and_little_of_it() -> None:
+async def test_queues_that_are_held_back_have_one_round_at_a_time_and_little_of_it() -> None:
     waiting = queue()
     for _ in range(100):
         waiting.put("banned", "banned", cost=1, held=True)
@@ -77,7 +77,7 @@ async def test_lines_that_are_held_back_have_one_round_at_a_time_and_little_of_i
 
 
 @pytest.mark.parametrize(("others", "rest_s"), [(False, 4.0), (True, 9.0)])
-async def test_held_lines_have_a_fifth_of_the_time_alone_and_a_tenth_beside_others(
+async def test_held_queues_have_a_fifth_of_the_time_alone_and_a_tenth_beside_others(
     others: bool, rest_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting, loop, pauses = queue(), asyncio.get_running_loop(), list[float]()
@@ -101,8 +101,8 @@ async def test_who_had_nothing_waiting_has_saved_up_nothing() -> None:
     assert set(await taken(waiting, 20)) == {"patient", "other"}
 
 
-async def test_a_full_line_refuses_its_source_and_nobody_else() -> None:
-    waiting = queue(max_line_cost=100)
+async def test_a_full_queue_refuses_its_source_and_nobody_else() -> None:
+    waiting = queue(max_queue_cost=100)
     for _ in range(10):
         waiting.put("flood", "f", cost=10)
     with pytest.raises(Saturated) as refused:
@@ -119,14 +119,14 @@ async def test_everything_together_is_bounded() -> None:
         waiting.put(f"source-{number}", "x", cost=10)
     with pytest.raises(Saturated):
         waiting.put("another", "x", cost=1)
-    assert (waiting.cost, waiting.lines) == (100, 10)
+    assert (waiting.cost, waiting.queues) == (100, 10)
 
 
 async def test_an_item_larger_than_a_round_is_served_all_the_same() -> None:
     waiting = queue()
     waiting.put("one", "huge", cost=900)
     assert await taken(waiting, 20) == ["huge"]
-    assert (waiting.cost, waiting.lines) == (0, 0)
+    assert (waiting.cost, waiting.queues) == (0, 0)
 
 
 async def test_taking_waits_for_the_first() -> None:

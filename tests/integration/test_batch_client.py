@@ -16,7 +16,7 @@ from snavio.hop.server_stream import BatchStream
 from snavio.launch.free_ports import free_ports
 from snavio.rpc.channel import MeshChannel
 from snavio.v1.batch_pb2 import Batch, Hello, Verdicts
-from tests.support.links import (
+from tests.support.batch_clients import (
     BODY,
     METHOD,
     Peer,

@@ -1,5 +1,5 @@
-//! What goes on to the next hop, measured and not yet written: stretches of the frame that came in, between bytes of
-//! our own.
+//! The body of a batch part, measured and not yet written: stretches of the frame that came in, between bytes of our
+//! own.
 //!
 //! A frame of half a megabyte is copied once per hop, straight to where it leaves from; nothing of a command is ever
 //! re-encoded on the way.
@@ -62,15 +62,15 @@ impl From<Vec<u8>> for Pieces {
     }
 }
 
-/// What one consignment carries.
+/// The commands of one batch part.
 #[derive(Debug)]
-pub enum Freight {
-    /// What Shield let in.
+pub enum PartBuffer {
+    /// Commands that Shield admitted.
     Runs(Runs),
     Pieces(Pieces),
 }
 
-impl Freight {
+impl PartBuffer {
     pub fn len(&self) -> usize {
         match self {
             Self::Runs(runs) => runs.len(),

@@ -1,4 +1,4 @@
-"""Consignments that a test hands to a target queue, and what it learns of them."""
+"""Batch parts that a test hands to a target queue, and what it learns of them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ Topics = tuple[tuple[str, list[bytes]], ...]
 
 @dataclass
 class Parcel:
-    """See `snavio.ports.queue.Consignment`; keeps every verdict, and notices a second one."""
+    """A `BatchPart`; keeps every verdict, and notices a second one."""
 
     body: bytes
     count: int
     deadline_mono_ns: int
+    source: str = ""
     codes: bytearray = field(init=False)
     details: list[str] = field(default_factory=list)
     decided: asyncio.Event = field(default_factory=asyncio.Event)
@@ -32,7 +33,7 @@ class Parcel:
         self.codes = bytearray(self.count)
 
     @property
-    def freight(self) -> bytes:
+    def buffer(self) -> bytes:
         return self.body
 
     def settle(self, offset: int, reply: Reply) -> None:
@@ -42,7 +43,7 @@ class Parcel:
                 self.codes[at] = code
         self.details += [refusal[4] for refusal in reply.refusals()]
         if reply.final and not reply.codes:
-            # As LedgerConsignment has it: the frame was refused as a whole, and nothing of it was delivered.
+            # As LedgerPart has it: the frame was refused as a whole, and nothing of it was delivered.
             self.codes = bytearray(code or Verdict.DELIVERY_FAILURE for code in self.codes)
         self._look()
 

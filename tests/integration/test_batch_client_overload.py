@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,11 @@ from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated
 from snavio.hop.client import BatchClient, ClientLimits
-from snavio.hop.fair_queue import TenantFairQueue
+from snavio.hop.fair_queue import FairSendQueue
 from snavio.hop.server_stream import BatchStream
-from snavio.ports.queue import BatchPart
 from snavio.rpc.channel import MeshChannel
 from snavio.v1.batch_pb2 import Batch, Run
-from tests.support.links import METHOD, Peer, Waiter, deliver, server, told, until
+from tests.support.batch_clients import METHOD, Peer, Waiter, deliver, server, told, until
 from tests.support.pki import Authority
 
 STREAMS, SIZE = 500, 4 << 10
@@ -30,19 +28,9 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
-@dataclass(slots=True)
-class Sourced(Waiter):
-    source: str = ""
-
-
-def source_of(batch_part: BatchPart) -> str:
-    assert isinstance(batch_part, Sourced)
-    return batch_part.source
-
-
-def piece(source: str) -> Sourced:
+def piece(source: str) -> Waiter:
     body = Batch(run=[Run(source=source, command=[bytes(SIZE - 100)])]).SerializeToString()
-    return Sourced(body=body, source=source)
+    return Waiter(body=body, source=source)
 
 
 async def test_saturating_streams_are_let_on_as_they_fit_and_a_neighbour_passes_them(
@@ -53,7 +41,7 @@ async def test_saturating_streams_are_let_on_as_they_fit_and_a_neighbour_passes_
         await deliver(batch, stream)
 
     peer, refused = Peer(slowly), list[Saturated]()
-    brought: list[Sourced] = []
+    brought: list[Waiter] = []
     ending = asyncio.Event()
 
     async def bring(link: BatchClient, source: str) -> None:
@@ -67,7 +55,7 @@ async def test_saturating_streams_are_let_on_as_they_fit_and_a_neighbour_passes_
             brought.append(waiter)
             await told(waiter)
 
-    queue = TenantFairQueue(max_bytes=ROOM, crowded_bytes=CROWDED, source_of=source_of, what="test")
+    queue = FairSendQueue(max_bytes=ROOM, crowded_bytes=CROWDED, what="test")
     limits = ClientLimits(max_batch_bytes=2 * SIZE, window=2)
     async with server(authority, peer) as address:
         channel = MeshChannel(address, files=authority.mesh("shield"), service="fast")

@@ -1,4 +1,4 @@
-"""A link, peers that are scripted, and consignments that remember what they were told."""
+"""A batch client, peers that are scripted, and batch parts that remember what they were told."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ BODY = Batch(run=[Run(source="acme/billing", command=[b"c"])]).SerializeToString
 
 @dataclass(slots=True)
 class Waiter:
-    """A consignment that remembers what it was told."""
+    """A batch part that remembers what it was told."""
 
     count: int = 1
     body: bytes = BODY
     deadline_mono_ns: int = 2**62
+    source: str = ""
     codes: list[int] = field(default_factory=list)
     losses: list[tuple[bool, str]] = field(default_factory=list)
     told: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
-    def freight(self) -> bytes:
+    def buffer(self) -> bytes:
         return self.body
 
     def settle(self, offset: int, reply: Reply) -> None:
@@ -116,7 +117,7 @@ async def link_to(
     limits: ClientLimits | None = None,
     on_hello: Callable[[Hello], None] | None = None,
 ) -> AsyncIterator[BatchClient]:
-    """A link that is started, and closed in the end."""
+    """A client that is started, and closed in the end."""
     channel = MeshChannel(address, files=authority.mesh("shield"), service="fast")
     link = BatchClient(
         channel,

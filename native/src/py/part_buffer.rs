@@ -1,40 +1,40 @@
-//! Freight and whole frames for Python.
+//! Part buffers and whole frames for Python.
 
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 
-use crate::core::freight::{self as core, Pieces, put};
 use crate::core::ledger::write_header;
+use crate::core::part_buffer::{self as core, Pieces, put};
 
 /// Above this, letting go of the GIL costs less than what others could do meanwhile.
 const LARGE: usize = 64 << 10;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Freight>()?;
+    module.add_class::<PartBuffer>()?;
     module.add_function(wrap_pyfunction!(batch_frame, module)?)
 }
 
-/// What a consignment carries, with the frame that stretches of it are of.
+/// The commands of one batch part, with the frame that stretches of them are of.
 #[pyclass(frozen, module = "snavio._native")]
-pub struct Freight {
-    inner: core::Freight,
+pub struct PartBuffer {
+    inner: core::PartBuffer,
     frame: Option<PyBackedBytes>,
 }
 
-impl Freight {
-    /// Who waits is counted by what it will send. With much of its frame refused, one that kept the frame would hold
-    /// many times that: then it is written at once, and the frame let go.
-    pub fn wrap(py: Python<'_>, inner: core::Freight, frame: PyBackedBytes) -> PyResult<Py<Self>> {
+impl PartBuffer {
+    /// A waiting part counts by the bytes that it will send. With much of its frame refused, a part that kept the frame
+    /// would hold many times that: then it is written at once, and the frame is released.
+    pub fn wrap(py: Python<'_>, inner: core::PartBuffer, frame: PyBackedBytes) -> PyResult<Py<Self>> {
         if inner.len() < frame.len() / 4 * 3 {
             return Self::own(py, inner.to_vec(&frame));
         }
         Py::new(py, Self { inner, frame: Some(frame) })
     }
 
-    /// Freight that is all our own.
+    /// A buffer without a frame.
     pub fn own(py: Python<'_>, bytes: Vec<u8>) -> PyResult<Py<Self>> {
-        Py::new(py, Self { inner: core::Freight::Pieces(Pieces::from(bytes)), frame: None })
+        Py::new(py, Self { inner: core::PartBuffer::Pieces(Pieces::from(bytes)), frame: None })
     }
 
     fn write(&self, out: &mut [u8]) {
@@ -54,7 +54,7 @@ impl Freight {
 }
 
 #[pymethods]
-impl Freight {
+impl PartBuffer {
     fn __len__(&self) -> usize {
         self.inner.len()
     }
@@ -64,24 +64,31 @@ impl Freight {
     }
 }
 
-/// What stands in a frame behind its header.
+/// The body of one part, as Python holds it.
+#[derive(IntoPyObjectRef)]
+pub enum Body {
+    Buffer(Py<PartBuffer>),
+    Bytes(Py<PyBytes>),
+}
+
+/// The same, as `batch_frame` takes it.
 #[derive(FromPyObject)]
-enum Body {
-    Freight(Py<Freight>),
+enum FrameBody {
+    PartBuffer(Py<PartBuffer>),
     Bytes(PyBackedBytes),
 }
 
-impl Body {
+impl FrameBody {
     fn len(&self) -> usize {
         match self {
-            Self::Freight(freight) => freight.get().inner.len(),
+            Self::PartBuffer(buffer) => buffer.get().inner.len(),
             Self::Bytes(bytes) => bytes.len(),
         }
     }
 
     fn write(&self, out: &mut [u8]) {
         match self {
-            Self::Freight(freight) => freight.get().write(out),
+            Self::PartBuffer(buffer) => buffer.get().write(out),
             Self::Bytes(bytes) => {
                 put(out, bytes);
             }
@@ -95,10 +102,10 @@ fn batch_frame(
     py: Python<'_>,
     batch_seq: u64,
     budget_ms: u32,
-    bodies: Vec<Body>,
+    bodies: Vec<FrameBody>,
 ) -> PyResult<Bound<'_, PyBytes>> {
     let header = write_header(batch_seq, budget_ms);
-    let length = header.len() + bodies.iter().map(Body::len).sum::<usize>();
+    let length = header.len() + bodies.iter().map(FrameBody::len).sum::<usize>();
     let compose = |mut out: &mut [u8]| {
         out = put(out, &header);
         for body in &bodies {

@@ -7,39 +7,39 @@ import sys
 
 import pytest
 
-from snavio.native import Admission, Dispatch, Freight, batch_frame, batch_header, sign_command, uuid7
+from snavio.native import Admission, Dispatch, PartBuffer, batch_frame, batch_header, sign_command, uuid7
 from snavio.sdk.pending_sends import submission_field
 from tests.support.frames import NAME, SOURCE, TARGET, TOPIC, RunOf, batch, command
 
 
-def freight_of(*runs: RunOf) -> tuple[Freight, bytes]:
+def buffer_of(*runs: RunOf) -> tuple[PartBuffer, bytes]:
     """The part of a plan whose batch is held nowhere else, and its bytes."""
     dispatch = Dispatch()
     dispatch.put_route(TARGET, NAME, queue=0, topic=TOPIC, profile=3, strict=False)
     dispatch.allow(SOURCE, TARGET, NAME, 1)
     dispatch.renewed(0)
     plan = dispatch.plan(batch(*runs), now_mono_ns=0)
-    [(_, _, freight)] = plan.freights
-    [(_, _, body)] = plan.sends
-    return freight, body
+    [send] = plan.sends
+    assert isinstance(send.body, PartBuffer)
+    return send.body, bytes(send.body)
 
 
-def test_freight_is_what_was_sent_before_it_was_freight() -> None:
-    freight, body = freight_of(RunOf([command(payload=b"\x00\xff" * 40_000), command()]))
+def test_a_buffer_outlives_the_plan_and_the_frame_that_it_is_of() -> None:
+    buffer, body = buffer_of(RunOf([command(payload=b"\x00\xff" * 40_000), command()]))
     gc.collect()
-    assert (bytes(freight), len(freight)) == (body, len(body))
+    assert (bytes(buffer), len(buffer)) == (body, len(body))
 
 
 def test_a_run_of_which_only_a_part_goes_on_keeps_its_head() -> None:
-    freight, body = freight_of(RunOf([command(name="other"), command(), command(name="other"), command()]))
-    assert bytes(freight) == body
+    buffer, body = buffer_of(RunOf([command(name="other"), command(), command(name="other"), command()]))
+    assert bytes(buffer) == body
     assert body.count(SOURCE.encode()) == 1
 
 
 def test_a_frame_is_its_header_and_behind_it_every_body_in_order() -> None:
-    freight, body = freight_of(RunOf([command()]))
-    large, large_body = freight_of(RunOf([command(payload=b"x" * 200_000)]))
-    frame = batch_frame(7, 900, [freight, b"\x1a\x00", large, b"", freight])
+    buffer, body = buffer_of(RunOf([command()]))
+    large, large_body = buffer_of(RunOf([command(payload=b"x" * 200_000)]))
+    frame = batch_frame(7, 900, [buffer, b"\x1a\x00", large, b"", buffer])
     assert frame == batch_header(7, 900) + body + b"\x1a\x00" + large_body + body
     assert batch_frame(7, 900, []) == batch_header(7, 900)
 
@@ -67,26 +67,26 @@ def signed(payload: bytes, *, key: bytes = b"k" * 32) -> bytes:
     return submission_field(command) + command
 
 
-def judged(*commands: bytes) -> tuple[Freight, bool]:
+def judged(*commands: bytes) -> tuple[PartBuffer, bool]:
     """The bytes that Shield forwards of a producer's frame, and a flag that it holds the frame for them."""
     admission = Admission(audience="here")
     admission.set_keyset(SOURCE, [("hmac-v1", b"k" * 32, 0, 0, False)])
     frame = b"".join(commands)
     before = sys.getrefcount(frame)
-    freight = admission.judge(frame, source=SOURCE, cert_serial="a", now_unix_ns=NOW_NS).freight
-    return freight, sys.getrefcount(frame) > before
+    buffer = admission.judge(frame, source=SOURCE, cert_serial="a", now_unix_ns=NOW_NS).buffer
+    return buffer, sys.getrefcount(frame) > before
 
 
 def test_the_little_that_is_left_of_a_frame_does_not_hold_all_of_it() -> None:
     forged = signed(bytes(100_000), key=b"f" * 32)
     good = signed(b"good")
-    freight, held = judged(good, forged)
+    buffer, held = judged(good, forged)
     assert not held
-    assert b"good" in bytes(freight)
+    assert b"good" in bytes(buffer)
     # Most of it is held: the last copy is made where it leaves from.
-    freight, held = judged(signed(bytes(100_000)), signed(b"forged", key=b"f" * 32))
+    buffer, held = judged(signed(bytes(100_000)), signed(b"forged", key=b"f" * 32))
     assert held
-    assert len(freight) > 100_000
+    assert len(buffer) > 100_000
 
 
 def test_the_little_that_goes_to_a_queue_does_not_hold_what_goes_elsewhere() -> None:
@@ -97,6 +97,6 @@ def test_the_little_that_goes_to_a_queue_does_not_hold_what_goes_elsewhere() -> 
     frame = batch(RunOf([command(), command(name="unknown", payload=bytes(100_000))]))
     before = sys.getrefcount(frame)
     plan = dispatch.plan(frame, now_mono_ns=0)
-    [(_, _, freight)] = plan.freights
+    [send] = plan.sends
     assert sys.getrefcount(frame) == before
-    assert bytes(freight) == plan.sends[0][2]
+    assert bytes(send.body).count(NAME.encode()) == 1

@@ -10,14 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snavio.errors import Saturated
-from snavio.hop import send_queue
-from snavio.hop.send_queue import FairSendQueue, FifoSendQueue
+from snavio.hop import fair_queue
+from snavio.hop.fair_queue import FairSendQueue
+from snavio.hop.send_queue import FifoSendQueue
 from snavio.native import Reply
 from snavio.ports.queue import BatchPart
 
 
 @dataclass(frozen=True)
-class Parcel:
+class Piece:
     """Commands of one source."""
 
     source: str
@@ -26,7 +27,7 @@ class Parcel:
     deadline_mono_ns: int = 100
 
     @property
-    def freight(self) -> bytes:
+    def buffer(self) -> bytes:
         return self.body
 
     def settle(self, offset: int, reply: Reply) -> None: ...
@@ -34,13 +35,13 @@ class Parcel:
 
 
 def source_of(batch_part: BatchPart) -> str:
-    assert isinstance(batch_part, Parcel)
+    assert isinstance(batch_part, Piece)
     return batch_part.source
 
 
 def line(**bounds: int) -> FairSendQueue:
     given = {"max_bytes": 1 << 20, "max_source_bytes": 1 << 16, "max_source_commands": 5000, **bounds}
-    return FairSendQueue(**given, source_of=source_of, what="test")
+    return FairSendQueue(**given, what="test")
 
 
 def taken(fair: FairSendQueue, number: int) -> list[str]:
@@ -50,9 +51,9 @@ def taken(fair: FairSendQueue, number: int) -> list[str]:
 def test_a_flood_waits_behind_itself() -> None:
     fair = line()
     for _ in range(100):
-        fair.put(Parcel("evil/flood", count=10))
+        fair.put(Piece("evil/flood", count=10))
     for source in ("acme/a", "acme/b", "acme/c"):
-        fair.put(Parcel(source))
+        fair.put(Piece(source))
     # The flood was there first, and has its first turn; then it has had ten times what the others want.
     assert taken(fair, 4) == ["evil/flood", "acme/a", "acme/b", "acme/c"]
     assert fair.commands == 990
@@ -61,9 +62,9 @@ def test_a_flood_waits_behind_itself() -> None:
 def test_a_source_that_comes_later_is_next_and_not_last() -> None:
     fair = line()
     for _ in range(100):
-        fair.put(Parcel("evil/flood", count=10))
+        fair.put(Piece("evil/flood", count=10))
     taken(fair, 50)
-    fair.put(Parcel("acme/late"))
+    fair.put(Piece("acme/late"))
     # At most what is served at this very moment goes before it.
     assert "acme/late" in taken(fair, 2)
 
@@ -71,8 +72,8 @@ def test_a_source_that_comes_later_is_next_and_not_last() -> None:
 def test_turns_are_counted_in_commands() -> None:
     fair = line()
     for _ in range(30):
-        fair.put(Parcel("acme/large", count=100))
-        fair.put(Parcel("acme/small", count=10))
+        fair.put(Piece("acme/large", count=100))
+        fair.put(Piece("acme/small", count=10))
     served = Counter(taken(fair, 22))
     assert served["acme/small"] >= 19
 
@@ -80,63 +81,65 @@ def test_turns_are_counted_in_commands() -> None:
 def test_a_full_share_refuses_its_source_alone_and_with_a_hint() -> None:
     fair = line(max_source_commands=100)
     for _ in range(10):
-        fair.put(Parcel("evil/flood", count=10))
+        fair.put(Piece("evil/flood", count=10))
     with pytest.raises(Saturated) as refused:
-        fair.put(Parcel("evil/flood"))
+        fair.put(Piece("evil/flood"))
     assert refused.value.retry_after_ms > 0
-    fair.put(Parcel("acme/a"))
+    fair.put(Piece("acme/a"))
     assert (fair.refused, fair.commands, fair.sources) == (1, 101, 2)
     assert source_of(fair.take()) == "evil/flood"
-    fair.put(Parcel("evil/flood", count=10))
+    fair.put(Piece("evil/flood", count=10))
 
 
-def test_a_share_smaller_than_one_consignment_still_lets_one_wait() -> None:
+def test_a_share_smaller_than_one_part_still_lets_one_wait() -> None:
     fair = line(max_source_bytes=5, max_source_commands=1)
-    fair.put(Parcel("acme/a", count=50))
+    fair.put(Piece("acme/a", count=50))
     with pytest.raises(Saturated):
-        fair.put(Parcel("acme/a", count=50))
+        fair.put(Piece("acme/a", count=50))
 
 
 def test_all_sources_together_have_a_bound() -> None:
     fair = line(max_bytes=100)
     for number in range(10):
-        fair.put(Parcel(f"acme/{number}"))
+        fair.put(Piece(f"acme/{number}"))
     with pytest.raises(Saturated):
-        fair.put(Parcel("acme/more"))
+        fair.put(Piece("acme/more"))
 
 
 def test_everybody_whose_time_is_over_leaves_and_the_others_keep_their_turns() -> None:
     for empty in (line(), FifoSendQueue(max_bytes=1000, what="test")):
-        parcels = [Parcel("acme/a", deadline_mono_ns=number) for number in (5, 50, 6)]
-        for parcel in parcels:
-            empty.put(parcel)
+        pieces = [Piece("acme/a", deadline_mono_ns=number) for number in (5, 50, 6)]
+        for piece in pieces:
+            empty.put(piece)
         assert empty.overdue(4) == []
-        assert set(empty.overdue(6)) == {parcels[0], parcels[2]}
+        assert set(empty.overdue(6)) == {pieces[0], pieces[2]}
         assert (empty.size, empty.commands, bool(empty)) == (10, 1, True)
-        assert empty.head() is parcels[1]
-        assert empty.take() is parcels[1]
+        assert empty.head() is pieces[1]
+        assert empty.take() is pieces[1]
         assert (empty.size, empty.commands, bool(empty)) == (0, 0, False)
 
 
 def test_in_order_is_in_order_and_bounded() -> None:
     order = FifoSendQueue(max_bytes=20, what="test")
-    order.put(Parcel("b"))
-    order.put(Parcel("a"))
+    order.put(Piece("b"))
+    order.put(Piece("a"))
     with pytest.raises(Saturated):
-        order.put(Parcel("c"))
+        order.put(Piece("c"))
     assert [source_of(order.take()), source_of(order.take())] == ["b", "a"]
 
 
 def test_sources_that_came_once_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(send_queue, "IDLE_SOURCES", 10)
+    monkeypatch.setattr(fair_queue, "REMEMBERED_TURNS", 10)
     fair = line()
     for _ in range(50):
-        fair.put(Parcel("evil/flood", count=1))
+        fair.put(Piece("evil/flood", count=1))
     for number in range(500):
-        fair.put(Parcel(f"acme/{number}", count=1000))
+        fair.put(Piece(f"acme/{number}", count=1000))
         taken(fair, 2)
-        fair.put(Parcel("evil/flood", count=1))
-    assert len(fair._shares) <= 10 + 50 + 1
+        fair.put(Piece("evil/flood", count=1))
+    tenants = fair._tenants.values()
+    assert fair._turns.remembered <= 10 + 2
+    assert sum(tenant.turns.remembered for tenant in tenants) <= 2 * 10 + fair.sources
 
 
 puts = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9)), max_size=60)
@@ -147,13 +150,14 @@ puts = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9)), max_size=6
 def test_nothing_is_lost_and_each_source_keeps_its_own_order(puts: list[tuple[str, int]], takes: int) -> None:
     fair, told = line(), []
     for number, (source, count) in enumerate(puts):
-        parcel = Parcel(source, count, deadline_mono_ns=1000 + number)
-        fair.put(parcel)
-        told.append(parcel)
+        piece = Piece(source, count, deadline_mono_ns=1000 + number)
+        fair.put(piece)
+        told.append(piece)
     out = [fair.take() for _ in range(min(takes, len(puts)))]
     out += fair.overdue(10_000)
     assert Counter(id(each) for each in out) == Counter(id(each) for each in told)
     for source in "abc":
         deadlines = [each.deadline_mono_ns for each in out[:takes] if source_of(each) == source]
         assert deadlines == sorted(deadlines)
-    assert (fair.size, fair.commands, fair.sources, len(fair._shares)) == (0, 0, 0, 0)
+    assert (fair.size, fair.commands, fair.sources, fair._turns.remembered) == (0, 0, 0, 0)
+    assert not fair._tenants

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import pytest
 
 from snavio.errors import Saturated
-from snavio.hop.fair_queue import TenantFairQueue
+from snavio.hop.fair_queue import FairSendQueue
 from snavio.native import Reply
 from snavio.ports.queue import BatchPart
 
 
 @dataclass(slots=True, eq=False)
 class Piece:
-    """A consignment of one source."""
+    """A batch part of one source."""
 
     source: str
     count: int = 100
@@ -28,7 +28,7 @@ class Piece:
         return bytes(self.size)
 
     @property
-    def freight(self) -> bytes:
+    def buffer(self) -> bytes:
         return self.body
 
     def settle(self, offset: int, reply: Reply) -> None:
@@ -43,10 +43,8 @@ def source_of(piece: BatchPart) -> str:
     return piece.source
 
 
-def queue(max_bytes: int = 1 << 30) -> TenantFairQueue:
-    return TenantFairQueue(
-        max_bytes=max_bytes, crowded_bytes=max_bytes // 2, source_of=source_of, what="test"
-    )
+def queue(max_bytes: int = 1 << 30) -> FairSendQueue:
+    return FairSendQueue(max_bytes=max_bytes, what="test")
 
 
 def test_flood_of_one_tenant_waits_behind_itself() -> None:
