@@ -80,7 +80,7 @@ class Office:
         return send_batch(self.seq) + self._bodies[messages]
 
     async def send(self, wanted: Callable[[int], bool], messages: int = BATCH) -> tuple[int, list[float]]:
-        """Keep `WINDOW` batches in flight while `wanted(sent)`; the number of messages, and the duration of each batch."""
+        """Keep `WINDOW` batches in flight while `wanted(sent)`; the messages sent, and the duration of each batch."""
         began: dict[int, float] = {}
         took: list[float] = []
         sent = 0

@@ -292,7 +292,7 @@ def test_send_once(benchmark: Any, parts: Parts, runner: asyncio.Runner) -> None
 
 
 def test_restart_with_a_million_keys(benchmark: Any, tmp_path: Path) -> None:
-    """Time from opening the store to being ready, with the keys of a million messages that were acknowledged long ago."""
+    """Time from opening the store to being ready, with the keys of a million messages acknowledged long ago."""
     path, keys, took = tmp_path / "mailbox.db", 1_000_000, []
     store = SqliteMailboxStore(path, digest=blake3_digest)
     # Numbers instead of fingerprints: the window takes any 32 bytes, and making real ones would be the bench.

@@ -18,12 +18,12 @@ _DRAWING = "rich"
 @contextlib.contextmanager
 def lean_imports() -> Iterator[None]:
     """Context manager around the imports of a process's main module, before any other import of Snavio."""
-    # Nothing of what an import makes is garbage: to look for some, again and again, is work for nothing. Frozen, it
-    # is not looked at in later collections either, which come while commands wait.
+    # Imports create no garbage, so collections during them are wasted. Frozen objects are also skipped by later
+    # collections, which would delay commands.
     gc.disable()
-    # pydantic asks every installed package whether it has a plug-in. Nobody else's code is to judge our settings.
+    # pydantic asks every installed package for a plug-in; no foreign code may validate settings.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    # structlog takes rich along wherever it is installed, to draw tracebacks that our lines of JSON have no room for.
+    # structlog imports rich wherever it is installed, to draw tracebacks that JSON lines do not use.
     hidden = _DRAWING not in sys.modules
     if hidden:
         sys.modules[_DRAWING] = None  # type: ignore[assignment]

@@ -29,7 +29,7 @@ CA_TTL_S: Final = 10 * 365 * 86_400
 # A machine whose clock is a little behind must accept a certificate that was made just now.
 BACKDATE_S: Final = 300
 MAX_CSR_BYTES: Final = 16_384
-# Of no registry: an arc that everybody may take a UUID under.
+# Not registered: any UUID may be used under this arc.
 LINEAGE_OID: Final = x509.ObjectIdentifier("2.25.305821105408246119474742976030998643995")
 
 CERTIFICATE_FILE: Final = "cert.pem"
@@ -76,8 +76,8 @@ def make_ca(
     name = x509.Name(
         [
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Snavio"),
-            # Two installations of the same trust domain have different names for their CAs, so that a
-            # folder with both is not a riddle.
+            # Two installations of the same trust domain have different CA names, so that a folder with both can be
+            # sorted out.
             x509.NameAttribute(NameOID.COMMON_NAME, f"Snavio CA {token_hex(4)}"),
         ]
     )
@@ -196,13 +196,13 @@ def public_key_of_csr(csr_pem: str | bytes) -> ec.EllipticCurvePublicKey:
     try:
         csr = x509.load_pem_x509_csr(csr_pem.encode("ascii") if isinstance(csr_pem, str) else csr_pem)
         key = csr.public_key()
-        # Before the proof: that of a key of the sender's choice can take fifty times as long, under the GIL.
+        # Before the proof: checking one of a key of the sender's choice can take fifty times as long, under the GIL.
         if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
             raise BadRequest("The certificate request must hold a P-256 key.", reason="bad-csr")
         proved = csr.is_signature_valid
     except (ValueError, UnsupportedAlgorithm, InvalidSignature):
         raise BadRequest("The certificate request cannot be read.", reason="bad-csr") from None
-    # Without the proof, anybody could have a stranger's public key certified under their own name.
+    # Without the proof, a caller could have another's public key certified under its own name.
     if not proved:
         raise BadRequest("The signature of the certificate request does not match.", reason="bad-csr")
     return key
@@ -296,7 +296,7 @@ def write_certificate_folder(
         if not link.is_symlink() or str(link.readlink()) != destination:
             _link(link, destination)
     _sync_folder(folder)
-    # The one before stays, for a reader that has just opened its first file.
+    # The previous generation stays, for a reader that has just opened its first file.
     for old in folder.glob(f"{_GENERATION}*"):
         if old.name not in (generation.name, before) and stat.S_ISDIR(old.lstat().st_mode):
             shutil.rmtree(old, ignore_errors=True)

@@ -17,7 +17,7 @@ from snavio.errors import StateError, Unavailable
 from snavio.host.shares import ShareLimit
 from snavio.native import blake3_digest
 
-# A process loads the adapters that are chosen for it, and of the ports those that its own modules use.
+# A process loads only the adapters that are chosen for it, and the ports that its own modules use.
 if TYPE_CHECKING:
     from snavio.clock import Clock
     from snavio.config import MeshSettings
@@ -99,7 +99,7 @@ async def open_coordination(choice: CoordinationChoice, *, clock: Clock) -> Coor
     """
     watermark = open_watermark(choice.folder / f"{choice.instance}.epoch")
     kept = watermark.read()
-    # A file that cannot be read names no epoch, and says all the same that there was one: not a new store's.
+    # An unreadable file names no epoch, but proves that there was one: the store is not new.
     known = (kept.decode(errors="replace") or "unreadable") if kept is not None else None
     fresh = uuid.uuid4().hex
 

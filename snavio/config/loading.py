@@ -97,8 +97,8 @@ def _judge(given: GivenSettings, models: Mapping[str, type[Section]]) -> dict[st
         mistakes += wrong
         if settings is not None:
             chosen[name] = settings
-    # A part of the file that could not be read may hold the second word: to ask for it then would mislead. A
-    # [mesh] that contradicts itself is no section, and has been told.
+    # A part of the file that could not be read may hold the confirming setting: demanding it then would mislead. A
+    # [mesh] that contradicts itself is no section, and was reported.
     if given.complete and "mesh" in chosen:
         mistakes += unsafe(chosen, given.place)
     if mistakes:
@@ -132,7 +132,7 @@ def _validated(
     except ValidationError as error:
         faults = error.errors(include_url=False, include_input=False)
     if faults[0]["type"] == "contradiction":
-        # With a value left out, the other side of the contradiction is a default that nobody asked for.
+        # With one value left out, the other side of the contradiction would be a default that the operator did not set.
         if not wrong:
             key = str(faults[0]["ctx"]["key"])
             sentence = f"[{name}] {faults[0]['ctx']['sentence']}"
@@ -153,7 +153,7 @@ def _either(given: GivenSettings, name: str, key: str) -> SettingLocation:
 
 def _may_be(value: Any, kind: type) -> bool:
     allowed = _FROM_TOML.get(kind)
-    # bool is an int to Python, but `window_ms = true` is not a number to anybody.
+    # bool is an int in Python, but `window_ms = true` is not a number in a file.
     return allowed is None or (isinstance(value, allowed) and (kind is bool or not isinstance(value, bool)))
 
 

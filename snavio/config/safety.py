@@ -45,7 +45,7 @@ def is_loopback(address: str) -> bool:
 
 
 def _public_addresses(chosen: Chosen) -> Iterator[tuple[str, str]]:
-    """Public addresses that the chosen services listen on. Addresses of the others are only called, which is no danger."""
+    """Public addresses that the chosen services listen on. Addresses of the others are only called: no danger."""
     for service in SERVICES:
         if service in chosen:
             listen = getattr(chosen[service], "listen", None)

@@ -21,7 +21,7 @@ from snavio.host.shares import BOUNDS, RESERVE_PERCENT, TENANT_PERCENT, ShareLim
 if TYPE_CHECKING:
     from snavio.domain.directory.route import QueueKind
 
-# In the order of the manual: what all share, then a command's way, then those who answer questions about it.
+# In the order of the manual: the shared section, then the path of a command, then the services beside it.
 SERVICES = ("shield", "fast", "slow", "mailbox", "registry", "signer", "relay")
 SECTIONS = ("mesh", *SERVICES)
 

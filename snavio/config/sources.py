@@ -17,7 +17,7 @@ from snavio.config.sections import SECTIONS
 from snavio.config.toml_lines import Spot, spots
 
 ENVIRONMENT_PREFIX = "SNAVIO_"
-# A configuration is some kilobytes; a path that leads to something else is told so instead of being read whole.
+# A configuration is some kilobytes; a larger file is refused instead of being read whole.
 MAX_FILE_BYTES = 1 << 20
 _POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 

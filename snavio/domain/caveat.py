@@ -47,7 +47,7 @@ class Operation(StrEnum):
     MANAGE = "manage"
 
 
-# They end a lease that was given, and give nothing new.
+# They settle an existing lease, and give no new access.
 SETTLING: Final = frozenset({Operation.ACK, Operation.NACK})
 CONSUMING: Final = frozenset({Operation.RECV, Operation.EXTEND, Operation.STATS, *SETTLING})
 

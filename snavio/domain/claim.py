@@ -51,7 +51,7 @@ def claim(
     found: Claim | None, *, payload: bytes, owner: str, now_ms: int, terms: Terms, born_ms: int
 ) -> tuple[Claim | None, Claimed, int]:
     """The record afterwards, the result for the caller, and the milliseconds after which a retry is useful."""
-    # Stores expire lazily: what is there may be over.
+    # Stores expire lazily: the record found may be expired.
     if found is None or found.expires_ms <= now_ms:
         forgotten_ms = born_ms + terms.keep_ms if born_ms else 0
         if now_ms < forgotten_ms:

@@ -113,5 +113,5 @@ def _checksum(fingerprint: bytes, secret: bytes) -> bytes:
 
 
 def _garbled() -> BadRequest:
-    # Says nothing of the text: it may be most of a good token.
+    # Never quotes the text: it may be most of a valid token.
     return BadRequest("This is not an enrolment token, or a letter of it is wrong.", reason="bad-token")

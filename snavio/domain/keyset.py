@@ -14,13 +14,13 @@ from snavio.errors import BadRequest, Conflict, NotFound
 SECRET_BYTES = 32
 # A producer whose clock is a little behind signs with the new key at a time before the key existed.
 BACKDATE_NS = 5 * 60 * 1_000_000_000
-# Ended versions are kept this long, so that late users hear "expired" and not "unknown".
+# Ended versions are kept this long, so that late users get "expired" and not "unknown".
 REMEMBER_NS = 7 * 24 * 3600 * 1_000_000_000
 MAX_VERSIONS = 16
-# Sources that were registered in one minute would for ever be rotated in one minute.
+# Without it, sources that were registered in the same minute would always be rotated in the same minute.
 SPREAD_FRACTION = 10
-# `primary_from_ns` while a version is on its way. A planned time would be kept by producers that have asked, and kept
-# also when a Shield turns out to be late.
+# `primary_from_ns` while a version spreads. Producers would keep to a planned time even if a Shield turned out to be
+# late.
 UNDECIDED_NS = (1 << 63) - 1
 
 
@@ -178,8 +178,8 @@ def promote(keyset: Keyset, name: str, *, now_ns: int, overlap_ns: int) -> Keyse
     # After every one before it, also when the clock was set back: producers sign with the latest.
     decided = [version.primary_from_ns + 1 for version in keyset.versions if not version.undecided]
     primary_from = max([now_ns, *decided])
-    # Only current and immediately previous: from the moment the new one is primary, what was the
-    # previous one until then is out, however much of its own overlap is left.
+    # Only the current and the previous version: once the new one is primary, the version before the previous one ends,
+    # however much of its overlap is left.
     kept = tuple(
         _end(version, primary_from + overlap_ns if version is primary else primary_from)
         for version in keyset.versions[:-1]
@@ -275,7 +275,7 @@ def _end(version: KeyVersion, at_ns: int) -> KeyVersion:
 def _recent(versions: tuple[KeyVersion, ...], *, now_ns: int) -> tuple[KeyVersion, ...]:
     kept = [version for version in versions if not version.ended(now_ns - REMEMBER_NS)]
     if len(kept) > MAX_VERSIONS:
-        # Somebody revokes in a loop. The oldest dead versions go; living ones are never more than three.
+        # A source revokes in a loop. The oldest ended versions are dropped; there are never more than three others.
         dead = [version for version in kept if version.revoked or version.ended(now_ns)]
         dropped = {version.number for version in dead[: len(kept) - MAX_VERSIONS]}
         kept = [version for version in kept if version.number not in dropped]

@@ -105,7 +105,7 @@ def settle(usage: LimitUsage, rule: LimitRule, now_ms: int, *, born_ms: int) -> 
         if usage.interval == interval:
             if usage.born_ms == born_ms:
                 return usage
-            # It turned out that the store had forgotten something after this was written.
+            # The store lost records after this was written.
             used = max(usage.used, rule.max) if forgotten else usage.used
             return replace(usage, used=used, born_ms=born_ms)
         if usage.interval == interval + 1:
@@ -119,7 +119,7 @@ def settle(usage: LimitUsage, rule: LimitRule, now_ms: int, *, born_ms: int) -> 
         )
     unknown = moved_back or forgotten
     slots = () if moved_back else usage.slots
-    # One from the future is no longer than a cooldown; and no shorter, or setting the clock would end it.
+    # A cooldown from the future is cut to its full length; not shorter, or setting the clock would end it.
     cooldown = usage.cooldown_until_ms if usage.cooldown_until_ms > now_ms else 0
     if moved_back:
         cooldown = min(cooldown, now_ms + rule.cooldown_ms)
@@ -162,7 +162,7 @@ def grant(
     most, room = rule.max // GRANT_PARTS, _room(usage, rule, now_ms)
     refuse = _permits(usage, rule, now_ms, 0, GrantState.EXHAUSTED, refused=True)
     if rule.shadow:
-        # It refuses nobody, so it must not send anybody the long way either.
+        # A shadow limit refuses nothing, so it must not send commands by Slow either.
         most, room = max(most, SMALLEST_GRANT), want
     elif most < SMALLEST_GRANT:
         return usage, replace(refuse, state=GrantState.DECIDED_BY_SLOW, retry_after_ms=SMALL_RETRY_MS)
@@ -206,7 +206,7 @@ def _room(usage: LimitUsage, rule: LimitRule, now_ms: int) -> int:
     if now_ms < usage.cooldown_until_ms and not rule.shadow:
         return 0
     if now_ms < usage.interval * rule.interval_ms:
-        # Time stepped back out of this interval: what goes now would be used in the one before.
+        # Time stepped back out of this interval: permits given now would be used in the one before.
         return 0
     room = rule.max - usage.used
     if rule.burst:
@@ -239,7 +239,7 @@ def _permits(
     if refused:
         free_ms = end_ms if usage.used >= rule.max else now_ms
         if rule.burst and usage.used < rule.max and usage.slots:
-            # The interval has room, this second has not: when the oldest slot has left the window.
+            # The interval has room, this second has not: more permits when the oldest slot leaves the window.
             free_ms = min(end_ms, (usage.slots[0][0] + SLOTS_PER_WINDOW) * SLOT_MS)
         free_ms = max(free_ms, usage.cooldown_until_ms, usage.interval * rule.interval_ms)
         retry_after_ms = max(1, free_ms - now_ms)
@@ -257,5 +257,5 @@ def _permits(
 
 def _life(left_ms: int) -> int:
     """A duration on another clock that is over when `left_ms` have passed on this one, whatever their drift."""
-    # One millisecond less for the part of one that `now` was cut off by.
+    # One millisecond less, since `now` is rounded down.
     return max(0, left_ms - 1 - left_ms // DRIFT_PARTS)

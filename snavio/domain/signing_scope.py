@@ -19,7 +19,7 @@ MAILBOX = "mailbox"
 # A verifier whose clock is a little behind must not refuse what the newest key signed.
 BACKDATE_NS = 5 * 60 * 1_000_000_000
 MAX_KEYS = 16
-# Far more than rotations of a lifetime; the oldest make room.
+# Far more than a lifetime's rotations; the oldest are dropped.
 MAX_RETIRED = 512
 
 
@@ -96,7 +96,7 @@ class Scope:
         for key in reversed(self.keys):
             if key.signs_from_ns <= now_ns and not key.ended(now_ns):
                 return key
-        # Only a clock that went back gets here: the oldest key that lives is what verifiers know best.
+        # Only after a clock went back: the oldest valid key is the one that most verifiers have.
         return next((key for key in self.keys if not key.ended(now_ns)), self.keys[-1])
 
     def signer(self, key_id: str, now_ns: int) -> ScopeKey:
@@ -157,8 +157,8 @@ def rotate_scope(
     # A key that verifies nothing any more is dropped, and its seed with it.
     kept = tuple(key for key in ended if not key.ended(now_ns))
     gone = tuple(_retired(key) for key in ended if key.ended(now_ns))
-    # Whoever has a stolen seed can sign with any time of the past, so an emergency leaves nothing to believe of any
-    # key whose seed was still here. Seeds of keys that retired before were wiped then.
+    # A stolen seed can sign with any time of the past, so after an emergency no signature of a key is trusted whose
+    # seed was still here. Seeds of keys that retired before were wiped then.
     retired = scope.retired if emergency else (*scope.retired, *gone)[-MAX_RETIRED:]
     if len(kept) >= MAX_KEYS:
         raise Conflict(

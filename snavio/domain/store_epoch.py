@@ -22,7 +22,8 @@ def met(found: StoreEpoch | None, *, known: str | None, fresh_name: str, now_ms:
     """The epoch in force, given the store's epoch and the one that the caller has seen."""
     if found is None:
         return StoreEpoch(fresh_name, now_ms if known is not None else 0)
-    # A newcomer made it and thought that the store was new; the caller knows better.
+    # An instance that had never seen the store created this epoch as that of a new one; the caller has seen an earlier
+    # epoch.
     if known is not None and known != found.name and found.born_ms == 0:
         return replace(found, born_ms=now_ms)
     return found

@@ -25,7 +25,7 @@ from snavio.rpc.server_shares import ServerShares
 from snavio.rpc.status import DEADLINE_EXCEEDED, REASON_KEY, abort, abort_internal, code_of
 from snavio.tracebacks import trace_of
 
-# Each call runs in a task of its own, and so has its own value. Unset means: not behind the guard.
+# Each call runs in its own task, and so has its own value. Unset outside of the interceptor.
 _OPEN: Final[ContextVar[OpenCall]] = ContextVar("open_call")
 
 _log = structlog.get_logger(__name__)
@@ -63,8 +63,8 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         return remembered[1]
 
     def _wrap_handler(self, method: str, handler: Any) -> Any:
-        # gRPC would read the body of a unary request, and run deserialisers, before the guard: only handlers that
-        # read raw bytes themselves are let in; Methods makes no others.
+        # gRPC would read the body of a unary request, and run deserialisers, before the interceptor: only handlers that
+        # read raw bytes themselves are accepted; Methods makes no others.
         if handler.request_deserializer is None and handler.response_serializer is None:
             if handler.stream_unary is not None:
                 guarded = self._wrap(method, handler.stream_unary, self._shares.calls)
@@ -96,7 +96,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
                 finally:
                     opened.handled()
             except (grpc.aio.BaseError, asyncio.CancelledError):
-                # An abort under way, a client that went away, or a server that was stopped.
+                # An abort in progress, a client that disconnected, or a server that was stopped.
                 raise
             except Exception as failure:
                 await _put_on_the_wire(context, failure, method)

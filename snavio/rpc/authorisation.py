@@ -30,7 +30,7 @@ class AccessRule:
 
 def mesh(*names: str) -> AccessRule:
     """These services of the mesh."""
-    # Without names the rule would admit every mesh service, which nobody means by writing none.
+    # Without names the rule would admit every mesh service, which is never intended.
     if not names:
         raise ValueError("name the mesh services, or use ANY_MESH")
     return AccessRule(IdentityKind.MESH, frozenset(names))
@@ -50,14 +50,14 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Shield/Submit": (SERVICE,),
         "/snavio.v1.Shield/SubmitBatch": (SERVICE,),
         "/snavio.v1.Shield/SubmitStream": (SERVICE,),
-        # The way of a command. Each hop takes from the one before it only, so nobody goes around Shield.
+        # The path of a command. Each hop accepts only the hop before it, so Shield cannot be bypassed.
         "/snavio.v1.Fast/Dispatch": (mesh("shield"),),
         "/snavio.v1.Slow/Arbitrate": (mesh("fast"),),
         "/snavio.v1.Slow/Grants": (mesh("fast"),),
         "/snavio.v1.Slow/ReturnPermits": (mesh("fast"),),
         "/snavio.v1.Slow/ReportBans": (mesh("fast"),),
         "/snavio.v1.Mailbox/SendStream": (mesh("fast", "slow"),),
-        # Tenants send to topics of their own; that no route's topic is among them is the servicer's to check.
+        # Tenants send to their own topics; the servicer checks that none of them is a route's topic.
         "/snavio.v1.Mailbox/Send": (SERVICE, ANY_MESH),
         # Consumers; the servicer checks that the caller's tenant owns the topic.
         "/snavio.v1.Mailbox/Receive": (SERVICE,),
@@ -91,8 +91,8 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         # Tenants read the platform's and their own; the servicer checks.
         "/snavio.v1.Signer/GetPublicKeys": (ANYBODY,),
         "/snavio.v1.Signer/Events": (OPERATOR,),
-        # Certificates. Registry speaks for the directory; that a principal may act as a service, or is that
-        # service, is the servicer's to check.
+        # Certificates. Registry acts for the directory; the servicer checks that a principal may act as a service, or
+        # is that service.
         "/snavio.v1.Signer/CreateEnrolment": (mesh("registry"),),
         "/snavio.v1.Signer/SetServicePrincipals": (mesh("registry"),),
         "/snavio.v1.Signer/AssumeService": (PRINCIPAL, SERVICE),
@@ -100,12 +100,12 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Signer/RevokeIdentity": (OPERATOR, mesh("registry")),
         "/snavio.v1.Signer/RestoreIdentity": (OPERATOR,),
         "/snavio.v1.Signer/ListCertificates": (OPERATOR,),
-        # Capabilities: who may have which, and whose he may end or list, the servicer checks.
+        # Capabilities; the servicer checks which ones the caller may get, end or list.
         "/snavio.v1.Signer/IssueCapability": (OPERATOR, PRINCIPAL, SERVICE, mesh("fast", "slow", "relay")),
         "/snavio.v1.Signer/RevokeCapability": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Signer/ListCapabilities": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Signer/RotateCapabilityRoot": (OPERATOR, PRINCIPAL),
-        # Whoever has the roots can make any capability.
+        # The root secret suffices to make any capability.
         "/snavio.v1.Signer/MailboxRoots": (mesh("mailbox"),),
         "/snavio.v1.Signer/CapabilityRevocations": (mesh("mailbox"),),
         # Served apart from the mesh, to callers without a certificate; the token is the right.
@@ -121,7 +121,7 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Registry/GrantAccess": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Registry/RevokeAccess": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Registry/Changes": (ANY_MESH,),
-        # Shield and Fast ask who owns a target, to tell its owner what became of a command.
+        # Shield and Fast ask for the owner of a target, to let it explain a command.
         "/snavio.v1.Registry/Resolve": (mesh("slow", "fast", "shield"),),
         "/snavio.v1.Registry/Followers": (OPERATOR,),
         "/snavio.v1.Registry/Dump": (ANY_MESH, JOB),
@@ -134,9 +134,9 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Registry/RequestAccess": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Registry/AnswerAccess": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Registry/ListAccessRequests": (OPERATOR, PRINCIPAL),
-        # Whoever sees the traffic of all sources: nobody bans a rival.
+        # Only services that see the traffic of all sources: a tenant must not ban a rival.
         "/snavio.v1.Registry/SetBan": (OPERATOR, mesh("slow")),
-        # Jobs propose and never write: Registry's allowlist and cap stand between them and a source.
+        # Jobs propose and never write: Registry's allowlist and cap protect sources from them.
         "/snavio.v1.Registry/ProposeBans": (JOB, mesh("slow")),
         "/snavio.v1.Registry/ConcludeAudit": (JOB,),
         # Tenants see their own sources'; the servicer checks.
@@ -144,9 +144,9 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Registry/ExplainBan": (OPERATOR, PRINCIPAL, JOB),
         "/snavio.v1.Registry/LiftBan": (OPERATOR,),
         "/snavio.v1.Relay/Append": (ANY_MESH,),
-        # What a server tells about itself; its numbers are for operators, that it lives is for anybody.
+        # Introspection is for operators and the mesh; health is for every caller.
         "/snavio.v1.Introspection/Status": (OPERATOR, ANY_MESH),
-        # Whose command it is, the servicer checks.
+        # The servicer checks that the command is the caller's.
         "/snavio.v1.Explain/Explain": (OPERATOR, PRINCIPAL, SERVICE),
         "/grpc.health.v1.Health/Check": (ANYBODY,),
         "/grpc.health.v1.Health/List": (ANYBODY,),

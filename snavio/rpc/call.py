@@ -21,8 +21,7 @@ from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.limits import PUBLIC_FRAME_BYTES
 from snavio.rpc.peer import Peer
 
-# A peer that does not read its answers holds them in our memory; after this long, or at most twice as long,
-# it loses the stream.
+# Answers that a peer does not read are kept in memory; after this time, or at most twice as long, its stream is ended.
 WRITE_LIMIT_S: Final = 15.0
 
 
@@ -49,9 +48,9 @@ class Call:
         self.received_mono_ns = received_mono_ns
         self.farewell: Callable[[], None] | None = None
         """Called once when the stream is to end, for a handler that lets its peer finish first; it then calls `cut`."""
-        # Of one message of this caller.
+        # Bound on one message of this caller.
         self.max_bytes = max_bytes
-        # Messages that came so far.
+        # Messages read so far.
         self.reads = 0
         self._gate = gate
         self._read_over = False
@@ -125,8 +124,8 @@ class Call:
             return None
         if self._reader is not None or self._read_cancelled:
             raise RuntimeError("another read is waiting, or was cancelled")
-        # Cancelled by `drain`, as asyncio.timeout would: a timeout per read, let alone a task to wait for either,
-        # costs as much as everything else that Python does for a small batch.
+        # Cancelled by `drain`, as asyncio.timeout would: a timeout per read, or a task to wait for either, costs as
+        # much as everything else that Python does for a small batch.
         self._reader = reader = asyncio.current_task()
         assert reader is not None
         cancels = reader.cancelling()
@@ -138,7 +137,7 @@ class Call:
             self._read_cancelled = True
             raise
         except grpc.aio.InternalError:
-            # How gRPC tells us of a message that is larger than it takes; it reads no more of this stream.
+            # gRPC raises this for a message that is larger than it accepts; it reads no more of this stream.
             raise too_large(self.max_bytes) from None
         finally:
             self._reader = None

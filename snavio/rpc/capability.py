@@ -19,9 +19,9 @@ from snavio.host.background import background
 
 CAPABILITY_KEY: Final = "snavio-capability"
 """Metadata key under which a call presents it."""
-# Only these can be helped by another capability. An unknown root is news that the mailbox has not heard yet.
+# Only these can be solved by another capability. An unknown root is one that the mailbox has not pulled yet.
 HELPED: Final = frozenset({"cap-required", "cap-expired", "cap-revoked", "cap-unknown-root"})
-# A third of its life is left for a Signer that is away.
+# The last third of its lifetime remains for a Signer that is away.
 RENEW_AFTER: Final = 2 / 3
 RETRY_NS: Final = 5_000_000_000
 QUIET_S: Final = 0.5
@@ -116,7 +116,7 @@ class CapabilityProvider:
             self._log.warning("capability not renewed", reason=error.reason)
             self._renew_mono_ns = self._clock.mono_ns() + RETRY_NS
         except Exception as error:
-            # Without a pause, whoever presents it next would ask again at once, and so on.
+            # Without a pause, the next call would start another renewal at once, and so on.
             background().failed("renew capability", error)
             self._renew_mono_ns = self._clock.mono_ns() + RETRY_NS
         finally:
@@ -128,5 +128,5 @@ class CapabilityProvider:
         given = await self._ask(self._wanted, self._told)
         self._text = given.text
         self._generation += 1
-        # From when it was asked for, on our own clock: that Signer's shows another time does not matter.
+        # From the time of the request, on the local clock: a difference to Signer's clock does not matter.
         self._renew_mono_ns = asked + round(given.ttl_s * 1e9 * RENEW_AFTER)

@@ -33,7 +33,7 @@ class CertificateGate:
     def __init__(self, *, clock: Clock, max_revoked: int = MAX_REVOKED) -> None:
         self._clock = clock
         self._max_revoked = max_revoked
-        # By subject: what was issued before then.
+        # By subject: certificates issued before that time are revoked.
         self._revoked: dict[str, int] = {}
         self._news_within_ns: int | None = None
         self._heard_mono_ns: int | None = None
@@ -68,7 +68,7 @@ class CertificateGate:
 
     def judge(self, peer: Peer) -> Verdict:
         """As `check`, without counting or reporting a refusal."""
-        # Almost always nothing of it is there, and this is one look for each subject without a step of Python.
+        # Almost always no subject is listed, and this is one lookup per subject without a Python loop.
         if (
             self._revoked
             and not self._revoked.keys().isdisjoint(peer.subjects)
@@ -117,7 +117,7 @@ class CertificateGate:
         try:
             self._add(revoked, entries)
         except Saturated:
-            # Both lists are right about whom to refuse; keep as much of the two as there is room for.
+            # Both lists are right; keep as much of the two as there is room for.
             self._add_quietly(revoked)
             raise
         self._revoked = revoked
@@ -134,7 +134,7 @@ class CertificateGate:
             try:
                 subject = normal_subject(named)
             except ValueError:
-                # An entry in another spelling would sit in the list and match nobody.
+                # An entry in another spelling would be in the list and match no certificate.
                 malformed += 1
                 continue
             if subject in revoked or len(revoked) < self._max_revoked:

@@ -32,7 +32,7 @@ class CertificateRefusals:
         self._window_ns = round(window_s * 1e9)
         self._remembered = remembered
         self._counts: Counter[str] = Counter()
-        # When the last event was, and what came since; the longest untold first.
+        # Time of the last event, and refusals since; the longest unreported first.
         self._told: OrderedDict[tuple[Identity | None, str], tuple[int, int]] = OrderedDict()
 
     def refused(self, peer: Peer | None, reason: str) -> None:

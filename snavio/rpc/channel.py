@@ -27,7 +27,7 @@ from snavio.rpc.status import error_of
 
 Response = TypeVar("Response", bound=ProtoMessage)
 
-# A look costs three stats; a certificate of a few minutes must be followed before it ends.
+# A check costs three stats; a certificate of a few minutes must be followed before it ends.
 _LOOK_INTERVAL_NS: Final = 250_000_000
 _RETIRE_GRACE_S: Final = 120.0
 
@@ -90,7 +90,7 @@ class MeshChannel:
         except Unauthenticated as error:
             if not capability_provider.helps(error):
                 raise
-            # The mailbox has not heard of what Signer has just made; that passes.
+            # The mailbox has not pulled the root of the new capability yet; that passes.
             raise Unavailable(str(error), reason=error.reason) from None
 
     async def _unary_call(
@@ -205,7 +205,7 @@ def _options(name: str) -> Options:
         ("grpc.service_config_disable_resolution", 1),
         # Connections are pooled per process by address; after a renewal we want a new one.
         ("grpc.use_local_subchannel_pool", 1),
-        # A service that restarts is back within seconds, and so are we.
+        # A restarted service is back within seconds, so reconnections must be quick.
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 1000),
         ("grpc.min_reconnect_backoff_ms", 5000),

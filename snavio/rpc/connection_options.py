@@ -14,7 +14,7 @@ MAX_MESSAGE_BYTES: Final = 2 * MESH_BATCH_BYTES
 
 KEEPALIVE_INTERVAL_S: Final = 20.0
 KEEPALIVE_TIMEOUT_S: Final = 10.0
-# A server closes connections that ping more often than this; half the interval, so a late timer is forgiven.
+# A server closes connections that ping more often than this; half the interval, so that a late timer is tolerated.
 MIN_PING_INTERVAL_S: Final = 10.0
 # A client that never finishes its TLS handshake holds a socket only this long.
 HANDSHAKE_TIMEOUT_S: Final = 10.0
@@ -24,8 +24,8 @@ Options = tuple[tuple[str, int | str], ...]
 COMMON_OPTIONS: Final[Options] = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    # Nothing of ours is compressed, and to inflate a stranger's message would be work done before the guard
-    # has looked at the stranger. The first line inflates nothing, the second tells the client why.
+    # Snavio compresses nothing, and decompressing a message would be work done before the interceptor has authorised
+    # its sender. The first option disables decompression, the second returns the reason to the client.
     ("grpc.per_message_decompression", 0),
     ("grpc.compression_enabled_algorithms_bitset", 1),
     ("grpc.keepalive_time_ms", round(KEEPALIVE_INTERVAL_S * 1000)),

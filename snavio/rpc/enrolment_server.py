@@ -68,7 +68,7 @@ class EnrolmentServer(Generic[Request, Response]):
 
     async def start(self) -> int:
         """Listen; the port. StateError if the address is in use or the certificate files cannot be used."""
-        # Health costs nothing and is asked for all day by whoever watches over us.
+        # Health costs nothing and is polled all day by monitoring.
         behaviours = {
             self._method: self._guarded(self._answer),
             _HEALTH: self._guarded(self._health, throttled=False),
@@ -132,7 +132,7 @@ class EnrolmentServer(Generic[Request, Response]):
         async def behaviour(_requests: Any, context: Any) -> Any:
             try:
                 address = address_of(context.peer())
-                # A stranger's work stands in a line of its own, and not in that of the mesh.
+                # Work for callers without a certificate has its own queue, apart from the mesh's.
                 HOLDER.set(address)
                 with self.calls.holding(address):
                     if throttled:
@@ -161,7 +161,7 @@ class _EnrolmentHandlers(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def __init__(self, behaviours: dict[str, Any]) -> None:
         self._handlers = {
-            # As streams of one message: the body of a unary call would be waited for before anybody looks.
+            # As streams of one message: gRPC would await the body of a unary call before the throttle is asked.
             name: grpc.stream_unary_rpc_method_handler(behaviour)
             for name, behaviour in behaviours.items()
         }

@@ -42,7 +42,7 @@ def read_strictly(request_type: type[Request], request: bytes) -> Request:
     message = request_type.FromString(request)
     message.DiscardUnknownFields()
     known = message.ByteSize()
-    # Most are written as we would write them, and then nothing was dropped.
+    # Most requests are encoded as here, and then nothing was dropped.
     if known != len(request) and request_type.FromString(request).ByteSize() != known:
         raise BadRequest("The request has a field that is not known here.", reason="unknown-field")
     return message

@@ -173,7 +173,7 @@ class OpenCalls:
         elif not stream.reads:
             if now - opened.since_ns >= self._first_read_ns:
                 opened.cut(Unavailable("Nothing came on this stream for too long.", reason=DEADLINE_EXCEEDED))
-        # Services of the mesh keep their links while there is nothing to say.
+        # Services of the mesh keep idle streams open.
         elif opened.peer.identity.kind is not IdentityKind.MESH:
             assert opened.idle_s is not None
             if now - opened.since_ns >= opened.idle_s * 1e9:

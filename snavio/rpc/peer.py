@@ -52,8 +52,8 @@ class Peers:
                 lineage_of(certificate),
             )
 
-        # Parsing a certificate costs more than the rest of a small call. Only certificates that TLS has
-        # verified get here, so an outsider cannot churn the memory.
+        # Parsing a certificate costs more than the rest of a small call. Only certificates that TLS has verified get
+        # here, so an outsider cannot flush the cache.
         self._read = lru_cache(maxsize=_REMEMBERED_CERTIFICATES)(read)
 
     def peer(self, auth_context: Mapping[str, Iterable[bytes]]) -> Peer:

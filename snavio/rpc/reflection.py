@@ -23,7 +23,7 @@ def register_reflection(methods: Methods) -> None:
     services = tuple(sorted((*methods.services(), V1ALPHA, V1)))
 
     async def info(call: Call) -> None:
-        # Whoever never asks does not pay for the answer, least of all while a service starts.
+        # Imported on the first call: a process without reflection calls does not pay for it, least of all at its start.
         from grpc_reflection.v1alpha import reflection_pb2
 
         from snavio.rpc.descriptors import Descriptors

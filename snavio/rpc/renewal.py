@@ -34,8 +34,8 @@ from snavio.rpc.channel import MeshChannel
 from snavio.tasks import ended
 from snavio.v1.signer_pb2 import IssueCertificateRequest, IssueCertificateResponse
 
-# Of the whole life: when to begin, and how much earlier a certificate may be renewed, so that a thousand processes
-# that were started together do not ask together.
+# Shares of the whole lifetime: when to begin, and how much earlier at most, so that a thousand processes that were
+# started together do not renew together.
 DUE: Final = 2 / 3
 JITTER: Final = 1 / 10
 CALL_SECONDS: Final = 5.0
@@ -84,7 +84,7 @@ class Leaf:
         (spiffe_id,) = names.get_values_for_type(x509.UniformResourceIdentifier)
         begin = round(certificate.not_valid_before_utc.timestamp()) * 1_000_000_000
         end = not_after_unix_ns(certificate)
-        # Certificates begin a little before they are made; that part of the life was never there.
+        # Certificates are backdated a little; that part of the lifetime is not counted.
         issued = min(begin + BACKDATE_S * 1_000_000_000, end)
         return cls(spiffe_id, serial_of(certificate), issued, end)
 
@@ -164,11 +164,11 @@ class Renewal:
                 trial.succeeded()
                 pause_s = self._until_due_s()
             except SnavioError as error:
-                # Somebody else's fault, told by other rules: nothing here wants a restart.
+                # Signer's failure, which has its own report: a restart of this process would not help.
                 trial.succeeded()
                 pause_s = self._complain(error)
             except Exception as error:
-                # A disk that is full for a moment must not be the end of the certificate an hour later.
+                # A disk that is full for a moment must not let the certificate expire an hour later.
                 pause_s = trial.failed(error)
             await asyncio.sleep(pause_s)
 

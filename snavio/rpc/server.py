@@ -43,11 +43,11 @@ __all__ = ["Call", "MeshServer", "Methods"]
 _MAX_STREAMS_PER_CONNECTION: Final = 1024
 # For streams to notice their age and finish what they have in flight.
 _FINISHING_S: Final = 30.0
-# For answers to be sent once all handlers have returned: whoever does not read his must not keep us from our end.
+# For answers to be sent once all handlers have returned: a peer that does not read its answers must not delay the end.
 _SENDING_S: Final = 0.5
 # For a handler of a unary call whose caller has no shorter deadline.
 UNARY_LIMIT_S: Final = 60.0
-# For cancelled handlers to let go of what they hold.
+# For cancelled handlers to release their resources.
 UNWIND_S: Final = 5.0
 
 
@@ -159,13 +159,13 @@ class MeshServer:
                     task.cancel()
                 await self._ended(within_s=UNWIND_S)
                 await self._server.stop(None)
-            # What is open now are answers that nobody reads.
+            # Only unread answers are still open.
             await self._server.stop(_SENDING_S)
         self._open_calls.close()
 
     async def _ended(self, *, within_s: float) -> bool:
         """Wait for running handlers, also those that begin meanwhile, and briefly for answers; true if all ended."""
-        # Calls that gRPC had taken before it stopped taking any get to run first.
+        # Calls that gRPC accepted before it stopped accepting run first.
         await asyncio.sleep(0)
         end = asyncio.get_running_loop().time() + within_s
         while self._running:
@@ -185,8 +185,8 @@ class MeshServer:
         task.add_done_callback(self._running.discard)
 
     def _handler(self, method: Method) -> Any:
-        # To gRPC a unary method is a stream of one message: it would read the body before anybody could look at the
-        # headers otherwise.
+        # To gRPC a unary method is a stream of one message: otherwise it would read the body before the headers are
+        # checked.
         if method.unary is not None:
             return grpc.stream_unary_rpc_method_handler(self._unary(method))
         return grpc.stream_stream_rpc_method_handler(self._stream(method))
@@ -279,7 +279,7 @@ class MeshServer:
             # A gRPC server takes the last of several options with one name.
             *(option for option in COMMON_OPTIONS if option[0] != "grpc.max_receive_message_length"),
             ("grpc.max_receive_message_length", self._max_message_bytes),
-            # A body that nobody reads yet must not fill our memory; while one is read, the window follows its length.
+            # An unread body must not fill the memory; while one is read, the window follows its length.
             ("grpc.http2.bdp_probe", 0),
             ("grpc.http2.lookahead_bytes", self._window_bytes),
             ("grpc.so_reuseport", int(self._reuse_port)),

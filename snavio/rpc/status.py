@@ -35,7 +35,7 @@ DEADLINE_EXCEEDED: Final = "deadline-exceeded"
 OVERSIZED: Final = "oversized"
 DRAINING: Final = "draining"
 
-# What gRPC itself refuses for load comes without a hint.
+# gRPC's own refusals for load carry no hint.
 _DEFAULT_RETRY_AFTER_MS: Final = AWAY_RETRY_MS
 _MAX_RETRY_AFTER_MS: Final = 86_400_000
 _REASON: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -54,7 +54,7 @@ _CODE_BY_CLASS: Final = (
     (Unavailable, grpc.StatusCode.UNAVAILABLE),
     (IntegrityError, grpc.StatusCode.DATA_LOSS),
 )
-# What comes with these may be tried again, and says when.
+# Errors with these statuses may be retried, and carry a hint.
 _RETRIED: Final = frozenset({grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE})
 _CLASS_BY_CODE: Final[dict[Any, type[SnavioError]]] = {
     grpc.StatusCode.INVALID_ARGUMENT: BadRequest,
@@ -77,7 +77,7 @@ _REASON_BY_CODE: Final = {
     grpc.StatusCode.DEADLINE_EXCEEDED: DEADLINE_EXCEEDED,
     grpc.StatusCode.CANCELLED: "cancelled",
 }
-# Nobody should have to know gRPC to read that a service is away.
+# Plain sentences: a reader need not know gRPC to see that a service is away.
 _SENTENCES: Final[dict[Any, str]] = {
     grpc.StatusCode.UNAVAILABLE: "{peer} does not answer at {address}.",
     grpc.StatusCode.DEADLINE_EXCEEDED: "{peer} does not answer in time at {address}.",
@@ -96,7 +96,7 @@ async def abort(context: Any, error: SnavioError) -> None:
         (CODE_KEY, taxonomy_of(error).name),
     )
     if isinstance(error, Saturated | Unavailable) and code in _RETRIED:
-        # Never 0: everybody who was refused together would be back together, at once.
+        # Never 0: all callers that were refused together would return together, at once.
         retry_after_ms = max(1, min(error.retry_after_ms, _MAX_RETRY_AFTER_MS))
         metadata += (
             (RETRY_AFTER_KEY, str(retry_after_ms)),
@@ -128,7 +128,7 @@ def code_of(error: SnavioError) -> Any:
 
 def taxonomy_of(error: SnavioError) -> Code:
     """The error's code in the taxonomy, such as `E_INTEGRITY`."""
-    # Known by its reason where whoever raised it did not say it by its class.
+    # By its reason where the error was not raised as a FrameTooLarge.
     return Code.E_FRAME_TOO_LARGE if error.reason == OVERSIZED else error.code
 
 

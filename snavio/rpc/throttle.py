@@ -68,7 +68,7 @@ class Throttle:
 
     def __init__(self, *, clock: Clock, each: Rate, all_together: Rate) -> None:
         self._clock = clock
-        # Whoever has more addresses than are remembered is held by the rate for all.
+        # A caller with more addresses than are remembered is limited by the rate for all.
         self._each = Rates(each, clock=clock)
         self._all = _Bucket(all_together, clock.mono_ns())
 
@@ -91,6 +91,6 @@ def address_of(peer: str) -> str:
             return "other"
         if number.ipv4_mapped is not None:
             return str(number.ipv4_mapped)
-        # Everybody has 2^64 addresses of his own there.
+        # A single site has 2^64 addresses there.
         return str(ipaddress.IPv6Network((number, 64), strict=False))
     return host if kind == "ipv4" else "other"

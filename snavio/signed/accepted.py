@@ -15,7 +15,7 @@ from snavio.native import blake3_hex
 from snavio.signed.snapshot_manifest import Manifest
 from snavio.signed.snapshot_refusal import RefusalReason, SnapshotRefused
 
-# Restores are rare; the oldest are forgotten, and the rule about times still holds for them.
+# Restores are rare; the oldest are dropped, and the rule about times still holds for them.
 MAX_LEFT: Final = 64
 
 

@@ -225,7 +225,7 @@ def _file(found: Any) -> FileEntry:
     numbers = [found[name] for name in ("rows", "size", "schema_version")]
     if any(type(number) is not int or number < 1 for number in numbers):
         raise ValueError("a file's size is not a number")
-    # Derived, not believed: a manifest cannot point a reader at some other file.
+    # Derived, not trusted: a manifest cannot point a reader at some other file.
     if found["name"] != stretch.file_name or found["rows"] != stretch.rows:
         raise ValueError("a file's name does not tell what is in it")
     return FileEntry(

@@ -30,7 +30,7 @@ class ManifestSigner:
 
     async def signed(self, manifest: ArchiveManifest) -> ArchiveManifest:
         """The manifest with its signature. Unavailable while Signer is away, Conflict when the keys keep changing."""
-        # The key's id is part of what is signed, and only the signature tells which key signs now.
+        # The signed bytes contain the key's id, and only the signature shows which key signs now.
         for _ in range(ATTEMPTS):
             named = replace(manifest, key_id=self._key_id)
             key_id, signature = await self._sign(named.signed_form())

@@ -50,7 +50,7 @@ class Published:
 
 
 class Publisher:
-    """One writer's access to an archive. Raises SnavioError or SnapshotRefused; earlier snapshots then stay in place."""
+    """One writer's access to an archive. Raises SnavioError or SnapshotRefused; earlier snapshots then stay."""
 
     def __init__(
         self, *, archive: Archive, sign: Sign, keys: Keys, clock: Clock, lifetime_s: float, max_bytes: int
@@ -79,13 +79,13 @@ class Publisher:
                 found,
                 kind=kind,
                 keys=await self._keys(),
-                # Of whatever time: an expired one may still be newer than what we have.
+                # At its own time: an expired one may still be newer than what we have.
                 now_unix_ns=found.manifest.generated_unix_ns,
                 max_bytes=self._max_bytes,
             )
             await self._verify_parts(manifest)
         except SnapshotRefused as refused:
-            # Not worth keeping: a forged version must not stop ours for ever.
+            # Not kept: a forged version must not block ours for ever.
             self._log.warning("published snapshot is not good", kind=kind, reason=refused.refusal.value)
             return Published(encoded, None)
         return Published(encoded, manifest)
@@ -98,13 +98,13 @@ class Publisher:
 
     async def signed(self, manifest: Manifest) -> Manifest:
         """The manifest with a signature that its readers accept."""
-        # The key's id is part of what is signed, and only the signature tells which key signs now.
+        # The signed bytes contain the key's id, and only the signature shows which key signs now.
         for _ in range(SIGNING_ATTEMPTS):
             named = replace(manifest, key_id=self._key_id)
             key_id, signature = await self._sign(named.signed_form())
             if key_id == self._key_id:
                 signed = replace(named, signature=signature)
-                # Exactly what readers will do; a signature that they refuse is worth less than the old snapshot.
+                # Exactly the readers' check; a signature that they refuse is worse than the old snapshot.
                 verify_manifest(
                     read_manifest(signed.encoded()),
                     kind=signed.kind,

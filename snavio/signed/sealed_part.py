@@ -57,7 +57,7 @@ def read_header(part: bytes) -> SealedHeader:
 
 def seal(plain: bytes, *, key: bytes, rows: int, version: int, epoch: int) -> bytes:
     """A sealed part."""
-    # Random: one key seals a part a minute for a month, which is nothing beside 2^32.
+    # Random: one key seals a part a minute for a month, far below 2^32.
     nonce = secrets.token_bytes(_NONCE_BYTES)
     header = _HEADER.pack(MAGIC, FORMAT, 0, rows, version, epoch, key_id_of(key), nonce)
     return header + AESGCM(key).encrypt(nonce, plain, header)

@@ -23,7 +23,7 @@ SNAPSHOT, ACL, HMAC = "snapshot", "acl", "hmac"
 PLACES: Final[Mapping[str, str]] = {kind: f"registry/{kind}/latest.json" for kind in (SNAPSHOT, ACL, HMAC)}
 """The place of each manifest."""
 
-# What readers of this version do with the ages of what they load; told so that operators can compare.
+# The ages that readers of this version apply; published so that operators can compare.
 TTL_POLICY: Final[Mapping[str, Mapping[str, int]]] = {
     "critical": {"fresh_seconds": 2, "stale_seconds": 4, "ceiling_seconds": 5},
     "moderate": {"fresh_seconds": 10, "stale_seconds": 20, "ceiling_seconds": 30},
@@ -187,7 +187,7 @@ def _part(found: Any, *, version: int, epoch: int) -> ManifestPart:
     if not isinstance(found, dict) or set(found) != _PART_FIELDS:
         raise ValueError("a part's fields are not those of a part")
     name = _text(found, "name", _PART_NAME)
-    # Derived, not believed: a manifest cannot point a reader at some other file.
+    # Derived, not trusted: a manifest cannot point a reader at some other file.
     if found["path"] != part_path(name, version=version, epoch=epoch):
         raise ValueError("a part lies somewhere else")
     size, rows = found["size"], found["rows"]

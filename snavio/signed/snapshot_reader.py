@@ -83,7 +83,7 @@ class SnapshotReader:
         try:
             async with asyncio.timeout(LOAD_SECONDS):
                 snapshot = await self._fetch(parts, kind)
-            # Outside the deadline: a thread cannot be called back, and what it loads late would mix with a cold load.
+            # Outside the deadline: a thread cannot be cancelled, and a late load would mix with a cold load.
             used = await self._use(snapshot, use)
         except SnapshotRefused as refused:
             return self._refuse(refused.refusal, refused.detail)
@@ -113,7 +113,7 @@ class SnapshotReader:
     async def _fetch(self, names: Sequence[str], kind: str) -> VerifiedSnapshot:
         manifest, seen = await self._manifest(kind)
         snapshot = await self._parts(manifest, names)
-        # Before it is used: what a crash makes us forget could be handed to us again.
+        # Before it is used: after a crash without it, an older snapshot could be accepted again.
         await asyncio.to_thread(self._watermark.keep, seen.encoded())
         return snapshot
 
@@ -163,7 +163,7 @@ class SnapshotReader:
         if refusal is not RefusalReason.ABSENT:
             self._counts[FAILURES] += 1
         answer = Refused(refusal, detail)
-        # Before the first snapshot there is none; that is no news for an operator.
+        # Before the first snapshot there is none; operators need no report of that.
         if refusal is RefusalReason.ABSENT:
             self._log.info("snapshot not used", reason=refusal.value, detail=detail)
         else:

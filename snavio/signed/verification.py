@@ -47,7 +47,7 @@ def verify_manifest(
     known = [key for key in keys if key.key_id == manifest.key_id]
     if not known:
         raise SnapshotRefused(RefusalReason.UNKNOWN_KEY, "Nobody knows the key that signed the manifest.")
-    # At both times: a key that has ended since may be in the wrong hands, and the time in the manifest with it.
+    # At both times: a key that has ended since may be stolen, and then the time in the manifest is forged too.
     good = [key for key in known if key.good_at(manifest.generated_unix_ns) and key.good_at(now_unix_ns)]
     if not good:
         raise SnapshotRefused(
@@ -60,7 +60,7 @@ def verify_manifest(
             RefusalReason.WRONG_KIND, f"The manifest is one of {manifest.kind}, not of {kind}."
         )
     if manifest.generated_unix_ns > now_unix_ns:
-        # Its age would be negative, and so what it grants would stay fresh longer than it may.
+        # Its age would be negative, and its rights would stay fresh longer than permitted.
         raise SnapshotRefused(RefusalReason.FUTURE_DATED, "The manifest is from the future.")
     if manifest.expires_unix_ns <= now_unix_ns:
         raise SnapshotRefused(RefusalReason.EXPIRED, "The snapshot has expired.")

@@ -141,7 +141,7 @@ def lasting(archive: Path, findings: Iterable[ArchiveFinding], *, now_unix_ns: i
 def check_file(path: Path, file: FileEntry) -> tuple[str, str] | None:
     """(problem, sentence) of a file that differs from the signed one; None when it does not."""
     try:
-        # First what costs nothing: a file of another size need not be read to its end.
+        # The cheap check first: a file of another size need not be read.
         if path.stat().st_size == file.size:
             with path.open("rb") as contents:
                 if hashlib.file_digest(contents, "sha256").hexdigest() != file.sha256:

@@ -68,8 +68,8 @@ def ask(
                 "A question is one SELECT over `events`; nothing else is run.", reason="not-a-select"
             )
         files, left_out = _files(archive.resolve(), keys)
-        # What does not fit into memory goes to a folder that goes with the answer. DuckDB's own choice would be one in
-        # the working folder, which a question could then read and fill.
+        # Spilled data goes to a folder that is deleted with the answer. DuckDB's default is the working folder, which a
+        # query could then read and fill.
         with (
             tempfile.TemporaryDirectory(prefix="snavio-") as aside,
             closing(_connect(duckdb, archive.resolve(), files, aside)) as connection,
@@ -80,7 +80,7 @@ def ask(
     except duckdb.IOException as error:
         raise IntegrityError(f"The archive cannot be read: {_sentence(error)}") from error
     except duckdb.Error as error:
-        # Whatever else it is, the files were good a moment ago: the question is at fault.
+        # The files were valid a moment ago, so the query is at fault.
         raise BadRequest(f"DuckDB does not answer that: {_sentence(error)}", reason="bad-question") from error
     return QueryResult(names, tuple(rows[:limit]), len(rows) > limit, tuple(left_out))
 

@@ -45,7 +45,7 @@ class DroppedEvents:
         for event in block.event:
             fields: dict[str, Any] = orjson.loads(event.fields)
             tenant = str(fields.get("tenant") or fields.get("source") or "").partition("/")[0]
-            # The news of a loss can be lost, too; what it counted must not be.
+            # An event about losses can be lost, too; its count must not be.
             number = int(fields["dropped_events"]) if event.name == DROPPED else 1
             self._lost(tenant, number, event.at_unix_ns)
 

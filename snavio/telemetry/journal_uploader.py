@@ -26,7 +26,7 @@ from snavio.v1.relay_pb2 import JournalPage, JournalReceipt
 
 METHOD: Final = "/snavio.v1.Relay/Append"
 FLUSH_SECONDS: Final = 1.0
-# Enough to make a call worth its while; more than a second's worth is not held back for the second to end.
+# Enough to be worth a call; a full page is sent without waiting for the second to end.
 PAGE_BYTES: Final = 512 << 10
 PAGES_IN_FLIGHT: Final = 4
 RECEIPT_SECONDS: Final = 30.0
@@ -108,7 +108,7 @@ class JournalUploader:
                 self._log.debug("relay is away", message=str(told))
                 trial.succeeded()
             except Exception as error:
-                # A receipt that cannot be read, a page that cannot be made: what follows it still wants to be carried.
+                # An unreadable receipt or a page that cannot be made: later pages must still be uploaded.
                 trial.failed(error)
             else:
                 trial.succeeded()
@@ -190,7 +190,7 @@ class JournalUploader:
                 for block in self._gather():
                     self._journal.append(block)
             except Exception as error:
-                # What was counted beside the journal must not keep the journal itself.
+                # A failure of the counts beside the journal must not stop the journal itself.
                 background().failed("journal courier", error)
             self._journal.tell_losses(
                 now_unix_ns=self._clock.unix_ns(), received_unix_ns=self._received_unix_ns
@@ -207,7 +207,7 @@ class JournalUploader:
                 await stream.write(with_blocks(page, (block.columns for block in blocks)))
                 self._pages += 1
                 in_flight.append(blocks[-1].last_seq)
-                # What came meanwhile waits for its second to end, or until it is worth a page.
+                # New blocks wait for their second to end, or until they fill a page.
                 if self._journal.ready_bytes < PAGE_BYTES and not self._stopping.is_set():
                     break
             if self._stopping.is_set():

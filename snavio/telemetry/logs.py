@@ -37,7 +37,7 @@ class LossyFile:
         """As a file's `write`; always returns the length of `text`."""
         try:
             if self._lost:
-                # The line before may be torn: this one starts anew.
+                # The previous line may be torn: begin with a line break.
                 told = _dumps({"event": "log lines were lost", "lines": self._lost, "level": "warning"})
                 self._file.write(f"\n{told}\n")
                 self._file.flush()

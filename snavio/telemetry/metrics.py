@@ -68,7 +68,7 @@ class Metrics:
 
     async def stop(self) -> None:
         """Export a last time and shut down. Not on the loop: the last collection needs it to read."""
-        # A collector that does not answer must not keep a service from ending.
+        # A collector that does not answer must not delay the end of a service.
         await asyncio.to_thread(self._provider.shutdown, timeout_millis=STOP_MS)
 
     def _adopt(self, reading: ServiceReport) -> None:
@@ -86,7 +86,7 @@ class Metrics:
         from opentelemetry.metrics import Observation
 
         def observe(_options: CallbackOptions) -> Iterator[Observation]:
-            # A collection asks every instrument once: whoever is asked again begins the next one.
+            # A collection reads every instrument once: a second read begins the next collection.
             if self._families[name] == self._number:
                 self._read()
             self._families[name] = self._number

@@ -55,7 +55,7 @@ def encode(table: Any) -> EncodedFile:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    # Half of all columns speak of events that a file does not have, and nulls cost as much to write as values.
+    # Half of all columns belong to events that a file does not have, and nulls cost as much to write as values.
     table = table.select(
         [
             field.name

@@ -296,8 +296,7 @@ AUDIT: Final = frozenset({ABUSE_DETECTED, SIGNING_KEY_ROTATED})
 
 BY_NAME: Final[Mapping[str, EventType]] = {event.name: event for event in EVENTS}
 
-# How files are found. Dates and hours are those of the export, in UTC; a closed hour changes no more but by
-# compaction.
+# The archive's layout. Dates and hours are those of the export, in UTC; a closed hour changes only by compaction.
 FOLDER: Final = "telemetry/date={date}/hour={hour}"
 FILE: Final = "{instance}-{epoch}-{first_seq}-{last_seq}.parquet"
 MANIFEST: Final = "_manifest-{number}.json"

@@ -146,8 +146,7 @@ async def test_a_receive_that_lost_its_right_passes_the_wake_up_on() -> None:
 
 @pytest.mark.parametrize("cached", [True, False])
 async def test_a_receive_cancelled_after_any_number_of_steps_loses_nothing(cached: bool) -> None:
-    """The first of two waiting receives is cancelled after n steps of the loop, for every n until it has its messages.
-    """
+    """One of two waiting receives is cancelled after n steps of the loop, for every n until it has its messages."""
     for steps in range(200):
         async with desk_of(cached_bytes=(32 << 20) if cached else 0) as desk:
             first = waiting(desk)

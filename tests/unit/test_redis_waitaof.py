@@ -21,8 +21,7 @@ def bulk(text: str) -> bytes:
 
 
 class ScriptedRedis:
-    """The part of a server that the queue driver uses; `waitaof` answers each WAITAOF, in order, the last one repeated.
-    """
+    """The part of a server that the queue driver uses; `waitaof` answers each WAITAOF, the last one repeated."""
 
     def __init__(self, *waitaof: bytes) -> None:
         self.waitaof = list(waitaof)

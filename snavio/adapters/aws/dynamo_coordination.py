@@ -45,7 +45,7 @@ MOST_ATTEMPTS: Final = 12
 AT_ONCE: Final = 32
 CALIBRATIONS: Final = 12
 PREPARE_SECONDS: Final = 60
-# A table's own expiry only tidies up; a day keeps what an operator may want to look at.
+# The table's own expiry only frees space; records stay a day longer for an operator to inspect.
 KEPT_SECONDS: Final = 86_400
 
 T = TypeVar("T")
@@ -255,7 +255,7 @@ class DynamoCoordination:
         for _ in range(MOST_ATTEMPTS):
             item = await self._get(EPOCH_KEY)
             found = StoreEpoch(item["name"]["S"], int(item["born_ms"]["N"])) if item else None
-            # The later bound: an interval that may have begun before the store did is not trusted.
+            # The upper bound of the time: an interval that may have begun before the store did is not trusted.
             epoch = met(found, known=self._known, fresh_name=self._fresh, now_ms=self._now_ms()[1])
             if epoch != found:
                 body = {"name": {"S": epoch.name}, "born_ms": {"N": str(epoch.born_ms)}}
@@ -322,7 +322,7 @@ class DynamoCoordination:
         except ClientError as error:
             if _code(error) == "ConditionalCheckFailedException":
                 raise _Contended from None
-            # A table that has gone is made again, and met as one without a memory.
+            # A deleted table is created again, and counts as a store that lost its records.
             self._prepared = _code(error) != "ResourceNotFoundException"
             raise Unavailable(f"The coordination store refuses: {_code(error)}.") from None
         except (BotoCoreError, OSError) as error:

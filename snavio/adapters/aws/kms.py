@@ -67,7 +67,7 @@ class KmsKeyWrapping:
 
     async def unwrap(self, wrapped: bytes) -> bytes:
         async with self._client() as kms:
-            # With the key's name: a blob that somebody wrapped with a key of his own must not be opened for us.
+            # With the key's name: a blob that an attacker wrapped with a key of his own must not be unwrapped.
             answer = await kms.decrypt(
                 CiphertextBlob=wrapped, KeyId=self._where.key, EncryptionContext=self._context
             )

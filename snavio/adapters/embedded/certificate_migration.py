@@ -27,7 +27,7 @@ def _chains(connection: Any) -> None:
     known: dict[str, tuple[str, str, str]] = {}
     for *fields, kept in rows:
         serial, spiffe_id, _, parent, *_ = fields
-        # A parent that was forgotten may have been of this identity or another; as `via` it is found either way.
+        # A forgotten parent may have been of this identity or another; recorded as `via` it is found in both cases.
         parents_id, parents_root, parents_via = known.get(parent, ("", parent, ""))
         root, via = (parents_root, parents_via) if parents_id == spiffe_id else (serial, parents_root)
         known[serial] = (spiffe_id, root, via)
@@ -38,7 +38,7 @@ def _chains(connection: Any) -> None:
             "UPDATE issued SET root = ?, via = ?, tenant = ?, checksum = ? WHERE serial = ?",
             (root, via, tenant_of_spiffe(spiffe_id), checksum(astuple(issued)) if whole else kept, serial),
         )
-    # Of no use to a query with a bound value, which SQLite cannot know to be not empty.
+    # Queries with a bound value cannot use a partial index, since SQLite does not know that the value is not empty.
     for index in ("issued_by_parent", "issued_by_delegate"):
         connection.execute(f"DROP INDEX {index}")
     connection.execute("CREATE INDEX issued_by_delegate ON issued (delegate)")

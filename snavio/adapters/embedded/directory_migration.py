@@ -30,14 +30,14 @@ def from_first(connection: Any) -> None:
         connection.execute(statement)
     standing: dict[tuple[str, ...], Value] = {}
     for version, at_ns, actor, kind, blob, deleted, checksum in lines:
-        # Checked before it is written again: a new checksum would bless what has rotted.
+        # Checked before it is rewritten: a new checksum would make damage look valid.
         if checksum != checksum_of(at_ns, actor, kind, blob, bool(deleted)):
             raise IntegrityError(f"The directory's change {version} is damaged.")
         value = revive(kind, orjson.loads(blob))
         if isinstance(value, Route) and value.topic:
             value = value.addressed_to(value.topic.partition("/")[0])
         place = (kind, *value.key)
-        # Versions have gaps where lines were lost; the next one is given by the counter.
+        # Versions have gaps where lines were lost; the counter must continue after the highest one.
         connection.execute("DELETE FROM sqlite_sequence WHERE name = 'changelog'")
         connection.execute("INSERT INTO sqlite_sequence VALUES ('changelog', ?)", (version - 1,))
         append(

@@ -30,7 +30,7 @@ class SqliteView:
     connection: Any
 
     def find(self, kind: type[V], *key: str) -> V | None:
-        # No stored name has a line break, so a key with one has too many lines to be found.
+        # No stored name has a line break, so a key with one can match no row.
         row = self.connection.execute(
             f"{_RECORD} WHERE kind = ? AND key = ?", (kind.kind, key_text(key))
         ).fetchone()
@@ -142,9 +142,9 @@ def dump(
     at_kind, _, at_key = after.partition("\n")
     if after and (not at_key or (kind is not None and at_kind != kind.kind)):
         raise BadRequest("page_token: must be one that an earlier page gave.", reason="bad-field")
-    # Two ways to say it: for one kind, the pair's order would let SQLite begin at the kind and not at the key.
+    # Two forms: with the row-value comparison alone, SQLite would seek to the kind and scan its keys.
     beyond = "(kind, key) > (?, ?)" if kind is None else "kind = ? AND key > ?"
-    # Places are counted before tombstones are left out, so a page may be short; its end still moves on.
+    # The page's end is taken before tombstones are left out, so a page may be short and still makes progress.
     rows = connection.execute(
         f"SELECT place_kind, place_key, {LOG_COLUMNS} FROM ("  # noqa: S608
         " SELECT kind AS place_kind, key AS place_key, max(version) AS newest FROM changelog"

@@ -54,7 +54,7 @@ def append(
     if before is None if draft.deleted else before == value:
         return None
     if draft.deleted and before is not None:
-        # The tombstone says what is gone, not what the request happened to call it.
+        # A tombstone records the value that was deleted, not the one in the request.
         value = before
     blob, key = encode(value), key_text(value.key)
     old = encode(before) if before is not None else None

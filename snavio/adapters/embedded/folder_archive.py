@@ -100,7 +100,7 @@ class FolderArchive:
                     os.fsync(file.fileno())
                 fresh.replace(path)
             except BaseException:
-                # A full disk must not be kept full by what did not fit.
+                # A file that did not fit must not keep the disk full.
                 with contextlib.suppress(OSError):
                     fresh.unlink(missing_ok=True)
                 raise

@@ -47,7 +47,7 @@ class FileJournalMark:
         try:
             self._kept = _read_kept(self._kept_path)
             self._ended = self._find_ended()
-            # Durable before the mark is taken over: dying in between must not forget the life that ended.
+            # Durable before the mark is overwritten: a crash in between must not lose the life that ended.
             self._write_ended()
             self._map = self._take_over()
         except OSError as error:
@@ -145,7 +145,8 @@ def _read_mark(path: Path) -> tuple[int, int] | None:
             return epoch, seq
         magic, epoch, seq, epoch_again, seq_again = _MARK.unpack(contents)
         if magic == _MAGIC and epoch == epoch_again ^ _ALL_ONES:
-            # They differ after a death between two stores, too; more than was lost may be reported, never less.
+            # They also differ after a crash between the two stores; the larger one may report too many losses, never
+            # too few.
             return epoch, max(seq, seq_again ^ _ALL_ONES)
     _tell_damage(path, "the last life's losses cannot be told")
     return None
@@ -159,7 +160,8 @@ def _read_kept(path: Path) -> list[tuple[int, int, bytes]]:
     read = [_kept(line) for line in lines]
     if None in read:
         _tell_damage(path, "events that were kept are lost", events=read.count(None))
-    # What is behind the last line's end may be torn: its event was never reported as kept. Or its end was hit.
+    # Bytes after the last line end may be torn: their event was never reported as kept. Or the line end itself is
+    # damaged.
     last = _kept(rest) or _kept(rest[:-1])
     return [kept for kept in (*read, last) if kept is not None]
 

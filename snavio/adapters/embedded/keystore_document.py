@@ -128,7 +128,7 @@ def decode(document: bytes, *, name: str) -> Contents:
             snapshot_key=_decode_snapshot_key(parsed.get("snapshot_key")),
             holders={entry["name"]: Holder(**entry) for entry in parsed.get("holders", ())},
         )
-    # `from None`: the parser's own message quotes the document, and the document is secrets.
+    # `from None`: the parser's own message quotes the document, which holds secrets.
     except (KeyError, TypeError, ValueError, SnavioError):
         raise StateError(f"{name} holds a document that this program does not understand.") from None
 
@@ -145,7 +145,7 @@ def _encode_key(key: KeyVersion) -> dict[str, Any]:
 
 
 def _decode_revocation(entry: dict[str, Any]) -> tuple[int, Revocation]:
-    # Once every revocation was of one serial.
+    # In earlier formats every revocation named one serial.
     subject = entry.pop("serial", None) or entry.pop("subject")
     return entry.pop("at"), Revocation(subject, **entry)
 

@@ -13,9 +13,9 @@ from snavio.domain.keyset import Keyset
 from snavio.errors import Saturated
 from snavio.ports.keystore import KeysetPage, RevocationPage
 
-# Every write costs the whole file, about 5 MB at this size. More sources want another adapter.
+# Every write rewrites the whole file, about 5 MB at this size. More sources need another adapter.
 MAX_KEYSETS = 20_000
-# More writes than a store sees between a backup and its return.
+# More writes than a store makes between a backup and its restore.
 EPOCH_STEP = 1 << 32
 
 V = TypeVar("V")

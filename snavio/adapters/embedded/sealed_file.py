@@ -67,7 +67,7 @@ class SealedFile:
         return await self._worker.run(lambda: question(self._contents or self._load()))
 
     async def write(self, change: Callable[[Contents], tuple[Contents, T]]) -> T:
-        """Replace the contents by those that `change` returns, and return its answer; unchanged contents write nothing."""
+        """Replace the contents by those of `change`, and return its answer; unchanged contents write nothing."""
 
         def write() -> T:
             before = self._contents or self._load()
@@ -91,8 +91,8 @@ class SealedFile:
         return self._contents
 
     def _save(self, contents: Contents) -> None:
-        # Forgotten first: if the write fails half-way, what counts is what the disk says when asked again.
-        # Going on with either version from memory could give one version number to two different writes.
+        # Dropped first: if the write fails half-way, the file is read again. Going on with either version from memory
+        # could give one version number to two different writes.
         self._contents = None
         sealed = self._key.seal(encode(contents), magic=MAGIC, format_version=FORMAT_VERSION)
         try:

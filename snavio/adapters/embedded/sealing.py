@@ -44,7 +44,7 @@ class SealingKey:
 
     def seal(self, plain: bytes, *, magic: bytes, format_version: int) -> bytes:
         """`plain` with its header, as it goes to disk."""
-        # A fresh random nonce per write: 2^32 writes are far away for a file that people change.
+        # A random nonce per write is safe up to 2^32 writes, far more than a file changed by people sees.
         nonce = secrets.token_bytes(_NONCE_BYTES)
         header = magic + format_version.to_bytes(2, "big") + self.key_id + nonce
         return header + self._cipher.encrypt(nonce, plain, header)

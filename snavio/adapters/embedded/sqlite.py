@@ -84,7 +84,7 @@ def open_store(
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         fsync_folder(path.parent)
     if not in_use:
-        # Beside a connection that writes, the log starts anew under the walk, and a whole one looks damaged.
+        # Beside a writing connection, the log can restart during the walk, and a whole log would look damaged.
         walk(path).require_whole()
         if not path.stat().st_size and (log := wal_path(path)).exists() and log.stat().st_size:
             # The first page is synced before there is a log. SQLite would delete the log and begin anew.
@@ -120,7 +120,7 @@ def _check_or_create(
 ) -> None:
     found_id, found_version = connection.pragma("application_id"), connection.pragma("user_version")
     empty = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,)
-    # Judged before anything is written: a stranger's database must stay exactly as it was.
+    # Checked before anything is written: another program's database must stay exactly as it was.
     if not empty and found_id != application_id:
         raise StateError(f"{path} is a database of another program.", reason="foreign-store")
     if not empty and found_version > schema_version:
@@ -139,8 +139,8 @@ def _check_or_create(
     if connection.pragma("journal_mode", "wal") != "wal":
         raise StateError(f"{path} is on a file system that cannot hold a write-ahead log.", reason="no-wal")
     connection.pragma("synchronous", "FULL")
-    # What spills into the log before its commit is written over there, sums last: a kill in between leaves frames that
-    # look like flipped bits, and the store would be refused.
+    # Pages that spill into the log before their commit are overwritten there, checksums last: a kill in between leaves
+    # frames that look like flipped bits, and the store would be refused.
     connection.pragma("cache_spill", False)
     connection.pragma("foreign_keys", True)
     if empty:

@@ -34,7 +34,7 @@ SCHEMA = (
     "CREATE INDEX issued_by_holder ON issued (holder)",
     "CREATE INDEX issued_by_realm ON issued (realm)",
     "CREATE INDEX issued_by_end ON issued (expires_ns)",
-    # One row per subject: a later change of the same takes the place of the earlier, with a version of its own.
+    # One row per subject: a later change replaces the earlier one, under a new version.
     """CREATE TABLE endings (
         version INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, subject TEXT NOT NULL, value TEXT NOT NULL,
         forget_ns INTEGER NOT NULL, at_ns INTEGER NOT NULL, actor TEXT NOT NULL, reason TEXT NOT NULL,
@@ -49,10 +49,10 @@ COLUMNS = "cap_id, realm, operations, holder, tenant, issued_to, root, root_vers
 MAX_CAPABILITIES = 1_000_000
 MAX_PER_TENANT = 10_000
 MAX_REVOCATIONS: Final = 200_000
-# Each write forgets a few, so that none ever waits for thousands.
+# Each write deletes a few, so that no write has to delete thousands.
 FORGOTTEN_AT_ONCE = 16
 _ID, _HOLDER, _LINE = "id", "holder", "line"
-# A mailbox whose clock is behind may still take for alive what has ended here.
+# A mailbox whose clock is behind may still accept a capability that has expired here.
 SKEW_NS = 600 * 1_000_000_000
 
 T = TypeVar("T")
@@ -281,7 +281,7 @@ class SqliteCapabilityLedger:
         return answer
 
     def _take(self, held: Counter[str], tenant: str) -> None:
-        # What this very write has let go is room too.
+        # Rows that this write has deleted count as room too.
         if not self.shares.room(tenant, 1 + held[tenant]):
             self.shares.refused += 1
             raise self.shares.saturated(tenant)
@@ -292,7 +292,7 @@ class SqliteCapabilityLedger:
             self._take(held, audit.tenant)
             connection.execute("INSERT INTO barred VALUES (?, ?, 0)", (holder, audit.tenant))
         if audit.tenant == MESH:
-            # From here on it is the operator's, whoever was first.
+            # From here on the bar is the operator's, even if a tenant set it first.
             connection.execute("UPDATE barred SET operator = 1 WHERE holder = ?", (holder,))
 
     def _put(

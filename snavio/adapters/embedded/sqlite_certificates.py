@@ -46,7 +46,7 @@ MAX_CERTIFICATES: Final = 1_000_000
 MAX_BARRED = 100_000
 # An expired one is kept a day: "yesterday's certificate was stolen" still finds its chain.
 KEPT_AFTER_EXPIRY_NS = 86_400 * 1_000_000_000
-# Each record forgets a few, so that none ever waits for thousands.
+# Each record deletes a few, so that none has to delete thousands.
 FORGOTTEN_AT_ONCE = 16
 _RETRY_MS: Final = 60_000
 _OPEN: Final = ShareLimit(MAX_CERTIFICATES, MAX_CERTIFICATES)
@@ -184,7 +184,7 @@ class SqliteCertificateLedger:
             where += " AND marked = 0"
         if prefix:
             where += " AND serial >= ? AND serial < ?"
-            # After every hexadecimal digit.
+            # `g` sorts after every hexadecimal digit.
             bound += [prefix, f"{prefix}g"]
         if after:
             where += " AND place > coalesce((SELECT place FROM issued WHERE serial = ?), 0)"

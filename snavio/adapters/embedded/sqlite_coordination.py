@@ -51,13 +51,13 @@ SCHEMA: Final = (
         STRICT, WITHOUT ROWID""",
     "CREATE INDEX ban_by_end ON ban (over_ms)",
 )
-# Each write forgets a few of what is over, so that none ever waits for thousands; and more than it brings, or what is
-# over would gather until nothing new finds room.
+# Each write deletes a few expired rows, so that none has to delete thousands; and more than it adds, or expired rows
+# would accumulate until the table is full.
 FORGOTTEN_AT_ONCE: Final = 64
-# When there is no room, it is worth waiting for thousands.
+# Without room, a write may delete thousands at once.
 FORGOTTEN_AT_MOST: Final = 20_000
 MAX_BANNED: Final = 100_000
-# A clock that was set while we were away; less is drift.
+# A larger difference means that the clock was set while Slow was down; a smaller one is drift.
 STEP_MS: Final = 2000
 
 T = TypeVar("T")
@@ -346,8 +346,8 @@ class SqliteCoordination:
             try:
                 return self._transact(lambda: work(now_ms))
             except Saturated:
-                # With the refusal, what it had forgotten was rolled back as well. Forgotten by itself it stays so, or a
-                # table full of what is over would refuse for ever.
+                # The refusal rolled back its deletions as well. Deleted in a transaction of their own they stay
+                # deleted, or a table full of expired rows would refuse for ever.
                 if make_room is None or not self._transact(lambda: make_room(now_ms, FORGOTTEN_AT_MOST)):
                     raise
                 return self._transact(lambda: work(now_ms))
@@ -360,8 +360,8 @@ class SqliteCoordination:
             with store_errors(self._path), self._connection:
                 return work()
         except BaseException:
-            # What was rolled back was neither claimed nor forgotten. Counting the table anew would cost a refused
-            # caller nothing and everybody else its length.
+            # Rows that were rolled back were neither claimed nor deleted. Counting the whole table instead would let
+            # refused callers make every other call wait.
             for source, change in list(self._counted):
                 self._count_claim(source, -change)
             raise
@@ -391,13 +391,13 @@ def _begin(
         StoreEpoch(row[0], row[1]) if row else None, known=known, fresh_name=fresh_name, now_ms=now_ms
     )
     if row is not None and row[2] == boot and abs(offset_ms - row[3]) > STEP_MS:
-        # The wall clock was set while no Slow ran. Claims live on for as long as they would have.
+        # The wall clock was set while no Slow ran: shift the claims, so that each keeps its remaining time.
         step_ms = offset_ms - row[3]
         connection.execute(
             "UPDATE claim SET lease_until_ms = lease_until_ms + ?, expires_ms = expires_ms + ?",
             (step_ms, step_ms),
         )
-    # Another boot: the clocks cannot be compared. None of them lives longer than a new one would.
+    # Another boot: the clocks cannot be compared. No claim may last longer than a new one would.
     connection.execute("UPDATE claim SET expires_ms = ? WHERE expires_ms > ?", (now_ms + keep_ms,) * 2)
     connection.execute(
         "INSERT OR REPLACE INTO epoch VALUES (1, ?, ?, ?, ?)", (epoch.name, epoch.born_ms, boot, offset_ms)

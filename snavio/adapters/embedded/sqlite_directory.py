@@ -40,7 +40,7 @@ class SqliteDirectory:
         self._surveyor = StoreWorker("survey", max_waiting=1, timeout_s=SURVEY_SECONDS)
         self._clock = clock
         self._view = queries.SqliteView(connection)
-        # What the file says, for readers who have it all: nobody else writes it while we hold the lock.
+        # Kept for readers that have everything: no other process writes the file while the lock is held.
         self._standing = (self._own_epoch(), queries.newest_version(connection))
 
     @staticmethod
@@ -140,7 +140,7 @@ class SqliteDirectory:
                 finally:
                     if self._connection.in_transaction:
                         self._connection.execute("ROLLBACK")
-                # Only what is durable: a reader must not be told of a version that a full disk takes back.
+                # Only durable versions: a reader must not get a version that a full disk then rolls back.
                 self._standing = standing
                 return answer
 

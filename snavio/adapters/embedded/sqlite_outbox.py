@@ -39,7 +39,7 @@ _CREATE: Final = (
 
 def _note_when_lives_were_heard_of(connection: Any) -> None:
     connection.execute("ALTER TABLE life ADD COLUMN heard_unix_ns INTEGER NOT NULL DEFAULT 0")
-    # From now on: a writer that has not been heard of yet is not one that is gone.
+    # Counted from now: a writer of unknown age must not look long gone.
     connection.execute("UPDATE life SET heard_unix_ns = CAST(strftime('%s', 'now') AS INTEGER) * 1000000000")
 
 

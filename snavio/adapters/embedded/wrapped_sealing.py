@@ -26,7 +26,7 @@ async def unwrapped_sealing_key(
     """The key whose wrapped form is at `path`; a new one if `create` is set and there is no store yet."""
     if await asyncio.to_thread(_missing, path, store_path, create):
         await asyncio.to_thread(_write, path, (await wrapping.fresh()).wrapped)
-    # Also after making it: what cannot be read back is found out before anything is sealed with it.
+    # Also right after creating it: a key that cannot be unwrapped again is noticed before anything is sealed with it.
     return SealingKey(await wrapping.unwrap(await asyncio.to_thread(_read, path)))
 
 

@@ -72,7 +72,7 @@ def walk(store: Path) -> WalFinding:
 
 
 def _without_header(path: Path, header: bytes, file: BinaryIO) -> WalFinding:
-    """The finding for a log without a valid header: damaged if it has frames, since the header is synced before them."""
+    """The finding for a log without a valid header, which is synced before the frames: damaged if it has frames."""
     while piece := file.read(1 << 20):
         if piece.count(0) != len(piece):
             return WalFinding(path, damaged_at=0, flip=WalWalk.header_flip(header))

@@ -190,7 +190,7 @@ class RedisCoordination:
         epoch: str
         answers: list[Any]
         epoch, calls, *answers = orjson.loads(raw)
-        # Answers may overtake each other; those of another epoch have another count.
+        # Answers may arrive out of order; the counts of another epoch are separate.
         self._calls = max(self._calls, int(calls)) if epoch == self._known else int(calls)
         if epoch != self._known:
             self._known = epoch
@@ -207,13 +207,13 @@ class RedisCoordination:
         if not self._replicas:
             found: bytes = await self._redis.evalsha(*evaluated)
             return found
-        # On one connection: it is that connection's last write which is waited for.
+        # On one connection: WAIT confirms the writes of its own connection only.
         async with self._redis.pipeline(transaction=False) as both:
             both.evalsha(*evaluated)
             both.execute_command("WAIT", self._replicas, max(1, round(self._timeout_s * 900)))
             found, confirmed = await both.execute()
         if int(confirmed) < self._replicas:
-            # What it debited is gone, which is safe; used, it might be given out again after a failover.
+            # Its debit is lost, which is safe; used, the permits might be given out again after a failover.
             raise Unavailable(
                 f"Only {int(confirmed)} of {self._replicas} replicas of the coordination store have confirmed.",
                 reason="not-replicated",

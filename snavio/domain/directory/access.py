@@ -76,7 +76,7 @@ class AccessRequest:
 
     @property
     def parent(self) -> str:
-        """The requesting tenant: requests count against its own share, so that one tenant cannot fill another's list."""
+        """The requesting tenant: requests count against its own share, so it cannot fill another's list."""
         return self.source.partition("/")[0]
 
     @property
