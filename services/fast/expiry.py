@@ -1,6 +1,6 @@
-"""Frees, now and then, what the native dispatch holds for nobody any more.
+"""Frees expired entries of the native dispatch, periodically.
 
-Never decides anything: what it frees was over before.
+Never decides anything: an entry that it frees had no effect any more.
 """
 
 from __future__ import annotations

@@ -354,7 +354,7 @@ class DynamoCoordination:
 
 
 def _uncertain(rule: LimitRule, now_ms: int, slack_ms: int) -> bool:
-    """Whether an interval may have ended that we still count in."""
+    """True if an interval may have ended that we still count in."""
     return now_ms // rule.interval_ms != (now_ms + slack_ms) // rule.interval_ms
 
 

@@ -1,4 +1,4 @@
-"""What time it is at a server that tells only whole seconds, in the `Date` of its answers: a pair of bounds.
+"""The time of a server that gives only whole seconds, in the `Date` of its answers: a pair of bounds.
 
 Never trusts the caller's wall clock: between answers it moves on with the monotonic one, and the bounds widen as two
 clocks may run apart.
