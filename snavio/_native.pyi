@@ -6,11 +6,11 @@ nanoseconds. Every call that takes a whole batch releases the GIL.
 
 SOURCE_DIGEST: str
 MESH_BATCH_BYTES: int
-"""What a frame between services has at most; of producers, Shield takes half of it."""
+"""The size limit of a frame between services; of producers, Shield takes half of it."""
 MESH_BATCH_COMMANDS: int
 
 class Ledger:
-    """Who still waits for an answer in one batch, and how replies from the next hops map back onto it.
+    """The undecided commands of one batch, and the mapping of replies from the next hops back onto it.
 
     A batch goes on as one or more *parts* (subsets of its commands, in order). Replies speak of positions
     within a part; the ledger translates them, sees that each command is decided once, and knows when all are.
@@ -157,7 +157,7 @@ class Judgement:
         """0, or why the frame as a whole was refused (MALFORMED, OVERSIZED); then nothing is accepted."""
     @property
     def rows(self) -> int:
-        """How many rows `telemetry` writes."""
+        """The number of rows that `telemetry` writes."""
     def telemetry(self, settled_unix_ns: int) -> bytes:
         """Serialised TelemetryBlock: a row per command that Shield refused, and those about clock skew; or empty."""
 
@@ -210,7 +210,7 @@ class Dispatch:
         """`ban_list` is the wire's BanList number; an empty target and name mean every route."""
     def lift_ban(self, ban_list: int, source: str, target: str, name: str) -> None: ...
     def set_cold_only(self, cold_only: bool) -> None:
-        """Whether every command goes by Slow from now on."""
+        """Send every command by Slow from now on, or not any more."""
     def clear(self) -> None:
         """Forget every route, right and ban (the directory's epoch changed); everything escalates until told again."""
     def load_snapshot(
@@ -393,7 +393,7 @@ class Arbitration:
     def keys(self) -> list[LaneKey]:
         """Distinct keys, in order of first appearance."""
     def undecided(self) -> list[int]:
-        """How many commands of each key are undecided."""
+        """The number of undecided commands of each key."""
     def refuse(
         self,
         key: int,
@@ -417,9 +417,9 @@ class Arbitration:
     def claims(self, key: int) -> list[IdClaim]:
         """One for each undecided command of the key."""
     def spent(self, key: int) -> int:
-        """How many commands of the key were delivered, may have been, or are still undecided."""
+        """The number of commands of the key that were delivered, may have been, or are still undecided."""
     def duplicates(self, key: int) -> tuple[int, int]:
-        """How many commands the key has, and how many of them were delivered before."""
+        """The number of commands of the key, and of those that were delivered before."""
     def dispatch(
         self, approved: list[tuple[int, int, str, int]], grants: bytes | None = None
     ) -> list[PlannedSend]:
@@ -678,7 +678,7 @@ def ed25519_sign_batch(seed: bytes, messages: list[bytes]) -> list[bytes]:
     """One signature per message, made without the GIL. Raises ValueError on a seed that is not 32 bytes."""
 
 def ed25519_is_weak(public_key: bytes) -> bool:
-    """Whether no signature under it means anything: small order, not canonical, not a point, not 32 bytes."""
+    """True if no signature under it means anything: small order, not canonical, not a point, not 32 bytes."""
 
 def ed25519_verify(public_key: bytes, message: bytes, signature: bytes) -> bool:
     """Strict: small-order keys and non-canonical points are refused. False, never an exception, on bad lengths."""

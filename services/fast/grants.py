@@ -1,6 +1,6 @@
-"""Fetches permits of limited routes from Slow before they are needed, and gives back what is left at the end.
+"""Fetches permits of limited routes from Slow before they are needed, and returns unused ones at the end.
 
-Never holds up a command: without a permit it escalates. Counts the life of permits from when it asked, and never
+Never holds up a command: without a permit it escalates. Counts the life of permits from the request, and never
 repeats a call whose answer was lost: its permits are gone, which is safe.
 """
 
@@ -37,9 +37,9 @@ FAILED_PAUSE_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 5.0
 MAX_WISHES = 1000
 MAX_PERMITS = 2**32 - 1
-# Routes that Slow has told us not to ask for yet; when more are remembered, the whole list is forgotten and asked.
+# Routes with a pause that Slow asked for; when more are remembered, all are forgotten and asked for.
 MAX_PAUSES = 10_000
-# Enough for what was wanted during one pause and the call behind it, and for a pause that a busy machine makes longer:
+# Enough for the demand of one pause and the call behind it, and for a pause that a busy machine makes longer:
 # with 2, up to 7 % of a steady stream went by Slow there for want of a permit.
 AHEAD = 3
 
@@ -55,7 +55,7 @@ class PermitRequest:
 
 
 class GrantKeeper:
-    """One call at a time, and none while nobody sends to a limited route."""
+    """One call at a time, and none while no command goes to a limited route."""
 
     def __init__(
         self, *, dispatch: Dispatch, slow: MeshChannel, clock: Clock, instance: str, pause_s: float
@@ -72,11 +72,11 @@ class GrantKeeper:
         self._log = structlog.get_logger()
 
     def start(self) -> None:
-        """Fetch in the background whenever somebody is thirsty."""
+        """Fetch in the background whenever permits are wanted."""
         self._task = background().keep("grants", self._run)
 
     async def stop(self) -> None:
-        """End the fetching, and give back what was not used."""
+        """End the fetching, and return unused permits."""
         await ended(self._task)
         left = self._dispatch.give_up(now_mono_ns=self._clock.mono_ns())
         with contextlib.suppress(SnavioError):
@@ -90,11 +90,11 @@ class GrantKeeper:
             )
 
     def thirsty(self) -> None:
-        """Somebody wanted a permit."""
+        """Fetch soon: a command wanted a permit."""
         self._thirsty.set()
 
     def counters(self) -> dict[str, int]:
-        """Calls, permits and how wishes were answered."""
+        """Calls, permits and answers to wishes by state."""
         return dict(self._counts)
 
     async def _run(self) -> None:
@@ -118,7 +118,7 @@ class GrantKeeper:
             await asyncio.sleep(self._pause_s * random.uniform(0.7, 1.0))  # noqa: S311 spreads load
 
     async def fetch(self) -> None:
-        """Ask for what was wanted since the last time."""
+        """Ask for the permits that were wanted since the last time."""
         wishes = self._wishes()
         for start in range(0, len(wishes), MAX_WISHES):
             await self._ask(wishes[start : start + MAX_WISHES])

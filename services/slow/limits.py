@@ -1,4 +1,4 @@
-"""How many commands of each lane pass their limits, by conditional writes in the coordination store.
+"""Applies the limits of each lane, by conditional writes in the coordination store.
 
 Never lets a command pass because the store could not be asked, and never uses a permit after its interval.
 """
@@ -31,7 +31,7 @@ AskOf = Callable[[Lane], PermitAsk | None]
 
 
 class LimitEnforcer:
-    """Debits the limit of the route, and of the source on it while that is banned; gives back what was not used."""
+    """Debits the limit of the route, and of the source on it while that is banned; returns unused permits."""
 
     def __init__(self, *, store: Coordination, dominance: Dominance, clock: Clock, timeout_ms: int) -> None:
         self._store = store
@@ -45,30 +45,30 @@ class LimitEnforcer:
         self._log = structlog.get_logger()
 
     def counters(self) -> dict[str, int]:
-        """Permits by what became of them."""
+        """Permits by their fate."""
         return dict(self._counts)
 
     def start(self) -> None:
-        """Begin to give back."""
+        """Begin to return unused permits."""
         self._task = background().keep("permits", self._give_back)
 
     async def stop(self) -> None:
-        """End; permits that were not given back are lost."""
+        """End; permits that were not returned are lost."""
         await ended(self._task)
 
     async def debit(self, lanes: Sequence[Lane], *, timeout_ms: int) -> list[Lane]:
-        """Refuse what the limits refuse; of those that are left, `count` commands each may go on."""
+        """Refuse commands above the limits; of the remaining lanes, `count` commands each may go on."""
         lanes = await self._debit(lanes, _source_ask, timeout_ms=timeout_ms)
         return await self._debit(lanes, _route_ask, timeout_ms=timeout_ms)
 
     def settled(self, lane: Lane) -> None:
-        """Its outcomes are known: a duplicate, a conflict or a definite failure has cost nothing."""
+        """Return the permits of outcomes that cost nothing: a duplicate, a conflict or a definite failure."""
         if lane.permits:
             spent = lane.job.native.spent(lane.key)
             self._put_back(lane, lane.permits[0].count - spent)
 
     def give_up(self, lane: Lane) -> None:
-        """None of it will be sent."""
+        """Return all permits of a lane that will not be sent."""
         if lane.permits:
             self._put_back(lane, lane.permits[0].count)
 
@@ -99,7 +99,7 @@ class LimitEnforcer:
             self._log.warning("the coordination store could not be asked", reason=_reason(error))
             for lane, ask in asking:
                 if ask.rule.shadow:
-                    # It refuses nobody, even when nobody can count.
+                    # It refuses no command, even when none can be counted.
                     self._counts["shadow_uncounted"] += ask.want
                     continue
                 self.give_up(lane)
@@ -168,7 +168,7 @@ class LimitEnforcer:
         )
 
     def _dominant(self, lane: Lane, permits: Permits) -> TrafficShares | None:
-        """Only a source that is banned already, and goes on, is refused for it; and only where nothing is left."""
+        """The shares of a banned source that goes on taking a route with nothing left; None for all others."""
         if not is_banned(lane) or lane.resolution is None:
             return None
         return self._dominance.shares(

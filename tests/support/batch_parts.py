@@ -18,7 +18,7 @@ Topics = tuple[tuple[str, list[bytes]], ...]
 
 
 @dataclass
-class Parcel:
+class RecordedPart:
     """A `BatchPart`; keeps every verdict, and notices a second one."""
 
     body: bytes
@@ -64,7 +64,7 @@ class Parcel:
         return [Verdict(code) for code in self.codes]
 
 
-def parcel(*topics: tuple[str, list[bytes]], budget_s: float = 10.0, once: bool = False) -> Parcel:
+def part_of(*topics: tuple[str, list[bytes]], budget_s: float = 10.0, once: bool = False) -> RecordedPart:
     """Commands for some topics, as Fast or Slow would send them; every topic's are of one source."""
     batch = mail.SendBatch()
     for topic, some in topics:
@@ -74,7 +74,7 @@ def parcel(*topics: tuple[str, list[bytes]], budget_s: float = 10.0, once: bool 
         batch.topic.append(mail.TopicRuns(topic=topic, run=[run], once=once))
     total = sum(len(some) for _, some in topics)
     deadline = time.monotonic_ns() + round(budget_s * 1e9)
-    return Parcel(batch.SerializeToString(), total, deadline)
+    return RecordedPart(batch.SerializeToString(), total, deadline)
 
 
-__all__ = ["Parcel", "Topics", "commands", "parcel"]
+__all__ = ["RecordedPart", "Topics", "commands", "part_of"]

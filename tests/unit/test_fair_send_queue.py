@@ -76,6 +76,29 @@ def test_large_batches_have_fewer_turns() -> None:
     assert served["globex/small"] == pytest.approx(45, abs=2)
 
 
+def test_one_large_part_at_a_time_is_no_way_around_turns() -> None:
+    line = queue()
+    for _ in range(200):
+        line.put(Piece("globex/small", count=100))
+        line.put(Piece("acme/small", count=100))
+    line.put(Piece("initech/large", count=1000))
+    line.put(Piece("acme/large", count=1000))
+    served: Counter[str] = Counter()
+    for _ in range(100):
+        taken = line.take()
+        source = source_of(taken)
+        served[source] += taken.count
+        if source.endswith("large"):
+            # It has nothing waiting in between, and comes back at once.
+            line.put(Piece(source, count=1000))
+    tenants = Counter[str]()
+    for source, count in served.items():
+        tenants[source.partition("/")[0]] += count
+    for tenant in ("acme", "globex", "initech"):
+        assert tenants[tenant] / tenants.total() == pytest.approx(1 / 3, abs=0.1)
+    assert served["acme/large"] == pytest.approx(served["acme/small"], abs=1000)
+
+
 def test_order_of_one_source_is_kept() -> None:
     line = queue()
     pieces = [Piece("acme/a", count=number % 7 + 1) for number in range(50)]

@@ -24,7 +24,7 @@ use super::timestamp;
 use super::verdict;
 use super::wire::Malformed;
 
-/// What is known about a source.
+/// Keys and state of a source.
 #[derive(Clone)]
 struct Standing {
     keys: KeySet,
@@ -37,7 +37,7 @@ impl Default for Standing {
     }
 }
 
-/// What became of a batch at Shield.
+/// The judgement of a batch.
 pub struct Judged {
     pub ledger: Ledger,
     pub budget_ms: u32,
@@ -167,7 +167,7 @@ impl Admission {
         }
     }
 
-    /// What was counted of floods in seconds that are over, as blocks: one per second, with their rows.
+    /// Counts of floods in seconds that are over, as blocks: one per second, with their rows.
     pub fn drain_floods(&self, now_unix_ns: i64) -> Vec<(usize, Vec<u8>)> {
         let counted = self.floods().drain(now_unix_ns);
         let seconds = counted.chunk_by(|left, right| left.second == right.second);
@@ -281,7 +281,7 @@ impl Admission {
         Ok((position, nonce))
     }
 
-    /// Whether the skew of a command, which its HMAC vouches for, is an event: near the limit, or one in a hundred.
+    /// The event of a command's skew, which its HMAC vouches for: near the limit, or one in a hundred.
     #[inline]
     fn skew_to_tell(&self, nonce: &Nonce, now_unix_ns: i64) -> Option<u8> {
         let skew_ns = nonce.until_unix_ns().saturating_sub(self.window_ns).abs_diff(now_unix_ns);
@@ -393,7 +393,7 @@ fn describe_skew(skew_ms: i64) -> String {
     format!("{} ms {side}", skew_ms.unsigned_abs())
 }
 
-/// Where the refused of one batch are written down.
+/// The refused commands of one batch, in ledger and telemetry.
 struct Refusals<'a, 'f> {
     frame: &'f Frame<'a>,
     caller: Caller<'f>,

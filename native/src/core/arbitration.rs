@@ -71,7 +71,7 @@ impl Arbitration {
         (Self { frame, docket, members, starts, sent }, ledger)
     }
 
-    /// What the sends are of.
+    /// The frame that the sends are of.
     pub fn frame(&self) -> &[u8] {
         &self.frame
     }
@@ -95,7 +95,7 @@ impl Arbitration {
         self.docket.lanes.iter().map(key).collect()
     }
 
-    /// How many commands of each key are undecided.
+    /// The number of undecided commands of each key.
     pub fn undecided(&self, ledger: &Ledger) -> Vec<u32> {
         let open = |key| self.open_members(key, ledger).count() as u32;
         (0..self.docket.lanes.len()).map(open).collect()
@@ -164,7 +164,7 @@ impl Arbitration {
         Ok(self.open_members(key, ledger).filter_map(|index| self.claim(index)).collect())
     }
 
-    /// How many commands of a key were delivered by us, or may have been.
+    /// The number of commands of a key that were delivered by us, or may have been.
     pub fn spent(&self, ledger: &Ledger, key: usize) -> Result<usize, Misuse> {
         self.check(key)?;
         let codes = self.members[self.starts[key]..self.starts[key + 1]].iter();
@@ -173,7 +173,7 @@ impl Arbitration {
             .count())
     }
 
-    /// How many commands a key has, and how many of them were delivered before.
+    /// The number of commands of a key, and of those that were delivered before.
     pub fn duplicates(&self, ledger: &Ledger, key: usize) -> Result<(usize, usize), Misuse> {
         self.check(key)?;
         let members = &self.members[self.starts[key]..self.starts[key + 1]];

@@ -1,4 +1,4 @@
-//! What becomes of one batch: parts for queues, parts for Slow, and what is answered on the spot.
+//! The plan of one batch: parts for queues, parts for Slow, and immediate answers.
 //!
 //! Decides once per lane. Every command ends in exactly one place, in the order in which it came.
 
@@ -37,7 +37,7 @@ pub struct WarmBan {
     pub terms: BanTerms,
 }
 
-/// What the answers to this batch will teach: see `Dispatch::learn`.
+/// The lessons of the answers to this batch: see `Dispatch::learn`.
 #[derive(Debug, Default)]
 pub struct Lessons {
     pub planned_mono_ns: i64,
@@ -53,7 +53,7 @@ impl Lessons {
     }
 }
 
-/// What becomes of one batch.
+/// The plan of one batch.
 #[derive(Debug)]
 pub struct Plan {
     /// One part per send, then one per escalation.
@@ -117,7 +117,7 @@ struct Sorting<'a> {
     told: Vec<Told>,
 }
 
-/// What telemetry is to say about a lane that is sent, or whose duplicates are answered here.
+/// The telemetry of a lane that is sent, or whose duplicates are answered here.
 struct Told {
     lane: u32,
     /// None where nothing is sent.

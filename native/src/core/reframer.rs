@@ -14,7 +14,7 @@ use super::ledger::{Ledger, Part};
 use super::part_buffer::Pieces;
 use super::wire::{bytes_field_len, put_bytes, put_number, put_varint, varint_len};
 
-/// What one part may have, so that the next hop reads it: a frame, without its header. A link sends a part whole.
+/// The limit of one part, so that the next hop reads it: a frame, without its header. A client sends a part whole.
 pub const PART_BYTES: usize = Limits::MESH.max_batch_bytes - 64;
 
 /// Commands chosen from a frame's runs, in order, on their way into new runs.
@@ -64,7 +64,7 @@ impl Reframer {
         self.runs.iter().map(|stretch| bytes_field_len(self.body_len(stretch, heads))).sum()
     }
 
-    /// The same commands in order, in reframers of at most `most` bytes; only a command that is longer has a longer one.
+    /// The same commands in order, in pieces of at most `most` bytes; only a longer command has a longer one.
     fn cut(self, items: &[Item], heads: &[RunHead], most: usize) -> Vec<Self> {
         let mut reframers = Vec::new();
         let (mut reframer, mut size) = (Self::default(), 0);
@@ -108,7 +108,7 @@ impl Reframer {
     }
 }
 
-/// Reframers by what they share, in order of first appearance.
+/// Reframers by key, in order of first appearance.
 #[derive(Debug)]
 pub struct Reframers<K> {
     pub reframers: Vec<(K, Reframer)>,
@@ -144,7 +144,7 @@ pub struct Destination {
     pub once_ms: u32,
 }
 
-/// What goes to one queue.
+/// A part for one queue.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Send {
     pub queue: u32,
@@ -153,7 +153,7 @@ pub struct Send {
     pub count: usize,
 }
 
-/// A reframer with what it shares, and the length of the entry's body that it becomes.
+/// A reframer with its key, and the length of the entry's body that it becomes.
 type Entry<K> = (K, Reframer, usize);
 
 /// Puts reframers together that travel as one part, in order; a part that the next hop could not read is not made.
@@ -285,7 +285,7 @@ mod tests {
     use super::super::verdict::DELIVERED;
     use super::*;
 
-    /// As a link sends it.
+    /// As a client sends it.
     fn framed(part: &[u8]) -> Vec<u8> {
         [write_header(u64::MAX, u32::MAX), part.to_vec()].concat()
     }

@@ -22,7 +22,7 @@ use crate::core::submission::{Limits, measure};
 use crate::core::telemetry::TelemetryBlock;
 use crate::core::{crypto, timestamp, verdict};
 
-/// What Shield takes unless it is configured otherwise.
+/// Shield's default limits.
 const MAX_PAYLOAD_BYTES: usize = 256 << 10;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
