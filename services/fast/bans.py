@@ -5,15 +5,13 @@ Never repeats a report whose answer was lost: counted twice, one ban could becom
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 
 from snavio.clock import Clock
-from snavio.host.background import background
+from snavio.host.periodic import Periodic
 from snavio.native import WarmBan
 from snavio.rpc.channel import MeshChannel
-from snavio.tasks import ended
 from snavio.telemetry.dispatch_events import WarmPathBan
 from snavio.telemetry.events import Event, moment
 from snavio.v1.slow_pb2 import BanReport, ReportBansRequest, ReportBansResponse
@@ -35,17 +33,23 @@ class WarmBans:
         self._instance = instance
         self._record = record
         self._reports: deque[BanReport] = deque(maxlen=MAX_REPORTS)
-        self._waiting = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._sends = Periodic(
+            "warm bans",
+            self._send,
+            every_s=None,
+            first_s=PAUSE_SECONDS,
+            longest_s=LONGEST_PAUSE_SECONDS,
+            quiet_s=PAUSE_SECONDS,
+        )
         self._counts = {"reported": 0, "lost": 0, "escalated": 0}
 
     def start(self) -> None:
         """Report in the background."""
-        self._task = background().keep("warm bans", self._run)
+        self._sends.start()
 
     async def stop(self) -> None:
         """End the reporting; what was not reported is lost."""
-        await ended(self._task)
+        await self._sends.stop()
 
     def counters(self) -> dict[str, int]:
         """Counts of reports by their fate."""
@@ -80,27 +84,20 @@ class WarmBans:
                     window_ms=min(ban.window_ns // 1_000_000, 2**32 - 1),
                 )
             )
-            self._waiting.set()
+            self._sends.nudge()
 
-    async def _run(self) -> None:
-        trial = background().trial("warm bans", first_s=PAUSE_SECONDS, longest_s=LONGEST_PAUSE_SECONDS)
-        while True:
-            await self._waiting.wait()
-            await asyncio.sleep(PAUSE_SECONDS)
-            self._waiting.clear()
-            reports = list(self._reports)
-            self._reports.clear()
-            try:
-                answer = await self._slow.call(
-                    "/snavio.v1.Slow/ReportBans",
-                    ReportBansRequest(instance=self._instance, ban=reports),
-                    ReportBansResponse,
-                    timeout_s=CALL_SECONDS,
-                )
-            except Exception as error:
-                self._counts["lost"] += len(reports)
-                await asyncio.sleep(trial.failed(error, bans=len(reports)))
-                continue
-            trial.succeeded()
-            self._counts["reported"] += len(reports)
-            self._counts["escalated"] += answer.escalated
+    async def _send(self) -> None:
+        reports = list(self._reports)
+        self._reports.clear()
+        try:
+            answer = await self._slow.call(
+                "/snavio.v1.Slow/ReportBans",
+                ReportBansRequest(instance=self._instance, ban=reports),
+                ReportBansResponse,
+                timeout_s=CALL_SECONDS,
+            )
+        except Exception:
+            self._counts["lost"] += len(reports)
+            raise
+        self._counts["reported"] += len(reports)
+        self._counts["escalated"] += answer.escalated

@@ -5,7 +5,6 @@ Never serves before the store is open, its topics are counted, and the denylist 
 
 from __future__ import annotations
 
-from services.mailbox import retention as retaining
 from services.mailbox.capabilities import Capabilities
 from services.mailbox.composition import MailboxParts, compose_parts
 from services.mailbox.oversight_servicer import OversightServicer
@@ -13,18 +12,13 @@ from services.mailbox.roots import Roots, roots_pull
 from services.mailbox.servicer import MailboxServicer
 from services.mailbox.settings import MailboxSettings
 from services.mailbox.status import show_mailbox
+from services.mailbox.upkeep import begin_upkeep
 from services.mailbox.waiting import Waiters
 from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.host.service import HostedService, ServiceHost
 from snavio.host.shares import Shares
 from snavio.rpc.limits import HOP_WINDOW_BYTES
-
-SCAN_SECONDS = 0.025
-IDLE_SCAN_SECONDS = 0.1
-READINESS_SECONDS = 0.25
-WRITES = "snavio.v1.Mailbox.Send"
-"""The name under which health tells whether sends are taken; reads have the service's own."""
 
 
 class MailboxApp(HostedService):
@@ -95,29 +89,8 @@ class MailboxApp(HostedService):
             known=parts.delivery.topic,
         ).register(methods)
         port = await host.serve(methods, window_bytes=HOP_WINDOW_BYTES, leaving=self._leave)
-        # Whoever asks before the first turn is to hear of writes too.
-        await self._readiness()
-        chores, delivery = parts.chores, parts.delivery
-        host.every(
-            lambda: SCAN_SECONDS if delivery.expecting else IDLE_SCAN_SECONDS,
-            "scan",
-            chores.counted("scan", self._scan),
-            longest_s=1.0,
-            jitter=0.0,
-        )
-        host.every(READINESS_SECONDS, "readiness", chores.counted("readiness", self._readiness))
-        host.every(
-            lambda: retaining.TICK_SECONDS, "retention", chores.counted("retention", parts.retention.step)
-        )
+        begin_upkeep(host, parts)
         return port
-
-    async def _scan(self) -> None:
-        """Wake receivers of messages whose lease or delay ends while there are no calls."""
-        self.parts.delivery.tick()
-
-    async def _readiness(self) -> None:
-        """A disk that takes no more is no reason to stop receivers, who would empty it: only sends are not ready."""
-        self.host.server.set_part(WRITES, self.parts.commits.takes_sends)
 
     def _leave(self) -> None:
         self._stopping = True

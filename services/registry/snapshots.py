@@ -34,21 +34,21 @@ FAILED: Final = "Snavio.Snapshot.Failed"
 
 
 class PublishOutcome(StrEnum):
-    """What became of one round."""
+    """Outcome of one round."""
 
     WRITTEN = "written"
     RENEWED = "renewed"
     """Nothing had changed; the same parts got a manifest with a new time."""
     UNCHANGED = "unchanged"
     SUPERSEDED = "superseded"
-    """A newer one lies there and stays; the next round writes one of a new epoch."""
+    """A newer snapshot exists and stays; the next round writes one of a new epoch."""
     TOO_LARGE = "too-large"
     FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPlan:
-    """How often, how long they may be used, and how large they may get."""
+    """Interval, lifetime and largest size of snapshots."""
 
     interval_s: float
     lifetime_s: float
@@ -57,7 +57,7 @@ class SnapshotPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """The directory at one moment; without parts when nobody needs them."""
+    """The directory at one moment; without parts when they are published already."""
 
     version: int
     epoch: int
@@ -65,7 +65,7 @@ class _Taken:
 
 
 class SnapshotWriter:
-    """Writes a snapshot in every round in which the directory has moved."""
+    """Writes a snapshot in every round in which the directory has changed."""
 
     def __init__(
         self,
@@ -97,18 +97,18 @@ class SnapshotWriter:
         self._log = structlog.get_logger()
 
     def counters(self) -> dict[str, int]:
-        """Rounds by what became of them, under document 001's names."""
+        """Rounds by outcome, under the public names of metrics."""
         return dict(self._counts)
 
     def gauges(self) -> dict[str, float]:
-        """Size of the newest snapshot, and how long it took."""
+        """Size of the newest snapshot, and the time that it took to write."""
         return {
             "Snavio.Snapshot.SizeBytes": float(self._size_bytes),
             "Snavio.Snapshot.WriteDuration": self._write_seconds,
         }
 
     async def write_once(self) -> PublishOutcome:
-        """One round."""
+        """Publish the directory if it has changed; a failure is counted and returned, not raised."""
         began = self._clock.mono_ns()
         try:
             outcome = await self._write()
@@ -167,7 +167,7 @@ class SnapshotWriter:
         return PublishOutcome.WRITTEN
 
     async def _renew(self, before: dict[str, Published], generated_unix_ns: int) -> PublishOutcome:
-        """The directory says what it said, so its snapshot is as true as if it were read now."""
+        """Publish a manifest with a new time: the directory has not changed, so its snapshot is still right."""
         found = before[SNAPSHOT].manifest
         assert found is not None
         age_s = (generated_unix_ns - found.generated_unix_ns) / 1e9

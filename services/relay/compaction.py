@@ -63,11 +63,11 @@ class ArchiveCompaction:
         self._log = structlog.get_logger()
 
     def counters(self) -> dict[str, int]:
-        """What was compacted."""
+        """Counters of the compaction."""
         return dict(self._counts)
 
     async def compact_once(self) -> int:
-        """Compact every hour that is over for long enough; how many."""
+        """Compact every hour that ended long enough ago; returns the number of hours."""
         hours = 0
         for folder in await self._outbox.hours():
             # `telemetry/date=2026-11-16/hour=05`
@@ -113,13 +113,13 @@ class ArchiveCompaction:
         return late <= {manifest.number for manifest in after}
 
     async def _good(self, folder: str) -> list[ArchiveManifest]:
-        """The manifests that readers believe; signing what we did not verify would make a forgery our word."""
+        """The manifests with a valid signature: signing the contents of others would make forgeries valid."""
         keys = await self._keys()
         found = await manifests(self._archive, folder)
         return [manifest for manifest in found if verified(manifest, manifest.signed_form(), keys)]
 
     async def _list(self, folder: str, merged: Sequence[Merged]) -> None:
-        """Sign which files there are now and which they replace, in as many manifests as readers' bounds ask for."""
+        """Sign which files there are now and which they replace, in as many manifests as readers' bounds require."""
         for part in portioned(merged):
             files = tuple(file for each in part for file in each.files)
             replaces = {name for each in part for name in each.replaces} - {file.name for file in files}
@@ -131,7 +131,7 @@ class ArchiveCompaction:
                 await self._archive.put(f"{folder}/{signed.file_name}", signed.encoded())
 
     async def _join(self, folder: str, group: Sequence[FileEntry]) -> FileEntry | None:
-        """The group as one file; None when one of them is not sound."""
+        """The group as one file; None when one of its files cannot be read."""
         contents = []
         try:
             for file in group:
@@ -157,7 +157,7 @@ class ArchiveCompaction:
         return entry if await self._sound(folder, entry) else None
 
     async def _sound(self, folder: str, file: FileEntry) -> bool:
-        """Read a file back: whether readers get what its manifest says."""
+        """Read a file back; true if it is as its manifest says."""
         try:
             body = await self._archive.get(f"{folder}/{file.name}", max_bytes=MAX_FILE_BYTES)
         except SnavioError as error:

@@ -42,30 +42,21 @@ class SlowApp(HostedService):
         host, settings, clock = self.host, self._settings, self.host.clock
         store = host.hold(self._store or await open_chosen(host.mesh, settings, clock))
         await host.read_denylist()
-        registry, instance, timeout_ms = (
-            host.channel("registry"),
-            settings.instance,
-            settings.coordination_timeout_ms,
-        )
+        registry, pull_s = host.channel("registry"), host.pull_interval_s
+        timeout_ms = settings.coordination_timeout_ms
         dominance = Dominance(clock=clock)
         lane_rules = LaneRules(
             registry=registry,
             timeout_ms=settings.resolve_timeout_ms,
-            instance=instance,
+            instance=host.instance,
             bound_ms=host.mesh.budget_ms,
         )
-        host.every(
-            host.pull_interval_s,
-            "presence",
-            lane_rules.report,
-            at_once=True,
-            longest_s=host.pull_interval_s,
-        )
+        host.every(pull_s, "presence", lane_rules.report, at_once=True, longest_s=pull_s)
         limits = LimitEnforcer(store=store, dominance=dominance, clock=clock, timeout_ms=timeout_ms)
         strict = Strict(
             store=store,
             clock=clock,
-            instance=instance,
+            instance=host.instance,
             epoch=host.epoch,
             keep_ms=settings.dedupe_ms,
             remembered=settings.remembered_deliveries,

@@ -19,8 +19,8 @@ from snavio.domain.quota import LimitRule, Permits
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated, SnavioError
 from snavio.host.background import background
+from snavio.host.periodic import Periodic
 from snavio.ports.coordination import MAX_BATCH, Coordination, PermitAsk, PermitReturn
-from snavio.tasks import ended
 
 RETRY_AFTER_MS = 500
 MAX_RETURNS = 10_000
@@ -39,8 +39,7 @@ class LimitEnforcer:
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._returns: deque[PermitReturn] = deque(maxlen=MAX_RETURNS)
-        self._returning = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._giving_back = Periodic("permits", self._give_back, every_s=None)
         self._counts: Counter[str] = Counter()
         self._log = structlog.get_logger()
 
@@ -50,11 +49,11 @@ class LimitEnforcer:
 
     def start(self) -> None:
         """Begin to return unused permits."""
-        self._task = background().keep("permits", self._give_back)
+        self._giving_back.start()
 
     async def stop(self) -> None:
         """End; permits that were not returned are lost."""
-        await ended(self._task)
+        await self._giving_back.stop()
 
     async def debit(self, lanes: Sequence[Lane], *, timeout_ms: int) -> list[Lane]:
         """Refuse commands above the limits; of the remaining lanes, `count` commands each may go on."""
@@ -79,7 +78,7 @@ class LimitEnforcer:
                 self._returns.append(
                     PermitReturn(permits.key, permits.interval_ms, permits.interval, count, granted=False)
                 )
-            self._returning.set()
+            self._giving_back.nudge()
         lane.permits.clear()
 
     async def _debit(self, lanes: Sequence[Lane], ask_of: AskOf, *, timeout_ms: int) -> list[Lane]:
@@ -136,7 +135,7 @@ class LimitEnforcer:
             self._returns.append(
                 PermitReturn(first.key, first.interval_ms, first.interval, first.count - permits.count)
             )
-            self._returning.set()
+            self._giving_back.nudge()
             lane.permits[0] = PermitReturn(first.key, first.interval_ms, first.interval, permits.count)
         lane.count = permits.count
         if permits.count:
@@ -180,18 +179,15 @@ class LimitEnforcer:
         )
 
     async def _give_back(self) -> None:
-        while True:
-            await self._returning.wait()
-            self._returning.clear()
-            while self._returns:
-                batch = [self._returns.popleft() for _ in range(min(len(self._returns), MAX_BATCH))]
-                try:
-                    async with asyncio.timeout(self._timeout_ms / 1000):
-                        await self._store.give_back(batch)
-                except Exception as error:  # Whatever it is, it must not end the giving back for good.
-                    # Not again: it may have happened, and permits given back twice would overrun the limit.
-                    self._counts["lost"] += sum(each.count for each in batch)
-                    background().failed("permits", error)
+        while self._returns:
+            batch = [self._returns.popleft() for _ in range(min(len(self._returns), MAX_BATCH))]
+            try:
+                async with asyncio.timeout(self._timeout_ms / 1000):
+                    await self._store.give_back(batch)
+            except Exception as error:  # The next batch may well be taken, so without a pause.
+                # Not again: it may have happened, and permits given back twice would overrun the limit.
+                self._counts["lost"] += sum(each.count for each in batch)
+                background().failed("permits", error)
 
 
 def _source_ask(lane: Lane) -> PermitAsk | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import random
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -21,7 +22,7 @@ START_RETRY_S: Final = 0.05
 
 
 class Periodic:
-    """Calls `turn` about every `every_s`, the first time after one pause.
+    """Calls `turn` about every `every_s`, the first time after one pause; with None only after a nudge.
 
     After a failure the next turn waits for the back-off, from `first_s` up to `longest_s`, and for the pause: whichever
     is longer. A nudge cuts the pause short, but neither the back-off nor the first `quiet_s` of the pause.
@@ -32,7 +33,7 @@ class Periodic:
         work: str,
         turn: Callable[[], Awaitable[object]],
         *,
-        every_s: float | Callable[[], float],
+        every_s: float | Callable[[], float] | None,
         first_s: float = FIRST_PAUSE_S,
         longest_s: float = LONGEST_PAUSE_S,
         quiet_s: float = 0.0,
@@ -84,14 +85,16 @@ class Periodic:
     async def _run(self) -> None:
         owed_s = 0.0
         while True:
-            every_s = self._every_s if isinstance(self._every_s, float | int) else self._every_s()
-            pause_s = every_s * self._uniform(1.0 - self._jitter, 1.0)
+            every_s = self._every_s() if callable(self._every_s) else self._every_s
+            shortened = self._uniform(1.0 - self._jitter, 1.0)
             # Nudges often come from strangers' calls: they hurry neither a failed turn nor the quiet between two.
-            held_s = max(owed_s, min(self._quiet_s, pause_s))
+            held_s = max(owed_s, shortened * min(self._quiet_s, math.inf if every_s is None else every_s))
             if held_s:
                 await asyncio.sleep(held_s)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, pause_s - held_s)):
+                async with asyncio.timeout(
+                    None if every_s is None else max(0.0, every_s * shortened - held_s)
+                ):
                     await self._nudged.wait()
             self._nudged.clear()
             try:

@@ -36,7 +36,7 @@ DRAIN_SECONDS: Final = 5.0
 
 
 class ServiceHost(Parts):
-    """What one service process has, whatever it decides.
+    """The parts that every service process has.
 
     `journal` says where unsent telemetry survives a crash: on `disk`, or in `memory` not at all; `none` is for Relay,
     which stores its own events itself. Signer, which others follow, has `follows_signer=False`: its gate is fed by its

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from grpc_health.v1 import health_pb2
 
-from services.mailbox.app import WRITES
 from services.mailbox.settings import MailboxSettings
+from services.mailbox.upkeep import WRITES
 from snavio.domain.verdict import Verdict
 from tests.support.mailbox import SECONDS, TOPIC, UNDIVIDED, ReceivingPeer, commands, post_office, send_batch
 

@@ -122,7 +122,7 @@ async def test_bans_are_reported_again_after_a_surprise(monkeypatch: pytest.Monk
     try:
         for times in (1, 2):
             told._reports.append(BanReport(source="acme/big"))
-            told._waiting.set()
+            told._sends.nudge()
             await until(lambda times=times: broken.uses >= times)  # type: ignore[misc]
         await until(lambda: told.counters()["lost"] == 2)
     finally:
@@ -189,7 +189,7 @@ async def test_permits_are_given_back_after_a_panic() -> None:
     try:
         for times in (1, 2):
             limits._returns.append(PermitReturn(("a", "b"), 1000, 1, 1))
-            limits._returning.set()
+            limits._giving_back.nudge()
             await until(lambda times=times: len(store.given) >= times)  # type: ignore[misc]
     finally:
         await limits.stop()
