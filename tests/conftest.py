@@ -27,7 +27,7 @@ Figure = Callable[[str], None]
 
 
 def pytest_configure() -> None:
-    """Whatever a test starts ends with the run, also when that is killed."""
+    """Processes that a test starts end with the run, also when that is killed."""
     watch_over()
 
 
@@ -64,7 +64,7 @@ async def mesh(
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
-    """A CA that certifies whomever a test names."""
+    """A CA for certificates of any identity."""
     from tests.support.pki import Authority
 
     return Authority(tmp_path)
