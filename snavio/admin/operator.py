@@ -1,4 +1,4 @@
-"""What an operator or a tenant's principal says to Signer and Registry.
+"""Client of operators and principals for Signer and Registry.
 
 Never keeps a private key in memory longer than it takes to write it to its folder.
 """

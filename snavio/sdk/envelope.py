@@ -1,4 +1,4 @@
-"""What a consumer can hold a message against: who may have touched it, and that nobody did.
+"""The envelope of a message: its way so far, and hashes that show that its bytes are unchanged.
 
 Never contains in its chain value what changes from one delivery to the next.
 """
@@ -12,12 +12,12 @@ from snavio.native import Received, envelope
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """As document 002 describes it. The hashes are `b3:` and 64 hex digits."""
+    """Facts about a stored message. The hashes are `b3:` and 64 hex digits."""
 
     msg_id: int
     topic: str
     ts: str
-    """When the mailbox stored it, RFC 3339 with nine fractional digits."""
+    """Time at which the mailbox stored it, RFC 3339 with nine fractional digits."""
     idem_key: str
     """The sender's; of a command `<source>#<id>`."""
     payload_hash: str

@@ -1,6 +1,6 @@
 """Sends messages to a topic of one's own, without routes and signatures: the mailbox as a plain queue.
 
-Never sends a message twice by itself: whoever repeats a send gives it a key, and gets the first one's id back.
+Never sends a message twice by itself: a caller that repeats a send gives it a key, and gets the first one's id back.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class NewMessage:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What became of a message. `msg_id` is the first one's when it is a duplicate, 0 when it was not stored."""
+    """Result of a send. `msg_id` is the first one's when it is a duplicate, 0 when it was not stored."""
 
     msg_id: int
     verdict: Verdict

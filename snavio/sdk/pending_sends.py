@@ -23,7 +23,7 @@ DEADLINE_SLACK_NS = 50_000_000
 
 
 class AttemptAnswer(NamedTuple):
-    """What Shield said about one command in one attempt."""
+    """Shield's answer to one command in one attempt."""
 
     code: int
     retry_after_ms: int = 0
@@ -129,7 +129,7 @@ class PendingSends:
             self.close(left_out(reply, whole=self._open == self.count))
 
     def lost(self, *, written: bool, cause: str) -> None:
-        """What was never written was not delivered; of what was written nobody knows."""
+        """Commands that were never written are not delivered; of those that were written the outcome is unknown."""
         self.close(silence(written=written, cause=cause))
 
     def close(self, answer: AttemptAnswer) -> None:
@@ -186,7 +186,7 @@ class BulkSend:
                 self.explained[position] = answer
 
     def lost(self, *, written: bool, cause: str) -> None:
-        """What was never written was not delivered; of what was written nobody knows."""
+        """Commands that were never written are not delivered; of those that were written the outcome is unknown."""
         self.close(silence(written=written, cause=cause))
 
     def close(self, answer: AttemptAnswer) -> None:
@@ -207,7 +207,7 @@ def silence(*, written: bool, cause: str) -> AttemptAnswer:
 
 
 def left_out(reply: Reply, *, whole: bool) -> AttemptAnswer:
-    """What a final answer says about commands that it has no code for; `whole` if nothing else was said either."""
+    """The answer for commands that a final reply has no code for; `whole` if no reply came before it."""
     refusals = reply.refusals()
     if whole and refusals and not reply.codes:
         # The frame was refused before anybody looked into it: nothing of it was delivered, so nothing is in doubt.
@@ -217,7 +217,7 @@ def left_out(reply: Reply, *, whole: bool) -> AttemptAnswer:
 
 
 def part_of(reply: Reply, offset: int, count: int) -> tuple[int, bytes] | None:
-    """Where the reply begins to speak of the `count` commands at `offset`, and its codes from there."""
+    """Index at which the reply meets the `count` commands at `offset`, and its codes from there."""
     first, codes = reply.first, reply.codes
     begin = max(first, offset)
     end = min(first + len(codes), offset + count)

@@ -1,6 +1,6 @@
-"""What a consumer finds in a Redis stream or an SQS queue: one command with all that says who sent it.
+"""One command from a Redis stream or an SQS queue, with the facts about its sender.
 
-Never trusts what it finds: an entry that is no letter of Snavio's is refused as a whole.
+Never trusts what it finds: an entry that is no message of Snavio's is refused as a whole.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import grpc
 import pytest
@@ -30,11 +29,6 @@ from tests.support.batch_clients import (
     until,
 )
 from tests.support.pki import Authority
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
 
 
 async def test_the_stream_opens_with_who_we_are(authority: Authority) -> None:

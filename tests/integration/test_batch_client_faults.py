@@ -37,11 +37,6 @@ from tests.support.pki import Authority
 GREETING = Verdicts(hello=Hello(wire_version=1)).SerializeToString()
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
 @dataclass(slots=True)
 class Clumsy(Waiter):
     """Fails at the calls it is configured for."""

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
-
-import pytest
 
 from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
@@ -21,11 +18,6 @@ from tests.support.pki import Authority
 STREAMS, SIZE = 500, 4 << 10
 # A fiftieth of what the streams bring at once.
 CROWDED, ROOM = 10 * SIZE, 40 * SIZE
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
 
 
 def piece(source: str) -> Waiter:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import stat
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -45,12 +44,6 @@ from tests.support.enrolling import (
 from tests.support.raw_http2 import RawHttp2, tls
 
 CI = spiffe("tenant/acme/principal/ci")
-
-
-@pytest.fixture
-async def control(tmp_path: Path) -> AsyncIterator[Control]:
-    async with control_plane(tmp_path) as running:
-        yield running
 
 
 async def refused(control: Control, token: str, reason: str = "enrolment-refused") -> None:

@@ -50,11 +50,6 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
 def unary(handler: Callable[[bytes, Call], Awaitable[bytes]]) -> Methods:
     methods = Methods()
     methods.unary_raw(UNARY, handler)

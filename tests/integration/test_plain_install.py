@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from tests.support.mesh import NAME, TARGET, TOPIC, demo_mesh
 from tests.support.plain_install import build_wheel, install
+from tests.support.reaper import MARK
 
 COMMANDS = 20
 PROGRAM = """
@@ -50,7 +52,7 @@ def in_environment(python: Path, folder: Path, *words: str) -> subprocess.Comple
     return subprocess.run(
         words,
         cwd=folder,
-        env={"PATH": str(python.parent), "HOME": str(folder)},
+        env={"PATH": str(python.parent), "HOME": str(folder), MARK: os.environ[MARK]},
         capture_output=True,
         text=True,
         timeout=150,

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,7 @@ from tests.support.decisions import always
 ACL = wire.AclEntry(source="acme/billing", target="bot", name="Ping")
 
 
-@pytest.fixture
-async def control(tmp_path: Path) -> AsyncIterator[Control]:
-    async with control_plane(tmp_path, registry=True) as running:
-        yield running
+WITH_REGISTRY = True
 
 
 async def tenant(control: Control, name: str) -> wire.WriteResponse:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -27,13 +25,9 @@ from snavio.errors import BadRequest, Conflict, NotAllowed, NotFound, SnavioErro
 from snavio.v1 import registry_pb2 as wire
 from snavio.v1 import signer_pb2 as signer_wire
 from tests.support.acme import ACME, apply, settle, version
-from tests.support.control import ADMIN, Control, control_plane
+from tests.support.control import ADMIN, Control
 
-
-@pytest.fixture
-async def control(tmp_path: Path) -> AsyncIterator[Control]:
-    async with control_plane(tmp_path, registry=True) as running:
-        yield running
+WITH_REGISTRY = True
 
 
 async def test_batch_sees_its_own_writes_and_is_idempotent(control: Control) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
@@ -22,11 +21,6 @@ from tests.support.batch_clients import METHOD, Waiter, deliver, server, told, u
 from tests.support.pki import Authority
 
 WITHIN_S = 5.0
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
 
 
 class House:

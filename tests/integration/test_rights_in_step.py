@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,24 +10,24 @@ import pytest
 from snavio.errors import SnavioError, Unauthenticated, Unavailable
 from snavio.v1 import registry_pb2 as reg
 from snavio.v1 import signer_pb2 as sig
-from tests.support.control import ADMIN, Control, control_plane
+from tests.support.control import ADMIN, Control
 from tests.support.enrolling import assume, principals
 
 SOURCE = "acme/billing"
 
 
-@pytest.fixture
-async def control(tmp_path: Path) -> AsyncIterator[Control]:
-    async with control_plane(tmp_path, registry=True) as running:
-        await running.ask(
-            ADMIN,
-            "CreateTenant",
-            reg.CreateTenantRequest(tenant=reg.Tenant(tenant="acme")),
-            reg.CreateTenantResponse,
-        )
-        await running.certify("tenant/acme/principal/ci", "ci")
-        await running.write("ci", "RegisterService", registration("ci"))
-        yield running
+WITH_REGISTRY = True
+
+
+async def furnish(control: Control) -> None:
+    await control.ask(
+        ADMIN,
+        "CreateTenant",
+        reg.CreateTenantRequest(tenant=reg.Tenant(tenant="acme")),
+        reg.CreateTenantResponse,
+    )
+    await control.certify("tenant/acme/principal/ci", "ci")
+    await control.write("ci", "RegisterService", registration("ci"))
 
 
 def registration(*names: str) -> reg.RegisterServiceRequest:

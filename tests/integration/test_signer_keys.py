@@ -26,11 +26,8 @@ SOURCE = "acme/billing"
 DAY_S = 24 * 3600
 
 
-@pytest.fixture
-async def control(tmp_path: Path) -> AsyncIterator[Control]:
-    async with control_plane(tmp_path) as running:
-        await running.sign(ADMIN, "CreateKeyset", wire.CreateKeysetRequest(source=SOURCE), wire.KeysetStatus)
-        yield running
+async def furnish(control: Control) -> None:
+    await control.sign(ADMIN, "CreateKeyset", wire.CreateKeysetRequest(source=SOURCE), wire.KeysetStatus)
 
 
 @pytest.fixture

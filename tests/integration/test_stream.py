@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import grpc
-import pytest
 
 from snavio.errors import SnavioError
 from snavio.hop.server_stream import BatchStream
@@ -20,11 +18,6 @@ from tests.support.pki import Authority
 # Some of them fill every buffer between the two ends.
 LARGE = Verdicts(batch_seq=1, codes=bytes(256 << 10)).SerializeToString()
 WINDOW = 16
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
 
 
 async def opened(channel: MeshChannel) -> Any:

@@ -14,7 +14,6 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from services.registry.settings import RegistrySettings
 from services.signer.bootstrap import prepare
@@ -56,12 +55,6 @@ SETTINGS: dict[str, dict[str, object]] = {
 }
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DemoMesh]:
-    async with demo_mesh(tmp_path_factory.mktemp("upkeep") / "mesh", settings=SETTINGS) as running:
-        yield running
 
 
 def channel(mesh: DemoMesh, service: str, who: str) -> MeshChannel:

@@ -42,7 +42,7 @@ from snavio.telemetry import schema
 from snavio.telemetry.archive_query import ask
 from snavio.v1.registry_pb2 import PROFILE_LOW, QUEUE_KIND_MAILBOX, Fairness, PutRouteRequest, Route
 from tests.support.archived import fields, found
-from tests.support.mesh import NAME, SOURCE, TARGET, TENANT, DemoMesh, demo_mesh
+from tests.support.mesh import NAME, SOURCE, TARGET, TENANT, DemoMesh
 
 MAX_BAN_S = 40
 SETTINGS: dict[str, dict[str, object]] = {
@@ -82,15 +82,12 @@ QUICK = SparkLocation(
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DemoMesh]:
-    async with demo_mesh(tmp_path_factory.mktemp("ban") / "mesh", settings=SETTINGS) as running:
-        async with running.operator() as operator:
-            await running.register_service(operator, "shop")
-            await operator.grant(HONEST, TARGET, NAME)
-            await _crowded_route(running, operator)
-        await asyncio.sleep(running.processes.mesh.pull_interval_ms / 1000 + 0.2)
-        yield running
+async def furnish(mesh: DemoMesh) -> None:
+    async with mesh.operator() as operator:
+        await mesh.register_service(operator, "shop")
+        await operator.grant(HONEST, TARGET, NAME)
+        await _crowded_route(mesh, operator)
+    await asyncio.sleep(mesh.processes.mesh.pull_interval_ms / 1000 + 0.2)
 
 
 async def asked(mesh: DemoMesh, question: str) -> Any:

@@ -54,7 +54,7 @@ def _settling(topic: Topic) -> int:
 
 
 def _comes(delivery: Delivery, topic: Topic, batch: Batch) -> None:
-    """What is to be delivered of a batch in memory is in the line, or something will bring it there."""
+    """Every message of a batch in memory that is due is in the queue, or something will bring it there."""
     due = [(at, what) for at, _, what in delivery._timers._heap]
     for lo, hi, lease in batch.held:
         assert any(what is lease for _, what in due), f"no end for the lease of {batch.batch_id}/{lo}..{hi}"

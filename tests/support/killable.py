@@ -25,7 +25,7 @@ class Killable(PostOffice):
     mailbox_lines: str = ""
     """For the `[mailbox]` section of its configuration."""
     environment: Mapping[str, str] = MappingProxyType({})
-    """What its process finds there beside ours."""
+    """Additional environment of its process."""
 
     async def start(self) -> None:
         if self.signer is None:

@@ -190,7 +190,7 @@ class PostOffice:
         self._senders: list[SendingPeer] = []
 
     async def start_signer(self) -> None:
-        """As much of Signer as the mailbox needs: nobody is revoked."""
+        """As much of Signer as the mailbox needs: nothing is revoked."""
         methods = Methods()
         methods.unary("/snavio.v1.Signer/Denylist", _nobody_revoked, DenylistRequest)
         self.mint.register(methods)

@@ -10,11 +10,6 @@ from snavio.clock import ManualClock
 from snavio.telemetry.latency import LatencyWindow, Percentiles
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
 def test_nothing_happened_reads_as_zeroes(clock: ManualClock) -> None:
     assert LatencyWindow(clock=clock).read() == Percentiles()
 

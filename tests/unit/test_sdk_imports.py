@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import subprocess
 import sys
 import tomllib
@@ -109,6 +111,11 @@ def test_import_of_the_sdk_loads_the_modules_of_this_list() -> None:
     assert [name for name in loaded if any(f"{name}.".startswith(f"{each}.") for each in SERVER_SIDE)] == []
 
 
+def test_every_module_that_must_stay_out_exists_under_that_name() -> None:
+    # A module that is renamed would otherwise be let in under its new name.
+    assert [name for name in SERVER_SIDE if importlib.util.find_spec(name) is None] == []
+
+
 def test_every_module_for_clients_imports_in_a_plain_install() -> None:
     modules = [
         f"snavio.{package}.{file.stem}"
@@ -156,7 +163,7 @@ def test_command_line_without_the_services_says_what_to_install(tmp_path: Path, 
     absent = [module for module in MESH_MODULES if EXTRA_OF[module] == "mesh"]
     program = f"{PROGRAM}\nfrom snavio.cli import main\nsys.argv = ['snavio', *sys.argv[3:]]\nmain()"
     words = [sys.executable, "-c", program, "", " ".join(absent), *arguments]
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     run = subprocess.run(
         words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
     )
