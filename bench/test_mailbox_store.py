@@ -119,8 +119,8 @@ def test_append_and_remove(benchmark: Any, store: SqliteMailboxStore, runs: byte
 
 
 def batch_id_of(response: bytes) -> int:
-    """The first parcel's batch; opening the whole response is the consumer's cost, not ours."""
-    position, number = 10, 0  # after the boot epoch and the parcel's tag
+    """The first leased batch; opening the whole response is the consumer's cost, not ours."""
+    position, number = 10, 0  # after the boot epoch and the tag of the leased batch
     while response[position] & 0x80:
         position += 1
     assert response[position + 1] == 0x08

@@ -388,7 +388,7 @@ class Sending:
     def frame_code(self) -> int: ...
     @property
     def topics(self) -> list[tuple[str, int, bytes]]:
-        """(topic, count, serialised Run messages as repeated field 5: exactly a Parcel's `run` fields)."""
+        """(topic, count, serialised Run messages as repeated field 5: exactly a LeasedBatch's `run` fields)."""
     @property
     def keys(self) -> list[bytes]:
         """Per entry of `topics`: 32 bytes for each command when `once` is set, for a ReplayWindow; else empty."""
@@ -511,7 +511,7 @@ Received = tuple[
     int, int, int, str, str, str, str, str, str, bytes, str, int, str, tuple[tuple[str, str], ...], int, bool
 ]
 
-def open_parcels(response: bytes) -> tuple[int, list[Received]]:
+def read_leased_batches(response: bytes) -> tuple[int, list[Received]]:
     """What a serialised ReceiveResponse holds; ValueError on bad bytes.
 
     The boot epoch, and per message: msg_id, attempt, stored_unix_ns, source, id, timestamp, target, name,
@@ -519,23 +519,23 @@ def open_parcels(response: bytes) -> tuple[int, list[Received]]:
     whether the payload is not what its sender hashed.
     """
 
-def open_posts(body: bytes) -> list[tuple[str, bool, list[tuple[str, str, bytes]]]]:
+def split_batch(body: bytes) -> list[tuple[str, bool, list[tuple[str, str, bytes]]]]:
     """Serialised `SendBatch.topic` fields, command by command; ValueError on bad bytes.
 
-    Per topic: its name, whether each (source, id) is to be stored once, and (source, id, letter) per command, in
-    the order of their numbers. A letter is a serialised Run with that command alone.
+    Per topic: its name, whether each (source, id) is to be stored once, and (source, id, run) per command, in
+    the order of their numbers; the run is serialised and holds that command alone.
     """
 
-def open_single(letter: bytes) -> tuple[str, str, str, str, str, str, bytes, str, int]:
-    """(source, id, timestamp, target, name, content_type, payload, traceparent, admitted_unix_ns) of a letter.
+def read_single(run: bytes) -> tuple[str, str, str, str, str, str, bytes, str, int]:
+    """A single-command run: (source, id, timestamp, target, name, content_type, payload, traceparent, admitted_unix_ns).
 
     ValueError on bad bytes.
     """
 
-def letter_topic(request: bytes) -> str:
+def request_topic(request: bytes) -> str:
     """The topic of a serialised SendRequest; ValueError when it names none."""
 
-def open_letters(
+def read_new_messages(
     request: bytes,
     *,
     topic: str,

@@ -22,7 +22,7 @@ from snavio.domain.caveat import SETTLING, CaveatBounds, Denial, Operation
 from snavio.domain.identity import Identity
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest, NotAllowed, Saturated, Unauthenticated
-from snavio.native import open_parcels
+from snavio.native import read_leased_batches
 from snavio.rpc.call import Call
 
 MAX_CACHED: Final = 16_384
@@ -100,7 +100,7 @@ def count_received(response: bytes, taken: Taken) -> None:
     """Give back what a serialised ReceiveResponse does not hand out."""
     # Opened for those with a quota alone: the others' bytes are not looked into.
     if taken.counts:
-        messages = open_parcels(response)[1] if response else ()
+        messages = read_leased_batches(response)[1] if response else ()
         taken.give_back(taken.messages - len(messages))
 
 

@@ -18,9 +18,9 @@ from services.mailbox.rows import Reads, Rows
 from snavio.domain.message import MessageState
 from snavio.domain.varint import varint
 from snavio.errors import IntegrityError, NotFound, Unreadable
-from snavio.native import open_parcels
+from snavio.native import read_leased_batches
 from snavio.ports.mailbox_store import BatchRecord, Damaged, MailboxStore
-from snavio.v1.mailbox_pb2 import Parcel, ReceiveResponse
+from snavio.v1.mailbox_pb2 import LeasedBatch, ReceiveResponse
 
 ALL_STATES = frozenset(
     {
@@ -267,10 +267,10 @@ def _messages(batch: Batch, bits: int) -> Iterator[tuple[int, Stretch]]:
 
 def open_runs(batch_id: int, runs: bytes) -> list[Content]:
     """The messages of stored runs. ValueError when they are none."""
-    parcel = Parcel(batch_id=batch_id, attempt=1).SerializeToString() + runs
+    leased = LeasedBatch(batch_id=batch_id, attempt=1).SerializeToString() + runs
     response: Any = ReceiveResponse(boot_epoch=1)
-    framed = response.SerializeToString() + b"\x12" + varint(len(parcel)) + parcel
+    framed = response.SerializeToString() + b"\x12" + varint(len(leased)) + leased
     return [
         Content(row[3], row[4], row[6], row[7], row[8], row[9], row[12], dict(row[13]))
-        for row in open_parcels(framed)[1]
+        for row in read_leased_batches(framed)[1]
     ]

@@ -30,7 +30,7 @@ from snavio.errors import (
     SnavioError,
     Unavailable,
 )
-from snavio.native import letter_topic, open_letters
+from snavio.native import read_new_messages, request_topic
 from snavio.ports.mailbox_store import Keys, MailboxStore, NewBatch, Send
 from snavio.v1.mailbox_pb2 import SendResponse
 
@@ -64,7 +64,7 @@ def topic_of(request: bytes) -> str:
     if len(request) > MAX_REQUEST_BYTES:
         raise FrameTooLarge(f"A request has at most {MAX_REQUEST_BYTES} bytes.")
     try:
-        return letter_topic(request)
+        return request_topic(request)
     except ValueError as error:
         raise BadRequest(str(error), reason="malformed") from None
 
@@ -94,7 +94,7 @@ class Posting:
         await self._commits.room()
         now = self._clock.unix_ns()
         policy = self._delivery.policies.of(topic)
-        rows, fault = open_letters(
+        rows, fault = read_new_messages(
             request,
             topic=topic,
             source=identity.source if identity.kind is IdentityKind.SERVICE else f"mesh/{identity.name}",

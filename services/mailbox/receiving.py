@@ -28,9 +28,9 @@ from snavio.errors import IntegrityError, NotFound, Saturated, Unavailable, Unre
 from snavio.native import slice_runs
 from snavio.ports.mailbox_store import Damaged
 from snavio.telemetry.latency import LatencyWindow
-from snavio.v1.mailbox_pb2 import Parcel
+from snavio.v1.mailbox_pb2 import LeasedBatch
 
-_PARCEL_TAG = b"\x12"
+_BATCH_TAG = b"\x12"
 _EPOCH_TAG = b"\x09"
 _FAILURES_TAG = b"\x18"
 _STANDSTILL_TAG = b"\x20"
@@ -96,7 +96,7 @@ class Receiving:
         self._log = structlog.get_logger()
 
     async def receive(self, wanted: Wanted) -> bytes:
-        """A serialised ReceiveResponse; without parcels when the time is over."""
+        """A serialised ReceiveResponse; without batches when the time is over."""
         return (await self.take(wanted)).response
 
     async def take(self, wanted: Wanted) -> Taken:
@@ -150,11 +150,11 @@ class Receiving:
             )
             if leased:
                 began = self._clock.mono_ns()
-                parcels, failures = await self._frame(leased, wanted.max_bytes)
-                if parcels or failures:
+                batches, failures = await self._frame(leased, wanted.max_bytes)
+                if batches or failures:
                     self.latency.add(self._clock.mono_ns() - began)
                     self._delivery.handed(leased, wanted.caller)
-                    return Taken(self._response(parcels, failures), tuple(leased))
+                    return Taken(self._response(batches, failures), tuple(leased))
             elif self._delivery.shortage(wanted.topic) is None:
                 return None  # otherwise what was out of date in memory has made room for what is on disk
 
@@ -173,7 +173,7 @@ class Receiving:
             await self._rows.refill(self._delivery, asked)
 
     async def _frame(self, leased: list[Leased], max_bytes: int) -> tuple[list[bytes], int]:
-        """Parcels for what was leased, within `max_bytes` unless one message is larger."""
+        """Leased batches for what was leased, within `max_bytes` unless one message is larger."""
         framed: list[bytes] = []
         failures = size = 0
         waiting = deque(leased)
@@ -197,7 +197,7 @@ class Receiving:
                     continue
                 part, kept = _fit(one, runs, max_bytes - size, at_least=0 if framed else 1)
                 if kept:
-                    framed.append(_parcel(one, part))
+                    framed.append(_leased_batch(one, part))
                     size += len(part)
                 if kept < one.count:
                     self._delivery.give_back(one, keep=kept)
@@ -252,9 +252,9 @@ class Receiving:
         self._log.error("messages are damaged", batch_id=batch.batch_id, messages=dead)
         return dead
 
-    def _response(self, parcels: list[bytes], failures: int) -> bytes:
+    def _response(self, batches: list[bytes], failures: int) -> bytes:
         tail = (_FAILURES_TAG, varint(failures)) if failures else ()
-        return b"".join((_EPOCH_TAG, self._delivery.boot_epoch.to_bytes(8, "little"), *parcels, *tail))
+        return b"".join((_EPOCH_TAG, self._delivery.boot_epoch.to_bytes(8, "little"), *batches, *tail))
 
 
 def _fit(leased: Leased, runs: bytes, room: int, *, at_least: int) -> tuple[bytes, int]:
@@ -267,13 +267,13 @@ def _fit(leased: Leased, runs: bytes, room: int, *, at_least: int) -> tuple[byte
     return part, kept
 
 
-def _parcel(leased: Leased, runs: bytes) -> bytes:
+def _leased_batch(leased: Leased, runs: bytes) -> bytes:
     lease = leased.lease
-    header = Parcel(
+    header = LeasedBatch(
         batch_id=lease.batch.batch_id,
         first=leased.first,
         attempt=lease.attempt,
         stored_unix_ns=lease.batch.stored_unix_ns,
     ).SerializeToString()
     shard = _SHARD_TAG + varint(lease.batch.shard) if lease.batch.shard else b""
-    return b"".join((_PARCEL_TAG, varint(len(header) + len(runs) + len(shard)), header, runs, shard))
+    return b"".join((_BATCH_TAG, varint(len(header) + len(runs) + len(shard)), header, runs, shard))

@@ -1,6 +1,6 @@
-"""One way of putting letters into a queue that is not our own.
+"""One way of putting commands into a queue that is not our own.
 
-A letter is a serialised Run with a single command. A carrier makes one attempt; patience, budgets and the
+An entry is a serialised Run with a single command. A carrier makes one attempt; patience, budgets and the
 answers to the sender are the courier's.
 """
 
@@ -24,9 +24,9 @@ class OutgoingMessage:
 
 @dataclass(frozen=True, slots=True)
 class DriverResult:
-    """What one attempt came to, letter by letter.
+    """What one attempt came to, entry by entry.
 
-    UNDECIDED letters were definitely not stored and may be tried again; of OUTCOME_UNKNOWN nobody knows.
+    UNDECIDED entries were definitely not stored and may be tried again; of OUTCOME_UNKNOWN nobody knows.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -35,7 +35,7 @@ class DriverResult:
 
 
 class DriverFailed(Exception):
-    """The attempt failed as a whole. `perhaps` tells whether letters may have been stored all the same."""
+    """The attempt failed as a whole. `perhaps` tells whether entries may have been stored all the same."""
 
     def __init__(self, cause: str, *, perhaps: bool) -> None:
         super().__init__(cause)
@@ -49,7 +49,7 @@ class QueueDriver(Protocol):
     async def deliver(
         self, topic: str, messages: Sequence[OutgoingMessage], *, token: str, timeout_s: float
     ) -> DriverResult:
-        """Store the letters durably, in order; one verdict each.
+        """Store the entries durably, in order; one verdict each.
 
         `token` names this delivery and is the same in every attempt at it. Raises NotCarried, and nothing else
         that a network or a server can cause.

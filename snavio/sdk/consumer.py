@@ -16,7 +16,7 @@ import structlog
 from snavio.clock import Clock, SystemClock
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
 from snavio.errors import BadRequest, IntegrityError, Saturated, SnavioError, Unavailable
-from snavio.native import open_parcels
+from snavio.native import read_leased_batches
 from snavio.rpc.capability import CapabilityProvider, CapabilityScope
 from snavio.rpc.capability_request import ask_signer
 from snavio.rpc.channel import MeshChannel
@@ -106,7 +106,7 @@ class Consumer(Startable):
         self._handed = 0
         self._rows: list[Row] = []
         self._lease: Lease | None = None
-        self._parcels: deque[tuple[Lease, list[Row]]] = deque()
+        self._batches: deque[tuple[Lease, list[Row]]] = deque()
         self._arrived = asyncio.Event()
         self._wanted = asyncio.Event()
         self._log = structlog.get_logger().bind(topic=topic)
@@ -198,9 +198,9 @@ class Consumer(Startable):
                     self._desk.nack(lease, row[0], NOT_AS_SENT)
                 elif row[0] in lease.open:
                     return Command(row, lease, self._desk)
-            elif self._parcels:
-                self._lease, self._rows = self._parcels.popleft()
-                if not self._parcels:
+            elif self._batches:
+                self._lease, self._rows = self._batches.popleft()
+                if not self._batches:
                     self._wanted.set()
             elif self._failure is not None:
                 raise self._failure
@@ -230,7 +230,7 @@ class Consumer(Startable):
                     asked = self._clock.mono_ns()
                     answer = await receiving.receive(room)
             try:
-                boot_epoch, rows = open_parcels(answer)
+                boot_epoch, rows = read_leased_batches(answer)
             except ValueError:
                 raise IntegrityError("The mailbox's answer cannot be read.", reason="malformed") from None
             now = self._clock.mono_ns()
@@ -240,7 +240,7 @@ class Consumer(Startable):
                 keeper.take(lease)
                 rows.reverse()
                 self._unsettled += len(rows)
-                self._parcels.append((lease, rows))
+                self._batches.append((lease, rows))
                 self._arrived.set()
             elif now - asked < intake.receive_wait_s * 1e9 / 2:
                 # A mailbox that answers "nothing" without waiting must not be asked in a busy loop.
@@ -252,7 +252,7 @@ class Consumer(Startable):
         worthwhile = max(1, min(MOST_PER_RECEIVE, most) // 4)
         while True:
             room = most - self._unsettled
-            if room >= worthwhile or (room > 0 and not self._parcels and not self._rows):
+            if room >= worthwhile or (room > 0 and not self._batches and not self._rows):
                 return room
             self._wanted.clear()
             await self._wanted.wait()
@@ -286,11 +286,11 @@ class Consumer(Startable):
         desk = self._desk
         assert desk is not None
         if self._lease is not None:
-            self._parcels.appendleft((self._lease, self._rows))
-        for lease, rows in self._parcels:
+            self._batches.appendleft((self._lease, self._rows))
+        for lease, rows in self._batches:
             for row in rows:
                 desk.nack(lease, row[0], NOT_HANDED_OUT)
-        self._parcels.clear()
+        self._batches.clear()
         self._rows = []
         try:
             await desk.flush()

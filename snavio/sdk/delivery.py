@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LONGEST_DELAY_MS = (1 << 32) - 1
 
 Row = Received
-"""As `snavio.native.open_parcels` tells a message."""
+"""As `snavio.native.read_leased_batches` tells a message."""
 
 
 class Settlement(IntEnum):

@@ -37,8 +37,8 @@ async def test_sent_commands_are_received_byte_for_byte_and_acknowledged(office:
     assert await sender.send(send_batch(1, (TOPIC, sent))) == DELIVERED * 1000
     got = await consumer.receive()
     response = ReceiveResponse.FromString(got.raw)
-    (parcel,) = response.parcel
-    (run,) = parcel.run
+    (leased,) = response.batch
+    (run,) = leased.run
     assert list(run.command) == sent
     assert (run.source, run.key_version, run.cert_serial, run.admitted_unix_ns) == (
         "acme/shop",
@@ -46,7 +46,7 @@ async def test_sent_commands_are_received_byte_for_byte_and_acknowledged(office:
         "ab",
         5,
     )
-    assert (parcel.attempt, parcel.first, response.integrity_failures) == (1, 0, 0)
+    assert (leased.attempt, leased.first, response.integrity_failures) == (1, 0, 0)
     assert await consumer.stats() == {TOPIC: (0, 1000)}
     assert await consumer.ack(got.receipts()) == DONE * 1000
     assert await consumer.ack(got.receipts()) == GONE * 1000

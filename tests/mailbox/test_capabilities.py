@@ -514,7 +514,7 @@ async def test_G_10_a_stream_of_leases_ends_with_its_capability_and_hands_out_no
     await filled(office, 3)
     async with asyncio.timeout(10):
         got = mailbox_pb2.ReceiveResponse.FromString(await call.read())
-    assert sum(len(run.command) for parcel in got.parcel for run in parcel.run) == 3
+    assert sum(len(run.command) for batch in got.batch for run in batch.run) == 3
     office.mint.revoke(held)
     await heard(office)
     sender = await office.sender(instance="later")
@@ -525,7 +525,7 @@ async def test_G_10_a_stream_of_leases_ends_with_its_capability_and_hands_out_no
     assert error_of(ended.value).reason == "cap-revoked"
     assert (await office.operator().stats())[TOPIC] == (5, 3)
     # What it was given before, it may still acknowledge.
-    ids = [parcel.batch_id * 1024 + parcel.first + number for parcel in got.parcel for number in range(3)]
+    ids = [batch.batch_id * 1024 + batch.first + number for batch in got.batch for number in range(3)]
     receipts = Receipts(boot_epoch=got.boot_epoch, msg_id=ids, attempt=[1, 1, 1])
     assert await ReceivingPeer(channel).ack(receipts) == DONE * 3
 
@@ -541,7 +541,7 @@ async def test_I_8_a_tenant_sends_to_its_own_queues_with_a_capability_and_within
 
     async def post(count: int, to: str = topic) -> Any:
         request = mailbox_pb2.SendRequest(
-            topic=to, message=[mailbox_pb2.Letter(payload=b"x") for _ in range(count)]
+            topic=to, message=[mailbox_pb2.NewMessage(payload=b"x") for _ in range(count)]
         )
         return await channel.call(SERVICE + "Send", request, mailbox_pb2.SendResponse, timeout_s=5.0)
 
@@ -565,8 +565,8 @@ async def test_C_6_what_is_not_stored_uses_up_no_quota(
         channel = office.channel(office.authority.service("acme", "worker"), held)
 
         async def post(count: int, key: str = "") -> Any:
-            letters = [mailbox_pb2.Letter(payload=b"x", idem_key=key) for _ in range(count)]
-            request = mailbox_pb2.SendRequest(topic=topic, message=letters)
+            messages = [mailbox_pb2.NewMessage(payload=b"x", idem_key=key) for _ in range(count)]
+            request = mailbox_pb2.SendRequest(topic=topic, message=messages)
             return await channel.call(SERVICE + "Send", request, mailbox_pb2.SendResponse, timeout_s=5.0)
 
         await post(3, "k")  # the first of three copies

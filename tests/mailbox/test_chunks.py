@@ -16,7 +16,7 @@ from services.mailbox.servicer import MAX_RESPONSE_BYTES
 from services.mailbox.streaming import CHUNK_BYTES as BOUNDS
 from snavio.domain.chunks import CHUNK_BYTES, MAX_WHOLE_BYTES, Reassembly, in_chunks
 from snavio.errors import IntegrityError
-from snavio.native import open_parcels
+from snavio.native import read_leased_batches
 from snavio.sdk.consumer import Consumer
 from snavio.v1 import mailbox_pb2 as mail
 from tests.support.mailbox import SECONDS, SERVICE, TOPIC, PostOffice, commands, post_office, send_batch
@@ -53,7 +53,7 @@ async def frames(call: Any, messages: int) -> list[bytes]:
         while whole < messages:
             got.append(await call.read())
             if (response := pieces.take(got[-1])) is not None:
-                whole += len(open_parcels(response)[1])
+                whole += len(read_leased_batches(response)[1])
     return got
 
 
@@ -65,7 +65,7 @@ def read_with_nothing_but_protobuf(got: list[bytes]) -> list[Any]:
         if not response.piece:
             responses.append(response)
             continue
-        assert not response.parcel and not response.boot_epoch
+        assert not response.batch and not response.boot_epoch
         pieces += response.piece
         if not response.more:
             responses.append(mail.ReceiveResponse.FromString(pieces))
@@ -82,7 +82,7 @@ async def test_I_6_large_deliveries_come_in_chunks_and_anybody_can_put_them_toge
     assert len(got) >= 12 * 60 // 64
     assert max(map(len, got)) <= CHUNK_BYTES
     responses = read_with_nothing_but_protobuf(got)
-    payloads = [len(one) for each in responses for p in each.parcel for r in p.run for one in r.command]
+    payloads = [len(one) for each in responses for p in each.batch for r in p.run for one in r.command]
     assert len(payloads) == 12 and min(payloads) > 60 * KIB
     assert {each.boot_epoch for each in responses} != {0}
 
@@ -97,7 +97,7 @@ async def test_I_6_without_asking_for_chunks_every_response_comes_whole(office: 
 async def test_I_6_small_deliveries_are_not_cut(office: PostOffice) -> None:
     await sent(office, 3, size=20)
     (got,) = await frames(await opened(office, chunk_bytes=CHUNK_BYTES), 3)
-    assert len(open_parcels(got)[1]) == 3
+    assert len(read_leased_batches(got)[1]) == 3
 
 
 async def test_I_6_one_message_larger_than_a_chunk_comes_in_several(office: PostOffice) -> None:

@@ -17,11 +17,11 @@ from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.admin.queue import QueueClient
 from snavio.errors import Code, IntegrityError
-from snavio.native import Sending, blake3_digest, open_letters, slice_runs
+from snavio.native import Sending, blake3_digest, read_new_messages, slice_runs
 from snavio.ports.mailbox_store import Damaged, NewBatch, Origin, Send
 from snavio.sdk import Consumer, Mailer
-from snavio.sdk import NewMessage as LetterToSend
-from snavio.v1.mailbox_pb2 import Letter, SendRequest, SendResponse
+from snavio.sdk import NewMessage as MessageToSend
+from snavio.v1.mailbox_pb2 import NewMessage, SendRequest, SendResponse
 from tests.support.mailbox import SECONDS, SERVICE, TOPIC, commands, post_office, send_batch
 
 FLIPS = 200 if os.environ.get("SNAVIO_FULL") == "1" else 60
@@ -177,8 +177,8 @@ OWN = "acme/own/mail"
 async def test_G_7_payload_that_is_not_what_its_sender_hashed_is_refused_at_receipt(tmp_path: Path) -> None:
     async with post_office(tmp_path) as office:
         peer = office.consumer()
-        good = Letter(payload=b"as made", payload_hash=blake3_digest(b"as made"))
-        flipped = Letter(payload=b"as mbde", payload_hash=blake3_digest(b"as made"))
+        good = NewMessage(payload=b"as made", payload_hash=blake3_digest(b"as made"))
+        flipped = NewMessage(payload=b"as mbde", payload_hash=blake3_digest(b"as made"))
         with pytest.raises(IntegrityError) as refused:
             request = SendRequest(topic=OWN, message=[good, flipped])
             await peer.channel.call(SERVICE + "Send", request, SendResponse, timeout_s=SECONDS)
@@ -192,15 +192,15 @@ async def test_G_7_payload_that_changed_behind_its_sender_is_in_the_dlq_and_in_n
     """A bit that flips in the mailbox's memory, before the seals are made: only the sender's hash can tell."""
 
     def flipping(*args: Any, **named: Any) -> Any:
-        rows, fault = open_letters(*args, **named)
+        rows, fault = read_new_messages(*args, **named)
         return [
             (shard, delay, runs.replace(b"second", b"secont"), *rest) for shard, delay, runs, *rest in rows
         ], fault
 
-    monkeypatch.setattr(posting, "open_letters", flipping)
+    monkeypatch.setattr(posting, "read_new_messages", flipping)
     async with post_office(tmp_path) as office:
         mailer = Mailer.over(office.consumer(name="writer").channel, topic=OWN)
-        await mailer.send_all([LetterToSend(payload) for payload in (b"first", b"second", b"third")])
+        await mailer.send_all([MessageToSend(payload) for payload in (b"first", b"second", b"third")])
         certificates = office.authority.service("acme", "reader").certificate.parent
         async with (
             asyncio.timeout(SECONDS),

@@ -466,12 +466,14 @@ async def test_list_goes_by_state_content_and_time_and_in_pages(office: PostOffi
 
 async def test_list_shows_attributes_and_goes_by_them(office: PostOffice) -> None:
     own = "acme/own/mail"
-    letters = [
-        mail.Letter(payload=b"p", idem_key=f"k{n}", attrs={"kind": "odd" if n % 2 else "even", "n": str(n)})
+    messages = [
+        mail.NewMessage(
+            payload=b"p", idem_key=f"k{n}", attrs={"kind": "odd" if n % 2 else "even", "n": str(n)}
+        )
         for n in range(6)
     ]
     await office.consumer().channel.call(
-        SERVICE + "Send", mail.SendRequest(topic=own, message=letters), mail.SendResponse, timeout_s=SECONDS
+        SERVICE + "Send", mail.SendRequest(topic=own, message=messages), mail.SendResponse, timeout_s=SECONDS
     )
     desk = queue(office)
     shown = [one async for one in desk.messages(own, attribute={"kind": "odd"})]

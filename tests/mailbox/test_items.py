@@ -23,7 +23,7 @@ from snavio.errors import FrameTooLarge
 from snavio.native import Sending, blake3_hex, uuid7
 from snavio.sdk.envelope import envelope_of
 from snavio.v1 import mailbox_pb2 as mail
-from snavio.v1.mailbox_pb2 import Letter, SendRequest, SendResponse
+from snavio.v1.mailbox_pb2 import NewMessage, SendRequest, SendResponse
 from tests.support.killable import killable
 from tests.support.mailbox import (
     SECONDS,
@@ -47,8 +47,8 @@ async def office(tmp_path: Path) -> AsyncIterator[PostOffice]:
         yield one
 
 
-async def send(peer: ReceivingPeer, *letters: Letter, topic: str = OWN) -> Any:
-    request = SendRequest(topic=topic, message=letters)
+async def send(peer: ReceivingPeer, *messages: NewMessage, topic: str = OWN) -> Any:
+    request = SendRequest(topic=topic, message=messages)
     return await peer.channel.call(SERVICE + "Send", request, SendResponse, timeout_s=SECONDS)
 
 
@@ -66,9 +66,9 @@ async def test_I_6_frame_is_at_most_a_mebibyte_and_a_chunk_is_something_else(off
     peer = office.consumer()
     payload = bytes(200 << 10)
     with pytest.raises(FrameTooLarge):
-        await send(peer, *[Letter(payload=payload)] * 6)
-    await send(peer, *[Letter(payload=payload)] * 4)
-    await send(peer, *[Letter(payload=bytes(10_000))] * 90)
+        await send(peer, *[NewMessage(payload=payload)] * 6)
+    await send(peer, *[NewMessage(payload=payload)] * 4)
+    await send(peer, *[NewMessage(payload=bytes(10_000))] * 90)
     first = await peer.receive(OWN, max_bytes=MIB)
     assert CHUNK < len(first.raw) <= MIB, "a frame is no chunk"
     seen = len(first.messages)
@@ -82,7 +82,7 @@ async def test_I_6_frame_is_at_most_a_mebibyte_and_a_chunk_is_something_else(off
 @pytest.mark.parametrize("payload", [b"", b"x", bytes(range(256)) * 100])
 async def test_I_7_payload_hash_is_blake3_and_shown_as_b3(office: PostOffice, payload: bytes) -> None:
     peer = office.consumer()
-    await send(peer, Letter(payload=payload))
+    await send(peer, NewMessage(payload=payload))
     (message,) = (await peer.receive(OWN)).messages
     assert envelope_of(OWN, message).payload_hash == "b3:" + blake3_hex(payload)
     assert re.fullmatch(r"b3:[0-9a-f]{64}", envelope_of(OWN, message).payload_hash)
@@ -105,7 +105,7 @@ async def test_P_1_shard_that_is_stuck_holds_up_no_other(tmp_path: Path) -> None
     async with post_office(tmp_path, settings=MailboxSettings(shards=4)) as office:
         stuck, other = office.consumer(name="stuck"), office.consumer()
         for number in range(40):
-            await send(other, Letter(payload=b"%d" % number, partition_key=f"user-{number % 8}"))
+            await send(other, NewMessage(payload=b"%d" % number, partition_key=f"user-{number % 8}"))
         shards: dict[int, set[int]] = {}
         got = await stuck.receive(OWN)
         for index, message in enumerate(got.messages):
@@ -156,7 +156,7 @@ async def test_P_5_reasons_are_stable_words_that_the_manual_explains_and_reproce
 
 async def test_P_8_correlation_id_is_a_uuid7_the_senders_or_ours_and_stays(office: PostOffice) -> None:
     peer, own = office.consumer(), uuid7()
-    await send(peer, Letter(payload=b"a", corr_id=own), Letter(payload=b"b"))
+    await send(peer, NewMessage(payload=b"a", corr_id=own), NewMessage(payload=b"b"))
     told = []
     for _ in range(2):
         got = await peer.receive(OWN, visibility_ms=1000)
@@ -169,15 +169,15 @@ async def test_P_8_correlation_id_is_a_uuid7_the_senders_or_ours_and_stays(offic
 async def test_C_2_table_of_keys_is_bounded_and_a_key_lives_for_its_window(tmp_path: Path) -> None:
     async with post_office(tmp_path, settings=MailboxSettings(max_replay_keys=1000)) as office:
         peer = office.consumer()
-        letters = [Letter(payload=b"x", idem_key=str(number)) for number in range(600)]
-        codes = (await send(peer, *letters)).codes
+        messages = [NewMessage(payload=b"x", idem_key=str(number)) for number in range(600)]
+        codes = (await send(peer, *messages)).codes
         assert codes == bytes([Verdict.DELIVERED]) * 500 + bytes([Verdict.SATURATED]) * 100, (
             "half for one tenant"
         )
         moved(office, 299)
-        assert set((await send(peer, *letters[:500])).codes) == {Verdict.DUPLICATE}
+        assert set((await send(peer, *messages[:500])).codes) == {Verdict.DUPLICATE}
         moved(office, 2)
-        again = (await send(peer, *letters[:500])).codes
+        again = (await send(peer, *messages[:500])).codes
         assert set(again) == {Verdict.DELIVERED}, "T_replay is over"
 
 

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from services.mailbox.settings import MailboxSettings
-from snavio.native import open_parcels
+from snavio.native import read_leased_batches
 from snavio.rpc.status import error_of
 from snavio.v1 import mailbox_pb2 as mail
 from tests.support.mailbox import (
@@ -58,7 +58,7 @@ class Stream:
             raise error_of(error) from None
         if frame is grpc.aio.EOF:
             raise EOFError(await self._call.code())
-        epoch, messages = open_parcels(frame)
+        epoch, messages = read_leased_batches(frame)
         return Got(epoch, messages, frame)
 
     async def some(self, count: int) -> list[Got]:

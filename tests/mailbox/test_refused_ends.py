@@ -8,7 +8,7 @@ from services.mailbox.delivery import LATE
 from services.mailbox.leases import Settling
 from services.mailbox.policy import Policies, Policy
 from snavio.errors import Unavailable
-from snavio.native import open_parcels
+from snavio.native import read_leased_batches
 from tests.support.checked import CheckedDelivery
 from tests.support.desk import ME, Desk
 from tests.support.mailbox import TOPIC, commands, send_batch
@@ -19,7 +19,7 @@ LAST = 2
 async def received(desk: Desk) -> list[tuple[int, int]]:
     """Message and attempt of all that can be had."""
     response = await desk.receiving.receive(desk.wanted(100))
-    return [(one[0], one[1]) for one in open_parcels(response)[1]]
+    return [(one[0], one[1]) for one in read_leased_batches(response)[1]]
 
 
 @pytest.mark.parametrize("restarted", [False, True])

@@ -143,8 +143,8 @@ def fails(error: SnavioError) -> Callable[..., Any]:
     return fail
 
 
-def letter() -> mail.SendRequest:
-    return mail.SendRequest(topic=OWN, message=[mail.Letter(payload=b"x")])
+def message() -> mail.SendRequest:
+    return mail.SendRequest(topic=OWN, message=[mail.NewMessage(payload=b"x")])
 
 
 @pytest.mark.parametrize("error", [Unavailable("sync failed"), Saturated("full", retry_after_ms=1000)])
@@ -152,15 +152,15 @@ async def test_G_4_send_that_the_disk_refuses_says_when_to_come_again(
     office: PostOffice, monkeypatch: pytest.MonkeyPatch, error: SnavioError
 ) -> None:
     monkeypatch.setattr(store_of(office), "commit", fails(error))
-    assert min(hint_of(await refusal(office, "Send", letter()))) > 0
+    assert min(hint_of(await refusal(office, "Send", message()))) > 0
 
 
 async def test_G_4_send_to_a_full_topic_says_when_to_come_again(tmp_path: Path) -> None:
     async with post_office(tmp_path, settings=MailboxSettings(max_topic_messages=1000)) as office:
-        full = mail.SendRequest(topic=OWN, message=[mail.Letter(payload=b"x")] * 1000)
+        full = mail.SendRequest(topic=OWN, message=[mail.NewMessage(payload=b"x")] * 1000)
         channel = office.channel(office.authority.service("acme", "worker"))
         await channel.call_raw(SERVICE + "Send", full.SerializeToString(), timeout_s=SECONDS)
-        assert min(hint_of(await refusal(office, "Send", letter()))) > 0
+        assert min(hint_of(await refusal(office, "Send", message()))) > 0
 
 
 @pytest.mark.parametrize("method", ["Ack", "Nack"])
@@ -205,7 +205,7 @@ async def test_G_4_receive_that_a_bound_keeps_out_says_when_to_come_again(tmp_pa
 async def test_G_4_stopping_mailbox_says_when_to_come_again(office: PostOffice) -> None:
     assert office.app is not None and office.app._commits is not None
     await office.app._commits.close()
-    assert min(hint_of(await refusal(office, "Send", letter()))) > 0
+    assert min(hint_of(await refusal(office, "Send", message()))) > 0
 
 
 async def test_G_4_saturated_commands_of_a_stream_have_a_hint(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from services.mailbox.leases import Lease
 from services.mailbox.oversight import Wish
 from services.mailbox.policy import Policies, Policy
 from services.mailbox.topics import Limits
-from snavio.native import open_parcels
+from snavio.native import read_leased_batches
 from snavio.v1 import mailbox_pb2 as mail
 from tests.mailbox.test_recv_stream import Stream
 from tests.support.desk import ME, Desk, desk_of
@@ -34,7 +34,7 @@ async def sent(desk: Desk, count: int, seq: int = 1) -> None:
 
 
 async def received(desk: Desk, most: int = 5000) -> tuple[list[int], list[int]]:
-    messages = open_parcels(await desk.receiving.receive(desk.wanted(most)))[1]
+    messages = read_leased_batches(await desk.receiving.receive(desk.wanted(most)))[1]
     return [one[0] for one in messages], [one[1] for one in messages]
 
 
@@ -47,8 +47,8 @@ async def why(desk: Desk) -> int:
     """What an empty answer says."""
     taken = await desk.receiving.take(replace(desk.wanted(10), explain=True))
     answer = mail.ReceiveResponse.FromString(taken.response)
-    assert not answer.parcel and answer.standstill == taken.standstill
-    assert open_parcels(taken.response)[1] == []
+    assert not answer.batch and answer.standstill == taken.standstill
+    assert read_leased_batches(taken.response)[1] == []
     return int(answer.standstill)
 
 
@@ -134,7 +134,7 @@ async def test_B9_receive_and_stream_tell_the_reason_on_the_wire(
         assert mail.ReceiveResponse.FromString((await consumer.receive()).raw).standstill == 0
         stream = await Stream(consumer, credit=10, explain=True).open()
         told = mail.ReceiveResponse.FromString((await stream.read()).raw)
-        assert told.standstill == mail.STANDSTILL_DELAYED and not told.parcel
+        assert told.standstill == mail.STANDSTILL_DELAYED and not told.batch
         office.clock.advance(seconds=61)  # type: ignore[attr-defined]
         assert [len(one.messages) for one in await stream.some(2)][-1] > 0
         stream.cancel()

@@ -14,12 +14,12 @@ from services.mailbox.settings import MailboxSettings
 from snavio.domain.caveat import Operation
 from snavio.errors import Saturated
 from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse
-from snavio.v1.mailbox_pb2 import Letter, SendRequest, SendResponse
+from snavio.v1.mailbox_pb2 import NewMessage, SendRequest, SendResponse
 from tests.support.mailbox import SECONDS, SERVICE, PostOffice, ReceivingPeer, post_office
 
 
 async def send(peer: ReceivingPeer, topic: str, payload: bytes = b"x") -> Any:
-    request = SendRequest(topic=topic, message=[Letter(payload=payload)])
+    request = SendRequest(topic=topic, message=[NewMessage(payload=payload)])
     return await peer.channel.call(SERVICE + "Send", request, SendResponse, timeout_s=SECONDS)
 
 

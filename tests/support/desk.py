@@ -29,7 +29,7 @@ from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.clock import ManualClock
 from snavio.host.shares import ShareLimit
 from snavio.host.store_readers import StoreReaders
-from snavio.native import open_parcels
+from snavio.native import read_leased_batches
 from snavio.ports.mailbox_store import Progress, Send
 from snavio.telemetry.events import EventJournal
 from snavio.v1.batch_pb2 import Verdicts
@@ -159,7 +159,7 @@ class Desk:
 
     async def receive(self, most: int = 5000) -> list[int]:
         response = await self.receiving.receive(self.wanted(most))
-        return [message[0] for message in open_parcels(response)[1]]
+        return [message[0] for message in read_leased_batches(response)[1]]
 
     def batches(self) -> list[Batch]:
         """Those of the topic that are in memory."""

@@ -18,7 +18,7 @@ from snavio.clock import Clock, ManualClock
 from snavio.config import MeshSettings
 from snavio.domain.capability import Capability
 from snavio.domain.identity import Identity, IdentityKind
-from snavio.native import open_parcels, sign_command, uuid7
+from snavio.native import read_leased_batches, sign_command, uuid7
 from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.credentials import CertificateFiles
@@ -136,7 +136,7 @@ class ReceivingPeer:
     async def receive(self, topic: str = TOPIC, **asked: Any) -> Got:
         request = mail.ReceiveRequest(topic=topic, **{"visibility_ms": 30_000, **asked})
         raw = await self.channel.call_raw(SERVICE + "Receive", request.SerializeToString(), timeout_s=SECONDS)
-        epoch, messages = open_parcels(raw)
+        epoch, messages = read_leased_batches(raw)
         return Got(epoch, messages, raw)
 
     async def ack(self, receipts: mail.Receipts, topic: str = TOPIC) -> bytes:

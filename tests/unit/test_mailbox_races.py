@@ -18,7 +18,7 @@ from services.mailbox.leases import ID_STRIDE
 from services.mailbox.oversight import Wish
 from services.mailbox.policy import Policies, Policy
 from snavio.errors import NotFound, Saturated, Unavailable
-from snavio.native import open_parcels
+from snavio.native import read_leased_batches
 from tests.support.checked import CheckedDelivery
 from tests.support.desk import Desk
 from tests.support.mailbox import TOPIC, commands, send_batch
@@ -107,7 +107,7 @@ class Holder:
         wanted = self.desk.wanted(self.dice.choice(SIZES), self.identity)
         response = await self.desk.receiving.receive(wanted)
         until = self.desk.clock.mono_ns() + wanted.visibility_ms * 1_000_000
-        for msg_id, attempt, *_ in open_parcels(response)[1]:
+        for msg_id, attempt, *_ in read_leased_batches(response)[1]:
             self.ledger.received(self.name, msg_id, attempt)
             self.receipts.append(Receipt(msg_id, attempt, until))
 
@@ -170,7 +170,7 @@ async def drain(desk: Desk, ledger: Ledger) -> set[int]:
     while True:
         desk.clock.advance(seconds=3)
         response = await desk.receiving.receive(desk.wanted(5000))
-        messages = open_parcels(response)[1]
+        messages = read_leased_batches(response)[1]
         if not messages:
             return left
         for msg_id, attempt, *_ in messages:
@@ -275,7 +275,7 @@ class Keeper:
 
     async def consume(self) -> None:
         response = await self.desk.receiving.receive(self.desk.wanted(self.dice.choice(SIZES), self.identity))
-        messages = open_parcels(response)[1]
+        messages = read_leased_batches(response)[1]
         dead = self.dice.random() < 0.3
         # Before the answer: whether an answer that nobody hears says "done" is not known.
         self.fates.end(message[0] for message in messages)
@@ -337,7 +337,7 @@ async def test_I_14_operators_and_retention_race_with_consumers_and_nothing_goes
         assert_numbers_are_those_of_the_disk(desk)
         desk.clock.advance(seconds=3)
         response = await desk.receiving.receive(desk.wanted(5000))
-        left = {message[0] for message in open_parcels(response)[1]}
+        left = {message[0] for message in read_leased_batches(response)[1]}
         assert [one for one in sent if one not in left and not fates.may_be_gone(one)] == []
 
 

@@ -17,7 +17,7 @@ from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.domain.verdict import Verdict
 from snavio.errors import Unavailable
-from snavio.native import blake3_digest, open_parcels
+from snavio.native import blake3_digest, read_leased_batches
 from snavio.ports.mailbox_store import ROW_BYTES, MailboxStore, NewBatch, Origin, Progress, Send
 from snavio.v1.batch_pb2 import Verdicts
 from tests.support.desk import ME, Desk, desk_of
@@ -44,7 +44,7 @@ async def emptied(desk: Desk, topic: str) -> int:
     done = 0
     while True:
         response = await desk.receiving.receive(replace(desk.wanted(5000), topic=topic))
-        messages = open_parcels(response)[1]
+        messages = read_leased_batches(response)[1]
         if not messages:
             return done
         ids, attempts = [one[0] for one in messages], [one[1] for one in messages]
@@ -114,7 +114,7 @@ async def test_A6_topics_that_somebody_needs_are_kept() -> None:
         for name in ("acme/ruled", "acme/awaited", "acme/keyed", "acme/plain"):
             await emptied(desk, name)
         response = await desk.receiving.receive(replace(desk.wanted(1), topic="acme/dead"))
-        ((msg_id, attempt, *_),) = open_parcels(response)[1]
+        ((msg_id, attempt, *_),) = read_leased_batches(response)[1]
         await desk.settlements.settle(
             "acme/dead", 1, [msg_id], [attempt], holder=ME, final=False, nack=Nack(dead=True)
         )
@@ -192,7 +192,7 @@ async def test_A9_ranges_of_one_tenant_leave_the_others_theirs_and_what_it_tried
         given_back: list[tuple[str, int, int]] = []
         for _ in range(3):
             response = await desk.receiving.receive(replace(desk.wanted(30), topic="acme/a"))
-            for msg_id, attempt, *_ in open_parcels(response)[1][::2]:
+            for msg_id, attempt, *_ in read_leased_batches(response)[1][::2]:
                 await desk.settlements.settle(
                     "acme/a", 1, [msg_id], [attempt], holder=ME, final=False, nack=Nack(delay_ms=60_000)
                 )
@@ -200,9 +200,13 @@ async def test_A9_ranges_of_one_tenant_leave_the_others_theirs_and_what_it_tried
         assert 20 < desk.shares.spans.shares.held("acme") < 60
         for topic in ("acme/a", "acme/b"):
             wanted = replace(desk.wanted(10), topic=topic)
-            assert open_parcels(await desk.receiving.receive(wanted))[1] == []
+            assert read_leased_batches(await desk.receiving.receive(wanted))[1] == []
         assert (
-            len(open_parcels(await desk.receiving.receive(replace(desk.wanted(10), topic="globex/a")))[1])
+            len(
+                read_leased_batches(await desk.receiving.receive(replace(desk.wanted(10), topic="globex/a")))[
+                    1
+                ]
+            )
             == 10
         )
         waiting = asyncio.create_task(
@@ -211,7 +215,7 @@ async def test_A9_ranges_of_one_tenant_leave_the_others_theirs_and_what_it_tried
         desk.clock.advance(seconds=61)
         desk.delivery.tick()
         assert await emptied(desk, "acme/a") >= len(given_back)
-        assert len(open_parcels(await asyncio.wait_for(waiting, 10))[1]) == 10, (
+        assert len(read_leased_batches(await asyncio.wait_for(waiting, 10))[1]) == 10, (
             "woken when there is room again"
         )
 

@@ -14,7 +14,7 @@ import pytest
 from services.mailbox.receiving import Wanted
 from snavio.errors import NotAllowed, Saturated, Unavailable
 from snavio.host.shares import ShareLimit, Shares
-from snavio.native import open_parcels
+from snavio.native import read_leased_batches
 from tests.support.desk import ME, Desk, desk_of
 from tests.support.mailbox import TOPIC, commands, send_batch
 
@@ -45,7 +45,7 @@ def waiting(
     wanted: Wanted = replace(desk.wanted(most), wait_s=seconds, **changes)
 
     async def receive() -> list[int]:
-        return [message[0] for message in open_parcels(await desk.receiving.receive(wanted))[1]]
+        return [message[0] for message in read_leased_batches(await desk.receiving.receive(wanted))[1]]
 
     return asyncio.create_task(receive())
 

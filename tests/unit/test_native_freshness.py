@@ -66,5 +66,5 @@ def test_every_name_of_the_stub_is_exported() -> None:
     stub = ast.parse((ROOT / "snavio" / "_native.pyi").read_text())
     names = {node.name for node in stub.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
     names |= {node.target.id for node in stub.body if isinstance(node, ast.AnnAssign)}
-    # Besides, a name for what `open_parcels` tells of one message; and nobody but a test asks for a panic.
+    # Besides, a name for what `read_leased_batches` tells of one message; and nobody but a test asks for a panic.
     assert set(native.__all__) == (names - {"panic_for_test"}) | {"Received"}

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-use super::docket::{Docket, Item};
 use super::frames::{Limits, RunHead, Span};
 use super::freight::Pieces;
 use super::ledger::{Ledger, Part};
+use super::parsed_batch::{Item, ParsedBatch};
 use super::wire::{bytes_field_len, put_bytes, put_number, put_varint, varint_len};
 
 /// What one part may have, so that the next hop reads it: a frame, without its header. A link sends a part whole.
@@ -161,7 +161,7 @@ type Entry<K> = (K, Bundle, usize);
 /// A head is written once per run and destination, so what leaves can be several times what came in. `own` tells the
 /// bytes of an entry's body beside its runs.
 fn parts<K: Clone>(
-    docket: &Docket,
+    parsed: &ParsedBatch,
     bundles: Vec<(K, Bundle)>,
     own: impl Fn(&K) -> usize,
 ) -> Vec<Vec<Entry<K>>> {
@@ -181,14 +181,14 @@ fn parts<K: Clone>(
         }
     };
     for (key, bundle) in bundles {
-        let (beside, heads) = (own(&key), &docket.runs);
+        let (beside, heads) = (own(&key), &parsed.runs);
         let body = beside + bundle.len(heads);
         if bytes_field_len(body) <= PART_BYTES {
             add(key, bundle, body);
             continue;
         }
         let most = PART_BYTES.saturating_sub(bytes_field_len(beside));
-        for bundle in bundle.cut(&docket.items, heads, most) {
+        for bundle in bundle.cut(&parsed.items, heads, most) {
             let body = beside + bundle.len(heads);
             add(key.clone(), bundle, body);
         }
@@ -199,7 +199,11 @@ fn parts<K: Clone>(
 /// Writes bundles as `Send`s, the queues in order of first appearance, and adds each as a part to `ledger`.
 ///
 /// One per queue, unless that would be more than `PART_BYTES`.
-pub fn write_sends(docket: &Docket, bundles: Vec<(Destination, Bundle)>, ledger: &mut Ledger) -> Vec<Send> {
+pub fn write_sends(
+    parsed: &ParsedBatch,
+    bundles: Vec<(Destination, Bundle)>,
+    ledger: &mut Ledger,
+) -> Vec<Send> {
     let mut queues: Vec<(u32, Vec<(Destination, Bundle)>)> = Vec::new();
     for (destination, bundle) in bundles {
         if bundle.indices.is_empty() {
@@ -214,8 +218,8 @@ pub fn write_sends(docket: &Docket, bundles: Vec<(Destination, Bundle)>, ledger:
         |destination: &Destination| bytes_field_len(destination.topic.len()) + once_len(destination.once_ms);
     let mut sends = Vec::new();
     for (queue, topics) in queues {
-        for part in parts(docket, topics, own) {
-            sends.push(write_send(&docket.runs, queue, part, ledger));
+        for part in parts(parsed, topics, own) {
+            sends.push(write_send(&parsed.runs, queue, part, ledger));
         }
     }
     sends
@@ -251,7 +255,7 @@ fn once_len(once_ms: u32) -> usize {
 /// Writes bundles as `ArbitrationBatch.escalation` fields, one per reason; with the commands' numbers.
 ///
 /// In one piece, unless that would be more than `PART_BYTES`.
-pub fn write_escalations(docket: &Docket, bundles: Vec<(u8, Bundle)>) -> Vec<(Pieces, Vec<u32>)> {
+pub fn write_escalations(parsed: &ParsedBatch, bundles: Vec<(u8, Bundle)>) -> Vec<(Pieces, Vec<u32>)> {
     let write = |part: Vec<Entry<u8>>| {
         let (mut out, mut indices) = (Pieces::default(), Vec::new());
         for (reason, bundle, body) in part {
@@ -260,13 +264,13 @@ pub fn write_escalations(docket: &Docket, bundles: Vec<(u8, Bundle)>) -> Vec<(Pi
             put_varint(own, body as u64);
             put_varint(own, 1 << 3);
             put_varint(own, u64::from(reason));
-            bundle.put(&mut out, 2, &docket.runs);
+            bundle.put(&mut out, 2, &parsed.runs);
             indices.extend(bundle.indices);
         }
         (out, indices)
     };
     let own = |reason: &u8| 1 + varint_len(u64::from(*reason));
-    parts(docket, bundles, own).into_iter().map(write).collect()
+    parts(parsed, bundles, own).into_iter().map(write).collect()
 }
 
 #[cfg(test)]

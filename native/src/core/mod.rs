@@ -21,7 +21,6 @@ pub mod directory;
 pub mod dispatch;
 #[cfg(test)]
 mod dispatch_tests;
-pub mod docket;
 pub mod duplicates;
 pub mod envelope;
 pub mod escalation;
@@ -32,16 +31,17 @@ pub mod frames;
 pub mod freight;
 pub mod grants;
 pub mod intern;
+pub mod leased_batches;
 pub mod ledger;
-pub mod letters;
+pub mod new_messages;
 pub mod page;
-pub mod parcels;
+pub mod parsed_batch;
 pub mod phases;
 pub mod plan;
-pub mod posts;
 pub mod replay;
 pub mod seals;
 pub mod sending;
+pub mod split;
 pub mod telemetry;
 #[cfg(test)]
 mod testing;

@@ -1,4 +1,4 @@
-//! Sending, slices of stored runs, and received parcels for Python.
+//! Sending, slices of stored runs, and leased batches for Python.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -7,7 +7,7 @@ use pyo3::types::{PyBool, PyBytes, PyList, PyString, PyTuple};
 use super::ledger::Ledger;
 use super::without_gil_if_large;
 use crate::core::frames::Limits;
-use crate::core::parcels;
+use crate::core::leased_batches;
 use crate::core::seals;
 use crate::core::sending as core;
 
@@ -16,7 +16,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(slice_runs, module)?)?;
     module.add_function(wrap_pyfunction!(seal_runs, module)?)?;
     module.add_function(wrap_pyfunction!(salvage_runs, module)?)?;
-    module.add_function(wrap_pyfunction!(open_parcels, module)?)
+    module.add_function(wrap_pyfunction!(read_leased_batches, module)?)
 }
 
 #[pyclass(frozen, module = "snavio._native")]
@@ -134,8 +134,8 @@ fn salvage_runs<'py>(
 }
 
 #[pyfunction]
-fn open_parcels<'py>(py: Python<'py>, response: &[u8]) -> PyResult<(u64, Bound<'py, PyList>)> {
-    let opened = py.detach(|| parcels::open_parcels(response));
+fn read_leased_batches<'py>(py: Python<'py>, response: &[u8]) -> PyResult<(u64, Bound<'py, PyList>)> {
+    let opened = py.detach(|| leased_batches::read_leased_batches(response));
     let (boot_epoch, messages) = opened.map_err(|_| PyValueError::new_err("not a ReceiveResponse"))?;
     let [mut sources, mut targets, mut names, mut types, mut traces, mut keys] =
         std::array::from_fn(|_| Repeated::default());

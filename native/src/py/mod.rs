@@ -19,12 +19,12 @@ mod arbitration;
 mod dispatch;
 mod freight;
 mod ledger;
-mod letters;
 mod mailbox;
+mod new_messages;
 mod plan;
-mod posts;
 mod replay;
 mod snapshot;
+mod split;
 mod telemetry;
 mod wal;
 
@@ -39,12 +39,12 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
     ledger::register(module)?;
     freight::register(module)?;
-    letters::register(module)?;
+    new_messages::register(module)?;
     dispatch::register(module)?;
     plan::register(module)?;
     arbitration::register(module)?;
     mailbox::register(module)?;
-    posts::register(module)?;
+    split::register(module)?;
     replay::register(module)?;
     snapshot::register(module)?;
     telemetry::register(module)?;

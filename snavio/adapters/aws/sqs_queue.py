@@ -71,7 +71,7 @@ class SqsDriver:
     async def deliver(
         self, topic: str, messages: Sequence[OutgoingMessage], *, token: str, timeout_s: float
     ) -> DriverResult:
-        """Store the letters, ten to a call; calls do not wait for each other."""
+        """Store the entries, ten to a call; calls do not wait for each other."""
         del token  # a standard queue does not recognise what it had before
         try:
             async with asyncio.timeout(timeout_s):
@@ -220,7 +220,7 @@ def _entry(index: int, message: OutgoingMessage) -> dict[str, Any]:
 
 
 def _calls(messages: Sequence[OutgoingMessage]) -> list[list[int]]:
-    """Numbers of the letters, call by call, within SQS's bounds; what is too long for any call is left out."""
+    """Numbers of the entries, call by call, within SQS's bounds; what is too long for any call is left out."""
     calls: list[list[int]] = [[]]
     size = 0
     for index, message in enumerate(messages):

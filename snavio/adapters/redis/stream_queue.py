@@ -68,7 +68,7 @@ class RedisStreamDriver:
     async def deliver(
         self, topic: str, messages: Sequence[OutgoingMessage], *, token: str, timeout_s: float
     ) -> DriverResult:
-        """Store the letters in order; what does not fit is refused as saturated."""
+        """Store the entries in order; what does not fit is refused as saturated."""
         try:
             async with asyncio.timeout(timeout_s):
                 connection = await self._connect()

@@ -24,7 +24,7 @@ pub struct Received<'a> {
     pub content_type: &'a str,
     pub payload: &'a [u8],
     pub traceparent: &'a str,
-    /// Of a letter; a command has none.
+    /// Of a message that came by Send; a command has none.
     pub idem_key: &'a str,
     pub attrs: Vec<(&'a str, &'a str)>,
     pub shard: u32,
@@ -33,7 +33,7 @@ pub struct Received<'a> {
 }
 
 /// (boot epoch, messages) of a ReceiveResponse.
-pub fn open_parcels(response: &[u8]) -> Result<(u64, Vec<Received<'_>>), Malformed> {
+pub fn read_leased_batches(response: &[u8]) -> Result<(u64, Vec<Received<'_>>), Malformed> {
     let end = u32::try_from(response.len()).map_err(|_| Malformed)?;
     let mut walk = Walk::new(response, Span { start: 0, end });
     let mut boot_epoch = 0;
@@ -47,7 +47,7 @@ pub fn open_parcels(response: &[u8]) -> Result<(u64, Vec<Received<'_>>), Malform
         last = number;
         match (number, placed.field.value) {
             (1, Value::Fixed64(epoch)) => boot_epoch = epoch,
-            (2, Value::Bytes(_)) => open_parcel(response, placed.body, &mut messages)?,
+            (2, Value::Bytes(_)) => read_leased_batch(response, placed.body, &mut messages)?,
             (3 | 4, Value::Varint(_)) => {}
             _ => return Err(Malformed),
         }
@@ -55,12 +55,12 @@ pub fn open_parcels(response: &[u8]) -> Result<(u64, Vec<Received<'_>>), Malform
     Ok((boot_epoch, messages))
 }
 
-fn open_parcel<'a>(
+fn read_leased_batch<'a>(
     response: &'a [u8],
-    parcel: Span,
+    batch: Span,
     messages: &mut Vec<Received<'a>>,
 ) -> Result<(), Malformed> {
-    let mut walk = Walk::new(response, parcel);
+    let mut walk = Walk::new(response, batch);
     let (mut batch_id, mut number, mut last) = (0u64, 0u64, 0);
     let mut common = Received::default();
     let first = messages.len();
@@ -158,16 +158,16 @@ mod tests {
     use super::*;
 
     fn response(batch_id: u64, first: u64, runs: &[(&str, Vec<Vec<u8>>)]) -> Vec<u8> {
-        let mut parcel = Vec::new();
-        put_number(&mut parcel, 1, batch_id);
-        put_number(&mut parcel, 2, first);
-        put_number(&mut parcel, 3, 2);
+        let mut batch = Vec::new();
+        put_number(&mut batch, 1, batch_id);
+        put_number(&mut batch, 2, first);
+        put_number(&mut batch, 3, 2);
         for (source, commands) in runs {
-            put_bytes(&mut parcel, 5, &run(source, commands));
+            put_bytes(&mut batch, 5, &run(source, commands));
         }
         let mut out = vec![1 << 3 | 1];
         out.extend_from_slice(&77u64.to_le_bytes());
-        put_bytes(&mut out, 2, &parcel);
+        put_bytes(&mut out, 2, &batch);
         out
     }
 
@@ -178,7 +178,7 @@ mod tests {
             ("acme/b", vec![command("x", "y")]),
         ];
         let response = response(3, 10, &runs);
-        let (epoch, messages) = open_parcels(&response).unwrap();
+        let (epoch, messages) = read_leased_batches(&response).unwrap();
         assert_eq!(epoch, 77);
         let told: Vec<_> =
             messages.iter().map(|one| (one.msg_id, one.attempt, one.source, one.name)).collect();
@@ -188,16 +188,16 @@ mod tests {
     #[test]
     fn numbers_that_would_collide_are_malformed() {
         let runs = [("acme/a", vec![command("bot", "say"); 2])];
-        assert!(open_parcels(&response(3, 1022, &runs)).is_ok());
-        assert_eq!(open_parcels(&response(3, 1023, &runs)), Err(Malformed));
-        assert_eq!(open_parcels(&response(u64::MAX / 1024 + 1, 0, &runs)), Err(Malformed));
-        assert!(open_parcels(&response(u64::MAX / 1024, 1022, &runs)).is_ok());
+        assert!(read_leased_batches(&response(3, 1022, &runs)).is_ok());
+        assert_eq!(read_leased_batches(&response(3, 1023, &runs)), Err(Malformed));
+        assert_eq!(read_leased_batches(&response(u64::MAX / 1024 + 1, 0, &runs)), Err(Malformed));
+        assert!(read_leased_batches(&response(u64::MAX / 1024, 1022, &runs)).is_ok());
     }
 
     #[test]
     fn no_bytes_make_it_panic() {
         for frame in mangled(&response(3, 0, &[("acme/a", vec![command("bot", "say"); 2])])) {
-            let _ = open_parcels(&frame);
+            let _ = read_leased_batches(&frame);
         }
     }
 }

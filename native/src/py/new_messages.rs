@@ -1,16 +1,16 @@
-//! Letters and envelopes for Python.
+//! New messages and envelopes for Python.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::core::envelope::{Envelope, correlation, seal};
-use crate::core::letters::{self as core, LetterRefused, LetterRow, Sender};
+use crate::core::new_messages::{self as core, MessageRefused, MessageRow, Sender};
 use crate::core::timestamp;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(letter_topic, module)?)?;
-    module.add_function(wrap_pyfunction!(open_letters, module)?)?;
+    module.add_function(wrap_pyfunction!(request_topic, module)?)?;
+    module.add_function(wrap_pyfunction!(read_new_messages, module)?)?;
     module.add_function(wrap_pyfunction!(shard_of, module)?)?;
     module.add_function(wrap_pyfunction!(envelope, module)?)
 }
@@ -19,14 +19,14 @@ type Row<'py> = (u32, u32, Bound<'py, PyBytes>, Bound<'py, PyBytes>, Vec<u32>);
 type Fault = (i64, &'static str, &'static str);
 
 #[pyfunction]
-fn letter_topic(request: &[u8]) -> PyResult<&str> {
-    core::letter_topic(request).map_err(|refused| PyValueError::new_err(refused.sentence))
+fn request_topic(request: &[u8]) -> PyResult<&str> {
+    core::request_topic(request).map_err(|refused| PyValueError::new_err(refused.sentence))
 }
 
 #[pyfunction]
 #[pyo3(signature = (request, *, topic, source, cert_serial, scope, now_unix_ns, secret, shards))]
 #[allow(clippy::too_many_arguments)] // The stub's signature.
-fn open_letters<'py>(
+fn read_new_messages<'py>(
     py: Python<'py>,
     request: &[u8],
     topic: &str,
@@ -38,16 +38,16 @@ fn open_letters<'py>(
     shards: u32,
 ) -> (Vec<Row<'py>>, Option<Fault>) {
     let sender = Sender { topic, source, cert_serial, scope, now_unix_ns };
-    match py.detach(|| core::open_letters(request, &sender, &secret, shards)) {
+    match py.detach(|| core::read_new_messages(request, &sender, &secret, shards)) {
         Ok(rows) => (rows.into_iter().map(|row| tell(py, row)).collect(), None),
-        Err(LetterRefused { index, reason, sentence }) => {
+        Err(MessageRefused { index, reason, sentence }) => {
             let index = index.and_then(|index| i64::try_from(index).ok()).unwrap_or(-1);
             (Vec::new(), Some((index, reason, sentence)))
         }
     }
 }
 
-fn tell(py: Python<'_>, row: LetterRow) -> Row<'_> {
+fn tell(py: Python<'_>, row: MessageRow) -> Row<'_> {
     (row.shard, row.delay_ms, PyBytes::new(py, &row.runs), PyBytes::new(py, &row.keys), row.indices)
 }
 

@@ -56,7 +56,7 @@ impl Lane {
 
 /// A frame laid open.
 #[derive(Debug)]
-pub struct Docket {
+pub struct ParsedBatch {
     pub header: Header,
     /// 0, or why the frame as a whole was refused; then there are no commands.
     pub frame_code: u8,
@@ -71,7 +71,7 @@ pub struct Docket {
     seed: RandomState,
 }
 
-impl Docket {
+impl ParsedBatch {
     fn empty(service: &'static str, rows: usize) -> Self {
         Self {
             header: Header::default(),
@@ -88,12 +88,12 @@ impl Docket {
 
     /// Opens a Batch.
     pub fn open_batch(frame: &[u8], limits: &Limits, service: &'static str) -> Self {
-        Self::open(frame, limits, service, |docket, run| docket.add_run(frame, run, 0, limits))
+        Self::open(frame, limits, service, |parsed, run| parsed.add_run(frame, run, 0, limits))
     }
 
     /// Opens an ArbitrationBatch.
     pub fn open_escalations(frame: &[u8], limits: &Limits, service: &'static str) -> Self {
-        Self::open(frame, limits, service, |docket, escalation| {
+        Self::open(frame, limits, service, |parsed, escalation| {
             let mut reason = None;
             let mut walk = Walk::new(frame, escalation);
             while let Some(placed) = walk.next()? {
@@ -105,7 +105,7 @@ impl Docket {
                     // The reason stands before the runs: nothing in the mesh writes it otherwise.
                     (2, Some(reason)) => {
                         placed.field.bytes()?;
-                        docket.add_run(frame, placed.body, reason, limits)?;
+                        parsed.add_run(frame, placed.body, reason, limits)?;
                     }
                     _ => return Err(FrameRefused(MALFORMED)),
                 }
@@ -121,14 +121,14 @@ impl Docket {
         mut body: impl FnMut(&mut Self, Span) -> Result<(), FrameRefused>,
     ) -> Self {
         // A guess that is right for the usual command spares the growing; a wrong one costs little.
-        let mut docket = Self::empty(service, (frame.len() / 256).min(limits.max_batch_commands));
-        let (header, outcome) = read_frame(frame, limits, |span| body(&mut docket, span));
+        let mut parsed = Self::empty(service, (frame.len() / 256).min(limits.max_batch_commands));
+        let (header, outcome) = read_frame(frame, limits, |span| body(&mut parsed, span));
         if let Err(FrameRefused(code)) = outcome {
-            docket = Self::empty(service, 0);
-            docket.frame_code = code;
+            parsed = Self::empty(service, 0);
+            parsed.frame_code = code;
         }
-        docket.header = header;
-        docket
+        parsed.header = header;
+        parsed
     }
 
     /// A ledger in which the commands that do not parse are decided.
