@@ -508,15 +508,30 @@ def reseal_wal(log: bytes, end: int) -> bytes:
     """The log up to the byte `end` with sums that verify, whatever its frames hold; ValueError on what is no log."""
 
 Received = tuple[
-    int, int, int, str, str, str, str, str, str, bytes, str, int, str, tuple[tuple[str, str], ...], int, bool
+    int, int, int, str, str, str, str, str, str, bytes, str, int, str, tuple[tuple[str, str], ...], int, int
 ]
 
-def read_leased_batches(response: bytes) -> tuple[int, list[Received]]:
-    """What a serialised ReceiveResponse holds; ValueError on bad bytes.
+def frame_leased_batch(
+    runs: bytes,
+    *,
+    topic: str,
+    batch_id: int,
+    first: int,
+    attempt: int,
+    stored_unix_ns: int,
+    shard: int,
+) -> bytes:
+    """A serialised `ReceiveResponse.batch` field with stored runs, and payload_hash and hash_chain of every message.
+
+    Runs that hold no commands get no hashes: their reader refuses them by itself.
+    """
+
+def read_leased_batches(response: bytes, topic: str | None = None) -> tuple[int, list[Received]]:
+    """Messages of a serialised ReceiveResponse; with `topic`, each is compared with its hashes. ValueError on others.
 
     The boot epoch, and per message: msg_id, attempt, stored_unix_ns, source, id, timestamp, target, name,
     content_type, payload, traceparent, admitted_unix_ns; idem_key, attributes and shard, which commands lack; and
-    whether the payload is not what its sender hashed.
+    its integrity: 0 not verified, 1 verified, 2 not as the mailbox stored it, 3 not as its sender hashed it.
     """
 
 def split_batch(body: bytes) -> list[tuple[str, bool, list[tuple[str, str, bytes]]]]:
@@ -527,7 +542,7 @@ def split_batch(body: bytes) -> list[tuple[str, bool, list[tuple[str, str, bytes
     """
 
 def read_single(run: bytes) -> tuple[str, str, str, str, str, str, bytes, str, int]:
-    """A single-command run: (source, id, timestamp, target, name, content_type, payload, traceparent, admitted_unix_ns).
+    """Of one command: (source, id, timestamp, target, name, content_type, payload, traceparent, admitted_unix_ns).
 
     ValueError on bad bytes.
     """

@@ -42,6 +42,7 @@ try:
         ed25519_verify,
         envelope,
         format_timestamp,
+        frame_leased_batch,
         hmac_sha256,
         measure_submission,
         parse_timestamp,
@@ -71,7 +72,7 @@ except ImportError as error:
     raise ImportError("The native library is missing or cannot be loaded: run `make build`.") from error
 
 Received = tuple[
-    int, int, int, str, str, str, str, str, str, bytes, str, int, str, tuple[tuple[str, str], ...], int, bool
+    int, int, int, str, str, str, str, str, str, bytes, str, int, str, tuple[tuple[str, str], ...], int, int
 ]
 """A message as `read_leased_batches` tells it."""
 
@@ -108,6 +109,7 @@ __all__ = [
     "ed25519_verify",
     "envelope",
     "format_timestamp",
+    "frame_leased_batch",
     "hmac_sha256",
     "measure_submission",
     "parse_timestamp",

@@ -25,16 +25,15 @@ from services.mailbox.waiting import Waiters
 from snavio.clock import Clock, SystemClock
 from snavio.domain.varint import varint
 from snavio.errors import IntegrityError, NotFound, Saturated, Unavailable, Unreadable
-from snavio.native import slice_runs
+from snavio.native import frame_leased_batch, slice_runs
 from snavio.ports.mailbox_store import Damaged
 from snavio.telemetry.latency import LatencyWindow
-from snavio.v1.mailbox_pb2 import LeasedBatch
 
-_BATCH_TAG = b"\x12"
 _EPOCH_TAG = b"\x09"
 _FAILURES_TAG = b"\x18"
 _STANDSTILL_TAG = b"\x20"
-_SHARD_TAG = b"\x30"
+HASH_BYTES = 64
+"""Of payload_hash and hash_chain, for each message of a response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +197,7 @@ class Receiving:
                 part, kept = _fit(one, runs, max_bytes - size, at_least=0 if framed else 1)
                 if kept:
                     framed.append(_leased_batch(one, part))
-                    size += len(part)
+                    size += len(framed[-1])
                 if kept < one.count:
                     self._delivery.give_back(one, keep=kept)
                     self._give_back(waiting)
@@ -261,19 +260,21 @@ def _fit(leased: Leased, runs: bytes, room: int, *, at_least: int) -> tuple[byte
     """The leased part of `runs`, cut down until it fits, and how many messages that is."""
     part = runs if leased.whole else slice_runs(runs, leased.first, leased.count)
     kept = leased.count
-    while len(part) > room and kept > at_least:
-        kept = max(at_least, min(kept - 1, kept * room // len(part)))
+    while (size := len(part) + HASH_BYTES * kept) > room and kept > at_least:
+        kept = max(at_least, min(kept - 1, kept * room // size))
         part = slice_runs(runs, leased.first, kept) if kept else b""
     return part, kept
 
 
 def _leased_batch(leased: Leased, runs: bytes) -> bytes:
     lease = leased.lease
-    header = LeasedBatch(
-        batch_id=lease.batch.batch_id,
+    batch = lease.batch
+    return frame_leased_batch(
+        runs,
+        topic=batch.topic,
+        batch_id=batch.batch_id,
         first=leased.first,
         attempt=lease.attempt,
-        stored_unix_ns=lease.batch.stored_unix_ns,
-    ).SerializeToString()
-    shard = _SHARD_TAG + varint(lease.batch.shard) if lease.batch.shard else b""
-    return b"".join((_BATCH_TAG, varint(len(header) + len(runs) + len(shard)), header, runs, shard))
+        stored_unix_ns=batch.stored_unix_ns,
+        shard=batch.shard,
+    )

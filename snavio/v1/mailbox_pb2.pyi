@@ -157,20 +157,24 @@ class ReceiveRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., visibility_ms: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait_ms: _Optional[int] = ..., explain: _Optional[bool] = ...) -> None: ...
 
 class LeasedBatch(_message.Message):
-    __slots__ = ("batch_id", "first", "attempt", "stored_unix_ns", "run", "shard")
+    __slots__ = ("batch_id", "first", "attempt", "stored_unix_ns", "run", "shard", "payload_hash", "hash_chain")
     BATCH_ID_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     STORED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     SHARD_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_HASH_FIELD_NUMBER: _ClassVar[int]
+    HASH_CHAIN_FIELD_NUMBER: _ClassVar[int]
     batch_id: int
     first: int
     attempt: int
     stored_unix_ns: int
     run: _containers.RepeatedCompositeFieldContainer[_batch_pb2.Run]
     shard: int
-    def __init__(self, batch_id: _Optional[int] = ..., first: _Optional[int] = ..., attempt: _Optional[int] = ..., stored_unix_ns: _Optional[int] = ..., run: _Optional[_Iterable[_Union[_batch_pb2.Run, _Mapping]]] = ..., shard: _Optional[int] = ...) -> None: ...
+    payload_hash: bytes
+    hash_chain: bytes
+    def __init__(self, batch_id: _Optional[int] = ..., first: _Optional[int] = ..., attempt: _Optional[int] = ..., stored_unix_ns: _Optional[int] = ..., run: _Optional[_Iterable[_Union[_batch_pb2.Run, _Mapping]]] = ..., shard: _Optional[int] = ..., payload_hash: _Optional[bytes] = ..., hash_chain: _Optional[bytes] = ...) -> None: ...
 
 class ReceiveResponse(_message.Message):
     __slots__ = ("boot_epoch", "batch", "integrity_failures", "standstill", "piece", "more")

@@ -56,5 +56,5 @@ fuzz_target!(|input: &[u8]| {
     let _ = Dispatch::new(Limits::MESH, Rules::default()).plan(input, 1);
     let _ = Reply::read(input);
     let _ = Page::read(input);
-    let _ = read_leased_batches(input);
+    let _ = read_leased_batches(input, Some("acme/bot"));
 });
