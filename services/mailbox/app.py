@@ -9,31 +9,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from services.mailbox import metrics
-from services.mailbox import retention as retaining
-from services.mailbox.ageing import Age
-from services.mailbox.backlog import backlog
-from services.mailbox.bounds import MailboxShares
-from services.mailbox.capabilities import Capabilities
-from services.mailbox.chores import Chores
-from services.mailbox.commits import Commits
-from services.mailbox.delivery import Delivery
-from services.mailbox.hollowing import Hollowing
-from services.mailbox.intake import Intake
-from services.mailbox.leases import Settling
-from services.mailbox.listing import Listing
-from services.mailbox.oversight import Oversight
-from services.mailbox.oversight_servicer import OversightServicer
-from services.mailbox.posting import Posting
-from services.mailbox.receiving import Receiving
-from services.mailbox.retention import Retention
-from services.mailbox.roots import Roots, roots_pull
-from services.mailbox.rows import Rows
-from services.mailbox.servicer import MailboxServicer
+from services.mailbox.access.capabilities import Capabilities
+from services.mailbox.access.roots import Roots, roots_pull
+from services.mailbox.background import BackgroundWork
+from services.mailbox.delivery.batch_reader import BatchReader
+from services.mailbox.delivery.receiving import Receiving
+from services.mailbox.delivery.waiters import Waiters
+from services.mailbox.intake.batch_intake import BatchIntake
+from services.mailbox.intake.commits import Commits
+from services.mailbox.intake.new_messages import MessageIntake
+from services.mailbox.oversight import metrics
+from services.mailbox.oversight.backlog import backlog
+from services.mailbox.oversight.change_requests import Oversight
+from services.mailbox.oversight.listing import Listing
+from services.mailbox.retention import pruning as retaining
+from services.mailbox.retention.batch_rewrite import BatchRewrite
+from services.mailbox.retention.empty_topics import EmptyTopics
+from services.mailbox.retention.pruning import Retention
+from services.mailbox.retention.store_clock import StoreClock
 from services.mailbox.settings import MailboxSettings
-from services.mailbox.settling import Settlements
-from services.mailbox.vacancies import Vacancies
-from services.mailbox.waiting import Waiters
+from services.mailbox.settle.settlements import Settlements
+from services.mailbox.state.bounds import MailboxShares
+from services.mailbox.state.delivery import Delivery
+from services.mailbox.state.leases import Settling
+from services.mailbox.wire.oversight_servicer import OversightServicer
+from services.mailbox.wire.servicer import MailboxServicer
 from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.errors import Unavailable
@@ -121,8 +121,8 @@ class MailboxApp:
         store = self._store = await asyncio.to_thread(self._open)
         epoch = await asyncio.to_thread(store.begin_epoch, self._clock.unix_ns())
         records = await asyncio.to_thread(store.topics)
-        chores = Chores()
-        age = Age(clock=self._clock, age_ns=await asyncio.to_thread(store.age))
+        chores = BackgroundWork()
+        age = StoreClock(clock=self._clock, age_ns=await asyncio.to_thread(store.age))
         commits = self._commits = Commits(
             store,
             clock=self._clock,
@@ -133,7 +133,7 @@ class MailboxApp:
         readers = self._readers = StoreReaders("mailbox-reads")
         # Without a disk the store is the cache, and a second copy could not be wiped.
         cached = 0 if self._settings.amnesia else self._settings.cached_bytes
-        rows = Rows(store, worker=readers, max_bytes=cached)
+        rows = BatchReader(store, worker=readers, max_bytes=cached)
         policies = self._settings.policies()
         limits = self._settings.limits()
         tenants = MailboxShares.of(
@@ -162,21 +162,21 @@ class MailboxApp:
             delivery=delivery, listing=listing, settlements=settlements, store=store, clock=self._clock
         )
         events = self.events = EventJournal(epoch=epoch, onward=self._reporting.record)
-        hollowing = Hollowing(
+        batch_rewrite = BatchRewrite(
             delivery=delivery, oversight=oversight, listing=listing, rows=rows, store=store, age=age
         )
         retention = self.retention = Retention(
             delivery=delivery,
             oversight=oversight,
             listing=listing,
-            hollowing=hollowing,
+            batch_rewrite=batch_rewrite,
             rows=rows,
             commits=commits,
             store=store,
             age=age,
             events=events,
             clock=self._clock,
-            vacancies=Vacancies(
+            empty_topics=EmptyTopics(
                 delivery=delivery, listing=listing, store=store, awaited=self._waiters.waiting
             ),
             chores=chores,
@@ -188,12 +188,12 @@ class MailboxApp:
             stopping=lambda: self._stopping,
             clock=self._clock,
         )
-        intake = Intake(store=store, commits=commits, delivery=delivery, rows=rows, clock=self._clock)
+        intake = BatchIntake(store=store, commits=commits, delivery=delivery, rows=rows, clock=self._clock)
         servicer = MailboxServicer(
             settings=self._settings,
             delivery=delivery,
             intake=intake,
-            posting=Posting(
+            message_intake=MessageIntake(
                 store=store, commits=commits, delivery=delivery, intake=intake, clock=self._clock
             ),
             receiving=receiving,
@@ -255,7 +255,12 @@ class MailboxApp:
         return port
 
     def _look_after(
-        self, server: MeshServer, delivery: Delivery, commits: Commits, retention: Retention, chores: Chores
+        self,
+        server: MeshServer,
+        delivery: Delivery,
+        commits: Commits,
+        retention: Retention,
+        chores: BackgroundWork,
     ) -> None:
         async def scan() -> None:
             """Wake those who wait for messages whose lease or delay ends while nobody calls."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 import structlog
 
@@ -48,7 +48,7 @@ DAMAGED = {
         delay_ms=None, reason="E_INTEGRITY: the payload is not what its sender hashed", dead=True
     ),
 }
-_INTEGRITY = 15
+_INTEGRITY: Final = 15
 
 
 class Consumer(Startable):

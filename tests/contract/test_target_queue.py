@@ -31,7 +31,7 @@ from snavio.ports.queue import TargetQueue
 from snavio.ports.queue_driver import DriverFailed, OutgoingMessage
 from snavio.wiring import mailbox_queue
 from tests.support.consignments import commands, parcel
-from tests.support.mailbox import post_office
+from tests.support.mailbox import running_mailbox
 from tests.support.moto import REGION, MotoServer, moto_process
 from tests.support.redis import redis_server
 
@@ -56,7 +56,7 @@ class Yard:
 @asynccontextmanager
 async def mailbox_yard(folder: Path) -> AsyncIterator[Yard]:
     settings = MailboxSettings(max_topic_messages=CAPACITY)
-    async with post_office(folder, settings=settings, clock=SystemClock()) as office:
+    async with running_mailbox(folder, settings=settings, clock=SystemClock()) as office:
         queue = mailbox_queue(
             office.channel(office.authority.mesh("fast")), clock=SystemClock(), instance="fast-9", epoch=1
         )

@@ -16,7 +16,7 @@ from snavio.errors import Code, IntegrityError
 from snavio.sdk import Consumer
 from snavio.sdk.message_source import ReceiveCalls
 from snavio.v1.mailbox_pb2 import ReceiveResponse
-from tests.support.mailbox import SECONDS, TOPIC, PostOffice, commands, post_office, send_batch
+from tests.support.mailbox import SECONDS, TOPIC, MailboxFixture, commands, running_mailbox, send_batch
 
 Tamper = Callable[[bytes], bytes]
 
@@ -74,7 +74,7 @@ def tampering(monkeypatch: pytest.MonkeyPatch, tamper: Tamper, *, times: int) ->
     monkeypatch.setattr(ReceiveCalls, "receive", changed)
 
 
-def consumer_of(office: PostOffice, **options: Any) -> Consumer:
+def consumer_of(office: MailboxFixture, **options: Any) -> Consumer:
     return Consumer(
         mailbox=office.address,
         topic=TOPIC,
@@ -99,7 +99,7 @@ async def test_I_12_message_that_changed_underway_comes_again_and_the_others_are
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tamper: Tamper
 ) -> None:
     tampering(monkeypatch, tamper, times=1)
-    async with post_office(
+    async with running_mailbox(
         tmp_path, settings=MailboxSettings(backoff_base_ms=1), clock=SystemClock()
     ) as office:
         sender = await office.sender()
@@ -117,7 +117,7 @@ async def test_I_12_message_that_changes_in_every_attempt_is_in_the_dlq_with_the
         return flip_payload(response) if b"x2." in response else response
 
     tampering(monkeypatch, flip_if_there, times=1000)
-    async with post_office(
+    async with running_mailbox(
         tmp_path, settings=MailboxSettings(backoff_base_ms=1, max_attempts=2), clock=SystemClock()
     ) as office:
         sender = await office.sender()
@@ -138,7 +138,7 @@ async def test_mailbox_without_hashes_is_served_and_nothing_passes_as_verified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tampering(monkeypatch, strip_hashes, times=1000)
-    async with post_office(tmp_path) as office:
+    async with running_mailbox(tmp_path) as office:
         sender = await office.sender()
         await sender.send(send_batch(1, (TOPIC, commands(3, size=60))))
         async with asyncio.timeout(SECONDS), consumer_of(office) as consumer:
@@ -149,7 +149,7 @@ async def test_response_with_half_of_its_hashes_is_an_integrity_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tampering(monkeypatch, half_strip, times=1)
-    async with post_office(tmp_path) as office:
+    async with running_mailbox(tmp_path) as office:
         sender = await office.sender()
         await sender.send(send_batch(1, (TOPIC, commands(3, size=60))))
         async with asyncio.timeout(SECONDS), consumer_of(office) as consumer:
@@ -159,7 +159,7 @@ async def test_response_with_half_of_its_hashes_is_an_integrity_error(
 
 
 async def test_stream_of_chunks_is_verified_too(tmp_path: Path) -> None:
-    async with post_office(tmp_path) as office:
+    async with running_mailbox(tmp_path) as office:
         sender = await office.sender()
         await sender.send(send_batch(1, (TOPIC, commands(500, size=400))))
         async with asyncio.timeout(SECONDS), consumer_of(office, stream=True) as consumer:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from services.mailbox import posting
+from services.mailbox.intake import new_messages
 from services.mailbox.settings import MailboxSettings
 from snavio.adapters.embedded.checksums import connect
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
@@ -22,7 +22,7 @@ from snavio.ports.mailbox_store import Damaged, NewBatch, Origin, Send
 from snavio.sdk import Consumer, Mailer
 from snavio.sdk import NewMessage as MessageToSend
 from snavio.v1.mailbox_pb2 import NewMessage, SendRequest, SendResponse
-from tests.support.mailbox import SECONDS, SERVICE, TOPIC, commands, post_office, send_batch
+from tests.support.mailbox import SECONDS, SERVICE, TOPIC, commands, running_mailbox, send_batch
 
 FLIPS = 200 if os.environ.get("SNAVIO_FULL") == "1" else 60
 NOW = 1_700_000_000_000_000_000
@@ -120,7 +120,7 @@ def test_G_7_flipped_column_is_noticed(tmp_path: Path, damage: str, left: int) -
 
 
 async def test_I_12_damaged_message_goes_to_the_dlq_and_its_neighbours_are_delivered(tmp_path: Path) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(cached_bytes=0)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(cached_bytes=0)) as office:
         sender = await office.sender()
         await sender.send(send_batch(1, (TOPIC, commands(100, size=300))))
         await office.stop()
@@ -148,7 +148,7 @@ def damage(kept: bytes) -> bytes:
 async def test_G_7_bit_that_flips_in_the_memory_of_recent_batches_is_delivered_from_the_disk(
     tmp_path: Path,
 ) -> None:
-    async with post_office(tmp_path) as office:
+    async with running_mailbox(tmp_path) as office:
         sender = await office.sender()
         await sender.send(send_batch(1, (TOPIC, commands(100, size=300))))
         assert office.app is not None and office.app._settlements is not None
@@ -160,7 +160,7 @@ async def test_G_7_bit_that_flips_in_the_memory_of_recent_batches_is_delivered_f
 
 
 async def test_G_7_bit_that_flips_in_amnesia_is_delivered_to_nobody(tmp_path: Path) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(amnesia=True)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(amnesia=True)) as office:
         sender = await office.sender()
         await sender.send(send_batch(1, (TOPIC, commands(100, size=300))))
         assert office.app is not None and isinstance(office.app._store, MemoryMailboxStore)
@@ -175,7 +175,7 @@ OWN = "acme/own/mail"
 
 
 async def test_G_7_payload_that_is_not_what_its_sender_hashed_is_refused_at_receipt(tmp_path: Path) -> None:
-    async with post_office(tmp_path) as office:
+    async with running_mailbox(tmp_path) as office:
         peer = office.consumer()
         good = NewMessage(payload=b"as made", payload_hash=blake3_digest(b"as made"))
         flipped = NewMessage(payload=b"as mbde", payload_hash=blake3_digest(b"as made"))
@@ -197,8 +197,8 @@ async def test_G_7_payload_that_changed_behind_its_sender_is_in_the_dlq_and_in_n
             (shard, delay, runs.replace(b"second", b"secont"), *rest) for shard, delay, runs, *rest in rows
         ], fault
 
-    monkeypatch.setattr(posting, "read_new_messages", flipping)
-    async with post_office(tmp_path) as office:
+    monkeypatch.setattr(new_messages, "read_new_messages", flipping)
+    async with running_mailbox(tmp_path) as office:
         mailer = Mailer.over(office.consumer(name="writer").channel, topic=OWN)
         await mailer.send_all([MessageToSend(payload) for payload in (b"first", b"second", b"third")])
         certificates = office.authority.service("acme", "reader").certificate.parent

@@ -16,11 +16,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from services.mailbox.changes import CHANGES, Operation, Order, change, changeable, stretches
-from services.mailbox.delivery import Delivery, Nack
-from services.mailbox.leases import DONE, GONE, LATE, Batch, Receipt, Settling
-from services.mailbox.policy import Policies, Policy
-from services.mailbox.topics import Leased, Limits
+from services.mailbox.settle.changes import CHANGES, MessageOperation, Order, change, changeable, stretches
+from services.mailbox.state.delivery import Delivery, NackTerms
+from services.mailbox.state.leases import DONE, GONE, LATE, Batch, Receipt, Settling
+from services.mailbox.state.policy import Policies, Policy
+from services.mailbox.state.topics import Leased, Limits
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.clock import ManualClock
 from snavio.domain.message import DeadReason, MessageState
@@ -202,7 +202,7 @@ class Lives(RuleBasedStateMachine):
         whole = data.draw(st.sampled_from(self.out))
         lo = data.draw(st.integers(whole.first, whole.end - 1))
         part = Receipt(whole.batch_id, lo, data.draw(st.integers(lo + 1, whole.end)), whole.attempt)
-        nack = Nack(delay_ms=delay_ms, dead=manner == "dead", unseen=manner == "unseen", reason="no")
+        nack = NackTerms(delay_ms=delay_ms, dead=manner == "dead", unseen=manner == "unseen", reason="no")
         settling = self.delivery.settle(TOPIC, [part], holder=ME, final=final, nack=nack)
         codes = b"".join(settling.codes)
         named = [self.twin[part.batch_id, index] for index in range(part.first, part.end)]
@@ -253,13 +253,18 @@ class Lives(RuleBasedStateMachine):
     @precondition(lambda self: self.twin)
     @rule(
         data=st.data(),
-        operation=st.sampled_from(list(Operation)),
+        operation=st.sampled_from(list(MessageOperation)),
         states=st.sets(st.sampled_from((*ENDED[:3], MessageState.READY, MessageState.INFLIGHT)), min_size=1),
         stored=st.booleans(),
         whole=st.booleans(),
     )
     def manage(
-        self, data: st.DataObject, operation: Operation, states: set[MessageState], stored: bool, whole: bool
+        self,
+        data: st.DataObject,
+        operation: MessageOperation,
+        states: set[MessageState],
+        stored: bool,
+        whole: bool,
     ) -> None:
         self.delivery.tick()
         self.pass_time()
@@ -278,7 +283,7 @@ class Lives(RuleBasedStateMachine):
             and (message := self.twin[batch_id, index]).state in states & CHANGES[operation]
             and not self.untried(batch, index, message, operation)
         }
-        if operation in (Operation.RESUME, Operation.REQUEUE):
+        if operation in (MessageOperation.RESUME, MessageOperation.REQUEUE):
             held = sum(one.state in (MessageState.READY, MessageState.INFLIGHT) for one in self.twin.values())
             if held + len(expected) > CAPACITY:
                 self.delivery.disown(TOPIC, batch)
@@ -306,24 +311,24 @@ class Lives(RuleBasedStateMachine):
                 if message.state is MessageState.READY and self.resident(key[0]):
                     message.pause = now + 1_000_000_000
 
-    def untried(self, batch: Batch, index: int, message: Message, operation: Operation) -> bool:
+    def untried(self, batch: Batch, index: int, message: Message, operation: MessageOperation) -> bool:
         """A requeue has nothing to change about a message that is ready now, with all attempts before it."""
-        if operation is not Operation.REQUEUE or message.state is not MessageState.READY:
+        if operation is not MessageOperation.REQUEUE or message.state is not MessageState.READY:
             return False
         return all(one.fresh for _, _, one in batch.retrying(index, index + 1))
 
     @staticmethod
-    def change_twin(message: Message, operation: Operation) -> None:
+    def change_twin(message: Message, operation: MessageOperation) -> None:
         message.pause = 0
-        if operation in (Operation.RESUME, Operation.REQUEUE):
+        if operation in (MessageOperation.RESUME, MessageOperation.REQUEUE):
             message.revived |= message.state in ENDED
-        if operation is Operation.PURGE:
+        if operation is MessageOperation.PURGE:
             message.state = MessageState.PURGED
-        elif operation is Operation.CANCEL:
+        elif operation is MessageOperation.CANCEL:
             if message.state is MessageState.INFLIGHT:
                 message.attempt += 1
             message.state = MessageState.CANCELED
-        elif operation is Operation.RESUME:
+        elif operation is MessageOperation.RESUME:
             message.state, message.attempt, message.due = MessageState.READY, max(1, message.attempt), 0
         else:
             message.state, message.attempt, message.due = MessageState.READY, 1, 0

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from services.mailbox.policy import Policies, Policy
-from services.mailbox.topics import Limits
+from services.mailbox.state.policy import Policies, Policy
+from services.mailbox.state.topics import Limits
 from snavio.adapters.embedded import mailbox_rows
 from snavio.adapters.embedded.mailbox_database import PAGE_SIZE
 from snavio.adapters.embedded.sqlite import open_store

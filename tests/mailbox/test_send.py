@@ -23,10 +23,10 @@ from tests.support.mailbox import (
     SECONDS,
     SERVICE,
     TOPIC,
-    PostOffice,
+    MailboxFixture,
     ReceivingPeer,
     commands,
-    post_office,
+    running_mailbox,
     send_batch,
 )
 
@@ -35,8 +35,8 @@ NEW, DUPLICATE, CONFLICT = (bytes([one]) for one in (Verdict.DELIVERED, Verdict.
 
 
 @pytest.fixture
-async def office(tmp_path: Path) -> AsyncIterator[PostOffice]:
-    async with post_office(tmp_path) as one:
+async def office(tmp_path: Path) -> AsyncIterator[MailboxFixture]:
+    async with running_mailbox(tmp_path) as one:
         yield one
 
 
@@ -45,12 +45,12 @@ async def send(peer: ReceivingPeer, *messages: NewMessage, topic: str = OWN) -> 
     return await peer.channel.call(SERVICE + "Send", request, SendResponse, timeout_s=SECONDS)
 
 
-def moved(office: PostOffice, seconds: float) -> None:
+def moved(office: MailboxFixture, seconds: float) -> None:
     assert isinstance(office.clock, ManualClock)
     office.clock.advance(seconds=seconds)
 
 
-async def test_C_1_sent_messages_are_received_under_the_ids_that_send_told(office: PostOffice) -> None:
+async def test_C_1_sent_messages_are_received_under_the_ids_that_send_told(office: MailboxFixture) -> None:
     peer = office.consumer()
     told = await send(peer, *(NewMessage(payload=f"p{n}".encode(), attrs={"n": str(n)}) for n in range(3)))
     assert told.codes == NEW * 3
@@ -63,7 +63,7 @@ async def test_C_1_sent_messages_are_received_under_the_ids_that_send_told(offic
     assert await peer.ack(got.receipts(), topic=OWN) == b"\x01" * 3
 
 
-async def test_I_2_repeated_key_returns_the_first_id_and_says_duplicate(office: PostOffice) -> None:
+async def test_I_2_repeated_key_returns_the_first_id_and_says_duplicate(office: MailboxFixture) -> None:
     peer, other = office.consumer(), office.consumer(name="second")
     first = await send(peer, NewMessage(payload=b"x", idem_key="k"))
     for sender in (peer, other, peer):
@@ -88,7 +88,7 @@ async def test_I_2_repeated_key_returns_the_first_id_and_says_duplicate(office: 
 
 async def test_G_8_window_is_the_topics_own(tmp_path: Path) -> None:
     settings = MailboxSettings(topic_rules=f"{OWN} replay_ms=10000")
-    async with post_office(tmp_path, settings=settings) as office:
+    async with running_mailbox(tmp_path, settings=settings) as office:
         peer = office.consumer()
         for topic in (OWN, "acme/own/other"):
             assert (await send(peer, NewMessage(payload=b"x", idem_key="k"), topic=topic)).codes == NEW
@@ -101,7 +101,7 @@ async def test_G_8_window_is_the_topics_own(tmp_path: Path) -> None:
 
 
 async def test_C_9_envelope_is_the_same_at_every_delivery_and_after_a_restart(tmp_path: Path) -> None:
-    async with post_office(tmp_path) as office:
+    async with running_mailbox(tmp_path) as office:
         peer = office.consumer()
         message = NewMessage(
             payload=b"hello", idem_key="k1", attrs={"b": "2", "a": "1"}, content_type="text/plain"
@@ -129,7 +129,7 @@ async def test_C_9_envelope_is_the_same_at_every_delivery_and_after_a_restart(tm
         assert again.corr_id[14] == "7" and again.idem_key == "k1" and again.topic == OWN
 
 
-async def test_C_9_command_has_an_envelope_too(office: PostOffice) -> None:
+async def test_C_9_command_has_an_envelope_too(office: MailboxFixture) -> None:
     sender, peer = await office.sender(), office.consumer()
     await sender.send(send_batch(1, (TOPIC, commands(2))))
     first, second = (envelope_of(TOPIC, message) for message in (await peer.receive()).messages)
@@ -137,7 +137,7 @@ async def test_C_9_command_has_an_envelope_too(office: PostOffice) -> None:
     assert first.hash_chain != second.hash_chain and first.corr_id != second.corr_id
 
 
-async def test_delayed_message_waits_and_others_do_not_wait_for_it(office: PostOffice) -> None:
+async def test_delayed_message_waits_and_others_do_not_wait_for_it(office: MailboxFixture) -> None:
     peer = office.consumer()
     await send(peer, NewMessage(payload=b"late", delay_ms=60_000), NewMessage(payload=b"now"))
     got = await peer.receive(OWN)
@@ -151,7 +151,7 @@ async def test_delayed_message_waits_and_others_do_not_wait_for_it(office: PostO
 
 
 async def test_delay_survives_a_restart(tmp_path: Path) -> None:
-    async with post_office(tmp_path) as office:
+    async with running_mailbox(tmp_path) as office:
         await send(office.consumer(), NewMessage(payload=b"late", delay_ms=60_000))
         await office.stop()
         await office.start()
@@ -163,7 +163,7 @@ async def test_delay_survives_a_restart(tmp_path: Path) -> None:
 
 async def test_P_6_messages_of_one_key_share_a_shard_and_keep_their_order(tmp_path: Path) -> None:
     settings = MailboxSettings(topic_rules=f"{OWN} shards=8")
-    async with post_office(tmp_path, settings=settings) as office:
+    async with running_mailbox(tmp_path, settings=settings) as office:
         peer = office.consumer()
         for batch in range(5):
             await send(
@@ -189,7 +189,7 @@ async def test_P_6_messages_of_one_key_share_a_shard_and_keep_their_order(tmp_pa
 
 async def test_I_5_capacity_is_per_shard_and_a_full_one_refuses_alone(tmp_path: Path) -> None:
     settings = MailboxSettings(topic_rules=f"{OWN} shards=2", max_topic_messages=10)
-    async with post_office(tmp_path, settings=settings) as office:
+    async with running_mailbox(tmp_path, settings=settings) as office:
         peer = office.consumer()
         keys = ["a", "b", "c", "d", "e", "f"]
         told = {
@@ -216,7 +216,7 @@ async def test_I_5_capacity_is_per_shard_and_a_full_one_refuses_alone(tmp_path: 
     ],
 )
 async def test_topic_of_a_route_or_of_another_tenant_takes_nothing(
-    office: PostOffice, topic: str, tenant: str, kind: type[SnavioError]
+    office: MailboxFixture, topic: str, tenant: str, kind: type[SnavioError]
 ) -> None:
     with pytest.raises(kind):
         await send(office.consumer(tenant), NewMessage(payload=b"x"), topic=topic)
@@ -237,7 +237,7 @@ async def test_topic_of_a_route_or_of_another_tenant_takes_nothing(
     ],
 )
 async def test_C_8_message_that_breaks_a_rule_is_refused_with_the_rule(
-    office: PostOffice, message: NewMessage, reason: str
+    office: MailboxFixture, message: NewMessage, reason: str
 ) -> None:
     with pytest.raises(BadRequest) as caught:
         await send(office.consumer(), NewMessage(payload=b"good"), message)
@@ -245,7 +245,7 @@ async def test_C_8_message_that_breaks_a_rule_is_refused_with_the_rule(
     assert not (await office.consumer().receive(OWN)).messages, "nothing of the request is stored"
 
 
-async def test_G_4_large_frames_and_unknown_fields_are_refused(office: PostOffice) -> None:
+async def test_G_4_large_frames_and_unknown_fields_are_refused(office: MailboxFixture) -> None:
     peer = office.consumer()
     request = SendRequest(topic=OWN, message=[NewMessage(payload=b"x")]).SerializeToString()
     for tail, reason in (
@@ -277,7 +277,7 @@ async def test_G_4_large_frames_and_unknown_fields_are_refused(office: PostOffic
     ],
 )
 async def test_C_8_field_that_nobody_knows_is_refused_everywhere(
-    office: PostOffice, method: str, request_: Any
+    office: MailboxFixture, method: str, request_: Any
 ) -> None:
     peer = office.consumer()
     await send(peer, NewMessage(payload=b"x"))
@@ -289,7 +289,7 @@ async def test_C_8_field_that_nobody_knows_is_refused_everywhere(
     await peer.channel.call_raw(SERVICE + method, good + b"\x0a\x0d" + OWN.encode(), timeout_s=SECONDS)
 
 
-async def test_mailer_sends_and_says_what_was_there_before(office: PostOffice) -> None:
+async def test_mailer_sends_and_says_what_was_there_before(office: MailboxFixture) -> None:
     peer = office.consumer()
     mailer = Mailer.over(peer.channel, OWN)
     first = await mailer.send(MessageToSend(b"x", idem_key="k", attrs={"a": "b"}))
@@ -302,7 +302,7 @@ async def test_mailer_sends_and_says_what_was_there_before(office: PostOffice) -
         await mailer.send(MessageToSend(b"y", idem_key="k"))
 
 
-async def test_G_2_many_copies_of_one_send_are_one_message(office: PostOffice) -> None:
+async def test_G_2_many_copies_of_one_send_are_one_message(office: MailboxFixture) -> None:
     peer = office.consumer()
     told = [await send(peer, *[NewMessage(payload=b"x", idem_key="k")] * 50) for _ in range(4)]
     assert {msg_id for one in told for msg_id in one.msg_id} == {told[0].msg_id[0]}

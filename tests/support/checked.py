@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import wraps
 from typing import Any
 
-from services.mailbox.delivery import Delivery
-from services.mailbox.leases import Batch, Lease, Verb
-from services.mailbox.ranges import covered, ones
-from services.mailbox.topics import Topic
+from services.mailbox.state.delivery import Delivery
+from services.mailbox.state.leases import Batch, RangeLease, Verb
+from services.mailbox.state.ranges import covered, ones
+from services.mailbox.state.topics import Topic
 
 STEPS = (
     *("reserve", "release", "stored", "refill"),
@@ -28,7 +28,7 @@ def check(delivery: Delivery) -> None:
         for batch in (*topic.batches.values(), *topic.adopted.values()):
             batch.check()
         for _, _, what in delivery._timers._heap:
-            if isinstance(what, Lease) and what.left and what.batch.topic == name:
+            if isinstance(what, RangeLease) and what.left and what.batch.topic == name:
                 known = topic.batches.get(what.batch.batch_id)
                 assert known is what.batch, f"{what.left} of {what.batch.batch_id} leased, which is not there"
         held = sum(hi - lo for batch in topic.batches.values() for lo, hi, _ in batch.held)
@@ -61,7 +61,10 @@ def _comes(delivery: Delivery, topic: Topic, batch: Batch) -> None:
     for lo, hi, until in batch.delayed:
         awaited = 0
         for at, what in due:
-            if not isinstance(what, Lease) and (what.topic, what.batch_id) == (topic.name, batch.batch_id):
+            if not isinstance(what, RangeLease) and (what.topic, what.batch_id) == (
+                topic.name,
+                batch.batch_id,
+            ):
                 awaited |= ones(what.lo, what.hi) if at >= until else 0
         assert not ones(lo, hi) & ~awaited, f"no end for the delay of {batch.batch_id}/{lo}..{hi}"
     waiting = ones(0, batch.count) & ~batch.bound() & ~covered(batch.delayed, batch.count)

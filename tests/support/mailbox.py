@@ -162,7 +162,7 @@ class ReceivingPeer:
 
 
 @dataclass
-class PostOffice:
+class MailboxFixture:
     """A mailbox with its state folder; peers of it get their certificates here."""
 
     folder: Path
@@ -254,9 +254,9 @@ async def _nobody_revoked(_request: DenylistRequest, _call: Call) -> DenylistRes
 
 
 @asynccontextmanager
-async def post_office(folder: Path, **options: Any) -> AsyncIterator[PostOffice]:
+async def running_mailbox(folder: Path, **options: Any) -> AsyncIterator[MailboxFixture]:
     """A mailbox that serves, gone at the end."""
-    office = PostOffice(folder, **options)
+    office = MailboxFixture(folder, **options)
     await office.start()
     try:
         yield office

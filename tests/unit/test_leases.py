@@ -17,12 +17,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from services.mailbox.changes import Operation, Order, change
-from services.mailbox.delivery import Delivery, Nack
-from services.mailbox.leases import DONE, GONE, LATE, Receipt, Settling, Verb, receipts
-from services.mailbox.policy import Policies, Policy
-from services.mailbox.ranges import RangeMap, ones, zeros
-from services.mailbox.topics import Leased, Limits
+from services.mailbox.settle.changes import MessageOperation, Order, change
+from services.mailbox.state.delivery import Delivery, NackTerms
+from services.mailbox.state.leases import DONE, GONE, LATE, Receipt, Settling, Verb, receipts
+from services.mailbox.state.policy import Policies, Policy
+from services.mailbox.state.ranges import RangeMap, ones, zeros
+from services.mailbox.state.topics import Leased, Limits
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.clock import ManualClock
 from snavio.domain.message import Attempt, AttemptOutcome, MessageEnding, MessageState
@@ -93,7 +93,7 @@ class Desk:
         )
 
     def settle(self, *named: Receipt, holder: str = ME, final: bool = True, delay_ms: int = 0) -> bytes:
-        nack = Nack(delay_ms=delay_ms)
+        nack = NackTerms(delay_ms=delay_ms)
         settling = self.delivery.settle(TOPIC, named, holder=holder, final=final, nack=nack)
         self.write(settling.progress)
         self.delivery.confirm(settling)
@@ -430,7 +430,7 @@ def test_I_5_messages_that_came_back_one_by_one_are_handed_out_and_do_not_hold_e
     desk.delivery.begin(settling)
     desk.delivery.confirm(settling)
     revival = Settling()
-    order = Order(Operation.REQUEUE, frozenset({MessageState.DEAD}), age_ns=5)
+    order = Order(MessageOperation.REQUEUE, frozenset({MessageState.DEAD}), age_ns=5)
     assert sum(change(revival, batch, order, ones(0, 10)) for batch in topic.batches.values()) == 30
     desk.delivery.begin(revival)
     desk.delivery.confirm(revival)
@@ -571,7 +571,7 @@ class Lives(RuleBasedStateMachine):
         lo = data.draw(st.integers(whole.first, whole.end - 1))
         part = Receipt(whole.batch_id, lo, data.draw(st.integers(lo + 1, whole.end)), whole.attempt)
         delivery = self.desk.delivery
-        nack = Nack(delay_ms=delay_ms)
+        nack = NackTerms(delay_ms=delay_ms)
         settling = delivery.settle(TOPIC, [part], holder=ME, final=final, nack=nack)
         codes = b"".join(settling.codes)
         assert len(codes) == part.end - part.first

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from services.mailbox import commits as commits_module
-from services.mailbox.commits import Commits, Committed, Outcome
-from services.mailbox.delivery import DONE, GONE
+from services.mailbox.intake import commits as commits_module
+from services.mailbox.intake.commits import Commits, Committed, Outcome
+from services.mailbox.state.delivery import DONE, GONE
 from snavio.domain.verdict import Verdict
 from snavio.errors import IntegrityError, Saturated, SnavioError, Unavailable
 from snavio.host.background import Background, host

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import pytest
 
-from services.mailbox import hollowing
-from services.mailbox.changes import Operation
-from services.mailbox.delivery import DONE, GONE, LATE, Nack
-from services.mailbox.leases import ID_STRIDE
-from services.mailbox.oversight import Wish
-from services.mailbox.policy import Policies, Policy
+from services.mailbox.oversight.change_requests import RequestedChange
+from services.mailbox.retention import batch_rewrite
+from services.mailbox.settle.changes import MessageOperation
+from services.mailbox.state.delivery import DONE, GONE, LATE, NackTerms
+from services.mailbox.state.leases import ID_STRIDE
+from services.mailbox.state.policy import Policies, Policy
 from snavio.errors import NotFound, Saturated, Unavailable
 from snavio.native import read_leased_batches
 from tests.support.checked import CheckedDelivery
@@ -223,7 +223,7 @@ def assert_nothing_is_left(desk: Desk) -> None:
     assert set(topic.by_shard.values()) == {0} and not topic.batches and not topic.adopted
     assert (desk.delivery.inflight, desk.delivery.spans) == (0, 0)
     assert not desk.delivery._tenants and not desk.delivery._starved
-    assert not desk.settlements._underway and len(desk.receiving._turns) == 0
+    assert not desk.settlements._underway and len(desk.receiving._locks) == 0
     assert desk.disk.records(TOPIC, after=0, limit=10) == [] and desk.disk.gauges()["store_bytes"] == 0
 
 
@@ -286,24 +286,29 @@ class Keeper:
             [message[1] for message in messages],
             holder=self.identity,
             final=not dead,
-            nack=Nack(dead=True) if dead else None,
+            nack=NackTerms(dead=True) if dead else None,
         )
 
     async def change(self) -> None:
         operation = self.dice.choice(
-            [Operation.REQUEUE, Operation.REQUEUE, Operation.CANCEL, Operation.PURGE]
+            [
+                MessageOperation.REQUEUE,
+                MessageOperation.REQUEUE,
+                MessageOperation.CANCEL,
+                MessageOperation.PURGE,
+            ]
         )
         ids = self.dice.sample(self.sent, 1 if self.dice.random() < 0.7 else 5)
         began = self.fates.moment
-        if operation is not Operation.REQUEUE:
+        if operation is not MessageOperation.REQUEUE:
             self.fates.end(ids)
         try:
-            done = await self.desk.oversight.carry_out(Wish(TOPIC, operation, ids=ids))
+            done = await self.desk.oversight.carry_out(RequestedChange(TOPIC, operation, ids=ids))
         except NotFound:
             # Everything of it had ended, and was let go.
             assert self.desk.delivery.topic(TOPIC) is None
             return
-        if operation is Operation.REQUEUE and done.changed == len(ids):
+        if operation is MessageOperation.REQUEUE and done.changed == len(ids):
             self.fates.revived.update(dict.fromkeys(ids, began))
 
     async def retain(self) -> None:
@@ -316,7 +321,7 @@ async def test_I_14_operators_and_retention_race_with_consumers_and_nothing_goes
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Batches of any size are made smaller while they wait.
-    monkeypatch.setattr(hollowing, "LARGE_BYTES", 0)
+    monkeypatch.setattr(batch_rewrite, "LARGE_BYTES", 0)
     dice, fates = random.Random(f"{os.environ.get('SNAVIO_SEED', 'keepers')} {seed}"), Fates()
     async with asyncio.timeout(120), opened(cached_bytes=dice.choice([0, 1 << 20]), policy=KEPT) as desk:
         sent: list[int] = []

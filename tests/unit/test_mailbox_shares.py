@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from services.mailbox.delivery import Nack
-from services.mailbox.intake import Sender
-from services.mailbox.policy import Policies, Policy
-from services.mailbox.topics import Limits
+from services.mailbox.intake.batch_intake import Sender
+from services.mailbox.state.delivery import NackTerms
+from services.mailbox.state.policy import Policies, Policy
+from services.mailbox.state.topics import Limits
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.domain.verdict import Verdict
@@ -116,7 +116,7 @@ async def test_A6_topics_that_somebody_needs_are_kept() -> None:
         response = await desk.receiving.receive(replace(desk.wanted(1), topic="acme/dead"))
         ((msg_id, attempt, *_),) = read_leased_batches(response)[1]
         await desk.settlements.settle(
-            "acme/dead", 1, [msg_id], [attempt], holder=ME, final=False, nack=Nack(dead=True)
+            "acme/dead", 1, [msg_id], [attempt], holder=ME, final=False, nack=NackTerms(dead=True)
         )
         wanted = replace(desk.wanted(1), topic="acme/awaited", wait_s=60.0)
         waiting = asyncio.create_task(desk.receiving.receive(wanted))
@@ -194,7 +194,7 @@ async def test_A9_ranges_of_one_tenant_leave_the_others_theirs_and_what_it_tried
             response = await desk.receiving.receive(replace(desk.wanted(30), topic="acme/a"))
             for msg_id, attempt, *_ in read_leased_batches(response)[1][::2]:
                 await desk.settlements.settle(
-                    "acme/a", 1, [msg_id], [attempt], holder=ME, final=False, nack=Nack(delay_ms=60_000)
+                    "acme/a", 1, [msg_id], [attempt], holder=ME, final=False, nack=NackTerms(delay_ms=60_000)
                 )
                 given_back.append(("acme/a", msg_id, attempt))
         assert 20 < desk.shares.spans.shares.held("acme") < 60

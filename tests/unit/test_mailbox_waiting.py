@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from services.mailbox.receiving import Wanted
+from services.mailbox.delivery.receiving import Wanted
 from snavio.errors import NotAllowed, Saturated, Unavailable
 from snavio.host.shares import ShareLimit, Shares
 from snavio.native import read_leased_batches
