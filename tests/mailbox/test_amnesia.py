@@ -69,7 +69,7 @@ async def test_G_6_soak_of_a_process_without_a_disk_leaves_nothing_behind(tmp_pa
             if seq % 10 == 0:
                 dead = mail.NackRequest(topic=TOPIC, receipts=got.receipts(50, 60), dead=True)
                 await consumer.channel.call(
-                    SERVICE + "NackTerms", dead, mail.SettleResponse, timeout_s=SECONDS
+                    SERVICE + "Nack", dead, mail.SettleResponse, timeout_s=SECONDS
                 )
         assert written_by(office.process.pid) == []
         stats = await consumer.channel.call(
@@ -89,7 +89,7 @@ async def test_I_16_durable_mailbox_says_so_and_keeps_its_dlq(tmp_path: Path) ->
         await sender.send(send_batch(1, (TOPIC, commands(2))))
         got = await consumer.receive()
         dead = mail.NackRequest(topic=TOPIC, receipts=got.receipts(), dead=True)
-        await consumer.channel.call(SERVICE + "NackTerms", dead, mail.SettleResponse, timeout_s=SECONDS)
+        await consumer.channel.call(SERVICE + "Nack", dead, mail.SettleResponse, timeout_s=SECONDS)
         await office.stop()
         await office.start()
         peer = office.consumer()

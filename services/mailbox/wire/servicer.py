@@ -94,7 +94,7 @@ class MailboxServicer:
         streams = ReceiveStreams(receiving=self._receiving, opening=self.wanted, quota=self._quota)
         methods.stream_raw(SERVICE + "RecvStream", streams.serve)
         methods.unary(SERVICE + "Ack", self.ack, AckRequest, strict=True)
-        methods.unary(SERVICE + "NackTerms", self.nack, NackRequest, strict=True)
+        methods.unary(SERVICE + "Nack", self.nack, NackRequest, strict=True)
         methods.unary(SERVICE + "Extend", self.extend, ExtendRequest, strict=True)
         methods.unary(SERVICE + "Stats", self.stats, StatsRequest, strict=True)
         return methods
