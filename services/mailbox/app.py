@@ -214,7 +214,7 @@ class MailboxApp:
         introspection.counts(readers.counters)
         introspection.counts(
             lambda: metrics.counters(
-                delivery, delivery.rejected, receiving.refused, self._capabilities.denials()
+                delivery, delivery.topics.rejected, receiving.refused, self._capabilities.denials()
             )
         )
         introspection.shares(self._waiters.shares, *tenants.all)
@@ -232,7 +232,7 @@ class MailboxApp:
         self._reporting.certificates(self._gate, introspection)
         methods = servicer.methods()
         OversightServicer(
-            listing=listing, oversight=oversight, capabilities=self._capabilities, known=delivery.topic
+            listing=listing, oversight=oversight, capabilities=self._capabilities, known=delivery.topics.topic
         ).register(methods)
         introspection.register(methods)
         commits.start()

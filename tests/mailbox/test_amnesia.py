@@ -68,9 +68,7 @@ async def test_G_6_soak_of_a_process_without_a_disk_leaves_nothing_behind(tmp_pa
             await consumer.ack(got.receipts(0, 50))
             if seq % 10 == 0:
                 dead = mail.NackRequest(topic=TOPIC, receipts=got.receipts(50, 60), dead=True)
-                await consumer.channel.call(
-                    SERVICE + "Nack", dead, mail.SettleResponse, timeout_s=SECONDS
-                )
+                await consumer.channel.call(SERVICE + "Nack", dead, mail.SettleResponse, timeout_s=SECONDS)
         assert written_by(office.process.pid) == []
         stats = await consumer.channel.call(
             SERVICE + "Stats", mail.StatsRequest(topic=TOPIC), mail.StatsResponse, timeout_s=SECONDS

@@ -32,7 +32,7 @@ async def counters(office: MailboxFixture) -> dict[str, int]:
 
 
 async def dead(office: MailboxFixture) -> int:
-    topic = parts(office)[0]._delivery.topic(TOPIC)
+    topic = parts(office)[0]._delivery.topics.topic(TOPIC)
     assert topic is not None
     return topic.dead
 

@@ -592,7 +592,7 @@ async def test_C_6_what_is_not_stored_uses_up_no_quota(
         for _ in range(3):
             with pytest.raises(Saturated, match="full"):
                 await post(3)
-        office.app.retention._delivery.topic(topic).by_shard[0] = 0  # type: ignore[union-attr]
+        office.app.retention._delivery.topics.topic(topic).by_shard[0] = 0  # type: ignore[union-attr]
         await post(3)
         with pytest.raises(Saturated, match="quota"):
             await post(1)

@@ -135,7 +135,7 @@ async def test_I_12_damaged_message_goes_to_the_dlq_and_its_neighbours_are_deliv
         assert await consumer.ack(first.receipts()) == b"\x01" * 10
         assert await consumer.ack(rest.receipts()) == b"\x01" * 89
         assert office.app is not None and office.app._settlements is not None
-        counts = office.app._settlements._delivery.counts(TOPIC)
+        counts = office.app._settlements._delivery.topics.counts(TOPIC)
         assert counts is not None and (counts.ready, counts.inflight, counts.dead) == (0, 0, 1)
 
 

@@ -90,9 +90,9 @@ class Lives(RuleBasedStateMachine):
     def decide(self, settling: Settling, *, stored: bool) -> None:
         if stored:
             self.store(settling.progress)
-            self.delivery.confirm(settling)
+            self.delivery.transitions.confirm(settling)
         else:
-            self.delivery.revert(settling)
+            self.delivery.transitions.revert(settling)
 
     def bury(self, settling: Settling) -> None:
         """Messages end by themselves; a disk that refuses has them a moment later, and never to hand them out again."""
@@ -127,9 +127,9 @@ class Lives(RuleBasedStateMachine):
                     message.state, message.attempt, message.due = MessageState.READY, message.attempt + 1, 0
 
     def fill_up(self) -> None:
-        while (asked := self.delivery.shortage(TOPIC)) is not None:
+        while (asked := self.delivery.window.shortage(TOPIC)) is not None:
             records = self.disk.pending(TOPIC, after=asked.after, limit=asked.limit)
-            self.delivery.refill(asked, records)
+            self.delivery.window.refill(asked, records)
 
     def receive(self, n: int, holder: str, *, visibility_ms: int) -> list[Leased]:
         """As the mailbox does: what it finds out of date makes room for what is on disk."""
@@ -138,14 +138,14 @@ class Lives(RuleBasedStateMachine):
             leased = self.delivery.lease(
                 TOPIC, holder=holder, max_messages=n, max_bytes=1 << 20, visibility_ms=visibility_ms
             )
-            if leased or self.delivery.shortage(TOPIC) is None:
+            if leased or self.delivery.window.shortage(TOPIC) is None:
                 return leased
 
     @rule(count=st.integers(1, 6))
     def append(self, count: int) -> None:
         held = sum(one.state in (MessageState.READY, MessageState.INFLIGHT) for one in self.twin.values())
         try:
-            self.delivery.reserve(TOPIC, count)
+            self.delivery.topics.reserve(TOPIC, count)
         except Saturated:
             assert held + count > CAPACITY
             return
@@ -153,7 +153,7 @@ class Lives(RuleBasedStateMachine):
         self.seq += 1
         send = Send(Origin("fast/0", 1, self.seq), b"", (NewBatch(TOPIC, count, bytes(100)),))
         ((batch_id,),) = self.disk.commit([send], [], now_unix_ns=self.clock.unix_ns(), age_ns=self.seq)
-        self.delivery.stored(
+        self.delivery.window.stored(
             TOPIC, BatchRecord(batch_id, count, 100, self.clock.unix_ns(), stored_age_ns=batch_id)
         )
         self.twin |= {(batch_id, index): Message() for index in range(count)}
@@ -247,7 +247,7 @@ class Lives(RuleBasedStateMachine):
                 )
 
     def resident(self, batch_id: int) -> bool:
-        topic = self.delivery.topic(TOPIC)
+        topic = self.delivery.topics.topic(TOPIC)
         return topic is not None and batch_id in topic.batches
 
     @precondition(lambda self: self.twin)
@@ -274,7 +274,7 @@ class Lives(RuleBasedStateMachine):
         if record is None:
             return
         order = Order(operation, frozenset(states), "tidy", age_ns=LONG_NS)
-        batch = self.delivery.adopt(TOPIC, record)
+        batch = self.delivery.transitions.adopt(TOPIC, record)
         assert batch is not None
         expected = {
             (batch_id, index)
@@ -286,7 +286,7 @@ class Lives(RuleBasedStateMachine):
         if operation in (MessageOperation.RESUME, MessageOperation.REQUEUE):
             held = sum(one.state in (MessageState.READY, MessageState.INFLIGHT) for one in self.twin.values())
             if held + len(expected) > CAPACITY:
-                self.delivery.disown(TOPIC, batch)
+                self.delivery.transitions.disown(TOPIC, batch)
                 return
         settling = Settling()
         chosen = changeable(batch, order, bits)
@@ -294,9 +294,9 @@ class Lives(RuleBasedStateMachine):
         moved = change(settling, batch, order, bits)
         assert moved == len(expected)
         if not moved:
-            self.delivery.disown(TOPIC, batch)
+            self.delivery.transitions.disown(TOPIC, batch)
             return
-        self.delivery.begin(settling)
+        self.delivery.transitions.begin(settling)
         if data.draw(st.booleans()):
             self.fill_up()  # the disk is read while the change is on its way
         self.decide(settling, stored=stored)
@@ -342,7 +342,7 @@ class Lives(RuleBasedStateMachine):
         # Batches are as old as their number, and what came back did so long after all of them.
         waited_anew = data.draw(st.booleans())
         loaded = [key for key in self.twin if (waited_anew or key[0] <= through) and self.resident(key[0])]
-        self.delivery.expire_ready(TOPIC, LONG_NS if waited_anew else through, limit=1000)
+        self.delivery.endings.expire_ready(TOPIC, LONG_NS if waited_anew else through, limit=1000)
         for key in loaded:
             message = self.twin[key]
             if message.state is MessageState.READY and (waited_anew or not message.revived):
@@ -361,7 +361,7 @@ class Lives(RuleBasedStateMachine):
         if not self.resident(batch_id):
             return
         first = data.draw(st.integers(0, 5))
-        self.delivery.condemn(TOPIC, batch_id, error="bytes differ", first=first)
+        self.delivery.endings.condemn(TOPIC, batch_id, error="bytes differ", first=first)
         for (found, index), message in self.twin.items():
             if (
                 found == batch_id
@@ -394,16 +394,20 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def counts_agree(self) -> None:
-        counts = self.delivery.counts(TOPIC)
+        counts = self.delivery.topics.counts(TOPIC)
         if counts is None:
             return
         twin = list(self.twin.values())
         unsettled = [one for one in twin if one.state in (MessageState.READY, MessageState.INFLIGHT)]
         assert counts.ready + counts.inflight == len(unsettled)
-        assert counts.inflight == self.delivery.inflight
-        topic = self.delivery.topic(TOPIC)
+        assert counts.inflight == self.delivery.inflight.total
+        topic = self.delivery.topics.topic(TOPIC)
         assert topic is not None
-        assert topic.spans == self.delivery.spans == sum(len(one.retries) for one in topic.batches.values())
+        assert (
+            topic.spans
+            == self.delivery.window.spans
+            == sum(len(one.retries) for one in topic.batches.values())
+        )
         assert counts.dead == sum(one.state is MessageState.DEAD for one in twin)
         assert counts.canceled == sum(one.state is MessageState.CANCELED for one in twin)
         if self.retain:

@@ -30,11 +30,11 @@ async def test_I_3_I_4_refused_end_hands_out_no_attempt_twice(restarted: bool) -
     def bury(settling: Settling) -> None:
         if refusing:
             refused.append(settling)
-            desk.delivery.revert(settling)
+            desk.delivery.transitions.revert(settling)
         else:
             desk.settlements.bury(settling)
 
-    desk.delivery._bury = bury
+    desk.delivery.transitions.bury = bury
     desk.commits.start()
     await (await desk.take(send_batch(1, (TOPIC, commands(3)))))
     seen = []
@@ -58,7 +58,7 @@ async def test_I_3_I_4_refused_end_hands_out_no_attempt_twice(restarted: bool) -
         desk.commits.start()
     assert await received(desk) == []
     await desk.close()
-    counts = desk.delivery.counts(TOPIC)
+    counts = desk.delivery.topics.counts(TOPIC)
     assert counts is not None and (counts.ready, counts.inflight, counts.dead) == (0, 0, 3)
     (record,) = desk.disk.records(TOPIC, after=0, limit=10)
     (ended,) = record.ends
@@ -67,7 +67,7 @@ async def test_I_3_I_4_refused_end_hands_out_no_attempt_twice(restarted: bool) -
 
 async def test_I_4_disk_that_refuses_for_a_while_ends_them_when_it_is_back() -> None:
     desk = Desk(policies=Policies(Policy(max_attempts=1)), kind=CheckedDelivery)
-    desk.delivery._bury = desk.settlements.bury
+    desk.delivery.transitions.bury = desk.settlements.bury
     desk.commits.start()
     await (await desk.take(send_batch(1, (TOPIC, commands(2)))))
     assert len(await received(desk)) == 2
@@ -80,6 +80,6 @@ async def test_I_4_disk_that_refuses_for_a_while_ends_them_when_it_is_back() -> 
         desk.clock.advance(seconds=1.5)
         assert await received(desk) == []
         await desk.settlements.over(desk.batches())
-    counts = desk.delivery.counts(TOPIC)
+    counts = desk.delivery.topics.counts(TOPIC)
     assert counts is not None and counts.dead == 2
     await desk.close()

@@ -96,7 +96,7 @@ async def retained_while_requeued(
 
 
 def numbers(office: MailboxFixture) -> tuple[int, int, int]:
-    topic = retention_of(office)._delivery.topic(TOPIC)
+    topic = retention_of(office)._delivery.topics.topic(TOPIC)
     assert topic is not None
     return topic.messages, topic.delivered, topic.dead
 
@@ -143,7 +143,7 @@ async def test_I_14_batch_that_is_requeued_while_retention_looks_keeps_its_bytes
         office.clock.advance(seconds=60)
         ids = [message[0] for message in got.messages[1:]]
         keeper = retention_of(office)
-        topic, policy = keeper._delivery.topic(TOPIC), keeper._delivery.policies.of(TOPIC)
+        topic, policy = keeper._delivery.topics.topic(TOPIC), keeper._delivery.policies.of(TOPIC)
         assert topic is not None
         chore = partial(keeper._batch_rewrite.look_through, topic, policy)
         await retained_while_requeued(office, ids, monkeypatch, chore=chore)
@@ -180,7 +180,7 @@ async def test_I_14_batch_that_is_purged_while_somebody_receives_of_it_is_not_ca
         receive = asyncio.create_task(office.consumer().receive())
         while not reached.is_set():
             await asyncio.sleep(0.005)
-        topic = keeper._delivery.topic(TOPIC)
+        topic = keeper._delivery.topics.topic(TOPIC)
         assert topic is not None
         everything = Progress(TOPIC, 1, 3, 0b111, forget=True)
         topic.batches[1].settled = 0b111  # as a purge on its way leaves it

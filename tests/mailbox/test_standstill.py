@@ -66,7 +66,7 @@ async def test_B9_timers_of_delays_that_were_cut_short_are_swept() -> None:
             assert (
                 await desk.oversight.carry_out(RequestedChange(TOPIC, MessageOperation.REQUEUE, ids=ids))
             ).changed == 100
-        assert desk.delivery.timers <= 4097, "not one for every delay there ever was"
+        assert len(desk.delivery.window.timers) <= 4097, "not one for every delay there ever was"
 
 
 async def test_B9_what_is_still_delayed_survives_the_sweep() -> None:
@@ -74,13 +74,13 @@ async def test_B9_what_is_still_delayed_survives_the_sweep() -> None:
         await sent(desk, 4)
         ids, attempts = await received(desk, 2)
         await given_back(desk, ids, attempts, 60_000)
-        (topic,) = [desk.delivery.topic(TOPIC)]
+        (topic,) = [desk.delivery.topics.topic(TOPIC)]
         assert topic is not None
         batch = next(iter(topic.batches.values()))
         for _ in range(20_000):
             spent = RangeLease(batch, 0, 0, 1, ME, desk.clock.mono_ns() + 10**12, 0)
-            desk.delivery._timers.arm(spent.deadline_mono_ns, spent)
-        assert desk.delivery.timers <= 4097
+            desk.delivery.window.timers.arm(spent.deadline_mono_ns, spent)
+        assert len(desk.delivery.window.timers) <= 4097
         desk.clock.advance(seconds=61)
         assert sorted((await received(desk))[0])[:2] == sorted(ids)
 

@@ -163,11 +163,11 @@ class Desk:
 
     def batches(self) -> list[Batch]:
         """Those of the topic that are in memory."""
-        topic = self.delivery.topic(TOPIC)
+        topic = self.delivery.topics.topic(TOPIC)
         return list(topic.batches.values()) if topic else []
 
     def reorder_depth(self) -> dict[int, int]:
-        counts = self.delivery.counts(TOPIC)
+        counts = self.delivery.topics.counts(TOPIC)
         assert counts is not None
         return dict(counts.reorder_depth)
 

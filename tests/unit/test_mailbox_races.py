@@ -216,13 +216,13 @@ async def test_G_3_receive_ack_and_the_end_of_a_lease_race_and_every_message_is_
 
 
 def assert_nothing_is_left(desk: Desk) -> None:
-    counts, topic = desk.delivery.counts(TOPIC), desk.delivery.topic(TOPIC)
+    counts, topic = desk.delivery.topics.counts(TOPIC), desk.delivery.topics.topic(TOPIC)
     assert counts is not None and topic is not None
     assert (counts.ready, counts.inflight, counts.dead, counts.canceled) == (0, 0, 0, 0)
     assert (topic.messages, topic.inflight, topic.settling, topic.spans) == (0, 0, 0, 0)
     assert set(topic.by_shard.values()) == {0} and not topic.batches and not topic.adopted
-    assert (desk.delivery.inflight, desk.delivery.spans) == (0, 0)
-    assert not desk.delivery._tenants and not desk.delivery._starved
+    assert (desk.delivery.inflight.total, desk.delivery.window.spans) == (0, 0)
+    assert not desk.delivery.inflight.by_tenant and not desk.delivery.inflight.starved
     assert not desk.settlements._underway and len(desk.receiving._locks) == 0
     assert desk.disk.records(TOPIC, after=0, limit=10) == [] and desk.disk.gauges()["store_bytes"] == 0
 
@@ -306,7 +306,7 @@ class Keeper:
             done = await self.desk.oversight.carry_out(RequestedChange(TOPIC, operation, ids=ids))
         except NotFound:
             # Everything of it had ended, and was let go.
-            assert self.desk.delivery.topic(TOPIC) is None
+            assert self.desk.delivery.topics.topic(TOPIC) is None
             return
         if operation is MessageOperation.REQUEUE and done.changed == len(ids):
             self.fates.revived.update(dict.fromkeys(ids, began))
@@ -347,7 +347,7 @@ async def test_I_14_operators_and_retention_race_with_consumers_and_nothing_goes
 
 
 def assert_numbers_are_those_of_the_disk(desk: Desk) -> None:
-    topic = desk.delivery.topic(TOPIC)
+    topic = desk.delivery.topics.topic(TOPIC)
     if topic is None:
         assert desk.disk.topics() == []
         return

@@ -63,7 +63,7 @@ async def test_A6_topics_of_one_tenant_leave_the_others_theirs() -> None:
         assert (await send("acme/1")).codes == bytes([Verdict.DELIVERED]), "the topics that it has go on"
         assert (await send("globex/1")).codes == bytes([Verdict.DELIVERED])
         assert desk.shares.topics.holders() == {"acme": 2, "globex": 1}
-        assert desk.delivery.rejected["too-many-topics"] == 1
+        assert desk.delivery.topics.rejected["too-many-topics"] == 1
 
 
 async def test_A6_a_topic_exists_from_its_first_committed_message_on() -> None:
@@ -72,16 +72,16 @@ async def test_A6_a_topic_exists_from_its_first_committed_message_on() -> None:
         desk.disk.fault = Unavailable("broken")
         assert (await send("acme/never")).codes == bytes([Verdict.OUTCOME_UNKNOWN])
         desk.disk.fault = None
-        assert desk.delivery.names() == [] and desk.shares.topics.used == 0
+        assert desk.delivery.topics.names() == [] and desk.shares.topics.used == 0
         desk.disk.open.clear()
         sending = asyncio.create_task(send("acme/soon"))
         for _ in range(20):
             await asyncio.sleep(0)
-        assert desk.delivery.names() == [] and desk.delivery.counts("acme/soon") is None
+        assert desk.delivery.topics.names() == [] and desk.delivery.topics.counts("acme/soon") is None
         assert desk.shares.topics.used == 1, "room is taken up: nobody may begin more than may be"
         desk.disk.open.set()
         await sending
-        assert desk.delivery.names() == ["acme/soon"]
+        assert desk.delivery.topics.names() == ["acme/soon"]
 
 
 async def test_A6_an_empty_topic_is_let_go_and_comes_back_with_its_next_message() -> None:
@@ -90,13 +90,15 @@ async def test_A6_an_empty_topic_is_let_go_and_comes_back_with_its_next_message(
         await send("acme/a")
         assert (await send("acme/b")).codes == bytes([Verdict.SATURATED])
         await desk.retention.step()
-        assert desk.delivery.names() == ["acme/a"], "it has a message"
+        assert desk.delivery.topics.names() == ["acme/a"], "it has a message"
         assert await emptied(desk, "acme/a") == 1
         await desk.retention.step()
-        assert desk.delivery.names() == ["acme/a"], "it was used a moment ago"
+        assert desk.delivery.topics.names() == ["acme/a"], "it was used a moment ago"
         desk.clock.advance(seconds=301)
         await desk.retention.step()
-        assert desk.delivery.names() == [] and desk.disk.topics() == [] and desk.shares.topics.used == 0
+        assert (
+            desk.delivery.topics.names() == [] and desk.disk.topics() == [] and desk.shares.topics.used == 0
+        )
         assert (await send("acme/b")).codes == bytes([Verdict.DELIVERED])
         assert await emptied(desk, "acme/b") == 1
         desk.clock.advance(seconds=301)
@@ -123,10 +125,10 @@ async def test_A6_topics_that_somebody_needs_are_kept() -> None:
         desk.clock.advance(seconds=1000)
         await asyncio.sleep(0)
         await desk.retention.step()
-        assert desk.delivery.names() == ["acme/ruled", "acme/awaited", "acme/dead", "acme/keyed"]
+        assert desk.delivery.topics.names() == ["acme/ruled", "acme/awaited", "acme/dead", "acme/keyed"]
         desk.clock.advance(seconds=3600)
         await desk.retention.step()
-        assert "acme/keyed" not in desk.delivery.names()
+        assert "acme/keyed" not in desk.delivery.topics.names()
         waiting.cancel()
         await asyncio.wait((waiting,))
 
@@ -147,7 +149,7 @@ async def test_A6_a_message_that_comes_while_its_topic_is_let_go_is_delivered() 
         loop = asyncio.get_running_loop()
         desk.disk.drop_topics = drop  # type: ignore[method-assign]
         await desk.retention.step()
-        assert desk.delivery.names() == ["acme/a"] and await emptied(desk, "acme/a") == 2
+        assert desk.delivery.topics.names() == ["acme/a"] and await emptied(desk, "acme/a") == 2
         assert desk.shares.topics.used == 1
 
 

@@ -122,7 +122,7 @@ async def test_a_receive_that_is_cancelled_as_it_is_woken_passes_it_on() -> None
             woken(topic)
             first.cancel()
 
-        desk.delivery._woken = wake
+        desk.delivery.topics.woken = wake
         await Sends(desk)(1)
         await until_idle(desk)
         assert first.cancelled() and second.done() and len(second.result()) == 1
@@ -191,7 +191,7 @@ class AllAtOnce:
         self._waiters = desk.waiters
         self._wake = desk.waiters.wake
         desk.waiters.wake = self.wake  # type: ignore[method-assign]
-        desk.delivery._woken = self.wake
+        desk.delivery.topics.woken = self.wake
 
     def wake(self, topic: str) -> None:
         for _ in range(self._waiters.waiting(topic)):
@@ -200,7 +200,7 @@ class AllAtOnce:
 
 def _in_vain(desk: Desk, tasks: list[asyncio.Task[list[int]]]) -> int:
     """Receives that wait although something is ready."""
-    topic = desk.delivery._topics.get(TOPIC)
+    topic = desk.delivery.topics.by_name.get(TOPIC)
     return sum(not task.done() for task in tasks) if topic is not None and topic.ready else 0
 
 

@@ -88,4 +88,4 @@ class BatchReader:
         records = await self._worker.run(
             lambda: self._store.pending(asked.topic, after=asked.after, limit=asked.limit)
         )
-        delivery.refill(asked, records)
+        delivery.window.refill(asked, records)

@@ -154,7 +154,7 @@ class Receiving:
                     self.latency.add(self._clock.mono_ns() - began)
                     self._delivery.handed(leased, wanted.caller)
                     return LeasedResponse(self._response(batches, failures), tuple(leased))
-            elif self._delivery.shortage(wanted.topic) is None:
+            elif self._delivery.window.shortage(wanted.topic) is None:
                 return None  # otherwise what was out of date in memory has made room for what is on disk
 
     @property
@@ -168,7 +168,7 @@ class Receiving:
 
     async def _fill_up(self, topic: str) -> None:
         """Fetch from disk what memory lacks."""
-        while (asked := self._delivery.shortage(topic)) is not None:
+        while (asked := self._delivery.window.shortage(topic)) is not None:
             await self._rows.refill(self._delivery, asked)
 
     async def _frame(self, leased: list[Leased], max_bytes: int) -> tuple[list[bytes], int]:
@@ -243,7 +243,7 @@ class Receiving:
         """Damaged messages go to the DLQ, all of the batch unless it is known which; how many."""
         damaged = error.damaged if isinstance(error, Damaged) else ones(0, batch.count)
         dead = sum(
-            self._delivery.condemn(
+            self._delivery.endings.condemn(
                 batch.topic, batch.batch_id, error=f"E_INTEGRITY: {error}", first=lo, end=hi
             )
             for lo, hi in zeros(~damaged, batch.count)

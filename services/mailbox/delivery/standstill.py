@@ -29,7 +29,7 @@ class Standstill(IntEnum):
 
 def standstill(delivery: Delivery, name: str) -> Standstill:
     """Why nothing of the topic can be received now; NONE when it is empty, or something can."""
-    topic = delivery.topic(name)
+    topic = delivery.topics.topic(name)
     if topic is None or not topic.messages:
         return Standstill.NONE
     if topic.messages <= topic.inflight + topic.settling:

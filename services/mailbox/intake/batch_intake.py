@@ -194,11 +194,11 @@ class BatchIntake:
         give_back(taken, sum(batch.count for batch in batches))
         self.decided(batches)
         for batch in batches:
-            self._delivery.release(batch.topic, batch.count, batch.shard)
+            self._delivery.topics.release(batch.topic, batch.count, batch.shard)
 
     def _reserve(self, topic: str, count: int, size: int) -> Saturated | None:
         try:
-            self._delivery.reserve(topic, count, self._shard(topic), size=size)
+            self._delivery.topics.reserve(topic, count, self._shard(topic), size=size)
         except Saturated as full:
             return full
         return None
@@ -269,7 +269,7 @@ class BatchIntake:
     def decided(self, batches: Sequence[NewBatch]) -> None:
         """These batches, as they were handed to the store, are not on their way any more."""
         for batch in batches:
-            self._delivery.decided(batch.topic, len(batch.runs))
+            self._delivery.topics.decided(batch.topic, len(batch.runs))
 
     def bring_in(self, outcome: Committed, taken: Sequence[QuotaTake]) -> None:
         """Let what was stored be delivered, and give back the room and the quota of what was not new."""
@@ -285,14 +285,14 @@ class BatchIntake:
         assert recognised is not None
         for batch_id, batch in zip(outcome.ids, recognised.send.batches, strict=True):
             record = BatchRecord.fresh(batch_id, batch, outcome.stored_unix_ns, outcome.stored_age_ns)
-            if self._delivery.stored(batch.topic, record):
+            if self._delivery.window.stored(batch.topic, record):
                 self._rows.keep(batch_id, batch.runs)
             if batch.keys is not None:
-                self._delivery.keep(batch.topic, batch.keys.window_ms * MILLISECOND)
+                self._delivery.topics.keep(batch.topic, batch.keys.window_ms * MILLISECOND)
         for batch, codes, _ in recognised.findings:
             # Room was taken up for all of them, before it was known which are new.
             left = batch.count - codes.count(Verdict.DELIVERED)
-            self._delivery.release(batch.topic, left, batch.shard)
+            self._delivery.topics.release(batch.topic, left, batch.shard)
             give_back(taken, left)
 
 

@@ -164,7 +164,7 @@ class MessageIntake:
     def _reserve(self, send: Send) -> None:
         for number, batch in enumerate(send.batches):
             try:
-                self._delivery.reserve(batch.topic, batch.count, batch.shard, size=len(batch.runs))
+                self._delivery.topics.reserve(batch.topic, batch.count, batch.shard, size=len(batch.runs))
             except Saturated:
                 self._intake.decided(send.batches[:number])
                 self._release(send.batches[:number])
@@ -172,7 +172,7 @@ class MessageIntake:
 
     def _release(self, batches: Sequence[NewBatch]) -> None:
         for batch in batches:
-            self._delivery.release(batch.topic, batch.count, batch.shard)
+            self._delivery.topics.release(batch.topic, batch.count, batch.shard)
 
 
 def _refused(index: int, reason: str, sentence: str) -> SnavioError:

@@ -17,9 +17,9 @@ def backlog(delivery: Delivery) -> dict[str, float]:
 
     Also `.shard.<number>.depth` where there are several, and `.reorder_depth_max` where something was overtaken.
     """
-    names = delivery.names()
-    told: dict[str, float] = {"topics": len(names), "inflight": delivery.inflight}
-    counted = (counts for name in names if (counts := delivery.counts(name)) is not None)
+    names = delivery.topics.names()
+    told: dict[str, float] = {"topics": len(names), "inflight": delivery.inflight.total}
+    counted = (counts for name in names if (counts := delivery.topics.counts(name)) is not None)
     for counts in heapq.nlargest(MOST_TOPICS, counted, key=lambda topic: topic.ready + topic.inflight):
         told[f"topic.{counts.topic}.ready"] = counts.ready
         told[f"topic.{counts.topic}.inflight"] = counts.inflight

@@ -117,7 +117,7 @@ class Oversight:
 
     async def apply(self, wish: RequestedChange, part: Sequence[Chosen], most: int) -> int:
         """Change what of these is still as it was, at most so many; how many. The caller has the topic's turn."""
-        order = wish.order(now_unix_ns=self._clock.unix_ns(), age_ns=self._delivery.age_ns())
+        order = wish.order(now_unix_ns=self._clock.unix_ns(), age_ns=self._delivery.transitions.age_ns())
         adopted = [(await self._adopt(wish.topic, one.record), one.bits) for one in part]
         # From here to `begin` nobody else has a turn: what is counted is what is moved.
         settling, changed = Settling(), 0
@@ -128,21 +128,21 @@ class Oversight:
             moved = change(settling, batch, order, bits) if bits else 0
             changed += moved
             if not moved:
-                self._delivery.disown(wish.topic, batch)
-        self._delivery.begin(settling)
+                self._delivery.transitions.disown(wish.topic, batch)
+        self._delivery.transitions.begin(settling)
         await self._settlements.stored(settling)
         return changed
 
     async def _adopt(self, topic: str, record: BatchRecord) -> Batch | None:
-        batch = self._delivery.adopt(topic, record)
+        batch = self._delivery.transitions.adopt(topic, record)
         if batch is None:
             fresh = await self._record(topic, record.batch_id)
-            batch = self._delivery.adopt(topic, fresh) if fresh else None
+            batch = self._delivery.transitions.adopt(topic, fresh) if fresh else None
         return batch
 
     def _require_room(self, wish: RequestedChange, part: Sequence[Chosen]) -> None:
         """Bringing messages back takes up room, as sending them did; dead ones had given theirs up."""
-        topic = self._delivery.topic(wish.topic)
+        topic = self._delivery.topics.topic(wish.topic)
         if topic is None or wish.operation not in (MessageOperation.REQUEUE, MessageOperation.RESUME):
             return
         by_shard: Counter[int] = Counter()
@@ -189,7 +189,7 @@ class Oversight:
         ][:most]
 
     def _through(self, topic: str) -> int:
-        known = self._delivery.topic(topic)
+        known = self._delivery.topics.topic(topic)
         if known is None:
             raise NotFound("There is no such topic.", reason="unknown-topic")
         return known.last_id
@@ -201,7 +201,7 @@ class Oversight:
             raise Saturated("Too many topics are being changed.", retry_after_ms=1000)
         async with self._locks.of(topic):
             # A change whose caller went away is still on its way: what the disk says before it is there is out of date.
-            known = self._delivery.topic(topic)
+            known = self._delivery.topics.topic(topic)
             await self._settlements.over(known.adopted.values() if known else ())
             yield
 

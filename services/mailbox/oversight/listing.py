@@ -202,7 +202,7 @@ class Listing:
 
     def batch(self, topic: str, record: BatchRecord) -> Batch:
         """The state of a batch: memory's, which is ahead of the disk, or what the disk says."""
-        known = self._delivery.topic(topic)
+        known = self._delivery.topics.topic(topic)
         found = known.batches.get(record.batch_id) if known else None
         return found or Batch(topic, record)
 

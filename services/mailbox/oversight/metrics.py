@@ -28,9 +28,9 @@ def labelled(name: str, **labels: object) -> str:
 
 def gauges(delivery: Delivery) -> dict[str, float]:
     """`queue_depth`, `inflight`, `saturation` and `reorder_depth_max` by topic and shard, of the fullest topics."""
-    told: dict[str, float] = {"inflight_total": delivery.inflight}
-    told["timers"] = delivery.timers
-    told["inflight_saturation"] = delivery.inflight / delivery.limits.inflight_messages
+    told: dict[str, float] = {"inflight_total": delivery.inflight.total}
+    told["timers"] = len(delivery.window.timers)
+    told["inflight_saturation"] = delivery.inflight.total / delivery.limits.inflight_messages
     capacity = delivery.limits.topic_messages
     for topic in _fullest(delivery):
         inflight = inflight_by_shard(topic)
@@ -90,9 +90,9 @@ def counters(delivery: Delivery, *rejected: Mapping[str, int]) -> dict[str, int]
             told[labelled(DLQ_TOTAL, topic=topic.name, reason=reason)] += messages
         for cause, messages in topic.pruned.items():
             told[labelled(PRUNED_TOTAL, topic=topic.name, cause=cause)] += messages
-    for name in delivery.names():
+    for name in delivery.topics.names():
         # Of every topic, however empty: this is the one number that must never grow unseen.
-        if (known := delivery.topic(name)) is not None and known.lost:
+        if (known := delivery.topics.topic(name)) is not None and known.lost:
             told[labelled(LOST_TOTAL, topic=name)] = known.lost
     for reasons in rejected:
         for reason, times in reasons.items():
@@ -113,5 +113,5 @@ def inflight_by_shard(topic: Topic) -> dict[int, int]:
 
 
 def _fullest(delivery: Delivery) -> list[Topic]:
-    topics = (topic for name in delivery.names() if (topic := delivery.topic(name)) is not None)
+    topics = (topic for name in delivery.topics.names() if (topic := delivery.topics.topic(name)) is not None)
     return heapq.nlargest(MOST_TOPICS, topics, key=lambda one: one.messages + one.dead)

@@ -35,17 +35,17 @@ class EmptyTopics:
 
     async def step(self) -> None:
         """Some of those that are empty now."""
-        names = list(islice(filter(self._unneeded, self._delivery.names()), MOST))
+        names = list(islice(filter(self._unneeded, self._delivery.topics.names()), MOST))
         if not names:
             return
         # The store first: while it is asked, a message may come, and its topic stays as it is.
         for name in await self._listing.run(lambda: self._store.drop_topics(names)):
-            topic = self._delivery.topic(name)
-            if topic is not None and self._delivery.vacant(topic):
-                self._delivery.let_go(topic)
+            topic = self._delivery.topics.topic(name)
+            if topic is not None and self._delivery.topics.vacant(topic):
+                self._delivery.topics.let_go(topic)
 
     def _unneeded(self, name: str) -> bool:
-        topic = self._delivery.topic(name)
-        if topic is None or not self._delivery.vacant(topic):
+        topic = self._delivery.topics.topic(name)
+        if topic is None or not self._delivery.topics.vacant(topic):
             return False
         return name not in self._delivery.policies.by_topic and not self._awaited(name)

@@ -133,14 +133,14 @@ class Retention:
 
     def _due(self) -> deque[Topic]:
         """Some topics in turn, then all with too much or too old messages, wherever they stand."""
-        names = self._delivery.names()
+        names = self._delivery.topics.names()
         first = self._next if self._next < len(names) else 0
         # Before anything can fail: the same topics first at every tick would be the only ones.
         self._next = first + TOPICS_PER_TICK
         in_turn = names[first : self._next]
         others = names[self._next :] + names[:first]
-        known = [topic for name in in_turn if (topic := self._delivery.topic(name)) is not None]
-        full = (topic for name in others if (topic := self._delivery.topic(name)) is not None)
+        known = [topic for name in in_turn if (topic := self._delivery.topics.topic(name)) is not None]
+        full = (topic for name in others if (topic := self._delivery.topics.topic(name)) is not None)
         return deque([*known, *filter(self._pressing, full)])
 
     def _pressing(self, topic: Topic) -> bool:
@@ -172,14 +172,14 @@ class Retention:
 
     async def _expire_ready(self, topic: Topic, policy: Policy) -> bool:
         before = self._age.before_ns(policy.ready_s)
-        expired = self._delivery.expire_ready(topic.name, before, limit=SLICE_BATCHES)
-        self._delivery.sweep(topic.name)
+        expired = self._delivery.endings.expire_ready(topic.name, before, limit=SLICE_BATCHES)
+        self._delivery.window.sweep(topic.name)
         if topic.oldest_age_ns > before or expired == SLICE_BATCHES:
             return expired == SLICE_BATCHES
         now = self._age.now_ns()
         on_disk = await self._oldest_on_disk(topic, default=now)
         if on_disk <= before:
-            asked = self._delivery.shortage(topic.name)
+            asked = self._delivery.window.shortage(topic.name)
             if asked is not None:
                 await self._rows.refill(self._delivery, asked)
             return asked is not None

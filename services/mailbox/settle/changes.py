@@ -13,13 +13,14 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Final
 
-from services.mailbox.state.leases import FIRST, Batch, RangeLease, Retrying, Settling, Verb
+from services.mailbox.state.leases import FIRST, Batch, RangeLease, Retrying, Settling
 from services.mailbox.state.ranges import ones, zeros
+from services.mailbox.state.states import Verb
 from snavio.domain.message import MessageEnding, MessageState
 
 
 class MessageOperation(IntEnum):
-    """The numbers of `snavio.v1.MessageOperation`."""
+    """The numbers of `snavio.v1.Operation`."""
 
     CANCEL = 1
     RESUME = 2

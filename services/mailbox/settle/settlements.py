@@ -86,9 +86,9 @@ class Settlements:
         def heard(outcome: Outcome) -> None:
             del self._underway[settling]
             if isinstance(outcome, SnavioError):
-                self._delivery.revert(settling)
+                self._delivery.transitions.revert(settling)
             else:
-                for batch_id in self._delivery.confirm(settling):
+                for batch_id in self._delivery.transitions.confirm(settling):
                     self._rows.forget(batch_id)
             stored.set_result(outcome)
 

@@ -1,6 +1,6 @@
-"""Which messages are ready, which are leased, and when they come back: the mailbox's rules, without any I/O.
+"""Rules of delivery: what is leased, to whom and for how long, and when it comes back, without any I/O.
 
-A message is in one place at a time: ready, delayed, leased, settling, ended, or on disk only. Oldest first.
+A message is in one state at a time, see `states`. Oldest first.
 Leases are not written down: a restart ends them all, and what they held is delivered again under the attempt
 that was last recorded, with another boot epoch in its receipts. So an attempt that a crash cut short is not
 counted, and no receipt from before it is valid.
@@ -8,30 +8,30 @@ counted, and no receipt from before it is valid.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable
+import random
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from services.mailbox.state.leases import (
-    DONE,
-    GONE,
-    LATE,
-    Batch,
-    RangeLease,
-    Receipt,
-    Settling,
-    Verb,
-)
+from services.mailbox.state.bounds import MailboxShares
+from services.mailbox.state.endings import Endings
+from services.mailbox.state.inflight import InflightCounts
+from services.mailbox.state.leases import DONE, GONE, LATE, Batch, RangeLease, Receipt, Settling
 from services.mailbox.state.ordering import Handout
-from services.mailbox.state.topics import MILLISECOND, Leased, Topic
-from services.mailbox.state.transit import Transit
+from services.mailbox.state.policy import Policies
+from services.mailbox.state.ready_window import Entry, ReadyWindow
+from services.mailbox.state.states import Verb
+from services.mailbox.state.topic_table import TopicTable
+from services.mailbox.state.topics import MILLISECOND, Leased, Limits, Topic
+from services.mailbox.state.transitions import Transitions
+from snavio.clock import Clock
 from snavio.domain.message import Attempt, AttemptOutcome, DeadReason, bounded
+from snavio.ports.mailbox_store import Progress, TopicRecord
 
 __all__ = ["DONE", "GONE", "LATE", "Delivery", "NackTerms"]
 
 
 class NackTerms:
-    """How a consumer gives messages back. Without `delay_ms`, after a pause that grows with the attempts."""
+    """Terms on which a consumer gives messages back. Without `delay_ms`, after a pause that grows with the attempts."""
 
     __slots__ = ("dead", "delay_ms", "reason", "unseen")
 
@@ -41,12 +41,70 @@ class NackTerms:
         self.delay_ms = delay_ms
         self.dead = dead
         self.unseen = unseen
-        """Nobody looked at them: the attempt does not count."""
+        """The application did not see them: the attempt does not count."""
         self.reason = bounded(reason)
 
 
-class Delivery(Transit):
-    """See the module, and `Transit` for what it is built with."""
+class Delivery:
+    """The mailbox's state, composed: topics and their room, the ready window, leased messages, transitions, endings.
+
+    `woken(topic)` is called at every transition to ready; see `Transitions` for `record`, `bury` and `age_ns`.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        boot_epoch: int,
+        records: Iterable[TopicRecord],
+        woken: Callable[[str], None],
+        record: Callable[[Progress], None],
+        limits: Limits | None = None,
+        shares: MailboxShares | None = None,
+        policies: Policies | None = None,
+        bury: Callable[[Settling], None] | None = None,
+        age_ns: Callable[[], int] = lambda: 0,
+        chance: random.Random | None = None,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.shares = shares or MailboxShares.undivided(self.limits)
+        self.policies = policies or Policies()
+        self.boot_epoch = boot_epoch
+        self.topics = TopicTable(
+            clock=clock, records=records, woken=woken, limits=self.limits, shares=self.shares
+        )
+        self.window = ReadyWindow(self.topics, clock)
+        self.inflight = InflightCounts(self.limits, self.topics.wake)
+        self.topics.forgotten += [self.window.held_up.discard, self.inflight.forget]
+        self.transitions = Transitions(
+            topics=self.topics,
+            window=self.window,
+            inflight=self.inflight,
+            policies=self.policies,
+            record=record,
+            bury=bury,
+            age_ns=age_ns,
+        )
+        self.endings = Endings(topics=self.topics, transitions=self.transitions, clock=clock)
+        self._clock = clock
+        # Spreads retries; nothing secret depends on it.
+        self._chance = chance or random.Random()  # noqa: S311
+        for topic in self.topics.by_name.values():
+            # Of which keys are known at a start is not counted by topic: as long as any may be.
+            self.topics.keep(topic.name, self.policies.of(topic.name).replay_ms * MILLISECOND)
+
+    def kept_back(self, name: str) -> str | None:
+        """The ceiling that keeps back messages that are ready; None when there are none, or no ceiling does."""
+        topic = self.topics.topic(name)
+        return self.inflight.ceiling(name) if topic is not None and topic.ready else None
+
+    def has_more(self, name: str) -> bool:
+        """True where another receive of this topic may find something."""
+        topic = self.topics.topic(name)
+        if topic is None:
+            return False
+        available = topic.ready and self.inflight.ceiling(name) is None
+        return bool(available) or self.window.shortage(name) is not None
 
     # -- leasing ---------------------------------------------------------------------------------------
 
@@ -55,19 +113,19 @@ class Delivery(Transit):
     ) -> list[Leased]:
         """Lease ready messages, oldest first; by the average size in their batch they fit into `max_bytes`."""
         self.tick()
-        topic = self._topics.get(name)
+        topic = self.topics.topic(name)
         if topic is None:
             return []
         now = self._clock.mono_ns()
         deadline = now + visibility_ms * MILLISECOND
-        messages = min(max_messages, self._room(topic))
+        messages = min(max_messages, self.inflight.room(topic))
         leased: list[Leased] = []
-        held_up = self.scattered(topic)
+        held_up = self.window.scattered(topic)
         if held_up:
-            self._held_up.add(name)
-        untried: list[tuple[int, int, int, int]] = []
+            self.window.held_up.add(name)
+        untried: list[Entry] = []
         while topic.ready and messages > 0:
-            entry = batch_id, lo, hi, attempt = heapq.heappop(topic.ready)
+            entry = batch_id, lo, hi, attempt = self.window.pop(topic)
             batch = topic.batches.get(batch_id)
             if batch is None:
                 continue  # ended, or found gone
@@ -78,15 +136,15 @@ class Delivery(Transit):
             free = batch.free(lo, hi, attempt)
             if free != [(lo, hi)]:
                 for start, end in free:
-                    heapq.heappush(topic.ready, (batch_id, start, end, attempt))
+                    self.window.push(topic, (batch_id, start, end, attempt))
                 continue
             if attempt > self.policies.of(name).max_attempts:
-                self._exhausted(batch, [(lo, hi)], attempt - 1)
+                self.endings.exhausted(batch, [(lo, hi)], attempt - 1)
                 continue
             fitting = max_bytes * batch.count // max(1, batch.size)
             taken = max(0, min(hi - lo, messages, fitting if leased else max(1, fitting)))
             if taken < hi - lo:
-                heapq.heappush(topic.ready, (batch_id, lo + taken, hi, attempt))
+                self.window.push(topic, (batch_id, lo + taken, hi, attempt))
             if taken == 0:
                 break
             lease = batch.lease(
@@ -97,56 +155,57 @@ class Delivery(Transit):
                 deadline_mono_ns=deadline,
                 since_mono_ns=now,
             )
-            self._timers.arm(deadline, lease)
+            self.window.timers.arm(deadline, lease)
             leased.append(Leased(lease, lo, taken))
             messages -= taken
             max_bytes -= batch.size * taken // batch.count
-            self._hold(topic, taken)
+            self.inflight.hold(topic, taken)
         for entry in untried:
-            heapq.heappush(topic.ready, entry)
-        if topic.ready and self.ceiling(name) is not None:
-            self._starved.add(name)
+            self.window.push(topic, entry)
+        if topic.ready and self.inflight.ceiling(name) is not None:
+            self.inflight.starved.add(name)
         return leased
 
     def asked_again(self, name: str, caller: str) -> None:
-        """A caller with one receive at a time asks for more: it has what it was sent before."""
-        if (topic := self._topics.get(name)) is not None:
+        """Note that a caller with one receive at a time asks for more: it has what it was sent before."""
+        if (topic := self.topics.topic(name)) is not None:
             topic.ordering.asked_again(caller)
 
     def handed(self, leased: Iterable[Leased], caller: str = "") -> None:
-        """What is still held of these is on its way to a consumer, in one response."""
+        """Note that what is still held of these is on its way to a consumer, in one response."""
         handouts: dict[int, Handout] = {}
         for one in (part for taken in leased for part in taken.left()):
             lease, batch, end = one.lease, one.lease.batch, one.first + one.count
             if lease.attempt == 1 and not batch.retries.over(one.first, end):
-                ordering, shard = self._topics[batch.topic].ordering, batch.shard
+                ordering, shard = self.topics.by_name[batch.topic].ordering, batch.shard
                 deepest = ordering.deepest.get(shard, 0)
                 handouts[shard] = lease.handout = ordering.handed(
                     shard, batch.batch_id, one.first, end, handout=handouts.get(shard), caller=caller
                 )
                 if ordering.deepest.get(shard, 0) > deepest:
                     # At once: a crash may come before anything else of this topic is written.
-                    self._record(replace(self._progress(batch), order=ordering.mark(shard)))
+                    self.transitions.record(
+                        replace(self.transitions.progress(batch), order=ordering.mark(shard))
+                    )
 
     def give_back(self, leased: Leased, *, keep: int = 0) -> None:
-        """All but the first `keep` messages never left the mailbox: ready again, at the same attempt."""
+        """Make all but the first `keep` messages ready again, at the same attempt: they never left the mailbox."""
         lease, batch = leased.lease, leased.lease.batch
-        topic = self._topics[batch.topic]
+        topic = self.topics.by_name[batch.topic]
         for lo, hi, held in batch.held.over(leased.first + keep, leased.first + leased.count):
             if held is lease:
-                batch.held.cut(lo, hi)
-                self._hold(topic, lo - hi)
-                lease.left -= hi - lo
+                batch.give_back(lease, lo, hi)
+                self.inflight.hold(topic, lo - hi)
                 if lease.handout is not None:
                     topic.ordering.unsent(lease.handout, hi - lo)
-                heapq.heappush(topic.ready, (batch.batch_id, lo, hi, lease.attempt))
-        self._timers.ended(lease)
-        self._woken(batch.topic)
+                self.window.push(topic, (batch.batch_id, lo, hi, lease.attempt))
+        self.window.timers.ended(lease)
+        self.topics.wake(batch.topic)
 
     def set_aside(self, batch: Batch, delay_ns: int) -> None:
-        """Nobody can have the batch's messages for now: what is ready of it is so again later, at the same attempt."""
+        """Delay what is ready of a batch whose bytes cannot be read for now, at the same attempt."""
         for lo, hi, tried in list(batch.open(batch.busy(0, batch.count), 0, batch.count)):
-            self._delay(batch, lo, hi, tried.attempt, delay_ns)
+            self.window.delay(batch, lo, hi, tried.attempt, delay_ns)
 
     # -- settling --------------------------------------------------------------------------------------
 
@@ -165,7 +224,7 @@ class Delivery(Transit):
         """
         self.tick()
         settling = Settling(final)
-        topic = self._topics.get(name)
+        topic = self.topics.topic(name)
         back = nack or NackTerms(delay_ms=0)
 
         def take(lease: RangeLease, lo: int, hi: int) -> None:
@@ -180,7 +239,7 @@ class Delivery(Transit):
                 settling.codes.append(self._unknown(topic, receipt))
             else:
                 batch.settle(receipt, holder, settling, take)
-        self.begin(settling)
+        self.transitions.begin(settling)
         return settling
 
     def _nack(self, settling: Settling, lease: RangeLease, lo: int, hi: int, nack: NackTerms) -> None:
@@ -192,7 +251,7 @@ class Delivery(Transit):
         record = Attempt(attempt, now, AttemptOutcome.NACKED, nack.reason)
         if nack.dead or attempt >= policy.max_attempts:
             why = DeadReason.NACK if nack.dead else DeadReason.MAX_ATTEMPTS
-            ending = self._dead(why, attempt, nack.reason)
+            ending = self.endings.dead(why, attempt, nack.reason)
             batch.move(settling, lo, hi, Verb.END, attempt=attempt, lease=lease, ending=ending, record=record)
             return
         # One pause for messages that come back together: a draw for each would take their stretch to pieces.
@@ -213,7 +272,7 @@ class Delivery(Transit):
     def extend(self, name: str, receipts: Iterable[Receipt], *, holder: str, visibility_ms: int) -> bytes:
         """Count the visibility of what the caller holds from now on; a code per message."""
         self.tick()
-        topic = self._topics.get(name)
+        topic = self.topics.topic(name)
         codes: list[bytes] = []
         for receipt in receipts:
             batch = topic.batches.get(receipt.batch_id) if topic else None
@@ -230,10 +289,10 @@ class Delivery(Transit):
             )
             codes += answer
             for lease in leases:
-                self._timers.arm(lease.deadline_mono_ns, lease)
+                self.window.timers.arm(lease.deadline_mono_ns, lease)
             for lease in replaced:
-                self._timers.ended(lease)
-                self._heard(lease)
+                self.window.timers.ended(lease)
+                self.transitions.heard(lease)
         return b"".join(codes)
 
     @staticmethod
@@ -245,129 +304,54 @@ class Delivery(Transit):
 
     @property
     def expecting(self) -> bool:
-        """Whether some lease or delay will end."""
-        return len(self._timers) > 0
+        """True while some lease or delay will end."""
+        return len(self.window.timers) > 0
 
     def tick(self) -> None:
         """Bring back what is due: expired leases under the next attempt, delayed messages."""
         expired: dict[int, Batch] = {}
         now = self._clock.mono_ns()
-        for due in self._timers.due(now):
+        for due in self.window.timers.due(now):
             if isinstance(due, RangeLease):
                 self._expire(due)
                 expired[due.batch.batch_id] = due.batch
                 continue
-            topic = self._topics.get(due.topic)
-            batch = topic.batches.get(due.batch_id) if topic is not None else None
-            for lo, hi, until in batch.delayed.over(due.lo, due.hi) if batch is not None else ():
-                # A later delay of the same messages has a timer of its own.
-                if batch is not None and until <= now:
-                    batch.delayed.cut(lo, hi)
-                    self._ready(batch, lo, hi, due.attempt)
+            self.window.due(due, now)
         for batch in expired.values():
-            self._settled(batch)
+            self.window.settled(batch)
             if not batch.finished:
-                self._record(batch.progress(retain=self.policies.of(batch.topic).retains))
+                self.transitions.record(self.transitions.progress(batch))
 
     def _expire(self, lease: RangeLease) -> None:
-        batch, topic = lease.batch, self._topics[lease.batch.topic]
-        self._heard(lease)
+        batch, topic = lease.batch, self.topics.by_name[lease.batch.topic]
+        self.transitions.heard(lease)
         ranges = batch.expire(lease)
         for lo, hi in ranges:
-            self._hold(topic, lo - hi)
+            self.inflight.hold(topic, lo - hi)
         record = Attempt(lease.attempt, self._clock.unix_ns(), AttemptOutcome.EXPIRED)
         for lo, hi in ranges:
             # Before an end too: were that refused, a receipt of this attempt would count for the next holder's lease.
             batch.retry(lo, hi, lease.attempt + 1, 0, record)
         if lease.attempt >= self.policies.of(batch.topic).max_attempts:
-            self._exhausted(batch, ranges, lease.attempt)
+            self.endings.exhausted(batch, ranges, lease.attempt)
             return
         for lo, hi in ranges:
-            self._ready(batch, lo, hi, lease.attempt + 1)
+            self.window.ready(batch, lo, hi, lease.attempt + 1)
 
-    # -- ending ----------------------------------------------------------------------------------------
-
-    def _exhausted(self, batch: Batch, ranges: Iterable[tuple[int, int]], attempt: int) -> None:
-        """Send messages that were delivered once too often to the DLQ, with the last word on each."""
-        settling = Settling()
-        for lo, hi in ranges:
-            for start, end, tried in list(batch.retrying(lo, hi)):
-                error = next(
-                    (one.reason for one in reversed(tried.history) if one.reason), "The lease expired."
-                )
-                ending = self._dead(DeadReason.MAX_ATTEMPTS, attempt, error)
-                batch.move(settling, start, end, Verb.END, attempt=attempt, ending=ending)
-        self._send_off(settling)
-
-    def condemn(self, name: str, batch_id: int, *, error: str, first: int = 0, end: int | None = None) -> int:
-        """Messages that are not what was stored go to the DLQ, whoever holds them; how many did.
-
-        For a batch in memory; their bytes stay on disk, where they can be examined.
-        """
-        topic = self._topics.get(name)
-        batch = topic.batches.get(batch_id) if topic else None
-        if batch is None:
-            return 0
-        settling = Settling()
-        last = batch.count if end is None else min(end, batch.count)
-        for lo, hi, lease in batch.held.over(first, last):
-            ending = self._dead(DeadReason.INTEGRITY, lease.attempt, error)
-            batch.move(settling, lo, hi, Verb.END, attempt=lease.attempt, lease=lease, ending=ending)
-        for lo, hi, tried in list(batch.open(batch.bound(), first, last)):
-            ending = self._dead(DeadReason.INTEGRITY, tried.attempt - 1, error)
-            batch.move(settling, lo, hi, Verb.END, attempt=tried.attempt - 1, ending=ending)
-        self._send_off(settling)
-        return sum(moved.messages for moved in settling.moved)
-
-    def expire_ready(self, name: str, before_ns: int, *, limit: int) -> int:
-        """Send what waits since the store's age was at most `before_ns` to the DLQ, unless it is leased.
-
-        It waits since it was stored, or came back from an end. At most `limit` batches of those in memory; of how
-        many something went.
-        """
-        topic = self._topics.get(name)
-        if topic is None:
-            return 0
-        old = [batch for batch in topic.batches.values() if batch.stored_age_ns <= before_ns]
-        settling = Settling()
-        seen = 0
-        for batch in sorted(old, key=lambda one: one.batch_id):
-            before = len(settling.moved)
-            for lo, hi, tried in list(batch.open(batch.bound(), 0, batch.count)):
-                if tried.revived_age_ns > before_ns:
-                    continue
-                error = next((one.reason for one in reversed(tried.history) if one.reason), "")
-                ending = self._dead(DeadReason.EXPIRED, tried.attempt - 1, error)
-                batch.move(settling, lo, hi, Verb.END, attempt=tried.attempt - 1, ending=ending)
-            # Only those: what is leased or waits anew must not take the place of what is to go.
-            seen += len(settling.moved) > before
-            if seen >= limit:
-                break
-        self._send_off(settling)
-        return seen
-
-    def sweep(self, name: str) -> None:
-        """Drop what the line of ready messages says of batches that are not there any more.
-
-        Who receives does so in passing; where nobody does, it would keep the window full.
-        """
-        topic = self._topics.get(name)
-        if topic is not None and any(entry[0] not in topic.batches for entry in topic.ready):
-            topic.ready = [entry for entry in topic.ready if entry[0] in topic.batches]
-            heapq.heapify(topic.ready)
+    # -- disk ------------------------------------------------------------------------------------------
 
     def withdraw(self, name: str, batch_id: int) -> int:
         """Forget a batch that is gone from the disk; how many messages that concerns."""
-        topic = self._topics[name]
+        topic = self.topics.by_name[name]
         batch = topic.batches.pop(batch_id, None)
         if batch is None:
             return 0
-        self._recount(topic, batch, gone=True)
-        self._hold(topic, -sum(hi - lo for lo, hi, _ in batch.held))
+        self.window.recount(topic, batch, gone=True)
+        self.inflight.hold(topic, -sum(hi - lo for lo, hi, _ in batch.held))
         for _, _, lease in batch.held:
             lease.left = 0
-            self._timers.ended(lease)
-            self._heard(lease)
+            self.window.timers.ended(lease)
+            self.transitions.heard(lease)
         messages = batch.count - batch.settled.bit_count()
         topic.add(-messages, batch.shard)
         topic.lost += messages

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from itertools import count, groupby
 from operator import sub
 from typing import NamedTuple
 
 from services.mailbox.state.ordering import Handout
 from services.mailbox.state.ranges import RangeMap, covered, ones, zeros
+from services.mailbox.state.states import Verb
 from snavio.domain.message import MAX_HISTORY, Attempt, History, MessageEnding, MessageState
 from snavio.ports.mailbox_store import BatchRecord, EndedMessages, Progress, Retry
 
@@ -72,17 +72,6 @@ class RangeLease:
     """When they were received; an extension does not change it."""
     handout: Handout | None = None
     """The response in which they left for the first time; None at a later attempt."""
-
-
-class Verb(Enum):
-    """What is being done to messages."""
-
-    ACK = "ack"
-    RETRY = "retry"
-    END = "end"
-    """Dead, canceled or purged; the ending says which."""
-    REVIVE = "revive"
-    """Ready again after an end."""
 
 
 class Retrying(NamedTuple):
@@ -293,6 +282,19 @@ class Batch:
         self.held.put(lo, hi, lease)
         return lease
 
+    def give_back(self, lease: RangeLease, lo: int, hi: int) -> None:
+        """Make `lo .. hi` ready again, which are held under the lease and never left the mailbox."""
+        self.held.cut(lo, hi)
+        lease.left -= hi - lo
+
+    def delay(self, lo: int, hi: int, until_mono_ns: int) -> None:
+        """Keep `lo .. hi` back until then, which are ready."""
+        self.delayed.put(lo, hi, until_mono_ns)
+
+    def due(self, lo: int, hi: int) -> None:
+        """Make `lo .. hi` ready, whose delay is over."""
+        self.delayed.cut(lo, hi)
+
     def expire(self, lease: RangeLease) -> list[tuple[int, int]]:
         """End the lease; the ranges that were still held under it."""
         ranges = [(lo, hi) for lo, hi, held in self.held.over(lease.first, lease.end) if held is lease]
@@ -396,6 +398,10 @@ class Batch:
         if self.noted > NOTES_BYTES:
             return (replace(record, reason=""),)
         return (*history, record)[-MAX_HISTORY:]
+
+    def confirm(self, moved: Moved) -> None:
+        """The decision is on disk: the messages are where it took them."""
+        self.settling.cut(moved.lo, moved.hi)
 
     def revert(self, moved: Moved) -> None:
         """The disk refused: everything is where it was, and who held it may say so again."""

@@ -274,13 +274,13 @@ class MailboxServicer:
         else:
             names = [
                 name
-                for name in self._delivery.names()
+                for name in self._delivery.topics.names()
                 # Whose it is first: of all topics of all tenants most are others', and that is quickly seen.
                 if _may_see(name, call.peer.identity) and grant.covers(Operation.STATS, name)
             ]
         response = StatsResponse()
         for name in names:
-            counts = self._delivery.counts(name)
+            counts = self._delivery.topics.counts(name)
             if counts is not None:
                 response.topic.append(
                     TopicStats(

@@ -1,65 +1,57 @@
-"""Messages on their way from one state to the next: counted, written down, and believed once the disk has them.
+"""Decisions about messages on their way to disk: counted, written down, and believed once the disk has them.
 
 Never leaves a message in two places, and never counts one before the disk does.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
-from services.mailbox.state.bounds import MailboxShares
-from services.mailbox.state.leases import Batch, Moved, RangeLease, Settling, Verb
+from services.mailbox.state.inflight import InflightCounts
+from services.mailbox.state.leases import Batch, Moved, RangeLease, Settling
 from services.mailbox.state.policy import Policies
 from services.mailbox.state.ranges import ones
-from services.mailbox.state.stock import Stock
-from services.mailbox.state.topics import MILLISECOND, Limits, Topic
-from snavio.clock import Clock
-from snavio.domain.message import MessageEnding, MessageState, bounded
-from snavio.ports.mailbox_store import BatchRecord, Progress, TopicRecord
+from services.mailbox.state.ready_window import ReadyWindow
+from services.mailbox.state.states import Verb
+from services.mailbox.state.topic_table import TopicTable
+from services.mailbox.state.topics import Topic
+from snavio.domain.message import MessageState
+from snavio.ports.mailbox_store import BatchRecord, Progress
 
 _REFUSED_PAUSE_NS = 1_000_000_000
 
 
-class Transit(Stock):
-    """See the module.
+class Transitions:
+    """`record(progress)` is called for what is to reach the disk without an answer.
 
-    `record(progress)` is called for what is to reach the disk without anybody waiting for it, `bury(settling)`
-    for messages that end by themselves; its owner commits them, then says `confirm` or `revert`. `age_ns()` is
-    the store's age.
+    `bury(settling)` is called for messages that end by themselves; its owner commits them, then calls `confirm` or
+    `revert`. `age_ns()` is the store's age.
     """
 
     def __init__(
         self,
         *,
-        clock: Clock,
-        boot_epoch: int,
-        records: Iterable[TopicRecord],
-        woken: Callable[[str], None],
+        topics: TopicTable,
+        window: ReadyWindow,
+        inflight: InflightCounts,
+        policies: Policies,
         record: Callable[[Progress], None],
-        limits: Limits | None = None,
-        shares: MailboxShares | None = None,
-        policies: Policies | None = None,
         bury: Callable[[Settling], None] | None = None,
         age_ns: Callable[[], int] = lambda: 0,
-        chance: random.Random | None = None,
     ) -> None:
-        super().__init__(clock=clock, records=records, woken=woken, limits=limits, shares=shares)
-        self.boot_epoch = boot_epoch
-        self.policies = policies or Policies()
-        for topic in self._topics.values():
-            # Of which keys are known at a start is not counted by topic: as long as any may be.
-            self.keep(topic.name, self.policies.of(topic.name).replay_ms * MILLISECOND)
-        self._record = record
-        self._bury = bury or self._bury_at_once
+        self._topics = topics
+        self._window = window
+        self._inflight = inflight
+        self._policies = policies
+        self._limits = topics.limits
+        self.record = record
+        self.bury = bury or self._bury_at_once
         self.age_ns = age_ns
-        # Spreads retries; nothing secret depends on it.
-        self._chance = chance or random.Random()  # noqa: S311
 
     def adopt(self, name: str, record: BatchRecord) -> Batch | None:
-        """The batch of a record that the disk told, to be changed; None when the record is out of date."""
-        topic = self._topics[name]
+        """The batch of a record from the disk, to be changed; None when the record is out of date."""
+        topic = self._topics.by_name[name]
         known = topic.batches.get(record.batch_id) or topic.adopted.get(record.batch_id)
         if known is not None:
             return known
@@ -71,62 +63,58 @@ class Transit(Stock):
         return batch
 
     def disown(self, name: str, batch: Batch) -> None:
-        """Nothing was changed about an adopted batch after all."""
+        """Forget an adopted batch of which nothing was changed."""
         if not len(batch.settling):
-            self._topics[name].adopted.pop(batch.batch_id, None)
+            self._topics.by_name[name].adopted.pop(batch.batch_id, None)
 
     def begin(self, settling: Settling) -> None:
         """Count what has begun to move, and write down what the disk is to say."""
         touched: dict[int, Batch] = {}
         for moved in settling.moved:
-            topic = self._topics[moved.batch.topic]
+            topic = self._topics.by_name[moved.batch.topic]
             if moved.lease is not None:
-                self._hold(topic, -moved.messages)
-                self._timers.ended(moved.lease)
-                self._heard(moved.lease)
+                self._inflight.hold(topic, -moved.messages)
+                self._window.timers.ended(moved.lease)
+                self.heard(moved.lease)
             if moved.verb is Verb.REVIVE:
                 topic.add(moved.messages, moved.batch.shard)
             if not moved.ended or moved.verb is Verb.REVIVE:
                 topic.settling += moved.messages
             touched[moved.batch.batch_id] = moved.batch
         for batch in touched.values():
-            self._settled(batch)
+            self._window.settled(batch)
             batch.age_ns = self.age_ns()
-            progress = self._progress(batch)
-            order = self._topics[batch.topic].ordering.mark(batch.shard)
+            progress = self.progress(batch)
+            order = self._topics.by_name[batch.topic].ordering.mark(batch.shard)
             settling.progress.append(replace(progress, order=order) if order is not None else progress)
 
-    def _progress(self, batch: Batch) -> Progress:
-        return batch.progress(retain=self.policies.of(batch.topic).retains)
+    def progress(self, batch: Batch) -> Progress:
+        """State of a batch for the disk, counting on what is on its way there."""
+        return batch.progress(retain=self._policies.of(batch.topic).retains)
 
-    def _heard(self, lease: RangeLease) -> None:
-        """Whoever holds it has the response that it came with, or is not to have it any more."""
+    def heard(self, lease: RangeLease) -> None:
+        """Note that the lease's holder has the response that it came with, or is not to have it any more."""
         if lease.handout is not None:
-            self._topics[lease.batch.topic].ordering.heard(lease.handout)
-
-    def _settled(self, batch: Batch) -> None:
-        topic = self._topics[batch.topic]
-        if topic.batches.get(batch.batch_id) is batch:
-            self._recount(topic, batch)
+            self._topics.by_name[lease.batch.topic].ordering.heard(lease.handout)
 
     def confirm(self, settling: Settling) -> list[int]:
-        """It is on disk. The batches of which nothing is left to deliver."""
+        """Believe decisions that are on disk. The ids of batches of which nothing is left to deliver."""
         finished: list[int] = []
         for moved in settling.moved:
-            batch, topic = moved.batch, self._topics[moved.batch.topic]
-            batch.settling.cut(moved.lo, moved.hi)
+            batch, topic = moved.batch, self._topics.by_name[moved.batch.topic]
+            batch.confirm(moved)
             self._arrive(topic, moved)
             if topic.batches.get(batch.batch_id) is not batch:
                 self._let_go(topic, batch)
             elif batch.finished:
                 del topic.batches[batch.batch_id]
-                self._recount(topic, batch, gone=True)
+                self._window.recount(topic, batch, gone=True)
                 finished.append(batch.batch_id)
             elif moved.verb is Verb.RETRY or moved.verb is Verb.REVIVE:
                 if moved.delay_ns:
-                    self._delay(batch, moved.lo, moved.hi, moved.attempt, moved.delay_ns)
+                    self._window.delay(batch, moved.lo, moved.hi, moved.attempt, moved.delay_ns)
                 else:
-                    self._ready(batch, moved.lo, moved.hi, moved.attempt)
+                    self._window.ready(batch, moved.lo, moved.hi, moved.attempt)
             if batch.finished:
                 self._finish(topic, batch)
             if not len(batch.settling):
@@ -156,65 +144,61 @@ class Transit(Stock):
     def _finish(self, topic: Topic, batch: Batch) -> None:
         if batch.batch_id > topic.loaded_through:
             topic.version += 1
-        progress = batch.progress(retain=self.policies.of(batch.topic).retains)
+        progress = self.progress(batch)
         if progress.gone:
             topic.count(MessageState.DELIVERED, -progress.delivered)
 
     def _let_go(self, topic: Topic, batch: Batch) -> None:
-        """A change of a batch that was not in memory is over: bring it in if it has something to deliver."""
+        """End the change of a batch that was not in memory: bring it in if it has something to deliver."""
         if len(batch.settling) or topic.adopted.pop(batch.batch_id, None) is None:
             return
         if batch.batch_id > topic.loaded_through:
             topic.version += 1  # it will come when its turn comes, as the disk has it now
         elif batch.finished:
             pass
-        elif len(topic.batches) < self.limits.resident_batches:
-            self._load(topic, batch)
-            self._woken(topic.name)
+        elif len(topic.batches) < self._limits.resident_batches:
+            self._window.load(topic, batch)
+            self._topics.wake(topic.name)
         else:
             topic.loaded_through = batch.batch_id - 1
             topic.version += 1
 
     def revert(self, settling: Settling) -> None:
-        """The disk refused it: everything stands as it did."""
+        """Undo decisions that the disk refused: everything stands as it did."""
         touched: dict[int, Batch] = {}
         for moved in settling.moved:
-            batch, topic = moved.batch, self._topics[moved.batch.topic]
+            batch, topic = moved.batch, self._topics.by_name[moved.batch.topic]
             if topic.batches.get(batch.batch_id) is batch:
                 touched[batch.batch_id] = batch
             batch.revert(moved)
             topic.ordering.unwritten(batch.shard)
-            self._settled(batch)
+            self._window.settled(batch)
             if moved.verb is Verb.REVIVE:
                 topic.add(-moved.messages, batch.shard)
             if not moved.ended or moved.verb is Verb.REVIVE:
                 topic.settling -= moved.messages
             if moved.lease is not None:
-                self._hold(topic, moved.messages)
+                self._inflight.hold(topic, moved.messages)
                 # Its timer may have fired, or been swept up, while it held nothing.
-                self._timers.arm(moved.lease.deadline_mono_ns, moved.lease)
+                self._window.timers.arm(moved.lease.deadline_mono_ns, moved.lease)
             elif not moved.ended and topic.batches.get(batch.batch_id) is batch:
                 # Not at once: what wants to end would be refused again and again.
                 for lo, hi, retrying in list(batch.retrying(moved.lo, moved.hi)):
-                    wait_ns = max(_REFUSED_PAUSE_NS, self._wait_ns(retrying.not_before_unix_ns))
-                    self._delay(batch, lo, hi, retrying.attempt, wait_ns)
+                    wait_ns = max(_REFUSED_PAUSE_NS, self._window.wait_ns(retrying.not_before_unix_ns))
+                    self._window.delay(batch, lo, hi, retrying.attempt, wait_ns)
             if not len(batch.settling):
                 topic.adopted.pop(batch.batch_id, None)
         for batch in touched.values():
             # What was written down while this was on its way counted on it, and may have been taken.
-            self._record(batch.progress(retain=self.policies.of(batch.topic).retains))
+            self.record(self.progress(batch))
 
-    def _dead(self, reason: str, attempt: int, last_error: str) -> MessageEnding:
-        return MessageEnding(
-            MessageState.DEAD, attempt, reason, bounded(last_error), self._clock.unix_ns(), self.age_ns()
-        )
-
-    def _send_off(self, settling: Settling) -> None:
+    def send_off(self, settling: Settling) -> None:
+        """Begin decisions that nobody asked for, and have them committed."""
         if settling.moved:
             self.begin(settling)
-            self._bury(settling)
+            self.bury(settling)
 
     def _bury_at_once(self, settling: Settling) -> None:
         for progress in settling.progress:
-            self._record(progress)
+            self.record(progress)
         self.confirm(settling)
