@@ -451,7 +451,7 @@ class Sending:
     def frame_code(self) -> int: ...
     @property
     def topics(self) -> list[tuple[str, int, bytes]]:
-        """(topic, count, serialised Run messages as repeated field 5: exactly a Parcel's `run` fields)."""
+        """(topic, count, serialised Run messages as repeated field 5: exactly a LeasedBatch's `run` fields)."""
     @property
     def keys(self) -> list[bytes]:
         """Per entry of `topics`: 32 bytes for each command when `once` is set, for a ReplayWindow; else empty."""
@@ -571,34 +571,49 @@ def reseal_wal(log: bytes, end: int) -> bytes:
     """The log up to the byte `end` with sums that verify, whatever its frames hold; ValueError on what is no log."""
 
 Received = tuple[
-    int, int, int, str, str, str, str, str, str, bytes, str, int, str, tuple[tuple[str, str], ...], int, bool
+    int, int, int, str, str, str, str, str, str, bytes, str, int, str, tuple[tuple[str, str], ...], int, int
 ]
 
-def open_parcels(response: bytes) -> tuple[int, list[Received]]:
-    """What a serialised ReceiveResponse holds; ValueError on bad bytes.
+def frame_leased_batch(
+    runs: bytes,
+    *,
+    topic: str,
+    batch_id: int,
+    first: int,
+    attempt: int,
+    stored_unix_ns: int,
+    shard: int,
+) -> bytes:
+    """A serialised `ReceiveResponse.batch` field with stored runs, and payload_hash and hash_chain of every message.
+
+    Runs that hold no commands get no hashes: their reader refuses them by itself.
+    """
+
+def read_leased_batches(response: bytes, topic: str | None = None) -> tuple[int, list[Received]]:
+    """Messages of a serialised ReceiveResponse; with `topic`, each is compared with its hashes. ValueError on others.
 
     The boot epoch, and per message: msg_id, attempt, stored_unix_ns, source, id, timestamp, target, name,
     content_type, payload, traceparent, admitted_unix_ns; idem_key, attributes and shard, which commands lack; and
-    whether the payload is not what its sender hashed.
+    its integrity: 0 not verified, 1 verified, 2 not as the mailbox stored it, 3 not as its sender hashed it.
     """
 
-def open_posts(body: bytes) -> list[tuple[str, bool, list[tuple[str, str, bytes]]]]:
+def split_batch(body: bytes) -> list[tuple[str, bool, list[tuple[str, str, bytes]]]]:
     """Serialised `SendBatch.topic` fields, command by command; ValueError on bad bytes.
 
-    Per topic: its name, whether each (source, id) is to be stored once, and (source, id, letter) per command, in
-    the order of their numbers. A letter is a serialised Run with that command alone.
+    Per topic: its name, whether each (source, id) is to be stored once, and (source, id, run) per command, in
+    the order of their numbers; the run is serialised and holds that command alone.
     """
 
-def open_single(letter: bytes) -> tuple[str, str, str, str, str, str, bytes, str, int]:
-    """(source, id, timestamp, target, name, content_type, payload, traceparent, admitted_unix_ns) of a letter.
+def read_single(run: bytes) -> tuple[str, str, str, str, str, str, bytes, str, int]:
+    """Of one command: (source, id, timestamp, target, name, content_type, payload, traceparent, admitted_unix_ns).
 
     ValueError on bad bytes.
     """
 
-def letter_topic(request: bytes) -> str:
+def request_topic(request: bytes) -> str:
     """The topic of a serialised SendRequest; ValueError when it names none."""
 
-def open_letters(
+def read_new_messages(
     request: bytes,
     *,
     topic: str,

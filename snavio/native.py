@@ -47,17 +47,17 @@ try:
         ed25519_verify,
         envelope,
         format_timestamp,
+        frame_leased_batch,
         hmac_sha256,
-        letter_topic,
         measure_submission,
-        open_letters,
-        open_parcels,
-        open_posts,
-        open_single,
         parse_timestamp,
         read_journal_page,
+        read_leased_batches,
+        read_new_messages,
+        read_single,
         read_verdicts,
         replay_keys,
+        request_topic,
         reseal_wal,
         salvage_runs,
         seal_runs,
@@ -67,6 +67,7 @@ try:
         slice_runs,
         snapshot_header,
         snapshot_suspensions,
+        split_batch,
         telemetry_columns,
         telemetry_rows,
         uuid7,
@@ -76,9 +77,9 @@ except ImportError as error:
     raise ImportError("The native library is missing or cannot be loaded: run `make build`.") from error
 
 Received = tuple[
-    int, int, int, str, str, str, str, str, str, bytes, str, int, str, tuple[tuple[str, str], ...], int, bool
+    int, int, int, str, str, str, str, str, str, bytes, str, int, str, tuple[tuple[str, str], ...], int, int
 ]
-"""A message as `open_parcels` returns it."""
+"""A message as `read_leased_batches` returns it."""
 
 __all__ = [
     "MESH_BATCH_BYTES",
@@ -118,17 +119,17 @@ __all__ = [
     "ed25519_verify",
     "envelope",
     "format_timestamp",
+    "frame_leased_batch",
     "hmac_sha256",
-    "letter_topic",
     "measure_submission",
-    "open_letters",
-    "open_parcels",
-    "open_posts",
-    "open_single",
     "parse_timestamp",
     "read_journal_page",
+    "read_leased_batches",
+    "read_new_messages",
+    "read_single",
     "read_verdicts",
     "replay_keys",
+    "request_topic",
     "reseal_wal",
     "salvage_runs",
     "seal_runs",
@@ -138,6 +139,7 @@ __all__ = [
     "slice_runs",
     "snapshot_header",
     "snapshot_suspensions",
+    "split_batch",
     "telemetry_columns",
     "telemetry_rows",
     "uuid7",

@@ -5,15 +5,15 @@ Never serves before the store is open, its topics are counted, and the denylist 
 
 from __future__ import annotations
 
-from services.mailbox.capabilities import Capabilities
+from services.mailbox.access.capabilities import Capabilities
+from services.mailbox.access.roots import Roots, roots_pull
 from services.mailbox.composition import MailboxParts, compose_parts
-from services.mailbox.oversight_servicer import OversightServicer
-from services.mailbox.roots import Roots, roots_pull
-from services.mailbox.servicer import MailboxServicer
+from services.mailbox.delivery.waiters import Waiters
 from services.mailbox.settings import MailboxSettings
 from services.mailbox.status import show_mailbox
 from services.mailbox.upkeep import begin_upkeep
-from services.mailbox.waiting import Waiters
+from services.mailbox.wire.oversight_servicer import OversightServicer
+from services.mailbox.wire.servicer import MailboxServicer
 from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.host.service import HostedService, ServiceHost
@@ -66,7 +66,7 @@ class MailboxApp(HostedService):
             settings=settings,
             delivery=parts.delivery,
             intake=parts.intake,
-            posting=parts.posting,
+            message_intake=parts.message_intake,
             receiving=parts.receiving,
             settlements=parts.settlements,
             capabilities=self.capabilities,
@@ -86,7 +86,7 @@ class MailboxApp(HostedService):
             listing=parts.listing,
             oversight=parts.oversight,
             capabilities=self.capabilities,
-            known=parts.delivery.topic,
+            known=parts.delivery.topics.topic,
         ).register(methods)
         port = await host.serve(methods, window_bytes=HOP_WINDOW_BYTES, leaving=self._leave)
         begin_upkeep(host, parts)

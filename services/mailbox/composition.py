@@ -10,24 +10,24 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from services.mailbox.ageing import Age
-from services.mailbox.bounds import MailboxShares
-from services.mailbox.chores import Chores
-from services.mailbox.commits import CLOSE_SECONDS, Commits
-from services.mailbox.delivery import Delivery
-from services.mailbox.hollowing import Hollowing
-from services.mailbox.intake import Intake
-from services.mailbox.leases import Settling
-from services.mailbox.listing import Listing
-from services.mailbox.oversight import Oversight
-from services.mailbox.posting import Posting
-from services.mailbox.receiving import Receiving
-from services.mailbox.retention import Retention
-from services.mailbox.rows import Rows
+from services.mailbox.background import BackgroundWork
+from services.mailbox.delivery.batch_reader import BatchReader
+from services.mailbox.delivery.receiving import Receiving
+from services.mailbox.delivery.waiters import Waiters
+from services.mailbox.intake.batch_intake import BatchIntake
+from services.mailbox.intake.commits import CLOSE_SECONDS, Commits
+from services.mailbox.intake.new_messages import MessageIntake
+from services.mailbox.oversight.change_requests import Oversight
+from services.mailbox.oversight.listing import Listing
+from services.mailbox.retention.batch_rewrite import BatchRewrite
+from services.mailbox.retention.empty_topics import EmptyTopics
+from services.mailbox.retention.pruning import Retention
+from services.mailbox.retention.store_clock import StoreClock
 from services.mailbox.settings import MailboxSettings
-from services.mailbox.settling import Settlements
-from services.mailbox.vacancies import Vacancies
-from services.mailbox.waiting import Waiters
+from services.mailbox.settle.settlements import Settlements
+from services.mailbox.state.bounds import MailboxShares
+from services.mailbox.state.delivery import Delivery
+from services.mailbox.state.leases import Settling
 from snavio.errors import Unavailable
 from snavio.host.service import ServiceHost
 from snavio.host.store_readers import StoreReaders
@@ -43,7 +43,7 @@ class MailboxParts:
     store: MailboxStore
     readers: StoreReaders
     commits: Commits
-    chores: Chores
+    chores: BackgroundWork
     tenants: MailboxShares
     delivery: Delivery
     settlements: Settlements
@@ -51,8 +51,8 @@ class MailboxParts:
     oversight: Oversight
     retention: Retention
     receiving: Receiving
-    intake: Intake
-    posting: Posting
+    intake: BatchIntake
+    message_intake: MessageIntake
     events: EventJournal
 
 
@@ -69,13 +69,13 @@ async def compose_parts(
     host.at_stop("store", lambda: readers.close(store.close))
     epoch = await asyncio.to_thread(store.begin_epoch, clock.unix_ns())
     records = await asyncio.to_thread(store.topics)
-    chores = Chores()
-    age = Age(clock=clock, age_ns=await asyncio.to_thread(store.age))
+    chores = BackgroundWork()
+    age = StoreClock(clock=clock, age_ns=await asyncio.to_thread(store.age))
     commits = Commits(
         store, clock=clock, max_waiting_bytes=settings.queued_bytes, age_ns=age.now_ns, chores=chores
     )
     # Without a disk the store is the cache, and a second copy could not be wiped.
-    rows = Rows(store, worker=readers, max_bytes=0 if settings.amnesia else settings.cached_bytes)
+    rows = BatchReader(store, worker=readers, max_bytes=0 if settings.amnesia else settings.cached_bytes)
     limits = settings.limits()
     tenants = MailboxShares.of(
         limits, host.mesh.share, store_bytes=settings.max_store_bytes, held=store.stored_bytes
@@ -106,26 +106,28 @@ async def compose_parts(
         delivery=delivery, listing=listing, settlements=settlements, store=store, clock=clock
     )
     events = EventJournal(epoch=epoch, onward=host.reporting.record)
-    hollowing = Hollowing(
+    batch_rewrite = BatchRewrite(
         delivery=delivery, oversight=oversight, listing=listing, rows=rows, store=store, age=age
     )
     retention = Retention(
         delivery=delivery,
         oversight=oversight,
         listing=listing,
-        hollowing=hollowing,
+        batch_rewrite=batch_rewrite,
         rows=rows,
         commits=commits,
         store=store,
         age=age,
         events=events,
         clock=clock,
-        vacancies=Vacancies(delivery=delivery, listing=listing, store=store, awaited=waiters.waiting),
+        empty_topics=EmptyTopics(delivery=delivery, listing=listing, store=store, awaited=waiters.waiting),
         chores=chores,
     )
     receiving = Receiving(delivery=delivery, rows=rows, waiters=waiters, stopping=stopping, clock=clock)
-    intake = Intake(store=store, commits=commits, delivery=delivery, rows=rows, clock=clock)
-    posting = Posting(store=store, commits=commits, delivery=delivery, intake=intake, clock=clock)
+    intake = BatchIntake(store=store, commits=commits, delivery=delivery, rows=rows, clock=clock)
+    message_intake = MessageIntake(
+        store=store, commits=commits, delivery=delivery, intake=intake, clock=clock
+    )
     # After the server and before the store: what was answered is committed, what is committed is answered.
     host.at_stop("commits", commits.close, within_s=CLOSE_SECONDS)
     commits.start()
@@ -142,6 +144,6 @@ async def compose_parts(
         retention=retention,
         receiving=receiving,
         intake=intake,
-        posting=posting,
+        message_intake=message_intake,
         events=events,
     )

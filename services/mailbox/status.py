@@ -5,13 +5,13 @@ Never counts anything itself: each reading asks the part that counts.
 
 from __future__ import annotations
 
-from services.mailbox import metrics
-from services.mailbox.backlog import backlog
-from services.mailbox.capabilities import Capabilities
+from services.mailbox.access.capabilities import Capabilities
 from services.mailbox.composition import MailboxParts
-from services.mailbox.servicer import MailboxServicer
+from services.mailbox.delivery.waiters import Waiters
+from services.mailbox.oversight import metrics
+from services.mailbox.oversight.backlog import backlog
 from services.mailbox.settings import MailboxSettings
-from services.mailbox.waiting import Waiters
+from services.mailbox.wire.servicer import MailboxServicer
 from snavio.host.introspection import Introspection
 
 
@@ -36,7 +36,9 @@ def show_mailbox(
     introspection.gauges(parts.readers.gauges)
     introspection.counts(parts.readers.counters)
     introspection.counts(
-        lambda: metrics.counters(delivery, delivery.rejected, receiving.refused, capabilities.denials())
+        lambda: metrics.counters(
+            delivery, delivery.topics.rejected, receiving.refused, capabilities.denials()
+        )
     )
     introspection.shares(waiters.shares, *parts.tenants.all)
     introspection.counts(parts.chores.counters)

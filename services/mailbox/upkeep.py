@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from services.mailbox import retention as retaining
 from services.mailbox.composition import MailboxParts
+from services.mailbox.retention import pruning
 from snavio.host.service import ServiceHost
 
 SCAN_SECONDS: Final = 0.025
@@ -43,4 +43,4 @@ def begin_upkeep(host: ServiceHost, parts: MailboxParts) -> None:
         jitter=0.0,
     )
     host.every(READINESS_SECONDS, "readiness", chores.counted("readiness", readiness))
-    host.every(lambda: retaining.TICK_SECONDS, "retention", chores.counted("retention", parts.retention.step))
+    host.every(lambda: pruning.TICK_SECONDS, "retention", chores.counted("retention", parts.retention.step))

@@ -59,9 +59,7 @@ class ShieldApp(HostedService):
         host.introspection.shares(NonceShares(admission, nonces))
         self.refreshes = EventJournal(epoch=host.epoch, max_events=256)
         host.introspection.counts(self.refreshes.counters, prefix="events.")
-        queue = FairSendQueue(
-            max_bytes=WAITING_BYTES, crowded_bytes=CROWDED_BYTES, what="The way to Fast"
-        )
+        queue = FairSendQueue(max_bytes=WAITING_BYTES, crowded_bytes=CROWDED_BYTES, what="The way to Fast")
         self.fast = BatchClient(
             host.channel("fast"),
             "/snavio.v1.Fast/Dispatch",

@@ -15,7 +15,7 @@ from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated
 from snavio.host.background import background
-from snavio.native import open_posts, read_verdicts
+from snavio.native import read_verdicts, split_batch
 from snavio.ports.queue import BatchPart
 from snavio.ports.queue_driver import DriverFailed, DriverResult, OutgoingMessage, QueueDriver
 from snavio.v1.batch_pb2 import Refusal, Verdicts
@@ -105,7 +105,7 @@ class RetryingQueue:
 
     async def _deliver(self, batch_part: BatchPart) -> None:
         try:
-            posts = open_posts(batch_part.body)
+            topics = split_batch(batch_part.body)
         except Exception as error:
             if not isinstance(error, ValueError):
                 background().failed("delivery", error)
@@ -114,7 +114,7 @@ class RetryingQueue:
         number = next(self._numbers)
         first = 0
         deliveries: list[_PendingDelivery] = []
-        for at, (topic, once, messages) in enumerate(posts):
+        for at, (topic, once, messages) in enumerate(topics):
             # At least once allows an attempt of unknown end to be made again; "once" does not, unless the
             # queue would recognise it.
             repeatable = self._recognises_resends or not once

@@ -20,7 +20,19 @@ if TYPE_CHECKING:
 LONGEST_DELAY_MS = (1 << 32) - 1
 
 Row = Received
-"""As `snavio.native.open_parcels` tells a message."""
+"""As `snavio.native.read_leased_batches` tells a message."""
+
+
+class Integrity(IntEnum):
+    """Outcome of comparing a message with its hashes; the numbers of `snavio.native.read_leased_batches`."""
+
+    UNVERIFIED = 0
+    """The mailbox sent no hashes."""
+    VERIFIED = 1
+    NOT_AS_STORED = 2
+    """It changed on its way from the mailbox."""
+    NOT_AS_SENT = 3
+    """It changed before the mailbox stored it."""
 
 
 class Settlement(IntEnum):
@@ -163,6 +175,11 @@ class Command:
     def shard(self) -> int:
         """The shard of the topic that it came from; messages of one shard come in their order."""
         return self._row[14]
+
+    @property
+    def verified(self) -> bool:
+        """True when payload_hash and hash_chain match those of the mailbox; False when it sent none."""
+        return self._row[15] == Integrity.VERIFIED
 
     @property
     def envelope(self) -> Envelope:

@@ -32,7 +32,7 @@ class Envelope:
 
 
 def envelope_of(topic: str, row: Received) -> Envelope:
-    """Of a message as `snavio.native.open_parcels` tells it; the hashes are computed here, from its bytes."""
+    """Of a message as `snavio.native.read_leased_batches` tells it; the hashes are computed here, from its bytes."""
     msg_id, attempt, stored_unix_ns, source, own_id, timestamp, target, name = row[:8]
     content_type, payload, traceparent, _, idem_key, attrs, shard, _ = row[8:]
     told = {

@@ -16,7 +16,7 @@ from snavio.rpc.capability import CapabilityScope
 from snavio.rpc.channel import MeshChannel
 from snavio.sdk.lifetime import Closable
 from snavio.sdk.mailbox_channel import mailbox_channel
-from snavio.v1.mailbox_pb2 import Letter as WireLetter
+from snavio.v1.mailbox_pb2 import NewMessage as WireMessage
 from snavio.v1.mailbox_pb2 import SendRequest, SendResponse
 
 METHOD = "/snavio.v1.Mailbox/Send"
@@ -93,7 +93,7 @@ class Mailer(Closable):
         request = SendRequest(
             topic=self._topic,
             message=[
-                WireLetter(
+                WireMessage(
                     payload=one.payload,
                     idem_key=one.idem_key,
                     attrs=dict(one.attrs),

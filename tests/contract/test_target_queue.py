@@ -26,12 +26,12 @@ from snavio.domain.queue_address import queue_name, stream_key
 from snavio.domain.queue_traits import TRAITS, Traits
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated
-from snavio.native import open_posts, open_single
+from snavio.native import read_single, split_batch
 from snavio.ports.queue import TargetQueue
 from snavio.ports.queue_driver import DriverFailed, OutgoingMessage
 from snavio.wiring import mailbox_queue
 from tests.support.batch_parts import commands, part_of
-from tests.support.mailbox import post_office
+from tests.support.mailbox import running_mailbox
 from tests.support.moto import REGION, MotoServer, moto_process
 from tests.support.redis import redis_server
 
@@ -56,7 +56,7 @@ class Yard:
 @asynccontextmanager
 async def mailbox_yard(folder: Path) -> AsyncIterator[Yard]:
     settings = MailboxSettings(max_topic_messages=CAPACITY)
-    async with post_office(folder, settings=settings, clock=SystemClock()) as office:
+    async with running_mailbox(folder, settings=settings, clock=SystemClock()) as office:
         queue = mailbox_queue(
             office.channel(office.authority.mesh("fast")), clock=SystemClock(), instance="fast-9", epoch=1
         )
@@ -89,7 +89,7 @@ async def redis_yard(folder: Path) -> AsyncIterator[Yard]:
         async def contents(topic: str) -> list[Told]:
             async with server.client() as client:
                 entries: Any = await client.xrange(stream_key(topic))
-            letters = [open_single(fields[b"run"]) for _, fields in entries]
+            letters = [read_single(fields[b"run"]) for _, fields in entries]
             return [(letter[0], letter[6]) for letter in letters]
 
         async def stop() -> None:
@@ -138,7 +138,7 @@ async def sqs_yard(_folder: Path, server: MotoServer) -> AsyncIterator[Yard]:
                 if not got.get("Messages"):
                     return found
                 for message in got["Messages"]:
-                    letter = open_single(base64.b64decode(message["Body"]))
+                    letter = read_single(base64.b64decode(message["Body"]))
                     found.append((letter[0], letter[6]))
 
     async def stop() -> None:
@@ -261,7 +261,7 @@ async def test_a_redis_that_lost_everything_is_used_again(tmp_path: Path) -> Non
 async def test_a_delivery_that_redis_had_before_is_told_and_not_made_again(tmp_path: Path) -> None:
     async with redis_server(tmp_path / "redis") as server:
         driver = RedisStreamDriver(server.url, max_stream_length=CAPACITY)
-        (_, _, letters), *_ = open_posts(part_of((BOT, commands(3))).body)
+        (_, _, letters), *_ = split_batch(part_of((BOT, commands(3))).body)
         some = [OutgoingMessage(*letter) for letter in letters]
         first, second = [await driver.deliver(BOT, some, token="f:1:1", timeout_s=10) for _ in range(2)]
         assert first == second
@@ -404,7 +404,7 @@ async def test_an_sqs_that_fails_after_it_has_the_message_may_have_stored_it(
     await driver.close()
     driver = SqsDriver(region=REGION, clock=SystemClock(), endpoint_url=f"http://127.0.0.1:{port}")
     driver._proofs[BOT] = proof
-    (_, _, letters), *_ = open_posts(part_of((BOT, commands(2))).body)
+    (_, _, letters), *_ = split_batch(part_of((BOT, commands(2))).body)
     delivery = await driver.deliver(
         BOT, [OutgoingMessage(*letter) for letter in letters], token="t", timeout_s=10
     )
@@ -420,7 +420,7 @@ async def test_a_redis_that_has_the_commands_and_cannot_say_that_it_synced_may_h
         driver = RedisStreamDriver(server.url, max_stream_length=CAPACITY)
         # It synced when it was examined; since then another server, or another setting, has taken over.
         driver._waits_for_fsync = True
-        (_, _, letters), *_ = open_posts(part_of((BOT, commands(2))).body)
+        (_, _, letters), *_ = split_batch(part_of((BOT, commands(2))).body)
         with pytest.raises(DriverFailed) as failure:
             await driver.deliver(
                 BOT, [OutgoingMessage(*letter) for letter in letters], token="t", timeout_s=10

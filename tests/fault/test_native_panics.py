@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from services.fast import dispatch_tables
-from services.mailbox import intake as mailbox_intake
+from services.mailbox.intake import batch_intake as mailbox_intake
 from services.shield import app as shield_app
 from services.slow import arbitration as slow_arbitration
 from snavio import native
@@ -22,7 +22,7 @@ from snavio.hop import client, client_stream
 from tests.integration import test_shield as shields
 from tests.support import fast as fasts
 from tests.support import slow as slows
-from tests.support.mailbox import TOPIC, PostOffice, commands, post_office, send_batch
+from tests.support.mailbox import TOPIC, MailboxFixture, commands, running_mailbox, send_batch
 from tests.support.panics import Double, Panics
 from tests.support.wire import submission
 
@@ -224,11 +224,11 @@ async def test_a_panic_about_one_batch_costs_no_other_its_answer(slow: slows.Sce
 @pytest.fixture
 async def office(
     tmp_path: Path, panics: Panics, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[PostOffice]:
+) -> AsyncIterator[MailboxFixture]:
     monkeypatch.setattr(mailbox_intake, "Sending", Double(native.Sending, panics, "Sending"))
     for name in ("slice_runs", "shard_of"):
         monkeypatch.setattr(mailbox_intake, name, panics.function(name, getattr(mailbox_intake, name)))
-    async with post_office(tmp_path) as one:
+    async with running_mailbox(tmp_path) as one:
         yield one
 
 
@@ -244,7 +244,7 @@ async def office(
     ids=lambda told: "+".join(sorted(told)) if isinstance(told, set) else "",
 )
 async def test_the_mailbox_answers_every_batch_whatever_panics(
-    office: PostOffice, panics: Panics, calls: set[str], code: Verdict | None
+    office: MailboxFixture, panics: Panics, calls: set[str], code: Verdict | None
 ) -> None:
     sender = await office.sender()
     panics.names = calls
@@ -262,7 +262,7 @@ async def test_the_mailbox_answers_every_batch_whatever_panics(
 
 
 async def test_a_send_that_comes_again_is_answered_although_its_first_answer_failed(
-    office: PostOffice, panics: Panics
+    office: MailboxFixture, panics: Panics
 ) -> None:
     sender = await office.sender()
     panics.names = {"Ledger.close"}

@@ -204,7 +204,7 @@ async def test_expected_version_zero_means_that_there_must_be_none(control: Cont
 async def test_full_disk_refuses_and_leaves_everything_as_it_was(control: Control) -> None:
     await apply(control, *ACME)
     assert control.registry is not None
-    connection = control.registry.directory._connection  # type: ignore[union-attr]
+    connection = control.registry.directory._connection  # type: ignore[attr-defined]
     connection.pragma("max_page_count", connection.pragma("page_count"))
     batch = [Route("bot", f"Command{number}") for number in range(300)]
     with pytest.raises(Unavailable):

@@ -6,7 +6,7 @@ The way it goes, file by file:
     services/shield/servicer.py     takes the stream; services/shield/admission.py judges the batch
     services/fast/servicer.py       takes the admitted runs; services/fast/dispatch.py plans them
     services/slow/arbitration.py    decides what Fast may not (not yet cached, `sync` commands)
-    services/mailbox/servicer.py    stores the batch, and answers after the fsync
+    services/mailbox/wire/servicer.py    stores the batch, and answers after the fsync
     snavio/sdk/consumer.py          receives under a lease, and acknowledges
 """
 

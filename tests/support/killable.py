@@ -12,13 +12,13 @@ from pathlib import Path
 from types import MappingProxyType
 
 from snavio.clock import SystemClock
-from tests.support.mailbox import PostOffice
+from tests.support.mailbox import MailboxFixture
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 30.0
 
 
-class Killable(PostOffice):
+class Killable(MailboxFixture):
     """A mailbox in a process of its own."""
 
     process: asyncio.subprocess.Process | None = None

@@ -146,7 +146,7 @@ def compare(plan: native.Plan, expected: PlanTwin) -> None:
     escalations = plan.escalations
     assert {each.source: escalations_of(each.body) for each in escalations} == expected.escalations
     assert [each.source for each in escalations] == list(expected.escalations)
-    counts = [part.count for part in (*plan.sends, *escalations)]
+    counts = [send.count for send in plan.sends] + [each.count for each in escalations]
     assert counts == [len(part) for part in expected.parts]
     assert plan.escalated == sum(each.count for each in escalations)
     assert plan.stale_used == expected.stale_used

@@ -11,12 +11,12 @@ use std::hash::BuildHasher;
 use hashbrown::HashMap;
 
 use super::command::{self, Command};
-use super::docket::Docket;
 use super::flood::FloodGate;
 use super::frames::{self, Span};
 use super::keys::KeySet;
 use super::ledger::{Ledger, Part, Refusal};
 use super::nonces::{Claim, Nonce, NonceSet};
+use super::parsed_batch::ParsedBatch;
 use super::runs::{Caller, Passed, Runs};
 use super::submission::{Frame, Limits};
 use super::telemetry::{BY_VERDICT, Detail, Row, SKEW_NEAR_LIMIT, SKEW_SAMPLE, TelemetryBlock, uuid_bytes};
@@ -370,10 +370,10 @@ impl Admission {
 ///
 /// `runs` are the serialised runs of part 0. Off the warm path, so they are laid open only now.
 pub fn tell_closed(runs: &[u8], ledger: &Ledger, settled_unix_ns: i64) -> Vec<u8> {
-    let mut docket = Docket::open_batch(runs, &frames::Limits::UNBOUNDED, "shield");
-    docket.block.number(|position| ledger.index_in(0, position as usize));
-    docket.block.leave(|_| true);
-    docket.block.settle(settled_unix_ns, ledger)
+    let mut parsed = ParsedBatch::open_batch(runs, &frames::Limits::UNBOUNDED, "shield");
+    parsed.block.number(|position| ledger.index_in(0, position as usize));
+    parsed.block.leave(|_| true);
+    parsed.block.settle(settled_unix_ns, ledger)
 }
 
 /// Why a command was not let in.

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-use super::docket::{Docket, Item};
 use super::frames::{Limits, RunHead, Span};
 use super::ledger::{Ledger, Part};
+use super::parsed_batch::{Item, ParsedBatch};
 use super::part_buffer::Pieces;
 use super::wire::{bytes_field_len, put_bytes, put_number, put_varint, varint_len};
 
@@ -161,7 +161,7 @@ type Entry<K> = (K, Reframer, usize);
 /// A head is written once per run and destination, so what leaves can be several times what came in. `own` tells the
 /// bytes of an entry's body beside its runs.
 fn parts<K: Clone>(
-    docket: &Docket,
+    parsed: &ParsedBatch,
     reframers: Vec<(K, Reframer)>,
     own: impl Fn(&K) -> usize,
 ) -> Vec<Vec<Entry<K>>> {
@@ -181,14 +181,14 @@ fn parts<K: Clone>(
         }
     };
     for (key, reframer) in reframers {
-        let (beside, heads) = (own(&key), &docket.runs);
+        let (beside, heads) = (own(&key), &parsed.runs);
         let body = beside + reframer.len(heads);
         if bytes_field_len(body) <= PART_BYTES {
             add(key, reframer, body);
             continue;
         }
         let most = PART_BYTES.saturating_sub(bytes_field_len(beside));
-        for reframer in reframer.cut(&docket.items, heads, most) {
+        for reframer in reframer.cut(&parsed.items, heads, most) {
             let body = beside + reframer.len(heads);
             add(key.clone(), reframer, body);
         }
@@ -200,7 +200,7 @@ fn parts<K: Clone>(
 ///
 /// One per queue, unless that would be more than `PART_BYTES`.
 pub fn write_sends(
-    docket: &Docket,
+    parsed: &ParsedBatch,
     reframers: Vec<(Destination, Reframer)>,
     ledger: &mut Ledger,
 ) -> Vec<Send> {
@@ -218,8 +218,8 @@ pub fn write_sends(
         |destination: &Destination| bytes_field_len(destination.topic.len()) + once_len(destination.once_ms);
     let mut sends = Vec::new();
     for (queue, topics) in queues {
-        for part in parts(docket, topics, own) {
-            sends.push(write_send(&docket.runs, queue, part, ledger));
+        for part in parts(parsed, topics, own) {
+            sends.push(write_send(&parsed.runs, queue, part, ledger));
         }
     }
     sends
@@ -255,7 +255,7 @@ fn once_len(once_ms: u32) -> usize {
 /// Writes reframers as `ArbitrationBatch.escalation` fields, one per reason; with the commands' numbers.
 ///
 /// In one piece, unless that would be more than `PART_BYTES`.
-pub fn write_escalations(docket: &Docket, reframers: Vec<(u8, Reframer)>) -> Vec<(Pieces, Vec<u32>)> {
+pub fn write_escalations(parsed: &ParsedBatch, reframers: Vec<(u8, Reframer)>) -> Vec<(Pieces, Vec<u32>)> {
     let write = |part: Vec<Entry<u8>>| {
         let (mut out, mut indices) = (Pieces::default(), Vec::new());
         for (reason, reframer, body) in part {
@@ -264,13 +264,13 @@ pub fn write_escalations(docket: &Docket, reframers: Vec<(u8, Reframer)>) -> Vec
             put_varint(own, body as u64);
             put_varint(own, 1 << 3);
             put_varint(own, u64::from(reason));
-            reframer.put(&mut out, 2, &docket.runs);
+            reframer.put(&mut out, 2, &parsed.runs);
             indices.extend(reframer.indices);
         }
         (out, indices)
     };
     let own = |reason: &u8| 1 + varint_len(u64::from(*reason));
-    parts(docket, reframers, own).into_iter().map(write).collect()
+    parts(parsed, reframers, own).into_iter().map(write).collect()
 }
 
 #[cfg(test)]

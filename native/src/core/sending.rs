@@ -10,8 +10,8 @@ use super::replay::put_columns;
 use super::verdict::{MALFORMED, OVERSIZED};
 use super::wire::{Malformed, put_varint};
 
-/// `Parcel.run`: stored runs are exactly these fields.
-const PARCEL_RUN: u32 = 5;
+/// `LeasedBatch.run`: stored runs are exactly these fields.
+const LEASED_RUN: u32 = 5;
 
 /// Commands that one entry holds, and so one row of the mailbox; only a run that is longer makes a longer one.
 const ENTRY_COMMANDS: usize = 1000;
@@ -112,7 +112,7 @@ fn read_topic(
         if entry.count > 0 && entry.count + count > ENTRY_COMMANDS {
             topics.push(std::mem::replace(&mut entry, TopicRuns::new(topic, once_ms)));
         }
-        put_varint(entry.runs.own(), u64::from(PARCEL_RUN) << 3 | 2);
+        put_varint(entry.runs.own(), u64::from(LEASED_RUN) << 3 | 2);
         put_varint(entry.runs.own(), run.len() as u64);
         entry.runs.pass(run);
         entry.count += count;
@@ -138,7 +138,7 @@ pub fn pick_runs(stored: &[u8], wanted: impl Fn(usize) -> bool) -> Result<(Vec<u
     let (mut heads, mut reframer) = (Vec::new(), Reframer::default());
     let mut index = 0;
     while let Some(placed) = walk.next()? {
-        if placed.field.number != PARCEL_RUN {
+        if placed.field.number != LEASED_RUN {
             return Err(Malformed);
         }
         placed.field.bytes()?;
@@ -153,7 +153,7 @@ pub fn pick_runs(stored: &[u8], wanted: impl Fn(usize) -> bool) -> Result<(Vec<u
         }
     }
     let mut out = Pieces::default();
-    reframer.put(&mut out, PARCEL_RUN, &heads);
+    reframer.put(&mut out, LEASED_RUN, &heads);
     Ok((out.to_vec(stored), index))
 }
 
