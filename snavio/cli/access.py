@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.desk import Caller, Reason, Right, wrote
+from snavio.cli.caller import Caller, Reason, Right, wrote
 from snavio.cli.option_groups import grouped
 from snavio.cli.options import Json
 from snavio.cli.output import line, print_json
@@ -38,7 +38,7 @@ def request(
     Examples:
       snavio access request acme/billing discord-bot notify-user -r "receipts"
     """
-    done = caller.ask(lambda desk: desk.request_access(*right.triple, reason=reason))
+    done = caller.ask(lambda client: client.request_access(*right.triple, reason=reason))
     words = "Asked" if done.changed else "Asked before"
     wrote(f"{words}: the owner of {right.target} decides.", done, json=json)
 
@@ -63,7 +63,7 @@ def list_requests(
             "An operator has no tenant: name one, as in `snavio access ls acme`, or act as one with --as."
         )
     whom = tenant or "you"
-    found = caller.ask(lambda desk: desk.access_requests(tenant))
+    found = caller.ask(lambda client: client.access_requests(tenant))
     incoming, outgoing = map(_document, found.incoming), map(_document, found.outgoing)
     if json:
         print_json({"incoming": list(incoming), "outgoing": list(outgoing)})
@@ -85,7 +85,7 @@ def grant(right: Right, *, reason: Reason = "", caller: Caller, json: Json = Fal
     Examples:
       snavio access grant acme/billing discord-bot notify-user
     """
-    done = caller.ask(lambda desk: desk.answer_access(*right.triple, grant=True, reason=reason))
+    done = caller.ask(lambda client: client.answer_access(*right.triple, grant=True, reason=reason))
     wrote(f"Granted: {right.source} may send {right.command} to {right.target}.", done, json=json)
 
 
@@ -98,7 +98,7 @@ def decline(right: Right, *, reason: Reason = "", caller: Caller, json: Json = F
     Examples:
       snavio access decline acme/billing discord-bot notify-user -r "too many"
     """
-    done = caller.ask(lambda desk: desk.answer_access(*right.triple, grant=False, reason=reason))
+    done = caller.ask(lambda client: client.answer_access(*right.triple, grant=False, reason=reason))
     wrote(f"Declined: {right.source} gets no right to {right.command}.", done, json=json)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from snavio.cli.desk import Caller, Command, Reason, Right, Target, read_source, wrote
+from snavio.cli.caller import Caller, Command, Reason, Right, Target, read_source, wrote
 from snavio.cli.option_groups import grouped
 from snavio.cli.options import Json
 from snavio.cli.output import line, print_json
@@ -40,7 +40,7 @@ def list_rights(
     if not target and not source:
         raise BadRequest("Name whose rights: --target discord-bot, --source acme/billing, or both.")
     asked = read_source(source, option="--source") if source else ""
-    found = caller.ask(lambda desk: desk.access(target=target, source=asked))
+    found = caller.ask(lambda client: client.access(target=target, source=asked))
     if json:
         rights = [{"source": e.source, "target": e.target, "command": e.name} for e in found.acl]
         print_json({"version": found.version, "rights": rights, "more": found.more})
@@ -62,7 +62,7 @@ def grant(right: Right, *, reason: Reason = "", caller: Caller, json: Json = Fal
     Examples:
       snavio acl grant acme/billing discord-bot notify-user --reason "ticket 17"
     """
-    done = caller.ask(lambda desk: desk.grant(*right.triple, reason=reason))
+    done = caller.ask(lambda client: client.grant(*right.triple, reason=reason))
     words = "may now send" if done.changed else "may already send"
     wrote(f"{right.source} {words} {right.command} to {right.target}.", done, json=json)
 
@@ -76,7 +76,7 @@ def revoke(right: Right, *, reason: Reason = "", caller: Caller, json: Json = Fa
     Examples:
       snavio acl revoke acme/billing discord-bot notify-user -r "contract ended"
     """
-    done = caller.ask(lambda desk: desk.revoke(*right.triple, reason=reason))
+    done = caller.ask(lambda client: client.revoke(*right.triple, reason=reason))
     words = "may no longer send" if done.changed else "had no right to send"
     wrote(f"{right.source} {words} {right.command} to {right.target}.", done, json=json)
 
@@ -99,7 +99,7 @@ def diff(
       snavio acl diff --from 2026-01-01 --to 2026-02-01 --target discord-bot
     """
     from snavio.cli.directory_views import moment
-    from snavio.cli.moments import read_past
+    from snavio.cli.times import read_past
     from snavio.clock import SystemClock
 
     now = SystemClock().unix_ns()
@@ -107,7 +107,7 @@ def diff(
     end = 0 if to == "now" else read_past(to, now_unix_ns=now, option="--to")
     if end and start >= end:
         raise BadRequest(f"--from {since} is not before --to {to}.", reason="bad-time")
-    found = caller.ask(lambda desk: desk.acl_diff(start, end, target=target))
+    found = caller.ask(lambda client: client.acl_diff(start, end, target=target))
     rows = [
         {
             "change": "granted" if moved.granted else "revoked",
@@ -154,11 +154,11 @@ def at(
       snavio acl at discord-bot notify-user 2h --json
     """
     from snavio.cli.directory_views import moment
-    from snavio.cli.moments import read_past
+    from snavio.cli.times import read_past
     from snavio.clock import SystemClock
 
     at_ns = 0 if when == "now" else read_past(when, now_unix_ns=SystemClock().unix_ns(), option="WHEN")
-    found = caller.ask(lambda desk: desk.access_at(target, command, at_ns))
+    found = caller.ask(lambda client: client.access_at(target, command, at_ns))
     if json:
         sources = [
             {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.desk import Caller, Reason
+from snavio.cli.caller import Caller, Reason
 from snavio.cli.option_groups import grouped
 from snavio.cli.options import Json
 from snavio.cli.output import ago, console, fancy, line, print_json
@@ -46,7 +46,7 @@ def list_bans(
       snavio bans ls
       snavio bans ls --source acme/billing --json
     """
-    found = caller.ask_at(_desk, lambda desk: desk.ls(source))
+    found = caller.ask_client(_client, lambda client: client.ls(source))
     if json:
         print_json({"version": found.version, "bans": [_ban(each) for each in found.ban], "more": found.more})
         return
@@ -78,7 +78,7 @@ def explain(source: Who, *, caller: Caller, json: Json = False) -> None:
       snavio bans explain acme/billing
       snavio bans explain acme/billing --json
     """
-    told = caller.ask_at(_desk, lambda desk: desk.explain(source))
+    told = caller.ask_client(_client, lambda client: client.explain(source))
     if json:
         print_json(_explanation(source, told))
         return
@@ -128,15 +128,15 @@ def lift(
         raise BadRequest("--command needs --target: a command is one of a target's.")
     listed = wire.BAN_LIST_COLD_ONLY if cold_only else wire.BAN_LIST_WARM_BAN
 
-    async def lifting(desk: BanClient) -> wire.LiftBanResponse:
+    async def lifting(client: BanClient) -> wire.LiftBanResponse:
         try:
-            return await desk.lift(source, target=target, name=command, reason=reason, ban_list=listed)
+            return await client.lift(source, target=target, name=command, reason=reason, ban_list=listed)
         except NotFound as error:
-            standing = sorted({_route(each.ban) for each in (await desk.ls(source)).ban})
+            standing = sorted({_route(each.ban) for each in (await client.ls(source)).ban})
             have = f"It has bans on {', '.join(standing)}." if standing else "`snavio bans ls` shows who has."
             raise NotFound(f"{error} {have}", reason=error.reason) from None
 
-    done = caller.ask_at(_desk, lifting)
+    done = caller.ask_client(_client, lifting)
     if json:
         lifted = [
             {"list": _LISTS[ban.list], "target": ban.target, "command": ban.name} for ban in done.lifted
@@ -147,7 +147,7 @@ def lift(
         line(f"{source} is back on the warm path of {_route(ban)}.")
 
 
-def _desk(mesh: MeshSettings, certificates: Path) -> BanClient:
+def _client(mesh: MeshSettings, certificates: Path) -> BanClient:
     from snavio.admin.bans import BanClient
 
     return BanClient(mesh.registry, certificates=certificates, trust_domain=mesh.trust_domain)

@@ -11,7 +11,7 @@ from snavio.cli.options import Config, Json, StateDir
 from snavio.cli.output import console, count, fancy, line, micros, print_json
 
 if TYPE_CHECKING:
-    from snavio.cli.measure import Figures, Progress
+    from snavio.cli.bench_phases import Figures, Progress
 
 
 def bench(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
@@ -58,7 +58,7 @@ def _with_bar(state_dir: Any, config: Any) -> tuple[Figures, str]:
 
 
 async def _bench(state_dir: Any, config: Any, progress: Progress) -> tuple[Figures, str]:
-    from snavio.cli.measure import NAME, TARGET, measure
+    from snavio.cli.bench_phases import NAME, TARGET, measure
     from snavio.clock import SystemClock
     from snavio.launch.demo_tenant import DemoTenant
     from snavio.launch.installation import find

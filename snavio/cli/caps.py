@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snavio.cli.desk import Caller
+from snavio.cli.caller import Caller
 from snavio.cli.option_groups import grouped
 from snavio.cli.options import Json
 from snavio.cli.output import ago, line, print_json
@@ -72,14 +72,14 @@ def issue(
       snavio caps issue '*' --op peek --op manage --json
     """
     from snavio.cli.capability_views import document
-    from snavio.cli.moments import read_span
+    from snavio.cli.times import read_span
     from snavio.domain.capability import read_text
 
     wanted = [each.value for each in _operations(op)] if op else list(CONSUMER)
     limits = _quota(quota)
     ttl_s = read_span(ttl, option="--ttl") if ttl else 0
-    made = caller.ask_at(
-        _desk, lambda desk: desk.issue(realm, wanted, holder=holder, ttl_s=ttl_s, quota=limits)
+    made = caller.ask_client(
+        _client, lambda client: client.issue(realm, wanted, holder=holder, ttl_s=ttl_s, quota=limits)
     )
     if json:
         print_json({"capability": made.capability, **document(read_text(made.capability))})
@@ -114,7 +114,7 @@ def attenuate(
       snavio caps attenuate @bot.cap --ttl 10m --quota 1000/60s > small.cap
     """
     from snavio.cli.capability_views import document
-    from snavio.cli.moments import read_span
+    from snavio.cli.times import read_span
     from snavio.clock import SystemClock
     from snavio.domain.caveat import Caveat
     from snavio.errors import BadRequest
@@ -205,17 +205,17 @@ def revoke(
     if bar and restore:
         raise BadRequest("--bar and --restore contradict each other.", reason="bad-option")
 
-    async def ask(desk: CapabilityClient) -> None:
+    async def ask(client: CapabilityClient) -> None:
         if root is not None:
-            await desk.revoke_root(what, root, reason=reason)
+            await client.revoke_root(what, root, reason=reason)
         elif restore:
-            await desk.restore_holder(what)
+            await client.restore_holder(what)
         elif is_holder:
-            await desk.revoke_holder(what, bar=bar, reason=reason)
+            await client.revoke_holder(what, bar=bar, reason=reason)
         else:
-            await desk.revoke(what, reason=reason)
+            await client.revoke(what, reason=reason)
 
-    caller.ask_at(_desk, ask)
+    caller.ask_client(_client, ask)
     if json:
         print_json({"restored" if restore else "revoked": what, "root": root, "barred": bar})
     else:
@@ -241,7 +241,7 @@ def rotate(
     """
     from snavio.cli.capability_views import moment
 
-    answer = caller.ask_at(_desk, lambda desk: desk.rotate(realm))
+    answer = caller.ask_client(_client, lambda client: client.rotate(realm))
     until = moment(answer.overlap_until_unix_ns // 1_000_000)
     if json:
         print_json({"realm": realm or None, "version": answer.version or None, "overlap_until": until})
@@ -270,10 +270,10 @@ def list_capabilities(
     """
     from snavio.cli.capability_views import record_document, show_list
 
-    async def ask(desk: CapabilityClient) -> list[CapabilityRecord]:
-        return [record async for record in desk.living(realm=realm, holder=holder)]
+    async def ask(client: CapabilityClient) -> list[CapabilityRecord]:
+        return [record async for record in client.living(realm=realm, holder=holder)]
 
-    found = caller.ask_at(_desk, ask)
+    found = caller.ask_client(_client, ask)
     if json:
         print_json({"capabilities": [record_document(record) for record in found]})
     elif found:
@@ -322,7 +322,7 @@ def _operations(words: list[str]) -> list[Operation]:
 
 
 def _quota(words: str) -> Quota | None:
-    from snavio.cli.moments import read_span
+    from snavio.cli.times import read_span
     from snavio.domain.caveat import Quota
     from snavio.errors import BadRequest
 
@@ -334,7 +334,7 @@ def _quota(words: str) -> Quota | None:
     return Quota(int(messages), read_span(span, option="--quota") * 1000)
 
 
-def _desk(mesh: MeshSettings, certificates: Path) -> CapabilityClient:
+def _client(mesh: MeshSettings, certificates: Path) -> CapabilityClient:
     from snavio.admin.capabilities import CapabilityClient
 
     return CapabilityClient(mesh.signer, certificates=certificates, trust_domain=mesh.trust_domain)

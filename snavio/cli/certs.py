@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.desk import OperatorCaller
+from snavio.cli.caller import OperatorCaller
 from snavio.cli.option_groups import grouped
 from snavio.cli.options import Json
 from snavio.cli.output import console, line, print_json
@@ -47,10 +47,10 @@ def list_certificates(
       snavio certs ls --json | jq '.certificates[] | {identity, revoked}'
     """
 
-    async def ask(desk: CertificateClient) -> list[CertificateRecord]:
-        return [record async for record in desk.living(identity)]
+    async def ask(client: CertificateClient) -> list[CertificateRecord]:
+        return [record async for record in client.living(identity)]
 
-    found = caller.ask_at(certificate_desk, ask)
+    found = caller.ask_client(certificate_client, ask)
     if json:
         print_json({"certificates": [_document(record) for record in found]})
         return
@@ -97,12 +97,12 @@ def revoke(
       snavio certs revoke spiffe://snavio.local/tenant/acme/principal/ci
     """
 
-    async def ask(desk: CertificateClient) -> RevokeCertificateResponse | RevokeIdentityResponse:
+    async def ask(client: CertificateClient) -> RevokeCertificateResponse | RevokeIdentityResponse:
         if which.startswith("spiffe:"):
-            return await desk.revoke_identity(which, reason=reason)
-        return await desk.revoke(which if unlisted else await _serial(which, desk), reason=reason)
+            return await client.revoke_identity(which, reason=reason)
+        return await client.revoke(which if unlisted else await _serial(which, client), reason=reason)
 
-    ended = caller.ask_at(certificate_desk, ask)
+    ended = caller.ask_client(certificate_client, ask)
     if json:
         denylist = [
             {"subject": entry.subject, "issued_before_unix_ns": entry.issued_before_unix_ns}
@@ -120,7 +120,7 @@ def revoke(
         line(f"revoked  {which}")
 
 
-async def _serial(which: str, desk: CertificateClient) -> str:
+async def _serial(which: str, client: CertificateClient) -> str:
     """The serial of a living certificate: a part of one would end nothing, and sound as if it had."""
     from snavio.errors import BadRequest, NotFound
 
@@ -129,7 +129,7 @@ async def _serial(which: str, desk: CertificateClient) -> str:
             f"{which!r} is neither a serial nor an identity, spiffe://…: `snavio certs ls` shows both.",
             reason="bad-serial",
         )
-    begun = [record.serial async for record in desk.living(prefix=which)]
+    begun = [record.serial async for record in client.living(prefix=which)]
     if which not in begun:
         hint = (
             f"Did you mean {begun[0]}?"
@@ -154,7 +154,7 @@ def restore(
     Examples:
       snavio certs restore spiffe://snavio.local/tenant/acme/principal/ci
     """
-    changed = caller.ask_at(certificate_desk, lambda desk: desk.restore_identity(identity))
+    changed = caller.ask_client(certificate_client, lambda client: client.restore_identity(identity))
     if json:
         print_json({"changed": changed})
     else:
@@ -196,7 +196,7 @@ def renew(
         line(f"renewed  {leaf.spiffe_id}  until {_time(leaf.not_after_ns)}  {leaf.serial}")
 
 
-def certificate_desk(mesh: MeshSettings, certificates: Path) -> CertificateClient:
+def certificate_client(mesh: MeshSettings, certificates: Path) -> CertificateClient:
     """Where an operator asks about certificates."""
     from snavio.admin.certificates import CertificateClient
 

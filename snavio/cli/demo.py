@@ -16,7 +16,7 @@ from snavio.cli.options import Json
 from snavio.cli.output import console, count, fancy, line, micros, print_json
 
 if TYPE_CHECKING:
-    from snavio.cli.mischief import Refusal
+    from snavio.cli.invalid_commands import Refusal
     from snavio.launch.readings import LatencyReading
     from snavio.launch.temporary import TemporaryMesh
 
@@ -54,7 +54,7 @@ def demo(json: Json = False) -> None:
     """Show, in about twenty seconds, what a mesh does: deliver, refuse, and lose nothing.
 
     Starts a mesh of its own on free ports in a folder that goes away: sends 1,000 signed commands, receives and
-    acknowledges them all, tries seven kinds of mischief, and kills the mailbox in mid-traffic.
+    acknowledges them all, tries seven kinds of invalid commands, and kills the mailbox in mid-traffic.
 
     \b
     Examples:
@@ -77,7 +77,7 @@ def demo(json: Json = False) -> None:
 
 
 async def _play(say: Any) -> Script:
-    from snavio.cli.mischief import mischief
+    from snavio.cli.invalid_commands import try_invalid_commands
     from snavio.clock import SystemClock
     from snavio.launch.processes import SERVICES
     from snavio.launch.readings import Readings
@@ -91,7 +91,7 @@ async def _play(say: Any) -> Script:
         say(f"all {len(SERVICES)} services serve after {time.monotonic() - began:.1f} s")
         await _deliver(running, script)
         say(f"{count(script.delivered)} signed commands delivered, {count(script.acknowledged)} acknowledged")
-        script.refusals = [refusal async for refusal in mischief(running.mesh, clock=clock)]
+        script.refusals = [refusal async for refusal in try_invalid_commands(running.mesh, clock=clock)]
         await _drain(running, expected=1)  # the one that was captured for the replay
         reading = await Readings(running.probes, clock=clock).take()
         script.times = {

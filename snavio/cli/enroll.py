@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from snavio.cli.desk import OperatorCaller, directory_desk
+from snavio.cli.caller import OperatorCaller, directory_client
 from snavio.cli.option_groups import grouped
 from snavio.cli.options import Json
 from snavio.cli.output import line, print_json, program
@@ -94,9 +94,9 @@ def _use(token: str, signer: str, name: str, out: Path | None, *, json: bool) ->
 
 
 def _make(tenant: str, name: str, hours: float, *, caller: OperatorCaller, json: bool) -> None:
-    made = caller.ask_at(
-        directory_desk,
-        lambda desk: desk.new_token(tenant, principal=name, ttl_s=round(hours * 3600)),
+    made = caller.ask_client(
+        directory_client,
+        lambda client: client.new_token(tenant, principal=name, ttl_s=round(hours * 3600)),
     )
     if json:
         print_json({"token": made.token, "expires_unix_ns": made.expires_unix_ns})

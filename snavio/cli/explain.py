@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snavio.cli.desk import Caller
+from snavio.cli.caller import Caller
 from snavio.cli.option_groups import grouped
 from snavio.cli.options import Json
 from snavio.cli.output import ago, console, fancy, line, print_json

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.desk import Caller, Reason
+from snavio.cli.caller import Caller, Reason
 from snavio.cli.option_groups import grouped
 from snavio.cli.options import Json
 from snavio.cli.output import line, print_json
@@ -108,7 +108,7 @@ def _order(stop: Stop, *, frozen: bool) -> None:
             )
         return all(each["obeys"] for each in told)
 
-    if not stop.caller.ask_at(_switch, carry_out):
+    if not stop.caller.ask_client(_switch, carry_out):
         raise typer.Exit(int(ExitCode.REFUSED))
 
 

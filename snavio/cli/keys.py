@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snavio.cli.desk import OperatorCaller, read_source
+from snavio.cli.caller import OperatorCaller, read_source
 from snavio.cli.option_groups import grouped
 from snavio.cli.options import Json
 from snavio.cli.output import line, print_json
@@ -39,10 +39,10 @@ def list_keys(*, caller: OperatorCaller, json: Json = False) -> None:
     """
     from snavio.cli.key_views import document, show_list
 
-    async def ask(desk: KeyClient) -> list[KeysetStatus]:
-        return [status async for status in desk.all()]
+    async def ask(client: KeyClient) -> list[KeysetStatus]:
+        return [status async for status in client.all()]
 
-    found = caller.ask_at(_desk, ask)
+    found = caller.ask_client(_client, ask)
     if json:
         print_json({"keysets": [document(status) for status in found]})
     elif found:
@@ -61,7 +61,7 @@ def status(source: Source, *, caller: OperatorCaller, json: Json = False) -> Non
       snavio keys status acme/billing
       snavio keys status acme/billing --json | jq '.versions[].safe_to_retire'
     """
-    _show(caller.ask_at(_desk, lambda desk: desk.status(read_source(source))), json=json)
+    _show(caller.ask_client(_client, lambda client: client.status(read_source(source))), json=json)
 
 
 @keys.command()
@@ -85,7 +85,7 @@ def rotate(
       snavio keys rotate acme/billing --newest hmac-v1
     """
     _show(
-        caller.ask_at(_desk, lambda desk: desk.rotate(read_source(source), expected_newest=newest)),
+        caller.ask_client(_client, lambda client: client.rotate(read_source(source), expected_newest=newest)),
         json=json,
     )
 
@@ -99,7 +99,7 @@ def revoke(source: Source, version: Version, *, caller: OperatorCaller, json: Js
     Examples:
       snavio keys revoke acme/billing hmac-v1
     """
-    _show(caller.ask_at(_desk, lambda desk: desk.revoke(read_source(source), version)), json=json)
+    _show(caller.ask_client(_client, lambda client: client.revoke(read_source(source), version)), json=json)
 
 
 @keys.command()
@@ -111,10 +111,12 @@ def minimum(source: Source, version: Version, *, caller: OperatorCaller, json: J
     Examples:
       snavio keys minimum acme/billing hmac-v2
     """
-    _show(caller.ask_at(_desk, lambda desk: desk.set_minimum(read_source(source), version)), json=json)
+    _show(
+        caller.ask_client(_client, lambda client: client.set_minimum(read_source(source), version)), json=json
+    )
 
 
-def _desk(mesh: MeshSettings, certificates: Path) -> KeyClient:
+def _client(mesh: MeshSettings, certificates: Path) -> KeyClient:
     from snavio.admin.keys import KeyClient
 
     return KeyClient(mesh.signer, certificates=certificates, trust_domain=mesh.trust_domain)

@@ -10,8 +10,8 @@ from snavio.cli.help import Taught
 from snavio.cli.option_groups import grouped
 from snavio.cli.options import Json
 from snavio.cli.output import line, print_json
+from snavio.cli.queue_access import MailboxAccess, Topic, Tried, known, states
 from snavio.cli.queue_changes import add_changes, dlq
-from snavio.cli.queue_desk import Door, Topic, Tried, known, states
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,7 @@ def list_topics(
         str, typer.Argument(help="Only topics that begin so, such as acme/.", show_default=False)
     ] = "",
     *,
-    door: Door,
+    mailbox: MailboxAccess,
     json: Json = False,
 ) -> None:
     """Every topic in numbers, the fullest first.
@@ -59,7 +59,7 @@ def list_topics(
     async def ask(queue: QueueClient, _name: Callable[[str], str]) -> list[TopicStats]:
         return await queue.stats()
 
-    found = [one for one in door.ask(ask) if one.topic.startswith(prefix)]
+    found = [one for one in mailbox.ask(ask) if one.topic.startswith(prefix)]
     found.sort(key=lambda one: (-one.ready - one.inflight, -one.dead, one.topic))
     if json:
         print_json({"topics": [topic_document(one) for one in found]})
@@ -71,7 +71,7 @@ def list_topics(
 
 @queue.command()
 @grouped
-def stats(topic: Topic, *, door: Door, json: Json = False) -> None:
+def stats(topic: Topic, *, mailbox: MailboxAccess, json: Json = False) -> None:
     """One topic: what is where, how full it is, what died and why.
 
     \b
@@ -84,7 +84,7 @@ def stats(topic: Topic, *, door: Door, json: Json = False) -> None:
     async def ask(queue: QueueClient, name: Callable[[str], str]) -> TopicStats:
         return await known(queue, name(topic))
 
-    found = door.ask(ask)
+    found = mailbox.ask(ask)
     if json:
         print_json(topic_document(found))
     else:
@@ -97,7 +97,7 @@ def peek(
     topic: Topic,
     *,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="How many.")] = 10,
-    door: Door,
+    mailbox: MailboxAccess,
     json: Json = False,
 ) -> None:
     """The oldest messages that wait, with their payloads. Nothing is leased and no attempt is counted.
@@ -112,7 +112,7 @@ def peek(
         await known(queue, name(topic))
         return await queue.peek(name(topic), limit=limit)
 
-    _show(door.ask(ask, "peek"), f"Nothing waits in {topic}.", json=json)
+    _show(mailbox.ask(ask, "peek"), f"Nothing waits in {topic}.", json=json)
 
 
 @queue.command("find")
@@ -124,7 +124,7 @@ def find_messages(
     which: Tried,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")] = 100,
     payload: Annotated[bool, typer.Option("--payload", help="Show payloads, too.")] = False,
-    door: Door,
+    mailbox: MailboxAccess,
     json: Json = False,
 ) -> None:
     """Messages by state, time and content, oldest first: the same filters that cancel, requeue and purge take.
@@ -141,7 +141,7 @@ def find_messages(
         await known(queue, full(topic))
         return await up_to(queue, full(topic), chosen, limit, only, payload=payload)
 
-    _show(door.ask(ask, "list"), f"Nothing of that kind is in {topic}.", json=json)
+    _show(mailbox.ask(ask, "list"), f"Nothing of that kind is in {topic}.", json=json)
 
 
 @queue.command()
@@ -154,7 +154,7 @@ def top(
     interval: Annotated[float, typer.Option(min=0.2, help="Seconds over which rates are measured.")] = 1.0,
     rounds: Annotated[int, typer.Option(min=0, help="End after so many; 0 goes on until Ctrl-C.")] = 0,
     rows: Annotated[int, typer.Option(min=1, help="Show at most so many topics.")] = 20,
-    door: Door,
+    mailbox: MailboxAccess,
     json: Json = False,
 ) -> None:
     """Topics live, the busiest first: messages in and out per second, depth, leased, oldest, DLQ.
@@ -170,7 +170,7 @@ def top(
     async def ask(queue: QueueClient, _name: Callable[[str], str]) -> None:
         await watch(queue, prefix=prefix, interval_s=interval, rounds=rounds, rows=rows, json=json)
 
-    door.ask(ask)
+    mailbox.ask(ask)
 
 
 async def up_to(

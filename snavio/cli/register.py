@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snavio.cli.desk import Caller, Reason, Right
+from snavio.cli.caller import Caller, Reason, Right
 from snavio.cli.exits import ExitCode
 from snavio.cli.option_groups import grouped
 from snavio.cli.options import Json
@@ -64,7 +64,7 @@ def register(
     wanted = read_registration(file)
     triples = wanted.triples[:MOST_CHECKED]
     answer = caller.ask(
-        lambda desk: desk.apply(
+        lambda client: client.apply(
             wanted.values, reason=reason or f"snavio register {file.name}", dry_run=dry_run, check=triples
         )
     )
@@ -87,7 +87,7 @@ def try_(right: Right, *, caller: Caller, json: Json = False) -> None:
     """
     from snavio.cli.directory_views import check_document, show_forecast, show_gates
 
-    check = caller.ask(lambda desk: desk.check(*right.triple))
+    check = caller.ask(lambda client: client.check(*right.triple))
     if json:
         print_json(check_document(right.triple, check))
     else:

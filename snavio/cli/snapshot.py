@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.desk import OperatorCaller
+from snavio.cli.caller import OperatorCaller
 from snavio.cli.exits import ExitCode
 from snavio.cli.options import Config, Json, StateDir
 from snavio.cli.output import ago, console, fancy, line, print_json

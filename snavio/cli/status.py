@@ -61,7 +61,7 @@ async def _show(installation: Installation, *, watch: bool, interval: float, jso
     """Print a reading, or one after the other; whether every service answered."""
     from rich.live import Live
 
-    from snavio.cli.views import mesh_lines, mesh_view
+    from snavio.cli.mesh_views import mesh_lines, mesh_view
     from snavio.clock import SystemClock
     from snavio.launch.probes import Probes
     from snavio.launch.readings import Readings

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from snavio.cli.app import app
 from snavio.cli.archive import _print
-from snavio.cli.desk import OperatorCaller
+from snavio.cli.caller import OperatorCaller
 from snavio.cli.exits import ExitCode, report
 from snavio.errors import BadRequest, SnavioError
 from snavio.launch.processes import MeshProcesses

@@ -34,7 +34,7 @@ from snavio.admin.bans import BanClient
 from snavio.admin.operator import Operator
 from snavio.audit.jobs import SparkLocation
 from snavio.audit.runner import JobRequest, MeshAccess, watch
-from snavio.cli.mischief import Forger
+from snavio.cli.invalid_commands import Forger
 from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
 from snavio.telemetry import schema

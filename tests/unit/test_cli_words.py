@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from snavio.cli.actor import Actor, find_folder, no_certificate
-from snavio.cli.desk import Right, read_source
+from snavio.cli.caller import Right, read_source
 from snavio.cli.freeze import _became
-from snavio.cli.moments import read_moment, read_past
+from snavio.cli.times import read_moment, read_past
 from snavio.config import MeshSettings
 from snavio.domain.identity import parse_identity
 from snavio.errors import BadRequest

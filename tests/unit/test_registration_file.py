@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from snavio.cli.moments import read_moment
 from snavio.cli.registration import Registration, read_registration
+from snavio.cli.times import read_moment
 from snavio.domain.directory import (
     AclEntry,
     AlertChannel,

@@ -15,13 +15,13 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from snavio.cli.mesh_views import mesh_view
 from snavio.cli.output import count, line, print_json
-from snavio.cli.views import mesh_view
 from snavio.launch.processes import SERVICES
 from snavio.launch.readings import MeshReading
 
 
-class Front(AbstractContextManager["Front"], Protocol):
+class UpView(AbstractContextManager["UpView"], Protocol):
     """What `up` tells."""
 
     reading_every_s: float
@@ -49,7 +49,7 @@ class Front(AbstractContextManager["Front"], Protocol):
         """Everything has ended."""
 
 
-class Lines(Front):
+class UpLines(UpView):
     """One sentence per line, for pipes, logs and narrow terminals."""
 
     reading_every_s = 10.0
@@ -98,7 +98,7 @@ class Lines(Front):
         line("stopped")
 
 
-class JsonLines(Lines):
+class UpJson(UpLines):
     """One JSON document per line, each with its `event`."""
 
     def preparing(self, what: str) -> None:
@@ -123,7 +123,7 @@ class JsonLines(Lines):
         print_json({"event": "stopped"})
 
 
-class Screen(Lines):
+class UpScreen(UpLines):
     """A live view of the mesh."""
 
     reading_every_s = 2.0

@@ -1,6 +1,6 @@
 """Reaches a service of the running mesh for a command, under the operator's certificate or one that `--as` names.
 
-Never acts under another certificate than the one that was named, and never leaves a desk open behind an answer.
+Never acts under another certificate than the one that was named, and never leaves a client open behind an answer.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def read_source(words: str, *, option: str = "SOURCE") -> str:
     return words
 
 
-class Asking(ABC):
+class MeshCaller(ABC):
     """Whoever asks a running mesh."""
 
     __slots__ = ()
@@ -85,29 +85,29 @@ class Asking(ABC):
 
         return asyncio.run(prepared())
 
-    def ask_at(
+    def ask_client(
         self,
-        desk: Callable[[MeshSettings, Path], AbstractAsyncContextManager[D]],
+        client: Callable[[MeshSettings, Path], AbstractAsyncContextManager[D]],
         question: Callable[[D], Awaitable[T]],
     ) -> T:
-        """The answer at a desk, which is open for this one question."""
+        """The answer at a client, which is open for this one question."""
 
-        async def at_the_desk(mesh: MeshSettings, certificates: Path) -> T:
-            async with desk(mesh, certificates) as opened:
+        async def with_client(mesh: MeshSettings, certificates: Path) -> T:
+            async with client(mesh, certificates) as opened:
                 return await question(opened)
 
-        return self.answer(at_the_desk)
+        return self.answer(with_client)
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorCaller(Asking):
+class OperatorCaller(MeshCaller):
     """Which mesh its operator asks, where nobody else may: there is no `--as`."""
 
     state_dir: StateDir = None
     config: Config = None
 
     def attached(self) -> tuple[MeshSettings, Path]:
-        """See `Asking`."""
+        """See `MeshCaller`."""
         from snavio.launch.installation import attach
 
         installation = attach(state_dir=self.state_dir, config=self.config)
@@ -118,7 +118,7 @@ class OperatorCaller(Asking):
 
 
 @dataclass(frozen=True, slots=True)
-class Caller(Asking):
+class Caller(MeshCaller):
     """Who asks which mesh."""
 
     by: By = None
@@ -126,7 +126,7 @@ class Caller(Asking):
     config: Config = None
 
     def attached(self) -> tuple[MeshSettings, Path]:
-        """See `Asking`."""
+        """See `MeshCaller`."""
         from snavio.launch.installation import attach
 
         installation = attach(state_dir=self.state_dir, config=self.config)
@@ -139,10 +139,10 @@ class Caller(Asking):
 
     def ask(self, question: Callable[[DirectoryClient], Awaitable[T]]) -> T:
         """The answer of the running mesh's Registry about its directory."""
-        return self.ask_at(directory_desk, question)
+        return self.ask_client(directory_client, question)
 
 
-def directory_desk(mesh: MeshSettings, certificates: Path) -> DirectoryClient:
+def directory_client(mesh: MeshSettings, certificates: Path) -> DirectoryClient:
     """Where an operator or a principal asks about the directory."""
     from snavio.admin.directory import DirectoryClient
 

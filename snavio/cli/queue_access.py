@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from snavio.cli.desk import Caller
+from snavio.cli.caller import Caller
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,7 +71,7 @@ class Stored:
 
     def narrowed(self) -> dict[str, Any]:
         """The filter of a command; only what was said."""
-        from snavio.cli.moments import read_moment
+        from snavio.cli.times import read_moment
         from snavio.clock import SystemClock
 
         now, since, until = SystemClock().unix_ns(), self.since, self.until
@@ -110,7 +110,7 @@ class Tried(Dead):
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class MailboxAccess:
     """Which mailbox, and as whom."""
 
     caller: Caller

@@ -77,7 +77,7 @@ class Forger:
             timestamp_unix_ns=self._clock.unix_ns() + ahead_ns,
             target=target,
             name=NAME,
-            payload=b"mischief",
+            payload=b"invalid",
         )
 
     async def submit(self, command: bytes) -> Verdict:
@@ -90,7 +90,7 @@ class Forger:
         return Verdict(read_verdicts(answer).codes[0])
 
 
-async def mischief(mesh: MeshSettings, *, clock: Clock) -> AsyncIterator[Refusal]:
+async def try_invalid_commands(mesh: MeshSettings, *, clock: Clock) -> AsyncIterator[Refusal]:
     """One of each kind, each with the answer that it got."""
     billing = Forger(mesh, certificates=mesh.certificates(folder_name(PRODUCER)), clock=clock)
     bot = Forger(mesh, certificates=mesh.certificates(folder_name(CONSUMER)), clock=clock)
