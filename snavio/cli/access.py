@@ -1,4 +1,4 @@
-"""`snavio access`: ask a target's owner for a right, and answer those who ask."""
+"""`snavio access`: ask a target's owner for a right, and answer requests for one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snavio.cli.caller import Caller, Reason, Right, wrote
-from snavio.cli.option_groups import grouped
+from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
 from snavio.cli.output import line, print_json
 from snavio.errors import BadRequest
@@ -15,16 +15,17 @@ from snavio.errors import BadRequest
 if TYPE_CHECKING:
     from snavio.v1.registry_pb2 import AccessRequest
 
-access = typer.Typer(
-    help="Ask a target's owner for a right, and answer those who ask.\n\n"
-    "\b\nExamples:\n  snavio access request acme/billing discord-bot notify-user -r 'receipts'\n"
-    "  snavio access ls acme\n  snavio access grant acme/billing discord-bot notify-user",
-    no_args_is_help=True,
+access = CommandGroup(
+    "Ask a target's owner for a right, and answer requests for one.",
+    examples=(
+        "snavio access request acme/billing discord-bot notify-user -r 'receipts'",
+        "snavio access ls acme",
+        "snavio access grant acme/billing discord-bot notify-user",
+    ),
 )
 
 
 @access.command()
-@grouped
 def request(
     right: Right,
     *,
@@ -44,7 +45,6 @@ def request(
 
 
 @access.command("ls")
-@grouped
 def list_requests(
     tenant: Annotated[str, typer.Argument(help="The tenant; your own if not given.")] = "",
     *,
@@ -77,7 +77,6 @@ def list_requests(
 
 
 @access.command()
-@grouped
 def grant(right: Right, *, reason: Reason = "", caller: Caller, json: Json = False) -> None:
     """Grant what was asked for; the right is written in the same step.
 
@@ -90,7 +89,6 @@ def grant(right: Right, *, reason: Reason = "", caller: Caller, json: Json = Fal
 
 
 @access.command()
-@grouped
 def decline(right: Right, *, reason: Reason = "", caller: Caller, json: Json = False) -> None:
     """Decline what was asked for.
 

@@ -7,22 +7,23 @@ from typing import Annotated
 import typer
 
 from snavio.cli.caller import Caller, Command, Reason, Right, Target, read_source, wrote
-from snavio.cli.option_groups import grouped
+from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
 from snavio.cli.output import line, print_json
 from snavio.errors import BadRequest
 
-acl = typer.Typer(
-    help="See, grant and revoke the rights of sources, now and in the past.\n\n"
-    "\b\nExamples:\n  snavio acl ls --target discord-bot\n  snavio acl grant acme/billing discord-bot notify-user\n"
-    "  snavio acl diff --from 2h --to now",
-    no_args_is_help=True,
+acl = CommandGroup(
+    "See, grant and revoke the rights of sources, now and in the past.",
+    examples=(
+        "snavio acl ls --target discord-bot",
+        "snavio acl grant acme/billing discord-bot notify-user",
+        "snavio acl diff --from 2h --to now",
+    ),
 )
 Moment = "`now`, how long ago (90s, 15m, 2h, 7d), or a time such as 2026-01-31T12:00:00Z."
 
 
 @acl.command("ls")
-@grouped
 def list_rights(
     *,
     target: Annotated[str, typer.Option(help="Rights to this target.")] = "",
@@ -54,7 +55,6 @@ def list_rights(
 
 
 @acl.command()
-@grouped
 def grant(right: Right, *, reason: Reason = "", caller: Caller, json: Json = False) -> None:
     """Let a source send a command to a target that you own.
 
@@ -68,7 +68,6 @@ def grant(right: Right, *, reason: Reason = "", caller: Caller, json: Json = Fal
 
 
 @acl.command()
-@grouped
 def revoke(right: Right, *, reason: Reason = "", caller: Caller, json: Json = False) -> None:
     """Take that right away; the log keeps when and why.
 
@@ -82,7 +81,6 @@ def revoke(right: Right, *, reason: Reason = "", caller: Caller, json: Json = Fa
 
 
 @acl.command()
-@grouped
 def diff(
     *,
     since: Annotated[str, typer.Option("--from", help=Moment, show_default=False)],
@@ -137,7 +135,6 @@ def diff(
 
 
 @acl.command()
-@grouped
 def at(
     target: Target,
     command: Command,

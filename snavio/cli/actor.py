@@ -54,7 +54,7 @@ async def require_serving(service: str, mesh: MeshSettings, who: Actor) -> None:
     from snavio.errors import Unavailable
     from snavio.launch.probes import Probes
 
-    async with Probes(mesh, certificates=who.certificates) as probes:
+    async with Probes(mesh, certificates=who.certificates, services=(service,)) as probes:
         # A machine that is busy may need longer than one short deadline; one that refuses says so at once.
         for _ in range(PROBES):
             if await probes.serving(service):

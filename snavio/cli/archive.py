@@ -13,6 +13,7 @@ import typer
 from snavio.cli.archive_folder import archive_folder
 from snavio.cli.caller import OperatorCaller
 from snavio.cli.exits import ExitCode
+from snavio.cli.group import CommandGroup
 from snavio.cli.options import Config, Json, StateDir
 from snavio.cli.output import aside, console, fancy, line, print_json
 from snavio.cli.platform_keys import platform_keys
@@ -25,11 +26,13 @@ if TYPE_CHECKING:
     from snavio.signed.verification import VerifyingKey
     from snavio.telemetry.archive_query import QueryResult
 
-archive = typer.Typer(
-    help="See the telemetry that Relay has archived, check it, and ask it questions in SQL.\n\n"
-    "\b\nExamples:\n  snavio archive ls\n  snavio archive verify\n"
-    '  snavio archive query "SELECT event, sum(count) FROM events GROUP BY 1"',
-    no_args_is_help=True,
+archive = CommandGroup(
+    "See the telemetry that Relay has archived, check it, and query it in SQL.",
+    examples=(
+        "snavio archive ls",
+        "snavio archive verify",
+        'snavio archive query "SELECT event, sum(count) FROM events GROUP BY 1"',
+    ),
 )
 Folder = Annotated[
     Path | None,

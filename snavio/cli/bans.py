@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snavio.cli.caller import Caller, Reason
-from snavio.cli.option_groups import grouped
+from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
 from snavio.cli.output import ago, console, fancy, line, print_json
 
@@ -22,17 +22,18 @@ if TYPE_CHECKING:
 _LISTS = {1: "warm-ban", 2: "cold-only", 3: "frozen"}
 _STATES = {0: "applied", 1: "applied", 2: "confirmed", 3: "withdrawn", 4: "lifted"}
 
-bans = typer.Typer(
-    help="See which sources are kept off the warm path and why, and let them back.\n\n"
-    "\b\nExamples:\n  snavio bans ls\n  snavio bans explain acme/billing\n"
-    '  snavio bans lift acme/billing --reason "fixed their retry loop"',
-    no_args_is_help=True,
+bans = CommandGroup(
+    "See which sources are kept off the warm path and why, and let them back.",
+    examples=(
+        "snavio bans ls",
+        "snavio bans explain acme/billing",
+        'snavio bans lift acme/billing --reason "fixed their retry loop"',
+    ),
 )
 Who = Annotated[str, typer.Argument(help="The source, `<tenant>/<service>`.", show_default=False)]
 
 
 @bans.command("ls")
-@grouped
 def list_bans(
     *,
     source: Annotated[str, typer.Option(help="Only of this source.")] = "",
@@ -69,7 +70,6 @@ def list_bans(
 
 
 @bans.command()
-@grouped
 def explain(source: Who, *, caller: Caller, json: Json = False) -> None:
     """Why a source is banned, or was lately: its bans, the proposals behind them, and those that were refused.
 
@@ -103,7 +103,6 @@ def explain(source: Who, *, caller: Caller, json: Json = False) -> None:
 
 
 @bans.command()
-@grouped
 def lift(
     source: Who,
     *,

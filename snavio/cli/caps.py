@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from snavio.cli.caller import Caller
-from snavio.cli.option_groups import grouped
+from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
 from snavio.cli.output import ago, line, print_json
 
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 
 CONSUMER = ("recv", "ack", "nack", "extend", "stats")
 
-caps = typer.Typer(
-    help="Have capabilities for the mailbox made, narrow them, and revoke them.\n\n"
-    "\b\nExamples:\n  snavio caps issue acme/discord-bot --op recv --op ack --as acme-ci > w.cap\n"
-    "  snavio caps attenuate @w.cap --ttl 10m --quota 1000/60s\n  snavio caps ls",
-    no_args_is_help=True,
+caps = CommandGroup(
+    "Issue, narrow and revoke capabilities for the mailbox.",
+    examples=(
+        "snavio caps issue acme/discord-bot --op recv --op ack --as acme-ci > w.cap",
+        "snavio caps attenuate @w.cap --ttl 10m --quota 1000/60s",
+        "snavio caps ls",
+    ),
 )
 Realm = Annotated[
     str, typer.Argument(help="A topic, `<tenant>/<target>`; or `<tenant>/*`; or `*`.", show_default=False)
@@ -50,7 +52,6 @@ Reason = Annotated[str, typer.Option("--reason", "-r", help="Why, for the record
 
 
 @caps.command()
-@grouped
 def issue(
     realm: Realm,
     *,
@@ -163,7 +164,6 @@ def show(capability: Text, json: Json = False) -> None:
 
 
 @caps.command()
-@grouped
 def revoke(
     what: Annotated[
         str,
@@ -223,7 +223,6 @@ def revoke(
 
 
 @caps.command()
-@grouped
 def rotate(
     realm: Annotated[
         str, typer.Argument(help="A topic, `<tenant>/*` or `*`; without, everything.", show_default=False)
@@ -251,7 +250,6 @@ def rotate(
 
 
 @caps.command("ls")
-@grouped
 def list_capabilities(
     realm: Annotated[
         str, typer.Argument(help="Those whose topic begins so, such as acme/.", show_default=False)

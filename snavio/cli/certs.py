@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snavio.cli.caller import OperatorCaller
-from snavio.cli.option_groups import grouped
+from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
 from snavio.cli.output import console, line, print_json
 
@@ -20,16 +20,17 @@ if TYPE_CHECKING:
     from snavio.config import MeshSettings
     from snavio.v1.signer_pb2 import CertificateRecord, RevokeCertificateResponse, RevokeIdentityResponse
 
-certs = typer.Typer(
-    help="See which certificates are alive, and revoke them.\n\n"
-    "\b\nExamples:\n  snavio certs ls\n  snavio certs revoke SERIAL --reason 'stolen laptop'",
-    no_args_is_help=True,
+certs = CommandGroup(
+    "See which certificates are alive, renew and revoke them.",
+    examples=(
+        "snavio certs ls",
+        "snavio certs revoke SERIAL --reason 'stolen laptop'",
+    ),
 )
 Reason = Annotated[str, typer.Option("--reason", "-r", help="Why, for the record.")]
 
 
 @certs.command("ls")
-@grouped
 def list_certificates(
     identity: Annotated[
         str, typer.Argument(help="Those of one identity, spiffe://….", show_default=False)
@@ -70,7 +71,6 @@ def list_certificates(
 
 
 @certs.command()
-@grouped
 def revoke(
     which: Annotated[str, typer.Argument(help="A serial, or an identity, spiffe://….", show_default=False)],
     reason: Reason = "",
@@ -141,7 +141,6 @@ async def _serial(which: str, client: CertificateClient) -> str:
 
 
 @certs.command()
-@grouped
 def restore(
     identity: Annotated[str, typer.Argument(help="The identity, spiffe://….", show_default=False)],
     *,
@@ -162,7 +161,6 @@ def restore(
 
 
 @certs.command()
-@grouped
 def renew(
     folder: Annotated[Path, typer.Argument(help="Folder of a principal's certificate.", show_default=False)],
     signer: Annotated[

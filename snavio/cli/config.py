@@ -7,15 +7,17 @@ from pathlib import Path
 import typer
 
 from snavio.cli.exits import ExitCode
+from snavio.cli.group import CommandGroup
 from snavio.cli.options import Config, Json
 from snavio.cli.output import line, print_json
 
-config_app = typer.Typer(
-    name="config",
-    help="Show and check the configuration.\n\n"
-    "\b\nExamples:\n  snavio config default > snavio.toml\n  snavio config validate\n  snavio config show",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
+config_app = CommandGroup(
+    "Show and check the configuration.",
+    examples=(
+        "snavio config default > snavio.toml",
+        "snavio config validate",
+        "snavio config show",
+    ),
 )
 
 

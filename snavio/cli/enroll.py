@@ -10,12 +10,10 @@ from typing import Annotated
 import typer
 
 from snavio.cli.caller import OperatorCaller, directory_client
-from snavio.cli.option_groups import grouped
 from snavio.cli.options import Json
 from snavio.cli.output import line, print_json, program
 
 
-@grouped
 def enroll(
     token: Annotated[
         str | None,
@@ -43,9 +41,9 @@ def enroll(
     caller: OperatorCaller,
     json: Json = False,
 ) -> None:
-    """Get a principal's certificate for a one-time token. The private key is made here and stays here.
+    """Get a principal's certificate for a one-time token.
 
-    Nothing is sent to a Signer that is not the one that made the token.
+    The private key is made here and stays here. Nothing is sent to a Signer that is not the one that made the token.
 
     \b
     Examples:

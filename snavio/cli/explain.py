@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from snavio.cli.caller import Caller
-from snavio.cli.option_groups import grouped
 from snavio.cli.options import Json
 from snavio.cli.output import ago, console, fancy, line, print_json
 
@@ -20,14 +19,15 @@ _WORDS = {1: "passed", 2: "REFUSED", 3: "note", 4: "not reached", 5: "unknown"}
 _STYLES = {1: "green", 2: "bold red", 3: "yellow", 4: "dim", 5: "dim"}
 
 
-@grouped
 def explain(
     command_id: Annotated[str, typer.Argument(help="The command's id, a UUID.", show_default=False)],
     *,
     caller: Caller,
     json: Json = False,
 ) -> None:
-    """What became of a command, step by step. Tenants are told of their own commands, operators of all.
+    """Show what became of a command, step by step.
+
+    A tenant sees its own commands, an operator all of them.
 
     \b
     Examples:

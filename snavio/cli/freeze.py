@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snavio.cli.caller import Caller, Reason
-from snavio.cli.option_groups import grouped
 from snavio.cli.options import Json
 from snavio.cli.output import line, print_json
 
@@ -35,9 +34,8 @@ class Stop:
     json: Json = False
 
 
-@grouped
 def freeze(stop: Stop) -> None:
-    """Stop a source, a target or one command now; shows who obeys, and by when everybody must.
+    """Stop a source, a target or one command now, and show which instances obey.
 
     Exit code 1 when an instance gave no word in time: it obeys by the bound that is shown, or is not there.
 
@@ -49,7 +47,6 @@ def freeze(stop: Stop) -> None:
     _order(stop, frozen=True)
 
 
-@grouped
 def unfreeze(stop: Stop) -> None:
     """Let a source, a target or a command go on.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from snavio.cli.caller import OperatorCaller, read_source
-from snavio.cli.option_groups import grouped
+from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
 from snavio.cli.output import line, print_json
 
@@ -18,17 +18,19 @@ if TYPE_CHECKING:
     from snavio.config import MeshSettings
     from snavio.v1.signer_pb2 import KeysetStatus
 
-keys = typer.Typer(
-    help="See, rotate and retire the HMAC keys that sources sign with.\n\n"
-    "\b\nExamples:\n  snavio keys ls\n  snavio keys status acme/billing\n  snavio keys rotate acme/billing",
-    no_args_is_help=True,
+keys = CommandGroup(
+    "See, rotate and retire the HMAC keys that sources sign with.",
+    examples=(
+        "snavio keys ls",
+        "snavio keys status acme/billing",
+        "snavio keys rotate acme/billing",
+    ),
 )
 Source = Annotated[str, typer.Argument(help="The source, `<tenant>/<service>`.", show_default=False)]
 Version = Annotated[str, typer.Argument(help="The key version, such as hmac-v1.", show_default=False)]
 
 
 @keys.command("ls")
-@grouped
 def list_keys(*, caller: OperatorCaller, json: Json = False) -> None:
     """Every source with its key versions, last poll and next rotation.
 
@@ -52,7 +54,6 @@ def list_keys(*, caller: OperatorCaller, json: Json = False) -> None:
 
 
 @keys.command()
-@grouped
 def status(source: Source, *, caller: OperatorCaller, json: Json = False) -> None:
     """One source's versions, their share of traffic, the last poll, and which of them can be retired.
 
@@ -65,7 +66,6 @@ def status(source: Source, *, caller: OperatorCaller, json: Json = False) -> Non
 
 
 @keys.command()
-@grouped
 def rotate(
     source: Source,
     newest: Annotated[
@@ -91,7 +91,6 @@ def rotate(
 
 
 @keys.command()
-@grouped
 def revoke(source: Source, version: Version, *, caller: OperatorCaller, json: Json = False) -> None:
     """End a key version at once; Shield refuses it within seconds, whatever the signed time.
 
@@ -103,7 +102,6 @@ def revoke(source: Source, version: Version, *, caller: OperatorCaller, json: Js
 
 
 @keys.command()
-@grouped
 def minimum(source: Source, version: Version, *, caller: OperatorCaller, json: Json = False) -> None:
     """Retire every version below this one at once, and for good.
 

@@ -7,13 +7,16 @@ from typing import Annotated
 
 import typer
 
+from snavio.cli.group import CommandGroup
 from snavio.cli.options import Config, Json, StateDir
 from snavio.cli.output import line, print_json
 
-meter = typer.Typer(
-    help="Measure what the mesh promises, on a canary tenant of its own.\n\n"
-    "\b\nExamples:\n  snavio meter revocation\n  snavio meter revocation --profile critical --rounds 20",
-    no_args_is_help=True,
+meter = CommandGroup(
+    "Measure what the mesh promises, on a canary tenant of its own.",
+    examples=(
+        "snavio meter revocation",
+        "snavio meter revocation --profile critical --rounds 20",
+    ),
 )
 
 

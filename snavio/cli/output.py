@@ -9,10 +9,10 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import orjson
-from rich.console import Console
+if TYPE_CHECKING:
+    from rich.console import Console
 
 NARROW_COLUMNS: Final = 72
 
@@ -38,6 +38,8 @@ def quiet_logs() -> None:
 
 def console() -> Console:
     """Standard output as rich sees it; never highlights by guessing."""
+    from rich.console import Console
+
     return Console(highlight=False, soft_wrap=True)
 
 
@@ -48,6 +50,8 @@ def fancy(out: Console) -> bool:
 
 def print_json(document: Any) -> None:
     """One JSON document on one line."""
+    import orjson
+
     sys.stdout.write(orjson.dumps(document, default=str).decode() + "\n")
     sys.stdout.flush()
 

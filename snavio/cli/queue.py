@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.help import Taught
-from snavio.cli.option_groups import grouped
+from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
 from snavio.cli.output import line, print_json
 from snavio.cli.queue_access import MailboxAccess, Topic, Tried, known, states
@@ -18,13 +17,14 @@ if TYPE_CHECKING:
 
     from snavio.admin.queue import QueueClient, TopicMessage, TopicStats
 
-queue = typer.Typer(
-    help="See what waits in the mailbox and what is dead, and put it right.\n\n"
-    "\b\nExamples:\n  snavio queue ls                          every topic in numbers\n"
-    "  snavio queue top                         the same, live, with rates\n"
-    "  snavio queue dlq ls acme/discord-bot     what is dead, and why\n"
-    "  snavio queue dlq reprocess acme/discord-bot --because max-attempts --yes",
-    no_args_is_help=True,
+queue = CommandGroup(
+    "See what waits in the mailbox and what is dead, and put it right.",
+    examples=(
+        "snavio queue ls                          every topic in numbers",
+        "snavio queue top                         the same, live, with rates",
+        "snavio queue dlq ls acme/discord-bot     what is dead, and why",
+        "snavio queue dlq reprocess acme/discord-bot --because max-attempts --yes",
+    ),
 )
 States = Annotated[
     list[str] | None,
@@ -37,7 +37,6 @@ States = Annotated[
 
 
 @queue.command("ls")
-@grouped
 def list_topics(
     prefix: Annotated[
         str, typer.Argument(help="Only topics that begin so, such as acme/.", show_default=False)
@@ -70,7 +69,6 @@ def list_topics(
 
 
 @queue.command()
-@grouped
 def stats(topic: Topic, *, mailbox: MailboxAccess, json: Json = False) -> None:
     """One topic: what is where, how full it is, what died and why.
 
@@ -92,7 +90,6 @@ def stats(topic: Topic, *, mailbox: MailboxAccess, json: Json = False) -> None:
 
 
 @queue.command()
-@grouped
 def peek(
     topic: Topic,
     *,
@@ -116,7 +113,6 @@ def peek(
 
 
 @queue.command("find")
-@grouped
 def find_messages(
     topic: Topic,
     *,
@@ -145,7 +141,6 @@ def find_messages(
 
 
 @queue.command()
-@grouped
 def top(
     prefix: Annotated[
         str, typer.Argument(help="Only topics that begin so, such as acme/.", show_default=False)
@@ -207,4 +202,4 @@ def _show(found: list[TopicMessage], nothing: str, *, json: bool) -> None:
 
 
 add_changes(queue)
-queue.add_typer(dlq, name="dlq", cls=Taught)
+queue.add_typer(dlq, name="dlq")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.option_groups import grouped
+from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
 from snavio.cli.output import line, print_json
 from snavio.cli.queue_access import Dead, MailboxAccess, Stored, Topic, Tried, known, states
@@ -60,12 +60,13 @@ class ChangeOptions:
     json: Json = False
 
 
-dlq = typer.Typer(
-    help="See what is dead and why; reprocess or delete it. Nothing leaves the DLQ for its topic by itself.\n\n"
-    "\b\nExamples:\n  snavio queue dlq ls acme/discord-bot\n"
-    "  snavio queue dlq reprocess acme/discord-bot --because max-attempts\n"
-    "  snavio queue dlq delete acme/discord-bot --until 7d --yes",
-    no_args_is_help=True,
+dlq = CommandGroup(
+    "See what is dead and why; reprocess or delete it. Nothing leaves the DLQ for its topic by itself.",
+    examples=(
+        "snavio queue dlq ls acme/discord-bot",
+        "snavio queue dlq reprocess acme/discord-bot --because max-attempts",
+        "snavio queue dlq delete acme/discord-bot --until 7d --yes",
+    ),
 )
 
 
@@ -201,7 +202,6 @@ def purge(
 
 
 @dlq.command("ls")
-@grouped
 def list_dead(
     topic: Topic,
     *,
@@ -241,7 +241,6 @@ def list_dead(
 
 
 @dlq.command("reprocess")
-@grouped
 def reprocess(topic: Topic, ids: Ids = None, *, which: Dead, options: ChangeOptions) -> None:
     """Make dead messages ready again, with all attempts before them.
 
@@ -255,7 +254,6 @@ def reprocess(topic: Topic, ids: Ids = None, *, which: Dead, options: ChangeOpti
 
 
 @dlq.command("delete")
-@grouped
 def delete(topic: Topic, ids: Ids = None, *, which: Dead, options: ChangeOptions) -> None:
     """Delete dead messages; there is no way back.
 
@@ -279,4 +277,4 @@ def _of_the_dlq(
 def add_changes(app: typer.Typer) -> None:
     """The commands that stand beside `ls` and `top`."""
     for command in (cancel, resume, requeue, purge):
-        app.command()(grouped(command))
+        app.command()(command)

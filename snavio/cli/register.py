@@ -9,7 +9,6 @@ import typer
 
 from snavio.cli.caller import Caller, Reason, Right
 from snavio.cli.exits import ExitCode
-from snavio.cli.option_groups import grouped
 from snavio.cli.options import Json
 from snavio.cli.output import line, print_json, program
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 MOST_CHECKED = 100
 
 
-@grouped
 def register(
     *,
     file: Annotated[
@@ -74,7 +72,6 @@ def register(
         _show(answer, triples, dry_run=dry_run, left_out=len(wanted.triples) - len(triples))
 
 
-@grouped
 def try_(right: Right, *, caller: Caller, json: Json = False) -> None:
     """Show what a command would meet, gate by gate, without sending one.
 

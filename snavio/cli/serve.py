@@ -62,10 +62,6 @@ def version(json: Json = False) -> None:
       snavio version
       snavio version --json
     """
-    from importlib.metadata import version as installed
-
-    from snavio.host.introspection import program_version
-
     try:
         from snavio.native import SOURCE_DIGEST
 
@@ -73,10 +69,10 @@ def version(json: Json = False) -> None:
     except ImportError as error:
         native = str(error)
     found = {
-        "snavio": program_version(),
+        "snavio": _installed("snavio"),
         "native": native,
         "python": platform.python_version(),
-        "grpcio": installed("grpcio"),
+        "grpcio": _installed("grpcio"),
         "platform": platform.platform(terse=True),
     }
     if json:
@@ -84,3 +80,13 @@ def version(json: Json = False) -> None:
     else:
         for name, text in found.items():
             line(f"{name:<9} {text}")
+
+
+def _installed(package: str) -> str:
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as version_of
+
+    try:
+        return version_of(package)
+    except PackageNotFoundError:
+        return "unknown"

@@ -10,6 +10,7 @@ import typer
 
 from snavio.cli.caller import OperatorCaller
 from snavio.cli.exits import ExitCode
+from snavio.cli.group import CommandGroup
 from snavio.cli.options import Config, Json, StateDir
 from snavio.cli.output import ago, console, fancy, line, print_json
 from snavio.cli.platform_keys import platform_keys
@@ -18,10 +19,12 @@ if TYPE_CHECKING:
     from snavio.config import MeshSettings
     from snavio.signed.snapshot_manifest import Manifest
 
-snapshot = typer.Typer(
-    help="See the snapshots that Fast and Shield start from, and check them as they would.\n\n"
-    "\b\nExamples:\n  snavio snapshot show\n  snavio snapshot verify",
-    no_args_is_help=True,
+snapshot = CommandGroup(
+    "See the snapshots that Fast and Shield start from, and check them as they would.",
+    examples=(
+        "snavio snapshot show",
+        "snavio snapshot verify",
+    ),
 )
 Folder = Annotated[
     Path | None,

@@ -11,6 +11,7 @@ import typer
 
 from snavio.cli.archive_folder import archive_folder
 from snavio.cli.exits import ExitCode
+from snavio.cli.group import CommandGroup
 from snavio.cli.options import Config, Json, StateDir
 from snavio.cli.output import line, print_json
 
@@ -24,11 +25,14 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
 JOBS = ("abuse", "watch", "slo", "shadow", "backfill")
 
-spark = typer.Typer(
-    help="Run Spark jobs over the archive: who abuses the mesh, how well it does, what a rule would have done.\n\n"
-    "\b\nExamples:\n  snavio spark run slo\n  snavio spark run abuse --since 2026-11-16T10:00:00Z\n"
-    "  snavio spark run watch\n  snavio spark run shadow --target bot --command say --limit 100",
-    no_args_is_help=True,
+spark = CommandGroup(
+    "Run Spark jobs over the archive: find abuse, report on service, try a rule on the past.",
+    examples=(
+        "snavio spark run slo",
+        "snavio spark run abuse --since 2026-11-16T10:00:00Z",
+        "snavio spark run watch",
+        "snavio spark run shadow --target bot --command say --limit 100",
+    ),
 )
 
 

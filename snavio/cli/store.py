@@ -7,13 +7,16 @@ from collections import Counter
 import typer
 
 from snavio.cli.exits import ExitCode
+from snavio.cli.group import CommandGroup
 from snavio.cli.options import Config, Json, StateDir
 from snavio.cli.output import console, fancy, line, print_json
 
-store = typer.Typer(
-    help="Check the stores of an installation, and rescue a damaged one when there is no backup.\n\n"
-    "\b\nExamples:\n  snavio store check\n  snavio store rescue",
-    no_args_is_help=True,
+store = CommandGroup(
+    "Check the stores of an installation, and rescue a damaged one when there is no backup.",
+    examples=(
+        "snavio store check",
+        "snavio store rescue",
+    ),
 )
 MOST_ROWS = 20
 
