@@ -10,6 +10,7 @@ from snavio.cli.caller import Caller, Command, Reason, Right, Target, read_sourc
 from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
 from snavio.cli.output import line, print_json
+from snavio.cli.times import TIME_HELP, Period, read_past
 from snavio.errors import BadRequest
 
 acl = CommandGroup(
@@ -17,10 +18,9 @@ acl = CommandGroup(
     examples=(
         "snavio acl ls --target discord-bot",
         "snavio acl grant acme/billing discord-bot notify-user",
-        "snavio acl diff --from 2h --to now",
+        "snavio acl diff --since 2h",
     ),
 )
-Moment = "`now`, how long ago (90s, 15m, 2h, 7d), or a time such as 2026-01-31T12:00:00Z."
 
 
 @acl.command("ls")
@@ -83,8 +83,7 @@ def revoke(right: Right, *, reason: Reason = "", caller: Caller, json: Json = Fa
 @acl.command()
 def diff(
     *,
-    since: Annotated[str, typer.Option("--from", help=Moment, show_default=False)],
-    to: Annotated[str, typer.Option("--to", help=Moment)] = "now",
+    period: Period,
     target: Annotated[str, typer.Option(help="Only this target.")] = "",
     caller: Caller,
     json: Json = False,
@@ -93,19 +92,19 @@ def diff(
 
     \b
     Examples:
-      snavio acl diff --from 2h
-      snavio acl diff --from 2026-01-01 --to 2026-02-01 --target discord-bot
+      snavio acl diff --since 2h
+      snavio acl diff --since 2026-01-01 --until 2026-02-01 --target discord-bot
     """
     from snavio.cli.directory_views import moment
-    from snavio.cli.times import read_past
     from snavio.clock import SystemClock
 
     now = SystemClock().unix_ns()
-    start = read_past(since, now_unix_ns=now, option="--from")
-    end = 0 if to == "now" else read_past(to, now_unix_ns=now, option="--to")
-    if end and start >= end:
-        raise BadRequest(f"--from {since} is not before --to {to}.", reason="bad-time")
-    found = caller.ask(lambda client: client.acl_diff(start, end, target=target))
+    if not period.since:
+        raise BadRequest(
+            "Say from when: --since 2h, or a time such as 2026-01-31T12:00:00Z.", reason="bad-time"
+        )
+    start, end = period.read_past(now_unix_ns=now)
+    found = caller.ask(lambda client: client.acl_diff(start or 0, end or 0, target=target))
     rows = [
         {
             "change": "granted" if moved.granted else "revoked",
@@ -138,7 +137,7 @@ def diff(
 def at(
     target: Target,
     command: Command,
-    when: Annotated[str, typer.Argument(help=Moment)] = "now",
+    when: Annotated[str, typer.Argument(help=f"At this time: {TIME_HELP}")] = "now",
     *,
     caller: Caller,
     json: Json = False,
@@ -151,7 +150,6 @@ def at(
       snavio acl at discord-bot notify-user 2h --json
     """
     from snavio.cli.directory_views import moment
-    from snavio.cli.times import read_past
     from snavio.clock import SystemClock
 
     at_ns = 0 if when == "now" else read_past(when, now_unix_ns=SystemClock().unix_ns(), option="WHEN")

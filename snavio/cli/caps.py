@@ -26,7 +26,7 @@ caps = CommandGroup(
     "Issue, narrow and revoke capabilities for the mailbox.",
     examples=(
         "snavio caps issue acme/discord-bot --op recv --op ack --as acme-ci > w.cap",
-        "snavio caps attenuate @w.cap --ttl 10m --quota 1000/60s",
+        "snavio caps attenuate @w.cap --for 10m --quota 1000/60s",
         "snavio caps ls",
     ),
 )
@@ -40,7 +40,7 @@ Operations = Annotated[
     list[str] | None,
     typer.Option("--op", help="What it allows; may be said several times.", show_default=False),
 ]
-Ttl = Annotated[str, typer.Option(help="How long it lives, such as 10m or 2h.", show_default=False)]
+Ttl = Annotated[str, typer.Option("--for", "--ttl", help="Its life, such as 10m or 2h.", show_default=False)]
 QuotaOption = Annotated[
     str, typer.Option(help="At most so many messages in so long, such as 1000/60s.", show_default=False)
 ]
@@ -69,7 +69,7 @@ def issue(
     \b
     Examples:
       snavio caps issue acme/discord-bot --as acme-bot > bot.cap
-      snavio caps issue 'acme/*' --holder tenant:acme --ttl 1h --as acme-ci
+      snavio caps issue 'acme/*' --holder tenant:acme --for 1h --as acme-ci
       snavio caps issue '*' --op peek --op manage --json
     """
     from snavio.cli.capability_views import document
@@ -78,7 +78,7 @@ def issue(
 
     wanted = [each.value for each in _operations(op)] if op else list(CONSUMER)
     limits = _quota(quota)
-    ttl_s = read_span(ttl, option="--ttl") if ttl else 0
+    ttl_s = round(read_span(ttl, option="--for")) if ttl else 0
     made = caller.ask_client(
         _client, lambda client: client.issue(realm, wanted, holder=holder, ttl_s=ttl_s, quota=limits)
     )
@@ -112,7 +112,7 @@ def attenuate(
     \b
     Examples:
       snavio caps attenuate @bot.cap --op recv --op ack
-      snavio caps attenuate @bot.cap --ttl 10m --quota 1000/60s > small.cap
+      snavio caps attenuate @bot.cap --for 10m --quota 1000/60s > small.cap
     """
     from snavio.cli.capability_views import document
     from snavio.cli.times import read_span
@@ -129,14 +129,14 @@ def attenuate(
     if holder:
         caveats.append(Caveat(holder=holder))
     if ttl:
-        end_ms = SystemClock().unix_ns() // 1_000_000 + read_span(ttl, option="--ttl") * 1000
+        end_ms = SystemClock().unix_ns() // 1_000_000 + round(read_span(ttl, option="--for") * 1000)
         caveats.append(Caveat(expires_ms=end_ms))
     limits = _quota(quota)
     if limits is not None:
         caveats.append(Caveat(quota=limits))
     if not caveats:
         raise BadRequest(
-            "Say what to narrow: --topic, --op, --holder, --ttl or --quota.", reason="nothing-to-do"
+            "Say what to narrow: --topic, --op, --holder, --for or --quota.", reason="nothing-to-do"
         )
     narrowed = held.attenuate(*caveats)
     if json:
@@ -329,7 +329,7 @@ def _quota(words: str) -> Quota | None:
     messages, slash, span = words.partition("/")
     if not slash or not messages.isascii() or not messages.isdigit() or len(messages) > 13:
         raise BadRequest("--quota: must be messages and a time, such as 1000/60s.", reason="bad-quota")
-    return Quota(int(messages), read_span(span, option="--quota") * 1000)
+    return Quota(int(messages), round(read_span(span, option="--quota") * 1000))
 
 
 def _client(mesh: MeshSettings, certificates: Path) -> CapabilityClient:

@@ -11,7 +11,10 @@ import typer
 
 from snavio.cli.caller import OperatorCaller, directory_client
 from snavio.cli.options import Json
-from snavio.cli.output import line, print_json, program
+from snavio.cli.output import ago, line, print_json, program
+from snavio.cli.times import read_span
+
+LONGEST_S = 7 * 86_400
 
 
 def enroll(
@@ -35,9 +38,10 @@ def enroll(
         bool, typer.Option("--new-token", help="For operators: make a token instead of using one.")
     ] = False,
     tenant: Annotated[str, typer.Option(help="With --new-token: the tenant that it is for.")] = "",
-    hours: Annotated[
-        float, typer.Option(min=0.02, max=168, help="With --new-token: how long it is good.")
-    ] = 24,
+    good_for: Annotated[
+        str, typer.Option("--for", help="With --new-token: the token's life, at most 7d.")
+    ] = "24h",
+    hours: Annotated[float | None, typer.Option(min=0.02, max=168, hidden=True)] = None,
     caller: OperatorCaller,
     json: Json = False,
 ) -> None:
@@ -56,7 +60,10 @@ def enroll(
     if new_token:
         if token is not None or not tenant:
             raise BadRequest("--new-token makes a token: give --tenant, and no token.")
-        _make(tenant, name, hours, caller=caller, json=json)
+        life_s = hours * 3600 if hours else read_span(good_for, option="--for", least_s=60)
+        if life_s > LONGEST_S:
+            raise BadRequest("--for: a token lives for at most 7d.", reason="bad-time")
+        _make(tenant, name, round(life_s), caller=caller, json=json)
         return
     if token is None:
         raise BadRequest("Give the token, or `-` to read it from standard input.")
@@ -91,15 +98,15 @@ def _use(token: str, signer: str, name: str, out: Path | None, *, json: bool) ->
     line(f"It acts with `--as {enrolled.folder}`.")
 
 
-def _make(tenant: str, name: str, hours: float, *, caller: OperatorCaller, json: bool) -> None:
+def _make(tenant: str, name: str, life_s: int, *, caller: OperatorCaller, json: bool) -> None:
     made = caller.ask_client(
         directory_client,
-        lambda client: client.new_token(tenant, principal=name, ttl_s=round(hours * 3600)),
+        lambda client: client.new_token(tenant, principal=name, ttl_s=life_s),
     )
     if json:
         print_json({"token": made.token, "expires_unix_ns": made.expires_unix_ns})
         return
     line(made.token)
     sys.stderr.write(
-        f"Good once, for {hours:g} h, and not shown again. To use it: {program()} enroll - --signer <host:port>\n"
+        f"Good once, for {ago(life_s)}, and not shown again. To use it: {program()} enroll - --signer <host:port>\n"
     )

@@ -10,6 +10,7 @@ import typer
 from snavio.cli.caller import Caller, Reason
 from snavio.cli.options import Json
 from snavio.cli.output import line, print_json
+from snavio.cli.times import read_span
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 What = Annotated[str, typer.Argument(help="A source, `<tenant>/<service>`, or a target.", show_default=False)]
 Which = Annotated[str | None, typer.Argument(help="Only this command of the target.", show_default=False)]
-Wait = Annotated[float, typer.Option("--wait", min=0.0, help="Seconds to wait for each instance's word.")]
+Wait = Annotated[str, typer.Option("--wait", help="Wait so long for each instance's answer, such as 10s.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,7 @@ class Stop:
 
     what: What
     command: Which = None
-    wait: Wait = 10.0
+    wait: Wait = "10s"
     reason: Reason = ""
     caller: Caller
     json: Json = False
@@ -65,6 +66,7 @@ def _order(stop: Stop, *, frozen: bool) -> None:
     if stop.command == "":
         # A script's empty variable must not stop a whole target.
         raise BadRequest("COMMAND is empty: leave it out to mean the whole target.", reason="bad-field")
+    wait_s = read_span(stop.wait, option="--wait", least_s=0)
     subject = FrozenSubject.read(stop.what, stop.command or "")
 
     async def carry_out(switch: KillSwitch) -> bool:
@@ -78,7 +80,7 @@ def _order(stop: Stop, *, frozen: bool) -> None:
                     "is not named here, and obeys within the same time."
                 )
         told: list[dict[str, Any]] = []
-        async for word_of in switch.acknowledgements(order, within_s=stop.wait):
+        async for word_of in switch.acknowledgements(order, within_s=wait_s):
             told.append(
                 {
                     "service": word_of.service,

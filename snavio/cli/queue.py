@@ -146,7 +146,7 @@ def top(
         str, typer.Argument(help="Only topics that begin so, such as acme/.", show_default=False)
     ] = "",
     *,
-    interval: Annotated[float, typer.Option(min=0.2, help="Seconds over which rates are measured.")] = 1.0,
+    interval: Annotated[str, typer.Option(help="Rates are measured over this time, such as 5s.")] = "1s",
     rounds: Annotated[int, typer.Option(min=0, help="End after so many; 0 goes on until Ctrl-C.")] = 0,
     rows: Annotated[int, typer.Option(min=1, help="Show at most so many topics.")] = 20,
     mailbox: MailboxAccess,
@@ -161,9 +161,12 @@ def top(
       snavio queue top --rounds 1 --json | jq '.topics[] | {topic, in_per_s}'
     """
     from snavio.cli.queue_top import watch
+    from snavio.cli.times import read_span
+
+    every_s = read_span(interval, option="--interval", least_s=0.2)
 
     async def ask(queue: QueueClient, _name: Callable[[str], str]) -> None:
-        await watch(queue, prefix=prefix, interval_s=interval, rounds=rounds, rows=rows, json=json)
+        await watch(queue, prefix=prefix, interval_s=every_s, rounds=rounds, rows=rows, json=json)
 
     mailbox.ask(ask)
 

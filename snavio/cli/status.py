@@ -11,6 +11,7 @@ import typer
 from snavio.cli.exits import ExitCode
 from snavio.cli.options import Config, Json, StateDir
 from snavio.cli.output import console, fancy, line, print_json
+from snavio.cli.times import read_span
 
 if TYPE_CHECKING:
     from snavio.launch.installation import Installation
@@ -23,7 +24,7 @@ def status(
         bool, typer.Option("--tenants", help="Show which tenant uses how much of each bound that they share.")
     ] = False,
     tenant: Annotated[str, typer.Option(metavar="NAME", help="The same for one tenant.")] = "",
-    interval: Annotated[float, typer.Option(min=0.2, help="Seconds over which rates are measured.")] = 1.0,
+    interval: Annotated[str, typer.Option(help="Rates are measured over this time, such as 5s.")] = "1s",
     state_dir: StateDir = None,
     config: Config = None,
     json: Json = False,
@@ -42,6 +43,7 @@ def status(
     """
     from snavio.launch.installation import attach
 
+    every_s = read_span(interval, option="--interval", least_s=0.2)
     installation = attach(state_dir=state_dir, config=config)
     if tenants or tenant:
         if watch:
@@ -49,7 +51,7 @@ def status(
         _shares(installation, tenant, json=json)
         return
 
-    if not asyncio.run(_show(installation, watch=watch, interval=interval, json=json)):
+    if not asyncio.run(_show(installation, watch=watch, interval=every_s, json=json)):
         from snavio.errors import Unavailable
 
         if json:
