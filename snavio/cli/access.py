@@ -9,7 +9,7 @@ import typer
 from snavio.cli.caller import Caller, Reason, Right, wrote
 from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
-from snavio.cli.output import line, print_json
+from snavio.cli.render import Table, show
 from snavio.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -64,16 +64,15 @@ def list_requests(
         )
     whom = tenant or "you"
     found = caller.ask(lambda client: client.access_requests(tenant))
-    incoming, outgoing = map(_document, found.incoming), map(_document, found.outgoing)
-    if json:
-        print_json({"incoming": list(incoming), "outgoing": list(outgoing)})
-        return
-    for title, rows in ((f"Asked of {whom}", list(incoming)), (f"Asked by {whom}", list(outgoing))):
-        line(f"{title}:" if rows else f"{title}: nothing.")
-        for row in rows:
-            answer = f" ({row['answer']})" if row["answer"] else ""
-            way = f"{row['source']} → {row['target']} {row['command']}"
-            line(f"  {row['state']:<9} {way}: {row['reason']}{answer}")
+    incoming = [_document(one) for one in found.incoming]
+    outgoing = [_document(one) for one in found.outgoing]
+    columns = ("state", "source", "target", "command", "reason", "answer")
+    show(
+        {"incoming": incoming, "outgoing": outgoing},
+        Table(columns, incoming, title=f"Asked of {whom}:", none=f"Asked of {whom}: nothing."),
+        Table(columns, outgoing, title=f"Asked by {whom}:", none=f"Asked by {whom}: nothing."),
+        json=json,
+    )
 
 
 @access.command()

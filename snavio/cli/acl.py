@@ -9,7 +9,7 @@ import typer
 from snavio.cli.caller import Caller, Command, Reason, Right, Target, read_source, wrote
 from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
-from snavio.cli.output import line, print_json
+from snavio.cli.render import Column, Table, show, time_text
 from snavio.cli.times import TIME_HELP, Period, read_past
 from snavio.errors import BadRequest
 
@@ -42,16 +42,13 @@ def list_rights(
         raise BadRequest("Name whose rights: --target discord-bot, --source acme/billing, or both.")
     asked = read_source(source, option="--source") if source else ""
     found = caller.ask(lambda client: client.access(target=target, source=asked))
-    if json:
-        rights = [{"source": e.source, "target": e.target, "command": e.name} for e in found.acl]
-        print_json({"version": found.version, "rights": rights, "more": found.more})
-        return
-    for entry in found.acl:
-        line(f"{entry.source} → {entry.target} {entry.name}")
-    if not found.acl:
-        line("No rights.")
-    if found.more:
-        line("And more; name both --source and --target to see fewer.")
+    rights = [{"source": one.source, "target": one.target, "command": one.name} for one in found.acl]
+    show(
+        {"version": found.version, "rights": rights, "more": found.more},
+        Table(("source", "target", "command"), rights, none="No rights."),
+        "And more; name both --source and --target to see fewer." if found.more else None,
+        json=json,
+    )
 
 
 @acl.command()
@@ -95,7 +92,6 @@ def diff(
       snavio acl diff --since 2h
       snavio acl diff --since 2026-01-01 --until 2026-02-01 --target discord-bot
     """
-    from snavio.cli.directory_views import moment
     from snavio.clock import SystemClock
 
     now = SystemClock().unix_ns()
@@ -112,25 +108,24 @@ def diff(
             "target": moved.acl.target,
             "command": moved.acl.name,
             "version": moved.version,
-            "at": moment(moved.at_unix_ns),
+            "at": time_text(moved.at_unix_ns),
             "by": moved.actor or None,
             "reason": moved.reason or None,
         }
         for moved in found.difference
     ]
-    if json:
-        print_json(
-            {"from_version": found.from_version, "to_version": found.to_version, "differences": rows}
-            | {"more": found.more}
-        )
-        return
-    for row in rows:
-        sign = "+" if row["change"] == "granted" else "-"
-        why = f": {row['reason']}" if row["reason"] else ""
-        who = f" by {row['by']}" if row["by"] else ""
-        line(f"{sign} {row['source']} → {row['target']} {row['command']}  {row['at']}{who}{why}")
-    if not rows:
-        line("No right came or went.")
+    show(
+        {"from_version": found.from_version, "to_version": found.to_version, "differences": rows}
+        | {"more": found.more},
+        Table(
+            ("change", "source", "target", "command", "at", "by", "reason"),
+            rows,
+            none="No right came or went.",
+            style=lambda row: "green" if row["change"] == "granted" else "red",
+        ),
+        "And more; a shorter period or --target shows fewer." if found.more else None,
+        json=json,
+    )
 
 
 @acl.command()
@@ -149,29 +144,25 @@ def at(
       snavio acl at discord-bot notify-user 2026-01-31T12:00:00Z
       snavio acl at discord-bot notify-user 2h --json
     """
-    from snavio.cli.directory_views import moment
     from snavio.clock import SystemClock
 
     at_ns = 0 if when == "now" else read_past(when, now_unix_ns=SystemClock().unix_ns(), option="WHEN")
     found = caller.ask(lambda client: client.access_at(target, command, at_ns))
-    if json:
-        sources = [
-            {
-                "source": access.acl.source,
-                "since": moment(access.since_unix_ns),
-                "version": access.version,
-                "by": access.actor or None,
-                "reason": access.reason or None,
-                "suspended": access.suspended,
-            }
-            for access in found.access
-        ]
-        print_json({"version": found.version, "routed": found.routed, "sources": sources, "more": found.more})
-        return
-    if not found.routed:
-        line(f"There was no route for {command} of {target}, so nobody could.")
-    for access in found.access:
-        suspended = "  suspended" if access.suspended else ""
-        line(f"{access.acl.source}  since {moment(access.since_unix_ns)}{suspended}")
-    if not found.access:
-        line("Nobody had the right.")
+    sources = [
+        {
+            "source": access.acl.source,
+            "since": time_text(access.since_unix_ns),
+            "version": access.version,
+            "by": access.actor or None,
+            "reason": access.reason or None,
+            "suspended": access.suspended,
+        }
+        for access in found.access
+    ]
+    state = Column("state", lambda row: "suspended" if row["suspended"] else "allowed")
+    show(
+        {"version": found.version, "routed": found.routed, "sources": sources, "more": found.more},
+        None if found.routed else f"There was no route for {command} of {target}, so nothing could be sent.",
+        Table(("source", "since", state, "by", "reason"), sources, none="No source had the right."),
+        json=json,
+    )

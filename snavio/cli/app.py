@@ -32,6 +32,7 @@ app: Final = CommandGroup(
     ),
     name="snavio",
     cls=Root,
+    add_completion=True,
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

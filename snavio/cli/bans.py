@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,7 +10,8 @@ import typer
 from snavio.cli.caller import Caller, Reason
 from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
-from snavio.cli.output import ago, console, fancy, line, print_json
+from snavio.cli.output import ago
+from snavio.cli.render import Table, show, time_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,25 +49,22 @@ def list_bans(
       snavio bans ls --source acme/billing --json
     """
     found = caller.ask_client(_client, lambda client: client.ls(source))
-    if json:
-        print_json({"version": found.version, "bans": [_ban(each) for each in found.ban], "more": found.more})
-        return
-    _show(
-        ("source", "list", "route", "ends in", "why"),
-        [
-            (
-                each.ban.source or "everybody",
-                _LISTS[each.ban.list],
-                _route(each.ban),
-                _left(each.ban.until_unix_ns),
-                each.ban.reason or "-",
-            )
-            for each in found.ban
-        ],
-        none="Nobody is banned.",
+    rows = [
+        {
+            "source": each.ban.source or "every source",
+            "list": _LISTS[each.ban.list],
+            "route": _route(each.ban),
+            "ends in": _left(each.ban.until_unix_ns),
+            "reason": each.ban.reason,
+        }
+        for each in found.ban
+    ]
+    show(
+        {"version": found.version, "bans": [_ban(each) for each in found.ban], "more": found.more},
+        Table(("source", "list", "route", "ends in", "reason"), rows, none="No source is banned."),
+        "And more; name one with --source." if found.more else None,
+        json=json,
     )
-    if found.more:
-        line("And more; name one with --source.")
 
 
 @bans.command()
@@ -79,27 +77,28 @@ def explain(source: Who, *, caller: Caller, json: Json = False) -> None:
       snavio bans explain acme/billing --json
     """
     told = caller.ask_client(_client, lambda client: client.explain(source))
-    if json:
-        print_json(_explanation(source, told))
-        return
+    show(_explanation(source, told), *_lines(source, told), json=json)
+
+
+def _lines(source: str, told: ExplainBanResponse) -> Iterator[str]:
     if not told.ban:
-        line(f"{source} is not banned.")
+        yield f"{source} is not banned."
     for each in told.ban:
         why = f": {each.ban.reason}" if each.ban.reason else ""
-        line(f"{_LISTS[each.ban.list]} on {_route(each.ban)}, ends in {_left(each.ban.until_unix_ns)}{why}")
+        yield f"{_LISTS[each.ban.list]} on {_route(each.ban)}, ends in {_left(each.ban.until_unix_ns)}{why}"
         if each.ban.evidence:
-            line(f"  evidence {each.ban.evidence}")
+            yield f"  evidence {each.ban.evidence}"
     if told.allowlisted:
-        line("It is on the list of sources that no proposal bans.")
+        yield "It is on the list of sources that no proposal bans."
     for proposal in told.proposal:
         kind = "provisional, " if proposal.provisional else ""
-        line(
+        yield (
             f"proposal {proposal.proposal_id}: {kind}{_STATES[proposal.state]} {_time(proposal.decided_unix_ns)}, "
             f"{proposal.kind}, {proposal.total_violations} violations from "
             f"{_time(proposal.window_start_unix_ns)} to {_time(proposal.window_end_unix_ns)}"
         )
     for refused in told.refused:
-        line(f"refused {refused.proposal.proposal_id} {_time(refused.at_unix_ns)}: {refused.detail}")
+        yield f"refused {refused.proposal.proposal_id} {_time(refused.at_unix_ns)}: {refused.detail}"
 
 
 @bans.command()
@@ -136,37 +135,15 @@ def lift(
             raise NotFound(f"{error} {have}", reason=error.reason) from None
 
     done = caller.ask_client(_client, lifting)
-    if json:
-        lifted = [
-            {"list": _LISTS[ban.list], "target": ban.target, "command": ban.name} for ban in done.lifted
-        ]
-        print_json({"version": done.version, "lifted": lifted})
-        return
-    for ban in done.lifted:
-        line(f"{source} is back on the warm path of {_route(ban)}.")
+    lifted = [{"list": _LISTS[ban.list], "target": ban.target, "command": ban.name} for ban in done.lifted]
+    said = (f"{source} is back on the warm path of {_route(ban)}." for ban in done.lifted)
+    show({"version": done.version, "lifted": lifted}, *said, json=json)
 
 
 def _client(mesh: MeshSettings, certificates: Path) -> BanClient:
     from snavio.admin.bans import BanClient
 
     return BanClient(mesh.registry, certificates=certificates, trust_domain=mesh.trust_domain)
-
-
-def _show(head: Sequence[str], rows: Sequence[Sequence[str]], *, none: str) -> None:
-    out = console()
-    if not rows:
-        line(none)
-    elif fancy(out):
-        from rich.markup import escape
-        from rich.table import Table
-
-        table = Table(*head, box=None, pad_edge=False, header_style="bold")
-        for row in rows:
-            table.add_row(*(escape(cell) for cell in row))
-        out.print(table)
-    else:
-        for row in rows:
-            line("  ".join(row))
 
 
 def _route(ban: Ban) -> str:
@@ -182,9 +159,7 @@ def _left(until_unix_ns: int) -> str:
 
 
 def _time(unix_ns: int) -> str:
-    from snavio.cli.directory_views import moment
-
-    return moment(unix_ns) or "-"
+    return time_text(unix_ns) or "-"
 
 
 def _ban(each: StandingBan) -> dict[str, Any]:

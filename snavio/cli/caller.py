@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from snavio.cli.options import Config, StateDir
+from snavio.cli.render import show
 
 if TYPE_CHECKING:
     from snavio.admin.directory import DirectoryClient
@@ -168,12 +169,7 @@ async def _renew_if_due(folder: Path, mesh: MeshSettings) -> None:
 
 def wrote(sentence: str, done: WriteResponse, *, json: bool) -> None:
     """What became of a write, in words or as a document."""
-    from snavio.cli.output import line, print_json
-
-    if json:
-        print_json({"version": done.version, "changed": done.changed})
-    else:
-        line(sentence)
+    show({"version": done.version, "changed": done.changed}, sentence, json=json)
 
 
 def certificates_of(by: str | None, installation: Installation) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +10,8 @@ import typer
 from snavio.cli.caller import Caller
 from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
-from snavio.cli.output import ago, line, print_json
+from snavio.cli.output import ago, aside
+from snavio.cli.render import show, time_text
 
 if TYPE_CHECKING:
     from snavio.admin.capabilities import CapabilityClient
@@ -40,7 +40,10 @@ Operations = Annotated[
     list[str] | None,
     typer.Option("--op", help="What it allows; may be said several times.", show_default=False),
 ]
-Ttl = Annotated[str, typer.Option("--for", "--ttl", help="Its life, such as 10m or 2h.", show_default=False)]
+Ttl = Annotated[
+    str,
+    typer.Option("--for", "--ttl", metavar="<duration>", help="Its life.", show_default=False),
+]
 QuotaOption = Annotated[
     str, typer.Option(help="At most so many messages in so long, such as 1000/60s.", show_default=False)
 ]
@@ -82,15 +85,10 @@ def issue(
     made = caller.ask_client(
         _client, lambda client: client.issue(realm, wanted, holder=holder, ttl_s=ttl_s, quota=limits)
     )
-    if json:
-        print_json({"capability": made.capability, **document(read_text(made.capability))})
-    else:
-        line(made.capability)
+    show({"capability": made.capability, **document(read_text(made.capability))}, made.capability, json=json)
     if made.ttl_seconds < ttl_s:
         # Not on stdout, which goes into a file.
-        sys.stderr.write(
-            f"It lives for {ago(made.ttl_seconds)} and not {ttl}: Signer makes none for longer.\n"
-        )
+        aside(f"It lives for {ago(made.ttl_seconds)} and not {ttl}: Signer makes none for longer.")
 
 
 @caps.command()
@@ -139,28 +137,22 @@ def attenuate(
             "Say what to narrow: --topic, --op, --holder, --for or --quota.", reason="nothing-to-do"
         )
     narrowed = held.attenuate(*caveats)
-    if json:
-        print_json({"capability": narrowed.text(), **document(narrowed)})
-    else:
-        line(narrowed.text())
+    show({"capability": narrowed.text(), **document(narrowed)}, narrowed.text(), json=json)
 
 
-@caps.command()
-def show(capability: Text, json: Json = False) -> None:
-    """What a capability says of itself. Whether it is genuine and not revoked, only the mailbox can tell.
+@caps.command("show")
+def show_capability(capability: Text, json: Json = False) -> None:
+    """Show what a capability allows. Only the mailbox can tell that it is genuine and not revoked.
 
     \b
     Examples:
       snavio caps show @bot.cap
       snavio caps issue acme/discord-bot --as acme-bot | snavio caps show - --json
     """
-    from snavio.cli.capability_views import document, show_one
+    from snavio.cli.capability_views import document, record
 
-    held = _read(capability)
-    if json:
-        print_json(document(held))
-    else:
-        show_one(held)
+    told = document(_read(capability))
+    show(told, record(told), json=json)
 
 
 @caps.command()
@@ -216,10 +208,9 @@ def revoke(
             await client.revoke(what, reason=reason)
 
     caller.ask_client(_client, ask)
-    if json:
-        print_json({"restored" if restore else "revoked": what, "root": root, "barred": bar})
-    else:
-        line(f"{'restored' if restore else 'revoked'}  {what}{f' up to root {root}' if root else ''}")
+    done = "restored" if restore else "revoked"
+    up_to = f" up to root {root}" if root else ""
+    show({done: what, "root": root, "barred": bar}, f"{done}  {what}{up_to}", json=json)
 
 
 @caps.command()
@@ -238,15 +229,14 @@ def rotate(
       snavio caps rotate acme/discord-bot
       snavio caps rotate
     """
-    from snavio.cli.capability_views import moment
-
     answer = caller.ask_client(_client, lambda client: client.rotate(realm))
-    until = moment(answer.overlap_until_unix_ns // 1_000_000)
-    if json:
-        print_json({"realm": realm or None, "version": answer.version or None, "overlap_until": until})
-    else:
-        now = f"{realm} is at root key {answer.version}" if realm else "A new secret spreads"
-        line(f"{now}; what was made before is good until {until}.")
+    until = time_text(answer.overlap_until_unix_ns)
+    now = f"{realm} is at root key {answer.version}" if realm else "A new secret spreads"
+    show(
+        {"realm": realm or None, "version": answer.version or None, "overlap_until": until},
+        f"{now}; what was made before is good until {until}.",
+        json=json,
+    )
 
 
 @caps.command("ls")
@@ -266,18 +256,14 @@ def list_capabilities(
       snavio caps ls
       snavio caps ls acme/ --json | jq '.capabilities[] | select(.revoked) | .id'
     """
-    from snavio.cli.capability_views import record_document, show_list
+    from snavio.cli.capability_views import listed, record_document
 
     async def ask(client: CapabilityClient) -> list[CapabilityRecord]:
         return [record async for record in client.living(realm=realm, holder=holder)]
 
     found = caller.ask_client(_client, ask)
-    if json:
-        print_json({"capabilities": [record_document(record) for record in found]})
-    elif found:
-        show_list(found)
-    else:
-        line("No capability is alive: consumers and services ask for theirs when they first need one.")
+    rows = [record_document(record) for record in found]
+    show({"capabilities": rows}, listed(rows), json=json)
 
 
 def _read(text: str) -> Capability:

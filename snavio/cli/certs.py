@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +12,7 @@ import typer
 from snavio.cli.caller import OperatorCaller
 from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
-from snavio.cli.output import console, line, print_json
+from snavio.cli.render import Column, Table, show, time_text
 
 if TYPE_CHECKING:
     from snavio.admin.certificates import CertificateClient
@@ -52,22 +51,15 @@ def list_certificates(
         return [record async for record in client.living(identity)]
 
     found = caller.ask_client(certificate_client, ask)
-    if json:
-        print_json({"certificates": [_document(record) for record in found]})
-        return
-    out = console()
-    if not found:
-        line("No certificate is alive.")
-    for record in found:
-        state = "revoked" if record.revoked else "barred" if record.barred else "good"
-        origin = f"  from {record.parent_serial}" if record.parent_serial else ""
-        text = f"{record.serial:<40}  {state:<7}  until {_time(record.not_after_unix_ns)}"
-        whole = f"{text}  {record.spiffe_id}{origin}"
-        if out.is_terminal and len(whole) > out.width:
-            line(text)
-            line(f"  {record.spiffe_id}{origin}")
-        else:
-            line(whole)
+    rows = [_document(record) for record in found]
+    columns = (
+        "serial",
+        Column("state", lambda row: "revoked" if row["revoked"] else "barred" if row["barred"] else "good"),
+        Column("until", "not_after"),
+        "identity",
+        Column("from", "parent_serial"),
+    )
+    show({"certificates": rows}, Table(columns, rows, none="No certificate is alive."), json=json)
 
 
 @certs.command()
@@ -103,21 +95,20 @@ def revoke(
         return await client.revoke(which if unlisted else await _serial(which, client), reason=reason)
 
     ended = caller.ask_client(certificate_client, ask)
-    if json:
-        denylist = [
-            {"subject": entry.subject, "issued_before_unix_ns": entry.issued_before_unix_ns}
-            for entry in ended.revoked
-        ]
-        print_json({"revoked": list(ended.serial), "more": ended.more, "denylist": denylist})
-        return
-    for serial in ended.serial:
-        line(f"revoked  {serial}")
-    if ended.more:
-        line("and more; all that was issued until now is covered.")
-    if not ended.serial and which.startswith("spiffe:"):
-        line("It had no living certificate; it gets none from now on.")
-    elif not ended.serial:
-        line(f"revoked  {which}")
+    denylist = [
+        {"subject": entry.subject, "issued_before_unix_ns": entry.issued_before_unix_ns}
+        for entry in ended.revoked
+    ]
+    said = [f"revoked  {serial}" for serial in ended.serial]
+    if not said:
+        barred = which.startswith("spiffe:")
+        said = ["It had no living certificate; it gets none from now on." if barred else f"revoked  {which}"]
+    show(
+        {"revoked": list(ended.serial), "more": ended.more, "denylist": denylist},
+        *said,
+        "and more; all that was issued until now is covered." if ended.more else None,
+        json=json,
+    )
 
 
 async def _serial(which: str, client: CertificateClient) -> str:
@@ -154,10 +145,8 @@ def restore(
       snavio certs restore spiffe://snavio.local/tenant/acme/principal/ci
     """
     changed = caller.ask_client(certificate_client, lambda client: client.restore_identity(identity))
-    if json:
-        print_json({"changed": changed})
-    else:
-        line("It may have certificates again." if changed else "It was not barred.")
+    said = "It may have certificates again." if changed else "It was not barred."
+    show({"changed": changed}, said, json=json)
 
 
 @certs.command()
@@ -188,10 +177,12 @@ def renew(
     leaf = asyncio.run(
         renew_now(folder, signer=signer or here.signer, clock=SystemClock(), trust_domain=here.trust_domain)
     )
-    if json:
-        print_json({"identity": leaf.spiffe_id, "serial": leaf.serial, "not_after": _time(leaf.not_after_ns)})
-    else:
-        line(f"renewed  {leaf.spiffe_id}  until {_time(leaf.not_after_ns)}  {leaf.serial}")
+    until = time_text(leaf.not_after_ns)
+    show(
+        {"identity": leaf.spiffe_id, "serial": leaf.serial, "not_after": until},
+        f"renewed  {leaf.spiffe_id}  until {until}  {leaf.serial}",
+        json=json,
+    )
 
 
 def certificate_client(mesh: MeshSettings, certificates: Path) -> CertificateClient:
@@ -203,10 +194,6 @@ def certificate_client(mesh: MeshSettings, certificates: Path) -> CertificateCli
     )
 
 
-def _time(unix_ns: int) -> str:
-    return datetime.fromtimestamp(unix_ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def _document(record: CertificateRecord) -> dict[str, Any]:
     return {
         "serial": record.serial,
@@ -214,8 +201,8 @@ def _document(record: CertificateRecord) -> dict[str, Any]:
         "issued_to": record.issued_to,
         "parent_serial": record.parent_serial or None,
         "root_serial": record.root_serial,
-        "issued": _time(record.issued_unix_ns),
-        "not_after": _time(record.not_after_unix_ns),
+        "issued": time_text(record.issued_unix_ns),
+        "not_after": time_text(record.not_after_unix_ns),
         "revoked": record.revoked,
         "barred": record.barred,
     }

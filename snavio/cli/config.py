@@ -9,7 +9,8 @@ import typer
 from snavio.cli.exits import ExitCode
 from snavio.cli.group import CommandGroup
 from snavio.cli.options import Config, Json
-from snavio.cli.output import line, print_json
+from snavio.cli.output import line
+from snavio.cli.render import show
 
 config_app = CommandGroup(
     "Show and check the configuration.",
@@ -21,8 +22,8 @@ config_app = CommandGroup(
 )
 
 
-@config_app.command()
-def show(config: Config = None, json: Json = False) -> None:
+@config_app.command("show")
+def show_settings(config: Config = None, json: Json = False) -> None:
     """Show every setting as it holds, and where it came from: a default, a line of the file, or the environment.
 
     \b
@@ -34,16 +35,21 @@ def show(config: Config = None, json: Json = False) -> None:
     from snavio.config.describe import toml_value
 
     found = effective(_file(config), installed())
-    if json:
-        print_json(
-            {name: {key: setting._asdict() for key, setting in keys.items()} for name, keys in found.items()}
+    sections = (
+        "\n".join(
+            [
+                f"[{name}]",
+                *(f"{key} = {toml_value(one.value)}  # {one.origin}" for key, one in keys.items()),
+                "",
+            ]
         )
-        return
-    for name, keys in found.items():
-        line(f"[{name}]")
-        for key, setting in keys.items():
-            line(f"{key} = {toml_value(setting.value)}  # {setting.origin}")
-        line()
+        for name, keys in found.items()
+    )
+    show(
+        {name: {key: setting._asdict() for key, setting in keys.items()} for name, keys in found.items()},
+        *sections,
+        json=json,
+    )
 
 
 @config_app.command()
@@ -63,20 +69,14 @@ def validate(config: Config = None, json: Json = False) -> None:
     except BadConfiguration as bad:
         if not json:
             raise
-        print_json(
-            {
-                "valid": False,
-                "mistakes": [
-                    {"place": str(one.place), "section": one.section, "key": one.key, "message": one.sentence}
-                    for one in bad.mistakes
-                ],
-            }
-        )
+        mistakes = [
+            {"place": str(one.place), "section": one.section, "key": one.key, "message": one.sentence}
+            for one in bad.mistakes
+        ]
+        show({"valid": False, "mistakes": mistakes}, json=True)
         raise typer.Exit(ExitCode.USAGE) from None
-    if json:
-        print_json({"valid": True, "mistakes": []})
-    else:
-        line(f"{path or 'The defaults, with the environment,'} can be used.")
+    said = f"{path or 'The defaults, with the environment,'} can be used."
+    show({"valid": True, "mistakes": []}, said, json=json)
 
 
 @config_app.command()

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich import box
-from rich.table import Table
 
 from snavio.cli.exits import ExitCode
 from snavio.cli.options import Json
-from snavio.cli.output import console, count, fancy, line, micros, print_json
+from snavio.cli.output import count, line, micros
+from snavio.cli.render import NUMBER, Block, Column, Table, show
 
 if TYPE_CHECKING:
     from snavio.cli.invalid_commands import Refusal
@@ -68,10 +68,7 @@ def demo(json: Json = False) -> None:
             line(sentence)
 
     script = asyncio.run(_play(say))
-    if json:
-        print_json(_document(script))
-    else:
-        _show(script)
+    show(_document(script), *_blocks(script), json=json)
     if not script.good:
         raise typer.Exit(ExitCode.REFUSED)
 
@@ -180,38 +177,29 @@ def _producer(running: TemporaryMesh) -> Any:
     )
 
 
-def _show(script: Script) -> None:
-    out = console()
+def _blocks(script: Script) -> Iterator[Block]:
     rows = [
-        ("1,000 signed commands", "delivered", count(script.delivered), script.delivered == COMMANDS),
-        ("received", "acknowledged", count(script.acknowledged), script.acknowledged == COMMANDS),
+        ("1,000 signed commands", "delivered", script.delivered, script.delivered == COMMANDS),
+        ("received", "acknowledged", script.acknowledged, script.acknowledged == COMMANDS),
+        *((one.attempt, one.answered.reason, 1, one.answered is one.expected) for one in script.refusals),
+        ("sent while the mailbox was killed", "delivered", script.promised, script.promised > 0),
+        ("  without an answer in time, or refused", "not promised", script.unsure, True),
+        ("  delivered, and found afterwards", "kept", script.found, script.lost == 0),
+        ("  delivered, and lost", "lost", script.lost, script.lost == 0),
     ]
-    rows += [(one.attempt, one.answered.reason, "1", one.answered is one.expected) for one in script.refusals]
-    rows += [
-        ("sent while the mailbox was killed", "delivered", count(script.promised), script.promised > 0),
-        ("  without an answer in time, or refused", "not promised", count(script.unsure), True),
-        ("  delivered, and found afterwards", "kept", count(script.found), script.lost == 0),
-        ("  delivered, and lost", "lost", count(script.lost), script.lost == 0),
-    ]
-    if fancy(out):
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        table.add_column("what was tried")
-        table.add_column("answer")
-        table.add_column("count", justify="right")
-        table.add_column("")
-        for what, answer, number, good in rows:
-            table.add_row(what, answer, number, "[green]✓[/]" if good else "[red]not as expected[/]")
-        out.print(table)
-    else:
-        for what, answer, number, good in rows:
-            line(f"{what}: {answer}, {number}" + ("" if good else "  NOT AS EXPECTED"))
+    titles = ("attempt", "answer", "count", "good")
+    result = Column("result", lambda row: "✓" if row["good"] else "NOT AS EXPECTED")
+    yield Table(
+        ("attempt", "answer", Column("count", kind=NUMBER), result),
+        [dict(zip(titles, row, strict=True)) for row in rows],
+        style=lambda row: "" if row["good"] else "red",
+    )
     for name, times in script.times.items():
         if times is not None:
-            line(
-                f"{name}: p50 {micros(times.p50_us)}, p95 {micros(times.p95_us)}, p99 {micros(times.p99_us)}"
-            )
+            p50, p95, p99 = micros(times.p50_us), micros(times.p95_us), micros(times.p99_us)
+            yield f"{name}: p50 {p50}, p95 {p95}, p99 {p99}"
     verdict = "Everything as it should be" if script.good else "Something is not as it should be"
-    line(f"{verdict}, after {script.seconds:.1f} s.")
+    yield f"{verdict}, after {script.seconds:.1f} s."
 
 
 def _document(script: Script) -> dict[str, Any]:

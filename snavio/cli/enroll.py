@@ -11,7 +11,8 @@ import typer
 
 from snavio.cli.caller import OperatorCaller, directory_client
 from snavio.cli.options import Json
-from snavio.cli.output import ago, line, print_json, program
+from snavio.cli.output import ago, aside, program
+from snavio.cli.render import Record, show
 from snavio.cli.times import read_span
 
 LONGEST_S = 7 * 86_400
@@ -39,7 +40,8 @@ def enroll(
     ] = False,
     tenant: Annotated[str, typer.Option(help="With --new-token: the tenant that it is for.")] = "",
     good_for: Annotated[
-        str, typer.Option("--for", help="With --new-token: the token's life, at most 7d.")
+        str,
+        typer.Option("--for", metavar="<duration>", help="With --new-token: the token's life, at most 7d."),
     ] = "24h",
     hours: Annotated[float | None, typer.Option(min=0.02, max=168, hidden=True)] = None,
     caller: OperatorCaller,
@@ -83,19 +85,17 @@ def _use(token: str, signer: str, name: str, out: Path | None, *, json: bool) ->
         if name or not str(error).startswith("name:"):
             raise
         raise BadRequest("This token leaves the principal's name open: give one with --name.") from None
-    if json:
-        print_json(
-            {
-                "identity": enrolled.identity.spiffe_id,
-                "folder": enrolled.folder,
-                "serial": enrolled.serial,
-                "not_after_unix_ns": enrolled.not_after_unix_ns,
-            }
-        )
-        return
-    line(f"enrolled  {enrolled.identity}")
-    line(f"folder    {enrolled.folder}")
-    line(f"It acts with `--as {enrolled.folder}`.")
+    show(
+        {
+            "identity": enrolled.identity.spiffe_id,
+            "folder": enrolled.folder,
+            "serial": enrolled.serial,
+            "not_after_unix_ns": enrolled.not_after_unix_ns,
+        },
+        Record((("enrolled", enrolled.identity), ("folder", enrolled.folder))),
+        f"It acts with `--as {enrolled.folder}`.",
+        json=json,
+    )
 
 
 def _make(tenant: str, name: str, life_s: int, *, caller: OperatorCaller, json: bool) -> None:
@@ -103,10 +103,8 @@ def _make(tenant: str, name: str, life_s: int, *, caller: OperatorCaller, json: 
         directory_client,
         lambda client: client.new_token(tenant, principal=name, ttl_s=life_s),
     )
-    if json:
-        print_json({"token": made.token, "expires_unix_ns": made.expires_unix_ns})
-        return
-    line(made.token)
-    sys.stderr.write(
-        f"Good once, for {ago(life_s)}, and not shown again. To use it: {program()} enroll - --signer <host:port>\n"
-    )
+    show({"token": made.token, "expires_unix_ns": made.expires_unix_ns}, made.token, json=json)
+    if not json:
+        aside(
+            f"Good once, for {ago(life_s)}, and not shown again. To use it: {program()} enroll - --signer <host:port>"
+        )

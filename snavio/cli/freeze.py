@@ -9,7 +9,8 @@ import typer
 
 from snavio.cli.caller import Caller, Reason
 from snavio.cli.options import Json
-from snavio.cli.output import line, print_json
+from snavio.cli.output import line
+from snavio.cli.render import show
 from snavio.cli.times import read_span
 
 if TYPE_CHECKING:
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 
 What = Annotated[str, typer.Argument(help="A source, `<tenant>/<service>`, or a target.", show_default=False)]
 Which = Annotated[str | None, typer.Argument(help="Only this command of the target.", show_default=False)]
-Wait = Annotated[str, typer.Option("--wait", help="Wait so long for each instance's answer, such as 10s.")]
+Wait = Annotated[
+    str,
+    typer.Option("--wait", metavar="<duration>", help="Wait so long for each instance's answer."),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +77,7 @@ def _order(stop: Stop, *, frozen: bool) -> None:
         order = await switch.order(subject, frozen=frozen, reason=stop.reason)
         if not stop.json:
             line(_became(str(subject), frozen=frozen, changed=order.changed, version=order.version))
-            line(f"Whoever hears nothing obeys within {order.bound_s:g} s.")
+            line(f"An instance that does not answer obeys within {order.bound_s:g} s.")
             if order.listening_s < order.bound_s:
                 line(
                     f"Registry listens since {order.listening_s:.0f} s: an instance that has not called it since "
@@ -93,18 +97,16 @@ def _order(stop: Stop, *, frozen: bool) -> None:
             if not stop.json:
                 obeys = "obeys" if word_of.obeys else "gave no word"
                 line(f"{word_of.instance} {obeys} after {word_of.after_s:.2f} s. {word_of.detail}")
-        if stop.json:
-            print_json(
-                {
-                    "subject": str(subject),
-                    "frozen": frozen,
-                    "changed": order.changed,
-                    "version": order.version,
-                    "bound_s": order.bound_s,
-                    "registry_listening_s": round(order.listening_s, 3),
-                    "acknowledgements": told,
-                }
-            )
+        document = {
+            "subject": str(subject),
+            "frozen": frozen,
+            "changed": order.changed,
+            "version": order.version,
+            "bound_s": order.bound_s,
+            "registry_listening_s": round(order.listening_s, 3),
+            "acknowledgements": told,
+        }
+        show(document, json=stop.json)
         return all(each["obeys"] for each in told)
 
     if not stop.caller.ask_client(_switch, carry_out):

@@ -107,7 +107,7 @@ class LazyCommand(TyperCommand):
             module, _, attribute = self.entry.place.partition(":")
             found = getattr(import_module(f"snavio.cli.{module}"), attribute)
             if not isinstance(found, typer.Typer):
-                function, found = found, CommandGroup(add_completion=False)
+                function, found = found, CommandGroup()
                 found.command(self.entry.name)(function)
             self._loaded = typer.main.get_command(found)
             self._loaded.name = self.entry.name
@@ -129,7 +129,7 @@ class CommandGroup(typer.Typer):
 
     def __init__(self, about: str = "", *, examples: Sequence[str] = (), **settings: Any) -> None:
         shown = "\n".join(f"  {example}" for example in examples)
-        settings.setdefault("cls", HelpfulGroup)
+        settings = {"cls": HelpfulGroup, "add_completion": False, **settings}
         super().__init__(
             help=f"{about}\n\n\b\nExamples:\n{shown}" if about else None,
             no_args_is_help=True,

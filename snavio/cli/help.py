@@ -98,6 +98,9 @@ def _parameters(command: Any, ctx: Any) -> tuple[list[Row], list[Row]]:
         if param.param_type_name == "argument":
             # Its name says what it is; that it is a text says nothing.
             names = names.partition(" <")[0]
+        for alias in [name for name in param.opts if name.startswith("--")][1:]:
+            names = names.replace(f", {alias}", "")
+        names = re.sub(r"<list\[(\w+)\]>", r"<\1>...", names)
         found[param.param_type_name].append((names.replace(" range>", ">").rstrip(), _one_space(text)))
     return found["argument"], found["option"]
 

@@ -9,7 +9,7 @@ import typer
 from snavio.cli.caller import OperatorCaller, read_source
 from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
-from snavio.cli.output import line, print_json
+from snavio.cli.render import show
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,18 +39,13 @@ def list_keys(*, caller: OperatorCaller, json: Json = False) -> None:
       snavio keys ls
       snavio keys ls --json | jq '.keysets[] | {source, last_poll}'
     """
-    from snavio.cli.key_views import document, show_list
+    from snavio.cli.key_views import document, listed
 
     async def ask(client: KeyClient) -> list[KeysetStatus]:
         return [status async for status in client.all()]
 
     found = caller.ask_client(_client, ask)
-    if json:
-        print_json({"keysets": [document(status) for status in found]})
-    elif found:
-        show_list(found)
-    else:
-        line("No source has keys yet: registering a service makes them.")
+    show({"keysets": [document(status) for status in found]}, listed(found), json=json)
 
 
 @keys.command()
@@ -121,9 +116,6 @@ def _client(mesh: MeshSettings, certificates: Path) -> KeyClient:
 
 
 def _show(found: KeysetStatus, *, json: bool) -> None:
-    from snavio.cli.key_views import document, show_status
+    from snavio.cli.key_views import document, status_blocks
 
-    if json:
-        print_json(document(found))
-    else:
-        show_status(found)
+    show(document(found), *status_blocks(found), json=json)

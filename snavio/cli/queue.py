@@ -8,9 +8,9 @@ import typer
 
 from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
-from snavio.cli.output import line, print_json
 from snavio.cli.queue_access import MailboxAccess, Topic, Tried, known, states
 from snavio.cli.queue_changes import add_changes, dlq
+from snavio.cli.render import show
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,19 +53,16 @@ def list_topics(
       snavio queue ls acme/ --as acme-ci
       snavio queue ls --json | jq '.topics[] | select(.dead > 0) | .topic'
     """
-    from snavio.cli.queue_views import show_topics, topic_document
+    from snavio.cli.queue_views import topic_document, topics_table
 
     async def ask(queue: QueueClient, _name: Callable[[str], str]) -> list[TopicStats]:
         return await queue.stats()
 
     found = [one for one in mailbox.ask(ask) if one.topic.startswith(prefix)]
     found.sort(key=lambda one: (-one.ready - one.inflight, -one.dead, one.topic))
-    if json:
-        print_json({"topics": [topic_document(one) for one in found]})
-    elif found:
-        show_topics(found)
-    else:
-        line(f"No topic begins with {prefix!r}." if prefix else "No topics yet: the first message makes one.")
+    rows = [topic_document(one) for one in found]
+    none = f"No topic begins with {prefix!r}." if prefix else "No topics yet: the first message makes one."
+    show({"topics": rows}, topics_table(rows, none), json=json)
 
 
 @queue.command()
@@ -77,16 +74,13 @@ def stats(topic: Topic, *, mailbox: MailboxAccess, json: Json = False) -> None:
       snavio queue stats acme/discord-bot
       snavio queue stats discord-bot --as acme-bot --json | jq .saturation
     """
-    from snavio.cli.queue_views import show_topic, topic_document
+    from snavio.cli.queue_views import topic_document, topic_record
 
     async def ask(queue: QueueClient, name: Callable[[str], str]) -> TopicStats:
         return await known(queue, name(topic))
 
-    found = mailbox.ask(ask)
-    if json:
-        print_json(topic_document(found))
-    else:
-        show_topic(found)
+    told = topic_document(mailbox.ask(ask))
+    show(told, topic_record(told), json=json)
 
 
 @queue.command()
@@ -146,7 +140,7 @@ def top(
         str, typer.Argument(help="Only topics that begin so, such as acme/.", show_default=False)
     ] = "",
     *,
-    interval: Annotated[str, typer.Option(help="Rates are measured over this time, such as 5s.")] = "1s",
+    interval: Annotated[str, typer.Option(metavar="<duration>", help="Measure rates over this time.")] = "1s",
     rounds: Annotated[int, typer.Option(min=0, help="End after so many; 0 goes on until Ctrl-C.")] = 0,
     rows: Annotated[int, typer.Option(min=1, help="Show at most so many topics.")] = 20,
     mailbox: MailboxAccess,
@@ -194,14 +188,9 @@ async def up_to(
 
 
 def _show(found: list[TopicMessage], nothing: str, *, json: bool) -> None:
-    from snavio.cli.queue_views import message_document, show_messages
+    from snavio.cli.queue_views import message_document, messages_table
 
-    if json:
-        print_json({"messages": [message_document(one) for one in found]})
-    elif found:
-        show_messages(found)
-    else:
-        line(nothing)
+    show({"messages": [message_document(one) for one in found]}, messages_table(found, nothing), json=json)
 
 
 add_changes(queue)

@@ -5,7 +5,7 @@ Never changes anything by filter without `--yes`: without it, it tells what woul
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,8 +13,8 @@ import typer
 
 from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
-from snavio.cli.output import line, print_json
 from snavio.cli.queue_access import Dead, MailboxAccess, Stored, Topic, Tried, known, states
+from snavio.cli.render import Block, show
 
 if TYPE_CHECKING:
     from snavio.admin.queue import Preview, QueueClient, TopicMessage
@@ -80,7 +80,7 @@ def _carry_out(
     options: ChangeOptions,
     dead_only: bool = False,
 ) -> None:
-    from snavio.cli.queue_views import preview_document, show_preview
+    from snavio.cli.queue_views import preview_blocks, preview_document
     from snavio.errors import BadRequest, Conflict
 
     yes, at_most, reason, json = options.yes, options.at_most, options.reason, options.json
@@ -120,20 +120,19 @@ def _carry_out(
     done = DONE[operation]
     if preview is None:
         named = len(set(ids or []))
-        if json:
-            print_json({"operation": operation, "topic": topic, "named": named, "changed": changed})
-        else:
-            rest = f"; {named - changed} were not in a state for that" if changed < named else ""
-            line(f"{changed} of {named} {done}{rest}.")
-    elif json:
-        print_json(
-            {"operation": operation, "topic": topic, "applied": yes, "changed": changed}
-            | preview_document(preview)
+        rest = f"; {named - changed} were not in a state for that" if changed < named else ""
+        show(
+            {"operation": operation, "topic": topic, "named": named, "changed": changed},
+            f"{changed} of {named} {done}{rest}.",
+            json=json,
         )
-    elif yes:
-        line(f"{changed} of {preview.matched} messages {done}." if preview.matched else "Nothing matches.")
+        return
+    told = {"operation": operation, "topic": topic, "applied": yes, "changed": changed}
+    if yes and preview.matched:
+        said: Iterable[Block] = [f"{changed} of {preview.matched} messages {done}."]
     else:
-        show_preview(preview, f"would be {done}")
+        said = preview_blocks(preview, f"would be {done}")
+    show(told | preview_document(preview), *said, json=json)
 
 
 async def _require_dead(queue: QueueClient, topic: str, ids: list[int]) -> None:
@@ -222,7 +221,7 @@ def list_dead(
       snavio queue dlq ls acme/discord-bot --json | jq '.messages[].last_error'
     """
     from snavio.cli.queue import up_to
-    from snavio.cli.queue_views import message_document, show_dead
+    from snavio.cli.queue_views import dead_blocks, message_document
     from snavio.domain.message import MessageState
 
     only = which.narrowed()
@@ -232,12 +231,12 @@ def list_dead(
         return await up_to(queue, full(topic), (MessageState.DEAD,), limit, only, payload=payload), total
 
     found, total = mailbox.ask(ask, "list")
-    if json:
-        print_json({"dead": total, "messages": [message_document(one) for one in found]})
-    elif found:
-        show_dead(found, total)
-    else:
-        line(f"Nothing of that kind is dead in {topic}." if only else f"Nothing is dead in {topic}.")
+    nothing = f"Nothing of that kind is dead in {topic}." if only else f"Nothing is dead in {topic}."
+    show(
+        {"dead": total, "messages": [message_document(one) for one in found]},
+        *(dead_blocks(found, total) if found else [nothing]),
+        json=json,
+    )
 
 
 @dlq.command("reprocess")

@@ -29,7 +29,9 @@ def recv(
         bool, typer.Option("--ack/--no-ack", help="Acknowledge, or only look and give back.")
     ] = True,
     most: Annotated[int | None, typer.Option("--max", min=1, help="End after so many.")] = None,
-    wait: Annotated[str, typer.Option(help="End when nothing came for so long, such as 5s.")] = "2s",
+    wait: Annotated[
+        str, typer.Option(metavar="<duration>", help="End when nothing came for so long.")
+    ] = "2s",
     actor: As = "bot",
     state_dir: StateDir = None,
     config: Config = None,

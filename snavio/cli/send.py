@@ -14,7 +14,8 @@ import typer
 from snavio.cli.exits import ExitCode
 from snavio.cli.options import As, Config, Json, StateDir
 from snavio.cli.output import count as number
-from snavio.cli.output import line, micros, print_json
+from snavio.cli.output import micros
+from snavio.cli.render import show
 
 if TYPE_CHECKING:
     from snavio.cli.actor import Actor
@@ -64,16 +65,13 @@ def send(
     commands = [(target, name, body)] * count
     outcomes, seconds = asyncio.run(_send(installation, who, commands, content_type))
     reasons = Counter(outcome.reason for outcome in outcomes)
-    if json:
-        print_json(
-            _document(outcomes, reasons, seconds, target=target, name=name, source=who.identity.source)
-        )
-    elif count == 1:
-        line(_sentence(outcomes[0], seconds))
+    if count == 1:
+        said = [_sentence(outcomes[0], seconds)]
     else:
-        for reason, times in reasons.most_common():
-            line(f"{reason}  {number(times)}")
-        line(f"{number(count)} commands in {micros(round(seconds * 1e6))}")
+        said = [f"{reason}  {number(times)}" for reason, times in reasons.most_common()]
+        said.append(f"{number(count)} commands in {micros(round(seconds * 1e6))}")
+    document = _document(outcomes, reasons, seconds, target=target, name=name, source=who.identity.source)
+    show(document, *said, json=json)
     if not all(outcome.delivered for outcome in outcomes):
         raise typer.Exit(ExitCode.REFUSED)
 

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from snavio.cli.options import Config, Json, StateDir
-from snavio.cli.output import line, print_json
+from snavio.cli.render import Record, show
 
 
 def serve(
@@ -75,11 +75,7 @@ def version(json: Json = False) -> None:
         "grpcio": _installed("grpcio"),
         "platform": platform.platform(terse=True),
     }
-    if json:
-        print_json(found)
-    else:
-        for name, text in found.items():
-            line(f"{name:<9} {text}")
+    show(found, Record(tuple(found.items())), json=json)
 
 
 def _installed(package: str) -> str:

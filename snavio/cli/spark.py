@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,11 +14,13 @@ from snavio.cli.archive_folder import archive_folder
 from snavio.cli.exits import ExitCode
 from snavio.cli.group import CommandGroup
 from snavio.cli.options import Config, Json, StateDir
-from snavio.cli.output import line, print_json
+from snavio.cli.output import line
+from snavio.cli.render import show
 from snavio.cli.times import Period, read_span
 
 if TYPE_CHECKING:
     from snavio.audit.ban_audit import AuditReport
+    from snavio.audit.proposals import Proposal
     from snavio.audit.runner import JobRequest, JobResult
     from snavio.cli.spark_views import View
 
@@ -131,7 +134,8 @@ def shadow(
         int | None, typer.Option(min=1, help="Commands per interval.", show_default=False)
     ] = None,
     interval: Annotated[
-        str, typer.Option("--interval", "--interval-s", help="Interval of the limit, such as 60s.")
+        str,
+        typer.Option("--interval", "--interval-s", metavar="<duration>", help="Interval of the limit."),
     ] = "60s",
     dominant_share: Annotated[
         float | None,
@@ -189,8 +193,7 @@ def demo(
             line(sentence)
 
     shown = asyncio.run(play(out.absolute(), say))
-    if json:
-        print_json(shown)
+    show(shown, json=json)
     if not shown["good"]:
         raise typer.Exit(ExitCode.REFUSED)
 
@@ -269,65 +272,60 @@ async def _watch(installation: Any, order: JobRequest, archive: Path, view: View
 
 def _show(order: JobRequest, result: JobResult, *, json: bool) -> None:
     from snavio.audit.proposals import read_proposals
-    from snavio.audit.quarantine import document, sentence
+    from snavio.audit.quarantine import document
     from snavio.clock import SystemClock
 
-    page = result.told.get("report", "")
-    found = read_proposals(order.out / "proposals.jsonl").proposals if order.job == "abuse" else ()
     audited = result.audited
-    if json:
-        told: dict[str, Any] = {
-            "job": NAMES.get(order.job, order.job),
-            "out": str(order.out),
-            "result": result.told,
-            "archive": document(result.verified_archive, now_unix_ns=SystemClock().unix_ns()),
-        }
-        if order.job == "abuse":
-            told["proposals"] = [
-                {"proposal_id": one.proposal_id, "kind": one.kind, "source": one.source} for one in found
-            ]
-        if audited is not None:
-            told["answers"] = [
-                {"proposal_id": one.proposal_id, "applied": answer.applied, "reason": answer.reason}
-                for one, answer in audited.answers
-            ]
-            told |= {"confirmed": audited.confirmed, "withdrawn": audited.withdrawn}
-            told["not_judged"] = audited.not_judged
-        print_json(told)
-        return
-    if left_out := sentence(result.verified_archive, result.report):
-        line(left_out)
-    line(
-        f"{result.verified_archive.events:,} events of {len(result.verified_archive.entries):,} files were read."
-    )
-    for one in found:
-        line(
-            f"{one.source}: {one.kind} on {', '.join(one.affected_targets) or '-'}, {one.total_violations} times"
-        )
+    told: dict[str, Any] = {
+        "job": NAMES.get(order.job, order.job),
+        "out": str(order.out),
+        "result": result.told,
+        "archive": document(result.verified_archive, now_unix_ns=SystemClock().unix_ns()),
+    }
+    found: Sequence[Proposal] = ()
+    if order.job == "abuse":
+        found = read_proposals(order.out / "proposals.jsonl").proposals
+        told["proposals"] = [
+            {"proposal_id": one.proposal_id, "kind": one.kind, "source": one.source} for one in found
+        ]
     if audited is not None:
-        _show_audit(audited)
+        told["answers"] = [
+            {"proposal_id": one.proposal_id, "applied": answer.applied, "reason": answer.reason}
+            for one, answer in audited.answers
+        ]
+        told |= {"confirmed": audited.confirmed, "withdrawn": audited.withdrawn}
+        told["not_judged"] = audited.not_judged
+    show(told, *_sentences(order, result, found), json=json)
+
+
+def _sentences(order: JobRequest, result: JobResult, found: Sequence[Proposal]) -> Iterator[str]:
+    from snavio.audit.quarantine import sentence
+
+    archive, told = result.verified_archive, result.told
+    yield sentence(archive, result.report)
+    yield f"{archive.events:,} events of {len(archive.entries):,} files were read."
+    for one in found:
+        targets = ", ".join(one.affected_targets) or "-"
+        yield f"{one.source}: {one.kind} on {targets}, {one.total_violations} times"
+    if result.audited is not None:
+        yield from _audited(result.audited)
     if order.job == "backfill":
-        told = result.told
-        line(
+        yield (
             f"{told.get('hours', 0)} hours, {told.get('proposals', 0)} findings; {told.get('skipped', 0)} hours were "
             f"done before, {told.get('empty', 0)} have no events."
         )
-    if page:
-        line(f"The report: {page}")
-    else:
-        line(f"Results: {order.out}")
+    page = told.get("report", "")
+    yield f"The report: {page}" if page else f"Results: {order.out}"
 
 
-def _show_audit(audited: AuditReport) -> None:
+def _audited(audited: AuditReport) -> Iterator[str]:
     for one, answer in audited.answers:
-        line(
-            f"{one.source}: "
-            + ("banned" if answer.applied else f"not banned, {answer.reason}: {answer.detail}")
-        )
+        said = "banned" if answer.applied else f"not banned, {answer.reason}: {answer.detail}"
+        yield f"{one.source}: {said}"
     if audited.over:
-        line(f"{audited.over} proposals are about what is over; nobody is banned for it.")
+        yield f"{audited.over} proposals are about a period that is over; no source is banned for it."
     if audited.running:
-        line(f"{audited.running} are about a period that still runs; its audit judges them.")
+        yield f"{audited.running} are about a period that still runs; its audit judges them."
     if audited.provisional:
-        line(f"{audited.provisional} stand until the audit of their whole period.")
-    line(audited.not_judged or f"{len(audited.confirmed)} confirmed, {len(audited.withdrawn)} withdrawn.")
+        yield f"{audited.provisional} stand until the audit of their whole period."
+    yield audited.not_judged or f"{len(audited.confirmed)} confirmed, {len(audited.withdrawn)} withdrawn."

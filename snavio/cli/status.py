@@ -11,6 +11,7 @@ import typer
 from snavio.cli.exits import ExitCode
 from snavio.cli.options import Config, Json, StateDir
 from snavio.cli.output import console, fancy, line, print_json
+from snavio.cli.render import show
 from snavio.cli.times import read_span
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def status(
         bool, typer.Option("--tenants", help="Show which tenant uses how much of each bound that they share.")
     ] = False,
     tenant: Annotated[str, typer.Option(metavar="NAME", help="The same for one tenant.")] = "",
-    interval: Annotated[str, typer.Option(help="Rates are measured over this time, such as 5s.")] = "1s",
+    interval: Annotated[str, typer.Option(metavar="<duration>", help="Measure rates over this time.")] = "1s",
     state_dir: StateDir = None,
     config: Config = None,
     json: Json = False,
@@ -95,7 +96,7 @@ async def _show(installation: Installation, *, watch: bool, interval: float, jso
 
 def _shares(installation: Installation, tenant: str, *, json: bool) -> None:
     """The bounds that tenants share; Unavailable, after what was read, when a service is silent."""
-    from snavio.cli.share_views import share_lines, shares_view
+    from snavio.cli.share_views import share_blocks
     from snavio.errors import Unavailable
     from snavio.launch.probes import Probes
     from snavio.launch.share_readings import ShareReading, read_shares
@@ -105,16 +106,8 @@ def _shares(installation: Installation, tenant: str, *, json: bool) -> None:
             return await read_shares(probes, tenant=tenant)
 
     reading = asyncio.run(read())
-    out = console()
-    if json:
-        print_json(reading.document())
-    elif not reading.bounds:
-        # Nobody answered: that a tenant holds nothing would be a guess.
-        pass
-    elif fancy(out):
-        out.print(shares_view(reading))
-    else:
-        line("\n".join(share_lines(reading)))
+    # Without an answer, that a tenant holds nothing would be a guess.
+    show(reading.document(), *(share_blocks(reading) if reading.bounds else ()), json=json)
     if reading.silent:
         if json:
             raise typer.Exit(ExitCode.UNREACHABLE)

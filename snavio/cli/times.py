@@ -23,10 +23,20 @@ _FIRST_NS: Final = 1
 
 TIME_HELP: Final = "`now`, how long ago (90s, 15m, 2h, 7d), or a time such as 2026-01-31T12:00:00Z."
 Since = Annotated[
-    str, typer.Option("--since", "--from", help=f"From this time on: {TIME_HELP}", show_default=False)
+    str,
+    typer.Option(
+        "--since", "--from", metavar="<time>", help=f"From this time on: {TIME_HELP}", show_default=False
+    ),
 ]
 Until = Annotated[
-    str, typer.Option("--until", "--to", help="Before this time, given in the same way.", show_default=False)
+    str,
+    typer.Option(
+        "--until",
+        "--to",
+        metavar="<time>",
+        help="Before this time.",
+        show_default=False,
+    ),
 ]
 
 
@@ -50,8 +60,8 @@ class Period:
         for words, option in ((self.since, "--since"), (self.until, "--until")):
             if words:
                 read_past(words, now_unix_ns=now_unix_ns, option=option)
-        begin, end = self.read(now_unix_ns=now_unix_ns)
-        return begin, None if self.until == "now" else end
+        until = "" if self.until == "now" else self.until
+        return Period(self.since, until).read(now_unix_ns=now_unix_ns)
 
 
 def read_time(words: str, *, now_unix_ns: int, option: str) -> int:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, ParamSpec
 import typer
 
 from snavio.cli.options import Config, Json, StateDir
-from snavio.cli.output import console, fancy, line, print_json, program
+from snavio.cli.output import console, fancy, program
+from snavio.cli.render import show
 
 if TYPE_CHECKING:
     from snavio.cli.up_views import UpView
@@ -160,10 +161,8 @@ def down(state_dir: StateDir = None, config: Config = None, json: Json = False) 
     installation = find(state_dir=state_dir, config=config)
     run = installation.state.running()
     if run is None:
-        if json:
-            print_json({"stopped": False, "running": False})
-        else:
-            line(f"No mesh runs on {installation.mesh.state_dir}; nothing to stop.")
+        none = f"No mesh runs on {installation.mesh.state_dir}; nothing to stop."
+        show({"stopped": False, "running": False}, none, json=json)
         return
     with contextlib.suppress(ProcessLookupError):
         os.kill(run.pid, signal.SIGTERM)
@@ -176,10 +175,8 @@ def down(state_dir: StateDir = None, config: Config = None, json: Json = False) 
                 reason="not-ending",
             )
         time.sleep(0.05)
-    if json:
-        print_json({"stopped": True, "running": False, "pid": run.pid})
-    else:
-        line(f"Stopped the mesh on {installation.mesh.state_dir} (process {run.pid}).")
+    done = f"Stopped the mesh on {installation.mesh.state_dir} (process {run.pid})."
+    show({"stopped": True, "running": False, "pid": run.pid}, done, json=json)
 
 
 def _on_signals(stop: asyncio.Event, hurry: asyncio.Event) -> None:

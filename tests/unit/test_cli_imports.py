@@ -19,7 +19,14 @@ OURS = {
     *("snavio", "snavio.cli", "snavio.errors", "snavio.cli.app", "snavio.cli.commands", "snavio.cli.exits"),
     *("snavio.cli.group", "snavio.cli.help", "snavio.cli.option_groups"),
 }
-VERSION = {"snavio.cli.serve", "snavio.cli.options", "snavio.cli.output", "snavio.native", "snavio._native"}
+VERSION = {
+    "snavio.native",
+    "snavio._native",
+    "snavio.cli.serve",
+    "snavio.cli.options",
+    "snavio.cli.output",
+    "snavio.cli.render",
+}
 SCRIPT = """
 import sys
 sys.argv = ["snavio", *{words!r}]
@@ -46,7 +53,10 @@ def loaded(*words: str) -> set[str]:
         (("--help",), OURS),
         (("version",), OURS | VERSION),
         (("--version",), OURS | VERSION),
-        (("send", "--help"), OURS | {"snavio.cli.send", "snavio.cli.options", "snavio.cli.output"}),
+        (
+            ("send", "--help"),
+            OURS | {"snavio.cli.send", "snavio.cli.options", "snavio.cli.output", "snavio.cli.render"},
+        ),
     ],
     ids=("--help", "version", "--version", "send --help"),
 )
