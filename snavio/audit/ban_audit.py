@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from snavio.audit.proposals import Proposal
+from snavio.admin.bans import Proposal
 from snavio.audit.proposer import AT_ONCE, BanRegistry, ProposalReply
 from snavio.clock import Clock
 
@@ -119,7 +119,7 @@ async def audit(
         )
         confirmed += verdict.confirmed
         withdrawn += verdict.withdrawn
-    lasting = [one for one in found if one.ban_until_unix_ns > now]
+    lasting = [one for one in found if one.ban_applied_until_unix_ns > now]
     # In a period that runs, an honest burst has most of what there is so far.
     due = [one for one in lasting if not _still_runs(one, now, period_ns)]
     whole = [one for one in due if any(start <= one.window_start_unix_ns < end for start, end in judged)]

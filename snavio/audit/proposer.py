@@ -20,8 +20,9 @@ from typing import Final, Protocol
 import orjson
 import structlog
 
+from snavio.admin.bans import Proposal
 from snavio.audit.index_file import write_whole
-from snavio.audit.proposals import Proposal, read_proposals
+from snavio.audit.proposals import read_proposals
 from snavio.clock import Clock
 from snavio.errors import BadRequest, Conflict, Saturated, SnavioError, Unauthenticated, Unavailable
 
@@ -95,7 +96,9 @@ class ReplyFile:
 
     def keep(self, answered: Sequence[Proposal], *, now_unix_ns: int) -> None:
         """Write down that these need not be sent again; forgets those that ended a day ago."""
-        self._until.update((proposal.proposal_id, proposal.ban_until_unix_ns) for proposal in answered)
+        self._until.update(
+            (proposal.proposal_id, proposal.ban_applied_until_unix_ns) for proposal in answered
+        )
         old = now_unix_ns - REMEMBERED_NS
         self._until = {name: until for name, until in self._until.items() if until >= old}
         write_whole(self._path, orjson.dumps(self._until))
@@ -127,7 +130,7 @@ class Proposer:
         self._gather()
         now = self._clock.unix_ns()
         for name, proposal in list(self._waiting.items()):
-            if proposal.ban_until_unix_ns <= now:
+            if proposal.ban_applied_until_unix_ns <= now:
                 self.counts["over"] += 1
                 del self._waiting[name]
         due = [proposal for name, proposal in self._waiting.items() if self._not_before.get(name, 0) <= now]

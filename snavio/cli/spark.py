@@ -19,8 +19,8 @@ from snavio.cli.render import show
 from snavio.cli.times import Period, read_span
 
 if TYPE_CHECKING:
+    from snavio.admin.bans import Proposal
     from snavio.audit.ban_audit import AuditReport
-    from snavio.audit.proposals import Proposal
     from snavio.audit.runner import JobRequest, JobResult
     from snavio.cli.spark_views import View
 

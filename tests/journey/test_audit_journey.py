@@ -17,9 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from snavio.admin.bans import BanClient
+from snavio.admin.bans import BanClient, Proposal
 from snavio.audit.ban_audit import LATENESS_NS
-from snavio.audit.proposals import Proposal
 from snavio.audit.runner import MeshAccess
 from snavio.clock import SystemClock
 from snavio.rpc.channel import MeshChannel

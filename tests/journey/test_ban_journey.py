@@ -262,7 +262,7 @@ async def _told_once(mesh: DemoMesh, proposal: Any, *, affected: list[str]) -> N
         mesh.addresses["registry"], certificates=mesh.certificates("operator-admin")
     ) as desk:
         (decided,) = (await desk.explain(proposal.source)).proposal
-    until = min(proposal.ban_until_unix_ns, decided.decided_unix_ns + MAX_BAN_S * 1_000_000_000)
+    until = min(proposal.ban_applied_until_unix_ns, decided.decided_unix_ns + MAX_BAN_S * 1_000_000_000)
     (row,) = await found(mesh, f"event = '{schema.ABUSE_DETECTED}' AND source = '{proposal.source}'")
     assert fields(row) == {
         "source": proposal.source,
