@@ -37,7 +37,7 @@ KEPT_FILES: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class ProposalReply:
-    """What Registry said to one proposal."""
+    """Registry's answer to one proposal."""
 
     proposal_id: str
     applied: bool
@@ -51,7 +51,7 @@ class ProposalReply:
 
 @dataclass(frozen=True, slots=True)
 class AuditChange:
-    """What an audit changed."""
+    """The bans that an audit changed."""
 
     confirmed: tuple[str, ...]
     withdrawn: tuple[str, ...]
@@ -82,7 +82,7 @@ class BanRegistry(Protocol):
 
 
 class ReplyFile:
-    """What was answered, by proposal, in a file."""
+    """Answered proposals, in a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -118,7 +118,7 @@ class Proposer:
         self._not_before: dict[str, int] = {}
         self.counts: Counter[str] = Counter()
         self.answered: list[tuple[Proposal, ProposalReply]] = []
-        """The last thousand answers, for whoever shows them."""
+        """The last thousand answers, for display."""
 
     @property
     def waiting(self) -> int:
@@ -219,7 +219,7 @@ class Proposer:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Nobody else works in `folder` meanwhile; Conflict when somebody does."""
+    """Hold the lock of `folder`; Conflict when another run has it."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -51,7 +51,7 @@ def list_requests(
     caller: Caller,
     json: Json = False,
 ) -> None:
-    """What is asked of a tenant's targets, and what the tenant asks.
+    """List the rights that are asked of a tenant's targets, and those that it asks for.
 
     \b
     Examples:

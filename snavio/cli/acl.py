@@ -137,7 +137,7 @@ def at(
     caller: Caller,
     json: Json = False,
 ) -> None:
-    """Who could send a command at a time, answered from the log.
+    """List the sources that could send a command at a time, from the log.
 
     \b
     Examples:

@@ -64,7 +64,7 @@ def read_source(words: str, *, option: str = "SOURCE") -> str:
 
 
 class MeshCaller(ABC):
-    """Whoever asks a running mesh."""
+    """A caller of a running mesh."""
 
     __slots__ = ()
 
@@ -74,7 +74,7 @@ class MeshCaller(ABC):
 
     @abstractmethod
     async def prepare(self, mesh: MeshSettings, certificates: Path) -> None:
-        """What is to be done before anything is asked."""
+        """Steps before the first call."""
 
     def answer(self, question: Callable[[MeshSettings, Path], Awaitable[T]]) -> T:
         """The answer of the running mesh; `question` gets what `attached` finds."""
@@ -102,7 +102,7 @@ class MeshCaller(ABC):
 
 @dataclass(frozen=True, slots=True)
 class OperatorCaller(MeshCaller):
-    """Which mesh its operator asks, where nobody else may: there is no `--as`."""
+    """A caller under the operator's certificate only: there is no `--as`."""
 
     state_dir: StateDir = None
     config: Config = None
@@ -120,7 +120,7 @@ class OperatorCaller(MeshCaller):
 
 @dataclass(frozen=True, slots=True)
 class Caller(MeshCaller):
-    """Who asks which mesh."""
+    """A caller under the operator's certificate, or one that `--as` names."""
 
     by: By = None
     state_dir: StateDir = None
@@ -168,7 +168,7 @@ async def _renew_if_due(folder: Path, mesh: MeshSettings) -> None:
 
 
 def wrote(sentence: str, done: WriteResponse, *, json: bool) -> None:
-    """What became of a write, in words or as a document."""
+    """Show the outcome of a write."""
     show({"version": done.version, "changed": done.changed}, sentence, json=json)
 
 

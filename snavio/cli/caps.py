@@ -67,7 +67,7 @@ def issue(
 ) -> None:
     """Have a capability made. Without --op it allows what a consumer needs: recv, ack, nack, extend, stats.
 
-    Prints the capability alone, so that it can go into a file. It is a secret, though nobody but its holder can use it.
+    Prints the capability alone, so that it can go into a file. It is a secret, though only its holder can use it.
 
     \b
     Examples:

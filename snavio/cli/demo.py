@@ -29,7 +29,7 @@ RECEIVE_SECONDS = 30.0
 
 @dataclass(slots=True)
 class Script:
-    """What happened, act by act."""
+    """The results of the demo, act by act."""
 
     delivered: int = 0
     acknowledged: int = 0

@@ -1,6 +1,6 @@
 """Exit codes of `snavio`, and the one place where an error becomes one sentence and a code.
 
-Never shows a traceback for a user's mistake; SNAVIO_DEBUG=1 shows it for whoever wants to look inside.
+Never shows a traceback for a user's mistake; SNAVIO_DEBUG=1 shows it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from snavio.errors import BadRequest, NotAllowed, SnavioError, StateError, Unaut
 
 
 class ExitCode(IntEnum):
-    """What a script can rely on."""
+    """The exit codes that scripts rely on."""
 
     OK = 0
     REFUSED = 1

@@ -29,7 +29,7 @@ Wait = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """What stops or goes on, why, and how long to wait for those who obey."""
+    """The subject of an order, its reason, and the time to wait for instances that obey."""
 
     what: What
     command: Which = None

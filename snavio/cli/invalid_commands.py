@@ -81,7 +81,7 @@ class Forger:
         )
 
     async def submit(self, command: bytes) -> Verdict:
-        """What Shield says."""
+        """The verdict of Shield."""
         answer = await self._shield.call_raw(
             "/snavio.v1.Shield/Submit",
             SubmitRequest(command=command, budget_ms=5000).SerializeToString(),

@@ -98,7 +98,7 @@ def status_blocks(status: KeysetStatus) -> Iterator[Block]:
 
 
 def spread_line(status: KeysetStatus) -> str:
-    """Who has the keys as they stand, and whom a rotation waits for."""
+    """The Shields that have these keys, and those that a rotation waits for."""
     holders = status.holder
     if not holders:
         return "No Shield has been heard."

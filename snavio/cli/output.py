@@ -1,4 +1,4 @@
-"""How commands speak: rich where a person looks at a wide enough terminal, plain lines everywhere else.
+"""Standard output of commands: rich on a wide enough terminal, plain lines everywhere else.
 
 Never writes anything but JSON to stdout under `--json`.
 """
@@ -44,7 +44,7 @@ def console() -> Console:
 
 
 def fancy(out: Console) -> bool:
-    """Whether tables and a live screen can be read: a terminal, with colour allowed, and wide enough."""
+    """True when tables and a live screen can be read: a terminal, with colour allowed, and wide enough."""
     return out.is_terminal and not os.environ.get("NO_COLOR") and out.width >= NARROW_COLUMNS
 
 
@@ -68,7 +68,7 @@ def aside(text: str) -> None:
 
 
 def program() -> str:
-    """How this program is called from here, for commands that we suggest."""
+    """The name of this program as typed from here, for suggested commands."""
     here = Path(sys.argv[0])
     found = shutil.which("snavio")
     if here.name != "snavio" or (found is not None and Path(found).resolve() == here.resolve()):

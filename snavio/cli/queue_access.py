@@ -133,7 +133,7 @@ class MailboxAccess:
 
 
 def full_name(words: str, identity: Identity) -> str:
-    """The topic that somebody means: a bare target is one of their own."""
+    """The full name of a topic: a bare target belongs to the caller's tenant."""
     return f"{identity.tenant}/{words}" if identity.tenant and "/" not in words else words
 
 
@@ -159,7 +159,7 @@ async def known(queue: QueueClient, topic: str) -> TopicStats:
 
 
 def states(words: list[str] | None) -> tuple[MessageState, ...]:
-    """What `--state` says, several times or with commas."""
+    """The states of `--state`, given several times or with commas."""
     from snavio.domain.message import MessageState
 
     known_words = {state.name.lower(): state for state in MessageState if state is not MessageState.PURGED}

@@ -51,7 +51,7 @@ States = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeOptions:
-    """Whether it is meant, for how many at the most, and why; who does it, and how it is told."""
+    """Options of a change: confirmation, the most messages, the reason, the caller and the output."""
 
     yes: Yes = False
     at_most: AtMost = None

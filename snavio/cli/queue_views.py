@@ -173,7 +173,7 @@ def preview_document(preview: Preview) -> dict[str, Any]:
 
 
 def preview_blocks(preview: Preview, would: str) -> Iterator[Block]:
-    """What a change would do, and how to have it done."""
+    """The effect of a change, and the options that apply it."""
     yield messages_table(preview.samples, "" if preview.matched else "Nothing matches.")
     if preview.matched > len(preview.samples):
         yield f"… and {count(preview.matched - len(preview.samples))} more."

@@ -21,7 +21,7 @@ LAST_COLUMN: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How values of a type are shown to a person."""
+    """The text of a type's values, and their alignment."""
 
     text: Callable[[Any], str]
     right: bool = False

@@ -38,7 +38,7 @@ Folder = Annotated[
 def show_snapshots(
     folder: Folder = None, state_dir: StateDir = None, config: Config = None, json: Json = False
 ) -> None:
-    """What the manifests say, without checking whether it is true.
+    """Show the manifests of the snapshots, without checking them.
 
     Exit code 1 when there is none.
 

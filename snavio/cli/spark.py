@@ -59,7 +59,7 @@ class SparkOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOptions:
-    """What every job takes: the archive, the folder of its results, its thresholds, and its Spark."""
+    """Options of every job: the archive, the folder of its results, its thresholds, and its Spark."""
 
     out: Annotated[
         Path | None,

@@ -115,7 +115,7 @@ def _shares(installation: Installation, tenant: str, *, json: bool) -> None:
 
 
 def _revocation(measured: dict[str, Any] | None) -> None:
-    """What `snavio meter revocation` found last."""
+    """Print the last result of `snavio meter revocation`."""
     for profile, times in (measured or {}).get("profiles", {}).items():
         line(
             f"revocation {profile}: p50 {times['p50_s']:g} s, p99 {times['p99_s']:g} s, "

@@ -22,10 +22,10 @@ from snavio.launch.readings import MeshReading
 
 
 class UpView(AbstractContextManager["UpView"], Protocol):
-    """What `up` tells."""
+    """The output of `snavio up`."""
 
     reading_every_s: float
-    """How often it wants a reading; each costs every service a call."""
+    """Seconds between two readings; each costs every service a call."""
 
     def preparing(self, what: str) -> None:
         """A step before the services start."""
@@ -185,6 +185,6 @@ class UpScreen(UpLines):
 
 
 def _short(folder: str) -> str:
-    """The folder as somebody who stands here would name it."""
+    """The folder, relative to the working directory where it lies below it."""
     path = Path(folder)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else folder

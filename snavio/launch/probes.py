@@ -41,7 +41,7 @@ class Probes(Closable):
             await channel.close()
 
     async def serving(self, name: str) -> bool:
-        """Whether the service's health says SERVING now."""
+        """True when the service's health is SERVING now."""
         try:
             answer = await self._channels[name].call(
                 "/grpc.health.v1.Health/Check",
