@@ -119,7 +119,7 @@ def query(  # noqa: PLR0917
     """Ask the archive in SQL (DuckDB); it only reads. The columns are in docs/telemetry.md; sum `count`, not rows.
 
     Only files count that were signed and are as they were signed; Signer has the keys, so the mesh must run (else exit
-    code 3). `--unverified` asks no Signer and counts every file that can be read. Standard error names what was left out.
+    code 3). `--unverified` counts every file that can be read. Standard error names what was left out.
     Write "at" in quotes: the word is DuckDB's own.
 
     \b
