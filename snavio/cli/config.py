@@ -8,7 +8,7 @@ import typer
 
 from snavio.cli.exits import ExitCode
 from snavio.cli.group import CommandGroup
-from snavio.cli.options import Config, Json
+from snavio.cli.options import Config, Json, StateDir
 from snavio.cli.output import line
 from snavio.cli.render import show
 
@@ -23,7 +23,7 @@ config_app = CommandGroup(
 
 
 @config_app.command("show")
-def show_settings(config: Config = None, json: Json = False) -> None:
+def show_settings(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
     """Show every setting as it holds, and where it came from: a default, a line of the file, or the environment.
 
     \b
@@ -35,6 +35,10 @@ def show_settings(config: Config = None, json: Json = False) -> None:
     from snavio.config.describe import toml_value
 
     found = effective(_file(config), installed())
+    if state_dir is not None:
+        # As every command takes it: before what the file says.
+        given = found["mesh"]["state_dir"]._replace(value=str(state_dir), origin="--state-dir")
+        found = {**found, "mesh": {**found["mesh"], "state_dir": given}}
     sections = (
         "\n".join(
             [

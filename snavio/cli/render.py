@@ -202,7 +202,7 @@ def _table(table: Table) -> None:
 def _stacked(row: Sequence[str], width: int) -> None:
     """As many cells as fit on a line, the rest indented below: folded into narrow columns, no id could be copied."""
     shown = row[0]
-    for cell in row[1:]:
+    for cell in (cell for cell in row[1:] if cell != "-"):
         if len(shown) + 2 + len(cell) > width:
             line(shown)
             shown = f"  {cell}"
@@ -216,7 +216,7 @@ def _rich(table: Table, columns: Sequence[Column], rows: Sequence[Sequence[str]]
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
+    drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
     for place, column in enumerate(columns):
         drawn.add_column(
             Text(column.title),
