@@ -1,6 +1,6 @@
 """Exit codes of `snavio`, and the one place where an error becomes one sentence and a code.
 
-Never shows a traceback for a user's mistake; SNAVIO_DEBUG=1 shows it for whoever wants to look inside.
+Never shows a traceback for a user's mistake; SNAVIO_DEBUG=1 shows it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from snavio.extras import install_hint
 
 
 class ExitCode(IntEnum):
-    """What a script can rely on."""
+    """The exit codes that scripts rely on."""
 
     OK = 0
     REFUSED = 1

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from snavio.cli.options import Config, Json, StateDir
-from snavio.cli.output import line, print_json
+from snavio.cli.render import Record, show
 
 
 def serve(
@@ -64,10 +64,6 @@ def version(json: Json = False) -> None:
       snavio version
       snavio version --json
     """
-    from importlib.metadata import version as installed
-
-    from snavio.host.introspection import program_version
-
     try:
         from snavio.native import SOURCE_DIGEST
 
@@ -75,14 +71,20 @@ def version(json: Json = False) -> None:
     except ImportError as error:
         native = str(error)
     found = {
-        "snavio": program_version(),
+        "snavio": _installed("snavio"),
         "native": native,
         "python": platform.python_version(),
-        "grpcio": installed("grpcio"),
+        "grpcio": _installed("grpcio"),
         "platform": platform.platform(terse=True),
     }
-    if json:
-        print_json(found)
-    else:
-        for name, text in found.items():
-            line(f"{name:<9} {text}")
+    show(found, Record(tuple(found.items())), json=json)
+
+
+def _installed(package: str) -> str:
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as version_of
+
+    try:
+        return version_of(package)
+    except PackageNotFoundError:
+        return "unknown"

@@ -14,7 +14,7 @@ from datetime import datetime
 
 import pytest
 
-from snavio.cli.mischief import Forger
+from snavio.cli.invalid_commands import Forger
 from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
 from snavio.telemetry import schema

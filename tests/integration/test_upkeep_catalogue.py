@@ -18,7 +18,7 @@ import pytest
 from services.registry.settings import RegistrySettings
 from services.signer.bootstrap import prepare
 from services.signer.settings import SignerSettings
-from snavio.cli.mischief import Forger
+from snavio.cli.invalid_commands import Forger
 from snavio.clock import SystemClock
 from snavio.domain.directory import AclEntry, Draft
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, IdentityKind

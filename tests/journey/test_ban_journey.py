@@ -35,7 +35,7 @@ from snavio.admin.bans import BanClient
 from snavio.admin.operator import Operator
 from snavio.audit.jobs import SparkLocation
 from snavio.audit.runner import JobRequest, MeshAccess, watch
-from snavio.cli.mischief import Forger
+from snavio.cli.invalid_commands import Forger
 from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
 from snavio.telemetry import schema
@@ -260,7 +260,7 @@ async def _told_once(mesh: DemoMesh, proposal: Any, *, affected: list[str]) -> N
         mesh.addresses["registry"], certificates=mesh.certificates("operator-admin")
     ) as desk:
         (decided,) = (await desk.explain(proposal.source)).proposal
-    until = min(proposal.ban_until_unix_ns, decided.decided_unix_ns + MAX_BAN_S * 1_000_000_000)
+    until = min(proposal.ban_applied_until_unix_ns, decided.decided_unix_ns + MAX_BAN_S * 1_000_000_000)
     (row,) = await found(mesh, f"event = '{schema.ABUSE_DETECTED}' AND source = '{proposal.source}'")
     assert fields(row) == {
         "source": proposal.source,
@@ -279,7 +279,7 @@ async def test_the_hourly_run_finds_the_same_and_says_so(mesh: DemoMesh, tmp_pat
     stray = damaged.with_name("fast-9-1-1-5.parquet")
     stray.write_bytes(damaged.read_bytes()[:100])
     os.utime(stray, (0, 0))
-    told = await _cli(mesh, "abuse", "--out", str(tmp_path / "abuse"), "--short", "--json")
+    told = await _cli(mesh, "audit", "--out", str(tmp_path / "abuse"), "--short", "--json")
     document = json.loads(told)
     ids = {one["source"]: one["proposal_id"] for one in document["proposals"]}
     # On a slow machine the other crowded for so long that this policy, too, calls it abuse: it was lifted, or its
@@ -292,14 +292,14 @@ async def test_the_hourly_run_finds_the_same_and_says_so(mesh: DemoMesh, tmp_pat
     stray.unlink()
     if os.environ.get("SNAVIO_FULL") != "1":
         return  # The report as a job is in tests/spark/test_reports.py; here it would be one more JVM.
-    told = await _cli(mesh, "slo", "--out", str(tmp_path / "slo"), "--short")
+    told = await _cli(mesh, "report", "--out", str(tmp_path / "slo"), "--short")
     assert f"The report: {tmp_path / 'slo' / 'report.html'}" in told
     assert SOURCE in (tmp_path / "slo" / "report.html").read_text("utf-8")
 
 
 async def _cli(mesh: DemoMesh, *arguments: str) -> str:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "snavio.cli", "spark", "run", *arguments),
+        *(sys.executable, "-m", "snavio.cli", "spark", *arguments),
         *("--config", str(mesh.processes.config)),
         *(part for setting in QUICK.settings for part in ("--conf", setting)),
         stdout=asyncio.subprocess.PIPE,

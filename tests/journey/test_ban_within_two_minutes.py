@@ -19,7 +19,7 @@ import pytest
 from snavio.admin.bans import BanClient
 from snavio.audit.proposer import ProposalReply
 from snavio.audit.runner import JobRequest, MeshAccess, watch
-from snavio.cli.mischief import Forger
+from snavio.cli.invalid_commands import Forger
 from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
 from spark.jobs.watch_abuse import SETTLING

@@ -77,11 +77,11 @@ class Forger:
             timestamp_unix_ns=self._clock.unix_ns() + ahead_ns,
             target=target,
             name=NAME,
-            payload=b"mischief",
+            payload=b"invalid",
         )
 
     async def submit(self, command: bytes) -> Verdict:
-        """What Shield says."""
+        """The verdict of Shield."""
         answer = await self._shield.call_raw(
             "/snavio.v1.Shield/Submit",
             SubmitRequest(command=command, budget_ms=5000).SerializeToString(),
@@ -90,7 +90,7 @@ class Forger:
         return Verdict(read_verdicts(answer).codes[0])
 
 
-async def mischief(mesh: MeshSettings, *, clock: Clock) -> AsyncIterator[Refusal]:
+async def try_invalid_commands(mesh: MeshSettings, *, clock: Clock) -> AsyncIterator[Refusal]:
     """One of each kind, each with the answer that it got."""
     billing = Forger(mesh, certificates=mesh.certificates(folder_name(PRODUCER)), clock=clock)
     bot = Forger(mesh, certificates=mesh.certificates(folder_name(CONSUMER)), clock=clock)

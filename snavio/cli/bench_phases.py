@@ -1,4 +1,4 @@
-"""What `snavio bench` measures: single sends, batches, latency and receiving, against a target of its own.
+"""The measurements of `snavio bench`: single sends, batches, latency and receiving, against a target of its own.
 
 Never leaves anything in a queue: what it sends it receives.
 """
@@ -32,7 +32,7 @@ Progress = Callable[[str, float], None]
 
 @dataclass(slots=True)
 class Figures:
-    """What was measured; times in microseconds."""
+    """The measured figures; times in microseconds."""
 
     single_sends_per_s: float = 0.0
     batch_commands_per_s: float = 0.0

@@ -1,6 +1,6 @@
 """Reaches a service of the running mesh for a command, under the operator's certificate or one that `--as` names.
 
-Never acts under another certificate than the one that was named, and never leaves a desk open behind an answer.
+Never acts under another certificate than the one that was named, and never leaves a client open behind an answer.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from snavio.cli.options import Config, StateDir
+from snavio.cli.render import show
 
 if TYPE_CHECKING:
     from snavio.admin.directory import DirectoryClient
@@ -62,8 +63,8 @@ def read_source(words: str, *, option: str = "SOURCE") -> str:
     return words
 
 
-class Asking(ABC):
-    """Whoever asks a running mesh."""
+class MeshCaller(ABC):
+    """A caller of a running mesh."""
 
     __slots__ = ()
 
@@ -73,7 +74,7 @@ class Asking(ABC):
 
     @abstractmethod
     async def prepare(self, mesh: MeshSettings, certificates: Path) -> None:
-        """What is to be done before anything is asked."""
+        """Steps before the first call."""
 
     def answer(self, question: Callable[[MeshSettings, Path], Awaitable[T]]) -> T:
         """The answer of the running mesh; `question` gets what `attached` finds."""
@@ -85,29 +86,29 @@ class Asking(ABC):
 
         return asyncio.run(prepared())
 
-    def ask_at(
+    def ask_client(
         self,
-        desk: Callable[[MeshSettings, Path], AbstractAsyncContextManager[D]],
+        client: Callable[[MeshSettings, Path], AbstractAsyncContextManager[D]],
         question: Callable[[D], Awaitable[T]],
     ) -> T:
-        """The answer at a desk, which is open for this one question."""
+        """The answer at a client, which is open for this one question."""
 
-        async def at_the_desk(mesh: MeshSettings, certificates: Path) -> T:
-            async with desk(mesh, certificates) as opened:
+        async def with_client(mesh: MeshSettings, certificates: Path) -> T:
+            async with client(mesh, certificates) as opened:
                 return await question(opened)
 
-        return self.answer(at_the_desk)
+        return self.answer(with_client)
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorCaller(Asking):
-    """Which mesh its operator asks, where nobody else may: there is no `--as`."""
+class OperatorCaller(MeshCaller):
+    """A caller under the operator's certificate only: there is no `--as`."""
 
     state_dir: StateDir = None
     config: Config = None
 
     def attached(self) -> tuple[MeshSettings, Path]:
-        """See `Asking`."""
+        """See `MeshCaller`."""
         from snavio.launch.installation import attach
 
         installation = attach(state_dir=self.state_dir, config=self.config)
@@ -118,15 +119,15 @@ class OperatorCaller(Asking):
 
 
 @dataclass(frozen=True, slots=True)
-class Caller(Asking):
-    """Who asks which mesh."""
+class Caller(MeshCaller):
+    """A caller under the operator's certificate, or one that `--as` names."""
 
     by: By = None
     state_dir: StateDir = None
     config: Config = None
 
     def attached(self) -> tuple[MeshSettings, Path]:
-        """See `Asking`."""
+        """See `MeshCaller`."""
         from snavio.launch.installation import attach
 
         installation = attach(state_dir=self.state_dir, config=self.config)
@@ -139,10 +140,10 @@ class Caller(Asking):
 
     def ask(self, question: Callable[[DirectoryClient], Awaitable[T]]) -> T:
         """The answer of the running mesh's Registry about its directory."""
-        return self.ask_at(directory_desk, question)
+        return self.ask_client(directory_client, question)
 
 
-def directory_desk(mesh: MeshSettings, certificates: Path) -> DirectoryClient:
+def directory_client(mesh: MeshSettings, certificates: Path) -> DirectoryClient:
     """Where an operator or a principal asks about the directory."""
     from snavio.admin.directory import DirectoryClient
 
@@ -167,13 +168,8 @@ async def _renew_if_due(folder: Path, mesh: MeshSettings) -> None:
 
 
 def wrote(sentence: str, done: WriteResponse, *, json: bool) -> None:
-    """What became of a write, in words or as a document."""
-    from snavio.cli.output import line, print_json
-
-    if json:
-        print_json({"version": done.version, "changed": done.changed})
-    else:
-        line(sentence)
+    """Show the outcome of a write."""
+    show({"version": done.version, "changed": done.changed}, sentence, json=json)
 
 
 def certificates_of(by: str | None, installation: Installation) -> Path:

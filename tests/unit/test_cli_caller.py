@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from snavio.cli import desk
-from snavio.cli.desk import Asking, Caller, OperatorCaller
+from snavio.cli import caller as callers
+from snavio.cli.caller import Caller, MeshCaller, OperatorCaller
 from snavio.config import MeshSettings
 
 MESH = MeshSettings()
@@ -18,7 +18,7 @@ FOLDER = Path("certs/acme-admin")
     ("caller", "renewed"), [(Caller(by="acme-admin"), [FOLDER]), (Caller(), []), (OperatorCaller(), [])]
 )
 def test_certificate_that_as_names_is_renewed_before_the_question(
-    caller: Asking, renewed: list[Path], monkeypatch: pytest.MonkeyPatch
+    caller: MeshCaller, renewed: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[Path] = []
 
@@ -29,6 +29,6 @@ def test_certificate_that_as_names_is_renewed_before_the_question(
         assert (mesh, certificates, told) == (MESH, FOLDER, renewed)
         return "answer"
 
-    monkeypatch.setattr(desk, "_renew_if_due", renew)
+    monkeypatch.setattr(callers, "_renew_if_due", renew)
     monkeypatch.setattr(type(caller), "attached", lambda _self: (MESH, FOLDER))
     assert caller.answer(question) == "answer"

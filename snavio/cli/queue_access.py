@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from snavio.cli.desk import Caller
+from snavio.cli.caller import Caller
+from snavio.cli.times import Period
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,13 +46,6 @@ Because = Annotated[
         show_default=False,
     ),
 ]
-Since = Annotated[
-    str,
-    typer.Option(help="Only those stored since: how long ago (15m, 2h) or a time.", show_default=False),
-]
-Until = Annotated[
-    str, typer.Option(help="Only those stored before: how long ago or a time.", show_default=False)
-]
 MAX_ATTEMPTS = 2**32 - 1
 MinAttempts = Annotated[
     int,
@@ -59,28 +53,26 @@ MinAttempts = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
     """Which messages, by what every one of them has."""
 
     source: FromSource = ""
     name: Named = ""
     command_id: CommandId = ""
-    since: Since = ""
-    until: Until = ""
+    stored: Period
 
     def narrowed(self) -> dict[str, Any]:
         """The filter of a command; only what was said."""
-        from snavio.cli.moments import read_moment
         from snavio.clock import SystemClock
 
-        now, since, until = SystemClock().unix_ns(), self.since, self.until
+        since, until = self.stored.read(now_unix_ns=SystemClock().unix_ns())
         said: dict[str, Any] = {
             "source": self.source,
             "name": self.name,
             "command_id": self.command_id,
-            "stored_from_unix_ns": read_moment(since, now_unix_ns=now, option="--since") if since else 0,
-            "stored_before_unix_ns": read_moment(until, now_unix_ns=now, option="--until") if until else 0,
+            "stored_from_unix_ns": since,
+            "stored_before_unix_ns": until,
             **self._further(),
         }
         return {key: value for key, value in said.items() if value}
@@ -89,7 +81,7 @@ class Stored:
         return {}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Dead(Stored):
     """The same, and why they are dead."""
 
@@ -99,7 +91,7 @@ class Dead(Stored):
         return {"dead_reason": _reason(self.because)}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tried(Dead):
     """The same, and how often they were delivered."""
 
@@ -110,7 +102,7 @@ class Tried(Dead):
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class MailboxAccess:
     """Which mailbox, and as whom."""
 
     caller: Caller
@@ -141,7 +133,7 @@ class Door:
 
 
 def full_name(words: str, identity: Identity) -> str:
-    """The topic that somebody means: a bare target is one of their own."""
+    """The full name of a topic: a bare target belongs to the caller's tenant."""
     return f"{identity.tenant}/{words}" if identity.tenant and "/" not in words else words
 
 
@@ -167,7 +159,7 @@ async def known(queue: QueueClient, topic: str) -> TopicStats:
 
 
 def states(words: list[str] | None) -> tuple[MessageState, ...]:
-    """What `--state` says, several times or with commas."""
+    """The states of `--state`, given several times or with commas."""
     from snavio.domain.message import MessageState
 
     known_words = {state.name.lower(): state for state in MessageState if state is not MessageState.PURGED}

@@ -15,17 +15,17 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from snavio.cli.mesh_views import mesh_view
 from snavio.cli.output import count, line, print_json
-from snavio.cli.views import mesh_view
 from snavio.launch.processes import SERVICES
 from snavio.launch.readings import MeshReading
 
 
-class Front(AbstractContextManager["Front"], Protocol):
-    """What `up` tells."""
+class UpView(AbstractContextManager["UpView"], Protocol):
+    """The output of `snavio up`."""
 
     reading_every_s: float
-    """How often it wants a reading; each costs every service a call."""
+    """Seconds between two readings; each costs every service a call."""
 
     def preparing(self, what: str) -> None:
         """A step before the services start."""
@@ -49,7 +49,7 @@ class Front(AbstractContextManager["Front"], Protocol):
         """Everything has ended."""
 
 
-class Lines(Front):
+class UpLines(UpView):
     """One sentence per line, for pipes, logs and narrow terminals."""
 
     reading_every_s = 10.0
@@ -98,7 +98,7 @@ class Lines(Front):
         line("stopped")
 
 
-class JsonLines(Lines):
+class UpJson(UpLines):
     """One JSON document per line, each with its `event`."""
 
     def preparing(self, what: str) -> None:
@@ -123,7 +123,7 @@ class JsonLines(Lines):
         print_json({"event": "stopped"})
 
 
-class Screen(Lines):
+class UpScreen(UpLines):
     """A live view of the mesh."""
 
     reading_every_s = 2.0
@@ -185,6 +185,6 @@ class Screen(Lines):
 
 
 def _short(folder: str) -> str:
-    """The folder as somebody who stands here would name it."""
+    """The folder, relative to the working directory where it lies below it."""
     path = Path(folder)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else folder
