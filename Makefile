@@ -7,7 +7,7 @@ NATIVE_SOURCES := native/Cargo.toml native/Cargo.lock native/build.rs $(shell fi
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_CONSTRAINT := constraints.txt
 
-.PHONY: help up demo spark-demo down install proto config-docs build compiled check format test test-native test-servers test-full bench bench-turns clean
+.PHONY: help up demo spark-demo down install proto config-docs build compiled release-fixtures check format test test-native test-servers test-full bench bench-turns clean
 .DEFAULT_GOAL := help
 
 help: ## list what can be made
@@ -55,7 +55,11 @@ $(VENV)/.built: $(VENV)/.installed $(NATIVE_SOURCES)
 compiled: build
 	@$(BIN)/python -m compileall -q snavio services
 
-check: build ## lint, types, formatting, generated code, stub
+release-fixtures: compiled ## keep the wire and a state folder of this version, for later versions to be held to
+	$(BIN)/python tools/check_wire.py --write
+	$(BIN)/python tools/make_state_fixture.py
+
+check: build ## lint, types, formatting, generated code, stub, wire
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -67,6 +71,7 @@ check: build ## lint, types, formatting, generated code, stub
 	$(BIN)/python tools/generate_schema.py --check
 	$(BIN)/python tools/check_proto_comments.py
 	$(BIN)/python tools/check_stub.py
+	$(BIN)/python tools/check_wire.py
 
 format: $(VENV)/.installed ## format Python and Rust
 	$(BIN)/ruff check --fix --quiet . || true

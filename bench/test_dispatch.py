@@ -114,7 +114,7 @@ def variant(*, routes: int, sources: int, lanes: int, rules: bool, frames: int =
     built = Variant(dispatch, [frame_of(lanes) for lanes in told])
     for frame in built.frames:
         plan = dispatch.plan(frame, now_mono_ns=5)
-        assert sum(count for _, count, _ in plan.sends) == BATCH
+        assert sum(send.count for send in plan.sends) == BATCH
     return built
 
 

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 from bench.meters import percentile, record
-from services.mailbox.commits import Commits
-from services.mailbox.delivery import Delivery
-from services.mailbox.intake import Intake, Sender
-from services.mailbox.leases import DONE
-from services.mailbox.receiving import Receiving, Wanted
-from services.mailbox.rows import Rows
-from services.mailbox.settling import Settlements
-from services.mailbox.waiting import Waiters
+from services.mailbox.delivery.batch_reader import BatchReader
+from services.mailbox.delivery.receiving import Receiving, Wanted
+from services.mailbox.delivery.waiters import Waiters
+from services.mailbox.intake.batch_intake import BatchIntake, Sender
+from services.mailbox.intake.commits import Commits
+from services.mailbox.settle.settlements import Settlements
+from services.mailbox.state.delivery import Delivery
+from services.mailbox.state.leases import DONE
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
 from snavio.clock import SystemClock
 from snavio.host.process import keep_freed_memory
@@ -120,7 +120,7 @@ def test_append_and_remove(benchmark: Any, store: SqliteMailboxStore, runs: byte
 
 def batch_id_of(response: bytes) -> int:
     """The batch of the first leased batch in a response; opening the whole response is the consumer's cost."""
-    position, number = 10, 0  # after the boot epoch and the parcel's tag
+    position, number = 10, 0  # after the boot epoch and the tag of the leased batch
     while response[position] & 0x80:
         position += 1
     assert response[position + 1] == 0x08
@@ -138,7 +138,7 @@ class Parts:
         self.store, self.clock, self.waiters = store, SystemClock(), Waiters()
         self.commits = Commits(store, clock=self.clock)
         self.worker = StoreWorker("reads")
-        self.rows = Rows(store, worker=self.worker)
+        self.rows = BatchReader(store, worker=self.worker)
         self.delivery = Delivery(
             clock=self.clock,
             boot_epoch=store.begin_epoch(self.clock.unix_ns()),
@@ -146,7 +146,7 @@ class Parts:
             woken=self.waiters.wake,
             record=lambda state: self.commits.submit(progress=(state,)),
         )
-        self.intake = Intake(
+        self.intake = BatchIntake(
             store=store, commits=self.commits, delivery=self.delivery, rows=self.rows, clock=self.clock
         )
         self.receiving = Receiving(
@@ -251,7 +251,7 @@ def test_receive_from_disk(
     benchmark: Any, parts: Parts, runner: asyncio.Runner, frame_of: Callable[[int], bytes]
 ) -> None:
     """A backlog larger than memory: every batch is read back, checked, leased and acknowledged."""
-    parts.rows = parts.receiving._rows = Rows(parts.store, worker=parts.worker, max_bytes=0)
+    parts.rows = parts.receiving._rows = BatchReader(parts.store, worker=parts.worker, max_bytes=0)
     seconds: list[float] = []
 
     def fill() -> None:

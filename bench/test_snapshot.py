@@ -130,17 +130,15 @@ async def _open(folder: Path, share: float) -> tuple[Any, Published]:
     fill(folder / "registry" / "directory.db", share=share)
     await control.start_registry()
     assert control.registry is not None
-    assert control.registry._snapshots is not None
-    assert control.registry._signer is not None
     await control.write(ADMIN, "CreateTenant", reg.CreateTenantRequest(tenant=reg.Tenant(tenant="acme")))
     await control.write(
         ADMIN,
         "RegisterService",
         reg.RegisterServiceRequest(service=reg.Service(tenant="acme", service="evil")),
     )
-    published = Published(control, control.registry._snapshots)
+    published = Published(control, control.registry.snapshots)
     assert await published.writer.write_once() is PublishOutcome.WRITTEN
-    (key,) = await PlatformKeys(control.registry._signer).verifying()
+    (key,) = await PlatformKeys(control.registry.host.channel("signer")).verifying()
     published.key = (key.public_key.hex(), key.key_id)
     return context, published
 

@@ -6,11 +6,11 @@ nanoseconds. Every call that takes a whole batch releases the GIL.
 
 SOURCE_DIGEST: str
 MESH_BATCH_BYTES: int
-"""What a frame between services has at most; of producers, Shield takes half of it."""
+"""The size limit of a frame between services; of producers, Shield takes half of it."""
 MESH_BATCH_COMMANDS: int
 
 class Ledger:
-    """Who still waits for an answer in one batch, and how replies from the next hops map back onto it.
+    """The undecided commands of one batch, and the mapping of replies from the next hops back onto it.
 
     A batch goes on as one or more *parts* (subsets of its commands, in order). Replies speak of positions
     within a part; the ledger translates them, sees that each command is decided once, and knows when all are.
@@ -70,17 +70,17 @@ class Reply:
 def read_verdicts(frame: bytes) -> Reply:
     """Raises ValueError when the bytes are not a Verdicts message."""
 
-class Freight:
-    """What a consignment carries, measured and not yet written: stretches of the frame that it came in.
+class PartBuffer:
+    """The body of a batch part, measured and not yet written: stretches of the frame that it came in.
 
     It holds no more memory than a third above its length: where less of the frame goes on, it is written at once.
-    `bytes` writes it; `batch_frame` writes it where it leaves from, which saves a copy.
+    `bytes` writes it; `batch_frame` writes it into the frame that it leaves in, which saves a copy.
     """
 
     def __len__(self) -> int: ...
     def __bytes__(self) -> bytes: ...
 
-def batch_frame(batch_seq: int, budget_ms: int, bodies: list[bytes | Freight]) -> bytes:
+def batch_frame(batch_seq: int, budget_ms: int, bodies: list[bytes | PartBuffer]) -> bytes:
     """A whole batch message: the header and behind it the bodies."""
 
 def batch_header(batch_seq: int, budget_ms: int) -> bytes:
@@ -150,14 +150,14 @@ class Judgement:
     def runs(self) -> bytes:
         """Serialised `Batch.run` fields for the accepted commands; concatenates with others'. Empty when none."""
     @property
-    def freight(self) -> Freight:
-        """The same as `runs`."""
+    def buffer(self) -> PartBuffer:
+        """The same as `runs`, not yet written."""
     @property
     def frame_code(self) -> int:
         """0, or why the frame as a whole was refused (MALFORMED, OVERSIZED); then nothing is accepted."""
     @property
     def rows(self) -> int:
-        """How many rows `telemetry` writes."""
+        """The number of rows that `telemetry` writes."""
     def telemetry(self, settled_unix_ns: int) -> bytes:
         """Serialised TelemetryBlock: a row per command that Shield refused, and those about clock skew; or empty."""
 
@@ -210,7 +210,7 @@ class Dispatch:
         """`ban_list` is the wire's BanList number; an empty target and name mean every route."""
     def lift_ban(self, ban_list: int, source: str, target: str, name: str) -> None: ...
     def set_cold_only(self, cold_only: bool) -> None:
-        """Whether every command goes by Slow from now on."""
+        """Send every command by Slow from now on, or not any more."""
     def clear(self) -> None:
         """Forget every route, right and ban (the directory's epoch changed); everything escalates until told again."""
     def load_snapshot(
@@ -251,6 +251,49 @@ class Dispatch:
         `routes`, `acls`, `bans`, `unknown_routes`, `remembered_deliveries`, `counted_sources`.
         """
 
+class PlannedSend:
+    """A batch part for one queue."""
+
+    @property
+    def queue(self) -> int:
+        """Number of the TargetQueue."""
+    @property
+    def count(self) -> int: ...
+    @property
+    def body(self) -> bytes | PartBuffer:
+        """Serialised `SendBatch.topic` fields; a PartBuffer in a Plan, bytes in an Arbitration."""
+
+class PlannedEscalation:
+    """A batch part for Slow: commands of one source."""
+
+    @property
+    def source(self) -> str: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def body(self) -> bytes:
+        """Serialised `ArbitrationBatch.escalation` fields."""
+
+class WarmBan:
+    """A source that lost a route's warm path, and the shares that caused it."""
+
+    @property
+    def source(self) -> str: ...
+    @property
+    def target(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def source_share(self) -> float: ...
+    @property
+    def competing_share(self) -> float: ...
+    @property
+    def volume(self) -> int: ...
+    @property
+    def ban_ns(self) -> int: ...
+    @property
+    def window_ns(self) -> int: ...
+
 class Plan:
     @property
     def ledger(self) -> Ledger:
@@ -258,17 +301,14 @@ class Plan:
     @property
     def budget_ms(self) -> int: ...
     @property
-    def sends(self) -> list[tuple[int, int, bytes]]:
-        """(queue, count, serialised `SendBatch.topic` fields)."""
-    @property
-    def freights(self) -> list[tuple[int, int, Freight]]:
-        """The same as `sends`."""
+    def sends(self) -> list[PlannedSend]:
+        """One per queue, or several where one frame could not hold them."""
     @property
     def escalated(self) -> int:
         """Commands in all escalations."""
     @property
-    def escalations(self) -> list[tuple[str, int, bytes]]:
-        """(source, count, serialised `ArbitrationBatch.escalation` fields), one per source."""
+    def escalations(self) -> list[PlannedEscalation]:
+        """One per source, or several where one frame could not hold them."""
     @property
     def frame_code(self) -> int: ...
     @property
@@ -281,9 +321,8 @@ class Plan:
     def teaches(self) -> bool:
         """There is something to `learn` once everything is answered."""
     @property
-    def warm_bans(self) -> list[tuple[str, str, str, float, float, int, int, int]]:
-        """(source, target, name, source share, competing share, volume, ban in ns, window in ns) for each ban that
-        began here; bans of one source on one route within one window are one offence."""
+    def warm_bans(self) -> list[WarmBan]:
+        """Bans that began here; bans of one source on one route within one window are one offence."""
     def telemetry(self, settled_unix_ns: int) -> bytes:
         """TelemetryBlock of the commands that this service settled since the last call; empty when there are none.
 
@@ -308,6 +347,31 @@ def snapshot_header(part: bytes) -> tuple[str, int, int, int]:
 def snapshot_suspensions(part: bytes) -> list[str]:
     """Sources of a suspensions part. ValueError on bad parts."""
 
+class LaneKey:
+    """Source, target, name and escalation reason of the commands that one decision is about."""
+
+    @property
+    def source(self) -> str: ...
+    @property
+    def target(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def reason(self) -> int: ...
+
+class IdClaim:
+    """The id of a strict command, to be claimed."""
+
+    @property
+    def index(self) -> int:
+        """The command's index in the batch."""
+    @property
+    def id(self) -> bytes:
+        """16 bytes."""
+    @property
+    def contents(self) -> bytes:
+        """BLAKE3 of the command's target, name and payload."""
+
 class Committed:
     """Strict commands that are known to be delivered; when full, the oldest makes room."""
 
@@ -326,10 +390,10 @@ class Arbitration:
     def budget_ms(self) -> int: ...
     @property
     def frame_code(self) -> int: ...
-    def keys(self) -> list[tuple[str, str, str, int]]:
-        """Distinct (source, target, name, escalation reason), in order of first appearance."""
+    def keys(self) -> list[LaneKey]:
+        """Distinct keys, in order of first appearance."""
     def undecided(self) -> list[int]:
-        """How many commands of each key are undecided."""
+        """The number of undecided commands of each key."""
     def refuse(
         self,
         key: int,
@@ -350,16 +414,15 @@ class Arbitration:
         """Answer as duplicates those commands of the key that `known` remembers; serialised Verdicts."""
     def remember(self, known: Committed, until_mono_ns: int, now_mono_ns: int) -> None:
         """Add what was delivered under keys that were dispatched with `once_ms`."""
-    def claims(self, key: int) -> list[tuple[int, bytes, bytes]]:
-        """Of each undecided command of the key: its number, its id (16 bytes), BLAKE3 of its target,
-        name and payload."""
+    def claims(self, key: int) -> list[IdClaim]:
+        """One for each undecided command of the key."""
     def spent(self, key: int) -> int:
-        """How many commands of the key were delivered, may have been, or are still undecided."""
+        """The number of commands of the key that were delivered, may have been, or are still undecided."""
     def duplicates(self, key: int) -> tuple[int, int]:
-        """How many commands the key has, and how many of them were delivered before."""
+        """The number of commands of the key, and of those that were delivered before."""
     def dispatch(
         self, approved: list[tuple[int, int, str, int]], grants: bytes | None = None
-    ) -> list[tuple[int, int, bytes]]:
+    ) -> list[PlannedSend]:
         """(key, queue, topic, once_ms) per approved key, each key at most once; returns `sends` as in Plan.
 
         With `once_ms` the queue stores each id once for at least so long; 0 for any number of times.
@@ -388,7 +451,7 @@ class Sending:
     def frame_code(self) -> int: ...
     @property
     def topics(self) -> list[tuple[str, int, bytes]]:
-        """(topic, count, serialised Run messages as repeated field 5: exactly a Parcel's `run` fields)."""
+        """(topic, count, serialised Run messages as repeated field 5: exactly a LeasedBatch's `run` fields)."""
     @property
     def keys(self) -> list[bytes]:
         """Per entry of `topics`: 32 bytes for each command when `once` is set, for a ReplayWindow; else empty."""
@@ -508,34 +571,49 @@ def reseal_wal(log: bytes, end: int) -> bytes:
     """The log up to the byte `end` with sums that verify, whatever its frames hold; ValueError on what is no log."""
 
 Received = tuple[
-    int, int, int, str, str, str, str, str, str, bytes, str, int, str, tuple[tuple[str, str], ...], int, bool
+    int, int, int, str, str, str, str, str, str, bytes, str, int, str, tuple[tuple[str, str], ...], int, int
 ]
 
-def open_parcels(response: bytes) -> tuple[int, list[Received]]:
-    """What a serialised ReceiveResponse holds; ValueError on bad bytes.
+def frame_leased_batch(
+    runs: bytes,
+    *,
+    topic: str,
+    batch_id: int,
+    first: int,
+    attempt: int,
+    stored_unix_ns: int,
+    shard: int,
+) -> bytes:
+    """A serialised `ReceiveResponse.batch` field with stored runs, and payload_hash and hash_chain of every message.
+
+    Runs that hold no commands get no hashes: their reader refuses them by itself.
+    """
+
+def read_leased_batches(response: bytes, topic: str | None = None) -> tuple[int, list[Received]]:
+    """Messages of a serialised ReceiveResponse; with `topic`, each is compared with its hashes. ValueError on others.
 
     The boot epoch, and per message: msg_id, attempt, stored_unix_ns, source, id, timestamp, target, name,
     content_type, payload, traceparent, admitted_unix_ns; idem_key, attributes and shard, which commands lack; and
-    whether the payload is not what its sender hashed.
+    its integrity: 0 not verified, 1 verified, 2 not as the mailbox stored it, 3 not as its sender hashed it.
     """
 
-def open_posts(body: bytes) -> list[tuple[str, bool, list[tuple[str, str, bytes]]]]:
+def split_batch(body: bytes) -> list[tuple[str, bool, list[tuple[str, str, bytes]]]]:
     """Serialised `SendBatch.topic` fields, command by command; ValueError on bad bytes.
 
-    Per topic: its name, whether each (source, id) is to be stored once, and (source, id, letter) per command, in
-    the order of their numbers. A letter is a serialised Run with that command alone.
+    Per topic: its name, whether each (source, id) is to be stored once, and (source, id, run) per command, in
+    the order of their numbers; the run is serialised and holds that command alone.
     """
 
-def open_single(letter: bytes) -> tuple[str, str, str, str, str, str, bytes, str, int]:
-    """(source, id, timestamp, target, name, content_type, payload, traceparent, admitted_unix_ns) of a letter.
+def read_single(run: bytes) -> tuple[str, str, str, str, str, str, bytes, str, int]:
+    """Of one command: (source, id, timestamp, target, name, content_type, payload, traceparent, admitted_unix_ns).
 
     ValueError on bad bytes.
     """
 
-def letter_topic(request: bytes) -> str:
+def request_topic(request: bytes) -> str:
     """The topic of a serialised SendRequest; ValueError when it names none."""
 
-def open_letters(
+def read_new_messages(
     request: bytes,
     *,
     topic: str,
@@ -592,7 +670,7 @@ def sign_batch(
     content_type: str = "",
     max_batch_bytes: int = ...,
     max_batch_commands: int = ...,
-) -> tuple[bytes, list[tuple[int, Freight]]]:
+) -> tuple[bytes, list[tuple[int, PartBuffer]]]:
     """Sign (target, name, payload) many at once under fresh ids and one timestamp.
 
     Returns the ids as text, 36 bytes each without separators, and (count, `Submission.command` fields) for as
@@ -615,7 +693,7 @@ def ed25519_sign_batch(seed: bytes, messages: list[bytes]) -> list[bytes]:
     """One signature per message, made without the GIL. Raises ValueError on a seed that is not 32 bytes."""
 
 def ed25519_is_weak(public_key: bytes) -> bool:
-    """Whether no signature under it means anything: small order, not canonical, not a point, not 32 bytes."""
+    """True if no signature under it means anything: small order, not canonical, not a point, not 32 bytes."""
 
 def ed25519_verify(public_key: bytes, message: bytes, signature: bytes) -> bool:
     """Strict: small-order keys and non-canonical points are refused. False, never an exception, on bad lengths."""

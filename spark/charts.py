@@ -22,7 +22,7 @@ def short(number: float) -> str:
 
 
 def clock(span_s: float) -> str:
-    """How to write a time of a range of so many seconds: with its day, where an hour alone would be one of several."""
+    """Format of a time in a range of so many seconds: with its day, where an hour alone would be one of several."""
     return "%m-%d %H:%M" if span_s > DAY_S else "%H:%M"
 
 

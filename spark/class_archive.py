@@ -44,7 +44,7 @@ def place() -> Path:
 
 
 def options() -> str:
-    """What the JVM is told so that it uses the archive; nothing when there is none."""
+    """JVM options that use the archive; none when there is none."""
     found = place()
     # Java splits its options at spaces.
     return f"-XX:SharedArchiveFile={found} {_QUIET}" if found.exists() and " " not in str(found) else ""

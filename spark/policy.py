@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, Self
 
 VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}", re.ASCII)
-"""Whoever carries proposals to Registry reads versions by the same; a test holds the two together."""
+"""The carrier of proposals reads versions by the same form; a test holds the two together."""
 DEFAULT_VERSION: Final = "1"
 
 

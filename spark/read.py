@@ -38,7 +38,7 @@ class Entry:
 
     @property
     def part(self) -> bool:
-        """Whether only some of the file's events count."""
+        """True when only some of the file's events count."""
         return bool(self.after_seq or self.through_seq)
 
 

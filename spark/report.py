@@ -23,7 +23,7 @@ MOST_POINTS = 480
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What the page tells; rows as the transforms made them."""
+    """The content of the page; rows as the transforms made them."""
 
     since: datetime | None
     until: datetime | None

@@ -67,7 +67,7 @@ def require_java() -> None:
 
 
 def require_connect(remote: str) -> None:
-    """ConnectAway unless somebody listens: Spark's own client would try for minutes and say nothing."""
+    """ConnectAway unless a server listens: Spark's own client would try for minutes and say nothing."""
     try:
         found = urlsplit(remote)
         host, port = found.hostname, found.port or CONNECT_PORT

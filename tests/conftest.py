@@ -1,13 +1,29 @@
-"""Fixtures for every test: the state of the process is restored afterwards."""
+"""Fixtures for every folder: a running mesh, a certificate authority, a clock, figures; and a log that stays as it was.
+
+A test file that asks for `mesh` or `control` may define `SETTINGS`, its settings by section, and `async def
+furnish(mesh)`, which registers whatever the file needs beyond the demo tenant.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+import pytest_asyncio
 import structlog
 
+from snavio.clock import ManualClock
 from tests.support.reaper import watch_over
+
+# A run of unit tests does not pay for the imports of a mesh.
+if TYPE_CHECKING:
+    from tests.support.mesh import DemoMesh
+    from tests.support.pki import Authority
+
+FIGURE = "figure"
+Figure = Callable[[str], None]
 
 
 def pytest_configure() -> None:
@@ -24,3 +40,53 @@ def logs_as_they_were() -> Iterator[None]:
         structlog.reset_defaults()
     else:
         structlog.configure(**before)
+
+
+@pytest.fixture
+def figure(record_property: Callable[[str, object], None]) -> Figure:
+    """Keeps one sentence for the end of the run; `--junit-xml` writes it too."""
+    return lambda sentence: record_property(FIGURE, sentence)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def mesh(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[DemoMesh]:
+    """A mesh of real processes with the demo tenant, one for all tests of a file."""
+    from tests.support.mesh import demo_mesh
+
+    settings = getattr(request.module, "SETTINGS", None)
+    async with demo_mesh(tmp_path_factory.mktemp("mesh") / "mesh", settings=settings) as running:
+        if (furnish := getattr(request.module, "furnish", None)) is not None:
+            await furnish(running)
+        yield running
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    """A CA for certificates of any identity."""
+    from tests.support.pki import Authority
+
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """A clock that stands still until the test moves it."""
+    return ManualClock()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """All figures together, shown or not shown before."""
+    told = [
+        f"{report.nodeid.rpartition('/')[2].partition('::')[0]}: {value}"
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if isinstance(report, pytest.TestReport) and report.when == "call"
+        for name, value in report.user_properties
+        if name == FIGURE
+    ]
+    if told:
+        terminalreporter.section("figures of the tests")
+        for line in told:
+            terminalreporter.line(line)

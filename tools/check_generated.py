@@ -6,7 +6,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from generate_proto import PACKAGE, ROOT, generate, generated_files
+if __package__ in (None, ""):  # Run as a file: the repository is not on the path yet.
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tools.generate_proto import PACKAGE, ROOT, generate, generated_files
 
 
 def main() -> None:

@@ -7,13 +7,17 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from generate_proto import run_protoc
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
     EnumDescriptorProto,
     FileDescriptorProto,
     FileDescriptorSet,
 )
+
+if __package__ in (None, ""):  # Run as a file: the repository is not on the path yet.
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tools.generate_proto import run_protoc
 
 # Where an element stands: field numbers and indexes down descriptor.proto, as source info spells it.
 Place = tuple[int, ...]

@@ -30,7 +30,7 @@ _PASSED = {
 
 
 def declared(stub: str) -> Surface:
-    """What the stub says there is."""
+    """Names and signatures that the stub declares."""
     surface: Surface = {}
     for node in ast.parse(stub).body:
         match node:
@@ -71,7 +71,7 @@ def _declared_parameters(function: ast.FunctionDef, *, skip_self: bool) -> tuple
 
 
 def built(module: ModuleType) -> Surface:
-    """What the library really has."""
+    """Names and signatures that the library has."""
     surface: Surface = {}
     for name, value in vars(module).items():
         if name.startswith("_"):

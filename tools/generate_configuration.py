@@ -19,7 +19,7 @@ from snavio.config.manual import EXAMPLE  # noqa: E402
 
 
 def report() -> str:
-    """What Shield says about the manual's example, as the code says it today."""
+    """Shield's answer to the manual's example, as the code gives it today."""
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)

@@ -1,8 +1,10 @@
-"""Makes the state folder that tests/fault/test_upgrade.py opens: run it with the tree and the .venv of the old commit.
+"""Makes a state folder that tests/fault/test_upgrade.py opens: that of this tree, named after its version.
 
-    cd <worktree of the old commit> && PYTHONPATH=. .venv/bin/python <this file> <out.tar.gz>
+    make release-fixtures                          tests/vectors/state/<version>.tar.gz, and the wire
+    .venv/bin/python tools/make_state_fixture.py [<out.tar.gz>]
 
-The mesh is killed at the end, so its write-ahead logs are part of the folder. Ports, logs and snapshots are not.
+For an earlier commit, run it with the tree and the .venv of that commit and name the file. The mesh is killed at the
+end, so its write-ahead logs are part of the folder. Ports, logs and snapshots are not.
 """
 
 from __future__ import annotations
@@ -12,16 +14,29 @@ import json
 import sys
 import tarfile
 import tempfile
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
+
+if __package__ in (None, ""):  # Run as a file: the tree that it is run in is not on the path yet.
+    sys.path.insert(0, str(Path.cwd()))
 
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, IdentityKind
 from snavio.v1 import registry_pb2 as registry
 from tests.support.mesh import NAME, SOURCE, TARGET, demo_mesh
 
+ROOT = Path(__file__).resolve().parents[1]
 LEFT_OUT = {"logs", "snapshots", "snavio.toml", "run.json", "up.lock", "archive"}
 
 
+def default_out() -> Path:
+    """The place that the test looks at, for the version of this tree."""
+    version = tomllib.loads((ROOT / "native" / "Cargo.toml").read_text("utf-8"))["package"]["version"]
+    return ROOT / "tests" / "vectors" / "state" / f"{version}.tar.gz"
+
+
 def ours(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """The entry without its owner; None for a file that is no state."""
     parts = entry.name.split("/")
     if (len(parts) > 1 and parts[1] in LEFT_OUT) or entry.name.endswith(("-shm", ".lock")):
         return None
@@ -30,13 +45,15 @@ def ours(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return entry
 
 
-def pack(state: Path, expected: dict[str, object], out: Path) -> None:
+def pack(state: Path, expected: Mapping[str, object], out: Path) -> None:
+    """Write the folder, with what a test has to find in it."""
     (state / "expected.json").write_text(json.dumps(expected, indent=1))
     with tarfile.open(out, "w:gz") as tar:
         tar.add(state, "state", filter=ours)
 
 
 async def main(out: Path) -> None:
+    """Run a mesh, send, receive, revoke and rotate, then kill it."""
     with tempfile.TemporaryDirectory() as made:
         state = Path(made) / "state"
         async with demo_mesh(state) as mesh:
@@ -95,4 +112,5 @@ async def main(out: Path) -> None:
         pack(state, expected, out)
 
 
-asyncio.run(main(Path(sys.argv[1])))
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]) if len(sys.argv) > 1 else default_out()))

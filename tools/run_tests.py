@@ -33,7 +33,7 @@ SOME_FAILED: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class SuiteRun:
-    """How one run of pytest ended: its exit code, tests by outcome, and from when to when each failed test ran."""
+    """The end of one run of pytest: exit code, tests by outcome, and the time span of each failed test."""
 
     code: int
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class SuiteRun:
 
     @property
     def worth_another(self) -> bool:
-        """Whether its failures can be those of a busy machine."""
+        """True if its failures can be those of a busy machine."""
         return self.code == SOME_FAILED and 0 < len(self.failed) <= MOST
 
 
@@ -55,7 +55,7 @@ class SuiteVerdict:
 
     @property
     def fails(self) -> bool:
-        """Whether the run fails for it."""
+        """True if the run fails for it."""
         return not (self.passed_alone and self.machine.starved)
 
     def __str__(self) -> str:

@@ -66,7 +66,7 @@ class Starvation:
 
     @property
     def starved(self) -> bool:
-        """Whether the machine gave the test less than a machine of its own would have."""
+        """True if the machine gave the test less than a machine of its own would have."""
         busy = self.stolen + self.others >= MOST_TAKEN and self.idle <= LEAST_IDLE
         return busy or self.late_s >= MOST_LATE_S or self.sync_s >= MOST_SYNC_S
 

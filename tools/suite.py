@@ -28,12 +28,12 @@ def scope(nodeid: str) -> str:
 
 
 def rank(nodeid: str) -> int:
-    """When a test's folder has its turn; folders without a place come last."""
+    """Position of a test's folder in the order; folders without a place come last."""
     folder = nodeid.split("/")[1] if nodeid.count("/") > 1 else ""
     return FOLDERS.index(folder) if folder in FOLDERS else len(FOLDERS)
 
 
-class ByScope(LoadScopeScheduling):
+class ByScope(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
     """Hands one scope after the other to whichever worker is free."""
 
     def _split_scope(self, nodeid: str) -> str:
@@ -94,13 +94,13 @@ class Telling:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Only where somebody looks: workers tell the process that started them."""
+    """Only in the process with a terminal: workers report to the process that started them."""
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Telling(config))
 
 
 def pytest_runtest_logreport(report: Any) -> None:
-    """In a worker too, where nobody asks for the record."""
+    """In a worker too, where the record is not asked for."""
     _record.add(report)
 
 

@@ -1,10 +1,11 @@
-//! The vectors in `tests/vectors/` that Python checks too: canonical JSON and Ed25519.
+//! The vectors in `tests/vectors/` that Python checks too: canonical JSON, Ed25519 and message hashes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // All of this file is test code.
 
 use std::fs;
 
 use _native::core::canonical::canonicalise;
 use _native::core::crypto::{ed25519_public_key, ed25519_sign, ed25519_verify};
+use _native::core::leased_batches::{Leased, frame_leased_batch};
 use serde_json::Value;
 
 fn vectors(file: &str, list: &str) -> Vec<Value> {
@@ -84,5 +85,23 @@ fn a_seed_of_another_length_is_refused() {
     for length in [0, 31, 33, 64] {
         assert!(ed25519_public_key(&vec![1; length]).is_err());
         assert!(ed25519_sign(&vec![1; length], b"").is_err());
+    }
+}
+
+#[test]
+fn leased_messages_carry_the_published_hashes() {
+    for vector in vectors("message_hashes.json", "messages") {
+        let leased = Leased {
+            topic: text(&vector, "topic"),
+            batch_id: 1,
+            first: 0,
+            attempt: 1,
+            stored_unix_ns: vector["stored_unix_ns"].as_i64().unwrap(),
+            shard: 0,
+        };
+        let framed = frame_leased_batch(&leased, &hex(&vector, "runs_hex"));
+        let hashes =
+            [&[0x3a, 32], &hex(&vector, "payload_hash")[..], &[0x42, 32], &hex(&vector, "hash_chain")];
+        assert!(framed.ends_with(&hashes.concat()), "{}", vector["title"]);
     }
 }

@@ -1,6 +1,6 @@
 """Keeps Fast's routes, ACLs and bans in step with Registry: from a verified snapshot if there is one, then by pulling.
 
-Never keeps an entry across a change of the directory's epoch, and counts age from when the question was asked.
+Never keeps an entry across a change of the directory's epoch, and counts age from the time of the request.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from snavio.v1.registry_pb2 import (
 )
 
 LASTS_MONO_NS = 2**63 - 1
-"""The end of what is not over before somebody lifts it."""
+"""The end of a ban that lasts until it is lifted."""
 
 
 class CachedDirectory:
@@ -50,7 +50,7 @@ class CachedDirectory:
         self._clock = clock
         self._snapshots = snapshots
         self._forgotten_mono_ns: int | None = None
-        """When what another epoch said was read, until this one is read as a whole."""
+        """When the entries of another epoch were read, until this one is read as a whole."""
         self._feed = DirectoryFeed(
             registry,
             clock=clock,
@@ -64,7 +64,7 @@ class CachedDirectory:
     async def start(self, *, within_s: float) -> None:
         """Begin with a snapshot, or else read everything once; then keep up."""
         if await self._load_snapshot():
-            # Old entries escalate by their age, so nobody has to wait for a Registry that is away.
+            # Old entries escalate by their age, so the start need not wait for a Registry that is away.
             self._pull.begin()
         else:
             await self._pull.start(within_s=within_s)
@@ -74,11 +74,11 @@ class CachedDirectory:
         await self._pull.stop()
 
     def gauges(self) -> dict[str, float]:
-        """Which version of the directory is obeyed here."""
+        """The version of the directory that holds here."""
         return {"version": float(self._feed.version)}
 
     def refresh_soon(self) -> None:
-        """A stale entry was used, or a command was not found: look again now."""
+        """Pull again now: a stale entry was used, or a command was not found."""
         self._pull.nudge()
 
     async def _load_snapshot(self) -> bool:
@@ -166,9 +166,9 @@ class CachedDirectory:
         self._dispatch.put_ban(*key, until_mono_ns=min(until, LASTS_MONO_NS))
 
 
-def _fairness(told: Fairness) -> tuple[int, float, float, int, int, int]:
-    """What a route says, with the defaults of what it leaves out."""
-    given = domain.Fairness(**{field.name: value for field, value in told.ListFields()})
+def _fairness(fairness: Fairness) -> tuple[int, float, float, int, int, int]:
+    """A route's fairness rule, with the defaults of the fields that it leaves out."""
+    given = domain.Fairness(**{field.name: value for field, value in fairness.ListFields()})
     return (
         given.window_seconds,
         given.dominant_share,

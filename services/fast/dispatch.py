@@ -1,19 +1,19 @@
-"""Plans a batch from memory and follows each part of it to its queue, or to Slow, until all is answered.
+"""Plans a batch from memory and forwards each part of it to its queue, or to Slow, until all is answered.
 
-Never waits for one part before answering another, and never looks at a command by itself: the plan is native.
+Never waits for one part before answering another, and never handles a single command: the plan is native.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from services.fast.bans import WarmBans
 from services.fast.directory import CachedDirectory
 from services.fast.grants import GrantKeeper
 from snavio.clock import Clock
-from snavio.domain.verdict import Verdict
-from snavio.errors import Saturated
-from snavio.hop.ledger_part import AnswerOnce, LedgerPart, nothing_delivered
+from snavio.hop.forward import BatchAnswers, OutgoingPart, forward
+from snavio.hop.ledger_part import nothing_delivered
 from snavio.host.background import background
 from snavio.native import Dispatch, Plan
 from snavio.ports.queue import TargetQueue
@@ -53,74 +53,36 @@ class Dispatcher:
         try:
             plan = self._dispatch.plan(batch, now_mono_ns=now)
             ledger, opening = plan.ledger, plan.ledger.opening()
-            sends, escalations = plan.freights, plan.escalations
-            deadline = now + min(plan.budget_ms or self._budget_ms, self._budget_ms) * 1_000_000
+            parts: list[OutgoingPart] = [
+                (self._queues[send.queue], send.count, send.body, "") for send in plan.sends
+            ]
+            if plan.escalated:
+                parts += [(self._slow, each.count, each.body, each.source) for each in plan.escalations]
+            budget_ms = min(plan.budget_ms or self._budget_ms, self._budget_ms)
         except Exception as error:
             background().failed("plan", error)
             answer(nothing_delivered(Batch.FromString(batch).header.batch_seq), True)
             return
+        forward(
+            BatchAnswers(ledger, answer, answered=partial(self._record, plan), books="books of dispatch"),
+            opening,
+            parts,
+            service="Fast",
+            deadline_mono_ns=now + budget_ms * 1_000_000,
+            recorded=partial(self._follow_up, plan),
+        )
 
-        def settled(frame: bytes) -> None:
-            done = ledger.done
-            answer(frame, done)
-            self._note(plan, done=done)
+    def _follow_up(self, plan: Plan) -> None:
+        """Start what a plan asks of others; no answer depends on it."""
+        if plan.stale_used:
+            self._directory.refresh_soon()
+        if plan.thirsty:
+            self._grants.thirsty()
+        if plan.warm_bans:
+            self._bans.imposed(plan.warm_bans)
 
-        broken = AnswerOnce(answer)
-        if opening or ledger.done:
-            settled(opening)
-        for part, (queue, count, freight) in enumerate(sends):
-            batch_part = LedgerPart(
-                ledger,
-                part,
-                count=count,
-                body=freight,
-                deadline_mono_ns=deadline,
-                answer=settled,
-                broken=broken,
-            )
-            self._send(self._queues[queue], batch_part)
-        for part, (source, count, body) in enumerate(escalations, start=len(sends)):
-            escalation = LedgerPart(
-                ledger,
-                part,
-                source=source,
-                count=count,
-                body=body,
-                deadline_mono_ns=deadline,
-                answer=settled,
-                broken=broken,
-            )
-            self._send(self._slow, escalation)
-        self._follow(plan)
-
-    def _follow(self, plan: Plan) -> None:
-        """Pass on a plan's questions to others; no answer depends on them."""
-        try:
-            if plan.stale_used:
-                self._directory.refresh_soon()
-            if plan.thirsty:
-                self._grants.thirsty()
-            if plan.warm_bans:
-                self._bans.imposed(plan.warm_bans)
-        except Exception as error:
-            background().failed("plan", error)
-
-    def _note(self, plan: Plan, *, done: bool) -> None:
-        try:
-            if done and plan.teaches:
-                self._dispatch.learn(plan, now_mono_ns=self._clock.mono_ns())
-            if self._journal.on:
-                self._journal.append(plan.telemetry(self._clock.unix_ns()))
-        except Exception as error:
-            # What is known of an answer must not cost another its own.
-            background().failed("books of dispatch", error)
-
-    @staticmethod
-    def _send(queue: TargetQueue, batch_part: LedgerPart) -> None:
-        try:
-            queue.put(batch_part)
-        except Saturated as full:
-            batch_part.refuse(Verdict.SATURATED, "The queue is full.", retry_after_ms=full.retry_after_ms)
-        except Exception as error:
-            background().failed("way to a queue", error)
-            batch_part.lost(written=False, cause="Fast failed.")
+    def _record(self, plan: Plan, final: bool) -> None:
+        if final and plan.teaches:
+            self._dispatch.learn(plan, now_mono_ns=self._clock.mono_ns())
+        if self._journal.on:
+            self._journal.append(plan.telemetry(self._clock.unix_ns()))

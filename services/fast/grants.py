@@ -1,6 +1,6 @@
-"""Fetches permits of limited routes from Slow before they are needed, and gives back what is left at the end.
+"""Fetches permits of limited routes from Slow before they are needed, and returns unused ones at the end.
 
-Never holds up a command: without a permit it escalates. Counts the life of permits from when it asked, and never
+Never holds up a command: without a permit it escalates. Counts the life of permits from the request, and never
 repeats a call whose answer was lost: its permits are gone, which is safe.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 from collections import Counter
 from dataclasses import dataclass
 
@@ -16,10 +15,9 @@ import structlog
 
 from snavio.clock import Clock
 from snavio.errors import SnavioError
-from snavio.host.background import background
+from snavio.host.periodic import Periodic
 from snavio.native import Dispatch
 from snavio.rpc.channel import MeshChannel
-from snavio.tasks import ended
 from snavio.v1.slow_pb2 import (
     GRANT_STATE_ISSUED,
     Grant,
@@ -35,11 +33,13 @@ from snavio.v1.slow_pb2 import (
 CALL_SECONDS = 1.0
 FAILED_PAUSE_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 5.0
+# Keeps many instances from asking in step.
+JITTER = 0.3
 MAX_WISHES = 1000
 MAX_PERMITS = 2**32 - 1
-# Routes that Slow has told us not to ask for yet; when more are remembered, the whole list is forgotten and asked.
+# Routes with a pause that Slow asked for; when more are remembered, all are forgotten and asked for.
 MAX_PAUSES = 10_000
-# Enough for what was wanted during one pause and the call behind it, and for a pause that a busy machine makes longer:
+# Enough for the demand of one pause and the call behind it, and for a pause that a busy machine makes longer:
 # with 2, up to 7 % of a steady stream went by Slow there for want of a permit.
 AHEAD = 3
 
@@ -55,7 +55,7 @@ class PermitRequest:
 
 
 class GrantKeeper:
-    """One call at a time, and none while nobody sends to a limited route."""
+    """One call at a time, and none while no command goes to a limited route."""
 
     def __init__(
         self, *, dispatch: Dispatch, slow: MeshChannel, clock: Clock, instance: str, pause_s: float
@@ -64,20 +64,26 @@ class GrantKeeper:
         self._slow = slow
         self._clock = clock
         self._instance = instance
-        self._pause_s = pause_s
-        self._thirsty = asyncio.Event()
+        self._fetches = Periodic(
+            "grants",
+            self._fetch_or_count,
+            every_s=None,
+            first_s=FAILED_PAUSE_SECONDS,
+            longest_s=LONGEST_PAUSE_SECONDS,
+            quiet_s=pause_s,
+            jitter=JITTER,
+        )
         self._not_before: dict[Route, int] = {}
-        self._task: asyncio.Task[None] | None = None
         self._counts: Counter[str] = Counter()
         self._log = structlog.get_logger()
 
     def start(self) -> None:
-        """Fetch in the background whenever somebody is thirsty."""
-        self._task = background().keep("grants", self._run)
+        """Fetch in the background whenever permits are wanted."""
+        self._fetches.start()
 
     async def stop(self) -> None:
-        """End the fetching, and give back what was not used."""
-        await ended(self._task)
+        """End the fetching, and return unused permits."""
+        await self._fetches.stop()
         left = self._dispatch.give_up(now_mono_ns=self._clock.mono_ns())
         with contextlib.suppress(SnavioError):
             await self._give_back(
@@ -90,35 +96,27 @@ class GrantKeeper:
             )
 
     def thirsty(self) -> None:
-        """Somebody wanted a permit."""
-        self._thirsty.set()
+        """Fetch soon: a command wanted a permit."""
+        self._fetches.nudge()
 
     def counters(self) -> dict[str, int]:
-        """Calls, permits and how wishes were answered."""
+        """Calls, permits and answers to wishes by state."""
         return dict(self._counts)
 
-    async def _run(self) -> None:
-        trial = background().trial("grants", first_s=FAILED_PAUSE_SECONDS, longest_s=LONGEST_PAUSE_SECONDS)
-        while True:
-            await self._thirsty.wait()
-            self._thirsty.clear()
-            try:
-                await self.fetch()
-                trial.succeeded()
-            except SnavioError as error:
-                trial.succeeded()
-                self._counts["failed"] += 1
-                self._log.info("no permits", reason=error.reason)
-                await asyncio.sleep(FAILED_PAUSE_SECONDS)
-            except Exception as error:
-                # Without this task every limited route would go by Slow for good.
-                self._counts["failed"] += 1
-                await asyncio.sleep(trial.failed(error))
-            # Jitter only shortens, and keeps many instances from asking in step.
-            await asyncio.sleep(self._pause_s * random.uniform(0.7, 1.0))  # noqa: S311 spreads load
+    async def _fetch_or_count(self) -> None:
+        try:
+            await self.fetch()
+        except SnavioError as error:
+            self._counts["failed"] += 1
+            self._log.info("no permits", reason=error.reason)
+            # Not the back-off: once Slow is there again, limited routes should not go by it for long.
+            await asyncio.sleep(FAILED_PAUSE_SECONDS)
+        except Exception:
+            self._counts["failed"] += 1
+            raise
 
     async def fetch(self) -> None:
-        """Ask for what was wanted since the last time."""
+        """Ask for the permits that were wanted since the last time."""
         wishes = self._wishes()
         for start in range(0, len(wishes), MAX_WISHES):
             await self._ask(wishes[start : start + MAX_WISHES])

@@ -6,9 +6,9 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from services.mailbox.policy import Policies, Policy, topic_rules
-from services.mailbox.topics import Limits
-from services.mailbox.waiting import MAX_WAITERS
+from services.mailbox.delivery.waiters import MAX_WAITERS
+from services.mailbox.state.policy import Policies, Policy, topic_rules
+from services.mailbox.state.topics import Limits
 from snavio.config import Section
 from snavio.config.sections import contradiction
 

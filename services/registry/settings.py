@@ -1,4 +1,4 @@
-"""What an operator may set for Registry."""
+"""Settings of Registry."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class RegistrySettings(Section):
         return mesh.state_dir / "registry" / "directory.db"
 
     def snapshot_plan(self) -> SnapshotPlan:
-        """How snapshots are published."""
+        """The plan by which snapshots are published."""
         return SnapshotPlan(
             interval_s=self.snapshot_interval_s,
             lifetime_s=self.snapshot_lifetime_s,
@@ -122,7 +122,7 @@ class RegistrySettings(Section):
         return listed
 
     def ban_policy(self) -> BanPolicy:
-        """What auditors may do."""
+        """The bounds of what auditors may do."""
         return BanPolicy(
             never_banned=_sources(self.never_banned),
             per_hour=self.max_bans_per_hour,
@@ -131,7 +131,7 @@ class RegistrySettings(Section):
         )
 
     def bounds(self) -> EntryLimits:
-        """How many entries of each kind there may be."""
+        """Bounds on the number of entries of each kind."""
         return EntryLimits(
             tenants=self.max_tenants,
             principals_per_tenant=self.max_principals_per_tenant,

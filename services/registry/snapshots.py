@@ -17,7 +17,6 @@ import structlog
 from snavio.clock import Clock
 from snavio.domain.directory import AclEntry, Ban, Route, Suspension
 from snavio.errors import SnavioError
-from snavio.host.background import background
 from snavio.native import SnapshotTables, blake3_hex, snapshot_header
 from snavio.ports.archive import Archive
 from snavio.ports.directory import Directory
@@ -28,7 +27,6 @@ from snavio.signed.snapshot_reader import Keys
 from snavio.signed.snapshot_refusal import SnapshotRefused
 from snavio.signed.verification import ACL as ACL_PART
 from snavio.signed.verification import BANS, ROUTES, SUSPENSIONS, VerifiedSnapshot, examine, verify_part
-from snavio.tasks import ended
 from snavio.telemetry.events import EventJournal, SnapshotTooLarge, SnapshotWritten
 
 PARTS: Final = (ROUTES, ACL_PART, SUSPENSIONS, BANS)
@@ -36,21 +34,21 @@ FAILED: Final = "Snavio.Snapshot.Failed"
 
 
 class PublishOutcome(StrEnum):
-    """What became of one round."""
+    """Outcome of one round."""
 
     WRITTEN = "written"
     RENEWED = "renewed"
     """Nothing had changed; the same parts got a manifest with a new time."""
     UNCHANGED = "unchanged"
     SUPERSEDED = "superseded"
-    """A newer one lies there and stays; the next round writes one of a new epoch."""
+    """A newer snapshot exists and stays; the next round writes one of a new epoch."""
     TOO_LARGE = "too-large"
     FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPlan:
-    """How often, how long they may be used, and how large they may get."""
+    """Interval, lifetime and largest size of snapshots."""
 
     interval_s: float
     lifetime_s: float
@@ -59,7 +57,7 @@ class SnapshotPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """The directory at one moment; without parts when nobody needs them."""
+    """The directory at one moment; without parts when they are published already."""
 
     version: int
     epoch: int
@@ -67,7 +65,7 @@ class _Taken:
 
 
 class SnapshotWriter:
-    """Writes a snapshot in every round in which the directory has moved."""
+    """Writes a snapshot in every round in which the directory has changed."""
 
     def __init__(
         self,
@@ -96,30 +94,21 @@ class SnapshotWriter:
         self._told_version = -1
         self._size_bytes = 0
         self._write_seconds = 0.0
-        self._task: asyncio.Task[None] | None = None
         self._log = structlog.get_logger()
 
-    def start(self) -> None:
-        """Write in the background until `stop`."""
-        self._task = background().keep("snapshots", self._run)
-
-    async def stop(self) -> None:
-        """End the background work; a round under way leaves nothing that a reader could see."""
-        await ended(self._task)
-
     def counters(self) -> dict[str, int]:
-        """Rounds by what became of them, under document 001's names."""
+        """Rounds by outcome, under the public names of metrics."""
         return dict(self._counts)
 
     def gauges(self) -> dict[str, float]:
-        """Size of the newest snapshot, and how long it took."""
+        """Size of the newest snapshot, and the time that it took to write."""
         return {
             "Snavio.Snapshot.SizeBytes": float(self._size_bytes),
             "Snavio.Snapshot.WriteDuration": self._write_seconds,
         }
 
     async def write_once(self) -> PublishOutcome:
-        """One round."""
+        """Publish the directory if it has changed; a failure is counted and returned, not raised."""
         began = self._clock.mono_ns()
         try:
             outcome = await self._write()
@@ -136,17 +125,13 @@ class SnapshotWriter:
             self._events.record(written, at_unix_ns=self._clock.unix_ns())
         return outcome
 
-    async def _run(self) -> None:
-        trial = background().trial("snapshots")
-        while True:
-            owed_s = 0.0
-            try:
-                await self.write_once()
-                trial.succeeded()
-            except Exception as error:  # Whatever it is, it must not end the snapshots of this process.
-                self._failed("internal", "")
-                owed_s = trial.failed(error)
-            await asyncio.sleep(max(owed_s, self._plan.interval_s))
+    async def turn(self) -> None:
+        """Repeated work: one round; one that failed unexpectedly is counted as such."""
+        try:
+            await self.write_once()
+        except Exception:
+            self._failed("internal", "")
+            raise
 
     async def _write(self) -> PublishOutcome:
         # Read before the directory: a newer one that appears meanwhile makes the swap fail, as it should.
@@ -182,7 +167,7 @@ class SnapshotWriter:
         return PublishOutcome.WRITTEN
 
     async def _renew(self, before: dict[str, Published], generated_unix_ns: int) -> PublishOutcome:
-        """The directory says what it said, so its snapshot is as true as if it were read now."""
+        """Publish a manifest with a new time: the directory has not changed, so its snapshot is still right."""
         found = before[SNAPSHOT].manifest
         assert found is not None
         age_s = (generated_unix_ns - found.generated_unix_ns) / 1e9

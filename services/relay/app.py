@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-import structlog
-
-from services.relay.compaction import ArchiveCompaction
+from services.relay.compaction import LONGEST_PAUSE_S, LOOK_SECONDS, ArchiveCompaction
 from services.relay.exporter import Exporter
 from services.relay.page_intake import PageIntake
 from services.relay.pending_pages import PendingPages
@@ -19,84 +17,58 @@ from services.relay.servicer import RelayServicer
 from services.relay.settings import RelaySettings
 from snavio.clock import Clock
 from snavio.config import MeshSettings
-from snavio.domain.identity import Identity
-from snavio.host.introspection import Introspection
+from snavio.host.service import HostedService, ServiceHost
 from snavio.native import Tombstones
-from snavio.ports.outbox import Outbox
-from snavio.replication.denylist import denylist_poller
-from snavio.rpc.certificate_gate import CertificateGate
-from snavio.rpc.certificate_refusals import CertificateRefusals
-from snavio.rpc.channel import MeshChannel
-from snavio.rpc.credentials import CertificateFiles
-from snavio.rpc.renewal import mesh_renewal
-from snavio.rpc.server import MeshServer
-from snavio.rpc.server_shares import ServerShares
 from snavio.signed.manifest_signer import ManifestSigner
 from snavio.signed.platform_keys import PlatformKeys
-from snavio.telemetry.metrics import Metrics, export_metrics
 from snavio.wiring import open_archive, open_outbox
 
-DRAIN_SECONDS = 5.0
 
-
-class RelayApp:
-    """Relay, ready to start."""
+class RelayApp(HostedService):
+    """One Relay process. Its own events are stored with the pages that they are about, so it keeps no journal."""
 
     def __init__(self, mesh: MeshSettings, settings: RelaySettings, clock: Clock) -> None:
-        self._mesh = mesh
+        super().__init__(
+            ServiceHost(
+                "relay",
+                mesh,
+                clock=clock,
+                instance=settings.instance,
+                start_within_s=settings.start_within_s,
+                journal="none",
+            )
+        )
         self._settings = settings
-        self._clock = clock
-        files = self._files = CertificateFiles.in_folder(mesh.certificates("relay"))
-        self._channels = {
-            name: MeshChannel(address, files=files, service=name, trust_domain=mesh.trust_domain)
-            for name, address in (("signer", mesh.signer), ("registry", mesh.registry))
-        }
-        self._gate = CertificateGate(clock=clock)
-        self._denylist = denylist_poller(
-            self._channels["signer"],
-            self._gate,
-            clock=clock,
-            interval_s=mesh.pull_interval_ms / 1000,
-            stale_s=mesh.denylist_stale_s,
-        )
-        self._renewal = mesh_renewal(mesh.certificates("relay"), self._channels["signer"], clock=clock)
-        self._archive = open_archive(mesh.archive())
-        self._outbox: Outbox | None = None
-        self._intake: PageIntake | None = None
-        self._exporter: Exporter | None = None
-        self._revocations: Revocations | None = None
-        self._compaction: ArchiveCompaction | None = None
-        self._server: MeshServer | None = None
-        self._metrics: Metrics | None = None
 
-    async def start(self) -> int:
-        """Open the outbox, take up what was left, serve; the port."""
-        mesh, settings, clock = self._mesh, self._settings, self._clock
-        await self._denylist.start(within_s=settings.start_within_s)
-        outbox = self._outbox = await open_outbox(
-            settings.outbox_path(mesh), max_bytes=settings.outbox_max_bytes
-        )
+    async def compose(self) -> int:
+        """Read the denylist, open the outbox, take up what was left, then serve."""
+        host, mesh, settings, clock = self.host, self.host.mesh, self._settings, self.host.clock
+        await host.read_denylist()
+        outbox = host.hold(await open_outbox(settings.outbox_path(mesh), max_bytes=settings.outbox_max_bytes))
+        archive = host.hold(open_archive(mesh.archive()))
         waiting, tombstones, turn = PendingPages(), Tombstones(), asyncio.Lock()
         waiting.load(await outbox.pages())
-        own = RelayEvents(instance=settings.instance, epoch=clock.unix_ns(), clock=clock)
-        platform = PlatformKeys(self._channels["signer"])
+        own = RelayEvents(instance=settings.instance, epoch=host.epoch, clock=clock)
+        platform = PlatformKeys(host.channel("signer"))
         signer = ManifestSigner(sign=platform.sign, keys=platform.verifying)
-        intake = self._intake = PageIntake(outbox=outbox, waiting=waiting, own=own, clock=clock)
-        revocations = self._revocations = Revocations(
-            registry=self._channels["registry"],
+        intake = PageIntake(outbox=outbox, waiting=waiting, own=own, clock=clock)
+        await host.run(intake)
+        revocations = Revocations(
+            registry=host.channel("registry"),
             outbox=outbox,
-            archive=self._archive,
+            archive=archive,
             waiting=waiting,
             own=own,
             tombstones=tombstones,
             turn=turn,
             clock=clock,
-            interval_s=mesh.pull_interval_ms / 1000,
+            interval_s=host.pull_interval_s,
             patience_s=settings.revocations_wait_s,
         )
-        exporter = self._exporter = Exporter(
+        await host.run(revocations)
+        exporter = Exporter(
             outbox=outbox,
-            archive=self._archive,
+            archive=archive,
             waiting=waiting,
             own=own,
             signer=signer,
@@ -106,71 +78,25 @@ class RelayApp:
             rhythm=settings.rhythm(),
             revocations_known_unix_ns=revocations.known_unix_ns,
         )
-        self._compaction = ArchiveCompaction(
+        await host.run(exporter)
+        compaction = ArchiveCompaction(
             outbox=outbox,
-            archive=self._archive,
+            archive=archive,
             signer=signer,
             keys=platform.ever,
             turn=turn,
             clock=clock,
             after_s=settings.compact_after_s,
         )
-        introspection = Introspection("relay", instance=settings.instance, clock=clock)
-        refusals = CertificateRefusals(_log_refusal, clock=clock)
-        self._gate.refused = refusals.refused
-        introspection.counts(refusals.counters, prefix="certificate_refused.")
-        introspection.counts(intake.counters, prefix="intake.")
-        introspection.counts(exporter.counters, prefix="export.")
-        introspection.counts(self._compaction.counters, prefix="compaction.")
-        introspection.gauges(waiting.gauges, prefix="outbox.")
-        introspection.gauges(self._renewal.gauges, prefix="certificate.")
-        introspection.gauges(self._denylist.gauges, prefix="denylist.")
-        methods = RelayServicer(intake=intake).methods()
-        introspection.register(methods)
-        await intake.start()
-        await revocations.start()
-        await exporter.start()
         if settings.compact:
-            self._compaction.start()
-        self._renewal.start()
-        shares = ServerShares(mesh.share)
-        introspection.shares(*shares.all())
-        self._server = MeshServer(
-            listen=mesh.relay,
-            files=self._files,
-            methods=methods,
-            gate=self._gate,
-            clock=clock,
-            trust_domain=mesh.trust_domain,
-            shares=shares,
-        )
-        port = await self._server.start()
-        self._metrics = export_metrics(introspection, exporter=mesh.metrics_exporter)
-        return port
-
-    async def drain(self) -> None:
-        """Store what was taken, then release everything; what is not archived is archived by the next life."""
-        if self._server is not None:
-            await self._server.drain(DRAIN_SECONDS)
-        for part in (self._metrics, self._intake, self._exporter, self._compaction, self._revocations):
-            if part is not None:
-                await part.stop()
-        await self._denylist.stop()
-        await self._renewal.stop()
-        await self._archive.close()
-        if self._outbox is not None:
-            await self._outbox.close()
-        for channel in self._channels.values():
-            await channel.close()
+            host.every(LOOK_SECONDS, "compaction", compaction.look, longest_s=LONGEST_PAUSE_S)
+        host.introspection.counts(intake.counters, prefix="intake.")
+        host.introspection.counts(exporter.counters, prefix="export.")
+        host.introspection.counts(compaction.counters, prefix="compaction.")
+        host.introspection.gauges(waiting.gauges, prefix="outbox.")
+        return await host.serve(RelayServicer(intake=intake).methods())
 
 
 def build(mesh: MeshSettings, settings: RelaySettings, clock: Clock) -> RelayApp:
-    """The composition root."""
+    """Relay, not yet started."""
     return RelayApp(mesh, settings, clock)
-
-
-def _log_refusal(identity: Identity | None, reason: str, count: int) -> None:
-    # Relay's own events are stored with the pages that gave rise to them; to this no page did.
-    structlog.get_logger().warning(
-        "certificate refused", identity=str(identity or ""), reason=reason, count=count
-    )

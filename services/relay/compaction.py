@@ -19,7 +19,6 @@ from services.relay.manifests import manifests
 from services.relay.merging import MAX_FILE_BYTES, Merged, carried_over, groups, portioned
 from snavio.clock import Clock
 from snavio.errors import SnavioError
-from snavio.host.periodic import Periodic
 from snavio.native import parse_timestamp
 from snavio.ports.archive import Archive
 from snavio.ports.outbox import Outbox
@@ -53,7 +52,6 @@ class ArchiveCompaction:
         self._turn = turn
         self._clock = clock
         self._after_ns = round(after_s * 1e9)
-        self._task: Periodic | None = None
         self._counts = {
             "hours": 0,
             "files_before": 0,
@@ -64,22 +62,12 @@ class ArchiveCompaction:
         }
         self._log = structlog.get_logger()
 
-    def start(self) -> None:
-        """Look for hours that are over until `stop`."""
-        self._task = Periodic("compaction", self._look, every_s=LOOK_SECONDS, longest_s=LONGEST_PAUSE_S)
-        self._task.start()
-
-    async def stop(self) -> None:
-        """End; an hour under way is taken up at the next start."""
-        if self._task is not None:
-            await self._task.stop()
-
     def counters(self) -> dict[str, int]:
-        """What was compacted."""
+        """Counters of the compaction."""
         return dict(self._counts)
 
     async def compact_once(self) -> int:
-        """Compact every hour that is over for long enough; how many."""
+        """Compact every hour that ended long enough ago; returns the number of hours."""
         hours = 0
         for folder in await self._outbox.hours():
             # `telemetry/date=2026-11-16/hour=05`
@@ -93,7 +81,8 @@ class ArchiveCompaction:
         self._counts["hours"] += hours
         return hours
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
+        """Repeated work: as `compact_once`, and counts failures."""
         try:
             await self.compact_once()
         except Exception:
@@ -124,13 +113,13 @@ class ArchiveCompaction:
         return late <= {manifest.number for manifest in after}
 
     async def _good(self, folder: str) -> list[ArchiveManifest]:
-        """The manifests that readers believe; signing what we did not verify would make a forgery our word."""
+        """The manifests with a valid signature: signing the contents of others would make forgeries valid."""
         keys = await self._keys()
         found = await manifests(self._archive, folder)
         return [manifest for manifest in found if verified(manifest, manifest.signed_form(), keys)]
 
     async def _list(self, folder: str, merged: Sequence[Merged]) -> None:
-        """Sign which files there are now and which they replace, in as many manifests as readers' bounds ask for."""
+        """Sign which files there are now and which they replace, in as many manifests as readers' bounds require."""
         for part in portioned(merged):
             files = tuple(file for each in part for file in each.files)
             replaces = {name for each in part for name in each.replaces} - {file.name for file in files}
@@ -142,7 +131,7 @@ class ArchiveCompaction:
                 await self._archive.put(f"{folder}/{signed.file_name}", signed.encoded())
 
     async def _join(self, folder: str, group: Sequence[FileEntry]) -> FileEntry | None:
-        """The group as one file; None when one of them is not sound."""
+        """The group as one file; None when one of its files cannot be read."""
         contents = []
         try:
             for file in group:
@@ -168,7 +157,7 @@ class ArchiveCompaction:
         return entry if await self._sound(folder, entry) else None
 
     async def _sound(self, folder: str, file: FileEntry) -> bool:
-        """Read a file back: whether readers get what its manifest says."""
+        """Read a file back; true if it is as its manifest says."""
         try:
             body = await self._archive.get(f"{folder}/{file.name}", max_bytes=MAX_FILE_BYTES)
         except SnavioError as error:

@@ -1,4 +1,4 @@
-"""Which pages are archived now: enough of them, or old enough; whole stretches of one process each.
+"""Plans which pages are archived now: enough of them, or old enough, in consecutive ranges of one process.
 
 Never splits a page and never puts a gap inside a stretch, so that a file's name tells exactly what is in it.
 """
@@ -22,7 +22,7 @@ FEW: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class ExportSchedule:
-    """How many events are worth a file, and how long fewer wait."""
+    """Events that make a file, and the time that fewer of them wait."""
 
     events: int
     after_ns: int
@@ -31,7 +31,7 @@ class ExportSchedule:
 
 @dataclass(frozen=True, slots=True)
 class ExportSlice:
-    """What becomes one file: consecutive pages of one life."""
+    """The contents of one file: consecutive pages of one life."""
 
     stretch: EventRange
     service: str

@@ -1,4 +1,4 @@
-"""Archives what waits: plans an export durably, writes its files and then its signed manifest, and only then forgets.
+"""Archives pending pages: plans an export durably, writes its files and its signed manifest, then drops the pages.
 
 Never writes a file under a name or into a folder that an earlier attempt at the same export did not use, so that a
 retry after a crash leaves each event in the archive once. Only the manifest tells anew when it was signed.
@@ -19,7 +19,7 @@ from services.relay.rejected_pages import park
 from services.relay.relay_events import SERVICE, RelayEvents
 from snavio.clock import Clock
 from snavio.errors import IntegrityError, SnavioError
-from snavio.host.background import background
+from snavio.host.periodic import Periodic
 from snavio.native import Tombstones, format_timestamp
 from snavio.ports.archive import Archive
 from snavio.ports.outbox import Outbox, PageInfo, PlannedExport
@@ -31,7 +31,7 @@ from snavio.telemetry.parquet import Late, encode_pages
 TICK_SECONDS: Final = 0.25
 LONGEST_PAUSE_S: Final = 10.0
 UNREADABLE: Final = (ValueError, TypeError, OverflowError, IntegrityError)
-"""What a page raises that holds something else than it should; nothing of it is the machine's fault."""
+"""Errors that a page with wrong contents raises, in contrast to those of the machine."""
 
 _Written = tuple[FileEntry, bytes, Sequence[Late]]
 
@@ -64,7 +64,13 @@ class Exporter:
         self._rhythm = rhythm
         self._known_unix_ns = revocations_known_unix_ns
         self._planned: list[PlannedExport] = []
-        self._task: asyncio.Task[None] | None = None
+        self._exports = Periodic(
+            "exports",
+            self._export,
+            every_s=TICK_SECONDS,
+            first_s=2 * TICK_SECONDS,
+            longest_s=LONGEST_PAUSE_S,
+        )
         self._counts = {
             "exports": 0,
             "files": 0,
@@ -78,33 +84,31 @@ class Exporter:
         self._log = structlog.get_logger()
 
     async def start(self) -> None:
-        """Take up what an earlier life began, then export until `stop`."""
+        """Resume exports that an earlier life began, then export until `stop`."""
         try:
             # A life that was killed within a write left a file that nobody else would ever remove.
             self._counts["swept"] += await self._archive.sweep(ROOT)
         except SnavioError as error:
             self._log.warning("the archive was not swept", reason=error.reason, message=str(error))
         self.resume(await self._outbox.planned())
-        self._task = background().keep("exports", self._run)
+        self._exports.start(at_once=True)
 
     def resume(self, planned: Sequence[PlannedExport]) -> None:
-        """Exports that an earlier life planned come before any other."""
+        """Put exports that an earlier life planned before any other."""
         self._planned = list(planned)
         for export in self._planned:
             self._waiting.plan(export.pages)
 
     async def stop(self) -> None:
-        """End; an export under way is taken up at the next start."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        """End; an export under way is resumed at the next start."""
+        await self._exports.stop()
 
     def counters(self) -> dict[str, int]:
-        """What was archived."""
+        """Counters of the exports."""
         return dict(self._counts)
 
     async def export_once(self, *, flush: bool = False) -> int:
-        """Finish what was planned, then archive what is due; how many events. Raises what keeps it from that."""
+        """Finish planned exports, then archive due pages; returns the number of events. Raises the first failure."""
         done = 0
         while self._planned:
             done += await self._execute(self._planned[0])
@@ -126,18 +130,13 @@ class Exporter:
             self._planned.remove(export)
         return done
 
-    async def _run(self) -> None:
-        trial = background().trial("exports", first_s=2 * TICK_SECONDS, longest_s=LONGEST_PAUSE_S)
-        while True:
-            try:
-                await self.export_once()
-                trial.succeeded()
-                pause = TICK_SECONDS
-            except Exception as error:
-                # Whatever it is, the next attempt does the same again; it must not end the exports.
-                self._counts["failed"] += 1
-                pause = trial.failed(error)
-            await asyncio.sleep(pause)
+    async def _export(self) -> None:
+        try:
+            await self.export_once()
+        except Exception:
+            # The next attempt does the same again.
+            self._counts["failed"] += 1
+            raise
 
     async def _execute(self, export: PlannedExport) -> int:
         # Not while revocations are taken in: those look at what is archived, we look at those that are known.
@@ -176,7 +175,7 @@ class Exporter:
         return archived
 
     async def _bodies(self, portion: ExportSlice) -> tuple[dict[PageInfo, bytes], list[JournalGap]]:
-        """The portion's pages with their bytes; pages that the disk has damaged are missed, not waited for."""
+        """The pages of a portion with their bytes; damaged pages are left out and reported as gaps."""
         pages = portion.pages
         try:
             bodies = await self._outbox.bodies([page.page_id for page in pages])
@@ -193,7 +192,7 @@ class Exporter:
     async def _encoded(
         self, parts: Iterable[ExportSlice], bodies: dict[PageInfo, bytes]
     ) -> tuple[list[_Written], list[JournalGap]]:
-        """Every part as a file; a page that cannot be one is parked and missed, and holds nobody up."""
+        """Every part as a file; an unreadable page is set aside and reported as a gap, and the others go on."""
         files: list[_Written] = []
         gaps: list[JournalGap] = []
         for part in parts:

@@ -1,4 +1,4 @@
-"""What a journal page adds to what is known of its writer, and how many events never came.
+"""Derives what a journal page adds to the known state of its writer, and how many events are missing.
 
 Never takes an event twice and never lets one go missing in silence: the numbers decide, whatever the page claims.
 """
@@ -34,7 +34,7 @@ class Arrival:
 
 @dataclass(slots=True)
 class Addition:
-    """What an arrival adds."""
+    """Pages, lives and gaps that an arrival adds."""
 
     pages: list[NewPage] = field(default_factory=list)
     lives: dict[tuple[str, int], JournalLife] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Addition:
 
 
 def add(arrival: Arrival, lives: Lives, *, now_unix_ns: int) -> Addition:
-    """What to store for `arrival`. BadRequest when its numbers contradict what was received before."""
+    """The addition to store for `arrival`. BadRequest when its numbers contradict earlier pages."""
     addition = Addition()
     for ended in arrival.ended:
         _end(arrival, ended, lives, addition, now_unix_ns)
@@ -101,7 +101,7 @@ def _end(
 
 
 def _miss_the_silent(arrival: Arrival, lives: Lives, addition: Addition) -> None:
-    """Lives before this one that nobody could tell the end of: a power cut, or a lost state folder."""
+    """Gaps for earlier lives without a reported end, as after a power cut or a lost state folder."""
     for key, life in lives.items():
         if key[0] != arrival.instance or life.epoch >= arrival.present_epoch:
             continue

@@ -1,6 +1,6 @@
-"""Which files of an hour count: those that manifests list and no manifest replaces.
+"""Finds the valid files of an hour: those that manifests list and no manifest replaces.
 
-Never believes more than the form of a manifest; whoever acts on a file checks its signature too.
+Checks only the form of a manifest: never act on a file without checking its signature too.
 """
 
 from __future__ import annotations

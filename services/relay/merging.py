@@ -24,14 +24,14 @@ FRAME_BYTES: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """Files that count from now on, and names of those that they replace."""
+    """Files that are valid from now on, and the names of those that they replace."""
 
     files: tuple[FileEntry, ...]
     replaces: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
-        """Bytes of a manifest that this takes, at most."""
+        """Upper bound of the bytes that this takes in a manifest."""
         return len(self.files) * ENTRY_BYTES + len(self.replaces) * NAME_BYTES
 
 

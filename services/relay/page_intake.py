@@ -1,6 +1,6 @@
 """Takes journal pages in: many of them to one commit, each answered once it is durable.
 
-Never answers before that, and never holds more than its bound: who sends faster than the disk takes waits.
+Never answers before that, and never holds more than its bound: writers that are faster than the disk wait.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from snavio.telemetry.events import Event
 MAX_PENDING_BYTES: Final = 32 << 20
 FULL_PAUSE_S: Final = 0.5
 KEEP_LIVES_NS: Final = 30 * 86_400 * 1_000_000_000
-"""Far longer than a writer keeps pages of a life that is over, or is silent while it lives."""
+"""Far longer than a writer keeps pages of an earlier life, and longer than any pause between two pages."""
 FORGET_NS: Final = 3600 * 1_000_000_000
 
 
@@ -55,7 +55,7 @@ class PageIntake:
         self._log = structlog.get_logger()
 
     async def start(self) -> None:
-        """Know what was received before, then commit until `stop`."""
+        """Load what was received before, then commit until `stop`."""
         self._lives = {(life.instance, life.epoch): life for life in await self._outbox.lives()}
         before = [life for life in self._lives.values() if life.service == SERVICE and not life.closed]
         now = self._clock.unix_ns()
@@ -68,7 +68,7 @@ class PageIntake:
         self._task = background().keep("intake", self._run)
 
     async def stop(self) -> None:
-        """End; what was not committed is not answered, and comes again."""
+        """End; pages that were not committed are not answered, so their writers send them again."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -76,7 +76,7 @@ class PageIntake:
             pending.answer.cancel()
 
     def counters(self) -> dict[str, int]:
-        """What came in, and what is known to be missing."""
+        """Counters of received and of missing events."""
         return dict(self._counts)
 
     def require_owner(self, instance: str, service: str) -> None:
@@ -122,7 +122,7 @@ class PageIntake:
                 self._room.set()
 
     async def _forget_lives(self) -> None:
-        """Let go of lives that nobody will speak of again; on the task that commits, which alone changes them."""
+        """Forget lives that ended long ago; runs on the committing task, which alone changes them."""
         now = self._forgot_unix_ns = self._clock.unix_ns()
         self._counts["lives_forgotten"] += await self._outbox.forget_lives(before_unix_ns=now - KEEP_LIVES_NS)
         self._lives = {(life.instance, life.epoch): life for life in await self._outbox.lives()}

@@ -1,4 +1,4 @@
-"""The pages that wait to be archived, as far as planning needs them; their bytes stay in the outbox."""
+"""Pages that wait to be archived, as far as planning needs them; their bytes stay in the outbox."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from snavio.ports.outbox import NewPage, PageInfo
 
 
 class PendingPages:
-    """Lives on one event loop; as large as the outbox lets it be, at a hundred bytes per page."""
+    """Lives on one event loop; bounded by the outbox, at about a hundred bytes per page."""
 
     def __init__(self) -> None:
         self._pages: dict[int, PageInfo] = {}
         self._planned: set[int] = set()
 
     def load(self, pages: Iterable[PageInfo]) -> None:
-        """What the outbox held at start."""
+        """Load the pages that the outbox held at start."""
         self._pages.update((page.page_id, page) for page in pages)
 
     def add(self, ids: Sequence[int], pages: Sequence[NewPage], services: Sequence[str]) -> None:
-        """Pages that were stored just now."""
+        """Add pages that were just stored."""
         for page_id, page, service in zip(ids, pages, services, strict=True):
             self._pages[page_id] = PageInfo(
                 page_id,
@@ -33,11 +33,11 @@ class PendingPages:
             )
 
     def plan(self, ids: Iterable[int]) -> None:
-        """Those are part of an export from now on."""
+        """Mark pages as part of an export."""
         self._planned.update(ids)
 
     def done(self, ids: Iterable[int]) -> None:
-        """Those are archived."""
+        """Drop pages that were archived."""
         for page_id in ids:
             self._pages.pop(page_id, None)
             self._planned.discard(page_id)
@@ -51,7 +51,7 @@ class PendingPages:
         return [page for page_id, page in self._pages.items() if page_id not in self._planned]
 
     def gauges(self) -> dict[str, float]:
-        """What waits."""
+        """Number, bytes and age of pending pages."""
         return {
             "waiting_pages": float(len(self._pages)),
             "waiting_bytes": float(sum(page.size for page in self._pages.values())),

@@ -1,6 +1,6 @@
-"""Keeps pages that cannot be made into rows, for whoever wants to know why.
+"""Keeps pages that cannot be made into rows, so that an operator can find out why.
 
-Never keeps more than so many: a writer that is broken for good must not fill the disk.
+Never keeps more than a bound: a writer that is broken for good must not fill the disk.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Relay's own events, numbered like everybody's and stored in the same step as what gave rise to them.
+"""Relay's own events, numbered as those of other services and stored in the same step as their cause.
 
 Never uses a number that was not stored: a step that fails gives its numbers back, so that Relay itself has no gaps.
 """
@@ -23,7 +23,7 @@ Store = Callable[[Sequence[NewPage], Sequence[JournalLife]], Awaitable[None]]
 
 
 class RelayEvents:
-    """One life of Relay as a writer."""
+    """The journal of one life of Relay."""
 
     def __init__(self, *, instance: str, epoch: int, clock: Clock) -> None:
         self._clock = clock
@@ -34,7 +34,7 @@ class RelayEvents:
     async def stored_with(
         self, events: Sequence[Event]
     ) -> AsyncIterator[tuple[list[NewPage], list[JournalLife]]]:
-        """What to store for `events`, within the block; they count as stored when the block ends without error."""
+        """Pages and lives to store for `events` within the block; their numbers are taken if it ends without error."""
         async with self._turn:
             if not events:
                 yield [], []

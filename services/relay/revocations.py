@@ -65,18 +65,18 @@ class Revocations:
         self._log = structlog.get_logger()
 
     async def start(self) -> None:
-        """Remember what was known, then follow; Registry may be away."""
+        """Load what was known, then follow Registry, which may be away."""
         self._cursor = await self._outbox.cursor()
         for grave in await self._outbox.graves():
             self._bury(grave)
         self._pull.begin()
 
     async def stop(self) -> None:
-        """End."""
+        """End the polling."""
         await self._pull.stop()
 
     def known_unix_ns(self) -> int:
-        """Events before this may be archived: which rights ended before them is known, or was waited for."""
+        """Events before this time may be archived: the rights revoked before them are known, or the wait is over."""
         return max(self._known_unix_ns, self._clock.unix_ns() - self._patience_ns)
 
     async def _refresh(self) -> None:
@@ -106,7 +106,7 @@ class Revocations:
                 return
 
     async def _begin(self) -> None:
-        """Start from the directory as it is: nothing was archived before this Relay was there."""
+        """Begin at the current version of the directory: nothing was archived before the first Relay."""
         answer = await self._registry.call(
             "/snavio.v1.Registry/Dump", DumpRequest(limit=1), DumpResponse, timeout_s=CALL_SECONDS
         )
@@ -141,7 +141,7 @@ class Revocations:
     async def _look_up(
         self, grave: RevokedRight, archived_until_unix_ns: int
     ) -> list[ExecutedAfterRevocation]:
-        """Commands in the archive that went by the right after its end."""
+        """Archived commands that used the right after it was revoked."""
         found: list[ExecutedAfterRevocation] = []
         # An export may be hours later than its events, when Signer was away.
         hour_ns = grave.revoked_unix_ns - grave.revoked_unix_ns % HOUR_NS

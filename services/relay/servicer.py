@@ -19,13 +19,13 @@ _MAX_ENDED: Final = 1000
 
 
 class RelayServicer:
-    """Wire to decision and back."""
+    """The handlers of `snavio.v1.Relay`."""
 
     def __init__(self, *, intake: PageIntake) -> None:
         self._intake = intake
 
     def methods(self) -> Methods:
-        """The handlers."""
+        """Methods for the server."""
         methods = Methods()
         methods.stream_raw("/snavio.v1.Relay/Append", self.append)
         return methods

@@ -1,4 +1,4 @@
-"""What an operator may set for Relay."""
+"""Settings of Relay."""
 
 from __future__ import annotations
 

@@ -6,16 +6,16 @@ Never retries: only the producer may, because only it can sign again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from services.shield.cache_freshness import CacheFreshness
 from services.shield.refused_batch import read_batch, refused
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
-from snavio.errors import Saturated
-from snavio.hop.ledger_part import LedgerPart
+from snavio.hop.forward import BatchAnswers, forward
 from snavio.host.background import background
 from snavio.native import Admission, Judgement
-from snavio.ports.queue import BatchPart, TargetQueue
+from snavio.ports.queue import TargetQueue
 from snavio.rpc.peer import Peer
 from snavio.telemetry.journal import Journal
 from snavio.telemetry.latency import LatencyWindow
@@ -24,17 +24,18 @@ from snavio.telemetry.tally import VerdictCounts
 OUT_OF_DATE = "Keys or suspensions are out of date; nothing is let in until they can be read."
 RETRY_AFTER_MS = 1000
 FAILED = "Shield failed; nothing was let in."
-# What a stream that may read again is thought to bring: few batches are larger.
+# The assumed size of the batch that a stream reads next: few are larger.
 READ_BYTES = 256 << 10
-# Waiting for Fast. Above the first bound streams are not read: what one core passes on in a second or less, so that
-# what is admitted is also delivered within its budget. The second is that of memory: what was read is not refused.
+# Bytes that wait for Fast. Above the first bound streams are not read: one core passes on so much in a second or less,
+# so that admitted commands are also delivered within their budget. The second is that of memory: what was read is not
+# refused.
 CROWDED_BYTES = 32 << 20
 WAITING_BYTES = 320 << 20
 _UNKNOWN_KEY = bytes([Verdict.UNKNOWN_KEY_VERSION])
 
 
 class AdmissionControl:
-    """Judges batches and forwards what was admitted."""
+    """Judges batches and forwards the admitted commands."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class AdmissionControl:
         self._budget_ms = budget_ms
 
     async def room(self, source: str) -> None:
-        """Wait while the way to Fast is full of what the source's tenant has brought, or of all that others have."""
+        """Wait while the send queue to Fast is full, of the source's tenant's commands or of all tenants' together."""
         await self._fast.room(source, READ_BYTES)
 
     def admit_batch(self, submission: bytes, peer: Peer, answer: Callable[[bytes, bool], None]) -> None:
@@ -76,7 +77,7 @@ class AdmissionControl:
             )
             parts = judgement.accepted, judgement.ledger.opening()
         except Exception as error:
-            background().failed("judge", error)
+            background().failed("admission", error)
             count, batch_seq = read_batch(submission)
             answer(refused(count, Verdict.DELIVERY_FAILURE, batch_seq=batch_seq, detail=FAILED), True)
             return
@@ -99,24 +100,26 @@ class AdmissionControl:
             )
             parts = judgement.accepted, judgement.ledger.opening()
         except Exception as error:
-            background().failed("judge", error)
+            background().failed("admission", error)
             answer(refused(1, Verdict.DELIVERY_FAILURE, detail=FAILED), True)
             return
         self._forward(judgement, *parts, peer, answer)
 
     def _turn_away(self, count: int, answer: Callable[[bytes, bool], None], *, batch_seq: int = 0) -> None:
-        # Not "unknown key": the key may be good, and nothing about it was asked. Nothing was let in either, which the
-        # producer may rely on and try again.
+        # Not "unknown key": the key may be good, and was not looked at. Nothing was let in either, which the producer
+        # may rely on and try again.
         self._tally.add(bytes([Verdict.SATURATED]) * count)
         self._freshness.turned_away(count)
-        told = refused(
-            count,
-            Verdict.SATURATED,
-            batch_seq=batch_seq,
-            retry_after_ms=RETRY_AFTER_MS,
-            detail=OUT_OF_DATE,
+        answer(
+            refused(
+                count,
+                Verdict.SATURATED,
+                batch_seq=batch_seq,
+                retry_after_ms=RETRY_AFTER_MS,
+                detail=OUT_OF_DATE,
+            ),
+            True,
         )
-        answer(told, True)
 
     def _forward(
         self,
@@ -126,68 +129,32 @@ class AdmissionControl:
         peer: Peer,
         answer: Callable[[bytes, bool], None],
     ) -> None:
-        """Tell what was refused, send on what was accepted, and only then keep the books: they answer nobody."""
-        ledger = judgement.ledger
+        """Answer the refused commands, send on the accepted ones, and only then keep the books."""
+        source, ledger = peer.identity.source, judgement.ledger
         arrived = self._clock.mono_ns()
-        if opening or accepted == 0:
-            answer(opening, accepted == 0)  # an empty batch is answered too
-        if accepted:
-            self._send(judgement, accepted, peer, arrived, answer)
-        try:
-            self._freshness.used(ledger.count)
-            if judgement.rows:
-                self._journal.append(judgement.telemetry(self._clock.unix_ns()))
-            if accepted < ledger.count and _UNKNOWN_KEY in ledger.codes:
-                self._freshness.key_may_be_newer()
-            if accepted == 0:
-                self._tally.add(ledger.codes)
-        except Exception as error:
-            background().failed("books of admission", error)
-
-    def _send(
-        self,
-        judgement: Judgement,
-        accepted: int,
-        peer: Peer,
-        arrived: int,
-        answer: Callable[[bytes, bool], None],
-    ) -> None:
-        ledger = judgement.ledger
-
-        def settled(frame: bytes) -> None:
-            done = ledger.done
-            answer(frame, done)
-            if done:
-                closed()
-
-        def closed() -> None:
-            try:
-                self._journal.append(judgement.telemetry_closed(self._clock.unix_ns()))
-                self._tally.add(ledger.codes)
-                self._latency.add(self._clock.mono_ns() - arrived, count=accepted)
-            except Exception as error:
-                background().failed("books of admission", error)
-
         budget_ms = min(judgement.budget_ms or self._budget_ms, self._budget_ms)
-        batch_part = LedgerPart(
-            ledger,
-            0,
-            count=accepted,
-            body=judgement.freight,
+
+        def answered(final: bool) -> None:
+            if final:
+                self._tally.add(ledger.codes)
+            if final and accepted:
+                self._journal.append(judgement.telemetry_closed(self._clock.unix_ns()))
+                self._latency.add(self._clock.mono_ns() - arrived, count=accepted)
+
+        forward(
+            BatchAnswers(ledger, answer, answered=answered, books="books of admission"),
+            opening,
+            ((self._fast, accepted, judgement.buffer, source),) if accepted else (),
+            service="Shield",
             deadline_mono_ns=arrived + budget_ms * 1_000_000,
-            answer=settled,
-            broken=lambda frame: answer(frame, True),
-            source=peer.identity.source,
+            recorded=partial(self._record, judgement, accepted),
+            full="Shield is full.",
         )
-        try:
-            self._fast.put(batch_part)
-        except Saturated as full:
-            batch_part.refuse(Verdict.SATURATED, "Shield is full.", retry_after_ms=full.retry_after_ms)
-        except Exception as error:
-            background().failed("way to Fast", error)
-            batch_part.lost(written=False, cause="Shield failed.")
 
-
-def source_of(batch_part: BatchPart) -> str:
-    """The source of its commands; all of a batch are of one."""
-    return batch_part.source if isinstance(batch_part, LedgerPart) else ""
+    def _record(self, judgement: Judgement, accepted: int) -> None:
+        ledger = judgement.ledger
+        self._freshness.used(ledger.count)
+        if judgement.rows:
+            self._journal.append(judgement.telemetry(self._clock.unix_ns()))
+        if accepted < ledger.count and _UNKNOWN_KEY in ledger.codes:
+            self._freshness.key_may_be_newer()

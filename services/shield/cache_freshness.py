@@ -1,7 +1,7 @@
-"""Whether Shield may judge at all: key sets from Signer and suspensions from Registry, and how old both are.
+"""Age of the key sets from Signer and of the suspensions from Registry; Shield judges only while both are young enough.
 
-Never serves on data older than its stale limit: a Shield that has not heard of a revocation for too long
-refuses everything instead of letting a revoked key or a suspended source in.
+Never serves on data older than its stale limit: a Shield without news of revocations for too long refuses everything
+instead of letting a revoked key or a suspended source in.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ TELL_NS: Final = 60 * 1_000_000_000
 
 
 class FreshnessPhase(StrEnum):
-    """How old keys or suspensions are; the same words as Fast's."""
+    """Age of keys or suspensions, in the words that Fast uses too."""
 
     FRESH = "Fresh"
     """Used as they are."""
     STALE = "Stale"
-    """Used, and asked for again at once."""
+    """Used, and read again at once."""
     EXPIRED = "Expired"
     """Not used: everything is refused."""
 
 
 class CacheFreshness:
-    """Both authorities, and whether they were heard of lately."""
+    """Both caches, and the age of each."""
 
     def __init__(
         self,
@@ -77,15 +77,15 @@ class CacheFreshness:
         return {**self._keys.counters(), "refused_out_of_date": self._refused}
 
     def register(self, introspection: Introspection) -> None:
-        """Tell operators under document 001's names."""
+        """Publish its counters and gauges."""
         introspection.counts(lambda: {f"{USAGE}.{phase}": used for phase, used in self._used.items()})
         self._meter.register(introspection, lambda: self._stale_keys)
         introspection.gauges(self._suspensions.gauges, prefix="directory.")
-        # Shield lets nobody in on older suspensions, so a suspended source is out by then, whatever happens.
+        # Shield admits nothing on older suspensions, so a suspended source is out by then, whatever happens.
         introspection.gauges(lambda: {"bound_s": self._stale_ns / 1e9}, prefix="directory.")
 
     def usable(self) -> bool:
-        """Whether neither authority has been away for too long. What is stale is asked for again."""
+        """True while neither authority has been away for too long. A stale cache is read again soon."""
         keys_age, suspensions_age = self._keys.age_ns(), self._suspensions.age_ns()
         keys, suspensions = self._phase_of(keys_age), self._phase_of(suspensions_age)
         self._keys_are_stale = keys is FreshnessPhase.STALE
@@ -107,13 +107,13 @@ class CacheFreshness:
         return True
 
     def used(self, commands: int) -> None:
-        """So many commands were judged by what `usable` found; once per batch."""
+        """Count commands that were judged after `usable`; once per batch."""
         self._used[self._phase] += commands
         if self._keys_are_stale:
             self._stale_keys += commands
 
     def turned_away(self, commands: int) -> None:
-        """So many were refused because `usable` was false: counted, and told at once and then once a minute."""
+        """Count commands refused because `usable` was false; an event says so at once, then once a minute."""
         self._used[FreshnessPhase.EXPIRED] += commands
         self._refused += commands
         self._untold += commands
@@ -136,5 +136,5 @@ class CacheFreshness:
         return FreshnessPhase.STALE if age_ns >= self._fresh_ns else FreshnessPhase.FRESH
 
     def key_may_be_newer(self) -> None:
-        """A command named a key version that is not known here: look again soon."""
+        """Read the keys again soon: a command named a key version that is not known here."""
         self._keys.nudge()

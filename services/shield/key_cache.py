@@ -1,7 +1,7 @@
 """Shield's HMAC keys: from Signer's sealed snapshot if there is one, then by pulling what changed.
 
-Never counts keys younger than they are: those of a snapshot are as old as the snapshot, and Shield refuses what it
-has no young enough keys for.
+Never counts keys younger than they are: those of a snapshot are as old as the snapshot, and Shield refuses commands
+that it has no young enough keys for.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ SIGNER_PATIENCE_S = 3.0
 
 
 class Refreshed(Protocol):
-    """Who wants to know of pulls."""
+    """A listener for pulls."""
 
     def __call__(self, *, took_ns: int, age_ns: int | None, another: str = "") -> None: ...
 
 
-def _nobody_asks(*, took_ns: int, age_ns: int | None, another: str = "") -> None:
-    """Until somebody does."""
+def _no_listener(*, took_ns: int, age_ns: int | None, another: str = "") -> None:
+    """The listener before one is set."""
 
 
 class KeyCache:
-    """Keeps `admission`'s key sets, and begins the denylist, which Signer tells too."""
+    """Keeps `admission`'s key sets, and starts the denylist, which comes from Signer too."""
 
     def __init__(
         self,
@@ -73,8 +73,8 @@ class KeyCache:
         self._version = 0
         self._epoch = 0
         self._sources: set[str] = set()
-        self.refreshed: Refreshed = _nobody_asks
-        """Told after every pull: how long it took, and how old the keys had become."""
+        self.refreshed: Refreshed = _no_listener
+        """Called after every pull with its duration and the age that the keys had reached."""
         self._pull = Poller(
             "keysets", self._refresh, clock=clock, interval_s=min(interval_s, LONGEST_KEY_PAUSE_S)
         )
@@ -101,7 +101,7 @@ class KeyCache:
         self._reports.begin()
 
     async def stop(self) -> None:
-        """End the pulls; nothing may be let in any more."""
+        """End the pulls; no command may be admitted any more."""
         for pull in (self._pull, self._reports):
             await pull.stop()
         # So that no rotation waits for this one. Not worth waiting for: if it is lost, one waits a little longer.
@@ -111,15 +111,15 @@ class KeyCache:
             await self._opening.stop()
 
     def age_ns(self) -> int | None:
-        """How old the keys are; None before the first."""
+        """Age of the keys; None before the first."""
         return self._pull.age_ns()
 
     def nudge(self) -> None:
-        """Look again soon."""
+        """Pull again soon."""
         self._pull.nudge()
 
     def counters(self) -> dict[str, int]:
-        """What was forgotten because Signer was away for too long."""
+        """Counts that were dropped because Signer was away for too long."""
         return {"key_use_dropped": self._usage.dropped}
 
     # -- beginning -----------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class KeyCache:
         self.refreshed(took_ns=self._clock.mono_ns() - asked, age_ns=age_ns, another=another)
 
     async def _ask(self, *, good_for_ms: int, timeout_s: float) -> KeysetChangesResponse:
-        """Ask for what is new, and thereby say what is applied: Signer makes a key primary when all have it."""
+        """Ask for changes, and thereby say what is applied: Signer makes a key primary when all have it."""
         return await self._signer.call(
             "/snavio.v1.Signer/KeysetChanges",
             KeysetChangesRequest(

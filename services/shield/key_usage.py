@@ -1,4 +1,4 @@
-"""Tells Signer how many commands came in under each key version, as admission counted them.
+"""Reports to Signer the commands that came in under each key version, as admission counted them.
 
 Never counts a command itself, and never lets a Signer that is away make it grow or hold up a pull of keys.
 """
@@ -19,17 +19,17 @@ MAX_WAITING = 40_000
 
 
 class KeyUsage:
-    """What is not yet told."""
+    """Counts that are not reported yet."""
 
     def __init__(self, *, admission: Admission, signer: MeshChannel) -> None:
         self._admission = admission
         self._signer = signer
         self._waiting: dict[tuple[str, str], int] = {}
         self.dropped = 0
-        """Commands whose use was forgotten because too many sources waited to be told."""
+        """Commands whose use was dropped because too many sources waited for a report."""
 
     def collect(self) -> None:
-        """Take over what admission counted; before key sets are dropped, whose counts go with them."""
+        """Take over admission's counts; before key sets are dropped, whose counts go with them."""
         for source, version, commands in self._admission.key_usage():
             known = self._waiting.get((source, version))
             if known is None and len(self._waiting) >= MAX_WAITING:
@@ -38,9 +38,9 @@ class KeyUsage:
                 self._waiting[source, version] = (known or 0) + commands
 
     async def report(self) -> None:
-        """Tell Signer, if there is something to tell; raises what the call raises, and tells it again then.
+        """Report the counts, if there are any; raises what the call raises, and keeps them for the next report then.
 
-        A call whose answer was lost is told twice: shares of traffic bear that, a gap would hide a user.
+        Counts of a call whose answer was lost are reported twice: shares of traffic bear that, a gap would hide a user.
         """
         self.collect()
         while self._waiting:

@@ -1,4 +1,4 @@
-"""Remembered commands by tenant, as operators see every shared bound.
+"""Nonces by tenant, in the form of every shared bound.
 
 Never counts by itself: the native table does, by the rule of `Shares`.
 """

@@ -1,6 +1,6 @@
-"""Answers a batch of which no command was looked at: every command of it gets the same verdict.
+"""Answers a batch of which no command was judged: every command of it gets the same verdict.
 
-Never lets a producer guess: one that only loses its stream cannot know whether what it had written was delivered.
+Never lets a producer guess: one that only loses its stream cannot know whether its commands were delivered.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_BATCH_COMMANDS = 1000
 def read_batch(frame: bytes) -> tuple[int, int]:
     """The count of commands of a serialised Submission, and its number; BadRequest for bytes that are none.
 
-    FrameTooLarge for more than is judged: half a million empty commands must not be laid open one by one to be refused.
+    FrameTooLarge for more than is judged: half a million empty commands must not be parsed one by one to be refused.
     """
     code, batch_seq, count = measure_submission(
         frame, max_batch_bytes=PUBLIC_FRAME_BYTES, max_batch_commands=MAX_BATCH_COMMANDS
@@ -35,7 +35,7 @@ def read_batch(frame: bytes) -> tuple[int, int]:
 def refused(
     count: int, verdict: Verdict, *, batch_seq: int = 0, retry_after_ms: int = 0, detail: str = ""
 ) -> bytes:
-    """The same answer for `count` commands: a hint when to try again for each, the words for the first."""
+    """The same answer for `count` commands: a retry hint for each, the detail for the first."""
     answer = Verdicts(batch_seq=batch_seq, codes=bytes([verdict]) * count, final=True)
     answer.refusal.extend(
         Refusal(
@@ -46,5 +46,5 @@ def refused(
         )
         for index in range(count if retry_after_ms else min(count, 1))
     )
-    told: bytes = answer.SerializeToString()
-    return told
+    frame: bytes = answer.SerializeToString()
+    return frame

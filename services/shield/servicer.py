@@ -26,10 +26,10 @@ MAX_BATCH_BYTES = PUBLIC_FRAME_BYTES
 # A frame that is a little too large is refused command by command, and its stream goes on.
 MAX_FRAME_BYTES = PUBLIC_FRAME_BYTES + FRAME_SLACK_BYTES
 MAX_PAYLOAD_BYTES = 256 << 10
-# For a unary caller to wait for room; without any, the link refuses what it cannot hold.
+# For a unary caller to wait for room; after it, a full send queue refuses the batch.
 ROOM_SECONDS = 4.0
-# How long a unary call is served: the longest budget, and the wait for room before it. When a budget ends the caller
-# hears a verdict; a deadline in its place would not say whether the command was delivered.
+# Time for which a unary call is served: the longest budget, and the wait for room before it. When a budget ends the
+# caller gets a verdict; a deadline in its place would not say whether the command was delivered.
 ANSWER_SECONDS = 65.0
 
 
@@ -66,7 +66,7 @@ class ShieldServicer:
         return methods
 
     async def greet(self, request: GreetRequest, _call: Call) -> Hello:
-        """Who we are and what we accept."""
+        """Our identity and limits."""
         if request.wire_version not in WIRE_VERSIONS:
             raise BadRequest(
                 f"Wire version {request.wire_version} is not spoken here.", reason="wire-version"
@@ -130,21 +130,23 @@ class ShieldServicer:
     async def _held(
         self, frame: bytes, tenant: str, reply: Callable[[bytes, bool], None]
     ) -> Callable[[bytes, bool], None] | None:
-        """`reply`, which gives back what the frame takes of its tenant's bytes with the final answer; None where there
-        was no room for it, and it is answered."""
+        """`reply`, which with the final answer returns the frame's bytes to its tenant's share.
+
+        None where there was no room for the frame: it is answered then.
+        """
         bodies = self._bodies
         try:
             held = await bodies.take(tenant, len(frame), within_s=ROOM_SECONDS)
         except Saturated as full:
             count, batch_seq = read_batch(frame)
-            told = refused(
+            refusal = refused(
                 count,
                 Verdict.SATURATED,
                 batch_seq=batch_seq,
                 retry_after_ms=full.retry_after_ms,
                 detail=str(full),
             )
-            reply(told, True)
+            reply(refusal, True)
             return None
 
         def answer(verdicts: bytes, final: bool) -> None:
@@ -170,7 +172,7 @@ class ShieldServicer:
 
 
 def _refused_whole(frame: bytes, verdict: Verdict) -> bytes:
-    """The answer to a batch of a peer whose certificate is not good any more; nothing else of it is looked at."""
+    """The answer to a batch of a peer whose certificate is not valid any more; nothing else of it is read."""
     try:
         count, batch_seq = read_batch(frame)
     except BadRequest:

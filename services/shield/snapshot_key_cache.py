@@ -1,8 +1,7 @@
-"""What Shield needs to start from Signer's sealed snapshot, kept over restarts for when Signer is away.
+"""Keys that open and verify Signer's sealed snapshot, kept over restarts so that Shield can start while Signer is away.
 
-That is the key which opens the snapshot and the public keys which verify it. The file is for Shield's eyes only, as
-its private key beside it is: whoever has that one can ask Signer for the key sets themselves.
-Never tells the key in a repr, a log or an error.
+The file is as secret as Shield's private key beside it, with which the key sets can be had from Signer in any case.
+Never shows the key in a repr, a log or an error.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class _KeptKeys:
 
 
 def _decoded(encoded: bytes | None) -> _KeptKeys | None:
-    """None for a file that is not there or was cut; it is asked for anew then."""
+    """None for a file that is not there or was cut; Signer is asked anew then."""
     checksum, _, body = (encoded or b"").partition(b"\n")
     try:
         if checksum != blake3_hex(body).encode():
@@ -84,23 +83,23 @@ class SnapshotKeyCache:
         self._kept: _KeptKeys | None = None
         self._asked = False
         self._turn = asyncio.Lock()
-        # A bound on waiting: a disk that hangs must not keep a Shield from starting that Signer has told everything.
+        # A bound on waiting: a disk that hangs must not keep a Shield from starting that has its keys from Signer.
         self._disk = StoreWorker("opening key", max_waiting=2, timeout_s=DISK_SECONDS)
         self._pull = Poller("opening key", self._refresh, clock=clock, interval_s=ASK_EVERY_S)
         self._log = structlog.get_logger()
 
     async def start(self) -> None:
-        """Ask Signer, or take what was kept; then keep asking."""
+        """Ask Signer, or take the kept keys; then keep asking."""
         try:
             await self._refresh()
         except SnavioError as error:
             self._log.warning("opening key not asked for", reason=error.reason)
-            # Told, but not kept, is good enough for this life.
+            # Had from Signer, but not kept, is good enough until the next restart.
             self._kept = self._kept or await self._read()
         self._pull.begin()
 
     async def learn(self) -> None:
-        """Ask again, now that Signer has been heard: a mesh starts all at once, and we may have asked too early."""
+        """Ask again, now that Signer has answered: a mesh starts all at once, and we may have asked too early."""
         async with self._turn:
             if not self._asked:
                 with contextlib.suppress(SnavioError):
@@ -113,11 +112,11 @@ class SnapshotKeyCache:
             await self._disk.close(lambda: None)
 
     def key(self) -> bytes:
-        """What opens the snapshot; Unavailable when it was never had."""
+        """The key that opens the snapshot; Unavailable when it was never had."""
         return self._present().key
 
     async def verifying(self) -> Sequence[VerifyingKey]:
-        """What verifies it."""
+        """The public keys that verify it."""
         return self._present().platform
 
     def _present(self) -> _KeptKeys:

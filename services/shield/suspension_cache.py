@@ -1,6 +1,6 @@
-"""Which sources are suspended: from a verified snapshot or from Registry's dump, then by pulling what changed.
+"""Suspended sources: from a verified snapshot or from Registry's dump, then by pulling changes.
 
-Never lets anybody in by a half-read list: what was suspended stays so until the whole of a new list has been read.
+Never admits a source by a half-read list: a suspension stays until the whole of a new list has been read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SuspensionCache:
         self._snapshots = snapshots
         self.sources: set[str] = set()
         self._before: set[str] = set()
-        """Of the directory before this one, until all of this one has been read."""
+        """Those of the directory before this one, until all of this one has been read."""
         self._feed = DirectoryFeed(
             registry,
             clock=clock,
@@ -59,15 +59,15 @@ class SuspensionCache:
         await self._pull.stop()
 
     def age_ns(self) -> int | None:
-        """How old they are; None before the first."""
+        """Age of the list; None before the first."""
         return self._pull.age_ns()
 
     def gauges(self) -> dict[str, float]:
-        """Which version of the directory is obeyed here."""
+        """The version of the directory that holds here."""
         return {"version": float(self._feed.version)}
 
     def nudge(self) -> None:
-        """Look again soon."""
+        """Pull again soon."""
         self._pull.nudge()
 
     async def _load_snapshot(self) -> None:

@@ -36,7 +36,7 @@ from snavio.wiring import open_certificate_ledger, open_key_store
 SERVICES = ("shield", "fast", "slow", "signer", "registry", "mailbox", "relay")
 OPERATOR = "admin"
 JOB = "spark"
-"""What the auditors of archived traffic call themselves."""
+"""Name of the auditors of archived traffic."""
 
 
 async def prepare(
@@ -152,7 +152,7 @@ def _certify(
 def _good_for_a_while(
     path: Path, *, ca: CertificateAuthority, identity: Identity, ttl_s: int, now_ns: int
 ) -> bool:
-    """Whether the leaf there is ours, for that identity, and has more than a third of its life left."""
+    """True if the certificate there is of this CA, for that identity, with more than a third of its life left."""
     try:
         leaf = x509.load_pem_x509_certificate(path.read_bytes())
         leaf.verify_directly_issued_by(ca.certificate)

@@ -1,4 +1,4 @@
-"""What an operator may set for Signer, with the lifetimes of everything it issues."""
+"""Settings of Signer, with the lifetimes of everything it issues."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class SignerSettings(Section):
         }[kind]
 
     def enrol_address(self, mesh: MeshSettings) -> str:
-        """Where newcomers enrol."""
+        """Address of the enrolment server."""
         if self.enrol_listen is not None:
             return self.enrol_listen
         host, _, port = (self.listen or mesh.signer).rpartition(":")
@@ -180,15 +180,15 @@ class SignerSettings(Section):
         return f"{host}:{0 if number == 0 else number + 10 if number <= 65_525 else number - 10}"
 
     def ledger_path(self, mesh: MeshSettings) -> Path:
-        """What was issued."""
+        """The ledger of issued certificates."""
         return mesh.state_dir / "signer" / "certificates.db"
 
     def usage_path(self, mesh: MeshSettings) -> Path:
-        """How often each key version was used lately; no secret."""
+        """The counts of recent use of each key version; no secret."""
         return mesh.state_dir / "signer" / "key-use.json"
 
     def capabilities_path(self, mesh: MeshSettings) -> Path:
-        """Which capabilities were issued."""
+        """The ledger of issued capabilities."""
         return mesh.state_dir / "signer" / "capabilities.db"
 
     def store_path(self, mesh: MeshSettings) -> Path:
@@ -201,7 +201,7 @@ class SignerSettings(Section):
         return self.sealing_key or mesh.state_dir / "signer" / name
 
     def kms(self, mesh: MeshSettings) -> KmsKey | None:
-        """Who wraps the sealing key, if anybody."""
+        """The KMS key that wraps the sealing key, if any."""
         if not self.sealing_kms_key:
             return None
         return KmsKey(

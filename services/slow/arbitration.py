@@ -1,8 +1,8 @@
 """Decides escalated commands with authority, in rounds that take a fair share from every source that waits.
 
 A round asks Registry once and the coordination store once for all of its lanes, whatever batches they came in. Never
-allows anything because somebody could not be asked: such commands are refused with a retry hint. Every wait ends
-within the budget of whoever waits.
+allows a command because Registry or the store could not be asked: it is refused with a retry hint. Every wait ends
+within the budget of the batch that waits.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from functools import partial
 from google.protobuf.message import DecodeError
 
 from services.slow.arbitration_job import ArbitrationJob, Lane
-from services.slow.fair_queue import FairQueue
+from services.slow.deficit_round_robin import DeficitRoundRobin
 from services.slow.lane_rules import LaneRules, is_strict
 from services.slow.limits import TOO_LATE, LimitEnforcer
 from services.slow.strict import RECOGNISING, Strict, needs_claim, place_of
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated
-from snavio.hop.ledger_part import LedgerPart, nothing_delivered
+from snavio.hop.forward import send_parts
+from snavio.hop.ledger_part import nothing_delivered
 from snavio.hop.server_stream import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS
 from snavio.host.background import background
 from snavio.native import Arbitration
@@ -39,7 +40,7 @@ LATE = "The budget ran out while the command waited for Slow."
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """How much is decided at once."""
+    """Sizes of rounds and bounds of what waits for them."""
 
     at_once: int
     commands: int
@@ -50,7 +51,7 @@ class Rounds:
 
 @dataclass(frozen=True, slots=True)
 class SourceSlice:
-    """The lanes of one source in one case, the banned apart from the others: what waits for a turn."""
+    """The lanes of one source in one job, the banned apart from the others; it waits for a round as a whole."""
 
     job: ArbitrationJob
     lanes: tuple[Lane, ...]
@@ -79,10 +80,10 @@ class Arbiter:
         self._clock = clock
         self._budget_ms = budget_ms
         self._rounds = rounds
-        self._waiting: FairQueue[SourceSlice] = FairQueue(
+        self._waiting: DeficitRoundRobin[SourceSlice] = DeficitRoundRobin(
             quantum=rounds.quantum,
             max_cost=rounds.max_waiting,
-            max_line_cost=rounds.max_waiting_per_source,
+            max_queue_cost=rounds.max_waiting_per_source,
         )
         self._numbers = itertools.count(1)
         self._workers: list[asyncio.Task[None]] = []
@@ -91,10 +92,12 @@ class Arbiter:
     def start(self) -> None:
         """Begin to decide."""
         self._limits.start()
-        self._workers = [background().keep("bench", self._work) for _ in range(self._rounds.at_once)]
+        self._workers = [
+            background().keep("arbitration worker", self._work) for _ in range(self._rounds.at_once)
+        ]
 
     async def stop(self) -> None:
-        """Finish recording what was answered, end. What still waits is not decided any more."""
+        """Finish recording what was answered, and end. Waiting commands are not decided any more."""
         for worker in self._workers:
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
@@ -102,8 +105,8 @@ class Arbiter:
         await self._limits.stop()
 
     def gauges(self) -> dict[str, float]:
-        """What waits."""
-        return {"commands": self._waiting.cost, "lines": self._waiting.lines}
+        """Commands that wait, and the queues that they wait in."""
+        return {"commands": self._waiting.cost, "queues": self._waiting.queues}
 
     async def decide(self, frame: bytes, answer: Callable[[bytes, bool], None]) -> None:
         """Decide a serialised ArbitrationBatch; `answer(verdicts, final)` is called until final, at least once."""
@@ -111,10 +114,10 @@ class Arbiter:
             job, opening = self._open(frame, answer)
             done = job.native.ledger.done
         except Exception as error:
-            background().failed("case", error)
+            background().failed("arbitration", error)
             answer(_nothing_of(frame), True)
             return
-        job.settled(opening)
+        job.answers.open(opening)
         if done:
             return
         self._enqueue(job)
@@ -133,18 +136,18 @@ class Arbiter:
             closed=self._closed,
         )
         job.lanes = [
-            Lane(job, key, *named, count=count)
-            for key, (named, count) in enumerate(zip(native.keys(), native.undecided(), strict=True))
+            Lane(job, number, key.source, key.target, key.name, key.reason, count=count)
+            for number, (key, count) in enumerate(zip(native.keys(), native.undecided(), strict=True))
         ]
         return job, native.ledger.opening()
 
     def _enqueue(self, job: ArbitrationJob) -> None:
-        by_line: dict[tuple[str, bool], list[Lane]] = {}
+        by_queue: dict[tuple[str, bool], list[Lane]] = {}
         for lane in job.lanes:
             banned = lane.reason == ESCALATION_REASON_WARM_BANNED
-            by_line.setdefault((lane.source, banned), []).append(lane)
-        job.unruled = len(by_line)
-        for (source, banned), lanes in by_line.items():
+            by_queue.setdefault((lane.source, banned), []).append(lane)
+        job.unruled = len(by_queue)
+        for (source, banned), lanes in by_queue.items():
             source_slice = SourceSlice(job, tuple(lanes))
             # A banned flood waits apart from what its source sends elsewhere, and is held back.
             name, cost = f"{source} banned" if banned else source, sum(lane.count for lane in lanes)
@@ -156,7 +159,7 @@ class Arbiter:
                 self._ruled(source_slice)
 
     async def _work(self) -> None:
-        """One bench: round after round, for as long as Slow runs."""
+        """Decide round after round, for as long as Slow runs."""
         while True:
             taken = await self._waiting.take(self._rounds.commands)
             lanes = [lane for source_slice in taken.items for lane in source_slice.lanes]
@@ -164,7 +167,7 @@ class Arbiter:
                 await self._round(lanes)
             except Exception as error:
                 # One round must not end the others.
-                background().failed("round", error)
+                background().failed("arbitration round", error)
                 self._fail(lanes)
             finally:
                 for source_slice in taken.items:
@@ -210,7 +213,7 @@ class Arbiter:
         return left
 
     def _left_ms(self, lanes: Sequence[Lane]) -> int:
-        """The longest that anybody of them may wait; who may not is refused afterwards."""
+        """The longest time that any of them may wait; those with less are refused afterwards."""
         latest = max((lane.job.deadline_mono_ns for lane in lanes), default=0)
         return max(1, (latest - self._clock.mono_ns()) // 1_000_000)
 
@@ -229,7 +232,7 @@ class Arbiter:
             else:
                 by_job.setdefault(lane.job.number, []).append(lane)
         for together in by_job.values():
-            self._dispatch_apart(together[0].job, together, together[0].job.settled)
+            self._dispatch_apart(together[0].job, together, together[0].job.answers.settled)
 
     def _dispatch_apart(
         self, job: ArbitrationJob, lanes: Sequence[Lane], answer: Callable[[bytes], None]
@@ -237,7 +240,7 @@ class Arbiter:
         try:
             self._dispatch(job, lanes, answer)
         except Exception as error:
-            background().failed("round", error)
+            background().failed("arbitration round", error)
             self._fail(lanes)
 
     def _dispatch(self, job: ArbitrationJob, lanes: Sequence[Lane], answer: Callable[[bytes], None]) -> None:
@@ -246,7 +249,7 @@ class Arbiter:
         for lane in lanes:
             assert lane.resolution is not None
             place = place_of(lane)
-            # The queue is told for how long: a window of its own that is shorter would let a duplicate through.
+            # For how long is told to the queue: a window of its own that is shorter would let a duplicate through.
             once_ms = self._strict.keep_ms if is_strict(lane.resolution) and place in RECOGNISING else 0
             approved.append((lane.key, place, lane.resolution.route.topic, once_ms))
             grants.append(_grant(lane.resolution.route))
@@ -255,23 +258,15 @@ class Arbiter:
             lane.sent = True
         first = job.parts
         job.parts += len(sends)
-        for part, (queue, count, body) in enumerate(sends, first):
-            batch_part = LedgerPart(
-                job.native.ledger,
-                part,
-                count=count,
-                body=body,
-                deadline_mono_ns=job.deadline_mono_ns,
-                answer=answer,
-                broken=job.break_off,
-            )
-            try:
-                self._queues[queue].put(batch_part)
-            except Saturated as full:
-                batch_part.refuse(Verdict.SATURATED, "The queue is full.", retry_after_ms=full.retry_after_ms)
-            except Exception as error:
-                background().failed("way to a queue", error)
-                batch_part.lost(written=False, cause="Slow failed.")
+        send_parts(
+            job.native.ledger,
+            [(self._queues[send.queue], send.count, send.body, "") for send in sends],
+            "Slow",
+            job.deadline_mono_ns,
+            answer=answer,
+            broken=job.answers.break_off,
+            first_part=first,
+        )
 
     def _settle_claims(self, lane: Lane, frame: bytes) -> None:
         try:
@@ -279,7 +274,7 @@ class Arbiter:
         except Exception as error:
             # Its claims stay until their lease is over, which is safe; the answer does not wait for that.
             background().failed("claims", error)
-            lane.job.settled(frame)
+            lane.job.answers.settled(frame)
             return
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
@@ -290,7 +285,7 @@ class Arbiter:
             source_slice.job.ruled.set()
 
     def _closed(self, job: ArbitrationJob) -> None:
-        """Its last answer went out."""
+        """Keep the books of a job whose last answer went out."""
         for lane in job.lanes:
             self._limits.settled(lane)
         self._strict.settled(job)
@@ -299,7 +294,7 @@ class Arbiter:
 
 
 def _nothing_of(frame: bytes) -> bytes:
-    """The answer to a frame of which nothing went on; to one without a number there is none."""
+    """The answer to a frame of which nothing went on; empty for one without a number."""
     try:
         return nothing_delivered(ArbitrationBatch.FromString(frame).header.batch_seq)
     except DecodeError:
@@ -307,14 +302,14 @@ def _nothing_of(frame: bytes) -> bytes:
 
 
 def _grant(route: Route) -> int:
-    """By what permit its commands go, as telemetry tells it."""
+    """The permit that its commands go by, as telemetry names it."""
     if not route.HasField("limit"):
         return UNLIMITED
     return SHADOW if route.limit.shadow else ARBITRATED
 
 
 def _recount(lanes: Sequence[Lane]) -> None:
-    """How much of each is undecided, after some of it was answered from memory."""
+    """Count the undecided commands of each anew, after some were answered from memory."""
     counts: dict[int, list[int]] = {}
     for lane in lanes:
         if lane.job.number not in counts:

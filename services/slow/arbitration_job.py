@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from snavio.domain.claim import Claimed
 from snavio.domain.verdict import Verdict
+from snavio.hop.forward import BatchAnswers
 from snavio.hop.ledger_part import rest_unknown
 from snavio.host.background import background
 from snavio.native import Arbitration
@@ -22,8 +23,57 @@ from snavio.v1.registry_pb2 import Resolution
 @dataclass(slots=True)
 class _Answer:
     frame: bytes
-    done: bool
+    final: bool
     ready: bool
+
+
+class OrderedAnswers(BatchAnswers):
+    """`BatchAnswers` that can be held: the answers made after a held one wait for it."""
+
+    __slots__ = ("_made",)
+
+    def __init__(
+        self,
+        native: Arbitration,
+        answer: Callable[[bytes, bool], None],
+        *,
+        answered: Callable[[bool], None],
+    ) -> None:
+        super().__init__(native.ledger, answer, answered=answered, books="books of arbitration")
+        self._made: deque[_Answer] = deque()
+
+    def settled(self, frame: bytes) -> None:
+        """Send verdicts after those that were made before."""
+        self._append(frame, ready=True)
+
+    def hold(self, frame: bytes) -> Callable[[], None]:
+        """Keep verdicts, and all that are made after them, until the returned function is called."""
+        held = self._append(frame, ready=False)
+
+        def release() -> None:
+            if held is not None:
+                held.ready = True
+                self._flush()
+
+        return release
+
+    def break_off(self, frame: bytes) -> None:
+        """Send the last answer without the ledger; the outcome of what was not answered by then is unknown."""
+        self._made.clear()
+        super().break_off(frame)
+
+    def _append(self, frame: bytes, *, ready: bool) -> _Answer | None:
+        if not frame:
+            return None
+        made = _Answer(frame, self.ledger.done, ready)
+        self._made.append(made)
+        self._flush()
+        return made
+
+    def _flush(self) -> None:
+        while self._made and self._made[0].ready:
+            first = self._made.popleft()
+            self._send(first.frame, first.final)
 
 
 class ArbitrationJob:
@@ -49,69 +99,20 @@ class ArbitrationJob:
         self.ruled = asyncio.Event()
         """Every lane was refused or sent on."""
         self.unruled = 0
-        self._answer = answer
-        self._closed = closed
-        self._line: deque[_Answer] = deque()
-        self._over = False
-
-    def settled(self, frame: bytes) -> None:
-        """Send verdicts, after those that were made before."""
-        self._join(frame, ready=True)
-
-    def hold(self, frame: bytes) -> Callable[[], None]:
-        """Keep verdicts, and all that are made after them, until the returned function is called."""
-        place = self._join(frame, ready=False)
-
-        def release() -> None:
-            if place is not None:
-                place.ready = True
-                self._flush()
-
-        return release
+        self.answers = OrderedAnswers(native, answer, answered=lambda final: closed(self) if final else None)
 
     def refuse(self, key: int, verdict: Verdict, retry_after_ms: int, detail: str) -> None:
-        """Refuse what is undecided of one key."""
+        """Refuse the undecided commands of one key."""
         try:
-            self.settled(self.native.refuse(key, verdict, retry_after_ms, detail))
+            self.answers.settled(self.native.refuse(key, verdict, retry_after_ms, detail))
         except Exception as error:
-            background().failed("case", error)
-            self.break_off()
-
-    def break_off(self, _frame: bytes = b"") -> None:
-        """The ledger has failed: send the last answer without it. What was not told by then is unknown."""
-        if not self._over:
-            self._over = True
-            self._line.clear()
-            self._answer(rest_unknown(self.native.ledger, "Slow failed."), True)
-            self._close()
-
-    def _join(self, frame: bytes, *, ready: bool) -> _Answer | None:
-        if not frame:
-            return None
-        place = _Answer(frame, self.native.ledger.done, ready)
-        self._line.append(place)
-        self._flush()
-        return place
-
-    def _flush(self) -> None:
-        while self._line and self._line[0].ready and not self._over:
-            answer = self._line.popleft()
-            self._over = answer.done
-            self._answer(answer.frame, answer.done)
-            if answer.done:
-                self._close()
-
-    def _close(self) -> None:
-        try:
-            self._closed(self)
-        except Exception as error:
-            # Whoever brought the last answer has others to bring.
-            background().failed("books of a case", error)
+            background().failed("arbitration", error)
+            self.answers.break_off(rest_unknown(self.native.ledger, "Slow failed."))
 
 
 @dataclass(slots=True)
 class Lane:
-    """The commands of one case that share source, target, name and reason: what a decision is about."""
+    """The commands of one job that share source, target, name and reason: a decision is about all of them."""
 
     job: ArbitrationJob
     key: int
@@ -124,14 +125,14 @@ class Lane:
     count: int = 0
     """Commands that may still go on."""
     permits: list[PermitReturn] = field(default_factory=list)
-    """What they cost; what was not used of it goes back."""
+    """Permits that they cost; unused ones go back."""
     permits_end_mono_ns: int | None = None
-    """From when on they would be used in an interval that has not paid for them."""
+    """Time from which on they would be used in an interval that has not paid for them."""
     claims: list[tuple[int, ClaimAsk, Claimed]] = field(default_factory=list)
-    """Number in the batch, claim and how it was had, for strict delivery that needs one."""
+    """Index in the batch, claim and its result, for strict delivery that needs one."""
     sent: bool = False
 
     def refuse(self, verdict: Verdict, retry_after_ms: int, detail: str) -> None:
-        """Refuse what is undecided of it."""
+        """Refuse its undecided commands."""
         self.count = 0
         self.job.refuse(self.key, verdict, retry_after_ms, detail)

@@ -1,4 +1,4 @@
-"""When bans that instances of Fast impose become a ban in the directory, for all of them.
+"""Turns repeated bans of single Fast instances into a ban in the directory, for all of them.
 
 Never bans on one instance's word once: only many bans in a short time do, and they are counted in the store that all
 Slows share.
@@ -28,7 +28,7 @@ CALL_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Escalation:
-    """How many bans, in how long, become one of what length."""
+    """The number of bans within a time that become a durable one, and its length."""
 
     bans: int
     within_ms: int

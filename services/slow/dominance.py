@@ -1,7 +1,8 @@
-"""Whether a source that lost the warm path goes on taking a saturated route from others.
+"""Shares of a saturated route, to find a source that lost the warm path and goes on taking the route from others.
 
-Counted on what Slow itself let through and what came to it, in the interval of the limit; that others compete is told
-by Fast's report of the ban or by what came here. Never counts what the directory refused: nobody frames a rival.
+Counted on the commands that came to Slow and those that it let through, in the interval of the limit; that others
+compete is known from Fast's report of the ban or from their commands here. Never counts commands that the directory
+refused: no source can frame a rival.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Route = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class TrafficShares:
-    """What a refusal tells."""
+    """The shares that a refusal names."""
 
     source: float
     competing: float
@@ -39,7 +40,7 @@ class _Interval:
 
 
 class Dominance:
-    """One table of routes, one of reports; when full, what was touched longest ago makes room."""
+    """One table of routes, one of reports; when full, the entry used longest ago makes room."""
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
@@ -47,7 +48,7 @@ class Dominance:
         self._reports: OrderedDict[tuple[str, str, str], tuple[int, float]] = OrderedDict()
 
     def reported(self, source: str, route: Route, competing_share: float) -> None:
-        """Fast has banned a source while others offered this share."""
+        """Note that Fast has banned a source while others offered this share."""
         key = (source, *route)
         self._reports[key] = (self._clock.mono_ns(), competing_share)
         self._reports.move_to_end(key)
@@ -55,7 +56,7 @@ class Dominance:
             self._reports.popitem(last=False)
 
     def count(self, source: str, route: Route, interval: int, *, offered: int, taken: int) -> None:
-        """A source wanted so much of a limited route, and got so much."""
+        """Count the commands of a source that wanted a limited route, and those that got it."""
         counted = self._routes.get(route)
         if counted is None or counted.number != interval:
             counted = self._routes[route] = _Interval(interval)

@@ -1,6 +1,6 @@
-"""What the directory says about each lane at this moment: who may send, where to, and under which limits.
+"""The directory's current entries for each lane: the right to send, the route and its limits.
 
-Never allows anything because Registry could not be asked, and never believes an answer that does not fit.
+Never allows a command because Registry could not be asked, and never uses an answer that does not fit the request.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class LaneRules:
         self._bound_ms = bound_ms
 
     async def report(self) -> None:
-        """Tell Registry that this Slow is there: an operator who freezes something sees it although it is idle."""
+        """Report to Registry that this Slow exists: an operator who freezes a route sees it although it is idle."""
         await self._ask((), timeout_ms=self._timeout_ms)
 
     async def rule(self, lanes: Sequence[Lane], *, timeout_ms: int) -> list[Lane]:
-        """Refuse what the directory refuses; those that are left carry what it says."""
+        """Refuse lanes that the directory refuses; the others carry its resolution."""
         keys = list(dict.fromkeys((lane.source, lane.target, lane.name) for lane in lanes))
         found = await self.resolve(keys, timeout_ms=timeout_ms)
         left = []
@@ -62,7 +62,7 @@ class LaneRules:
         return left
 
     async def resolve(self, keys: Sequence[Key], *, timeout_ms: int) -> dict[Key, Resolution | Refused]:
-        """What the directory says about each key, or why it could not be asked."""
+        """The directory's resolution of each key, or a refusal where Registry could not be asked."""
         found: dict[Key, Resolution | Refused] = {}
         for start in range(0, len(keys), RESOLVE_KEYS):
             asked = keys[start : start + RESOLVE_KEYS]
@@ -107,12 +107,12 @@ def _refusal(resolution: Resolution) -> Refused | None:
 
 
 def is_strict(resolution: Resolution) -> bool:
-    """Whether each id is to be delivered once."""
+    """True if each id is to be delivered once."""
     return bool(resolution.route.dedupe_mode == DEDUPE_MODE_STRICT)
 
 
 def is_banned(lane: Lane) -> bool:
-    """Whether the source has lost the warm path of this route: by Fast's own count, or in the directory."""
+    """True if the source has lost the warm path of this route: by Fast's own count, or in the directory."""
     banned = lane.resolution is not None and lane.resolution.warm_banned
     return banned or lane.reason == ESCALATION_REASON_WARM_BANNED
 
@@ -132,6 +132,6 @@ def rule_of(route: Route) -> LimitRule | None:
 
 
 def fairness_of(route: Route) -> Fairness:
-    """When a source of this route is dominant; what the route leaves open has its default."""
+    """The route's fairness rule; a field that the route leaves open has its default."""
     given = {field.name: value for field, value in route.fairness.ListFields()}
     return Fairness(**given)

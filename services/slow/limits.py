@@ -1,4 +1,4 @@
-"""How many commands of each lane pass their limits, by conditional writes in the coordination store.
+"""Applies the limits of each lane, by conditional writes in the coordination store.
 
 Never lets a command pass because the store could not be asked, and never uses a permit after its interval.
 """
@@ -19,8 +19,8 @@ from snavio.domain.quota import LimitRule, Permits
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated, SnavioError
 from snavio.host.background import background
+from snavio.host.periodic import Periodic
 from snavio.ports.coordination import MAX_BATCH, Coordination, PermitAsk, PermitReturn
-from snavio.tasks import ended
 
 RETRY_AFTER_MS = 500
 MAX_RETURNS = 10_000
@@ -31,7 +31,7 @@ AskOf = Callable[[Lane], PermitAsk | None]
 
 
 class LimitEnforcer:
-    """Debits the limit of the route, and of the source on it while that is banned; gives back what was not used."""
+    """Debits the limit of the route, and of the source on it while that is banned; returns unused permits."""
 
     def __init__(self, *, store: Coordination, dominance: Dominance, clock: Clock, timeout_ms: int) -> None:
         self._store = store
@@ -39,36 +39,35 @@ class LimitEnforcer:
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._returns: deque[PermitReturn] = deque(maxlen=MAX_RETURNS)
-        self._returning = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._giving_back = Periodic("permits", self._give_back, every_s=None)
         self._counts: Counter[str] = Counter()
         self._log = structlog.get_logger()
 
     def counters(self) -> dict[str, int]:
-        """Permits by what became of them."""
+        """Permits by their fate."""
         return dict(self._counts)
 
     def start(self) -> None:
-        """Begin to give back."""
-        self._task = background().keep("permits", self._give_back)
+        """Begin to return unused permits."""
+        self._giving_back.start()
 
     async def stop(self) -> None:
-        """End; permits that were not given back are lost."""
-        await ended(self._task)
+        """End; permits that were not returned are lost."""
+        await self._giving_back.stop()
 
     async def debit(self, lanes: Sequence[Lane], *, timeout_ms: int) -> list[Lane]:
-        """Refuse what the limits refuse; of those that are left, `count` commands each may go on."""
+        """Refuse commands above the limits; of the remaining lanes, `count` commands each may go on."""
         lanes = await self._debit(lanes, _source_ask, timeout_ms=timeout_ms)
         return await self._debit(lanes, _route_ask, timeout_ms=timeout_ms)
 
     def settled(self, lane: Lane) -> None:
-        """Its outcomes are known: a duplicate, a conflict or a definite failure has cost nothing."""
+        """Return the permits of outcomes that cost nothing: a duplicate, a conflict or a definite failure."""
         if lane.permits:
             spent = lane.job.native.spent(lane.key)
             self._put_back(lane, lane.permits[0].count - spent)
 
     def give_up(self, lane: Lane) -> None:
-        """None of it will be sent."""
+        """Return all permits of a lane that will not be sent."""
         if lane.permits:
             self._put_back(lane, lane.permits[0].count)
 
@@ -79,7 +78,7 @@ class LimitEnforcer:
                 self._returns.append(
                     PermitReturn(permits.key, permits.interval_ms, permits.interval, count, granted=False)
                 )
-            self._returning.set()
+            self._giving_back.nudge()
         lane.permits.clear()
 
     async def _debit(self, lanes: Sequence[Lane], ask_of: AskOf, *, timeout_ms: int) -> list[Lane]:
@@ -99,7 +98,7 @@ class LimitEnforcer:
             self._log.warning("the coordination store could not be asked", reason=_reason(error))
             for lane, ask in asking:
                 if ask.rule.shadow:
-                    # It refuses nobody, even when nobody can count.
+                    # It refuses no command, even when none can be counted.
                     self._counts["shadow_uncounted"] += ask.want
                     continue
                 self.give_up(lane)
@@ -136,7 +135,7 @@ class LimitEnforcer:
             self._returns.append(
                 PermitReturn(first.key, first.interval_ms, first.interval, first.count - permits.count)
             )
-            self._returning.set()
+            self._giving_back.nudge()
             lane.permits[0] = PermitReturn(first.key, first.interval_ms, first.interval, permits.count)
         lane.count = permits.count
         if permits.count:
@@ -153,7 +152,7 @@ class LimitEnforcer:
             ban_ms = fairness_of(lane.resolution.route).ban_seconds * 1000
             if ban_ms > retry_after_ms:
                 retry_after_ms, until_ms = ban_ms, until_ms + ban_ms - retry_after_ms
-        lane.job.settled(
+        lane.job.answers.settled(
             lane.job.native.refuse(
                 lane.key,
                 verdict,
@@ -168,7 +167,7 @@ class LimitEnforcer:
         )
 
     def _dominant(self, lane: Lane, permits: Permits) -> TrafficShares | None:
-        """Only a source that is banned already, and goes on, is refused for it; and only where nothing is left."""
+        """The shares of a banned source that goes on taking a route with nothing left; None for all others."""
         if not is_banned(lane) or lane.resolution is None:
             return None
         return self._dominance.shares(
@@ -180,18 +179,15 @@ class LimitEnforcer:
         )
 
     async def _give_back(self) -> None:
-        while True:
-            await self._returning.wait()
-            self._returning.clear()
-            while self._returns:
-                batch = [self._returns.popleft() for _ in range(min(len(self._returns), MAX_BATCH))]
-                try:
-                    async with asyncio.timeout(self._timeout_ms / 1000):
-                        await self._store.give_back(batch)
-                except Exception as error:  # Whatever it is, it must not end the giving back for good.
-                    # Not again: it may have happened, and permits given back twice would overrun the limit.
-                    self._counts["lost"] += sum(each.count for each in batch)
-                    background().failed("permits", error)
+        while self._returns:
+            batch = [self._returns.popleft() for _ in range(min(len(self._returns), MAX_BATCH))]
+            try:
+                async with asyncio.timeout(self._timeout_ms / 1000):
+                    await self._store.give_back(batch)
+            except Exception as error:  # The next batch may well be taken, so without a pause.
+                # Not again: it may have happened, and permits given back twice would overrun the limit.
+                self._counts["lost"] += sum(each.count for each in batch)
+                background().failed("permits", error)
 
 
 def _source_ask(lane: Lane) -> PermitAsk | None:

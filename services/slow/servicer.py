@@ -46,18 +46,18 @@ class SlowServicer:
         return methods
 
     async def arbitrate(self, call: Call) -> None:
-        """Batches of escalations, each decided on its own: one that waits for Registry holds no other."""
+        """Decide batches of escalations, each on its own: one that waits for Registry holds no other."""
         stream = BatchStream(call, gate=self._gate, window=self._in_flight)
         await stream.greet(mesh_hello(self._clock, in_flight=self._in_flight))
         try:
             ended: SnavioError | None = None
-            async with asyncio.TaskGroup() as cases:
+            async with asyncio.TaskGroup() as jobs:
                 try:
                     async for frame in stream.batches():
                         # It answers whatever happens and raises nothing, which would cancel the others.
-                        cases.create_task(self._arbiter.decide(frame, stream.reply))
+                        jobs.create_task(self._arbiter.decide(frame, stream.reply))
                 except SnavioError as error:
-                    # Raised inside the group it would cancel the cases under way, which were let in rightly.
+                    # Raised inside the group it would cancel the jobs in progress, whose batches were let in rightly.
                     ended = error
             if ended is not None:
                 raise ended

@@ -1,9 +1,9 @@
 """Strict delivery: each id of a source once within the dedupe time.
 
-Where the queue recognises ids itself, as the mailbox does, the send is the claim, and all that is done here is to
-answer what this Slow has seen delivered. Everywhere else an id is claimed in the coordination store, dispatched, then
-committed; a claim ends only when the queue has definitely not taken the command. Never releases on silence: what may
-have been delivered stays claimed until its lease is over.
+Where the queue recognises ids itself, as the mailbox does, the send is the claim, and only duplicates of commands that
+this Slow has seen delivered are answered here. Everywhere else an id is claimed in the coordination store, dispatched,
+then committed; a claim ends only when the queue has definitely not taken the command. Never releases on silence: what
+may have been delivered stays claimed until its lease is over.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _OURS = (Claimed.NEW, Claimed.TAKEN_OVER)
 
 
 class Strict:
-    """See the module. `instance` and `epoch` make owners that nobody else has."""
+    """See the module. `instance` and `epoch` make owner names unique."""
 
     def __init__(
         self,
@@ -76,18 +76,18 @@ class Strict:
         self._log = structlog.get_logger()
 
     def counters(self) -> dict[str, int]:
-        """Under the names of the catalogue, without their common beginning."""
+        """Counters under the names of the catalogue, without their common prefix."""
         return dict(self._counts)
 
     def known(self, lanes: Sequence[Lane]) -> None:
-        """Answer duplicates of what this Slow has seen delivered, before they cost a permit."""
+        """Answer duplicates of commands that this Slow has seen delivered, before they cost a permit."""
         now = self._clock.mono_ns()
         for lane in lanes:
             if lane.resolution is not None and is_strict(lane.resolution):
-                lane.job.settled(lane.job.native.settle_known(lane.key, self._known, now))
+                lane.job.answers.settled(lane.job.native.settle_known(lane.key, self._known, now))
 
     async def claim(self, lanes: Sequence[Lane], *, timeout_ms: int) -> list[Lane]:
-        """Claim the ids of strict lanes whose queue cannot recognise them; lanes with none of theirs are answered."""
+        """Claim the ids of strict lanes whose queue cannot recognise them; lanes without a claim are answered."""
         left, away = [], False
         ends_s = asyncio.get_running_loop().time() + timeout_ms / 1000
         for lane in lanes:
@@ -110,7 +110,7 @@ class Strict:
 
     async def _claimed(self, lane: Lane, ends_s: float) -> bool:
         native = lane.job.native
-        asked = [(index, ClaimAsk(lane.source, i, p)) for index, i, p in native.claims(lane.key)]
+        asked = [(one.index, ClaimAsk(lane.source, one.id, one.contents)) for one in native.claims(lane.key)]
         answered: list[tuple[int, ClaimAsk, Claimed, int]] = []
         try:
             within_s = asyncio.get_running_loop().time() + self._timeout_ms / 1000
@@ -131,12 +131,12 @@ class Strict:
             if told:
                 retry_after_ms = min(max(retry for _, retry in told), 2**32 - 1)
                 indices = [index for index, _ in told]
-                lane.job.settled(native.decide(indices, verdict, retry_after_ms, detail))
+                lane.job.answers.settled(native.decide(indices, verdict, retry_after_ms, detail))
         lane.count = len(lane.claims)
         return bool(lane.claims)
 
     async def abandon(self, lanes: Sequence[Lane]) -> None:
-        """Release what was claimed for commands that were refused afterwards: they were not sent."""
+        """Release claims of commands that were refused afterwards: they were not sent."""
         away = False
         for lane in lanes:
             codes = lane.job.native.ledger.codes if lane.claims else b""
@@ -151,7 +151,7 @@ class Strict:
                     away = not await self._tell(self._store.release, lane, asks)
 
     def answering(self, lane: Lane, frame: bytes) -> asyncio.Task[None]:
-        """Commit or release what an answer of the queue decides, then pass the answer on."""
+        """Commit or release the claims that an answer of the queue decides, then pass the answer on."""
         codes = lane.job.native.ledger.codes
         delivered = [ask for index, ask, _ in lane.claims if codes[index] == Verdict.DELIVERED]
         # An unknown outcome is neither: its claim stays until the lease is over.
@@ -163,7 +163,7 @@ class Strict:
         lane.claims = [claim for claim in lane.claims if codes[claim[0]] == Verdict.UNDECIDED]
 
         # At once, so that no later answer overtakes this one.
-        pass_on = lane.job.hold(frame)
+        pass_on = lane.job.answers.hold(frame)
 
         async def record() -> None:
             try:
@@ -177,7 +177,7 @@ class Strict:
         return background().once("claims", record())
 
     async def _tell(self, tell: Tell, lane: Lane, asks: Sequence[ClaimAsk]) -> bool:
-        """Whether the store knows."""
+        """True if the store has taken it."""
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):
                 for start in range(0, len(asks), MAX_BATCH):
@@ -190,7 +190,7 @@ class Strict:
         return True
 
     def settled(self, job: ArbitrationJob) -> None:
-        """A case is over: count it, and remember what it delivered."""
+        """Count a job that is over, and remember what it delivered."""
         strict = [lane for lane in job.lanes if lane.resolution is not None and is_strict(lane.resolution)]
         if not strict:
             return
@@ -212,7 +212,7 @@ class Strict:
 
 
 def _is_away(error: Exception) -> bool:
-    """Whether nobody need be asked for anything else; a record that is damaged or contended is one record."""
+    """True if the store as a whole is away; a record that is damaged or contended is one record."""
     return not isinstance(error, SnavioError) or (
         isinstance(error, Unavailable) and error.reason != "contended"
     )
@@ -225,5 +225,5 @@ def place_of(lane: Lane) -> int:
 
 
 def needs_claim(lane: Lane) -> bool:
-    """Whether its ids must be claimed in the coordination store."""
+    """True if its ids must be claimed in the coordination store."""
     return lane.resolution is not None and is_strict(lane.resolution) and place_of(lane) not in RECOGNISING

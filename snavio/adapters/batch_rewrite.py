@@ -10,21 +10,21 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from snavio.errors import IntegrityError
-from snavio.v1.mailbox_pb2 import Parcel
+from snavio.v1.mailbox_pb2 import LeasedBatch
 
 
 def rewrite_batch(runs: bytes, keep: int) -> bytes:
     """The runs with an empty command in place of each whose bit in `keep` is not set."""
-    parcel: Any = Parcel()
+    batch: Any = LeasedBatch()
     try:
-        parcel.ParseFromString(runs)
+        batch.ParseFromString(runs)
     except DecodeError:
         raise IntegrityError("These are not stored runs.") from None
     index = 0
-    for run in parcel.run:
+    for run in batch.run:
         for place in range(len(run.command)):
             if not keep >> index & 1:
                 run.command[place] = b""
             index += 1
-    serialised: bytes = parcel.SerializeToString()
+    serialised: bytes = batch.SerializeToString()
     return serialised

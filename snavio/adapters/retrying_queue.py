@@ -1,7 +1,7 @@
-"""A target queue made of a carrier: takes consignments, tries again within their budget, answers each command.
+"""A target queue over a queue driver: takes batch parts, retries within their budget, answers each command.
 
-Never answers DELIVERED before the carrier said so, never tries again what may not be repeated, and never holds
-more than its bounds; beyond them it refuses as saturated.
+Never answers DELIVERED before the driver did, never retries a delivery that may not be repeated, and never holds more
+than its bounds; beyond them it refuses as saturated.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated
 from snavio.host.background import background
-from snavio.native import open_posts, read_verdicts
+from snavio.native import read_verdicts, split_batch
 from snavio.ports.queue import BatchPart
 from snavio.ports.queue_driver import DriverFailed, DriverResult, OutgoingMessage, QueueDriver
 from snavio.v1.batch_pb2 import Refusal, Verdicts
@@ -30,7 +30,7 @@ CLOSE_SECONDS = 5.0
 
 
 class RetryingQueue:
-    """See `snavio.ports.queue.TargetQueue`. Lives on one event loop."""
+    """A `TargetQueue`. Lives on one event loop."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class RetryingQueue:
         self._max_waiting_bytes = max_waiting_bytes
         self._jitter = jitter
         self._numbers = count(1)
-        self._joint_writes: set[asyncio.Task[None]] = set()
+        self._deliveries: set[asyncio.Task[None]] = set()
         self._waiting_bytes = 0
         self._freed = asyncio.Event()
         self._freed.set()
@@ -63,9 +63,9 @@ class RetryingQueue:
         """Nothing to open: connections are made when they are needed, and made again after a restart."""
 
     async def close(self) -> None:
-        """Wait for what is under way, for a while, then end it and let go of the queue."""
-        if self._joint_writes:
-            _, late = await asyncio.wait(self._joint_writes, timeout=CLOSE_SECONDS)
+        """Wait a bounded time for deliveries in progress, then end them and close the driver."""
+        if self._deliveries:
+            _, late = await asyncio.wait(self._deliveries, timeout=CLOSE_SECONDS)
             for task in late:
                 task.cancel()
             if late:
@@ -74,12 +74,12 @@ class RetryingQueue:
 
     def put(self, batch_part: BatchPart) -> None:
         """Send it on; returns at once. Raises Saturated when too much is waiting already."""
-        size = len(batch_part.freight)
+        size = len(batch_part.buffer)
         if self._full(size):
             raise Saturated("Too many commands wait for this queue.", retry_after_ms=FULL_RETRY_MS)
         self._waiting_bytes += size
-        task = background().once("courier", self._deliver(batch_part))
-        self._joint_writes.add(task)
+        task = background().once("delivery", self._deliver(batch_part))
+        self._deliveries.add(task)
         task.add_done_callback(lambda done: self._done(done, batch_part, size))
         if self._full(0):
             self._freed.clear()
@@ -89,37 +89,37 @@ class RetryingQueue:
         await self._freed.wait()
 
     def _full(self, size: int) -> bool:
-        return len(self._joint_writes) >= self._max_waiting or (
+        return len(self._deliveries) >= self._max_waiting or (
             self._waiting_bytes + size > self._max_waiting_bytes and self._waiting_bytes > 0
         )
 
     def _done(self, task: asyncio.Task[None], batch_part: BatchPart, size: int) -> None:
-        self._joint_writes.discard(task)
+        self._deliveries.discard(task)
         self._waiting_bytes -= size
         if not self._full(0):
             self._freed.set()
         if task.cancelled() or task.exception() is not None:
-            # Some of it may be stored. Said here, because a task that is cancelled before its first step never
-            # gets to say anything.
+            # Some of it may be stored. Here, because a task that is cancelled before its first step runs none of its
+            # own code.
             batch_part.lost(written=True, cause="The delivery was broken off.")
 
     async def _deliver(self, batch_part: BatchPart) -> None:
         try:
-            posts = open_posts(batch_part.body)
+            topics = split_batch(batch_part.body)
         except Exception as error:
             if not isinstance(error, ValueError):
-                background().failed("courier", error)
-            batch_part.lost(written=False, cause="The consignment cannot be read.")
+                background().failed("delivery", error)
+            batch_part.lost(written=False, cause="The batch cannot be read.")
             return
         number = next(self._numbers)
         first = 0
-        errands: list[_PendingDelivery] = []
-        for at, (topic, once, messages) in enumerate(posts):
+        deliveries: list[_PendingDelivery] = []
+        for at, (topic, once, messages) in enumerate(topics):
             # At least once allows an attempt of unknown end to be made again; "once" does not, unless the
             # queue would recognise it.
             repeatable = self._recognises_resends or not once
             token = f"{self._name}:{number}:{at}"
-            errands.append(
+            deliveries.append(
                 _PendingDelivery(
                     topic, [OutgoingMessage(*message) for message in messages], first, token, repeatable
                 )
@@ -127,36 +127,36 @@ class RetryingQueue:
             first += len(messages)
         # Topics do not wait for each other: a queue that is away would hold up the others' answers.
         async with asyncio.TaskGroup() as group:
-            for errand in errands:
-                group.create_task(self._run(errand, batch_part))
+            for pending in deliveries:
+                group.create_task(self._run(pending, batch_part))
 
-    async def _run(self, errand: _PendingDelivery, batch_part: BatchPart) -> None:
+    async def _run(self, pending: _PendingDelivery, batch_part: BatchPart) -> None:
         pause = FIRST_PAUSE_S
-        while errand.open:
+        while pending.open:
             left_s = (batch_part.deadline_mono_ns - self._clock.mono_ns()) / 1e9
             if left_s <= 0:
-                errand.give_up(batch_part)
+                pending.give_up(batch_part)
                 return
-            tried = list(errand.open)
+            tried = list(pending.open)
             try:
                 delivery = await self._driver.deliver(
-                    errand.topic,
-                    [errand.messages[index] for index in tried],
-                    token=errand.token,
+                    pending.topic,
+                    [pending.messages[index] for index in tried],
+                    token=pending.token,
                     timeout_s=left_s,
                 )
             except DriverFailed as failure:
                 self.connected.clear()
-                errand.cause = failure.cause
+                pending.cause = failure.cause
                 if failure.perhaps:
-                    errand.perhaps.update(tried)
-                    if not errand.repeatable:
-                        errand.give_up(batch_part)
+                    pending.perhaps.update(tried)
+                    if not pending.repeatable:
+                        pending.give_up(batch_part)
                         return
             else:
                 self.connected.set()
-                errand.settle(tried, delivery, batch_part)
-            if errand.open:
+                pending.settle(tried, delivery, batch_part)
+            if pending.open:
                 left_s = (batch_part.deadline_mono_ns - self._clock.mono_ns()) / 1e9
                 # Full jitter: many dispatchers that lost the same queue must not come back in step.
                 await asyncio.sleep(min(pause * self._jitter(), max(left_s, 0.0)))
@@ -164,7 +164,7 @@ class RetryingQueue:
 
 
 class _PendingDelivery:
-    """The letters of one consignment for one topic."""
+    """The messages of one batch part for one topic."""
 
     def __init__(
         self, topic: str, messages: Sequence[OutgoingMessage], first: int, token: str, repeatable: bool
@@ -179,7 +179,7 @@ class _PendingDelivery:
         self.cause = "The budget ran out."
 
     def settle(self, tried: Sequence[int], delivery: DriverResult, batch_part: BatchPart) -> None:
-        """Answer what was decided; the rest stays open."""
+        """Answer decided messages; the others stay open."""
         codes = bytearray(len(self.messages))
         refusals = []
         for index, verdict in zip(tried, delivery.verdicts, strict=True):
@@ -201,7 +201,7 @@ class _PendingDelivery:
         self._answer(bytes(codes), refusals, batch_part)
 
     def give_up(self, batch_part: BatchPart) -> None:
-        """Nothing more will be tried: what was never sent is known not to be delivered."""
+        """Answer the open messages without another attempt; those never sent are known not to be delivered."""
         codes = bytearray(len(self.messages))
         refusals = []
         for index in self.open:

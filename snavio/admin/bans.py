@@ -1,6 +1,6 @@
-"""What an auditor of the traffic says to Registry about bans, and what an operator asks and lifts.
+"""Client for bans at Registry: proposals and audits of a traffic auditor, queries and lifts of an operator.
 
-Never retries: a proposal that was not answered is proposed again, under the same id, by whoever keeps it.
+Never retries: a proposal that was not answered is proposed again by the caller, under the same id.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class ProposalAnswer:
-    """What Registry answers to one proposal."""
+    """Registry's answer to one proposal."""
 
     proposal_id: str
     decision: Decision
@@ -61,13 +61,13 @@ class ProposalAnswer:
 
     @property
     def final(self) -> bool:
-        """Whether proposing it again could change nothing."""
+        """True if proposing it again could change nothing."""
         return self.decision != "refused" or self.reason != "cap-reached"
 
 
 @dataclass(frozen=True, slots=True)
 class AuditAnswer:
-    """What the end of an audit changed."""
+    """Changes that the end of an audit made."""
 
     version: int
     confirmed: tuple[str, ...]

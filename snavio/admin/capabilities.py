@@ -1,6 +1,6 @@
-"""What an operator or a tenant's principal says to Signer about capabilities for the mailbox.
+"""Client of operators and principals for mailbox capabilities at Signer.
 
-Never keeps a capability: whoever had it made decides where it goes.
+Never keeps a capability: its place is the caller's to choose.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Calls the methods of one service under one certificate.
 
-Never retries: whether a call may be made again is known only to whoever made it.
+Never retries: only the caller knows if a call may be made again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import ClassVar, TypeVar
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.credentials import CertificateFiles
-from snavio.rpc.methods import ProtoMessage
+from snavio.rpc.proto_message import ProtoMessage
 from snavio.sdk.lifetime import Closable
 
 M = TypeVar("M", bound=ProtoMessage)
@@ -23,7 +23,7 @@ class ServiceClient(Closable):
     service: ClassVar[str]
     """As its certificate names it; its methods are those of `snavio.v1` under the same name."""
     call_seconds: ClassVar[float]
-    """How long an answer is waited for, unless a call says otherwise."""
+    """Time limit of a call that sets none."""
 
     def __init__(self, address: str, *, certificates: Path, trust_domain: str = DEFAULT_TRUST_DOMAIN) -> None:
         files = CertificateFiles.in_folder(certificates)

@@ -1,4 +1,4 @@
-"""What an operator or a tenant's principal asks of the directory, and what they register in it.
+"""Client of operators and principals for the directory at Registry: queries and registrations.
 
 Never retries a write: what became of one that was not answered is asked by writing it again.
 """
@@ -51,12 +51,12 @@ class DirectoryClient(RegistryClient):
         return await self._call("CreateEnrolment", request, wire.EnrolmentToken)
 
     async def check(self, source: str, target: str, name: str) -> wire.CheckResponse:
-        """What a command would meet."""
+        """The decisions that a command would meet."""
         request = wire.CheckRequest(source=source, target=target, name=name)
         return await self._call("Check", request, wire.CheckResponse)
 
     async def history(self, kind: str, *key: str, limit: int = 0) -> Sequence[wire.Change]:
-        """What became of one entry, newest last."""
+        """Versions of one entry, newest last."""
         request = wire.HistoryRequest(kind=kind, key=key, limit=limit)
         answer = await self._call("History", request, wire.HistoryResponse)
         return list(answer.change)
@@ -67,7 +67,7 @@ class DirectoryClient(RegistryClient):
         return await self._call("ListAccess", request, wire.ListAccessResponse)
 
     async def access_at(self, target: str, name: str, at_unix_ns: int) -> wire.AccessAtResponse:
-        """Who could send a command at a time."""
+        """Sources that could send a command at a time."""
         request = wire.AccessAtRequest(target=target, name=name, at_unix_ns=at_unix_ns)
         return await self._call("AccessAt", request, wire.AccessAtResponse)
 

@@ -1,6 +1,6 @@
 """One trace of a command's way, put together from what Shield, Fast, Slow and the mailbox still know of it.
 
-Never guesses: a service that could not be asked is named, and a step that nobody looked at says so.
+Never guesses: a service that could not be asked is named, and so is a step that was not looked at.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_PAGES: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What the mesh knows of a command."""
+    """Everything that the mesh knows of a command."""
 
     command_id: str
     traces: tuple[wire.Trace, ...]
@@ -40,7 +40,7 @@ class Explanation:
 
     @property
     def trace(self) -> wire.Trace | None:
-        """The newest; None when nobody knows the command."""
+        """The newest; None for an unknown command."""
         return self.traces[-1] if self.traces else None
 
     def document(self) -> dict[str, Any]:

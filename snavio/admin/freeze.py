@@ -24,12 +24,12 @@ CALL_SECONDS: Final = 5.0
 ASK_SECONDS: Final = 1.0
 PAUSE_SECONDS: Final = 0.05
 SHIELD_BOUND_S: Final = 180.0
-"""Where Registry has heard of no Shield: `[shield] keys_stale_ms` as it is unless configured."""
+"""Bound when Registry knows of no Shield: the default of `[shield] keys_stale_ms`."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrozenSubject:
-    """What is to stop: a source, a target, or one command of it."""
+    """The object of a freeze: a source, a target, or one command of it."""
 
     source: str = ""
     target: str = ""
@@ -64,7 +64,7 @@ class FreezeOrder:
     """From the order on, an instance that hears nothing obeys by then all the same."""
     began_mono_ns: int
     listening_s: float
-    """How long Registry has listened: it cannot name an instance that has not called it since."""
+    """Seconds since Registry started: an instance that has not called it since cannot be named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ class KillSwitch(RegistryClient):
 
 
 def _word(follower: wire.Follower, order: FreezeOrder) -> tuple[bool, str]:
-    """Whether it obeys, and how that is known."""
+    """True if it obeys, and the evidence for it."""
     if follower.version >= order.version:
         if follower.service == "slow":
             return True, "It asks Registry about every command."

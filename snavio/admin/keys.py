@@ -1,4 +1,4 @@
-"""What an operator asks of Signer about HMAC keys: see them, rotate, revoke, set a minimum, read events.
+"""Client of operators for HMAC keys at Signer: list, rotate, revoke, set a minimum, read events.
 
 Never receives a secret: Signer's answers to operators have none.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from snavio.admin.client import SignerClient
-from snavio.rpc.methods import ProtoMessage
+from snavio.rpc.proto_message import ProtoMessage
 from snavio.v1 import signer_pb2 as wire
 
 CALL_SECONDS = 5.0
@@ -53,7 +53,7 @@ class KeyClient(SignerClient):
         return await self._change("SetMinimumKey", request)
 
     async def events(self, *, since: int = 0, epoch: int = 0) -> wire.EventsResponse:
-        """What happened to keys after an event."""
+        """Key events after a given event."""
         return await self._call("Events", wire.EventsRequest(since=since, epoch=epoch), wire.EventsResponse)
 
     async def _describe(self, request: wire.DescribeKeysetsRequest) -> wire.DescribeKeysetsResponse:

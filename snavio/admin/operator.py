@@ -1,4 +1,4 @@
-"""What an operator or a tenant's principal says to Signer and Registry.
+"""Client of operators and principals for Signer and Registry.
 
 Never keeps a private key in memory longer than it takes to write it to its folder.
 """
@@ -11,7 +11,7 @@ from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity
 from snavio.pki import make_key_and_csr, write_certificate_folder
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.credentials import CertificateFiles
-from snavio.rpc.methods import ProtoMessage
+from snavio.rpc.proto_message import ProtoMessage
 from snavio.sdk.lifetime import Closable
 from snavio.v1 import registry_pb2 as registry
 from snavio.v1 import signer_pb2 as signer

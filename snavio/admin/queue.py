@@ -84,7 +84,7 @@ class TopicMessage:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a change would do. Nothing has happened yet."""
+    """Preview of a change: nothing has happened yet."""
 
     matched: int
     samples: tuple[TopicMessage, ...]
@@ -163,7 +163,7 @@ class QueueClient(Closable):
         ]
 
     async def peek(self, topic: str, *, limit: int = 10) -> list[TopicMessage]:
-        """The oldest ready messages with their payloads; nobody loses a lease by it."""
+        """The oldest ready messages with their payloads; leases are untouched."""
         request = wire.PeekRequest(topic=topic, limit=limit)
         answer = await self._channel.call(
             SERVICE + "Peek", request, wire.ListResponse, timeout_s=CALL_SECONDS
@@ -231,31 +231,31 @@ class QueueClient(Closable):
     async def preview_cancel(
         self, topic: str, *states: MessageState, reason: str = "", **only: Any
     ) -> Preview:
-        """What `cancel` would take out."""
+        """Preview of `cancel`."""
         return await self._preview(wire.OPERATION_CANCEL, topic, states, reason, only)
 
     async def preview_resume(self, topic: str, *, reason: str = "", **only: Any) -> Preview:
-        """What `resume` would put back."""
+        """Preview of `resume`."""
         return await self._preview(wire.OPERATION_RESUME, topic, (MessageState.CANCELED,), reason, only)
 
     async def preview_requeue(
         self, topic: str, *states: MessageState, reason: str = "", **only: Any
     ) -> Preview:
-        """What `requeue` would make ready."""
+        """Preview of `requeue`."""
         return await self._preview(wire.OPERATION_REQUEUE, topic, states, reason, only)
 
     async def preview_purge(
         self, topic: str, *states: MessageState, reason: str = "", **only: Any
     ) -> Preview:
-        """What `purge` would delete; the states have to be named."""
+        """Preview of `purge`; the states have to be named."""
         return await self._preview(wire.OPERATION_PURGE, topic, states, reason, only)
 
     async def preview_reprocess(self, topic: str, *, reason: str = "", **only: Any) -> Preview:
-        """What of the DLQ would be ready again."""
+        """Preview of the DLQ messages that would be ready again."""
         return await self.preview_requeue(topic, MessageState.DEAD, reason=reason, **only)
 
     async def preview_delete_dead(self, topic: str, *, reason: str = "", **only: Any) -> Preview:
-        """What of the DLQ would be deleted."""
+        """Preview of the DLQ messages that would be deleted."""
         return await self.preview_purge(topic, MessageState.DEAD, reason=reason, **only)
 
     # -- the wire ------------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""What stands between the archive and Spark, and between Spark and Registry: belief, an index, proposals."""
+"""The steps between the archive and Spark, and between Spark and Registry: verification, an index, proposals."""

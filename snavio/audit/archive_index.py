@@ -36,7 +36,7 @@ MISSING: Final[Mark] = (0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class IndexStep:
-    """What one look brought."""
+    """The result of one look at the archive."""
 
     files: int
     events: int
@@ -119,12 +119,12 @@ class ArchiveFollower:
         )
 
     def _still_bad(self, name: str, mark: Mark) -> bool:
-        """Whether a file that was not believed is the same as then: to hash it again would tell nothing new."""
+        """True for a quarantined file that did not change: another hash of it would say nothing new."""
         known = self._bad.get(name)
         return known is not None and known[0] == mark
 
     def _parts(self, entries: Sequence[IndexEntry]) -> list[IndexEntry]:
-        """What the index lacks of these files; files of one look may overlap, too."""
+        """Events of these files that the index lacks; files of one look may overlap, too."""
         parts = []
         coming = Coverage({life: list(ranges) for life, ranges in self._coverage.lives.items()})
         for entry in entries:

@@ -1,6 +1,6 @@
 """The last word on a range: what the batch run found is proposed, confirmed, and what it did not find is withdrawn.
 
-Never withdraws on evidence that is not whole: a file that somebody spoiled, an hour that was deleted or an archive that
+Never withdraws on evidence that is not whole: a spoiled file, an hour that was deleted or an archive that
 was mistyped must not set anybody free. Never judges a period that may still get events, or that has none at all: what
 it finds there it proposes provisionally, so that the audit of the whole period can withdraw it.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from snavio.audit.proposals import Proposal
+from snavio.admin.bans import Proposal
 from snavio.audit.proposer import AT_ONCE, BanRegistry, ProposalReply
 from snavio.clock import Clock
 
@@ -26,19 +26,19 @@ MOST_FOUND: Final = 5000
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What there was of the range to judge upon."""
+    """The evidence of a range."""
 
     spans: Sequence[tuple[int, int]]
     """First and last event time of every file that was read, nanoseconds since the epoch."""
     left_out: int = 0
     """Files that are not believed."""
     holes: int = 0
-    """Stretches of events that are in no file, and nobody has told why."""
+    """Stretches of events that are in no file, without a recorded reason."""
     unreadable: int = 0
-    """Lines of what was found that nobody can read."""
+    """Unreadable lines of the job's findings."""
 
     def doubt(self) -> str:
-        """Why nobody can be cleared by it; empty when somebody can."""
+        """The reason why a ban cannot be withdrawn by it; empty when it can."""
         if self.left_out:
             return "files of the range are left out, and with them evidence"
         if self.holes:
@@ -67,7 +67,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """What came of an audit."""
+    """The outcome of an audit."""
 
     answers: tuple[tuple[Proposal, ProposalReply], ...] = ()
     over: int = 0
@@ -119,7 +119,7 @@ async def audit(
         )
         confirmed += verdict.confirmed
         withdrawn += verdict.withdrawn
-    lasting = [one for one in found if one.ban_until_unix_ns > now]
+    lasting = [one for one in found if one.ban_applied_until_unix_ns > now]
     # In a period that runs, an honest burst has most of what there is so far.
     due = [one for one in lasting if not _still_runs(one, now, period_ns)]
     whole = [one for one in due if any(start <= one.window_start_unix_ns < end for start, end in judged)]

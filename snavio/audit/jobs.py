@@ -68,7 +68,7 @@ class SparkLocation:
 
     @property
     def submitted(self) -> bool:
-        """Whether spark-submit takes it to a cluster."""
+        """True when spark-submit takes it to a cluster."""
         return not self.remote and not self.master.startswith("local")
 
 

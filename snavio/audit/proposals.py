@@ -1,4 +1,4 @@
-"""Proposals as Spark wrote them: read strictly, since somebody is banned on their word.
+"""Reads the proposals that Spark wrote, strictly, since a source is banned on their word.
 
 Never guesses at a line that is not whole: it is counted and left out, and the rest is read.
 """
@@ -10,9 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import orjson
+
+from snavio.admin.bans import Proposal
 
 MAX_FILE_BYTES: Final = 64 << 20
 MAX_TARGETS: Final = 100
@@ -24,50 +26,34 @@ _VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}", re.ASCII)
 _WORD: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """One ban that is asked for, with why."""
-
-    proposal_id: str
-    policy_version: str
-    kind: str
-    source: str
-    affected_targets: tuple[str, ...]
-    total_violations: int
-    window_start_unix_ns: int
-    window_end_unix_ns: int
-    ban_until_unix_ns: int
-    evidence: str
-
-    @classmethod
-    def read(cls, found: Any) -> Self:
-        """From a line's values; ValueError says which field is not in its form."""
-        targets = found["affected_targets"] or []
-        if not all(isinstance(target, str) for target in targets):
-            raise ValueError("affected_targets are no texts")
-        violations = found["total_violations"]
-        if type(violations) is not int or violations < 0:
-            raise ValueError("total_violations is no number")
-        evidence = found["evidence"] or "{}"
-        if not isinstance(orjson.loads(evidence), dict):
-            raise ValueError("evidence is no object")
-        return cls(
-            _text(found, "proposal_id", _ID),
-            _text(found, "policy_version", _VERSION),
-            _text(found, "kind", _WORD),
-            _text(found, "source", _SOURCE),
-            tuple(targets) if len(targets) <= MAX_TARGETS else (),
-            violations,
-            _unix_ns(found["window_start"]),
-            _unix_ns(found["window_end"]),
-            _unix_ns(found["ban_applied_until"]),
-            evidence,
-        )
+def read_proposal(found: Any) -> Proposal:
+    """A proposal from the values of one line; ValueError says which field is not in its form."""
+    targets = found["affected_targets"] or []
+    if not all(isinstance(target, str) for target in targets):
+        raise ValueError("affected_targets are no texts")
+    violations = found["total_violations"]
+    if type(violations) is not int or violations < 0:
+        raise ValueError("total_violations is no number")
+    evidence = found["evidence"] or "{}"
+    if not isinstance(orjson.loads(evidence), dict):
+        raise ValueError("evidence is no object")
+    return Proposal(
+        proposal_id=_text(found, "proposal_id", _ID),
+        policy_version=_text(found, "policy_version", _VERSION),
+        kind=_text(found, "kind", _WORD),
+        source=_text(found, "source", _SOURCE),
+        affected_targets=tuple(targets) if len(targets) <= MAX_TARGETS else (),
+        total_violations=violations,
+        window_start_unix_ns=_unix_ns(found["window_start"]),
+        window_end_unix_ns=_unix_ns(found["window_end"]),
+        ban_applied_until_unix_ns=_unix_ns(found["ban_applied_until"]),
+        evidence=evidence,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ProposalLines:
-    """What a file holds."""
+    """The proposals of a file, and the number of lines that are none."""
 
     proposals: tuple[Proposal, ...]
     unreadable: int
@@ -79,7 +65,7 @@ def read_lines(lines: Iterable[bytes]) -> ProposalLines:
     for line in lines:
         if line.strip():
             try:
-                found.append(Proposal.read(orjson.loads(line)))
+                found.append(read_proposal(orjson.loads(line)))
             except (ValueError, KeyError, TypeError):
                 unreadable += 1
     return ProposalLines(tuple(found), unreadable)

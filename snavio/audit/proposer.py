@@ -20,8 +20,9 @@ from typing import Final, Protocol
 import orjson
 import structlog
 
+from snavio.admin.bans import Proposal
 from snavio.audit.index_file import write_whole
-from snavio.audit.proposals import Proposal, read_proposals
+from snavio.audit.proposals import read_proposals
 from snavio.clock import Clock
 from snavio.errors import BadRequest, Conflict, Saturated, SnavioError, Unauthenticated, Unavailable
 
@@ -36,7 +37,7 @@ KEPT_FILES: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class ProposalReply:
-    """What Registry said to one proposal."""
+    """Registry's answer to one proposal."""
 
     proposal_id: str
     applied: bool
@@ -50,7 +51,7 @@ class ProposalReply:
 
 @dataclass(frozen=True, slots=True)
 class AuditChange:
-    """What an audit changed."""
+    """The bans that an audit changed."""
 
     confirmed: tuple[str, ...]
     withdrawn: tuple[str, ...]
@@ -81,7 +82,7 @@ class BanRegistry(Protocol):
 
 
 class ReplyFile:
-    """What was answered, by proposal, in a file."""
+    """Answered proposals, in a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -95,7 +96,9 @@ class ReplyFile:
 
     def keep(self, answered: Sequence[Proposal], *, now_unix_ns: int) -> None:
         """Write down that these need not be sent again; forgets those that ended a day ago."""
-        self._until.update((proposal.proposal_id, proposal.ban_until_unix_ns) for proposal in answered)
+        self._until.update(
+            (proposal.proposal_id, proposal.ban_applied_until_unix_ns) for proposal in answered
+        )
         old = now_unix_ns - REMEMBERED_NS
         self._until = {name: until for name, until in self._until.items() if until >= old}
         write_whole(self._path, orjson.dumps(self._until))
@@ -115,7 +118,7 @@ class Proposer:
         self._not_before: dict[str, int] = {}
         self.counts: Counter[str] = Counter()
         self.answered: list[tuple[Proposal, ProposalReply]] = []
-        """The last thousand answers, for whoever shows them."""
+        """The last thousand answers, for display."""
 
     @property
     def waiting(self) -> int:
@@ -127,7 +130,7 @@ class Proposer:
         self._gather()
         now = self._clock.unix_ns()
         for name, proposal in list(self._waiting.items()):
-            if proposal.ban_until_unix_ns <= now:
+            if proposal.ban_applied_until_unix_ns <= now:
                 self.counts["over"] += 1
                 del self._waiting[name]
         due = [proposal for name, proposal in self._waiting.items() if self._not_before.get(name, 0) <= now]
@@ -216,7 +219,7 @@ class Proposer:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Nobody else works in `folder` meanwhile; Conflict when somebody does."""
+    """Hold the lock of `folder`; Conflict when another run has it."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -6,11 +6,11 @@ Never asks for more than a proposal: Registry's allowlist, cap and clock stand b
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import orjson
 
-from snavio.admin import bans
-from snavio.audit.proposals import Proposal
+from snavio.admin.bans import BanClient, Proposal
 from snavio.audit.proposer import AuditChange, ProposalReply
 
 BURST = "burst-"
@@ -18,9 +18,9 @@ MAX_EVIDENCE = 2048
 
 
 class RegistryBanClient:
-    """A `Desk` over a client that is open."""
+    """The port `BanRegistry` over a client that is open."""
 
-    def __init__(self, client: bans.BanClient) -> None:
+    def __init__(self, client: BanClient) -> None:
         self._client = client
 
     async def version(self) -> int:
@@ -58,24 +58,12 @@ class RegistryBanClient:
         return AuditChange(told.confirmed, told.withdrawn)
 
 
-def _asked(proposal: Proposal, provisional: bool) -> bans.Proposal:
+def _asked(proposal: Proposal, provisional: bool) -> Proposal:
     targets, evidence = proposal.affected_targets, proposal.evidence
     if proposal.kind.startswith(BURST):
-        # Nobody checked the targets of refused commands: they may not exist, or be named to have them spared. Such
-        # a source leaves the warm path of all its routes, and what it named is evidence.
+        # The targets of refused commands were never checked: they may not exist, or be named to be spared.
+        # Such a source leaves the warm path of all its routes, and what it named is evidence.
         named = orjson.dumps({**orjson.loads(evidence), "targets": list(targets)}).decode()
         evidence = named if len(named) <= MAX_EVIDENCE and named.isprintable() else evidence
         targets = ()
-    return bans.Proposal(
-        proposal_id=proposal.proposal_id,
-        policy_version=proposal.policy_version,
-        kind=proposal.kind,
-        source=proposal.source,
-        affected_targets=targets,
-        total_violations=proposal.total_violations,
-        window_start_unix_ns=proposal.window_start_unix_ns,
-        window_end_unix_ns=proposal.window_end_unix_ns,
-        ban_applied_until_unix_ns=proposal.ban_until_unix_ns,
-        evidence=evidence,
-        provisional=provisional,
-    )
+    return replace(proposal, affected_targets=targets, evidence=evidence, provisional=provisional)

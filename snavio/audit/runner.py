@@ -35,7 +35,7 @@ from snavio.signed.platform_keys import PlatformKeys
 LOOK_SECONDS: Final = 2.0
 ROUTES_SECONDS: Final = 60.0
 AWAY: Final = (Unavailable, Unauthenticated)
-"""Passes: a service that is down comes back, and a certificate that ended while nobody could renew it is renewed."""
+"""Errors that pass: a service comes back, and a certificate that ended meanwhile is renewed."""
 ATTEMPTS: Final = 5
 PAUSE_S: Final = 2.0
 
@@ -74,7 +74,7 @@ class MeshAccess:
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """What was asked for."""
+    """A job with its options."""
 
     job: str
     out: Path
@@ -86,11 +86,11 @@ class JobRequest:
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What came of it."""
+    """The result of a job."""
 
     verified_archive: VerifiedArchive
     report: Path
-    """What was left out of the archive."""
+    """The report of files that were left out."""
     told: dict[str, Any]
     audited: AuditReport | None = None
 

@@ -1,6 +1,6 @@
 """Which files of an archive can be believed; everything else is quarantined with a reason.
 
-Nobody is banned on the word of a file that Relay has not signed. Never fails because of what it finds, never leaves
+No source is banned on the word of a file that Relay has not signed. Never fails because of what it finds, never leaves
 out a file without saying so, and never changes the archive.
 """
 
@@ -29,12 +29,12 @@ Pin = Callable[[str, Path], Path]
 
 @dataclass(slots=True)
 class VerifiedArchive:
-    """What can be read, and what cannot and why."""
+    """The files that count, and those that do not, with reasons."""
 
     entries: list[IndexEntry] = field(default_factory=list)
     quarantined: list[ArchiveFinding] = field(default_factory=list)
     holes: list[ArchiveFinding] = field(default_factory=list)
-    """Events of the range that are in no file, and nobody has told why."""
+    """Events of the range that are in no file, without a recorded reason."""
     on_their_way: int = 0
     """Files that no manifest lists yet, and that are too young to be called forgotten."""
 
@@ -57,12 +57,12 @@ class TimeRange:
     until_unix_ns: int | None = None
 
     def touches(self, file: FileEntry) -> bool:
-        """Whether the file may hold events of it."""
+        """True when the file may hold events of it."""
         early = self.until_unix_ns is None or file.min_at_unix_ns < self.until_unix_ns
         return early and (self.since_unix_ns is None or file.max_at_unix_ns >= self.since_unix_ns)
 
     def meets(self, hole: MissingEvents) -> bool:
-        """Whether events of it may be missing."""
+        """True when events of it may be missing."""
         early = self.until_unix_ns is None or hole.after_unix_ns < self.until_unix_ns
         return early and (self.since_unix_ns is None or hole.before_unix_ns >= self.since_unix_ns)
 

@@ -14,9 +14,7 @@ def main() -> None:
     """The console script."""
     try:
         from snavio.cli.app import app
-        from snavio.cli.output import quiet_logs
 
-        quiet_logs()
         app(prog_name="snavio")
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)

@@ -1,4 +1,4 @@
-"""`snavio access`: ask a target's owner for a right, and answer those who ask."""
+"""`snavio access`: ask a target's owner for a right, and answer requests for one."""
 
 from __future__ import annotations
 
@@ -6,25 +6,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.desk import Caller, Reason, Right, wrote
-from snavio.cli.option_groups import grouped
+from snavio.cli.caller import Caller, Reason, Right, wrote
+from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
-from snavio.cli.output import line, print_json
+from snavio.cli.render import Table, show
 from snavio.errors import BadRequest
 
 if TYPE_CHECKING:
     from snavio.v1.registry_pb2 import AccessRequest
 
-access = typer.Typer(
-    help="Ask a target's owner for a right, and answer those who ask.\n\n"
-    "\b\nExamples:\n  snavio access request acme/billing discord-bot notify-user -r 'receipts'\n"
-    "  snavio access ls acme\n  snavio access grant acme/billing discord-bot notify-user",
-    no_args_is_help=True,
+access = CommandGroup(
+    "Ask a target's owner for a right, and answer requests for one.",
+    examples=(
+        "snavio access request acme/billing discord-bot notify-user -r 'receipts'",
+        "snavio access ls acme",
+        "snavio access grant acme/billing discord-bot notify-user",
+    ),
 )
 
 
 @access.command()
-@grouped
 def request(
     right: Right,
     *,
@@ -38,20 +39,19 @@ def request(
     Examples:
       snavio access request acme/billing discord-bot notify-user -r "receipts"
     """
-    done = caller.ask(lambda desk: desk.request_access(*right.triple, reason=reason))
+    done = caller.ask(lambda client: client.request_access(*right.triple, reason=reason))
     words = "Asked" if done.changed else "Asked before"
     wrote(f"{words}: the owner of {right.target} decides.", done, json=json)
 
 
 @access.command("ls")
-@grouped
 def list_requests(
     tenant: Annotated[str, typer.Argument(help="The tenant; your own if not given.")] = "",
     *,
     caller: Caller,
     json: Json = False,
 ) -> None:
-    """What is asked of a tenant's targets, and what the tenant asks.
+    """List the rights that are asked of a tenant's targets, and those that it asks for.
 
     \b
     Examples:
@@ -63,21 +63,19 @@ def list_requests(
             "An operator has no tenant: name one, as in `snavio access ls acme`, or act as one with --as."
         )
     whom = tenant or "you"
-    found = caller.ask(lambda desk: desk.access_requests(tenant))
-    incoming, outgoing = map(_document, found.incoming), map(_document, found.outgoing)
-    if json:
-        print_json({"incoming": list(incoming), "outgoing": list(outgoing)})
-        return
-    for title, rows in ((f"Asked of {whom}", list(incoming)), (f"Asked by {whom}", list(outgoing))):
-        line(f"{title}:" if rows else f"{title}: nothing.")
-        for row in rows:
-            answer = f" ({row['answer']})" if row["answer"] else ""
-            way = f"{row['source']} → {row['target']} {row['command']}"
-            line(f"  {row['state']:<9} {way}: {row['reason']}{answer}")
+    found = caller.ask(lambda client: client.access_requests(tenant))
+    incoming = [_document(one) for one in found.incoming]
+    outgoing = [_document(one) for one in found.outgoing]
+    columns = ("state", "source", "target", "command", "reason", "answer")
+    show(
+        {"incoming": incoming, "outgoing": outgoing},
+        Table(columns, incoming, title=f"Asked of {whom}:", none=f"Asked of {whom}: nothing."),
+        Table(columns, outgoing, title=f"Asked by {whom}:", none=f"Asked by {whom}: nothing."),
+        json=json,
+    )
 
 
 @access.command()
-@grouped
 def grant(right: Right, *, reason: Reason = "", caller: Caller, json: Json = False) -> None:
     """Grant what was asked for; the right is written in the same step.
 
@@ -85,12 +83,11 @@ def grant(right: Right, *, reason: Reason = "", caller: Caller, json: Json = Fal
     Examples:
       snavio access grant acme/billing discord-bot notify-user
     """
-    done = caller.ask(lambda desk: desk.answer_access(*right.triple, grant=True, reason=reason))
+    done = caller.ask(lambda client: client.answer_access(*right.triple, grant=True, reason=reason))
     wrote(f"Granted: {right.source} may send {right.command} to {right.target}.", done, json=json)
 
 
 @access.command()
-@grouped
 def decline(right: Right, *, reason: Reason = "", caller: Caller, json: Json = False) -> None:
     """Decline what was asked for.
 
@@ -98,7 +95,7 @@ def decline(right: Right, *, reason: Reason = "", caller: Caller, json: Json = F
     Examples:
       snavio access decline acme/billing discord-bot notify-user -r "too many"
     """
-    done = caller.ask(lambda desk: desk.answer_access(*right.triple, grant=False, reason=reason))
+    done = caller.ask(lambda client: client.answer_access(*right.triple, grant=False, reason=reason))
     wrote(f"Declined: {right.source} gets no right to {right.command}.", done, json=json)
 
 

@@ -6,23 +6,24 @@ from typing import Annotated
 
 import typer
 
-from snavio.cli.desk import Caller, Command, Reason, Right, Target, read_source, wrote
-from snavio.cli.option_groups import grouped
+from snavio.cli.caller import Caller, Command, Reason, Right, Target, read_source, wrote
+from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
-from snavio.cli.output import line, print_json
+from snavio.cli.render import Column, Table, show, time_text
+from snavio.cli.times import TIME_HELP, Period, read_past
 from snavio.errors import BadRequest
 
-acl = typer.Typer(
-    help="See, grant and revoke the rights of sources, now and in the past.\n\n"
-    "\b\nExamples:\n  snavio acl ls --target discord-bot\n  snavio acl grant acme/billing discord-bot notify-user\n"
-    "  snavio acl diff --from 2h --to now",
-    no_args_is_help=True,
+acl = CommandGroup(
+    "See, grant and revoke the rights of sources, now and in the past.",
+    examples=(
+        "snavio acl ls --target discord-bot",
+        "snavio acl grant acme/billing discord-bot notify-user",
+        "snavio acl diff --since 2h",
+    ),
 )
-Moment = "`now`, how long ago (90s, 15m, 2h, 7d), or a time such as 2026-01-31T12:00:00Z."
 
 
 @acl.command("ls")
-@grouped
 def list_rights(
     *,
     target: Annotated[str, typer.Option(help="Rights to this target.")] = "",
@@ -40,21 +41,17 @@ def list_rights(
     if not target and not source:
         raise BadRequest("Name whose rights: --target discord-bot, --source acme/billing, or both.")
     asked = read_source(source, option="--source") if source else ""
-    found = caller.ask(lambda desk: desk.access(target=target, source=asked))
-    if json:
-        rights = [{"source": e.source, "target": e.target, "command": e.name} for e in found.acl]
-        print_json({"version": found.version, "rights": rights, "more": found.more})
-        return
-    for entry in found.acl:
-        line(f"{entry.source} → {entry.target} {entry.name}")
-    if not found.acl:
-        line("No rights.")
-    if found.more:
-        line("And more; name both --source and --target to see fewer.")
+    found = caller.ask(lambda client: client.access(target=target, source=asked))
+    rights = [{"source": one.source, "target": one.target, "command": one.name} for one in found.acl]
+    show(
+        {"version": found.version, "rights": rights, "more": found.more},
+        Table(("source", "target", "command"), rights, none="No rights."),
+        "And more; name both --source and --target to see fewer." if found.more else None,
+        json=json,
+    )
 
 
 @acl.command()
-@grouped
 def grant(right: Right, *, reason: Reason = "", caller: Caller, json: Json = False) -> None:
     """Let a source send a command to a target that you own.
 
@@ -62,13 +59,12 @@ def grant(right: Right, *, reason: Reason = "", caller: Caller, json: Json = Fal
     Examples:
       snavio acl grant acme/billing discord-bot notify-user --reason "ticket 17"
     """
-    done = caller.ask(lambda desk: desk.grant(*right.triple, reason=reason))
+    done = caller.ask(lambda client: client.grant(*right.triple, reason=reason))
     words = "may now send" if done.changed else "may already send"
     wrote(f"{right.source} {words} {right.command} to {right.target}.", done, json=json)
 
 
 @acl.command()
-@grouped
 def revoke(right: Right, *, reason: Reason = "", caller: Caller, json: Json = False) -> None:
     """Take that right away; the log keeps when and why.
 
@@ -76,17 +72,15 @@ def revoke(right: Right, *, reason: Reason = "", caller: Caller, json: Json = Fa
     Examples:
       snavio acl revoke acme/billing discord-bot notify-user -r "contract ended"
     """
-    done = caller.ask(lambda desk: desk.revoke(*right.triple, reason=reason))
+    done = caller.ask(lambda client: client.revoke(*right.triple, reason=reason))
     words = "may no longer send" if done.changed else "had no right to send"
     wrote(f"{right.source} {words} {right.command} to {right.target}.", done, json=json)
 
 
 @acl.command()
-@grouped
 def diff(
     *,
-    since: Annotated[str, typer.Option("--from", help=Moment, show_default=False)],
-    to: Annotated[str, typer.Option("--to", help=Moment)] = "now",
+    period: Period,
     target: Annotated[str, typer.Option(help="Only this target.")] = "",
     caller: Caller,
     json: Json = False,
@@ -95,19 +89,18 @@ def diff(
 
     \b
     Examples:
-      snavio acl diff --from 2h
-      snavio acl diff --from 2026-01-01 --to 2026-02-01 --target discord-bot
+      snavio acl diff --since 2h
+      snavio acl diff --since 2026-01-01 --until 2026-02-01 --target discord-bot
     """
-    from snavio.cli.directory_views import moment
-    from snavio.cli.moments import read_past
     from snavio.clock import SystemClock
 
     now = SystemClock().unix_ns()
-    start = read_past(since, now_unix_ns=now, option="--from")
-    end = 0 if to == "now" else read_past(to, now_unix_ns=now, option="--to")
-    if end and start >= end:
-        raise BadRequest(f"--from {since} is not before --to {to}.", reason="bad-time")
-    found = caller.ask(lambda desk: desk.acl_diff(start, end, target=target))
+    if not period.since:
+        raise BadRequest(
+            "Say from when: --since 2h, or a time such as 2026-01-31T12:00:00Z.", reason="bad-time"
+        )
+    start, end = period.read_past(now_unix_ns=now)
+    found = caller.ask(lambda client: client.acl_diff(start or 0, end or 0, target=target))
     rows = [
         {
             "change": "granted" if moved.granted else "revoked",
@@ -115,68 +108,61 @@ def diff(
             "target": moved.acl.target,
             "command": moved.acl.name,
             "version": moved.version,
-            "at": moment(moved.at_unix_ns),
+            "at": time_text(moved.at_unix_ns),
             "by": moved.actor or None,
             "reason": moved.reason or None,
         }
         for moved in found.difference
     ]
-    if json:
-        print_json(
-            {"from_version": found.from_version, "to_version": found.to_version, "differences": rows}
-            | {"more": found.more}
-        )
-        return
-    for row in rows:
-        sign = "+" if row["change"] == "granted" else "-"
-        why = f": {row['reason']}" if row["reason"] else ""
-        who = f" by {row['by']}" if row["by"] else ""
-        line(f"{sign} {row['source']} → {row['target']} {row['command']}  {row['at']}{who}{why}")
-    if not rows:
-        line("No right came or went.")
+    show(
+        {"from_version": found.from_version, "to_version": found.to_version, "differences": rows}
+        | {"more": found.more},
+        Table(
+            ("change", "source", "target", "command", "at", "by", "reason"),
+            rows,
+            none="No right came or went.",
+            style=lambda row: "green" if row["change"] == "granted" else "red",
+        ),
+        "And more; a shorter period or --target shows fewer." if found.more else None,
+        json=json,
+    )
 
 
 @acl.command()
-@grouped
 def at(
     target: Target,
     command: Command,
-    when: Annotated[str, typer.Argument(help=Moment)] = "now",
+    when: Annotated[str, typer.Argument(help=f"At this time: {TIME_HELP}")] = "now",
     *,
     caller: Caller,
     json: Json = False,
 ) -> None:
-    """Who could send a command at a time, answered from the log.
+    """List the sources that could send a command at a time, from the log.
 
     \b
     Examples:
       snavio acl at discord-bot notify-user 2026-01-31T12:00:00Z
       snavio acl at discord-bot notify-user 2h --json
     """
-    from snavio.cli.directory_views import moment
-    from snavio.cli.moments import read_past
     from snavio.clock import SystemClock
 
     at_ns = 0 if when == "now" else read_past(when, now_unix_ns=SystemClock().unix_ns(), option="WHEN")
-    found = caller.ask(lambda desk: desk.access_at(target, command, at_ns))
-    if json:
-        sources = [
-            {
-                "source": access.acl.source,
-                "since": moment(access.since_unix_ns),
-                "version": access.version,
-                "by": access.actor or None,
-                "reason": access.reason or None,
-                "suspended": access.suspended,
-            }
-            for access in found.access
-        ]
-        print_json({"version": found.version, "routed": found.routed, "sources": sources, "more": found.more})
-        return
-    if not found.routed:
-        line(f"There was no route for {command} of {target}, so nobody could.")
-    for access in found.access:
-        suspended = "  suspended" if access.suspended else ""
-        line(f"{access.acl.source}  since {moment(access.since_unix_ns)}{suspended}")
-    if not found.access:
-        line("Nobody had the right.")
+    found = caller.ask(lambda client: client.access_at(target, command, at_ns))
+    sources = [
+        {
+            "source": access.acl.source,
+            "since": time_text(access.since_unix_ns),
+            "version": access.version,
+            "by": access.actor or None,
+            "reason": access.reason or None,
+            "suspended": access.suspended,
+        }
+        for access in found.access
+    ]
+    state = Column("state", lambda row: "suspended" if row["suspended"] else "allowed")
+    show(
+        {"version": found.version, "routed": found.routed, "sources": sources, "more": found.more},
+        None if found.routed else f"There was no route for {command} of {target}, so nothing could be sent.",
+        Table(("source", "since", state, "by", "reason"), sources, none="No source had the right."),
+        json=json,
+    )

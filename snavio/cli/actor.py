@@ -1,4 +1,4 @@
-"""Whose certificate a command acts under, and which topics that makes its own.
+"""The certificate that a command acts under, and the topics that belong to its tenant.
 
 Never takes the tenant from what was typed: it stands in the certificate.
 """
@@ -54,7 +54,7 @@ async def require_serving(service: str, mesh: MeshSettings, who: Actor) -> None:
     from snavio.errors import Unavailable
     from snavio.launch.probes import Probes
 
-    async with Probes(mesh, certificates=who.certificates) as probes:
+    async with Probes(mesh, certificates=who.certificates, services=(service,)) as probes:
         # A machine that is busy may need longer than one short deadline; one that refuses says so at once.
         for _ in range(PROBES):
             if await probes.serving(service):
@@ -63,7 +63,7 @@ async def require_serving(service: str, mesh: MeshSettings, who: Actor) -> None:
 
 
 def read_actor(folder: Path, *, trust_domain: str) -> Actor:
-    """Whose certificate lies in a folder; StateError when it is none."""
+    """The service or principal of the certificate in a folder; StateError when there is none."""
     from cryptography import x509
 
     from snavio.domain.identity import parse_identity
@@ -93,7 +93,7 @@ def find_folder(name: str, mesh: MeshSettings) -> Path | None:
 
 
 def no_certificate(name: str, mesh: MeshSettings) -> BadRequest:
-    """That `--as` names nobody, with those that there are."""
+    """The error for an unknown `--as`, with the names that there are."""
     places = (mesh.certificates("x").parent, Path("certs"))
     found = sorted({path.parent.name for place in places for path in place.glob("*-*/cert.pem")})
     tenants = [folder for folder in found if not folder.startswith(("operator-", "job-"))]

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snavio.cli.archive_folder import archive_folder
-from snavio.cli.desk import OperatorCaller
+from snavio.cli.caller import OperatorCaller
 from snavio.cli.exits import ExitCode
+from snavio.cli.group import CommandGroup
 from snavio.cli.options import Config, Json, StateDir
-from snavio.cli.output import aside, console, fancy, line, print_json
+from snavio.cli.output import aside
 from snavio.cli.platform_keys import platform_keys
+from snavio.cli.render import LIST, NUMBER, Column, Kind, Table, one_line, show
 from snavio.errors import BadRequest, SnavioError
 
 if TYPE_CHECKING:
@@ -25,11 +27,13 @@ if TYPE_CHECKING:
     from snavio.signed.verification import VerifyingKey
     from snavio.telemetry.archive_query import QueryResult
 
-archive = typer.Typer(
-    help="See the telemetry that Relay has archived, check it, and ask it questions in SQL.\n\n"
-    "\b\nExamples:\n  snavio archive ls\n  snavio archive verify\n"
-    '  snavio archive query "SELECT event, sum(count) FROM events GROUP BY 1"',
-    no_args_is_help=True,
+archive = CommandGroup(
+    "See the telemetry that Relay has archived, check it, and query it in SQL.",
+    examples=(
+        "snavio archive ls",
+        "snavio archive verify",
+        'snavio archive query "SELECT event, sum(count) FROM events GROUP BY 1"',
+    ),
 )
 Folder = Annotated[
     Path | None,
@@ -39,7 +43,7 @@ Folder = Annotated[
 
 @archive.command()
 def ls(folder: Folder = None, state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
-    """What the archive holds, hour by hour, as its manifests tell.
+    """List the hours of the archive, as its manifests tell.
 
     \b
     Examples:
@@ -48,32 +52,21 @@ def ls(folder: Folder = None, state_dir: StateDir = None, config: Config = None,
     """
     found = _hours(_place(folder, state_dir, config))
     total = {"events": sum(hour["events"] for hour in found), "bytes": sum(hour["bytes"] for hour in found)}
-    if json:
-        print_json({"hours": found, **total})
-        return
-    if not found:
-        line("The archive is empty: Relay writes a minute after the first event at the latest.")
-        return
-    out = console()
-    if not fancy(out):
-        for hour in found:
-            line(f"{hour['hour']}: {hour['events']} events in {hour['files']} files, {hour['bytes']} bytes")
-    else:
-        from rich.table import Table
-
-        table = Table("hour of export (UTC)", "files", "events", "bytes", "per event", "processes")
-        for hour in found:
-            each = f"{hour['bytes'] / hour['events']:.1f}" if hour["events"] else "-"
-            table.add_row(
-                hour["hour"],
-                f"{hour['files']:,}",
-                f"{hour['events']:,}",
-                f"{hour['bytes']:,}",
-                each,
-                ", ".join(hour["instances"]),
-            )
-        out.print(table)
-    line(f"{total['events']:,} events, {total['bytes']:,} bytes.")
+    columns = (
+        Column("hour of export (UTC)", "hour"),
+        Column("files", kind=NUMBER),
+        Column("events", kind=NUMBER),
+        Column("bytes", kind=NUMBER),
+        Column("per event", lambda row: row["bytes"] / row["events"] if row["events"] else None, NUMBER),
+        Column("processes", "instances", LIST),
+    )
+    none = "The archive is empty: Relay writes a minute after the first event at the latest."
+    show(
+        {"hours": found, **total},
+        Table(columns, found, none=none),
+        f"{total['events']:,} events, {total['bytes']:,} bytes." if found else None,
+        json=json,
+    )
 
 
 @archive.command()
@@ -100,15 +93,14 @@ def verify(
     findings = lasting(place, findings + missing(place, found), now_unix_ns=time.time_ns())
     files = sum(len(hour.files) for hour in found)
     events = sum(file.stretch.rows for hour in found for file in hour.files)
-    if json:
-        print_json({"files": files, "events": events, "findings": [asdict(finding) for finding in findings]})
-    else:
-        for finding in findings:
-            line(f"{finding.problem}: {finding.path}: {finding.detail}")
-        if findings:
-            line(f"{len(findings)} findings in {files:,} files.")
-        else:
-            line(f"All good: {files:,} files, {events:,} events.")
+    show(
+        {"files": files, "events": events, "findings": [asdict(finding) for finding in findings]},
+        *(f"{finding.problem}: {finding.path}: {finding.detail}" for finding in findings),
+        f"{len(findings)} findings in {files:,} files."
+        if findings
+        else f"All good: {files:,} files, {events:,} events.",
+        json=json,
+    )
     if findings:
         raise typer.Exit(ExitCode.REFUSED)
 
@@ -127,7 +119,7 @@ def query(  # noqa: PLR0917
     """Ask the archive in SQL (DuckDB); it only reads. The columns are in docs/telemetry.md; sum `count`, not rows.
 
     Only files count that were signed and are as they were signed; Signer has the keys, so the mesh must run (else exit
-    code 3). `--unverified` asks nobody and counts every file that can be read. Standard error names what was left out.
+    code 3). `--unverified` counts every file that can be read. Standard error names what was left out.
     Write "at" in quotes: the word is DuckDB's own.
 
     \b
@@ -142,16 +134,18 @@ def query(  # noqa: PLR0917
     answer = ask(place, sql, keys=keys)
     for finding in answer.left_out:
         aside(f"left out, {finding.problem}: {finding.path}: {finding.detail}")
-    if json:
-        if len(set(answer.columns)) < len(answer.columns):
-            raise BadRequest(
-                "Two columns have the same name, and one would hide the other: name them apart with AS.",
-                reason="bad-question",
-            )
-        rows = [dict(zip(answer.columns, map(_plain, row), strict=True)) for row in answer.rows]
-        print_json({"columns": answer.columns, "rows": rows, "more": answer.more})
-        return
-    _print(answer)
+    if json and len(set(answer.columns)) < len(answer.columns):
+        raise BadRequest(
+            "Two columns have the same name, and one would hide the other: name them apart with AS.",
+            reason="bad-question",
+        )
+    rows = [dict(zip(answer.columns, map(_plain, row), strict=True)) for row in answer.rows]
+    show(
+        {"columns": answer.columns, "rows": rows, "more": answer.more},
+        result_table(answer),
+        f"There are more than {len(rows):,} rows; the rest is not shown." if answer.more else None,
+        json=json,
+    )
 
 
 def _keys_of_signer(state_dir: Path | None, config: Path | None) -> Sequence[VerifyingKey]:
@@ -164,27 +158,17 @@ def _keys_of_signer(state_dir: Path | None, config: Path | None) -> Sequence[Ver
         raise error from None
 
 
-def _print(answer: QueryResult) -> None:
-    out = console()
-    names = [_shown(name) for name in answer.columns]
-    rows = [[_shown(value) for value in row] for row in answer.rows]
-    if not fancy(out):
-        line("\t".join(names))
-        for row in rows:
-            line("\t".join(row))
-    else:
-        from rich.table import Table
-        from rich.text import Text
-
-        # As text: rich would take what is in brackets for its own words.
-        table = Table()
-        for name in names:
-            table.add_column(Text(name))
-        for row in rows:
-            table.add_row(*map(Text, row))
-        out.print(table)
-    if answer.more:
-        line(f"There are more than {len(rows):,} rows; the rest is not shown.")
+def result_table(answer: QueryResult) -> Table:
+    """The rows of an answer; away from a terminal with tabs between the columns, for other programs."""
+    shown = Kind(_text)
+    # By place, not by name: two columns may have the same.
+    places = [str(place) for place in range(len(answer.columns))]
+    columns = [
+        Column(one_line(name, most=0), place, shown)
+        for name, place in zip(answer.columns, places, strict=True)
+    ]
+    rows = [dict(zip(places, row, strict=True)) for row in answer.rows]
+    return Table(columns, rows, none="\t".join(column.title for column in columns), tabs=True)
 
 
 def _place(folder: Path | None, state_dir: Path | None, config: Path | None) -> Path:
@@ -228,11 +212,6 @@ def _plain(value: Any) -> Any:
         case dict():
             return {_text(key): _plain(one) for key, one in value.items()}
     return value
-
-
-def _shown(value: Any) -> str:
-    # Names come from producers: what moves a cursor or colours a terminal is not shown.
-    return "".join(letter if letter.isprintable() else "�" for letter in _text(value))
 
 
 def _text(value: Any) -> str:

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from snavio.cli.options import Config, Json, StateDir
-from snavio.cli.output import aside, line, megabytes, print_json
+from snavio.cli.output import aside, megabytes
+from snavio.cli.render import show
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the backup.", show_default=False)]
 
@@ -43,25 +44,21 @@ def backup(folder: Folder, state_dir: StateDir = None, config: Config = None, js
         f"Archived telemetry is not part of it: copy {archive} after the backup, its files never change.",
         *made.notes,
     ]
-    if json:
-        print_json(
-            {
-                "folder": str(made.folder),
-                "begun": begun,
-                "ended": format_timestamp(made.ended_unix_ns),
-                "stores": list(made.stores),
-                "files": len(made.files),
-                "bytes": made.size,
-                "damaged_batches": made.mailbox.damaged,
-                "missing": missing,
-            }
-        )
-        return
-    line(
-        f"backed up  {made.folder}  {', '.join(made.stores)}  {len(made.files)} files, {megabytes(made.size)}"
+    show(
+        {
+            "folder": str(made.folder),
+            "begun": begun,
+            "ended": format_timestamp(made.ended_unix_ns),
+            "stores": list(made.stores),
+            "files": len(made.files),
+            "bytes": made.size,
+            "damaged_batches": made.mailbox.damaged,
+            "missing": missing,
+        },
+        f"backed up  {made.folder}  {', '.join(made.stores)}  {len(made.files)} files, {megabytes(made.size)}",
+        *(f"  {sentence}" for sentence in missing),
+        json=json,
     )
-    for sentence in missing:
-        line(f"  {sentence}")
 
 
 def restore(folder: Folder, state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
@@ -94,19 +91,16 @@ def restore(folder: Folder, state_dir: StateDir = None, config: Config = None, j
         "Make again what was revoked, frozen, banned or taken away since: it is allowed again.",
         "Commands that were sent with a key made since are refused until their sender has asked for its keys.",
     ]
-    if json:
-        print_json(
-            {
-                "state_dir": str(installation.mesh.state_dir),
-                "begun": begun,
-                "stores": list(restored.backup.stores),
-                "aside": str(restored.aside) if restored.aside else None,
-                "missing": missing,
-            }
-        )
-        return
-    line(f"restored  {installation.mesh.state_dir}  {', '.join(restored.backup.stores)}")
-    if restored.aside is not None:
-        line(f"  What was there is in {restored.aside}.")
-    for sentence in missing:
-        line(f"  {sentence}")
+    show(
+        {
+            "state_dir": str(installation.mesh.state_dir),
+            "begun": begun,
+            "stores": list(restored.backup.stores),
+            "aside": str(restored.aside) if restored.aside else None,
+            "missing": missing,
+        },
+        f"restored  {installation.mesh.state_dir}  {', '.join(restored.backup.stores)}",
+        f"  What was there is in {restored.aside}." if restored.aside is not None else None,
+        *(f"  {sentence}" for sentence in missing),
+        json=json,
+    )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.desk import Caller, Reason
-from snavio.cli.option_groups import grouped
+from snavio.cli.caller import Caller, Reason
+from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
-from snavio.cli.output import ago, console, fancy, line, print_json
+from snavio.cli.output import ago
+from snavio.cli.render import Table, show, time_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,17 +23,18 @@ if TYPE_CHECKING:
 _LISTS = {1: "warm-ban", 2: "cold-only", 3: "frozen"}
 _STATES = {0: "applied", 1: "applied", 2: "confirmed", 3: "withdrawn", 4: "lifted"}
 
-bans = typer.Typer(
-    help="See which sources are kept off the warm path and why, and let them back.\n\n"
-    "\b\nExamples:\n  snavio bans ls\n  snavio bans explain acme/billing\n"
-    '  snavio bans lift acme/billing --reason "fixed their retry loop"',
-    no_args_is_help=True,
+bans = CommandGroup(
+    "See which sources are kept off the warm path and why, and let them back.",
+    examples=(
+        "snavio bans ls",
+        "snavio bans explain acme/billing",
+        'snavio bans lift acme/billing --reason "fixed their retry loop"',
+    ),
 )
 Who = Annotated[str, typer.Argument(help="The source, `<tenant>/<service>`.", show_default=False)]
 
 
 @bans.command("ls")
-@grouped
 def list_bans(
     *,
     source: Annotated[str, typer.Option(help="Only of this source.")] = "",
@@ -46,30 +48,26 @@ def list_bans(
       snavio bans ls
       snavio bans ls --source acme/billing --json
     """
-    found = caller.ask_at(_desk, lambda desk: desk.ls(source))
-    if json:
-        print_json({"version": found.version, "bans": [_ban(each) for each in found.ban], "more": found.more})
-        return
-    _show(
-        ("source", "list", "route", "ends in", "why"),
-        [
-            (
-                each.ban.source or "everybody",
-                _LISTS[each.ban.list],
-                _route(each.ban),
-                _left(each.ban.until_unix_ns),
-                each.ban.reason or "-",
-            )
-            for each in found.ban
-        ],
-        none="Nobody is banned.",
+    found = caller.ask_client(_client, lambda client: client.ls(source))
+    rows = [
+        {
+            "source": each.ban.source or "every source",
+            "list": _LISTS[each.ban.list],
+            "route": _route(each.ban),
+            "ends in": _left(each.ban.until_unix_ns),
+            "reason": each.ban.reason,
+        }
+        for each in found.ban
+    ]
+    show(
+        {"version": found.version, "bans": [_ban(each) for each in found.ban], "more": found.more},
+        Table(("source", "list", "route", "ends in", "reason"), rows, none="No source is banned."),
+        "And more; name one with --source." if found.more else None,
+        json=json,
     )
-    if found.more:
-        line("And more; name one with --source.")
 
 
 @bans.command()
-@grouped
 def explain(source: Who, *, caller: Caller, json: Json = False) -> None:
     """Why a source is banned, or was lately: its bans, the proposals behind them, and those that were refused.
 
@@ -78,32 +76,32 @@ def explain(source: Who, *, caller: Caller, json: Json = False) -> None:
       snavio bans explain acme/billing
       snavio bans explain acme/billing --json
     """
-    told = caller.ask_at(_desk, lambda desk: desk.explain(source))
-    if json:
-        print_json(_explanation(source, told))
-        return
+    told = caller.ask_client(_client, lambda client: client.explain(source))
+    show(_explanation(source, told), *_lines(source, told), json=json)
+
+
+def _lines(source: str, told: ExplainBanResponse) -> Iterator[str]:
     if not told.ban:
-        line(f"{source} is not banned.")
+        yield f"{source} is not banned."
     for each in told.ban:
         why = f": {each.ban.reason}" if each.ban.reason else ""
-        line(f"{_LISTS[each.ban.list]} on {_route(each.ban)}, ends in {_left(each.ban.until_unix_ns)}{why}")
+        yield f"{_LISTS[each.ban.list]} on {_route(each.ban)}, ends in {_left(each.ban.until_unix_ns)}{why}"
         if each.ban.evidence:
-            line(f"  evidence {each.ban.evidence}")
+            yield f"  evidence {each.ban.evidence}"
     if told.allowlisted:
-        line("It is on the list of sources that no proposal bans.")
+        yield "It is on the list of sources that no proposal bans."
     for proposal in told.proposal:
         kind = "provisional, " if proposal.provisional else ""
-        line(
+        yield (
             f"proposal {proposal.proposal_id}: {kind}{_STATES[proposal.state]} {_time(proposal.decided_unix_ns)}, "
             f"{proposal.kind}, {proposal.total_violations} violations from "
             f"{_time(proposal.window_start_unix_ns)} to {_time(proposal.window_end_unix_ns)}"
         )
     for refused in told.refused:
-        line(f"refused {refused.proposal.proposal_id} {_time(refused.at_unix_ns)}: {refused.detail}")
+        yield f"refused {refused.proposal.proposal_id} {_time(refused.at_unix_ns)}: {refused.detail}"
 
 
 @bans.command()
-@grouped
 def lift(
     source: Who,
     *,
@@ -128,46 +126,24 @@ def lift(
         raise BadRequest("--command needs --target: a command is one of a target's.")
     listed = wire.BAN_LIST_COLD_ONLY if cold_only else wire.BAN_LIST_WARM_BAN
 
-    async def lifting(desk: BanClient) -> wire.LiftBanResponse:
+    async def lifting(client: BanClient) -> wire.LiftBanResponse:
         try:
-            return await desk.lift(source, target=target, name=command, reason=reason, ban_list=listed)
+            return await client.lift(source, target=target, name=command, reason=reason, ban_list=listed)
         except NotFound as error:
-            standing = sorted({_route(each.ban) for each in (await desk.ls(source)).ban})
+            standing = sorted({_route(each.ban) for each in (await client.ls(source)).ban})
             have = f"It has bans on {', '.join(standing)}." if standing else "`snavio bans ls` shows who has."
             raise NotFound(f"{error} {have}", reason=error.reason) from None
 
-    done = caller.ask_at(_desk, lifting)
-    if json:
-        lifted = [
-            {"list": _LISTS[ban.list], "target": ban.target, "command": ban.name} for ban in done.lifted
-        ]
-        print_json({"version": done.version, "lifted": lifted})
-        return
-    for ban in done.lifted:
-        line(f"{source} is back on the warm path of {_route(ban)}.")
+    done = caller.ask_client(_client, lifting)
+    lifted = [{"list": _LISTS[ban.list], "target": ban.target, "command": ban.name} for ban in done.lifted]
+    said = (f"{source} is back on the warm path of {_route(ban)}." for ban in done.lifted)
+    show({"version": done.version, "lifted": lifted}, *said, json=json)
 
 
-def _desk(mesh: MeshSettings, certificates: Path) -> BanClient:
+def _client(mesh: MeshSettings, certificates: Path) -> BanClient:
     from snavio.admin.bans import BanClient
 
     return BanClient(mesh.registry, certificates=certificates, trust_domain=mesh.trust_domain)
-
-
-def _show(head: Sequence[str], rows: Sequence[Sequence[str]], *, none: str) -> None:
-    out = console()
-    if not rows:
-        line(none)
-    elif fancy(out):
-        from rich.markup import escape
-        from rich.table import Table
-
-        table = Table(*head, box=None, pad_edge=False, header_style="bold")
-        for row in rows:
-            table.add_row(*(escape(cell) for cell in row))
-        out.print(table)
-    else:
-        for row in rows:
-            line("  ".join(row))
 
 
 def _route(ban: Ban) -> str:
@@ -183,9 +159,7 @@ def _left(until_unix_ns: int) -> str:
 
 
 def _time(unix_ns: int) -> str:
-    from snavio.cli.directory_views import moment
-
-    return moment(unix_ns) or "-"
+    return time_text(unix_ns) or "-"
 
 
 def _ban(each: StandingBan) -> dict[str, Any]:

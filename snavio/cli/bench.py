@@ -8,10 +8,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from snavio.cli.options import Config, Json, StateDir
-from snavio.cli.output import console, count, fancy, line, micros, print_json
+from snavio.cli.output import console, count, fancy, micros
+from snavio.cli.render import Record, show
 
 if TYPE_CHECKING:
-    from snavio.cli.measure import Figures, Progress
+    from snavio.cli.bench_phases import Figures, Progress
 
 
 def bench(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
@@ -32,16 +33,15 @@ def bench(state_dir: StateDir = None, config: Config = None, json: Json = False)
         figures, where = asyncio.run(_bench(state_dir, config, lambda _phase, _share: None))
     else:
         figures, where = _with_bar(state_dir, config)
-    if json:
-        print_json({**asdict(figures), "mesh": where})
-        return
-    line(f"one send at a time    p50 {micros(figures.alone_p50_us)}, p99 {micros(figures.alone_p99_us)}")
-    line(f"single sends          {count(figures.single_sends_per_s)} commands/s")
-    line(f"batches of 1,000      {count(figures.batch_commands_per_s)} commands/s")
-    line(f"receive and ack       {count(figures.received_per_s)} commands/s")
-    if figures.refused:
-        line(f"refused               {count(figures.refused)}")
-    line(f"measured against {where}, payloads of 200 bytes")
+    measured = [
+        ("one send at a time", f"p50 {micros(figures.alone_p50_us)}, p99 {micros(figures.alone_p99_us)}"),
+        ("single sends", f"{count(figures.single_sends_per_s)} commands/s"),
+        ("batches of 1,000", f"{count(figures.batch_commands_per_s)} commands/s"),
+        ("receive and ack", f"{count(figures.received_per_s)} commands/s"),
+        *([("refused", count(figures.refused))] if figures.refused else []),
+    ]
+    against = f"measured against {where}, payloads of 200 bytes"
+    show({**asdict(figures), "mesh": where}, Record(measured), against, json=json)
 
 
 def _with_bar(state_dir: Any, config: Any) -> tuple[Figures, str]:
@@ -58,7 +58,7 @@ def _with_bar(state_dir: Any, config: Any) -> tuple[Figures, str]:
 
 
 async def _bench(state_dir: Any, config: Any, progress: Progress) -> tuple[Figures, str]:
-    from snavio.cli.measure import NAME, TARGET, measure
+    from snavio.cli.bench_phases import NAME, TARGET, measure
     from snavio.clock import SystemClock
     from snavio.launch.demo_tenant import DemoTenant
     from snavio.launch.installation import find

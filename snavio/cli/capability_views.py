@@ -1,4 +1,4 @@
-"""Capabilities for people and for programs: a table, plain lines, one JSON document.
+"""Capabilities as documents, records and rows.
 
 Never shows what makes one valid: a signature on a screen is a right in a screenshot.
 """
@@ -6,10 +6,9 @@ Never shows what makes one valid: a signature on a screen is a right in a screen
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from snavio.cli.output import console, fancy, line
+from snavio.cli.render import LIST, Column, Record, Row, Table, time_text
 
 if TYPE_CHECKING:
     from snavio.domain.capability import Capability
@@ -29,37 +28,36 @@ def document(held: Capability) -> dict[str, Any]:
         "operations": [each for each in Operation if each in bounds.operations],
         "holders": list(bounds.holders),
         "quotas": [{"messages": quota.messages, "interval_ms": quota.interval_ms} for quota in quotas],
-        "issued": moment(identifier.issued_ms),
-        "expires": moment(bounds.expires_ms) if bounds.expires_ms else None,
+        "issued": time_text(identifier.issued_ms * 1_000_000),
+        "expires": time_text((bounds.expires_ms or 0) * 1_000_000),
         "root": identifier.root,
         "root_version": identifier.version,
         "caveats": [caveat.text() for caveat in held.caveats],
     }
 
 
-def show_one(held: Capability) -> None:
-    """One capability, a line per thing."""
-    told = document(held)
+def record(told: Row) -> Record:
+    """A document as lines."""
     quotas = ", ".join(
         f"{one['messages']} messages in {one['interval_ms'] / 1000:g} s" for one in told["quotas"]
     )
-    rows = [
-        ("id", told["id"]),
-        ("topics", " and ".join(" or ".join(some) for some in told["topics"])),
-        ("operations", ", ".join(told["operations"]) or "none"),
-        ("holder", " and ".join(told["holders"]) or "nobody: it cannot be used"),
-        ("expires", told["expires"] or "never: it will be refused"),
-        ("quota", quotas or "none"),
-        ("issued", told["issued"]),
-        ("root key", f"{told['realm']} version {told['root_version']} ({told['root']})"),
-        ("caveats", str(len(told["caveats"]))),
-    ]
-    for name, value in rows:
-        line(f"{name:<11} {value}")
+    return Record(
+        (
+            ("id", told["id"]),
+            ("topics", " and ".join(" or ".join(some) for some in told["topics"])),
+            ("operations", ", ".join(told["operations"]) or "none"),
+            ("holder", " and ".join(told["holders"]) or "nobody: it cannot be used"),
+            ("expires", told["expires"] or "never: it will be refused"),
+            ("quota", quotas or "none"),
+            ("issued", told["issued"]),
+            ("root key", f"{told['realm']} version {told['root_version']} ({told['root']})"),
+            ("caveats", len(told["caveats"])),
+        )
+    )
 
 
 def record_document(record: CapabilityRecord) -> dict[str, Any]:
-    """What Signer has written down, as JSON."""
+    """A capability as Signer has it on record, as JSON."""
     return {
         "id": record.id,
         "realm": record.realm,
@@ -67,49 +65,24 @@ def record_document(record: CapabilityRecord) -> dict[str, Any]:
         "holder": record.holder,
         "issued_to": record.issued_to,
         "root_version": record.root_version,
-        "issued": moment(record.issued_unix_ns // 1_000_000),
-        "expires": moment(record.expires_unix_ns // 1_000_000),
+        "issued": time_text(record.issued_unix_ns),
+        "expires": time_text(record.expires_unix_ns),
         "revoked": record.revoked,
     }
 
 
-def show_list(records: Sequence[CapabilityRecord]) -> None:
+def listed(rows: Sequence[Row]) -> Table:
     """A row per capability."""
-    names = ("id", "state", "topics", "operations", "holder", "expires")
-    rows = [
+    return Table(
         (
-            record.id,
-            "revoked" if record.revoked else "good",
-            record.realm,
-            ",".join(record.operation),
-            record.holder,
-            moment(record.expires_unix_ns // 1_000_000),
-        )
-        for record in records
-    ]
-    out = console()
-    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
-    if out.is_terminal and sum(widths) + 3 * len(widths) > out.width:
-        # Folded into narrow columns, no id could be copied.
-        for cap_id, state, topics, operations, holder, expires in rows:
-            line(f"{cap_id}  {state:<7}  until {expires}")
-            line(f"  {operations} on {topics} for {holder}")
-        return
-    if fancy(out):
-        from rich import box
-        from rich.table import Table
-
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
-        for name in names:
-            table.add_column(name, overflow="fold")
-        for row in rows:
-            table.add_row(*row, style="dim" if row[1] == "revoked" else "")
-        out.print(table)
-        return
-    for row in [names, *rows]:
-        line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def moment(unix_ms: int) -> str:
-    """A time as people and programs read it."""
-    return datetime.fromtimestamp(unix_ms // 1000, UTC).isoformat().replace("+00:00", "Z")
+            "id",
+            Column("state", lambda row: "revoked" if row["revoked"] else "good"),
+            Column("topics", "realm"),
+            Column("operations", kind=LIST),
+            "holder",
+            "expires",
+        ),
+        rows,
+        none="No capability is alive: consumers and services ask for theirs when they first need one.",
+        style=lambda row: "dim" if row["revoked"] else "",
+    )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snavio.cli.desk import Caller
-from snavio.cli.option_groups import grouped
+from snavio.cli.caller import Caller
+from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
-from snavio.cli.output import ago, line, print_json
+from snavio.cli.output import ago, aside
+from snavio.cli.render import show, time_text
 
 if TYPE_CHECKING:
     from snavio.admin.capabilities import CapabilityClient
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 
 CONSUMER = ("recv", "ack", "nack", "extend", "stats")
 
-caps = typer.Typer(
-    help="Have capabilities for the mailbox made, narrow them, and revoke them.\n\n"
-    "\b\nExamples:\n  snavio caps issue acme/discord-bot --op recv --op ack --as acme-ci > w.cap\n"
-    "  snavio caps attenuate @w.cap --ttl 10m --quota 1000/60s\n  snavio caps ls",
-    no_args_is_help=True,
+caps = CommandGroup(
+    "Issue, narrow and revoke capabilities for the mailbox.",
+    examples=(
+        "snavio caps issue acme/discord-bot --op recv --op ack --as acme-ci > w.cap",
+        "snavio caps attenuate @w.cap --for 10m --quota 1000/60s",
+        "snavio caps ls",
+    ),
 )
 Realm = Annotated[
     str, typer.Argument(help="A topic, `<tenant>/<target>`; or `<tenant>/*`; or `*`.", show_default=False)
@@ -38,7 +40,10 @@ Operations = Annotated[
     list[str] | None,
     typer.Option("--op", help="What it allows; may be said several times.", show_default=False),
 ]
-Ttl = Annotated[str, typer.Option(help="How long it lives, such as 10m or 2h.", show_default=False)]
+Ttl = Annotated[
+    str,
+    typer.Option("--for", "--ttl", metavar="<duration>", help="Its life.", show_default=False),
+]
 QuotaOption = Annotated[
     str, typer.Option(help="At most so many messages in so long, such as 1000/60s.", show_default=False)
 ]
@@ -50,7 +55,6 @@ Reason = Annotated[str, typer.Option("--reason", "-r", help="Why, for the record
 
 
 @caps.command()
-@grouped
 def issue(
     realm: Realm,
     *,
@@ -63,33 +67,28 @@ def issue(
 ) -> None:
     """Have a capability made. Without --op it allows what a consumer needs: recv, ack, nack, extend, stats.
 
-    Prints the capability alone, so that it can go into a file. It is a secret, though nobody but its holder can use it.
+    Prints the capability alone, so that it can go into a file. It is a secret, though only its holder can use it.
 
     \b
     Examples:
       snavio caps issue acme/discord-bot --as acme-bot > bot.cap
-      snavio caps issue 'acme/*' --holder tenant:acme --ttl 1h --as acme-ci
+      snavio caps issue 'acme/*' --holder tenant:acme --for 1h --as acme-ci
       snavio caps issue '*' --op peek --op manage --json
     """
     from snavio.cli.capability_views import document
-    from snavio.cli.moments import read_span
+    from snavio.cli.times import read_span
     from snavio.domain.capability import read_text
 
     wanted = [each.value for each in _operations(op)] if op else list(CONSUMER)
     limits = _quota(quota)
-    ttl_s = read_span(ttl, option="--ttl") if ttl else 0
-    made = caller.ask_at(
-        _desk, lambda desk: desk.issue(realm, wanted, holder=holder, ttl_s=ttl_s, quota=limits)
+    ttl_s = round(read_span(ttl, option="--for")) if ttl else 0
+    made = caller.ask_client(
+        _client, lambda client: client.issue(realm, wanted, holder=holder, ttl_s=ttl_s, quota=limits)
     )
-    if json:
-        print_json({"capability": made.capability, **document(read_text(made.capability))})
-    else:
-        line(made.capability)
+    show({"capability": made.capability, **document(read_text(made.capability))}, made.capability, json=json)
     if made.ttl_seconds < ttl_s:
         # Not on stdout, which goes into a file.
-        sys.stderr.write(
-            f"It lives for {ago(made.ttl_seconds)} and not {ttl}: Signer makes none for longer.\n"
-        )
+        aside(f"It lives for {ago(made.ttl_seconds)} and not {ttl}: Signer makes none for longer.")
 
 
 @caps.command()
@@ -111,10 +110,10 @@ def attenuate(
     \b
     Examples:
       snavio caps attenuate @bot.cap --op recv --op ack
-      snavio caps attenuate @bot.cap --ttl 10m --quota 1000/60s > small.cap
+      snavio caps attenuate @bot.cap --for 10m --quota 1000/60s > small.cap
     """
     from snavio.cli.capability_views import document
-    from snavio.cli.moments import read_span
+    from snavio.cli.times import read_span
     from snavio.clock import SystemClock
     from snavio.domain.caveat import Caveat
     from snavio.errors import BadRequest
@@ -128,42 +127,35 @@ def attenuate(
     if holder:
         caveats.append(Caveat(holder=holder))
     if ttl:
-        end_ms = SystemClock().unix_ns() // 1_000_000 + read_span(ttl, option="--ttl") * 1000
+        end_ms = SystemClock().unix_ns() // 1_000_000 + round(read_span(ttl, option="--for") * 1000)
         caveats.append(Caveat(expires_ms=end_ms))
     limits = _quota(quota)
     if limits is not None:
         caveats.append(Caveat(quota=limits))
     if not caveats:
         raise BadRequest(
-            "Say what to narrow: --topic, --op, --holder, --ttl or --quota.", reason="nothing-to-do"
+            "Say what to narrow: --topic, --op, --holder, --for or --quota.", reason="nothing-to-do"
         )
     narrowed = held.attenuate(*caveats)
-    if json:
-        print_json({"capability": narrowed.text(), **document(narrowed)})
-    else:
-        line(narrowed.text())
+    show({"capability": narrowed.text(), **document(narrowed)}, narrowed.text(), json=json)
 
 
-@caps.command()
-def show(capability: Text, json: Json = False) -> None:
-    """What a capability says of itself. Whether it is genuine and not revoked, only the mailbox can tell.
+@caps.command("show")
+def show_capability(capability: Text, json: Json = False) -> None:
+    """Show what a capability allows. Only the mailbox can tell that it is genuine and not revoked.
 
     \b
     Examples:
       snavio caps show @bot.cap
       snavio caps issue acme/discord-bot --as acme-bot | snavio caps show - --json
     """
-    from snavio.cli.capability_views import document, show_one
+    from snavio.cli.capability_views import document, record
 
-    held = _read(capability)
-    if json:
-        print_json(document(held))
-    else:
-        show_one(held)
+    told = document(_read(capability))
+    show(told, record(told), json=json)
 
 
 @caps.command()
-@grouped
 def revoke(
     what: Annotated[
         str,
@@ -205,25 +197,23 @@ def revoke(
     if bar and restore:
         raise BadRequest("--bar and --restore contradict each other.", reason="bad-option")
 
-    async def ask(desk: CapabilityClient) -> None:
+    async def ask(client: CapabilityClient) -> None:
         if root is not None:
-            await desk.revoke_root(what, root, reason=reason)
+            await client.revoke_root(what, root, reason=reason)
         elif restore:
-            await desk.restore_holder(what)
+            await client.restore_holder(what)
         elif is_holder:
-            await desk.revoke_holder(what, bar=bar, reason=reason)
+            await client.revoke_holder(what, bar=bar, reason=reason)
         else:
-            await desk.revoke(what, reason=reason)
+            await client.revoke(what, reason=reason)
 
-    caller.ask_at(_desk, ask)
-    if json:
-        print_json({"restored" if restore else "revoked": what, "root": root, "barred": bar})
-    else:
-        line(f"{'restored' if restore else 'revoked'}  {what}{f' up to root {root}' if root else ''}")
+    caller.ask_client(_client, ask)
+    done = "restored" if restore else "revoked"
+    up_to = f" up to root {root}" if root else ""
+    show({done: what, "root": root, "barred": bar}, f"{done}  {what}{up_to}", json=json)
 
 
 @caps.command()
-@grouped
 def rotate(
     realm: Annotated[
         str, typer.Argument(help="A topic, `<tenant>/*` or `*`; without, everything.", show_default=False)
@@ -239,19 +229,17 @@ def rotate(
       snavio caps rotate acme/discord-bot
       snavio caps rotate
     """
-    from snavio.cli.capability_views import moment
-
-    answer = caller.ask_at(_desk, lambda desk: desk.rotate(realm))
-    until = moment(answer.overlap_until_unix_ns // 1_000_000)
-    if json:
-        print_json({"realm": realm or None, "version": answer.version or None, "overlap_until": until})
-    else:
-        now = f"{realm} is at root key {answer.version}" if realm else "A new secret spreads"
-        line(f"{now}; what was made before is good until {until}.")
+    answer = caller.ask_client(_client, lambda client: client.rotate(realm))
+    until = time_text(answer.overlap_until_unix_ns)
+    now = f"{realm} is at root key {answer.version}" if realm else "A new secret spreads"
+    show(
+        {"realm": realm or None, "version": answer.version or None, "overlap_until": until},
+        f"{now}; what was made before is good until {until}.",
+        json=json,
+    )
 
 
 @caps.command("ls")
-@grouped
 def list_capabilities(
     realm: Annotated[
         str, typer.Argument(help="Those whose topic begins so, such as acme/.", show_default=False)
@@ -268,18 +256,14 @@ def list_capabilities(
       snavio caps ls
       snavio caps ls acme/ --json | jq '.capabilities[] | select(.revoked) | .id'
     """
-    from snavio.cli.capability_views import record_document, show_list
+    from snavio.cli.capability_views import listed, record_document
 
-    async def ask(desk: CapabilityClient) -> list[CapabilityRecord]:
-        return [record async for record in desk.living(realm=realm, holder=holder)]
+    async def ask(client: CapabilityClient) -> list[CapabilityRecord]:
+        return [record async for record in client.living(realm=realm, holder=holder)]
 
-    found = caller.ask_at(_desk, ask)
-    if json:
-        print_json({"capabilities": [record_document(record) for record in found]})
-    elif found:
-        show_list(found)
-    else:
-        line("No capability is alive: consumers and services ask for theirs when they first need one.")
+    found = caller.ask_client(_client, ask)
+    rows = [record_document(record) for record in found]
+    show({"capabilities": rows}, listed(rows), json=json)
 
 
 def _read(text: str) -> Capability:
@@ -322,7 +306,7 @@ def _operations(words: list[str]) -> list[Operation]:
 
 
 def _quota(words: str) -> Quota | None:
-    from snavio.cli.moments import read_span
+    from snavio.cli.times import read_span
     from snavio.domain.caveat import Quota
     from snavio.errors import BadRequest
 
@@ -331,10 +315,10 @@ def _quota(words: str) -> Quota | None:
     messages, slash, span = words.partition("/")
     if not slash or not messages.isascii() or not messages.isdigit() or len(messages) > 13:
         raise BadRequest("--quota: must be messages and a time, such as 1000/60s.", reason="bad-quota")
-    return Quota(int(messages), read_span(span, option="--quota") * 1000)
+    return Quota(int(messages), round(read_span(span, option="--quota") * 1000))
 
 
-def _desk(mesh: MeshSettings, certificates: Path) -> CapabilityClient:
+def _client(mesh: MeshSettings, certificates: Path) -> CapabilityClient:
     from snavio.admin.capabilities import CapabilityClient
 
     return CapabilityClient(mesh.signer, certificates=certificates, trust_domain=mesh.trust_domain)

@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import re
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.desk import OperatorCaller
-from snavio.cli.option_groups import grouped
+from snavio.cli.caller import OperatorCaller
+from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
-from snavio.cli.output import console, line, print_json
+from snavio.cli.render import Column, Table, show, time_text
 
 if TYPE_CHECKING:
     from snavio.admin.certificates import CertificateClient
     from snavio.config import MeshSettings
     from snavio.v1.signer_pb2 import CertificateRecord, RevokeCertificateResponse, RevokeIdentityResponse
 
-certs = typer.Typer(
-    help="See which certificates are alive, and revoke them.\n\n"
-    "\b\nExamples:\n  snavio certs ls\n  snavio certs revoke SERIAL --reason 'stolen laptop'",
-    no_args_is_help=True,
+certs = CommandGroup(
+    "See which certificates are alive, renew and revoke them.",
+    examples=(
+        "snavio certs ls",
+        "snavio certs revoke SERIAL --reason 'stolen laptop'",
+    ),
 )
 Reason = Annotated[str, typer.Option("--reason", "-r", help="Why, for the record.")]
 
 
 @certs.command("ls")
-@grouped
 def list_certificates(
     identity: Annotated[
         str, typer.Argument(help="Those of one identity, spiffe://….", show_default=False)
@@ -47,30 +47,22 @@ def list_certificates(
       snavio certs ls --json | jq '.certificates[] | {identity, revoked}'
     """
 
-    async def ask(desk: CertificateClient) -> list[CertificateRecord]:
-        return [record async for record in desk.living(identity)]
+    async def ask(client: CertificateClient) -> list[CertificateRecord]:
+        return [record async for record in client.living(identity)]
 
-    found = caller.ask_at(certificate_desk, ask)
-    if json:
-        print_json({"certificates": [_document(record) for record in found]})
-        return
-    out = console()
-    if not found:
-        line("No certificate is alive.")
-    for record in found:
-        state = "revoked" if record.revoked else "barred" if record.barred else "good"
-        origin = f"  from {record.parent_serial}" if record.parent_serial else ""
-        text = f"{record.serial:<40}  {state:<7}  until {_time(record.not_after_unix_ns)}"
-        whole = f"{text}  {record.spiffe_id}{origin}"
-        if out.is_terminal and len(whole) > out.width:
-            line(text)
-            line(f"  {record.spiffe_id}{origin}")
-        else:
-            line(whole)
+    found = caller.ask_client(certificate_client, ask)
+    rows = [_document(record) for record in found]
+    columns = (
+        "serial",
+        Column("state", lambda row: "revoked" if row["revoked"] else "barred" if row["barred"] else "good"),
+        Column("until", "not_after"),
+        "identity",
+        Column("from", "parent_serial"),
+    )
+    show({"certificates": rows}, Table(columns, rows, none="No certificate is alive."), json=json)
 
 
 @certs.command()
-@grouped
 def revoke(
     which: Annotated[str, typer.Argument(help="A serial, or an identity, spiffe://….", show_default=False)],
     reason: Reason = "",
@@ -97,30 +89,29 @@ def revoke(
       snavio certs revoke spiffe://snavio.local/tenant/acme/principal/ci
     """
 
-    async def ask(desk: CertificateClient) -> RevokeCertificateResponse | RevokeIdentityResponse:
+    async def ask(client: CertificateClient) -> RevokeCertificateResponse | RevokeIdentityResponse:
         if which.startswith("spiffe:"):
-            return await desk.revoke_identity(which, reason=reason)
-        return await desk.revoke(which if unlisted else await _serial(which, desk), reason=reason)
+            return await client.revoke_identity(which, reason=reason)
+        return await client.revoke(which if unlisted else await _serial(which, client), reason=reason)
 
-    ended = caller.ask_at(certificate_desk, ask)
-    if json:
-        denylist = [
-            {"subject": entry.subject, "issued_before_unix_ns": entry.issued_before_unix_ns}
-            for entry in ended.revoked
-        ]
-        print_json({"revoked": list(ended.serial), "more": ended.more, "denylist": denylist})
-        return
-    for serial in ended.serial:
-        line(f"revoked  {serial}")
-    if ended.more:
-        line("and more; all that was issued until now is covered.")
-    if not ended.serial and which.startswith("spiffe:"):
-        line("It had no living certificate; it gets none from now on.")
-    elif not ended.serial:
-        line(f"revoked  {which}")
+    ended = caller.ask_client(certificate_client, ask)
+    denylist = [
+        {"subject": entry.subject, "issued_before_unix_ns": entry.issued_before_unix_ns}
+        for entry in ended.revoked
+    ]
+    said = [f"revoked  {serial}" for serial in ended.serial]
+    if not said:
+        barred = which.startswith("spiffe:")
+        said = ["It had no living certificate; it gets none from now on." if barred else f"revoked  {which}"]
+    show(
+        {"revoked": list(ended.serial), "more": ended.more, "denylist": denylist},
+        *said,
+        "and more; all that was issued until now is covered." if ended.more else None,
+        json=json,
+    )
 
 
-async def _serial(which: str, desk: CertificateClient) -> str:
+async def _serial(which: str, client: CertificateClient) -> str:
     """The serial of a living certificate: a part of one would end nothing, and sound as if it had."""
     from snavio.errors import BadRequest, NotFound
 
@@ -129,7 +120,7 @@ async def _serial(which: str, desk: CertificateClient) -> str:
             f"{which!r} is neither a serial nor an identity, spiffe://…: `snavio certs ls` shows both.",
             reason="bad-serial",
         )
-    begun = [record.serial async for record in desk.living(prefix=which)]
+    begun = [record.serial async for record in client.living(prefix=which)]
     if which not in begun:
         hint = (
             f"Did you mean {begun[0]}?"
@@ -141,7 +132,6 @@ async def _serial(which: str, desk: CertificateClient) -> str:
 
 
 @certs.command()
-@grouped
 def restore(
     identity: Annotated[str, typer.Argument(help="The identity, spiffe://….", show_default=False)],
     *,
@@ -154,15 +144,12 @@ def restore(
     Examples:
       snavio certs restore spiffe://snavio.local/tenant/acme/principal/ci
     """
-    changed = caller.ask_at(certificate_desk, lambda desk: desk.restore_identity(identity))
-    if json:
-        print_json({"changed": changed})
-    else:
-        line("It may have certificates again." if changed else "It was not barred.")
+    changed = caller.ask_client(certificate_client, lambda client: client.restore_identity(identity))
+    said = "It may have certificates again." if changed else "It was not barred."
+    show({"changed": changed}, said, json=json)
 
 
 @certs.command()
-@grouped
 def renew(
     folder: Annotated[Path, typer.Argument(help="Folder of a principal's certificate.", show_default=False)],
     signer: Annotated[
@@ -190,23 +177,21 @@ def renew(
     leaf = asyncio.run(
         renew_now(folder, signer=signer or here.signer, clock=SystemClock(), trust_domain=here.trust_domain)
     )
-    if json:
-        print_json({"identity": leaf.spiffe_id, "serial": leaf.serial, "not_after": _time(leaf.not_after_ns)})
-    else:
-        line(f"renewed  {leaf.spiffe_id}  until {_time(leaf.not_after_ns)}  {leaf.serial}")
+    until = time_text(leaf.not_after_ns)
+    show(
+        {"identity": leaf.spiffe_id, "serial": leaf.serial, "not_after": until},
+        f"renewed  {leaf.spiffe_id}  until {until}  {leaf.serial}",
+        json=json,
+    )
 
 
-def certificate_desk(mesh: MeshSettings, certificates: Path) -> CertificateClient:
+def certificate_client(mesh: MeshSettings, certificates: Path) -> CertificateClient:
     """Where an operator asks about certificates."""
     from snavio.admin.certificates import CertificateClient
 
     return CertificateClient(
         signer_address=mesh.signer, certificates=certificates, trust_domain=mesh.trust_domain
     )
-
-
-def _time(unix_ns: int) -> str:
-    return datetime.fromtimestamp(unix_ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _document(record: CertificateRecord) -> dict[str, Any]:
@@ -216,8 +201,8 @@ def _document(record: CertificateRecord) -> dict[str, Any]:
         "issued_to": record.issued_to,
         "parent_serial": record.parent_serial or None,
         "root_serial": record.root_serial,
-        "issued": _time(record.issued_unix_ns),
-        "not_after": _time(record.not_after_unix_ns),
+        "issued": time_text(record.issued_unix_ns),
+        "not_after": time_text(record.not_after_unix_ns),
         "revoked": record.revoked,
         "barred": record.barred,
     }

@@ -7,20 +7,23 @@ from pathlib import Path
 import typer
 
 from snavio.cli.exits import ExitCode
-from snavio.cli.options import Config, Json
-from snavio.cli.output import line, print_json
+from snavio.cli.group import CommandGroup
+from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.output import line
+from snavio.cli.render import show
 
-config_app = typer.Typer(
-    name="config",
-    help="Show and check the configuration.\n\n"
-    "\b\nExamples:\n  snavio config default > snavio.toml\n  snavio config validate\n  snavio config show",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
+config_app = CommandGroup(
+    "Show and check the configuration.",
+    examples=(
+        "snavio config default > snavio.toml",
+        "snavio config validate",
+        "snavio config show",
+    ),
 )
 
 
-@config_app.command()
-def show(config: Config = None, json: Json = False) -> None:
+@config_app.command("show")
+def show_settings(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
     """Show every setting as it holds, and where it came from: a default, a line of the file, or the environment.
 
     \b
@@ -32,16 +35,25 @@ def show(config: Config = None, json: Json = False) -> None:
     from snavio.config.describe import toml_value
 
     found = effective(_file(config), installed())
-    if json:
-        print_json(
-            {name: {key: setting._asdict() for key, setting in keys.items()} for name, keys in found.items()}
+    if state_dir is not None:
+        # As every command takes it: before what the file says.
+        given = found["mesh"]["state_dir"]._replace(value=str(state_dir), origin="--state-dir")
+        found = {**found, "mesh": {**found["mesh"], "state_dir": given}}
+    sections = (
+        "\n".join(
+            [
+                f"[{name}]",
+                *(f"{key} = {toml_value(one.value)}  # {one.origin}" for key, one in keys.items()),
+                "",
+            ]
         )
-        return
-    for name, keys in found.items():
-        line(f"[{name}]")
-        for key, setting in keys.items():
-            line(f"{key} = {toml_value(setting.value)}  # {setting.origin}")
-        line()
+        for name, keys in found.items()
+    )
+    show(
+        {name: {key: setting._asdict() for key, setting in keys.items()} for name, keys in found.items()},
+        *sections,
+        json=json,
+    )
 
 
 @config_app.command()
@@ -61,20 +73,14 @@ def validate(config: Config = None, json: Json = False) -> None:
     except BadConfiguration as bad:
         if not json:
             raise
-        print_json(
-            {
-                "valid": False,
-                "mistakes": [
-                    {"place": str(one.place), "section": one.section, "key": one.key, "message": one.sentence}
-                    for one in bad.mistakes
-                ],
-            }
-        )
+        mistakes = [
+            {"place": str(one.place), "section": one.section, "key": one.key, "message": one.sentence}
+            for one in bad.mistakes
+        ]
+        show({"valid": False, "mistakes": mistakes}, json=True)
         raise typer.Exit(ExitCode.USAGE) from None
-    if json:
-        print_json({"valid": True, "mistakes": []})
-    else:
-        line(f"{path or 'The defaults, with the environment,'} can be used.")
+    said = f"{path or 'The defaults, with the environment,'} can be used."
+    show({"valid": True, "mistakes": []}, said, json=json)
 
 
 @config_app.command()

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich import box
-from rich.table import Table
 
 from snavio.cli.exits import ExitCode
 from snavio.cli.options import Json
-from snavio.cli.output import console, count, fancy, line, micros, print_json
+from snavio.cli.output import count, line, micros
+from snavio.cli.render import NUMBER, Block, Column, Table, show
 
 if TYPE_CHECKING:
-    from snavio.cli.mischief import Refusal
+    from snavio.cli.invalid_commands import Refusal
     from snavio.launch.readings import LatencyReading
     from snavio.launch.temporary import TemporaryMesh
 
@@ -29,7 +29,7 @@ RECEIVE_SECONDS = 30.0
 
 @dataclass(slots=True)
 class Script:
-    """What happened, act by act."""
+    """The results of the demo, act by act."""
 
     delivered: int = 0
     acknowledged: int = 0
@@ -54,7 +54,7 @@ def demo(json: Json = False) -> None:
     """Show, in about twenty seconds, what a mesh does: deliver, refuse, and lose nothing.
 
     Starts a mesh of its own on free ports in a folder that goes away: sends 1,000 signed commands, receives and
-    acknowledges them all, tries seven kinds of mischief, and kills the mailbox in mid-traffic.
+    acknowledges them all, tries seven kinds of invalid commands, and kills the mailbox in mid-traffic.
 
     \b
     Examples:
@@ -68,16 +68,13 @@ def demo(json: Json = False) -> None:
             line(sentence)
 
     script = asyncio.run(_play(say))
-    if json:
-        print_json(_document(script))
-    else:
-        _show(script)
+    show(_document(script), *_blocks(script), json=json)
     if not script.good:
         raise typer.Exit(ExitCode.REFUSED)
 
 
 async def _play(say: Any) -> Script:
-    from snavio.cli.mischief import mischief
+    from snavio.cli.invalid_commands import try_invalid_commands
     from snavio.clock import SystemClock
     from snavio.launch.processes import SERVICES
     from snavio.launch.readings import Readings
@@ -91,7 +88,7 @@ async def _play(say: Any) -> Script:
         say(f"all {len(SERVICES)} services serve after {time.monotonic() - began:.1f} s")
         await _deliver(running, script)
         say(f"{count(script.delivered)} signed commands delivered, {count(script.acknowledged)} acknowledged")
-        script.refusals = [refusal async for refusal in mischief(running.mesh, clock=clock)]
+        script.refusals = [refusal async for refusal in try_invalid_commands(running.mesh, clock=clock)]
         await _drain(running, expected=1)  # the one that was captured for the replay
         reading = await Readings(running.probes, clock=clock).take()
         script.times = {
@@ -180,38 +177,29 @@ def _producer(running: TemporaryMesh) -> Any:
     )
 
 
-def _show(script: Script) -> None:
-    out = console()
+def _blocks(script: Script) -> Iterator[Block]:
     rows = [
-        ("1,000 signed commands", "delivered", count(script.delivered), script.delivered == COMMANDS),
-        ("received", "acknowledged", count(script.acknowledged), script.acknowledged == COMMANDS),
+        ("1,000 signed commands", "delivered", script.delivered, script.delivered == COMMANDS),
+        ("received", "acknowledged", script.acknowledged, script.acknowledged == COMMANDS),
+        *((one.attempt, one.answered.reason, 1, one.answered is one.expected) for one in script.refusals),
+        ("sent while the mailbox was killed", "delivered", script.promised, script.promised > 0),
+        ("  without an answer in time, or refused", "not promised", script.unsure, True),
+        ("  delivered, and found afterwards", "kept", script.found, script.lost == 0),
+        ("  delivered, and lost", "lost", script.lost, script.lost == 0),
     ]
-    rows += [(one.attempt, one.answered.reason, "1", one.answered is one.expected) for one in script.refusals]
-    rows += [
-        ("sent while the mailbox was killed", "delivered", count(script.promised), script.promised > 0),
-        ("  without an answer in time, or refused", "not promised", count(script.unsure), True),
-        ("  delivered, and found afterwards", "kept", count(script.found), script.lost == 0),
-        ("  delivered, and lost", "lost", count(script.lost), script.lost == 0),
-    ]
-    if fancy(out):
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        table.add_column("what was tried")
-        table.add_column("answer")
-        table.add_column("count", justify="right")
-        table.add_column("")
-        for what, answer, number, good in rows:
-            table.add_row(what, answer, number, "[green]✓[/]" if good else "[red]not as expected[/]")
-        out.print(table)
-    else:
-        for what, answer, number, good in rows:
-            line(f"{what}: {answer}, {number}" + ("" if good else "  NOT AS EXPECTED"))
+    titles = ("attempt", "answer", "count", "good")
+    result = Column("result", lambda row: "✓" if row["good"] else "NOT AS EXPECTED")
+    yield Table(
+        ("attempt", "answer", Column("count", kind=NUMBER), result),
+        [dict(zip(titles, row, strict=True)) for row in rows],
+        style=lambda row: "" if row["good"] else "red",
+    )
     for name, times in script.times.items():
         if times is not None:
-            line(
-                f"{name}: p50 {micros(times.p50_us)}, p95 {micros(times.p95_us)}, p99 {micros(times.p99_us)}"
-            )
+            p50, p95, p99 = micros(times.p50_us), micros(times.p95_us), micros(times.p99_us)
+            yield f"{name}: p50 {p50}, p95 {p95}, p99 {p99}"
     verdict = "Everything as it should be" if script.good else "Something is not as it should be"
-    line(f"{verdict}, after {script.seconds:.1f} s.")
+    yield f"{verdict}, after {script.seconds:.1f} s."
 
 
 def _document(script: Script) -> dict[str, Any]:

@@ -1,12 +1,11 @@
-"""How the directory is shown: differences, forecasts, rights; rich on a terminal, plain lines elsewhere."""
+"""Differences of the directory and forecasts, as documents and as lines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from snavio.cli.output import console, fancy, line
+from snavio.cli.render import Styled, message_document
 
 if TYPE_CHECKING:
     from snavio.v1 import registry_pb2 as wire
@@ -53,38 +52,32 @@ def check_document(triple: Sequence[str], check: wire.CheckResponse) -> dict[str
     }
 
 
-def show_differences(differences: Iterable[wire.Difference]) -> None:
+def difference_lines(differences: Iterable[wire.Difference]) -> Iterator[Styled]:
     """One line per entry: what comes, what changes and how, what goes."""
-    out = console()
-    coloured = fancy(out)
     for difference in differences:
-        sign, words = _sign(difference), _words(difference)
-        if coloured:
-            out.print(f"{sign} {words}", style=COLOURS[sign], markup=False)
-        else:
-            line(f"{sign} {words}")
+        sign = _sign(difference)
+        yield Styled(f"{sign} {_words(difference)}", COLOURS[sign])
 
 
-def show_forecast(triple: Sequence[str], check: wire.CheckResponse) -> None:
+def forecast(triple: Sequence[str], check: wire.CheckResponse) -> Styled:
     """One line: what a command would meet, and what to do."""
     source, target, command = triple
     way = f"{source} → {target} {command}"
     failing = next((gate for gate in check.gate if gate.gate == check.failing_gate), None)
     if failing is None:
         notes = [gate.detail for gate in check.gate if state_name(gate.state) in ("NOTE", "UNKNOWN")]
-        _say(f"  {way}: would be delivered" + (f" ({' '.join(notes)})" if notes else ""), "green")
-        return
+        return Styled(f"  {way}: would be delivered" + (f" ({' '.join(notes)})" if notes else ""), "green")
     advice = f" {failing.advice}" if failing.advice else ""
-    _say(f"  {way}: refused with {check.verdict} at {failing.gate}: {failing.detail}{advice}", "red")
+    return Styled(f"  {way}: refused with {check.verdict} at {failing.gate}: {failing.detail}{advice}", "red")
 
 
-def show_gates(check: wire.CheckResponse) -> None:
+def gate_lines(check: wire.CheckResponse) -> Iterator[Styled]:
     """Every gate on a line of its own."""
     for gate in check.gate:
         state = state_name(gate.state)
-        _say(f"  {MARKS[state]}  {gate.gate:<11}{gate.detail}", STYLES[state])
+        yield Styled(f"  {MARKS[state]}  {gate.gate:<11}{gate.detail}", STYLES[state])
         if gate.advice:
-            _say(f"        {'':<11}{gate.advice}", "bold")
+            yield Styled(f"        {'':<11}{gate.advice}", "bold")
 
 
 def state_name(number: int) -> str:
@@ -93,19 +86,6 @@ def state_name(number: int) -> str:
 
     name: str = GateState.Name(number)
     return name.removeprefix("GATE_STATE_")
-
-
-def moment(unix_ns: int) -> str:
-    """A time as people and `--at` read it."""
-    return datetime.fromtimestamp(unix_ns / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _say(words: str, style: str) -> None:
-    out = console()
-    if fancy(out):
-        out.print(words, style=style, markup=False)
-    else:
-        line(words)
 
 
 def _sign(difference: wire.Difference) -> str:
@@ -132,13 +112,11 @@ def _words(difference: wire.Difference) -> str:
 
 
 def _fields(difference: wire.Difference, side: str) -> dict[str, Any] | None:
-    from google.protobuf.json_format import MessageToDict
-
     if not difference.HasField(side):
         return None
     entry = getattr(difference, side)
     message = getattr(entry, entry.WhichOneof("value"))
-    fields: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
+    fields = message_document(message)
     # Defaults that say nothing would bury what was asked for.
     fields.pop("fairness" if _is_default_fairness(fields.get("fairness")) else "", None)
     return fields

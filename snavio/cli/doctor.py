@@ -11,7 +11,8 @@ import typer
 
 from snavio.cli.exits import ExitCode
 from snavio.cli.options import Config, Json, StateDir
-from snavio.cli.output import console, fancy, print_json
+from snavio.cli.output import console, fancy
+from snavio.cli.render import show
 
 if TYPE_CHECKING:
     from snavio.launch.health import HealthFinding
@@ -43,8 +44,7 @@ def doctor(state_dir: StateDir = None, config: Config = None, json: Json = False
 
     findings = asyncio.run(look())
     good = all(finding.good for finding in findings)
-    if json:
-        print_json({"good": good, "findings": [asdict(finding) for finding in findings]})
+    show({"good": good, "findings": [asdict(finding) for finding in findings]}, json=json)
     if not good:
         raise typer.Exit(ExitCode.REFUSED)
 

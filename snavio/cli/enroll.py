@@ -9,13 +9,15 @@ from typing import Annotated
 
 import typer
 
-from snavio.cli.desk import OperatorCaller, directory_desk
-from snavio.cli.option_groups import grouped
+from snavio.cli.caller import OperatorCaller, directory_client
 from snavio.cli.options import Json
-from snavio.cli.output import line, print_json, program
+from snavio.cli.output import ago, aside, program
+from snavio.cli.render import Record, show
+from snavio.cli.times import read_span
+
+LONGEST_S = 7 * 86_400
 
 
-@grouped
 def enroll(
     token: Annotated[
         str | None,
@@ -37,15 +39,17 @@ def enroll(
         bool, typer.Option("--new-token", help="For operators: make a token instead of using one.")
     ] = False,
     tenant: Annotated[str, typer.Option(help="With --new-token: the tenant that it is for.")] = "",
-    hours: Annotated[
-        float, typer.Option(min=0.02, max=168, help="With --new-token: how long it is good.")
-    ] = 24,
+    good_for: Annotated[
+        str,
+        typer.Option("--for", metavar="<duration>", help="With --new-token: the token's life, at most 7d."),
+    ] = "24h",
+    hours: Annotated[float | None, typer.Option(min=0.02, max=168, hidden=True)] = None,
     caller: OperatorCaller,
     json: Json = False,
 ) -> None:
-    """Get a principal's certificate for a one-time token. The private key is made here and stays here.
+    """Get a principal's certificate for a one-time token.
 
-    Nothing is sent to a Signer that is not the one that made the token.
+    The private key is made here and stays here. Nothing is sent to a Signer that is not the one that made the token.
 
     \b
     Examples:
@@ -58,7 +62,10 @@ def enroll(
     if new_token:
         if token is not None or not tenant:
             raise BadRequest("--new-token makes a token: give --tenant, and no token.")
-        _make(tenant, name, hours, caller=caller, json=json)
+        life_s = hours * 3600 if hours else read_span(good_for, option="--for", least_s=60)
+        if life_s > LONGEST_S:
+            raise BadRequest("--for: a token lives for at most 7d.", reason="bad-time")
+        _make(tenant, name, round(life_s), caller=caller, json=json)
         return
     if token is None:
         raise BadRequest("Give the token, or `-` to read it from standard input.")
@@ -78,30 +85,26 @@ def _use(token: str, signer: str, name: str, out: Path | None, *, json: bool) ->
         if name or not str(error).startswith("name:"):
             raise
         raise BadRequest("This token leaves the principal's name open: give one with --name.") from None
-    if json:
-        print_json(
-            {
-                "identity": enrolled.identity.spiffe_id,
-                "folder": enrolled.folder,
-                "serial": enrolled.serial,
-                "not_after_unix_ns": enrolled.not_after_unix_ns,
-            }
+    show(
+        {
+            "identity": enrolled.identity.spiffe_id,
+            "folder": enrolled.folder,
+            "serial": enrolled.serial,
+            "not_after_unix_ns": enrolled.not_after_unix_ns,
+        },
+        Record((("enrolled", enrolled.identity), ("folder", enrolled.folder))),
+        f"It acts with `--as {enrolled.folder}`.",
+        json=json,
+    )
+
+
+def _make(tenant: str, name: str, life_s: int, *, caller: OperatorCaller, json: bool) -> None:
+    made = caller.ask_client(
+        directory_client,
+        lambda client: client.new_token(tenant, principal=name, ttl_s=life_s),
+    )
+    show({"token": made.token, "expires_unix_ns": made.expires_unix_ns}, made.token, json=json)
+    if not json:
+        aside(
+            f"Good once, for {ago(life_s)}, and not shown again. To use it: {program()} enroll - --signer <host:port>"
         )
-        return
-    line(f"enrolled  {enrolled.identity}")
-    line(f"folder    {enrolled.folder}")
-    line(f"It acts with `--as {enrolled.folder}`.")
-
-
-def _make(tenant: str, name: str, hours: float, *, caller: OperatorCaller, json: bool) -> None:
-    made = caller.ask_at(
-        directory_desk,
-        lambda desk: desk.new_token(tenant, principal=name, ttl_s=round(hours * 3600)),
-    )
-    if json:
-        print_json({"token": made.token, "expires_unix_ns": made.expires_unix_ns})
-        return
-    line(made.token)
-    sys.stderr.write(
-        f"Good once, for {hours:g} h, and not shown again. To use it: {program()} enroll - --signer <host:port>\n"
-    )

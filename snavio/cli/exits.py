@@ -1,6 +1,6 @@
 """Exit codes of `snavio`, and the one place where an error becomes one sentence and a code.
 
-Never shows a traceback for a user's mistake; SNAVIO_DEBUG=1 shows it for whoever wants to look inside.
+Never shows a traceback for a user's mistake; SNAVIO_DEBUG=1 shows it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from enum import IntEnum
 from typing import Final
 
 from snavio.errors import BadRequest, NotAllowed, SnavioError, StateError, Unauthenticated, Unavailable
+from snavio.extras import install_hint
 
 
 class ExitCode(IntEnum):
-    """What a script can rely on."""
+    """The exit codes that scripts rely on."""
 
     OK = 0
     REFUSED = 1
@@ -63,12 +64,12 @@ def report(error: BaseException, *, as_json: bool) -> ExitCode:
         sentence += " Is the mesh up? `snavio up` starts one, `snavio doctor` looks for what is wrong."
     sys.stderr.write(f"snavio: {sentence}\n")
     if as_json:
-        import orjson
+        import json
 
         document = {"error": {"reason": reason, "message": sentence, "exit_code": int(code)}}
         # What could not be written may be this very output.
         with contextlib.suppress(OSError):
-            sys.stdout.write(orjson.dumps(document).decode() + "\n")
+            sys.stdout.write(json.dumps(document, ensure_ascii=False, separators=(",", ":")) + "\n")
             sys.stdout.flush()
     return code
 
@@ -78,6 +79,8 @@ def _sentence(error: BaseException) -> str:
         case NotAllowed(reason="not-allowed"):
             # Refused for who asks, not for what: others may.
             return f"{str(error).rstrip()} `--as` says under whose certificate a command acts."
+        case ImportError() if (hint := install_hint(error)) is not None:
+            return hint
         case SnavioError() | ImportError():
             return str(error).rstrip()
         case OSError() if error.strerror:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snavio.cli.desk import Caller
-from snavio.cli.option_groups import grouped
+from snavio.cli.caller import Caller
 from snavio.cli.options import Json
-from snavio.cli.output import ago, console, fancy, line, print_json
+from snavio.cli.output import ago
+from snavio.cli.render import Block, Styled, show, time_text
 
 if TYPE_CHECKING:
     from snavio.admin.explain import Explanation
@@ -20,14 +21,15 @@ _WORDS = {1: "passed", 2: "REFUSED", 3: "note", 4: "not reached", 5: "unknown"}
 _STYLES = {1: "green", 2: "bold red", 3: "yellow", 4: "dim", 5: "dim"}
 
 
-@grouped
 def explain(
     command_id: Annotated[str, typer.Argument(help="The command's id, a UUID.", show_default=False)],
     *,
     caller: Caller,
     json: Json = False,
 ) -> None:
-    """What became of a command, step by step. Tenants are told of their own commands, operators of all.
+    """Show what became of a command, step by step.
+
+    A tenant sees its own commands, an operator all of them.
 
     \b
     Examples:
@@ -50,53 +52,37 @@ def explain(
     )
     if not found.oldest_unix_ns:
         raise Unavailable("Neither Shield nor Fast nor Slow could be asked.")
-    if json:
-        print_json(found.document())
-    elif found.trace is None:
-        _show_nothing(found)
-    else:
-        _show(found.trace, found)
+    show(
+        found.document(), *(_unknown(found) if found.trace is None else _steps(found.trace, found)), json=json
+    )
     if found.trace is None:
         raise typer.Exit(int(ExitCode.REFUSED))
 
 
-def _show(trace: Trace, found: Explanation) -> None:
-    from snavio.cli.directory_views import moment
-
-    line(f"{found.command_id}: {trace.verdict}")
-    line(f"{trace.source} → {trace.target or '?'} {trace.name or '?'}")
+def _steps(trace: Trace, found: Explanation) -> Iterator[Block]:
+    yield f"{found.command_id}: {trace.verdict}"
+    yield f"{trace.source} → {trace.target or '?'} {trace.name or '?'}"
     escalated = f" (from Fast: {trace.escalation})" if trace.escalation else ""
-    line(f"settled {moment(trace.settled_unix_ns)} by {trace.instance}{escalated}")
-    out = console()
+    yield f"settled {time_text(trace.settled_unix_ns)} by {trace.instance}{escalated}"
     for step in trace.step:
-        facts = "  ".join(f"{name}={value}" for name, value in sorted(step.fact.items()))
-        text = f"{step.step:<9}{_WORDS.get(step.state, '?'):<12}{step.detail}" + (
-            f"  {facts}" if facts else ""
-        )
-        if fancy(out):
-            out.print(text, style=_STYLES.get(step.state, ""), markup=False)
-        else:
-            line(text)
+        facts = "".join(f"  {name}={value}" for name, value in sorted(step.fact.items()))
+        text = f"{step.step:<9}{_WORDS.get(step.state, '?'):<12}{step.detail}{facts}"
+        yield Styled(text, _STYLES.get(step.state, ""))
     if len(found.traces) > 1:
-        line(f"It was settled {len(found.traces)} times; this is the last. --json has them all.")
-    _tell_away(found)
+        yield f"It was settled {len(found.traces)} times; this is the last. --json has them all."
+    yield from _away(found)
 
 
-def _show_nothing(found: Explanation) -> None:
-    line("Nobody knows this command: it was never sent, it is not yours to see, or it is too long ago.")
+def _unknown(found: Explanation) -> Iterator[Block]:
     from snavio.clock import SystemClock
 
+    yield "No service knows this command: it was never sent, it is not yours to see, or it is too long ago."
     now = SystemClock().unix_ns()
     for name, oldest in found.oldest_unix_ns.items():
-        kept = (
-            f"keeps the commands of the last {ago(max(0, now - oldest) / 1e9)}"
-            if oldest
-            else "keeps none yet"
-        )
-        line(f"{name} {kept}.")
-    _tell_away(found)
+        kept = f"the commands of the last {ago(max(0, now - oldest) / 1e9)}" if oldest else "none yet"
+        yield f"{name} keeps {kept}."
+    yield from _away(found)
 
 
-def _tell_away(found: Explanation) -> None:
-    for name in found.away:
-        line(f"{name} could not be asked.")
+def _away(found: Explanation) -> Iterator[Block]:
+    yield from (f"{name} could not be asked." for name in found.away)

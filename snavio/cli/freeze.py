@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.desk import Caller, Reason
-from snavio.cli.option_groups import grouped
+from snavio.cli.caller import Caller, Reason
 from snavio.cli.options import Json
-from snavio.cli.output import line, print_json
+from snavio.cli.output import line
+from snavio.cli.render import show
+from snavio.cli.times import read_span
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,24 +21,26 @@ if TYPE_CHECKING:
 
 What = Annotated[str, typer.Argument(help="A source, `<tenant>/<service>`, or a target.", show_default=False)]
 Which = Annotated[str | None, typer.Argument(help="Only this command of the target.", show_default=False)]
-Wait = Annotated[float, typer.Option("--wait", min=0.0, help="Seconds to wait for each instance's word.")]
+Wait = Annotated[
+    str,
+    typer.Option("--wait", metavar="<duration>", help="Wait so long for each instance's answer."),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """What stops or goes on, why, and how long to wait for those who obey."""
+    """The subject of an order, its reason, and the time to wait for instances that obey."""
 
     what: What
     command: Which = None
-    wait: Wait = 10.0
+    wait: Wait = "10s"
     reason: Reason = ""
     caller: Caller
     json: Json = False
 
 
-@grouped
 def freeze(stop: Stop) -> None:
-    """Stop a source, a target or one command now; shows who obeys, and by when everybody must.
+    """Stop a source, a target or one command now, and show which instances obey.
 
     Exit code 1 when an instance gave no word in time: it obeys by the bound that is shown, or is not there.
 
@@ -49,7 +52,6 @@ def freeze(stop: Stop) -> None:
     _order(stop, frozen=True)
 
 
-@grouped
 def unfreeze(stop: Stop) -> None:
     """Let a source, a target or a command go on.
 
@@ -68,20 +70,21 @@ def _order(stop: Stop, *, frozen: bool) -> None:
     if stop.command == "":
         # A script's empty variable must not stop a whole target.
         raise BadRequest("COMMAND is empty: leave it out to mean the whole target.", reason="bad-field")
+    wait_s = read_span(stop.wait, option="--wait", least_s=0)
     subject = FrozenSubject.read(stop.what, stop.command or "")
 
     async def carry_out(switch: KillSwitch) -> bool:
         order = await switch.order(subject, frozen=frozen, reason=stop.reason)
         if not stop.json:
             line(_became(str(subject), frozen=frozen, changed=order.changed, version=order.version))
-            line(f"Whoever hears nothing obeys within {order.bound_s:g} s.")
+            line(f"An instance that does not answer obeys within {order.bound_s:g} s.")
             if order.listening_s < order.bound_s:
                 line(
                     f"Registry listens since {order.listening_s:.0f} s: an instance that has not called it since "
                     "is not named here, and obeys within the same time."
                 )
         told: list[dict[str, Any]] = []
-        async for word_of in switch.acknowledgements(order, within_s=stop.wait):
+        async for word_of in switch.acknowledgements(order, within_s=wait_s):
             told.append(
                 {
                     "service": word_of.service,
@@ -94,21 +97,19 @@ def _order(stop: Stop, *, frozen: bool) -> None:
             if not stop.json:
                 obeys = "obeys" if word_of.obeys else "gave no word"
                 line(f"{word_of.instance} {obeys} after {word_of.after_s:.2f} s. {word_of.detail}")
-        if stop.json:
-            print_json(
-                {
-                    "subject": str(subject),
-                    "frozen": frozen,
-                    "changed": order.changed,
-                    "version": order.version,
-                    "bound_s": order.bound_s,
-                    "registry_listening_s": round(order.listening_s, 3),
-                    "acknowledgements": told,
-                }
-            )
+        document = {
+            "subject": str(subject),
+            "frozen": frozen,
+            "changed": order.changed,
+            "version": order.version,
+            "bound_s": order.bound_s,
+            "registry_listening_s": round(order.listening_s, 3),
+            "acknowledgements": told,
+        }
+        show(document, json=stop.json)
         return all(each["obeys"] for each in told)
 
-    if not stop.caller.ask_at(_switch, carry_out):
+    if not stop.caller.ask_client(_switch, carry_out):
         raise typer.Exit(int(ExitCode.REFUSED))
 
 

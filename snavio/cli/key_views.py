@@ -1,21 +1,22 @@
-"""Key sets for people and for programs: a table, plain lines, one JSON document.
+"""Key sets as documents, rows and sentences.
 
 Never computes what Signer decides: whether a version may go was answered there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from snavio.cli.output import ago, console, count, fancy, line
+from snavio.cli.output import ago
+from snavio.cli.render import NUMBER, Block, Column, Kind, Table, time_text
 
 if TYPE_CHECKING:
     from snavio.v1.signer_pb2 import KeyHolder, KeysetStatus, KeyVersion, KeyVersionUse
 
 _SECOND_NS = 1_000_000_000
 # Shields ask about once a second.
+PERCENT = Kind(lambda part: f"{100 * part:.1f} %", right=True)
 SILENT_NS = 5 * _SECOND_NS
 
 
@@ -26,15 +27,15 @@ def document(status: KeysetStatus) -> dict[str, Any]:
         "source": status.keyset.source,
         "primary": status.primary,
         "minimum": status.keyset.minimum or None,
-        "last_poll": _moment(status.last_poll_unix_ns),
-        "next_rotation": _moment(status.next_rotation_unix_ns),
-        "traffic_observed_since": _moment(status.observed_since_unix_ns),
+        "last_poll": time_text(status.last_poll_unix_ns),
+        "next_rotation": time_text(status.next_rotation_unix_ns),
+        "traffic_observed_since": time_text(status.observed_since_unix_ns),
         "shields": [
             {
                 "name": holder.name,
                 "up_to_date": holder.up_to_date,
-                "last_heard": _moment(holder.heard_unix_ns),
-                "waited_for_until": _moment(holder.ends_unix_ns),
+                "last_heard": time_text(holder.heard_unix_ns),
+                "waited_for_until": time_text(holder.ends_unix_ns),
             }
             for holder in status.holder
         ],
@@ -42,12 +43,12 @@ def document(status: KeysetStatus) -> dict[str, Any]:
             {
                 "version": version.version,
                 "state": state(version),
-                "ends": _moment(version.not_after_unix_ns),
+                "ends": time_text(version.not_after_unix_ns),
                 "ends_in_s": _left_s(version, status.now_unix_ns),
                 "last_hour": use.last_hour,
                 "last_24h": use.last_day,
                 "share_24h": round(use.last_day / total, 4) if total else None,
-                "last_used": _moment(use.last_used_unix_ns),
+                "last_used": time_text(use.last_used_unix_ns),
                 "safe_to_retire": use.safe_to_retire,
                 "reason": use.retire_reason,
             }
@@ -56,58 +57,48 @@ def document(status: KeysetStatus) -> dict[str, Any]:
     }
 
 
-def show_list(statuses: Sequence[KeysetStatus]) -> None:
-    """One row per source."""
+def listed(statuses: Sequence[KeysetStatus]) -> Table:
+    """A row per source."""
     rows = [
-        (
-            status.keyset.source,
-            status.primary or "none",
-            ", ".join(
+        {
+            "source": status.keyset.source,
+            "primary": status.primary or "none",
+            "also accepted": ", ".join(
                 f"{version.version} {state(version)}"
                 for version in status.keyset.version
                 if version.version != status.primary and state(version) in ("spreading", "previous")
-            )
-            or "-",
-            _since(status.last_poll_unix_ns, status.now_unix_ns),
-            _until(status.next_rotation_unix_ns, status.now_unix_ns),
-        )
+            ),
+            "last poll": _since(status.last_poll_unix_ns, status.now_unix_ns),
+            "next rotation": _until(status.next_rotation_unix_ns, status.now_unix_ns),
+        }
         for status in statuses
     ]
-    _table(("source", "primary", "also accepted", "last poll", "next rotation"), rows)
+    titles = ("source", "primary", "also accepted", "last poll", "next rotation")
+    return Table(titles, rows, none="No source has keys yet: registering a service makes them.")
 
 
-def show_status(status: KeysetStatus) -> None:
-    """Everything about one source."""
+def status_blocks(status: KeysetStatus) -> Iterator[Block]:
+    """All that is known of one source's keys."""
     now = status.now_unix_ns
-    total = sum(use.last_day for use in status.use)
-    line(
+    yield (
         f"{status.keyset.source}: signs with {status.primary or 'nothing'}; last poll "
         f"{_since(status.last_poll_unix_ns, now)}; next rotation {_until(status.next_rotation_unix_ns, now)}"
         + (f"; minimum {status.keyset.minimum}" if status.keyset.minimum else "")
     )
     pairs = list(zip(status.keyset.version, status.use, strict=True))
-    _table(
-        ("version", "state", "ends", "last hour", "last 24 h", "share"),
-        [
-            (
-                version.version,
-                state(version),
-                _until(version.not_after_unix_ns, now) if version.not_after_unix_ns else "-",
-                count(use.last_hour),
-                count(use.last_day),
-                f"{100 * use.last_day / total:.1f} %" if total else "-",
-            )
-            for version, use in pairs
-        ],
+    ends = Column("ends", lambda row: f"in {_span(row['ends_in_s'])}" if row["ends"] else None)
+    use = (Column("last hour", "last_hour", NUMBER), Column("last 24 h", "last_24h", NUMBER))
+    yield Table(
+        ("version", "state", ends, *use, Column("share", "share_24h", PERCENT)), document(status)["versions"]
     )
-    line(spread_line(status))
-    for version, use in pairs:
+    yield spread_line(status)
+    for version, used in pairs:
         if state(version) == "previous":
-            line(retire_line(version, use))
+            yield retire_line(version, used)
 
 
 def spread_line(status: KeysetStatus) -> str:
-    """Who has the keys as they stand, and whom a rotation waits for."""
+    """The Shields that have these keys, and those that a rotation waits for."""
     holders = status.holder
     if not holders:
         return "No Shield has been heard."
@@ -145,30 +136,6 @@ def state(version: KeyVersion) -> str:
     from snavio.v1.signer_pb2 import KeyState
 
     return str(KeyState.Name(version.state)).removeprefix("KEY_STATE_").lower()
-
-
-def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    out = console()
-    if fancy(out):
-        from rich import box
-        from rich.table import Table
-
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
-        for name in names:
-            table.add_column(name)
-        for row in rows:
-            table.add_row(*row)
-        out.print(table)
-        return
-    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
-    for row in [names, *rows]:
-        line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def _moment(unix_ns: int) -> str | None:
-    if not unix_ns:
-        return None
-    return datetime.fromtimestamp(unix_ns // _SECOND_NS, UTC).isoformat().replace("+00:00", "Z")
 
 
 def _left_s(version: KeyVersion, now_ns: int) -> int | None:

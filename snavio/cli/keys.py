@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snavio.cli.desk import OperatorCaller, read_source
-from snavio.cli.option_groups import grouped
+from snavio.cli.caller import OperatorCaller, read_source
+from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
-from snavio.cli.output import line, print_json
+from snavio.cli.render import show
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,17 +18,19 @@ if TYPE_CHECKING:
     from snavio.config import MeshSettings
     from snavio.v1.signer_pb2 import KeysetStatus
 
-keys = typer.Typer(
-    help="See, rotate and retire the HMAC keys that sources sign with.\n\n"
-    "\b\nExamples:\n  snavio keys ls\n  snavio keys status acme/billing\n  snavio keys rotate acme/billing",
-    no_args_is_help=True,
+keys = CommandGroup(
+    "See, rotate and retire the HMAC keys that sources sign with.",
+    examples=(
+        "snavio keys ls",
+        "snavio keys status acme/billing",
+        "snavio keys rotate acme/billing",
+    ),
 )
 Source = Annotated[str, typer.Argument(help="The source, `<tenant>/<service>`.", show_default=False)]
 Version = Annotated[str, typer.Argument(help="The key version, such as hmac-v1.", show_default=False)]
 
 
 @keys.command("ls")
-@grouped
 def list_keys(*, caller: OperatorCaller, json: Json = False) -> None:
     """Every source with its key versions, last poll and next rotation.
 
@@ -37,22 +39,16 @@ def list_keys(*, caller: OperatorCaller, json: Json = False) -> None:
       snavio keys ls
       snavio keys ls --json | jq '.keysets[] | {source, last_poll}'
     """
-    from snavio.cli.key_views import document, show_list
+    from snavio.cli.key_views import document, listed
 
-    async def ask(desk: KeyClient) -> list[KeysetStatus]:
-        return [status async for status in desk.all()]
+    async def ask(client: KeyClient) -> list[KeysetStatus]:
+        return [status async for status in client.all()]
 
-    found = caller.ask_at(_desk, ask)
-    if json:
-        print_json({"keysets": [document(status) for status in found]})
-    elif found:
-        show_list(found)
-    else:
-        line("No source has keys yet: registering a service makes them.")
+    found = caller.ask_client(_client, ask)
+    show({"keysets": [document(status) for status in found]}, listed(found), json=json)
 
 
 @keys.command()
-@grouped
 def status(source: Source, *, caller: OperatorCaller, json: Json = False) -> None:
     """One source's versions, their share of traffic, the last poll, and which of them can be retired.
 
@@ -61,11 +57,10 @@ def status(source: Source, *, caller: OperatorCaller, json: Json = False) -> Non
       snavio keys status acme/billing
       snavio keys status acme/billing --json | jq '.versions[].safe_to_retire'
     """
-    _show(caller.ask_at(_desk, lambda desk: desk.status(read_source(source))), json=json)
+    _show(caller.ask_client(_client, lambda client: client.status(read_source(source))), json=json)
 
 
 @keys.command()
-@grouped
 def rotate(
     source: Source,
     newest: Annotated[
@@ -85,13 +80,12 @@ def rotate(
       snavio keys rotate acme/billing --newest hmac-v1
     """
     _show(
-        caller.ask_at(_desk, lambda desk: desk.rotate(read_source(source), expected_newest=newest)),
+        caller.ask_client(_client, lambda client: client.rotate(read_source(source), expected_newest=newest)),
         json=json,
     )
 
 
 @keys.command()
-@grouped
 def revoke(source: Source, version: Version, *, caller: OperatorCaller, json: Json = False) -> None:
     """End a key version at once; Shield refuses it within seconds, whatever the signed time.
 
@@ -99,11 +93,10 @@ def revoke(source: Source, version: Version, *, caller: OperatorCaller, json: Js
     Examples:
       snavio keys revoke acme/billing hmac-v1
     """
-    _show(caller.ask_at(_desk, lambda desk: desk.revoke(read_source(source), version)), json=json)
+    _show(caller.ask_client(_client, lambda client: client.revoke(read_source(source), version)), json=json)
 
 
 @keys.command()
-@grouped
 def minimum(source: Source, version: Version, *, caller: OperatorCaller, json: Json = False) -> None:
     """Retire every version below this one at once, and for good.
 
@@ -111,19 +104,18 @@ def minimum(source: Source, version: Version, *, caller: OperatorCaller, json: J
     Examples:
       snavio keys minimum acme/billing hmac-v2
     """
-    _show(caller.ask_at(_desk, lambda desk: desk.set_minimum(read_source(source), version)), json=json)
+    _show(
+        caller.ask_client(_client, lambda client: client.set_minimum(read_source(source), version)), json=json
+    )
 
 
-def _desk(mesh: MeshSettings, certificates: Path) -> KeyClient:
+def _client(mesh: MeshSettings, certificates: Path) -> KeyClient:
     from snavio.admin.keys import KeyClient
 
     return KeyClient(mesh.signer, certificates=certificates, trust_domain=mesh.trust_domain)
 
 
 def _show(found: KeysetStatus, *, json: bool) -> None:
-    from snavio.cli.key_views import document, show_status
+    from snavio.cli.key_views import document, status_blocks
 
-    if json:
-        print_json(document(found))
-    else:
-        show_status(found)
+    show(document(found), *status_blocks(found), json=json)

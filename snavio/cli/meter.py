@@ -7,13 +7,17 @@ from typing import Annotated
 
 import typer
 
+from snavio.cli.group import CommandGroup
 from snavio.cli.options import Config, Json, StateDir
-from snavio.cli.output import line, print_json
+from snavio.cli.output import line
+from snavio.cli.render import Column, Kind, Table, show
 
-meter = typer.Typer(
-    help="Measure what the mesh promises, on a canary tenant of its own.\n\n"
-    "\b\nExamples:\n  snavio meter revocation\n  snavio meter revocation --profile critical --rounds 20",
-    no_args_is_help=True,
+meter = CommandGroup(
+    "Measure what the mesh promises, on a canary tenant of its own.",
+    examples=(
+        "snavio meter revocation",
+        "snavio meter revocation --profile critical --rounds 20",
+    ),
 )
 
 
@@ -34,7 +38,7 @@ def revocation(
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """How long after a revocation commands are still accepted: p50, p99 and the longest, per profile.
+    """Measure the time from a revocation to the first refused command: p50, p99 and the longest, per profile.
 
     Exit code 1 when a profile's bound was not kept. `snavio status` shows the last measurement.
 
@@ -65,14 +69,17 @@ def revocation(
     times = asyncio.run(canary.measure([known[name] for name in dict.fromkeys(wanted)], rounds=rounds))
     measured = document(times, at_unix_ns=clock.unix_ns())
     keep(installation.mesh.state_dir, measured)
-    if json:
-        print_json(measured)
-    else:
-        for each in times:
-            kept = "kept" if each.kept else "NOT KEPT"
-            line(
-                f"{each.profile.name.lower():<9} p50 {each.p50:.3f} s  p99 {each.p99:.3f} s  "
-                f"max {each.max:.3f} s  bound {each.bound_s:g} s {kept}"
-            )
+    seconds = Kind("{:.3f} s".format, right=True)
+    columns: tuple[Column | str, ...] = (
+        "profile",
+        *(Column(name, kind=seconds) for name in ("p50", "p99", "max", "bound")),
+        Column("state", lambda row: "kept" if row["kept"] else "NOT KEPT"),
+    )
+    rows = [
+        {"profile": one.profile.name.lower(), "p50": one.p50, "p99": one.p99, "max": one.max}
+        | {"bound": one.bound_s, "kept": one.kept}
+        for one in times
+    ]
+    show(measured, Table(columns, rows, style=lambda row: "" if row["kept"] else "red"), json=json)
     if not all(each.kept for each in times):
         raise typer.Exit(int(ExitCode.REFUSED))

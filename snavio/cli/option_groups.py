@@ -27,6 +27,8 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
             shown += _options(group)
         else:
             shown.append(parameter.replace(annotation=group))
+    if not groups:
+        return command
 
     @functools.wraps(command)
     def run(**given: Any) -> None:

@@ -12,6 +12,8 @@ StateDir = Annotated[
     typer.Option(
         "--state-dir",
         envvar="SNAVIO_STATE_DIR",
+        # Checked where it is opened: a folder that cannot be used is no mistake in the command.
+        readable=False,
         help="Folder of the installation: certificates, stores, logs. Default: .snavio",
         show_default=False,
     ),

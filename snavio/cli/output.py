@@ -1,4 +1,4 @@
-"""How commands speak: rich where a person looks at a wide enough terminal, plain lines everywhere else.
+"""Standard output of commands: rich on a wide enough terminal, plain lines everywhere else.
 
 Never writes anything but JSON to stdout under `--json`.
 """
@@ -9,10 +9,10 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import orjson
-from rich.console import Console
+if TYPE_CHECKING:
+    from rich.console import Console
 
 NARROW_COLUMNS: Final = 72
 
@@ -38,16 +38,20 @@ def quiet_logs() -> None:
 
 def console() -> Console:
     """Standard output as rich sees it; never highlights by guessing."""
+    from rich.console import Console
+
     return Console(highlight=False, soft_wrap=True)
 
 
 def fancy(out: Console) -> bool:
-    """Whether tables and a live screen can be read: a terminal, with colour allowed, and wide enough."""
+    """True when tables and a live screen can be read: a terminal, with colour allowed, and wide enough."""
     return out.is_terminal and not os.environ.get("NO_COLOR") and out.width >= NARROW_COLUMNS
 
 
 def print_json(document: Any) -> None:
     """One JSON document on one line."""
+    import orjson
+
     sys.stdout.write(orjson.dumps(document, default=str).decode() + "\n")
     sys.stdout.flush()
 
@@ -64,7 +68,7 @@ def aside(text: str) -> None:
 
 
 def program() -> str:
-    """How this program is called from here, for commands that we suggest."""
+    """The name of this program as typed from here, for suggested commands."""
     here = Path(sys.argv[0])
     found = shutil.which("snavio")
     if here.name != "snavio" or (found is not None and Path(found).resolve() == here.resolve()):

@@ -1,4 +1,4 @@
-"""The keys that Signer vouches for, asked under the certificate of whoever checks what the platform has signed.
+"""The platform keys of Signer, for commands that check what the platform has signed.
 
 Never keeps a key from one command to the next: one that was withdrawn meanwhile would still be believed.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def platform_keys(mesh: MeshSettings, certificates: Path) -> AsyncIterator[PlatformKeys]:
-    """Signer's word on them, for as long as somebody asks."""
+    """A client of Signer's platform keys, closed at the end."""
     from snavio.rpc.channel import MeshChannel
     from snavio.rpc.credentials import CertificateFiles
     from snavio.signed.platform_keys import PlatformKeys

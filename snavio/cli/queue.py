@@ -6,25 +6,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.help import Taught
-from snavio.cli.option_groups import grouped
+from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
-from snavio.cli.output import line, print_json
+from snavio.cli.queue_access import MailboxAccess, Topic, Tried, known, states
 from snavio.cli.queue_changes import add_changes, dlq
-from snavio.cli.queue_desk import Door, Topic, Tried, known, states
+from snavio.cli.render import show
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from snavio.admin.queue import QueueClient, TopicMessage, TopicStats
 
-queue = typer.Typer(
-    help="See what waits in the mailbox and what is dead, and put it right.\n\n"
-    "\b\nExamples:\n  snavio queue ls                          every topic in numbers\n"
-    "  snavio queue top                         the same, live, with rates\n"
-    "  snavio queue dlq ls acme/discord-bot     what is dead, and why\n"
-    "  snavio queue dlq reprocess acme/discord-bot --because max-attempts --yes",
-    no_args_is_help=True,
+queue = CommandGroup(
+    "See what waits in the mailbox and what is dead, and put it right.",
+    examples=(
+        "snavio queue ls                          every topic in numbers",
+        "snavio queue top                         the same, live, with rates",
+        "snavio queue dlq ls acme/discord-bot     what is dead, and why",
+        "snavio queue dlq reprocess acme/discord-bot --because max-attempts --yes",
+    ),
 )
 States = Annotated[
     list[str] | None,
@@ -37,13 +37,12 @@ States = Annotated[
 
 
 @queue.command("ls")
-@grouped
 def list_topics(
     prefix: Annotated[
         str, typer.Argument(help="Only topics that begin so, such as acme/.", show_default=False)
     ] = "",
     *,
-    door: Door,
+    mailbox: MailboxAccess,
     json: Json = False,
 ) -> None:
     """Every topic in numbers, the fullest first.
@@ -54,24 +53,20 @@ def list_topics(
       snavio queue ls acme/ --as acme-ci
       snavio queue ls --json | jq '.topics[] | select(.dead > 0) | .topic'
     """
-    from snavio.cli.queue_views import show_topics, topic_document
+    from snavio.cli.queue_views import topic_document, topics_table
 
     async def ask(queue: QueueClient, _name: Callable[[str], str]) -> list[TopicStats]:
         return await queue.stats()
 
-    found = [one for one in door.ask(ask) if one.topic.startswith(prefix)]
+    found = [one for one in mailbox.ask(ask) if one.topic.startswith(prefix)]
     found.sort(key=lambda one: (-one.ready - one.inflight, -one.dead, one.topic))
-    if json:
-        print_json({"topics": [topic_document(one) for one in found]})
-    elif found:
-        show_topics(found)
-    else:
-        line(f"No topic begins with {prefix!r}." if prefix else "No topics yet: the first message makes one.")
+    rows = [topic_document(one) for one in found]
+    none = f"No topic begins with {prefix!r}." if prefix else "No topics yet: the first message makes one."
+    show({"topics": rows}, topics_table(rows, none), json=json)
 
 
 @queue.command()
-@grouped
-def stats(topic: Topic, *, door: Door, json: Json = False) -> None:
+def stats(topic: Topic, *, mailbox: MailboxAccess, json: Json = False) -> None:
     """One topic: what is where, how full it is, what died and why.
 
     \b
@@ -79,25 +74,21 @@ def stats(topic: Topic, *, door: Door, json: Json = False) -> None:
       snavio queue stats acme/discord-bot
       snavio queue stats discord-bot --as acme-bot --json | jq .saturation
     """
-    from snavio.cli.queue_views import show_topic, topic_document
+    from snavio.cli.queue_views import topic_document, topic_record
 
     async def ask(queue: QueueClient, name: Callable[[str], str]) -> TopicStats:
         return await known(queue, name(topic))
 
-    found = door.ask(ask)
-    if json:
-        print_json(topic_document(found))
-    else:
-        show_topic(found)
+    told = topic_document(mailbox.ask(ask))
+    show(told, topic_record(told), json=json)
 
 
 @queue.command()
-@grouped
 def peek(
     topic: Topic,
     *,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="How many.")] = 10,
-    door: Door,
+    mailbox: MailboxAccess,
     json: Json = False,
 ) -> None:
     """The oldest messages that wait, with their payloads. Nothing is leased and no attempt is counted.
@@ -112,11 +103,10 @@ def peek(
         await known(queue, name(topic))
         return await queue.peek(name(topic), limit=limit)
 
-    _show(door.ask(ask, "peek"), f"Nothing waits in {topic}.", json=json)
+    _show(mailbox.ask(ask, "peek"), f"Nothing waits in {topic}.", json=json)
 
 
 @queue.command("find")
-@grouped
 def find_messages(
     topic: Topic,
     *,
@@ -124,7 +114,7 @@ def find_messages(
     which: Tried,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")] = 100,
     payload: Annotated[bool, typer.Option("--payload", help="Show payloads, too.")] = False,
-    door: Door,
+    mailbox: MailboxAccess,
     json: Json = False,
 ) -> None:
     """Messages by state, time and content, oldest first: the same filters that cancel, requeue and purge take.
@@ -141,20 +131,19 @@ def find_messages(
         await known(queue, full(topic))
         return await up_to(queue, full(topic), chosen, limit, only, payload=payload)
 
-    _show(door.ask(ask, "list"), f"Nothing of that kind is in {topic}.", json=json)
+    _show(mailbox.ask(ask, "list"), f"Nothing of that kind is in {topic}.", json=json)
 
 
 @queue.command()
-@grouped
 def top(
     prefix: Annotated[
         str, typer.Argument(help="Only topics that begin so, such as acme/.", show_default=False)
     ] = "",
     *,
-    interval: Annotated[float, typer.Option(min=0.2, help="Seconds over which rates are measured.")] = 1.0,
+    interval: Annotated[str, typer.Option(metavar="<duration>", help="Measure rates over this time.")] = "1s",
     rounds: Annotated[int, typer.Option(min=0, help="End after so many; 0 goes on until Ctrl-C.")] = 0,
     rows: Annotated[int, typer.Option(min=1, help="Show at most so many topics.")] = 20,
-    door: Door,
+    mailbox: MailboxAccess,
     json: Json = False,
 ) -> None:
     """Topics live, the busiest first: messages in and out per second, depth, leased, oldest, DLQ.
@@ -166,11 +155,14 @@ def top(
       snavio queue top --rounds 1 --json | jq '.topics[] | {topic, in_per_s}'
     """
     from snavio.cli.queue_top import watch
+    from snavio.cli.times import read_span
+
+    every_s = read_span(interval, option="--interval", least_s=0.2)
 
     async def ask(queue: QueueClient, _name: Callable[[str], str]) -> None:
-        await watch(queue, prefix=prefix, interval_s=interval, rounds=rounds, rows=rows, json=json)
+        await watch(queue, prefix=prefix, interval_s=every_s, rounds=rounds, rows=rows, json=json)
 
-    door.ask(ask)
+    mailbox.ask(ask)
 
 
 async def up_to(
@@ -196,15 +188,10 @@ async def up_to(
 
 
 def _show(found: list[TopicMessage], nothing: str, *, json: bool) -> None:
-    from snavio.cli.queue_views import message_document, show_messages
+    from snavio.cli.queue_views import message_document, messages_table
 
-    if json:
-        print_json({"messages": [message_document(one) for one in found]})
-    elif found:
-        show_messages(found)
-    else:
-        line(nothing)
+    show({"messages": [message_document(one) for one in found]}, messages_table(found, nothing), json=json)
 
 
 add_changes(queue)
-queue.add_typer(dlq, name="dlq", cls=Taught)
+queue.add_typer(dlq, name="dlq")

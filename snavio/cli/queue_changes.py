@@ -5,16 +5,16 @@ Never changes anything by filter without `--yes`: without it, it tells what woul
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.option_groups import grouped
+from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
-from snavio.cli.output import line, print_json
-from snavio.cli.queue_desk import Dead, Door, Stored, Topic, Tried, known, states
+from snavio.cli.queue_access import Dead, MailboxAccess, Stored, Topic, Tried, known, states
+from snavio.cli.render import Block, show
 
 if TYPE_CHECKING:
     from snavio.admin.queue import Preview, QueueClient, TopicMessage
@@ -50,22 +50,23 @@ States = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doing:
-    """Whether it is meant, for how many at the most, and why; who does it, and how it is told."""
+class ChangeOptions:
+    """Options of a change: confirmation, the most messages, the reason, the caller and the output."""
 
     yes: Yes = False
     at_most: AtMost = None
     reason: Why = ""
-    door: Door
+    mailbox: MailboxAccess
     json: Json = False
 
 
-dlq = typer.Typer(
-    help="See what is dead and why; reprocess or delete it. Nothing leaves the DLQ for its topic by itself.\n\n"
-    "\b\nExamples:\n  snavio queue dlq ls acme/discord-bot\n"
-    "  snavio queue dlq reprocess acme/discord-bot --because max-attempts\n"
-    "  snavio queue dlq delete acme/discord-bot --until 7d --yes",
-    no_args_is_help=True,
+dlq = CommandGroup(
+    "See what is dead and why; reprocess or delete it. Nothing leaves the DLQ for its topic by itself.",
+    examples=(
+        "snavio queue dlq ls acme/discord-bot",
+        "snavio queue dlq reprocess acme/discord-bot --because max-attempts",
+        "snavio queue dlq delete acme/discord-bot --until 7d --yes",
+    ),
 )
 
 
@@ -76,13 +77,13 @@ def _carry_out(
     *,
     chosen: tuple[MessageState, ...],
     only: dict[str, Any],
-    doing: Doing,
+    options: ChangeOptions,
     dead_only: bool = False,
 ) -> None:
-    from snavio.cli.queue_views import preview_document, show_preview
+    from snavio.cli.queue_views import preview_blocks, preview_document
     from snavio.errors import BadRequest, Conflict
 
-    yes, at_most, reason, json = doing.yes, doing.at_most, doing.reason, doing.json
+    yes, at_most, reason, json = options.yes, options.at_most, options.reason, options.json
     if ids and (only or (chosen and not dead_only)):
         raise BadRequest("Name either message ids or a filter, not both.", reason="ids-or-filter")
     if operation == "purge" and not ids and not chosen:
@@ -115,24 +116,23 @@ def _carry_out(
         await known(queue, full)
         return (None, await by_ids(queue, full)) if ids else await by_filter(queue, full)
 
-    preview, changed = doing.door.ask(ask, "list", "manage")
+    preview, changed = options.mailbox.ask(ask, "list", "manage")
     done = DONE[operation]
     if preview is None:
         named = len(set(ids or []))
-        if json:
-            print_json({"operation": operation, "topic": topic, "named": named, "changed": changed})
-        else:
-            rest = f"; {named - changed} were not in a state for that" if changed < named else ""
-            line(f"{changed} of {named} {done}{rest}.")
-    elif json:
-        print_json(
-            {"operation": operation, "topic": topic, "applied": yes, "changed": changed}
-            | preview_document(preview)
+        rest = f"; {named - changed} were not in a state for that" if changed < named else ""
+        show(
+            {"operation": operation, "topic": topic, "named": named, "changed": changed},
+            f"{changed} of {named} {done}{rest}.",
+            json=json,
         )
-    elif yes:
-        line(f"{changed} of {preview.matched} messages {done}." if preview.matched else "Nothing matches.")
+        return
+    told = {"operation": operation, "topic": topic, "applied": yes, "changed": changed}
+    if yes and preview.matched:
+        said: Iterable[Block] = [f"{changed} of {preview.matched} messages {done}."]
     else:
-        show_preview(preview, f"would be {done}")
+        said = preview_blocks(preview, f"would be {done}")
+    show(told | preview_document(preview), *said, json=json)
 
 
 async def _require_dead(queue: QueueClient, topic: str, ids: list[int]) -> None:
@@ -149,7 +149,9 @@ async def _require_dead(queue: QueueClient, topic: str, ids: list[int]) -> None:
             )
 
 
-def cancel(topic: Topic, ids: Ids = None, *, state: States = None, which: Tried, doing: Doing) -> None:
+def cancel(
+    topic: Topic, ids: Ids = None, *, state: States = None, which: Tried, options: ChangeOptions
+) -> None:
     """Take messages out, ready, leased or dead ones. They are kept, and `resume` puts them back.
 
     \b
@@ -158,10 +160,10 @@ def cancel(topic: Topic, ids: Ids = None, *, state: States = None, which: Tried,
       snavio queue cancel acme/discord-bot --since 15m          only shows
       snavio queue cancel acme/discord-bot --since 15m --yes    does it
     """
-    _carry_out("cancel", topic, ids, chosen=states(state), only=which.narrowed(), doing=doing)
+    _carry_out("cancel", topic, ids, chosen=states(state), only=which.narrowed(), options=options)
 
 
-def resume(topic: Topic, ids: Ids = None, *, which: Stored, doing: Doing) -> None:
+def resume(topic: Topic, ids: Ids = None, *, which: Stored, options: ChangeOptions) -> None:
     """Put canceled messages back, at the attempt that they had reached.
 
     \b
@@ -169,10 +171,12 @@ def resume(topic: Topic, ids: Ids = None, *, which: Stored, doing: Doing) -> Non
       snavio queue resume acme/discord-bot 5121
       snavio queue resume acme/discord-bot --since 1h --yes
     """
-    _carry_out("resume", topic, ids, chosen=(), only=which.narrowed(), doing=doing)
+    _carry_out("resume", topic, ids, chosen=(), only=which.narrowed(), options=options)
 
 
-def requeue(topic: Topic, ids: Ids = None, *, state: States = None, which: Tried, doing: Doing) -> None:
+def requeue(
+    topic: Topic, ids: Ids = None, *, state: States = None, which: Tried, options: ChangeOptions
+) -> None:
     """Make dead, canceled, delivered or delayed messages ready now, with all attempts before them.
 
     \b
@@ -180,10 +184,12 @@ def requeue(topic: Topic, ids: Ids = None, *, state: States = None, which: Tried
       snavio queue requeue acme/discord-bot 5121
       snavio queue requeue acme/discord-bot --state delivered --since 10m --yes
     """
-    _carry_out("requeue", topic, ids, chosen=states(state), only=which.narrowed(), doing=doing)
+    _carry_out("requeue", topic, ids, chosen=states(state), only=which.narrowed(), options=options)
 
 
-def purge(topic: Topic, ids: Ids = None, *, state: States = None, which: Tried, doing: Doing) -> None:
+def purge(
+    topic: Topic, ids: Ids = None, *, state: States = None, which: Tried, options: ChangeOptions
+) -> None:
     """Delete messages; there is no way back. By filter, the states have to be named.
 
     \b
@@ -191,11 +197,10 @@ def purge(topic: Topic, ids: Ids = None, *, state: States = None, which: Tried, 
       snavio queue purge acme/discord-bot --state ready --until 2d
       snavio queue purge acme/discord-bot --state ready --until 2d --yes
     """
-    _carry_out("purge", topic, ids, chosen=states(state), only=which.narrowed(), doing=doing)
+    _carry_out("purge", topic, ids, chosen=states(state), only=which.narrowed(), options=options)
 
 
 @dlq.command("ls")
-@grouped
 def list_dead(
     topic: Topic,
     *,
@@ -204,7 +209,7 @@ def list_dead(
         int, typer.Option("--limit", "-n", min=1, max=MOST_SHOWN, help="At most so many.")
     ] = 100,
     payload: Annotated[bool, typer.Option("--payload", help="Show payloads, too.")] = False,
-    door: Door,
+    mailbox: MailboxAccess,
     json: Json = False,
 ) -> None:
     """Dead messages with reason, attempt and last error, oldest first.
@@ -216,7 +221,7 @@ def list_dead(
       snavio queue dlq ls acme/discord-bot --json | jq '.messages[].last_error'
     """
     from snavio.cli.queue import up_to
-    from snavio.cli.queue_views import message_document, show_dead
+    from snavio.cli.queue_views import dead_blocks, message_document
     from snavio.domain.message import MessageState
 
     only = which.narrowed()
@@ -225,18 +230,17 @@ def list_dead(
         total = (await known(queue, full(topic))).dead
         return await up_to(queue, full(topic), (MessageState.DEAD,), limit, only, payload=payload), total
 
-    found, total = door.ask(ask, "list")
-    if json:
-        print_json({"dead": total, "messages": [message_document(one) for one in found]})
-    elif found:
-        show_dead(found, total)
-    else:
-        line(f"Nothing of that kind is dead in {topic}." if only else f"Nothing is dead in {topic}.")
+    found, total = mailbox.ask(ask, "list")
+    nothing = f"Nothing of that kind is dead in {topic}." if only else f"Nothing is dead in {topic}."
+    show(
+        {"dead": total, "messages": [message_document(one) for one in found]},
+        *(dead_blocks(found, total) if found else [nothing]),
+        json=json,
+    )
 
 
 @dlq.command("reprocess")
-@grouped
-def reprocess(topic: Topic, ids: Ids = None, *, which: Dead, doing: Doing) -> None:
+def reprocess(topic: Topic, ids: Ids = None, *, which: Dead, options: ChangeOptions) -> None:
     """Make dead messages ready again, with all attempts before them.
 
     \b
@@ -245,12 +249,11 @@ def reprocess(topic: Topic, ids: Ids = None, *, which: Dead, doing: Doing) -> No
       snavio queue dlq reprocess acme/discord-bot --since 2h          only shows
       snavio queue dlq reprocess acme/discord-bot --since 2h --yes    does it
     """
-    _of_the_dlq("requeue", topic, ids, which, doing)
+    _of_the_dlq("requeue", topic, ids, which, options)
 
 
 @dlq.command("delete")
-@grouped
-def delete(topic: Topic, ids: Ids = None, *, which: Dead, doing: Doing) -> None:
+def delete(topic: Topic, ids: Ids = None, *, which: Dead, options: ChangeOptions) -> None:
     """Delete dead messages; there is no way back.
 
     \b
@@ -258,17 +261,19 @@ def delete(topic: Topic, ids: Ids = None, *, which: Dead, doing: Doing) -> None:
       snavio queue dlq delete acme/discord-bot 5121
       snavio queue dlq delete acme/discord-bot --until 7d --yes
     """
-    _of_the_dlq("purge", topic, ids, which, doing)
+    _of_the_dlq("purge", topic, ids, which, options)
 
 
-def _of_the_dlq(operation: str, topic: str, ids: list[int] | None, which: Dead, doing: Doing) -> None:
+def _of_the_dlq(
+    operation: str, topic: str, ids: list[int] | None, which: Dead, options: ChangeOptions
+) -> None:
     from snavio.domain.message import MessageState
 
     only = which.narrowed()
-    _carry_out(operation, topic, ids, chosen=(MessageState.DEAD,), only=only, doing=doing, dead_only=True)
+    _carry_out(operation, topic, ids, chosen=(MessageState.DEAD,), only=only, options=options, dead_only=True)
 
 
 def add_changes(app: typer.Typer) -> None:
     """The commands that stand beside `ls` and `top`."""
     for command in (cancel, resume, requeue, purge):
-        app.command()(grouped(command))
+        app.command()(command)

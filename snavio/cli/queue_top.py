@@ -16,7 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from snavio.cli.output import console, count, fancy, line, print_json
-from snavio.cli.queue_views import oldest, share, style, topic_document
+from snavio.cli.queue_views import oldest, style, topic_document
+from snavio.cli.render import share_text
 from snavio.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ class TopicRate:
         """A row under `NAMES`."""
         now = self.now
         rates = (count(self.in_per_s), count(self.out_per_s))
-        held = (count(now.ready), count(now.inflight), oldest(now), count(now.dead), share(now.saturation))
+        age, full = oldest(topic_document(now)), share_text(now.saturation)
+        held = (count(now.ready), count(now.inflight), age, count(now.dead), full)
         return (now.topic, *rates, *held)
 
     def document(self) -> dict[str, Any]:
@@ -119,7 +121,7 @@ def view(reading: Sequence[TopicRate], rows: int, interval_s: float) -> Table:
     for place, name in enumerate(NAMES):
         table.add_column(name, justify="right" if place else "left", overflow="ellipsis", no_wrap=True)
     for one in reading[:rows]:
-        table.add_row(*(Text(cell) for cell in one.cells), style=style(one.now))
+        table.add_row(*(Text(cell) for cell in one.cells), style=style(topic_document(one.now)))
     return table
 
 

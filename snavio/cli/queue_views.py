@@ -1,22 +1,30 @@
-"""Topics and messages for people and for programs: tables, plain lines, JSON documents.
-
-Never lets a control character of somebody's payload or error reach the terminal.
-"""
+"""Topics and messages as documents, rows and records."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from snavio.cli.output import ago, console, count, fancy, line
+from snavio.cli.output import ago, count
+from snavio.cli.render import (
+    AGE,
+    CLIPPED,
+    NUMBER,
+    SHARE,
+    Block,
+    Column,
+    Record,
+    Row,
+    Table,
+    one_line,
+    share_text,
+    time_text,
+)
 
 if TYPE_CHECKING:
     from snavio.admin.queue import Preview, TopicMessage, TopicStats
-
-Rows = Sequence[Sequence[str]]
-MOST_LETTERS = 60
 
 
 def topic_document(one: TopicStats) -> dict[str, Any]:
@@ -38,41 +46,43 @@ def topic_document(one: TopicStats) -> dict[str, Any]:
     }
 
 
-def show_topics(topics: Sequence[TopicStats]) -> None:
+def topics_table(rows: Sequence[Row], none: str) -> Table:
     """A row per topic."""
-    names = ("topic", "ready", "leased", "dead", "canceled", "oldest", "full")
-    rows = [
+    return Table(
         (
-            one.topic,
-            count(one.ready),
-            count(one.inflight),
-            count(one.dead),
-            count(one.canceled),
-            oldest(one),
-            share(one.saturation),
-        )
-        for one in topics
-    ]
-    table(names, rows, numbers_from=1, styles=[style(one) for one in topics])
+            "topic",
+            Column("ready", kind=NUMBER),
+            Column("leased", "inflight", NUMBER),
+            Column("dead", kind=NUMBER),
+            Column("canceled", kind=NUMBER),
+            Column("oldest", _oldest_s, AGE),
+            Column("full", "saturation", SHARE),
+        ),
+        rows,
+        none=none,
+        style=style,
+    )
 
 
-def show_topic(one: TopicStats) -> None:
+def topic_record(one: Row) -> Record:
     """One topic, a line per thing."""
-    died = ", ".join(f"{reason} {count(number)}" for reason, number in sorted(one.died.items()))
-    profile = "" if one.dlq_profile == "durable" else " (ephemeral: a restart empties it)"
-    for name, value in (
-        ("topic", one.topic),
-        ("ready", count(one.ready)),
-        ("leased", count(one.inflight)),
-        ("delivered", f"{count(one.delivered)} kept"),
-        ("dead", f"{count(one.dead)}{profile}"),
-        ("canceled", count(one.canceled)),
-        ("oldest", oldest(one)),
-        ("full", f"{share(one.saturation)} of {count(one.capacity)}"),
-        ("died", died or "nothing since the mailbox started"),
-        ("moved", f"{count(one.stored_total)} in, {count(one.acked_total)} out since the mailbox started"),
-    ):
-        line(f"{name:<10} {value}")
+    died = ", ".join(f"{reason} {count(number)}" for reason, number in sorted(one["died"].items()))
+    profile = "" if one["dlq_profile"] == "durable" else " (ephemeral: a restart empties it)"
+    moved = f"{count(one['stored_total'])} in, {count(one['acked_total'])} out since the mailbox started"
+    return Record(
+        (
+            ("topic", one["topic"]),
+            ("ready", count(one["ready"])),
+            ("leased", count(one["inflight"])),
+            ("delivered", f"{count(one['delivered'])} kept"),
+            ("dead", f"{count(one['dead'])}{profile}"),
+            ("canceled", count(one["canceled"])),
+            ("oldest", oldest(one)),
+            ("full", f"{share_text(one['saturation'])} of {count(one['capacity'])}"),
+            ("died", died or "nothing since the mailbox started"),
+            ("moved", moved),
+        )
+    )
 
 
 def message_document(one: TopicMessage) -> dict[str, Any]:
@@ -81,8 +91,8 @@ def message_document(one: TopicMessage) -> dict[str, Any]:
         "msg_id": one.msg_id,
         "state": one.state.name.lower(),
         "attempt": one.attempt,
-        "stored": moment(one.stored_unix_ns),
-        "next_run_at": moment(one.next_run_at_unix_ns),
+        "stored": time_text(one.stored_unix_ns, milliseconds=True),
+        "next_run_at": time_text(one.next_run_at_unix_ns, milliseconds=True),
         "source": one.source,
         "command_id": one.command_id,
         "target": one.target,
@@ -94,12 +104,12 @@ def message_document(one: TopicMessage) -> dict[str, Any]:
         "payload_bytes": one.payload_bytes,
         "reason": one.reason,
         "last_error": one.last_error,
-        "ended": moment(one.ended_unix_ns),
+        "ended": time_text(one.ended_unix_ns, milliseconds=True),
         "unreadable": one.unreadable,
         "attempts": [
             {
                 "attempt": each.attempt,
-                "at": moment(each.at_unix_ns),
+                "at": time_text(each.at_unix_ns, milliseconds=True),
                 "outcome": each.outcome.name.lower(),
                 "reason": each.reason,
             }
@@ -114,45 +124,47 @@ def message_document(one: TopicMessage) -> dict[str, Any]:
     return told
 
 
-def show_messages(messages: Sequence[TopicMessage]) -> None:
+def messages_table(messages: Sequence[TopicMessage], none: str = "") -> Table:
     """A row per message."""
-    names = ("id", "state", "try", "stored", "source", "command", "payload")
     rows = [
-        (
-            str(one.msg_id),
-            _state(one),
-            str(one.attempt),
-            clock(one.stored_unix_ns),
-            printable(one.source),
-            printable(one.name),
-            _payload(one),
-        )
+        {
+            "id": one.msg_id,
+            "state": _state(one),
+            "try": one.attempt,
+            "stored": clock(one.stored_unix_ns),
+            "source": one.source,
+            "command": one.name,
+            "payload": _payload(one),
+        }
         for one in messages
     ]
-    table(names, rows)
+    return Table(("id", "state", *_TRY, "stored", *_WHAT, Column("payload", kind=CLIPPED)), rows, none=none)
 
 
-def show_dead(messages: Sequence[TopicMessage], total: int) -> None:
-    """A row per dead message, and how many there are."""
-    names = ("id", "reason", "try", "ended", "source", "command", "last error")
+_TRY = (Column("try", kind=NUMBER),)
+_WHAT = (Column("source", kind=CLIPPED), Column("command", kind=CLIPPED))
+
+
+def dead_blocks(messages: Sequence[TopicMessage], total: int) -> Iterator[Block]:
+    """A row per dead message, their payloads where they were asked for, and the number of all."""
     rows = [
-        (
-            str(one.msg_id),
-            printable(one.reason),
-            str(one.attempt),
-            clock(one.ended_unix_ns),
-            printable(one.source),
-            printable(one.name),
-            printable(one.last_error),
-        )
+        {
+            "id": one.msg_id,
+            "reason": one.reason,
+            "try": one.attempt,
+            "ended": clock(one.ended_unix_ns),
+            "source": one.source,
+            "command": one.name,
+            "last error": one.last_error,
+        }
         for one in messages
     ]
-    table(names, rows)
-    payloads = [one for one in messages if one.payload]
-    for one in payloads:
-        line(f"{one.msg_id}  {_payload(one)}")
+    yield Table(("id", "reason", *_TRY, "ended", *_WHAT, Column("last error", kind=CLIPPED)), rows)
+    for one in messages:
+        if one.payload:
+            yield f"{one.msg_id}  {one_line(_payload(one))}"
     if total > len(messages):
-        line(f"{count(len(messages))} shown; {count(total)} are dead.")
+        yield f"{count(len(messages))} shown; {count(total)} are dead."
 
 
 def preview_document(preview: Preview) -> dict[str, Any]:
@@ -160,78 +172,32 @@ def preview_document(preview: Preview) -> dict[str, Any]:
     return {"matched": preview.matched, "samples": [message_document(one) for one in preview.samples]}
 
 
-def show_preview(preview: Preview, would: str) -> None:
-    """What a change would do, and how to have it done."""
-    if not preview.matched:
-        line("Nothing matches.")
-        return
-    show_messages(preview.samples)
+def preview_blocks(preview: Preview, would: str) -> Iterator[Block]:
+    """The effect of a change, and the options that apply it."""
+    yield messages_table(preview.samples, "" if preview.matched else "Nothing matches.")
     if preview.matched > len(preview.samples):
-        line(f"… and {count(preview.matched - len(preview.samples))} more.")
-    plural = "message" if preview.matched == 1 else "messages"
-    line(f"{count(preview.matched)} {plural} {would}. Nothing was changed:")
-    line(f"the same with `--yes --at-most {preview.matched}` does it.")
+        yield f"… and {count(preview.matched - len(preview.samples))} more."
+    if preview.matched:
+        plural = "message" if preview.matched == 1 else "messages"
+        yield f"{count(preview.matched)} {plural} {would}. Nothing was changed:"
+        yield f"the same with `--yes --at-most {preview.matched}` does it."
 
 
-def table(
-    names: Sequence[str], rows: Rows, *, numbers_from: int | None = None, styles: Sequence[str] = ()
-) -> None:
-    """Rows under their names; a rich table where it can be read."""
-    out = console()
-    if fancy(out):
-        from rich import box
-        from rich.table import Table
-        from rich.text import Text
-
-        shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
-        for place, name in enumerate(names):
-            right = numbers_from is not None and place >= numbers_from
-            shown.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=place == 0)
-        for place, row in enumerate(rows):
-            # As text: brackets in a payload are not markup.
-            shown.add_row(*(Text(cell) for cell in row), style=styles[place] if styles else "")
-        out.print(shown)
-        return
-    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
-    for row in [names, *rows]:
-        cells = [
-            cell.rjust(width) if numbers_from is not None and place >= numbers_from else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        line("  ".join(cells).rstrip())
-
-
-def style(one: TopicStats) -> str:
+def style(one: Row) -> str:
     """Red when senders are about to be refused, yellow when something died."""
-    if one.saturation >= 0.9:
+    if one["saturation"] >= 0.9:
         return "red"
-    return "yellow" if one.dead else ""
+    return "yellow" if one["dead"] else ""
 
 
-def oldest(one: TopicStats) -> str:
-    """How long the oldest has waited."""
-    return ago(one.oldest_age_ms / 1000) if one.ready + one.inflight else "-"
+def oldest(one: Row) -> str:
+    """The age of the oldest message that waits."""
+    age_s = _oldest_s(one)
+    return "-" if age_s is None else ago(age_s)
 
 
-def share(part: float) -> str:
-    """12 % · 0.3 % · 0 %."""
-    percent = part * 100
-    return f"{percent:.1f} %" if 0 < percent < 10 else f"{percent:.0f} %"
-
-
-def printable(text: str, most: int = MOST_LETTERS) -> str:
-    """What may stand on a terminal, on one line."""
-    shown = "".join(letter if letter.isprintable() else "�" for letter in text.rstrip("\n"))
-    return shown if len(shown) <= most else shown[: most - 1] + "…"
-
-
-def moment(unix_ns: int) -> str | None:
-    """A time for programs; None for none."""
-    if not unix_ns:
-        return None
-    return (
-        datetime.fromtimestamp(unix_ns / 1e9, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    )
+def _oldest_s(one: Row) -> float | None:
+    return one["oldest_age_ms"] / 1000 if one["ready"] + one["inflight"] else None
 
 
 def clock(unix_ns: int) -> str:
@@ -250,6 +216,6 @@ def _payload(one: TopicMessage) -> str:
     if one.unreadable:
         return "(damaged)"
     try:
-        return printable(one.payload.decode()) if one.payload else f"({one.payload_bytes} bytes)"
+        return one.payload.decode() if one.payload else f"({one.payload_bytes} bytes)"
     except UnicodeDecodeError:
         return f"({one.payload_bytes} bytes)"

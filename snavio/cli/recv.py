@@ -10,6 +10,7 @@ import typer
 
 from snavio.cli.options import As, Config, Json, StateDir
 from snavio.cli.output import line, print_json
+from snavio.cli.times import read_span
 
 if TYPE_CHECKING:
     from snavio.cli.actor import Actor
@@ -28,7 +29,9 @@ def recv(
         bool, typer.Option("--ack/--no-ack", help="Acknowledge, or only look and give back.")
     ] = True,
     most: Annotated[int | None, typer.Option("--max", min=1, help="End after so many.")] = None,
-    wait: Annotated[float, typer.Option(min=0.1, help="End when nothing came for so many seconds.")] = 2.0,
+    wait: Annotated[
+        str, typer.Option(metavar="<duration>", help="End when nothing came for so long.")
+    ] = "2s",
     actor: As = "bot",
     state_dir: StateDir = None,
     config: Config = None,
@@ -53,7 +56,7 @@ def recv(
     installation = attach(state_dir=state_dir, config=config)
     who = act_as(actor, installation.mesh, now_unix_ns=SystemClock().unix_ns())
     limit = (most or 0) if ack else min(most or MOST_HELD, MOST_HELD)
-    patience = None if follow else wait
+    patience = None if follow else read_span(wait, option="--wait", least_s=0.1)
     received = asyncio.run(
         _receive(installation, who, target, most=limit, ack=ack, patience=patience, json=json)
     )

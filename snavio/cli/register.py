@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.desk import Caller, Reason, Right
+from snavio.cli.caller import Caller, Reason, Right
 from snavio.cli.exits import ExitCode
-from snavio.cli.option_groups import grouped
 from snavio.cli.options import Json
-from snavio.cli.output import line, print_json, program
+from snavio.cli.output import program
+from snavio.cli.render import Block, show
 
 if TYPE_CHECKING:
     from snavio.v1 import registry_pb2 as wire
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 MOST_CHECKED = 100
 
 
-@grouped
 def register(
     *,
     file: Annotated[
@@ -64,17 +64,14 @@ def register(
     wanted = read_registration(file)
     triples = wanted.triples[:MOST_CHECKED]
     answer = caller.ask(
-        lambda desk: desk.apply(
+        lambda client: client.apply(
             wanted.values, reason=reason or f"snavio register {file.name}", dry_run=dry_run, check=triples
         )
     )
-    if json:
-        _print_document(answer, triples, dry_run=dry_run)
-    else:
-        _show(answer, triples, dry_run=dry_run, left_out=len(wanted.triples) - len(triples))
+    said = _blocks(answer, triples, dry_run=dry_run, left_out=len(wanted.triples) - len(triples))
+    show(_document(answer, triples, dry_run=dry_run), *said, json=json)
 
 
-@grouped
 def try_(right: Right, *, caller: Caller, json: Json = False) -> None:
     """Show what a command would meet, gate by gate, without sending one.
 
@@ -85,71 +82,66 @@ def try_(right: Right, *, caller: Caller, json: Json = False) -> None:
       snavio try acme/billing discord-bot notify-user
       snavio try acme/billing discord-bot notify-user --json | jq .failing_gate
     """
-    from snavio.cli.directory_views import check_document, show_forecast, show_gates
+    from snavio.cli.directory_views import check_document, forecast, gate_lines
 
-    check = caller.ask(lambda desk: desk.check(*right.triple))
-    if json:
-        print_json(check_document(right.triple, check))
-    else:
-        show_gates(check)
-        show_forecast(right.triple, check)
+    check = caller.ask(lambda client: client.check(*right.triple))
+    said = (*gate_lines(check), forecast(right.triple, check))
+    show(check_document(right.triple, check), *said, json=json)
     if not check.passes:
         raise typer.Exit(ExitCode.REFUSED)
 
 
-def _show(
+def _blocks(
     answer: wire.ApplyResponse, triples: list[tuple[str, str, str]], *, dry_run: bool, left_out: int
-) -> None:
-    from snavio.cli.directory_views import show_differences, show_forecast
+) -> Iterator[Block]:
+    from snavio.cli.directory_views import difference_lines, forecast
 
-    show_differences(answer.difference)
+    yield from difference_lines(answer.difference)
     number = len(answer.difference)
     entries = f"{number} {'entry' if number == 1 else 'entries'}"
     if not number:
-        line(f"Nothing to change: the directory says all of it already (version {answer.version}).")
+        yield f"Nothing to change: the directory says all of it already (version {answer.version})."
     elif dry_run:
-        line(f"{entries} would change; nothing was written.")
+        yield f"{entries} would change; nothing was written."
     else:
-        line(f"{entries} changed; the directory is at version {answer.version}.")
+        yield f"{entries} changed; the directory is at version {answer.version}."
     for born in answer.enrolment:
         if born.token:
-            line(f"Tenant {born.tenant} is new. Its first principal enrols with this token, shown only now:")
-            line(f"  {born.token}")
-            line(f"  `{program()} enroll - --signer HOST:PORT --name NAME` reads it from standard input.")
+            yield f"Tenant {born.tenant} is new. Its first principal enrols with this token, shown only now:"
+            yield f"  {born.token}"
+            yield f"  `{program()} enroll - --signer HOST:PORT --name NAME` reads it from standard input."
         else:
-            line(
+            yield (
                 f"Tenant {born.tenant} is new: `snavio enroll --new-token --tenant {born.tenant}` lets its first "
                 "principal in."
             )
     if triples:
-        line("Commands" + (" would then meet:" if dry_run else " meet:"))
+        yield "Commands" + (" would then meet:" if dry_run else " meet:")
     for triple, check in zip(triples, answer.check, strict=True):
-        show_forecast(triple, check)
+        yield forecast(triple, check)
     if left_out:
-        line(f"  and {left_out} more; `snavio try` shows each.")
+        yield f"  and {left_out} more; `snavio try` shows each."
 
 
-def _print_document(
+def _document(
     answer: wire.ApplyResponse, triples: list[tuple[str, str, str]], *, dry_run: bool
-) -> None:
+) -> dict[str, Any]:
     from snavio.cli.directory_views import check_document, difference_document
 
-    print_json(
-        {
-            "dry_run": dry_run,
-            "changed": answer.changed,
-            "version": answer.version,
-            "differences": [difference_document(difference) for difference in answer.difference],
-            "forecast": [
-                check_document(triple, check) for triple, check in zip(triples, answer.check, strict=True)
-            ],
-            "enrolments": [
-                {
-                    "tenant": born.tenant,
-                    "token": born.token or None,
-                    "expires_unix_ns": born.expires_unix_ns or None,
-                }
-                for born in answer.enrolment
-            ],
-        }
-    )
+    return {
+        "dry_run": dry_run,
+        "changed": answer.changed,
+        "version": answer.version,
+        "differences": [difference_document(difference) for difference in answer.difference],
+        "forecast": [
+            check_document(triple, check) for triple, check in zip(triples, answer.check, strict=True)
+        ],
+        "enrolments": [
+            {
+                "tenant": born.tenant,
+                "token": born.token or None,
+                "expires_unix_ns": born.expires_unix_ns or None,
+            }
+            for born in answer.enrolment
+        ],
+    }

@@ -43,14 +43,14 @@ E = TypeVar("E", bound=IntEnum)
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a file asks for, in an order in which nothing comes before what it needs."""
+    """The entries that a file asks for, each after those that it needs."""
 
     tenant: str
     values: tuple[Value, ...]
 
     @property
     def triples(self) -> list[tuple[str, str, str]]:
-        """Every command that the file speaks of and that somebody might send."""
+        """Every source, target and command of the file's rights."""
         rights = (value for value in self.values if isinstance(value, AclEntry))
         return sorted({(right.source, right.target, right.name) for right in rights})
 

@@ -14,7 +14,8 @@ import typer
 from snavio.cli.exits import ExitCode
 from snavio.cli.options import As, Config, Json, StateDir
 from snavio.cli.output import count as number
-from snavio.cli.output import line, micros, print_json
+from snavio.cli.output import micros
+from snavio.cli.render import show
 
 if TYPE_CHECKING:
     from snavio.cli.actor import Actor
@@ -62,25 +63,37 @@ def send(
     who = act_as(actor, installation.mesh, now_unix_ns=SystemClock().unix_ns())
     _check_names(target, name)
     commands = [(target, name, body)] * count
-    outcomes, seconds = asyncio.run(_send(installation, who, commands, content_type))
+    outcomes: list[Outcome] = []
+    began, interrupted = time.perf_counter(), False
+    try:
+        began = asyncio.run(_send(installation, who, commands, content_type, outcomes))
+    except KeyboardInterrupt:
+        # What was answered until then is on disk at the target, so it is told.
+        interrupted = True
+    seconds = time.perf_counter() - began
     reasons = Counter(outcome.reason for outcome in outcomes)
-    if json:
-        print_json(
-            _document(outcomes, reasons, seconds, target=target, name=name, source=who.identity.source)
-        )
-    elif count == 1:
-        line(_sentence(outcomes[0], seconds))
+    if count == 1 and outcomes:
+        said = [_sentence(outcomes[0], seconds)]
     else:
-        for reason, times in reasons.most_common():
-            line(f"{reason}  {number(times)}")
-        line(f"{number(count)} commands in {micros(round(seconds * 1e6))}")
+        said = [f"{reason}  {number(times)}" for reason, times in reasons.most_common()]
+        of_all = f"{number(len(outcomes))} of {number(count)}" if interrupted else number(count)
+        said.append(f"{of_all} commands in {micros(round(seconds * 1e6))}")
+    document = _document(outcomes, reasons, seconds, target=target, name=name, source=who.identity.source)
+    show(document, *said, json=json)
+    if interrupted:
+        raise typer.Exit(ExitCode.INTERRUPTED)
     if not all(outcome.delivered for outcome in outcomes):
         raise typer.Exit(ExitCode.REFUSED)
 
 
 async def _send(
-    installation: Installation, who: Actor, commands: list[tuple[str, str, bytes]], content_type: str
-) -> tuple[list[Outcome], float]:
+    installation: Installation,
+    who: Actor,
+    commands: list[tuple[str, str, bytes]],
+    content_type: str,
+    outcomes: list[Outcome],
+) -> float:
+    """Send them, adding to `outcomes` as answers come; returns when the first was sent."""
     from snavio.cli.actor import require_serving
     from snavio.sdk import Producer
 
@@ -92,14 +105,13 @@ async def _send(
         began = time.perf_counter()
         if len(commands) == 1:
             target, name, body = commands[0]
-            outcomes = [await producer.send(target, name, body, content_type=content_type)]
+            outcomes.append(await producer.send(target, name, body, content_type=content_type))
         else:
-            outcomes = []
             for first in range(0, len(commands), BATCH):
                 outcomes += await producer.send_batch(
                     commands[first : first + BATCH], content_type=content_type
                 )
-        return outcomes, time.perf_counter() - began
+        return began
 
 
 def _check_names(target: str, name: str) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from snavio.cli.options import Config, Json, StateDir
-from snavio.cli.output import line, print_json
+from snavio.cli.render import Record, show
 
 
 def serve(
@@ -31,6 +31,7 @@ def serve(
       SNAVIO_MESH__SHIELD=127.0.0.1:9401 snavio serve shield
     """
     from snavio.errors import BadRequest, StateError
+    from snavio.extras import require_mesh
     from snavio.launch.installation import find
     from snavio.launch.processes import SERVICES
 
@@ -38,6 +39,7 @@ def serve(
         close = difflib.get_close_matches(service, SERVICES, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(SERVICES)}."
         raise BadRequest(f"There is no service {service!r}: {hint}", reason="unknown-service")
+    require_mesh()
     installation = find(state_dir=state_dir, config=config)
     installation.state.check_format()
     if service != "signer" and not (installation.mesh.certificates(service) / "cert.pem").is_file():
@@ -62,10 +64,6 @@ def version(json: Json = False) -> None:
       snavio version
       snavio version --json
     """
-    from importlib.metadata import version as installed
-
-    from snavio.host.introspection import program_version
-
     try:
         from snavio.native import SOURCE_DIGEST
 
@@ -73,14 +71,20 @@ def version(json: Json = False) -> None:
     except ImportError as error:
         native = str(error)
     found = {
-        "snavio": program_version(),
+        "snavio": _installed("snavio"),
         "native": native,
         "python": platform.python_version(),
-        "grpcio": installed("grpcio"),
+        "grpcio": _installed("grpcio"),
         "platform": platform.platform(terse=True),
     }
-    if json:
-        print_json(found)
-    else:
-        for name, text in found.items():
-            line(f"{name:<9} {text}")
+    show(found, Record(tuple(found.items())), json=json)
+
+
+def _installed(package: str) -> str:
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as version_of
+
+    try:
+        return version_of(package)
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,78 +1,55 @@
-"""Shared bounds for people: which tenant uses how much of its share.
+"""Shared bounds as rows: which tenant uses how much of its share.
 
 Never computes: what is shown was read.
 """
 
 from __future__ import annotations
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
 
 from snavio.cli.output import short
-from snavio.launch.share_readings import Holding, ShareReading
+from snavio.cli.render import Block, Column, Kind, Row, Table
+from snavio.launch.share_readings import ShareReading
 
 MOST_HOLDINGS = 30
 NEARLY_FULL = 0.8
+SHORT = Kind(short, right=True)
 
 
-def shares_view(reading: ShareReading) -> RenderableType:
+def share_blocks(reading: ShareReading) -> Iterator[Block]:
     """The tenants that are next to their share, and every bound as a whole."""
-    return Group(_holdings(reading), Text(), _bounds(reading))
+    held: list[dict[str, Any]] = [asdict(each) | {"part": each.part} for each in reading.holdings]
+    yield Table(
+        (
+            Column("tenant", lambda row: row["tenant"] or "(mesh)"),
+            "service",
+            "bound",
+            Column("used", kind=SHORT),
+            Column("share", kind=SHORT),
+            Column("part", kind=Kind("{:.1%}".format, right=True)),
+        ),
+        held[:MOST_HOLDINGS],
+        none=f"{reading.tenant or 'No tenant'} holds nothing of any bound.",
+        style=_style,
+    )
+    if len(held) > MOST_HOLDINGS:
+        yield f"and {len(held) - MOST_HOLDINGS} more with less of theirs"
+    yield Table(
+        (
+            "service",
+            "bound",
+            Column("used", kind=SHORT),
+            Column("of", "total", SHORT),
+            Column("reserve", kind=SHORT),
+            Column("a tenant", "per_tenant", SHORT),
+            Column("refused", kind=SHORT),
+        ),
+        [asdict(each) for each in reading.bounds],
+        style=lambda row: "" if row["used"] else "dim",
+    )
 
 
-def share_lines(reading: ShareReading) -> list[str]:
-    """The same as plain lines."""
-    lines = [
-        f"{_name(each)} {each.service} {each.bound} {each.used} of {each.share}"
-        for each in reading.holdings[:MOST_HOLDINGS]
-    ] or [_nothing(reading)]
-    lines += [
-        f"all {each.service} {each.bound} {each.used} of {each.total}, refused {each.refused}"
-        for each in reading.bounds
-    ]
-    return lines
-
-
-def _nothing(reading: ShareReading) -> str:
-    return f"{reading.tenant or 'No tenant'} holds nothing of any bound."
-
-
-def _holdings(reading: ShareReading) -> RenderableType:
-    holdings = reading.holdings
-    if not holdings:
-        return Text(_nothing(reading))
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in ("tenant", "service", "bound"):
-        table.add_column(name)
-    for name in ("used", "share", "part"):
-        table.add_column(name, justify="right")
-    for each in holdings[:MOST_HOLDINGS]:
-        style = "red" if each.part >= 1 else "yellow" if each.part >= NEARLY_FULL else ""
-        table.add_row(
-            _name(each),
-            each.service,
-            each.bound,
-            short(each.used),
-            short(each.share),
-            Text(f"{each.part:.1%}", style),
-        )
-    if len(holdings) > MOST_HOLDINGS:
-        table.add_row(f"and {len(holdings) - MOST_HOLDINGS} more with less of theirs", style="dim")
-    return table
-
-
-def _bounds(reading: ShareReading) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in ("service", "bound"):
-        table.add_column(name)
-    for name in ("used\nby all", "bound\nfor all", "reserve", "share of\na tenant", "refused"):
-        table.add_column(name, justify="right")
-    for each in reading.bounds:
-        numbers = (each.used, each.total, each.reserve, each.per_tenant, each.refused)
-        table.add_row(each.service, each.bound, *map(short, numbers), style="" if each.used else "dim")
-    return table
-
-
-def _name(holding: Holding) -> str:
-    return holding.tenant or "(mesh)"
+def _style(row: Row) -> str:
+    return "red" if row["part"] >= 1 else "yellow" if row["part"] >= NEARLY_FULL else ""

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.desk import OperatorCaller
+from snavio.cli.caller import OperatorCaller
 from snavio.cli.exits import ExitCode
+from snavio.cli.group import CommandGroup
 from snavio.cli.options import Config, Json, StateDir
-from snavio.cli.output import ago, console, fancy, line, print_json
+from snavio.cli.output import ago
 from snavio.cli.platform_keys import platform_keys
+from snavio.cli.render import NUMBER, Block, Column, Table, show
 
 if TYPE_CHECKING:
     from snavio.config import MeshSettings
     from snavio.signed.snapshot_manifest import Manifest
 
-snapshot = typer.Typer(
-    help="See the snapshots that Fast and Shield start from, and check them as they would.\n\n"
-    "\b\nExamples:\n  snavio snapshot show\n  snavio snapshot verify",
-    no_args_is_help=True,
+snapshot = CommandGroup(
+    "See the snapshots that Fast and Shield start from, and check them as they would.",
+    examples=(
+        "snavio snapshot show",
+        "snavio snapshot verify",
+    ),
 )
 Folder = Annotated[
     Path | None,
@@ -29,11 +34,11 @@ Folder = Annotated[
 ]
 
 
-@snapshot.command()
-def show(
+@snapshot.command("show")
+def show_snapshots(
     folder: Folder = None, state_dir: StateDir = None, config: Config = None, json: Json = False
 ) -> None:
-    """What the manifests say, without checking whether it is true.
+    """Show the manifests of the snapshots, without checking them.
 
     Exit code 1 when there is none.
 
@@ -47,12 +52,7 @@ def show(
 
     mesh = find(state_dir=state_dir, config=config).mesh
     found = asyncio.run(_manifests(folder or mesh.snapshots()))
-    if json:
-        print_json({"manifests": found})
-    elif not found:
-        line("There is no snapshot yet: Registry publishes one soon after its start.")
-    else:
-        _print(found)
+    show({"manifests": found}, *_blocks(found), json=json)
     if not found:
         raise typer.Exit(ExitCode.REFUSED)
 
@@ -72,16 +72,13 @@ def verify(
     """
     mesh, certificates = OperatorCaller(state_dir, config).attached()
     verdicts = asyncio.run(_verify(mesh, certificates, folder or mesh.snapshots()))
-    if json:
-        print_json(verdicts)
-    else:
-        for kind, verdict in verdicts.items():
-            if verdict["good"]:
-                line(
-                    f"{kind}: good, version {verdict['version_id']}, {verdict['rows']} rows, key {verdict['key_id']}"
-                )
-            else:
-                line(f"{kind}: refused, {verdict['refused']}: {verdict['detail']}")
+    said = (
+        f"{kind}: good, version {verdict['version_id']}, {verdict['rows']} rows, key {verdict['key_id']}"
+        if verdict["good"]
+        else f"{kind}: refused, {verdict['refused']}: {verdict['detail']}"
+        for kind, verdict in verdicts.items()
+    )
+    show(verdicts, *said, json=json)
     if not all(verdict["good"] for verdict in verdicts.values()):
         raise typer.Exit(ExitCode.REFUSED)
 
@@ -151,24 +148,21 @@ async def _verify(mesh: MeshSettings, certificates: Path, folder: Path) -> dict[
         await archive.close()
 
 
-def _print(found: dict[str, Any]) -> None:
-    out = console()
+def _blocks(found: dict[str, Any]) -> Iterator[Block]:
+    columns = (
+        "name",
+        Column("rows", kind=NUMBER),
+        Column("bytes", "size", NUMBER),
+        Column("BLAKE3", "blake3"),
+    )
     for kind, told in found.items():
         if "unreadable" in told:
-            line(f"{kind}: not a manifest ({told['unreadable']})")
+            yield f"{kind}: not a manifest ({told['unreadable']})"
             continue
-        head = (
+        yield (
             f"{kind}: version {told['version_id']}, {ago(max(0.0, told['age_seconds']))} old, "
             f"until {told['expires_at'][:19]}Z, key {told['key_id']}"
         )
-        if not fancy(out):
-            line(head)
-            for part in told["parts"]:
-                line(f"  {part['name']}: {part['rows']} rows, {part['size']} bytes, {part['blake3']}")
-            continue
-        from rich.table import Table
-
-        table = Table("part", "rows", "bytes", "BLAKE3", title=head, title_justify="left")
-        for part in told["parts"]:
-            table.add_row(part["name"], f"{part['rows']:,}", f"{part['size']:,}", part["blake3"][3:19] + "…")
-        out.print(table)
+        yield Table(columns, told["parts"])
+    if not found:
+        yield "There is no snapshot yet: Registry publishes one soon after its start."

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,25 +12,165 @@ import typer
 
 from snavio.cli.archive_folder import archive_folder
 from snavio.cli.exits import ExitCode
+from snavio.cli.group import CommandGroup
 from snavio.cli.options import Config, Json, StateDir
-from snavio.cli.output import line, print_json
+from snavio.cli.output import line
+from snavio.cli.render import show
+from snavio.cli.times import Period, read_span
 
 if TYPE_CHECKING:
+    from snavio.admin.bans import Proposal
     from snavio.audit.ban_audit import AuditReport
     from snavio.audit.runner import JobRequest, JobResult
-    from snavio.audit.verify_archive import TimeRange
     from snavio.cli.spark_views import View
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-LAST_US = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
-JOBS = ("abuse", "watch", "slo", "shadow", "backfill")
-
-spark = typer.Typer(
-    help="Run Spark jobs over the archive: who abuses the mesh, how well it does, what a rule would have done.\n\n"
-    "\b\nExamples:\n  snavio spark run slo\n  snavio spark run abuse --since 2026-11-16T10:00:00Z\n"
-    "  snavio spark run watch\n  snavio spark run shadow --target bot --command say --limit 100",
-    no_args_is_help=True,
+spark = CommandGroup(
+    "Run Spark jobs over the archive: find abuse, report on service, try a rule on the past.",
+    examples=(
+        "snavio spark report                        one page on the whole archive",
+        "snavio spark audit --since 2h              find abuse, propose bans",
+        "snavio spark watch                         the same while the archive grows",
+        "snavio spark shadow --target bot --command say --limit 100",
+    ),
 )
+
+
+NAMES = {"abuse": "audit", "slo": "report"}
+"""Commands that are called otherwise than the job that they run."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """The Spark that a job runs on."""
+
+    master: Annotated[str, typer.Option(help="local[*], spark://host:port or k8s://…")] = "local[*]"
+    remote: Annotated[
+        str, typer.Option(help="A Spark Connect address, sc://host:port.", show_default=False)
+    ] = ""
+    driver_memory: Annotated[str, typer.Option(help="Memory of Spark's driver.")] = "2g"
+    short: Annotated[bool, typer.Option("--short", help="Start sooner, run slower: for small archives.")] = (
+        False
+    )
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(help="KEY=VALUE of Spark; may be given again.", show_default=False),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions:
+    """Options of every job: the archive, the folder of its results, its thresholds, and its Spark."""
+
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for results. Default: spark/ in the state folder.", show_default=False),
+    ] = None
+    folder: Annotated[
+        Path | None,
+        typer.Option("--dir", help="Folder of the archive, if not the installation's.", show_default=False),
+    ] = None
+    policy: Annotated[Path | None, typer.Option(help="JSON of thresholds.", show_default=False)] = None
+    spark: SparkOptions
+    state_dir: StateDir = None
+    config: Config = None
+    json: Json = False
+
+
+@spark.command()
+def audit(
+    period: Period,
+    propose: Annotated[bool, typer.Option(help="Tell Registry what was found.")] = True,
+    *,
+    options: JobOptions,
+) -> None:
+    """Find abuse in a range, propose bans, and confirm or withdraw what `watch` proposed early.
+
+    Files that cannot be believed are left out, and named in quarantine.json. Exit code 1 when Registry refused.
+
+    \b
+    Examples:
+      snavio spark audit --since 2h
+      snavio spark audit --no-propose --json | jq .proposals
+      snavio spark audit --master spark://10.0.0.5:7077
+    """
+    _run("abuse", options, period=period, propose=propose)
+
+
+@spark.command()
+def watch(
+    once: Annotated[bool, typer.Option("--once", help="Take what is there, then end.")] = False,
+    *,
+    options: JobOptions,
+) -> None:
+    """Find abuse while the archive grows, and propose bans early, until Ctrl-C.
+
+    \b
+    Examples:
+      snavio spark watch
+      snavio spark watch --once --json
+    """
+    _run("watch", options, once=once)
+
+
+@spark.command()
+def report(period: Period, *, options: JobOptions) -> None:
+    """Write one HTML page on latency, refusals, fairness and clocks.
+
+    \b
+    Examples:
+      snavio spark report
+      snavio spark report --since 2026-11-16T00:00:00Z --until 2026-11-17T00:00:00Z
+    """
+    _run("slo", options, period=period)
+
+
+@spark.command()
+def shadow(
+    period: Period,
+    *,
+    target: Annotated[str, typer.Option(help="Target of the limit.", show_default=False)] = "",
+    command: Annotated[str, typer.Option(help="Command of the limit.", show_default=False)] = "",
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Commands per interval.", show_default=False)
+    ] = None,
+    interval: Annotated[
+        str,
+        typer.Option("--interval", "--interval-s", metavar="<duration>", help="Interval of the limit."),
+    ] = "60s",
+    dominant_share: Annotated[
+        float | None,
+        typer.Option(help="Another threshold of dominance, such as 0.6.", show_default=False),
+    ] = None,
+    options: JobOptions,
+) -> None:
+    """Show which sources a limit, or another threshold of dominance, would have hit.
+
+    \b
+    Examples:
+      snavio spark shadow --target bot --command say --limit 100
+      snavio spark shadow --dominant-share 0.6 --since 7d
+    """
+    seconds = round(read_span(interval, option="--interval", least_s=1))
+    question = ["--target", target, "--command", command, "--interval-s", str(seconds)]
+    question += ["--limit", str(limit)] if limit is not None else []
+    question += ["--dominant-share", str(dominant_share)] if dominant_share is not None else []
+    _run("shadow", options, period=period, further=question)
+
+
+@spark.command()
+def backfill(
+    period: Period,
+    again: Annotated[bool, typer.Option("--again", help="Also hours that were done before.")] = False,
+    *,
+    options: JobOptions,
+) -> None:
+    """Make the tables of `audit` for a past range, hour by hour; proposes nothing.
+
+    \b
+    Examples:
+      snavio spark backfill --since 2026-11-01 --until 2026-11-08
+    """
+    _run("backfill", options, period=period, further=["--again"] if again else [])
 
 
 @spark.command()
@@ -37,7 +178,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the report and the tables.")] = Path("spark-demo"),
     json: Json = False,
 ) -> None:
-    """Traffic with one abusive source on a mesh of its own, then the jobs: shows the ban and writes the report.
+    """Play traffic with one abusive source on a mesh of its own, then show its ban and the report.
 
     \b
     Examples:
@@ -52,84 +193,48 @@ def demo(
             line(sentence)
 
     shown = asyncio.run(play(out.absolute(), say))
-    if json:
-        print_json(shown)
+    show(shown, json=json)
     if not shown["good"]:
         raise typer.Exit(ExitCode.REFUSED)
 
 
-@spark.command()
-def run(  # noqa: PLR0917
-    job: Annotated[str, typer.Argument(help="abuse, watch, slo, shadow or backfill.")],
-    since: Annotated[str, typer.Option(help="First event time, RFC 3339.")] = "",
-    until: Annotated[str, typer.Option(help="End of event times, RFC 3339.")] = "",
-    master: Annotated[str, typer.Option(help="local[*], spark://host:port or k8s://…")] = "local[*]",
-    remote: Annotated[str, typer.Option(help="A Spark Connect address, sc://host:port.")] = "",
-    out: Annotated[Path | None, typer.Option(help="Folder for results.", show_default=False)] = None,
-    folder: Annotated[
-        Path | None, typer.Option("--dir", help="Folder of the archive, if not the installation's.")
-    ] = None,
-    policy: Annotated[Path | None, typer.Option(help="JSON of thresholds.", show_default=False)] = None,
-    propose: Annotated[bool, typer.Option(help="Tell Registry what was found (abuse).")] = True,
-    once: Annotated[bool, typer.Option(help="Take what is there, then end (watch).")] = False,
-    again: Annotated[bool, typer.Option(help="Also hours that were done before (backfill).")] = False,
-    target: Annotated[str, typer.Option(help="Target of the limit (shadow).")] = "",
-    command: Annotated[str, typer.Option(help="Command of the limit (shadow).")] = "",
-    limit: Annotated[int | None, typer.Option(min=1, help="Commands per interval (shadow).")] = None,
-    interval_s: Annotated[int, typer.Option(min=1, help="The interval, in seconds (shadow).")] = 60,
-    dominant_share: Annotated[float | None, typer.Option(help="Another threshold (shadow).")] = None,
-    driver_memory: Annotated[str, typer.Option(help="Memory of Spark's driver.")] = "2g",
-    short: Annotated[bool, typer.Option(help="Start sooner, run slower: for small archives.")] = False,
-    conf: Annotated[list[str] | None, typer.Option(help="KEY=VALUE of Spark.", show_default=False)] = None,
-    state_dir: StateDir = None,
-    config: Config = None,
-    json: Json = False,
+def _run(
+    job: str,
+    options: JobOptions,
+    *,
+    period: Period | None = None,
+    propose: bool = True,
+    once: bool = False,
+    further: list[str] | None = None,
 ) -> None:
-    """Run a job. Files that cannot be believed are left out, and named in quarantine.json.
-
-    abuse: counts the range, proposes bans, confirms or withdraws what `watch` proposed early. watch: the same while
-    the archive grows, until Ctrl-C. slo: one page on latency, refusals, fairness and clocks. shadow: whom a limit or
-    another threshold would have hit. backfill: abuse's tables for a past range, hour by hour; proposes nothing.
-
-    \b
-    Examples:
-      snavio spark run slo --since 2026-11-16T00:00:00Z
-      snavio spark run abuse --no-propose --json | jq .proposals
-      snavio spark run backfill --since 2026-11-01 --until 2026-11-08
-      snavio spark run abuse --master spark://10.0.0.5:7077
-    """
     from snavio.audit.jobs import SparkLocation
     from snavio.audit.runner import JobRequest
+    from snavio.audit.verify_archive import TimeRange
     from snavio.cli.spark_views import View
-    from snavio.errors import BadRequest
+    from snavio.clock import SystemClock
     from snavio.launch.installation import attach
 
-    if job not in JOBS:
-        raise BadRequest(f"There is no job {job}; there are {', '.join(JOBS)}.", reason="unknown-job")
-    wanted = _range(since, until)
-    installation = attach(state_dir=state_dir, config=config)
-    options = ["--policy", str(policy.absolute())] if policy is not None else []
-    if job == "backfill" and again:
-        options.append("--again")
-    if job == "shadow":
-        options += ["--target", target, "--command", command, "--interval-s", str(interval_s)]
-        options += ["--limit", str(limit)] if limit is not None else []
-        options += ["--dominant-share", str(dominant_share)] if dominant_share is not None else []
+    since, until = (period or Period()).read(now_unix_ns=SystemClock().unix_ns())
+    installation = attach(state_dir=options.state_dir, config=options.config)
+    policy = ["--policy", str(options.policy.absolute())] if options.policy is not None else []
+    where = options.spark
     order = JobRequest(
         job=job,
-        out=(out or installation.mesh.state_dir / "spark" / job).absolute(),
-        wanted=wanted,
-        place=SparkLocation(master, remote, driver_memory, short, tuple(conf or ())),
-        options=tuple(options),
+        out=(options.out or installation.mesh.state_dir / "spark" / NAMES.get(job, job)).absolute(),
+        wanted=TimeRange(since, until),
+        place=SparkLocation(
+            where.master, where.remote, where.driver_memory, where.short, tuple(where.conf or ())
+        ),
+        options=(*policy, *(further or [])),
         propose=propose,
     )
-    archive = installation.mesh.archive() if folder is None else archive_folder(folder)
-    with View(job, json=json) as view:
+    archive = installation.mesh.archive() if options.folder is None else archive_folder(options.folder)
+    with View(job, json=options.json) as view:
         if job == "watch":
             asyncio.run(_watch(installation, order, archive, view, once=once))
             return
         result = asyncio.run(_batch(installation, order, archive, view))
-    _show(order, result, json=json)
+    _show(order, result, json=options.json)
     if result.audited is not None and result.audited.refused:
         raise typer.Exit(ExitCode.REFUSED)
 
@@ -167,94 +272,60 @@ async def _watch(installation: Any, order: JobRequest, archive: Path, view: View
 
 def _show(order: JobRequest, result: JobResult, *, json: bool) -> None:
     from snavio.audit.proposals import read_proposals
-    from snavio.audit.quarantine import document, sentence
+    from snavio.audit.quarantine import document
     from snavio.clock import SystemClock
 
-    page = result.told.get("report", "")
-    found = read_proposals(order.out / "proposals.jsonl").proposals if order.job == "abuse" else ()
     audited = result.audited
-    if json:
-        told: dict[str, Any] = {
-            "job": order.job,
-            "out": str(order.out),
-            "result": result.told,
-            "archive": document(result.verified_archive, now_unix_ns=SystemClock().unix_ns()),
-        }
-        if order.job == "abuse":
-            told["proposals"] = [
-                {"proposal_id": one.proposal_id, "kind": one.kind, "source": one.source} for one in found
-            ]
-        if audited is not None:
-            told["answers"] = [
-                {"proposal_id": one.proposal_id, "applied": answer.applied, "reason": answer.reason}
-                for one, answer in audited.answers
-            ]
-            told |= {"confirmed": audited.confirmed, "withdrawn": audited.withdrawn}
-            told["not_judged"] = audited.not_judged
-        print_json(told)
-        return
-    if left_out := sentence(result.verified_archive, result.report):
-        line(left_out)
-    line(
-        f"{result.verified_archive.events:,} events of {len(result.verified_archive.entries):,} files were read."
-    )
-    for one in found:
-        line(
-            f"{one.source}: {one.kind} on {', '.join(one.affected_targets) or '-'}, {one.total_violations} times"
-        )
+    told: dict[str, Any] = {
+        "job": NAMES.get(order.job, order.job),
+        "out": str(order.out),
+        "result": result.told,
+        "archive": document(result.verified_archive, now_unix_ns=SystemClock().unix_ns()),
+    }
+    found: Sequence[Proposal] = ()
+    if order.job == "abuse":
+        found = read_proposals(order.out / "proposals.jsonl").proposals
+        told["proposals"] = [
+            {"proposal_id": one.proposal_id, "kind": one.kind, "source": one.source} for one in found
+        ]
     if audited is not None:
-        _show_audit(audited)
+        told["answers"] = [
+            {"proposal_id": one.proposal_id, "applied": answer.applied, "reason": answer.reason}
+            for one, answer in audited.answers
+        ]
+        told |= {"confirmed": audited.confirmed, "withdrawn": audited.withdrawn}
+        told["not_judged"] = audited.not_judged
+    show(told, *_sentences(order, result, found), json=json)
+
+
+def _sentences(order: JobRequest, result: JobResult, found: Sequence[Proposal]) -> Iterator[str]:
+    from snavio.audit.quarantine import sentence
+
+    archive, told = result.verified_archive, result.told
+    yield sentence(archive, result.report)
+    yield f"{archive.events:,} events of {len(archive.entries):,} files were read."
+    for one in found:
+        targets = ", ".join(one.affected_targets) or "-"
+        yield f"{one.source}: {one.kind} on {targets}, {one.total_violations} times"
+    if result.audited is not None:
+        yield from _audited(result.audited)
     if order.job == "backfill":
-        told = result.told
-        line(
+        yield (
             f"{told.get('hours', 0)} hours, {told.get('proposals', 0)} findings; {told.get('skipped', 0)} hours were "
             f"done before, {told.get('empty', 0)} have no events."
         )
-    if page:
-        line(f"The report: {page}")
-    else:
-        line(f"Results: {order.out}")
+    page = told.get("report", "")
+    yield f"The report: {page}" if page else f"Results: {order.out}"
 
 
-def _show_audit(audited: AuditReport) -> None:
+def _audited(audited: AuditReport) -> Iterator[str]:
     for one, answer in audited.answers:
-        line(
-            f"{one.source}: "
-            + ("banned" if answer.applied else f"not banned, {answer.reason}: {answer.detail}")
-        )
+        said = "banned" if answer.applied else f"not banned, {answer.reason}: {answer.detail}"
+        yield f"{one.source}: {said}"
     if audited.over:
-        line(f"{audited.over} proposals are about what is over; nobody is banned for it.")
+        yield f"{audited.over} proposals are about a period that is over; no source is banned for it."
     if audited.running:
-        line(f"{audited.running} are about a period that still runs; its audit judges them.")
+        yield f"{audited.running} are about a period that still runs; its audit judges them."
     if audited.provisional:
-        line(f"{audited.provisional} stand until the audit of their whole period.")
-    line(audited.not_judged or f"{len(audited.confirmed)} confirmed, {len(audited.withdrawn)} withdrawn.")
-
-
-def _range(since: str, until: str) -> TimeRange:
-    from snavio.audit.verify_archive import TimeRange
-    from snavio.errors import BadRequest
-
-    wanted = TimeRange(_time("--since", since), _time("--until", until))
-    if None not in (wanted.since_unix_ns, wanted.until_unix_ns) and not (
-        (wanted.since_unix_ns or 0) < (wanted.until_unix_ns or 0)
-    ):
-        raise BadRequest("--until has to be after --since.", reason="bad-range")
-    return wanted
-
-
-def _time(option: str, text: str) -> int | None:
-    from snavio.errors import BadRequest
-
-    if not text:
-        return None
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise BadRequest(
-            f"{option}: {text!r} is no RFC 3339 time such as 2026-11-16T10:00:00Z.", reason="bad-time"
-        ) from None
-    found = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-    # In another zone a time may lie outside all that a calendar holds. No event does, so it means the first or last.
-    whole = (found - EPOCH) // timedelta(microseconds=1)
-    return min(max(whole, 0), LAST_US) * 1000
+        yield f"{audited.provisional} stand until the audit of their whole period."
+    yield audited.not_judged or f"{len(audited.confirmed)} confirmed, {len(audited.withdrawn)} withdrawn."

@@ -16,7 +16,7 @@ from snavio.admin.bans import BanClient
 from snavio.audit.jobs import SparkLocation
 from snavio.audit.quarantine import sentence
 from snavio.audit.runner import JobRequest, MeshAccess, run_batch
-from snavio.cli.mischief import Forger
+from snavio.cli.invalid_commands import Forger
 from snavio.clock import SystemClock
 from snavio.errors import Unavailable
 from snavio.launch.demo_tenant import CONSUMER, NAME, PRODUCER, TARGET, TENANT, folder_name
@@ -60,9 +60,9 @@ async def play(out: Path, say: Callable[[str], None]) -> dict[str, Any]:
                     say(f"  {left_out}")
         async with BanClient(
             running.mesh.registry, certificates=operator, trust_domain=running.mesh.trust_domain
-        ) as desk:
-            standing = (await desk.ls()).ban
-            explained = await desk.explain(ABUSER)
+        ) as client:
+            standing = (await client.ls()).ban
+            explained = await client.explain(ABUSER)
     audited = results["abuse"].audited
     bans = [
         {

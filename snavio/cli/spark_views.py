@@ -30,7 +30,7 @@ WORDS: Final = {
 
 
 class View:
-    """What a person sees of one job."""
+    """The progress of one job on a terminal."""
 
     def __init__(self, job: str, *, json: bool) -> None:
         self._job = job
@@ -91,7 +91,7 @@ class View:
             self._bar.update(self._task, description=word, detail=detail, total=None)
 
     def seen(self, step: IndexStep) -> None:
-        """What the follower found."""
+        """Report one step of the archive's follower."""
         for finding in step.quarantined:
             self._say(
                 {"step": "quarantined", "path": finding.path, "reason": finding.problem},
@@ -104,7 +104,7 @@ class View:
             )
 
     def answered(self, answers: Sequence[tuple[Any, Any]]) -> None:
-        """What Registry said."""
+        """Report Registry's answers."""
         for proposal, answer in answers:
             facts = {
                 "step": "answered",

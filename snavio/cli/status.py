@@ -11,6 +11,8 @@ import typer
 from snavio.cli.exits import ExitCode
 from snavio.cli.options import Config, Json, StateDir
 from snavio.cli.output import console, fancy, line, print_json
+from snavio.cli.render import show
+from snavio.cli.times import read_span
 
 if TYPE_CHECKING:
     from snavio.launch.installation import Installation
@@ -23,7 +25,7 @@ def status(
         bool, typer.Option("--tenants", help="Show which tenant uses how much of each bound that they share.")
     ] = False,
     tenant: Annotated[str, typer.Option(metavar="NAME", help="The same for one tenant.")] = "",
-    interval: Annotated[float, typer.Option(min=0.2, help="Seconds over which rates are measured.")] = 1.0,
+    interval: Annotated[str, typer.Option(metavar="<duration>", help="Measure rates over this time.")] = "1s",
     state_dir: StateDir = None,
     config: Config = None,
     json: Json = False,
@@ -42,6 +44,7 @@ def status(
     """
     from snavio.launch.installation import attach
 
+    every_s = read_span(interval, option="--interval", least_s=0.2)
     installation = attach(state_dir=state_dir, config=config)
     if tenants or tenant:
         if watch:
@@ -49,7 +52,7 @@ def status(
         _shares(installation, tenant, json=json)
         return
 
-    if not asyncio.run(_show(installation, watch=watch, interval=interval, json=json)):
+    if not asyncio.run(_show(installation, watch=watch, interval=every_s, json=json)):
         from snavio.errors import Unavailable
 
         if json:
@@ -61,7 +64,7 @@ async def _show(installation: Installation, *, watch: bool, interval: float, jso
     """Print a reading, or one after the other; whether every service answered."""
     from rich.live import Live
 
-    from snavio.cli.views import mesh_lines, mesh_view
+    from snavio.cli.mesh_views import mesh_lines, mesh_view
     from snavio.clock import SystemClock
     from snavio.launch.probes import Probes
     from snavio.launch.readings import Readings
@@ -93,7 +96,7 @@ async def _show(installation: Installation, *, watch: bool, interval: float, jso
 
 def _shares(installation: Installation, tenant: str, *, json: bool) -> None:
     """The bounds that tenants share; Unavailable, after what was read, when a service is silent."""
-    from snavio.cli.share_views import share_lines, shares_view
+    from snavio.cli.share_views import share_blocks
     from snavio.errors import Unavailable
     from snavio.launch.probes import Probes
     from snavio.launch.share_readings import ShareReading, read_shares
@@ -103,16 +106,8 @@ def _shares(installation: Installation, tenant: str, *, json: bool) -> None:
             return await read_shares(probes, tenant=tenant)
 
     reading = asyncio.run(read())
-    out = console()
-    if json:
-        print_json(reading.document())
-    elif not reading.bounds:
-        # Nobody answered: that a tenant holds nothing would be a guess.
-        pass
-    elif fancy(out):
-        out.print(shares_view(reading))
-    else:
-        line("\n".join(share_lines(reading)))
+    # Without an answer, that a tenant holds nothing would be a guess.
+    show(reading.document(), *(share_blocks(reading) if reading.bounds else ()), json=json)
     if reading.silent:
         if json:
             raise typer.Exit(ExitCode.UNREACHABLE)
@@ -120,7 +115,7 @@ def _shares(installation: Installation, tenant: str, *, json: bool) -> None:
 
 
 def _revocation(measured: dict[str, Any] | None) -> None:
-    """What `snavio meter revocation` found last."""
+    """Print the last result of `snavio meter revocation`."""
     for profile, times in (measured or {}).get("profiles", {}).items():
         line(
             f"revocation {profile}: p50 {times['p50_s']:g} s, p99 {times['p99_s']:g} s, "

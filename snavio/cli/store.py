@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import typer
 
 from snavio.cli.exits import ExitCode
+from snavio.cli.group import CommandGroup
 from snavio.cli.options import Config, Json, StateDir
-from snavio.cli.output import console, fancy, line, print_json
+from snavio.cli.render import Column, Table, show
 
-store = typer.Typer(
-    help="Check the stores of an installation, and rescue a damaged one when there is no backup.\n\n"
-    "\b\nExamples:\n  snavio store check\n  snavio store rescue",
-    no_args_is_help=True,
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from snavio.launch.rescue import RescuedStore
+
+store = CommandGroup(
+    "Check the stores of an installation, and rescue a damaged one when there is no backup.",
+    examples=(
+        "snavio store check",
+        "snavio store rescue",
+    ),
 )
 MOST_ROWS = 20
 
@@ -33,31 +43,24 @@ def check(state_dir: StateDir = None, config: Config = None, json: Json = False)
     from snavio.launch.rescue import check as look
 
     found = look(find(state_dir=state_dir, config=config).mesh.state_dir)
-    if json:
-        stores = [
-            {
-                "store": one.name,
-                "file": one.place,
-                "whole": not one.faults,
-                "faults": one.faults,
-                "note": one.unknown,
-            }
-            for one in found
-        ]
-        print_json({"stores": stores})
-    elif fancy(out := console()):
-        from rich.table import Table
-
-        table = Table("store", "file", "state", "found", box=None)
-        for one in found:
-            state = "[red]damaged[/]" if one.faults else "[green]whole[/]"
-            table.add_row(one.name, one.place, state, "; ".join(one.faults) or one.unknown)
-        out.print(table)
-    else:
-        for one in found:
-            line(
-                "  ".join([one.name, "damaged" if one.faults else "whole", *one.faults, one.unknown]).rstrip()
-            )
+    stores = [
+        {
+            "store": one.name,
+            "file": one.place,
+            "whole": not one.faults,
+            "faults": one.faults,
+            "note": one.unknown,
+        }
+        for one in found
+    ]
+    columns = (
+        "store",
+        "file",
+        Column("state", lambda row: "whole" if row["whole"] else "damaged"),
+        Column("found", lambda row: "; ".join(row["faults"]) or row["note"]),
+    )
+    table = Table(columns, stores, style=lambda row: "" if row["whole"] else "red")
+    show({"stores": stores}, table, json=json)
     if any(one.faults for one in found):
         raise typer.Exit(ExitCode.REFUSED)
 
@@ -78,23 +81,22 @@ def rescue(state_dir: StateDir = None, config: Config = None, json: Json = False
     from snavio.launch.rescue import rescue_all
 
     done, aside = rescue_all(find(state_dir=state_dir, config=config).state, clock=SystemClock())
-    if json:
-        stores = [
-            {"store": one.name, "steps": one.steps, "rows": [row.told() for row in one.lost]} for one in done
-        ]
-        print_json({"stores": stores, "aside": str(aside) if done else None})
-        return
+    stores = [
+        {"store": one.name, "steps": one.steps, "rows": [row.told() for row in one.lost]} for one in done
+    ]
+    show({"stores": stores, "aside": str(aside) if done else None}, *_rescued(done, aside), json=json)
+
+
+def _rescued(done: Sequence[RescuedStore], aside: Path) -> Iterator[str]:
     if not done:
-        line("Every store is whole: nothing was changed.")
+        yield "Every store is whole: nothing was changed."
         return
     for one in done:
-        for step in one.steps:
-            line(f"{one.name}  {step}")
+        yield from (f"{one.name}  {step}" for step in one.steps)
         for (table, fate), number in Counter((row.table, row.fate) for row in one.lost).items():
-            line(f"  {table}: {number} rows {fate}")
-        for row in one.lost[:MOST_ROWS]:
-            told = row.told()
-            line(f"    {told['fate']}  {told['table']}  {told['key']}")
+            yield f"  {table}: {number} rows {fate}"
+        for told in (row.told() for row in one.lost[:MOST_ROWS]):
+            yield f"    {told['fate']}  {told['table']}  {told['key']}"
         if len(one.lost) > MOST_ROWS:
-            line(f"    and {len(one.lost) - MOST_ROWS} more")
-    line(f"The files as they were, and a report of every row: {aside}")
+            yield f"    and {len(one.lost) - MOST_ROWS} more"
+    yield f"The files as they were, and a report of every row: {aside}"

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Annotated, ParamSpec
 import typer
 
 from snavio.cli.options import Config, Json, StateDir
-from snavio.cli.output import console, fancy, line, print_json, program
+from snavio.cli.output import console, fancy, program
+from snavio.cli.render import show
 
 if TYPE_CHECKING:
-    from snavio.cli.fronts import Front
+    from snavio.cli.up_views import UpView
     from snavio.launch.installation import Installation
 
 DOWN_SECONDS = 30.0
@@ -46,7 +47,7 @@ def up(
       snavio up --no-screen > up.log &     in the background until `snavio down`
     """
     import snavio.native  # noqa: F401  says what to do when it was not built, before anything is started
-    from snavio.cli.fronts import JsonLines, Lines, Screen
+    from snavio.cli.up_views import UpJson, UpLines, UpScreen
     from snavio.config import installed, validate_all
     from snavio.launch.checks import LEFT_BEHIND_SECONDS, check_ports
     from snavio.launch.installation import find
@@ -59,16 +60,16 @@ def up(
     state.check_writable()
     left_behind = state.left_behind()
     out = console()
-    front: Front = JsonLines() if json else Screen(out) if fancy(out) and not no_screen else Lines()
+    view: UpView = UpJson() if json else UpScreen(out) if fancy(out) and not no_screen else UpLines()
     with state.claimed():
         # After a kill -9 of the last launcher its services are on their way out, and so are their ports.
         check_ports(installation.mesh, patience_s=LEFT_BEHIND_SECONDS if left_behind else 0.0)
         state.note_run(installation.mesh)
-        with front:
-            asyncio.run(_run(installation, front))
+        with view:
+            asyncio.run(_run(installation, view))
 
 
-async def _run(installation: Installation, front: Front) -> None:
+async def _run(installation: Installation, view: UpView) -> None:
     from snavio.clock import SystemClock
     from snavio.launch.demo_tenant import DemoTenant
     from snavio.launch.probes import Probes
@@ -81,15 +82,15 @@ async def _run(installation: Installation, front: Front) -> None:
     stop, hurry = asyncio.Event(), asyncio.Event()
     _on_signals(stop, hurry)
     processes = MeshProcesses(mesh, config=installation.config)
-    front.preparing("preparing certificates")
+    view.preparing("preparing certificates")
     await asyncio.to_thread(processes.prepare)
     async with Probes(mesh, certificates=installation.operator_certificates) as probes:
-        supervisor = Supervisor(processes, probes=probes, clock=clock, say=spared(front.say))
+        supervisor = Supervisor(processes, probes=probes, clock=clock, say=spared(view.say))
         tenant = DemoTenant(mesh, operator_certificates=installation.operator_certificates, clock=clock)
 
         async def live() -> None:
-            front.preparing("starting the services")
-            await supervisor.start(healthy=front.healthy)
+            view.preparing("starting the services")
+            await supervisor.start(healthy=view.healthy)
             await tenant.register()
             facts = {
                 "seconds": round(time.monotonic() - began, 3),
@@ -97,26 +98,26 @@ async def _run(installation: Installation, front: Front) -> None:
                 "pid": os.getpid(),
                 "addresses": processes.addresses,
             }
-            front.ready(facts, suggestions(installation))
+            view.ready(facts, suggestions(installation))
             readings = Readings(probes, clock=clock)
-            show = spared(front.show)
+            show = spared(view.show)
             async with asyncio.TaskGroup() as group:
                 group.create_task(supervisor.watch())
                 group.create_task(tenant.renew())
                 while True:
                     reading = await readings.take()
                     show(reading, {name: life.phase.value for name, life in supervisor.lives.items()})
-                    await asyncio.sleep(front.reading_every_s)
+                    await asyncio.sleep(view.reading_every_s)
 
         try:
             await _until(stop, live())
         finally:
             # A terminal that was closed cannot be told any more; the services must be stopped all the same.
             with contextlib.suppress(OSError):
-                front.stopping()
+                view.stopping()
             await supervisor.stop(hurry=hurry)
             with contextlib.suppress(OSError):
-                front.stopped()
+                view.stopped()
 
 
 def spared(tell: Callable[P, None]) -> Callable[P, None]:
@@ -160,10 +161,8 @@ def down(state_dir: StateDir = None, config: Config = None, json: Json = False) 
     installation = find(state_dir=state_dir, config=config)
     run = installation.state.running()
     if run is None:
-        if json:
-            print_json({"stopped": False, "running": False})
-        else:
-            line(f"No mesh runs on {installation.mesh.state_dir}; nothing to stop.")
+        none = f"No mesh runs on {installation.mesh.state_dir}; nothing to stop."
+        show({"stopped": False, "running": False}, none, json=json)
         return
     with contextlib.suppress(ProcessLookupError):
         os.kill(run.pid, signal.SIGTERM)
@@ -176,10 +175,8 @@ def down(state_dir: StateDir = None, config: Config = None, json: Json = False) 
                 reason="not-ending",
             )
         time.sleep(0.05)
-    if json:
-        print_json({"stopped": True, "running": False, "pid": run.pid})
-    else:
-        line(f"Stopped the mesh on {installation.mesh.state_dir} (process {run.pid}).")
+    done = f"Stopped the mesh on {installation.mesh.state_dir} (process {run.pid})."
+    show({"stopped": True, "running": False, "pid": run.pid}, done, json=json)
 
 
 def _on_signals(stop: asyncio.Event, hurry: asyncio.Event) -> None:

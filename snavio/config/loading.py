@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
@@ -38,6 +38,18 @@ class Setting(NamedTuple):
 
     value: bool | int | float | str | None
     origin: str
+
+
+# Keys of earlier versions: an operator who upgrades reads where the bound went, not that it was never there.
+_REMOVED: Final = {
+    (
+        "shield",
+        "streams_per_source",
+    ): "streams are bounded per tenant by [mesh] tenant_share_percent. Remove the line.",
+    ("shield", "nonce_share_per_source"): (
+        "nonces are shared by tenants, by [mesh] tenant_share_percent. Remove the line."
+    ),
+}
 
 
 def load(
@@ -167,6 +179,8 @@ def _shown(value: Any) -> str:
 
 def _unknown(name: str, key: str, place: SettingLocation, models: Mapping[str, type[Section]]) -> str:
     sentence = f"[{name}] has no key {key!r}"
+    if (instead := _REMOVED.get((name, key))) is not None:
+        return f"{sentence} any more; {instead}"
     meant = closest(key, models[name].model_fields)
     elsewhere = [other for other, model in models.items() if key in model.model_fields]
     if elsewhere:

@@ -1,4 +1,4 @@
-"""A long-lived batch stream to one peer: coalesces, keeps a window, watches budgets, translates breaks into answers.
+"""The client side of a hop: coalesces parts into batches, keeps a window, watches budgets, turns breaks into answers.
 
 Never answers a command itself and never retries, unless `resend` says that the peer recognises a batch by
 (instance, epoch, batch_seq): then unanswered batches go again, byte for byte, over the next connection.
@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from typing import Protocol
 
 from snavio.clock import Clock
-from snavio.hop.client_stream import ClientStream
+from snavio.hop.client_stream import StreamListener
 from snavio.hop.connection import StreamConnection
-from snavio.hop.in_flight import ClientLimits, InFlightBatch, SendBuffer, lose
+from snavio.hop.in_flight import BatchCarrier, ClientLimits, InFlightBatch, SendBuffer, lose
 from snavio.hop.send_queue import FifoSendQueue, SendQueue
 from snavio.host.background import background
 from snavio.native import Reply, batch_frame
@@ -22,13 +23,13 @@ from snavio.rpc.channel import MeshChannel
 from snavio.tasks import ended
 from snavio.v1.batch_pb2 import Batch, Hello
 
-__all__ = ["BatchClient", "ClientLimits"]
+__all__ = ["BatchClient", "ClientLimits", "HopClient"]
 
 WIRE_VERSION = 1
 SWEEP_SECONDS = 0.025
 CLOSE_SECONDS = 5.0
 MAX_BUDGET_MS = 60_000
-# What a peer knows for certain at the end of its time must be here before ours is over: this much of it is kept for
+# A verdict that the peer has at the end of its budget must arrive before the end of ours: this much of it is kept for
 # the way back, and for the peer's own sweep.
 RETURN_MS = 4 * round(SWEEP_SECONDS * 1000)
 RETURN_SHARE = 10
@@ -36,45 +37,42 @@ RETURN_SHARE = 10
 MAX_BROKEN_STREAMS = 5
 
 
-class BatchClient:
-    """See the module. Not thread-safe: it lives on one event loop."""
+class HopConnection(Protocol):
+    """The way to the next service: one stream of batches after another."""
+
+    trouble: Exception | None
+    """Cause of the last failed attempt to connect; None once one succeeded."""
+
+    async def run(self, traffic: StreamListener) -> None:
+        """Open streams and carry their batches; until cancelled, whatever happens meanwhile."""
+        ...
+
+
+class HopClient:
+    """A `TargetQueue` over a `HopConnection`. Not thread-safe: it lives on one event loop."""
 
     def __init__(
         self,
-        channel: MeshChannel,
-        method: str,
+        connection: HopConnection,
+        name: str,
         *,
         clock: Clock,
-        instance: str = "",
-        epoch: int = 0,
         resend: bool = False,
         limits: ClientLimits | None = None,
-        on_hello: Callable[[Hello], None] | None = None,
         waiting: SendQueue | None = None,
     ) -> None:
+        self._connection = connection
         self._clock = clock
         self._resend = resend
         self._limits = limits or ClientLimits()
-        hello = Batch(hello=Hello(wire_version=WIRE_VERSION, instance=instance, epoch=epoch))
-        self._line = StreamConnection(
-            channel,
-            method,
-            hello=hello.SerializeToString(),
-            max_age_s=self._limits.max_age_s,
-            on_hello=self._greeted,
-        )
-        self._on_hello = on_hello
-        self._name = f"link {method}"
-        line = (
-            waiting
-            if waiting is not None
-            else FifoSendQueue(max_bytes=self._limits.max_waiting_bytes, what=method)
-        )
-        self._waiting = SendBuffer(self._limits, line)
+        self._name = f"hop {name}"
+        if waiting is None:
+            waiting = FifoSendQueue(max_bytes=self._limits.max_waiting_bytes, what=name)
+        self._waiting = SendBuffer(self._limits, waiting)
         self._flying: dict[int, InFlightBatch] = {}
         # The stream that is sent on; older ones may still wait for answers.
-        self._client_stream: ClientStream | None = None
-        # Of those in flight, how many nothing was heard of.
+        self._client_stream: BatchCarrier | None = None
+        # Batches in flight without any answer yet.
         self._unheard = 0
         self._next_seq = 1
         self._connected = asyncio.Event()
@@ -92,7 +90,7 @@ class BatchClient:
 
     async def start(self) -> None:
         """Begin connecting; returns at once."""
-        self._runner = background().keep(self._name, lambda: self._line.run(self))
+        self._runner = background().keep(self._name, lambda: self._connection.run(self))
 
     async def close(self) -> None:
         """Wait a bounded time for what is in flight, then end; what is left is lost."""
@@ -102,7 +100,7 @@ class BatchClient:
                     await self._idle.wait()
             await ended(self._runner)
         finally:
-            # Also when the caller has no patience for the rest: whoever waits for an answer must hear of this.
+            # Also when the caller is cancelled meanwhile: every part that waits for an answer must get one.
             self._let_go()
 
     def _let_go(self) -> None:
@@ -110,10 +108,10 @@ class BatchClient:
             if handle is not None:
                 handle.cancel()
         for in_flight_batch in list(self._flying.values()):
-            in_flight_batch.lose("the link was closed")
+            in_flight_batch.lose("the connection was closed")
         self._flying.clear()
         self._unheard = 0
-        self._waiting.lose_all("the link was closed")
+        self._waiting.lose_all("the connection was closed")
         self._note_idle()
 
     @property
@@ -123,17 +121,17 @@ class BatchClient:
 
     @property
     def trouble(self) -> Exception | None:
-        """Why the peer could not be reached at the last attempt; None if it was."""
-        return self._line.trouble
+        """Cause of the last failed attempt to reach the peer; None once one succeeded."""
+        return self._connection.trouble
 
     @property
     def limits(self) -> ClientLimits:
-        """Our own, or the peer's where it takes less: no consignment may have more, since none is cut."""
+        """Our own, or the peer's where it takes less: no part may have more, since none is cut."""
         return self._waiting.limits
 
     @property
     def crowded(self) -> bool:
-        """More than half of the waiting room is taken; `room` waits for the end of it."""
+        """So much waits that `room` waits, too."""
         return self._waiting.crowded
 
     def put(self, batch_part: BatchPart) -> None:
@@ -148,12 +146,12 @@ class BatchClient:
         if waiting.full_batch:
             self._pump()
         else:
-            # Not at once: calls that arrive in the same turn of the loop share a batch.
+            # Not at once: parts that arrive in the same turn of the loop share a batch.
             self._pump_due = True
             self._loop.call_soon(self._pump)
 
     async def room(self, holder: str = "", size: int = 0) -> None:
-        """Wait until `holder` may bring `size` more bytes; see TargetQueue."""
+        """Wait until `holder` may send `size` more bytes; see TargetQueue."""
         await self._waiting.room(holder, size or self._waiting.limits.max_batch_bytes)
 
     # -- composing batches ---------------------------------------------------------------------------
@@ -167,10 +165,10 @@ class BatchClient:
                 return
             if self._unheard >= limits.eager and not waiting.full_batch and not self._lingered():
                 return
-            self._ship(client_stream)
+            self._send_batch(client_stream)
 
     def _lingered(self) -> bool:
-        """Whether the linger time of what waits is over; starts it otherwise."""
+        """True once the waiting parts have lingered long enough; starts their linger time otherwise."""
         now = self._loop.time()
         if not self._linger_until:
             self._linger_until = now + self._limits.linger_s
@@ -185,18 +183,18 @@ class BatchClient:
         self._linger = None
         self._pump()
 
-    def _ship(self, client_stream: ClientStream) -> None:
+    def _send_batch(self, client_stream: BatchCarrier) -> None:
         taken = self._waiting.next_batch()
         self._linger_until = 0.0
         try:
-            self._ship_together(taken, client_stream)
+            self._send_together(taken, client_stream)
         except Exception as error:
-            # Nobody else knows of them any more.
+            # Nothing else refers to them any more.
             background().failed(self._name, error)
             for batch_part in taken:
                 lose(batch_part, written=False, cause="the batch could not be made")
 
-    def _ship_together(self, taken: list[BatchPart], client_stream: ClientStream) -> None:
+    def _send_together(self, taken: list[BatchPart], client_stream: BatchCarrier) -> None:
         seq = self._next_seq
         self._next_seq = seq + 1
         if len(taken) == 1:
@@ -211,33 +209,27 @@ class BatchClient:
                 offset += batch_part.count
         left_ms = (last - self._clock.mono_ns()) // 1_000_000
         budget_ms = min(max(1, left_ms - min(left_ms // RETURN_SHARE, RETURN_MS)), MAX_BUDGET_MS)
-        frame = batch_frame(seq, budget_ms, [batch_part.freight for batch_part in taken])
+        frame = batch_frame(seq, budget_ms, [batch_part.buffer for batch_part in taken])
         in_flight_batch = self._flying[seq] = InFlightBatch(seq, placed, first, frame)
         self._unheard += 1
         _hand_over(in_flight_batch, client_stream)
 
-    # -- what the connection tells: see Traffic --------------------------------------------------------
+    # -- for the connection: see StreamListener --------------------------------------------------------
 
-    def _greeted(self, hello: Hello) -> None:
-        # Of our own each time: the next peer may take more than this one.
-        self._waiting.limits = self._limits.within(hello.limits)
-        if self._on_hello is not None:
-            self._on_hello(hello)
-
-    def opened(self, client_stream: ClientStream) -> None:
-        """Send what no stream has at the moment, sent before or not, and then what waits."""
+    def opened(self, client_stream: BatchCarrier) -> None:
+        """Send the batches that no stream has at the moment, sent before or not, and then the waiting parts."""
         self._client_stream = client_stream
         self._send_anew(client_stream)
         self._connected.set()
         self._pump()
 
-    def _send_anew(self, client_stream: ClientStream) -> None:
+    def _send_anew(self, client_stream: BatchCarrier) -> None:
         for in_flight_batch in self._flying.values():
             if in_flight_batch.via is None:
                 _hand_over(in_flight_batch, client_stream)
 
     def leaving(self, in_flight_batch: InFlightBatch) -> bytes | None:
-        """From here on nobody can say that it did not arrive."""
+        """Mark the batch as written: from here on it may have arrived."""
         frame = in_flight_batch.frame
         if frame is None or in_flight_batch.seq not in self._flying:
             return None
@@ -250,7 +242,7 @@ class BatchClient:
         return frame
 
     def answered(self, reply: Reply) -> None:
-        """Settle everybody in the batch; the last answer makes room for another batch."""
+        """Settle every part in the batch; the last answer makes room for another batch."""
         seq = reply.batch_seq
         in_flight_batch = self._flying.get(seq)
         if in_flight_batch is None:
@@ -269,7 +261,7 @@ class BatchClient:
             self._pump()
 
     def _off(self, in_flight_batch: InFlightBatch) -> None:
-        """One batch less on its stream; a retired stream ends with its last one."""
+        """Take the batch off its stream; a retired stream ends with its last one."""
         via = in_flight_batch.via
         if via is None:
             return
@@ -278,8 +270,8 @@ class BatchClient:
         if via is not self._client_stream and not via.flying:
             via.finish()
 
-    def retire(self, client_stream: ClientStream, *, at_once: bool) -> None:
-        """Send what it has not written on the next stream; it ends with its last answer."""
+    def retire(self, client_stream: BatchCarrier, *, at_once: bool) -> None:
+        """Send the batches that it has not written on the next stream; it ends with its last answer."""
         if client_stream is self._client_stream:
             self._client_stream = None
             self._connected.clear()
@@ -297,8 +289,8 @@ class BatchClient:
         if self._client_stream is not None:
             self._send_anew(self._client_stream)
 
-    def broken(self, client_stream: ClientStream) -> None:
-        """Give up what was written and cannot be sent again; the rest goes on another connection."""
+    def broken(self, client_stream: BatchCarrier) -> None:
+        """Give up batches that were written and cannot be sent again; the others go on another connection."""
         if client_stream is self._client_stream:
             self._client_stream = None
             self._connected.clear()
@@ -313,8 +305,8 @@ class BatchClient:
             self._send_anew(self._client_stream)
         self._note_idle()
 
-    def _suspect(self, client_stream: ClientStream) -> None:
-        """Give up a batch that went first on stream after stream, to a peer that ended each without a word."""
+    def _suspect(self, client_stream: BatchCarrier) -> None:
+        """Give up a batch that went first on stream after stream, to a peer that ended each without an answer."""
         first = client_stream.led
         if not client_stream.silent or first is None or first.seq not in self._flying:
             return
@@ -350,7 +342,42 @@ class BatchClient:
             self._idle.set()
 
 
-def _hand_over(in_flight_batch: InFlightBatch, client_stream: ClientStream) -> None:
+class BatchClient(HopClient):
+    """Sends to one method of one peer over gRPC."""
+
+    def __init__(
+        self,
+        channel: MeshChannel,
+        method: str,
+        *,
+        clock: Clock,
+        instance: str = "",
+        epoch: int = 0,
+        resend: bool = False,
+        limits: ClientLimits | None = None,
+        on_hello: Callable[[Hello], None] | None = None,
+        waiting: SendQueue | None = None,
+    ) -> None:
+        limits = limits or ClientLimits()
+        hello = Batch(hello=Hello(wire_version=WIRE_VERSION, instance=instance, epoch=epoch))
+        connection = StreamConnection(
+            channel,
+            method,
+            hello=hello.SerializeToString(),
+            max_age_s=limits.max_age_s,
+            on_hello=self._greeted,
+        )
+        self._on_hello = on_hello
+        super().__init__(connection, method, clock=clock, resend=resend, limits=limits, waiting=waiting)
+
+    def _greeted(self, hello: Hello) -> None:
+        # Of our own each time: the next peer may take more than this one.
+        self._waiting.limits = self._limits.within(hello.limits)
+        if self._on_hello is not None:
+            self._on_hello(hello)
+
+
+def _hand_over(in_flight_batch: InFlightBatch, client_stream: BatchCarrier) -> None:
     in_flight_batch.via = client_stream
     client_stream.flying += 1
     client_stream.outbox.put(in_flight_batch)

@@ -1,6 +1,6 @@
-"""One stream of a link, from the peer's Hello to its end: carries frames both ways and heeds the peer's notices.
+"""One gRPC stream of a client, from the peer's Hello to its end: carries frames both ways and heeds the peer's notices.
 
-Never decides what happens to a batch whose connection broke: it tells the link.
+Never decides what happens to a batch whose connection broke: its listener does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from snavio.hop.in_flight import BatchCarrier, InFlightBatch
-from snavio.hop.write_queue import WriteQueue
 from snavio.host.background import background
 from snavio.native import Reply, read_verdicts
 from snavio.rpc.channel import MeshChannel
@@ -23,7 +22,7 @@ from snavio.v1.batch_pb2 import Hello, Verdicts
 AGE_CHECK_SECONDS = 0.5
 # The longest wait before the next stream; each wait is a random part of it.
 RECONNECT_SECONDS = 0.25
-# After something that should not have happened: it may well happen again, and each time it is logged.
+# After an unexpected error: it may well happen again, and each time it is logged.
 FAULT_SECONDS = 1.0
 # For a peer to end its half after we have ended ours. Nothing is in flight then, so nothing is lost with it.
 END_SECONDS = 1.0
@@ -33,22 +32,22 @@ WRITE_SECONDS = 15.0
 
 
 class StreamListener(Protocol):
-    """The link's side of its connections."""
+    """The client's side of its streams."""
 
-    def opened(self, client_stream: ClientStream) -> None:
-        """The peer has greeted; what is put into the talk's outbox is written."""
+    def opened(self, client_stream: BatchCarrier) -> None:
+        """Begin to send: the peer has greeted, and the stream's outbox is written."""
 
     def leaving(self, in_flight_batch: InFlightBatch) -> bytes | None:
-        """It is about to be written: its frame, or None when nobody waits for it any more."""
+        """The frame of a batch that is about to be written; None when no part waits for it any more."""
 
     def answered(self, reply: Reply) -> None:
-        """The peer said something about a batch."""
+        """Take an answer of the peer about a batch."""
 
-    def retire(self, client_stream: ClientStream, *, at_once: bool) -> None:
+    def retire(self, client_stream: BatchCarrier, *, at_once: bool) -> None:
         """Send nothing more on it: it is old, or its certificate; or, `at_once`, the peer is going away."""
 
-    def broken(self, client_stream: ClientStream) -> None:
-        """The connection has ended."""
+    def broken(self, client_stream: BatchCarrier) -> None:
+        """Take note that the stream has ended."""
 
 
 class ClientStream(BatchCarrier):
@@ -67,12 +66,11 @@ class ClientStream(BatchCarrier):
         self._channel = channel
         self._traffic = traffic
         self._log = log
-        self.outbox: WriteQueue[InFlightBatch | None] = WriteQueue()
         self.over = asyncio.Event()
         """Set when nothing more is sent on it."""
         self.pause_s = RECONNECT_SECONDS
         """The longest wait before the next one is opened."""
-        # No deadline while the peer may still have something to say.
+        # No deadline while the peer may still answer.
         self._patience = asyncio.timeout(None)
         self._half_ended = False
         self._finished = False
@@ -87,7 +85,7 @@ class ClientStream(BatchCarrier):
             self._traffic.opened(self)
             await self._converse(max_age_s)
         except Exception as error:
-            background().failed("link", error)
+            background().failed("stream", error)
             self.pause_s = FAULT_SECONDS
         finally:
             self._call.cancel()
@@ -96,8 +94,8 @@ class ClientStream(BatchCarrier):
 
     async def _converse(self, max_age_s: float) -> None:
         chores = [
-            background().once("link writer", self._write()),
-            background().once("link watch", self._watch(max_age_s)),
+            background().once("stream writer", self._write()),
+            background().once("stream watch", self._watch(max_age_s)),
         ]
         try:
             async with self._patience:
@@ -113,13 +111,13 @@ class ClientStream(BatchCarrier):
                         self._notice(Verdicts.FromString(frame).hello)
         except TimeoutError:
             if not self._finished:
-                self._log.info("link broken", code="STUCK")
+                self._log.info("stream broken", code="STUCK")
         except grpc.aio.AioRpcError as error:
-            self._log.info("link broken", code=error.code().name)
+            self._log.info("stream broken", code=error.code().name)
             await self._channel.heed(error)
         except (ValueError, DecodeError):
-            # A peer that sends what is not Verdicts must not end the link for good.
-            self._log.warning("link broken", code="UNREADABLE")
+            # A peer that sends what is not Verdicts must not end the client for good.
+            self._log.warning("stream broken", code="UNREADABLE")
         finally:
             self._finished = True
             for chore in chores:
@@ -139,27 +137,27 @@ class ClientStream(BatchCarrier):
         self.over.set()
 
     def end_half(self) -> None:
-        """Tell the peer that nothing more will come; its answers are still read."""
+        """End our half, which tells the peer that nothing more will come; its answers are still read."""
         if not self._half_ended:
             self._half_ended = True
             self.outbox.put(None)
 
     def finish(self) -> None:
-        """The last answer has come: end in order, and do not wait long for the peer to do so too."""
+        """End in order after the last answer, and do not wait long for the peer to do so too."""
         if not self._finished:
             self._finished = True
             self.end_half()
             self._leave(within_s=END_SECONDS)
 
     async def _write(self) -> None:
-        """Write what is put into the outbox, until our half ends."""
+        """Write the outbox, until our half ends."""
         try:
             await self._write_all()
         except Exception as error:
-            # Read on without its other half, the stream would take nothing and end never. What gRPC raises, whoever
-            # reads hears of too, with the status.
+            # Read on without its other half, the stream would take nothing and end never. Errors of gRPC reach the
+            # reading half too, with the status.
             if not isinstance(error, grpc.aio.AioRpcError | grpc.aio.UsageError | asyncio.InvalidStateError):
-                background().failed("link writer", error)
+                background().failed("stream writer", error)
             self._leave(within_s=END_SECONDS)
 
     async def _write_all(self) -> None:
@@ -198,12 +196,12 @@ class ClientStream(BatchCarrier):
                 age_s += pause_s
                 self._look(pause_s)
         except Exception as error:
-            # A stream that nobody watches would grow old with its certificate.
-            background().failed("link watch", error)
+            # A stream without a watch would grow old with its certificate.
+            background().failed("stream watch", error)
             self._leave(within_s=0.0)
 
     def _look(self, passed_s: float) -> None:
-        """Count how long the same write has been under way; one timer for many writes."""
+        """Measure how long the same write has been in progress; one timer for many writes."""
         stuck = self._joint_writes and self._seen == self._writes
         self._seen = self._writes
         self._stuck_s = self._stuck_s + passed_s if stuck else 0.0

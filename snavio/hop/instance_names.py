@@ -1,7 +1,7 @@
 """Names of the processes that have streams here: one name, one living process.
 
-A second process that comes under a name is let in only when the first does not answer any more. Never takes silence of
-a stream that is not being read for death, and never asks anybody unless the name is contested.
+A second process under a name is let in only when the first does not answer any more. Never takes silence of a stream
+that is not being read for death, and never sends a question unless the name is contested.
 """
 
 from __future__ import annotations

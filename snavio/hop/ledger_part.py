@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from snavio.domain.verdict import Verdict
 from snavio.host.background import background
-from snavio.native import Freight, Ledger, Reply
+from snavio.native import Ledger, PartBuffer, Reply
 from snavio.v1.batch_pb2 import Refusal, Verdicts
 from snavio.v1.batch_pb2 import Verdict as WireVerdict
 
@@ -17,13 +17,13 @@ RETRY_AFTER_MS = 250
 
 
 class LedgerPart:
-    """See `snavio.ports.queue.Consignment`. `answer` gets serialised Verdicts for the batch's sender.
+    """A `BatchPart`. `answer` gets serialised Verdicts for the batch's sender.
 
     `broken` gets the last of them when the ledger fails, which never says any more that it is done; without it
     `answer` does.
     """
 
-    __slots__ = ("_answer", "_broken", "_ledger", "_part", "count", "deadline_mono_ns", "freight", "source")
+    __slots__ = ("_answer", "_broken", "_ledger", "_part", "buffer", "count", "deadline_mono_ns", "source")
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class LedgerPart:
         part: int,
         *,
         count: int,
-        body: bytes | Freight,
+        body: bytes | PartBuffer,
         deadline_mono_ns: int,
         answer: Callable[[bytes], None],
         broken: Callable[[bytes], None] | None = None,
@@ -42,15 +42,14 @@ class LedgerPart:
         self._answer = answer
         self._broken = broken or answer
         self.count = count
-        self.freight = body
+        self.buffer = body
         self.deadline_mono_ns = deadline_mono_ns
         self.source = source
-        """`<tenant>/<service>` where all of it is of one source, and somebody is fair between sources."""
 
     @property
     def body(self) -> bytes:
-        """The freight, written."""
-        return bytes(self.freight)
+        """The buffer as bytes."""
+        return bytes(self.buffer)
 
     def settle(self, offset: int, reply: Reply) -> None:
         """Pass the hop's answer on, in the batch's own numbering."""
@@ -67,7 +66,7 @@ class LedgerPart:
             )
 
     def lost(self, *, written: bool, cause: str) -> None:
-        """What was never written was not delivered; of what was written nobody knows."""
+        """Refuse what was never written as not delivered; the outcome of what was written is unknown."""
         verdict = Verdict.OUTCOME_UNKNOWN if written else Verdict.DELIVERY_FAILURE
         self.refuse(verdict, cause)
 
@@ -76,26 +75,12 @@ class LedgerPart:
         try:
             frame = self._ledger.close_part(self._part, 0, self.count, verdict, retry_after_ms, cause)
         except Exception as error:
-            # Without an answer its sender would wait for ever, and its place in the window would never be free again.
+            # Without an answer the sender would wait for ever, and its place in the window would never be free again.
             background().failed("ledger", error)
             self._broken(rest_unknown(self._ledger, cause))
             return
         if frame:
             self._answer(frame)
-
-
-class AnswerOnce:
-    """Passes on the first last answer to a batch, and no other: each would free a place in the window."""
-
-    __slots__ = ("_answer",)
-
-    def __init__(self, answer: Callable[[bytes, bool], None]) -> None:
-        self._answer: Callable[[bytes, bool], None] | None = answer
-
-    def __call__(self, frame: bytes) -> None:
-        answer, self._answer = self._answer, None
-        if answer is not None:
-            answer(frame, True)
 
 
 def rest_unknown(ledger: Ledger, cause: str) -> bytes:

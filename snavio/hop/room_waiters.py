@@ -1,4 +1,4 @@
-"""Lets those who wait for a full queue on again: holder by holder, and only as many as fit.
+"""Callers that wait until a full queue has room: they go on holder by holder, and only as many as fit.
 
 Never wakes all of them at once: each would bring a batch, most of which the queue would have to refuse after the work
 of judging it was done.
@@ -10,35 +10,35 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-# How long a place is kept for who was let on. They may bring less than was thought, or nothing; if nobody else were let
-# on until then, those who have nothing to bring would keep out those who have.
+# Time for which room is kept for a caller that went on. It may bring less than expected, or nothing; if no other went
+# on until then, callers with nothing to bring would keep out those with something.
 KEPT_S = 0.05
 
 _Turn = tuple[asyncio.Future[None], int]
 
 
 class RoomWaiters:
-    """Lives on one event loop. `open_for` tells whether a holder may go on now, `free` how many bytes have room."""
+    """Lives on one event loop. `open_for(holder)` is true while it may go on; `free()` is the bytes that have room."""
 
     __slots__ = ("_again", "_free", "_kept", "_loop", "_open_for", "_waiting")
 
     def __init__(self, *, open_for: Callable[[str], bool], free: Callable[[], int]) -> None:
         self._open_for = open_for
         self._free = free
-        # For those who were let on lately.
+        # Bytes kept for callers that went on lately.
         self._kept = 0
         self._waiting: dict[str, deque[_Turn]] = {}
         self._loop = asyncio.get_running_loop()
         self._again: asyncio.TimerHandle | None = None
 
     async def wait(self, holder: str, size: int) -> None:
-        """Return when it is this caller's turn; at once where nobody of `holder` waits and there is room."""
+        """Return when it is this caller's turn; at once where no other caller of `holder` waits and there is room."""
         if holder not in self._waiting and self._open_for(holder):
             return
         turn = (self._loop.create_future(), size)
         self._waiting.setdefault(holder, deque()).append(turn)
         if self._again is None:
-            # Not only when something leaves the queue: what filled it may have been lost.
+            # Not only when something leaves the queue: the parts that filled it may have been lost.
             self._again = self._loop.call_later(KEPT_S, self._look)
         try:
             await turn[0]
@@ -51,7 +51,7 @@ class RoomWaiters:
             raise
 
     def turn(self) -> None:
-        """There may be room again: let on as many as fit."""
+        """Let as many go on as fit; to be called when there may be room again."""
         if self._waiting:
             self._let_on()
 

@@ -1,27 +1,21 @@
-"""What waits for its place in a batch: in the order in which it came, or fairly between sources.
+"""Batch parts that wait to be sent: the interface of every send queue, and the one that keeps the order of arrival.
 
-Bounded. Never lets one source keep another from the next batch: between sources, whoever was served least is served
-next, and a source whose share is full is refused while the others are not.
+Bounded: never takes a part above its limit, which is refused with a retry hint. `FairSendQueue` is fair by source.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from snavio.errors import Saturated
 from snavio.ports.queue import BatchPart
 
 RETRY_AFTER_MS = 250
-# Sources that are remembered without anything waiting, before those that have nothing to answer for are forgotten.
-IDLE_SOURCES = 4096
 
 
 class SendQueue(Protocol):
-    """A line of consignments."""
+    """Batch parts in the order in which they are sent."""
 
     size: int
     """Bytes that wait."""
@@ -29,28 +23,28 @@ class SendQueue(Protocol):
     """Commands that wait."""
     max_bytes: int
     crowded_bytes: int
-    """Bytes above which only those are to bring more who have nothing waiting."""
+    """Bytes above which only holders with nothing waiting are to send more."""
     max_held: int
-    """Bytes of one holder, above which it is to bring no more; a line that knows no holders counts all as one's."""
+    """Bytes of one holder, above which it is to send no more; a queue without holders counts all as one's."""
 
     def held(self, holder: str) -> int:
         """Bytes that `holder` has waiting."""
         ...
 
     def put(self, batch_part: BatchPart) -> None:
-        """Join the line; Saturated when there is no room."""
+        """Append a part; Saturated when there is no room."""
         ...
 
     def head(self) -> BatchPart:
-        """Who is next; the line must not be empty."""
+        """The next part; the queue must not be empty."""
         ...
 
     def take(self) -> BatchPart:
-        """Take the next out of the line."""
+        """Remove and return the head."""
         ...
 
     def overdue(self, now_mono_ns: int) -> list[BatchPart]:
-        """Take out everybody whose time is over."""
+        """Remove and return every part whose deadline has passed."""
         ...
 
     def __bool__(self) -> bool: ...
@@ -65,164 +59,41 @@ class FifoSendQueue:
         self.max_bytes = max_bytes
         self.crowded_bytes = self.max_held = max_bytes // 2
         self._what = what
-        self._line: deque[BatchPart] = deque()
+        self._parts: deque[BatchPart] = deque()
 
     def held(self, _holder: str) -> int:
         """Bytes that wait."""
         return self.size
 
     def __bool__(self) -> bool:
-        return bool(self._line)
+        return bool(self._parts)
 
     def put(self, batch_part: BatchPart) -> None:
-        """Join the end."""
-        size = self.size + len(batch_part.freight)
+        """Append a part at the end."""
+        size = self.size + len(batch_part.buffer)
         if size > self.max_bytes:
             raise Saturated(f"{self._what}: too much is waiting.", retry_after_ms=RETRY_AFTER_MS)
-        self._line.append(batch_part)
+        self._parts.append(batch_part)
         self.size = size
         self.commands += batch_part.count
 
     def head(self) -> BatchPart:
-        """The one that came first."""
-        return self._line[0]
+        """The part that came first."""
+        return self._parts[0]
 
     def take(self) -> BatchPart:
-        """The one that came first."""
-        first = self._line.popleft()
-        self.size -= len(first.freight)
+        """Remove and return the part that came first."""
+        first = self._parts.popleft()
+        self.size -= len(first.buffer)
         self.commands -= first.count
         return first
 
     def overdue(self, now_mono_ns: int) -> list[BatchPart]:
-        """Everybody whose time is over."""
-        late = [each for each in self._line if each.deadline_mono_ns <= now_mono_ns]
+        """Remove and return every part whose deadline has passed."""
+        late = [each for each in self._parts if each.deadline_mono_ns <= now_mono_ns]
         if late:
-            self._line = deque(each for each in self._line if each.deadline_mono_ns > now_mono_ns)
+            self._parts = deque(each for each in self._parts if each.deadline_mono_ns > now_mono_ns)
         for each in late:
-            self.size -= len(each.freight)
+            self.size -= len(each.buffer)
             self.commands -= each.count
         return late
-
-
-@dataclass(slots=True)
-class _Share:
-    """What one source has waiting, and how far it has been served."""
-
-    waiting: int = 0
-    size: int = 0
-    commands: int = 0
-    served: int = 0
-    """Where its last consignment ends on the common scale of commands."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class _Turn:
-    start: int
-    number: int
-    batch_part: BatchPart = field(compare=False)
-    source: str = field(compare=False)
-
-
-class FairSendQueue:
-    """Fair queueing by start time: a consignment's turn comes after as many commands as its source has before it.
-
-    A flood of one source thus waits behind itself; a source with little is next, however long the flood's line is.
-    """
-
-    def __init__(
-        self,
-        *,
-        max_bytes: int,
-        max_source_bytes: int,
-        max_source_commands: int,
-        source_of: Callable[[BatchPart], str],
-        what: str,
-    ) -> None:
-        self.size = 0
-        self.commands = 0
-        self.max_bytes = max_bytes
-        self.crowded_bytes = self.max_held = max_bytes // 2
-        self._max_source_bytes = max_source_bytes
-        self._max_source_commands = max_source_commands
-        self._source_of = source_of
-        self._what = what
-        self._turns: list[_Turn] = []
-        self._shares: dict[str, _Share] = {}
-        self._clock = 0
-        self._number = 0
-        self.refused = 0
-        """Commands that were refused because their source's share was full."""
-
-    def __bool__(self) -> bool:
-        return bool(self._turns)
-
-    def held(self, _holder: str) -> int:
-        """Bytes that wait."""
-        return self.size
-
-    @property
-    def sources(self) -> int:
-        """Sources that have something waiting."""
-        return sum(share.waiting > 0 for share in self._shares.values())
-
-    def put(self, batch_part: BatchPart) -> None:
-        """Join the source's own line."""
-        source, size = self._source_of(batch_part), len(batch_part.freight)
-        share = self._shares.get(source) or _Share()
-        over = (
-            share.size + size > self._max_source_bytes
-            or share.commands + batch_part.count > self._max_source_commands
-        )
-        # A first one always fits: a share that is smaller than one batch would refuse a source for ever.
-        if (share.waiting and over) or self.size + size > self.max_bytes:
-            self.refused += batch_part.count
-            raise Saturated(f"{self._what}: too much is waiting.", retry_after_ms=RETRY_AFTER_MS)
-        self._shares[source] = share
-        start = max(self._clock, share.served)
-        share.served = start + batch_part.count
-        self._count(share, batch_part, +1)
-        self._number += 1
-        heapq.heappush(self._turns, _Turn(start, self._number, batch_part, source))
-
-    def head(self) -> BatchPart:
-        """Of the source that was served least."""
-        return self._turns[0].batch_part
-
-    def take(self) -> BatchPart:
-        """Of the source that was served least."""
-        turn = heapq.heappop(self._turns)
-        self._clock = max(self._clock, turn.start)
-        self._leave([turn])
-        return turn.batch_part
-
-    def overdue(self, now_mono_ns: int) -> list[BatchPart]:
-        """Everybody whose time is over."""
-        late = [turn for turn in self._turns if turn.batch_part.deadline_mono_ns <= now_mono_ns]
-        if late:
-            self._turns = [turn for turn in self._turns if turn.batch_part.deadline_mono_ns > now_mono_ns]
-            heapq.heapify(self._turns)
-        self._leave(late)
-        return [turn.batch_part for turn in late]
-
-    def _leave(self, turns: list[_Turn]) -> None:
-        for turn in turns:
-            share = self._shares[turn.source]
-            self._count(share, turn.batch_part, -1)
-            if not share.waiting and share.served <= self._clock:
-                # It has nothing waiting and nothing to answer for: the next time it begins like anybody.
-                del self._shares[turn.source]
-        if not self._turns:
-            # Nobody waits, so nobody can have been served too much.
-            self._shares.clear()
-        elif len(self._shares) > IDLE_SOURCES + len(self._turns):
-            # Forgiving a source its last consignment is cheaper than remembering everybody who ever came.
-            self._shares = {source: each for source, each in self._shares.items() if each.waiting}
-
-    def _count(self, share: _Share, batch_part: BatchPart, sign: int) -> None:
-        share.waiting += sign
-        size = sign * len(batch_part.freight)
-        share.size += size
-        share.commands += sign * batch_part.count
-        self.size += size
-        self.commands += sign * batch_part.count

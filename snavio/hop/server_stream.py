@@ -1,9 +1,9 @@
 """The serving end of a batch stream: Hello first, then a window of batches, answered in any order and in parts.
 
-A stream that is to end tells its peer so and goes on reading until the peer has ended its half: what is under way then
-is answered, and not left unknown.
+A stream that is to end says so to its peer and goes on reading until the peer has ended its half: batches in flight
+then are answered, and not left unknown.
 
-Never reads a batch that it has no place for, and never ends a stream before what it has read is answered.
+Never reads a batch that it has no place for, and never ends a stream before every batch that it has read is answered.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 WIRE_VERSIONS = frozenset({1})
 HELLO_SECONDS = 10.0
 FINISH_SECONDS = 10.0
-# For a peer to end its half once it is told that we are going away; one that does not know the notice never does.
+# For a peer to end its half after our notice that we are going away; one that does not know the notice never does.
 GOING_AWAY_SECONDS = 2.0
 _GOING_AWAY = Verdicts(hello=Hello(going_away=True)).SerializeToString()
 _STILL_THERE = Verdicts(hello=Hello(still_there=True)).SerializeToString()
@@ -53,7 +53,7 @@ class BatchStream:
         self._replies: WriteQueue[tuple[bytes, bool]] = WriteQueue()
         self._writer: asyncio.Task[None] | None = None
         self._cutting: asyncio.TimerHandle | None = None
-        # Set when something is read, for who waits for a sign of life.
+        # Set when something is read; `still_there` waits for it.
         self._sign: asyncio.Event | None = None
         self._displaced: SnavioError | None = None
 
@@ -66,7 +66,7 @@ class BatchStream:
     ) -> Hello:
         """Exchange Hellos; BadRequest when the peer speaks another version or no Hello at all.
 
-        What `require` or `admit` raises ends the stream instead of the answer.
+        An exception of `require` or `admit` ends the stream in place of the answer.
         """
         async with asyncio.timeout(HELLO_SECONDS):
             frame = await self._call.read()
@@ -92,12 +92,12 @@ class BatchStream:
     ) -> AsyncIterator[bytes]:
         """Frames, one at a time, while there is a place in the window.
 
-        `room` is awaited before each read: a process that is full must not hold what it cannot pass on.
+        `room` is awaited before each read: a process that is full must not hold batches that it cannot pass on.
 
         The peer's certificate is checked again for every one of them: gRPC goes on serving a connection
         whose certificate has expired or was revoked since the handshake. The stream then ends; or, with
-        `refusal`, each such frame is answered with what that makes of it, so that whoever sent it knows
-        that it was not delivered, and why.
+        `refusal`, each such frame is answered with its result, so that the sender knows that it was not
+        delivered, and why.
 
         Unavailable when the peer does not take its answers any more.
         """
@@ -136,7 +136,7 @@ class BatchStream:
             self._replies.put((frame, final))
 
     async def still_there(self, *, within_s: float) -> bool:
-        """True if the peer gives a sign of life, or cannot because nothing is read of it; see Residents."""
+        """True if the peer gives a sign of life, or cannot because nothing is read of it; see InstanceNames."""
         if self._sign is None:
             # Kept for good: an answer that comes late is no batch either.
             self._sign = asyncio.Event()
@@ -150,7 +150,7 @@ class BatchStream:
         return True
 
     def displace(self, error: SnavioError) -> None:
-        """Read nothing more, and end with `error` once what was read is answered."""
+        """Read nothing more, and end with `error` once every batch that was read is answered."""
         self._displaced = error
         self._call.cut()
 
@@ -176,7 +176,7 @@ class BatchStream:
             if self._cutting is not None:
                 self._cutting.cancel()
             writer.cancel()
-            # Whatever it failed with, the stream has ended by it, or is about to end without it.
+            # Its failure is not looked at: the stream has ended by it, or is about to end without it.
             await asyncio.wait({writer})
 
     async def _write(self) -> None:
@@ -194,9 +194,9 @@ class BatchStream:
                     self._turn.set()
 
     def _written_off(self, writer: asyncio.Task[None]) -> None:
-        """The peer takes no answers any more, so no more is read of it."""
-        # Cancelled, it was by `finish`. Its failure is looked at: a stream that ends for another reason must not leave
-        # it to be complained about.
+        """Read no more of a peer that takes no answers any more."""
+        # Cancelled, it was by `finish`. The exception is retrieved, so that a stream which ends for another reason does
+        # not leave it to be logged as never retrieved.
         if not writer.cancelled() and writer.exception() is not None:
             self._turn.set()
             self._call.draining.set()
@@ -223,7 +223,7 @@ def read_hello(frame: bytes) -> Hello:
 
 
 def mesh_hello(clock: Clock, *, in_flight: int) -> Hello:
-    """How a service inside the mesh answers a Hello."""
+    """The Hello with which a service inside the mesh answers."""
     return Hello(
         wire_version=max(WIRE_VERSIONS),
         server_unix_ns=clock.unix_ns(),

@@ -1,6 +1,6 @@
-"""What waits to be written to one stream, in order: putting never waits, and one writer is woken once per lull.
+"""Frames that wait to be written to one stream, in order: `put` never waits, and one writer is woken once per lull.
 
-Never bounded by itself: who puts holds the bound, a window of batches or a waiting room.
+Unbounded: the caller enforces the limit, a window of batches or a send buffer.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class WriteQueue(Generic[T]):
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        # The reader takes from the left, and only what it has written: what is here is not written yet.
+        # The reader takes from the left, and only items that it has written: those here are not written yet.
         self.items: deque[T] = deque()
         self._filled: asyncio.Future[None] | None = None
         self._emptied: asyncio.Future[None] | None = None
 
     def put(self, item: T) -> None:
-        """Let the reader write it."""
+        """Append an item for the reader."""
         self.items.append(item)
         filled = self._filled
         if filled is not None:
@@ -37,7 +37,7 @@ class WriteQueue(Generic[T]):
                 filled.set_result(None)
 
     async def filled(self) -> None:
-        """Wait until there is something; for the reader."""
+        """Wait for the first item; for the reader."""
         if self.items:
             return
         if self._emptied is not None and not self._emptied.done():

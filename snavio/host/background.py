@@ -1,7 +1,7 @@
 """Background work of a process, supervised in one way: faults are logged, counted, and tried again after a pause.
 
 Never leaves a process half alive: work that meets nothing but faults for minutes, or that cannot be begun again, ends
-the process, so that whoever started it starts it anew.
+the process, so that its supervisor starts it again.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from snavio.tracebacks import trace_of
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 30.0
 LONGEST_THREAD_PAUSE_S: Final = 1.0
-"""A thread that pauses cannot be told to end."""
+"""Short, because a thread cannot be ended while it pauses."""
 STEADY_S: Final = 30.0
-"""Work that ran for so long before it failed begins again with the first pause."""
+"""Work that ran for this long before it failed is retried after the first pause again."""
 PATIENCE_S: Final = 300.0
-"""Of nothing but faults, then the process ends. What another service causes is no fault, however long it lasts."""
+"""Time of uninterrupted faults after which the process ends. Errors caused by other services do not count."""
 
 Body = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Stray(Exception):
-    """A cancellation that nobody asked for, such as that of a future which the work waited for."""
+    """A cancellation from inside the work, such as that of a future which it awaited."""
 
 
 class Background:
@@ -53,7 +53,7 @@ class Background:
         self.patience_s = patience_s
         self.jitter = jitter
         self.lost_work: str | None = None
-        """The work that could not go on; the process ends because of it."""
+        """Name of the work that could not go on and ended the process; None while there is none."""
         self._failures: Counter[str] = Counter()
         self._faults: Counter[str] = Counter()
         self._kinds: Counter[tuple[str, type[BaseException]]] = Counter()
@@ -62,7 +62,7 @@ class Background:
         self._log = structlog.get_logger()
 
     def counters(self) -> dict[str, int]:
-        """Failures by work: all of them, and those of which nobody had thought."""
+        """Failures by work: all of them, and the faults among them."""
         return {
             f'{name}{{work="{work}"}}': times
             for name, counts in (
@@ -73,14 +73,14 @@ class Background:
         }
 
     def on_lost(self, ending: Callable[[], None]) -> None:
-        """Call this when some work cannot go on; at once if that has happened."""
+        """Call `ending` when some work cannot go on; at once if that has happened already."""
         if self.lost_work is not None:
             ending()
         elif self._ends:
             self._on_lost.append(ending)
 
     def failed(self, work: str, error: BaseException, **where: object) -> None:
-        """Log and count a failure. What is no SnavioError is a fault of ours and comes with its trace."""
+        """Log and count a failure. Anything but a SnavioError is a fault of the program, logged with its trace."""
         self._failures[work] += 1
         if isinstance(error, SnavioError):
             self._log.warning("work failed", work=work, reason=error.reason, message=str(error), **where)
@@ -96,7 +96,7 @@ class Background:
         )
 
     def lost(self, work: str, error: BaseException) -> None:
-        """`work` cannot go on: have the process end, if that is ours to say."""
+        """`work` cannot go on: end the process, if this one belongs to a process."""
         if self._ends and self.lost_work is None:
             self.lost_work = work
             for ending in self._on_lost:
@@ -110,18 +110,18 @@ class Background:
         return Trial(self, work, first_s=first_s, longest_s=longest_s)
 
     def keep(self, work: str, body: Body) -> asyncio.Task[None]:
-        """Run `body` until it returns or is cancelled; after whatever else ended it, run it again."""
+        """Run `body` until it returns or is cancelled; run it again after any failure."""
         return asyncio.create_task(self._keep(work, body), name=work)
 
     def once(self, work: str, doing: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run something once. It is held until it is over; how it failed is logged and counted."""
+        """Run a coroutine once as a task that is held until it ends; its failure is logged and counted."""
         task = asyncio.create_task(doing, name=work)
         self._running.add(task)
         task.add_done_callback(self._over)
         return task
 
     def thread(self, work: str, body: Callable[[], None]) -> threading.Thread:
-        """As `keep`, on a thread of its own; started. Call on the event loop, where the end of it is told."""
+        """As `keep`, on a new thread, already started. Call on the event loop, which is told when the work is lost."""
         loop = asyncio.get_running_loop()
 
         def lost(error: BaseException) -> None:
@@ -186,7 +186,7 @@ class Background:
 
 
 class Trial:
-    """Attempts at one piece of work: pauses that grow, and the patience that ends."""
+    """Attempts at one piece of work: growing pauses, and a bound on uninterrupted faults."""
 
     def __init__(
         self,
@@ -206,12 +206,12 @@ class Trial:
         self._faulty_since_ns: int | None = None
 
     def succeeded(self) -> None:
-        """One has gone well: the next pause is the first again."""
+        """Note a success: the next pause is the first again."""
         self._pause_s = 0.0
         self._faulty_since_ns = None
 
     def failed(self, error: Exception, **where: object) -> float:
-        """One has not; how long to wait before the next. Many that begin together come back at different times."""
+        """Note a failure; returns the pause in seconds, with jitter so that many processes do not retry in step."""
         background = self._background
         background.failed(self._work, error, **where)
         self._pause_s = min(self._longest_s, self._pause_s * 2 or self._first_s)
@@ -231,10 +231,10 @@ _CURRENT: ContextVar[Background | None] = ContextVar("background", default=None)
 
 
 def background() -> Background:
-    """The background work of this process; outside of a service, one whose end ends nothing."""
+    """The background work of this process; outside of a service, one that never ends the process."""
     return _CURRENT.get() or _UNHOSTED
 
 
 def host(own: Background) -> None:
-    """Make `own` what `background` gives to whatever is begun from here on."""
+    """Make `own` the result of `background` for every task and thread started from here on."""
     _CURRENT.set(own)

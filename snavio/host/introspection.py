@@ -1,4 +1,4 @@
-"""What a running service tells operators about itself: counters it keeps anyway, gauges, times, memory and CPU.
+"""The state of a running service as operators see it: counters, gauges, latencies, memory and CPU.
 
 Never counts anything itself: a reading asks, and between readings it costs nothing.
 """
@@ -22,13 +22,13 @@ from snavio.rpc.call import Call
 from snavio.rpc.methods import Methods
 from snavio.v1.introspection_pb2 import Counter, Gauge, Latency, ShareUse, StatusRequest, StatusResponse
 
-# Tenants by bound in one answer; whoever holds little is not why a bound is full.
+# Tenants per bound in one answer; a small holder is not why a bound is full.
 HOLDERS_TOLD: Final = 100
 METHOD: Final = "/snavio.v1.Introspection/Status"
 
 
 class SharesView(Protocol):
-    """A bound that tenants share, whoever counts it: `Shares`, or the native extension."""
+    """A bound that tenants share, counted by `Shares` or by the native extension."""
 
     @property
     def name(self) -> str: ...
@@ -67,7 +67,7 @@ class LatencyTotals:
 
 @dataclass(frozen=True, slots=True)
 class ServiceReport:
-    """What a process tells at one moment. A name may carry labels: `queue_depth{topic="acme/billing",shard="0"}`."""
+    """Readings of a process at one moment. A name may carry labels: `queue_depth{topic="acme/billing",shard="0"}`."""
 
     counters: Mapping[str, int] = field(default_factory=dict)
     gauges: Mapping[str, float] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class ServiceReport:
     ever: Mapping[str, LatencyTotals] = field(default_factory=dict)
 
     def histograms(self) -> dict[str, float]:
-        """Those durations that are counted since the start, in the form that Prometheus made common."""
+        """Durations since the start as histograms in the form of Prometheus."""
         told: dict[str, float] = {}
         for name, ever in self.ever.items():
             for edge_s, count in (*ever.up_to.items(), ("+Inf", ever.count)):
@@ -94,7 +94,7 @@ class ServiceReport:
 
 
 class Introspection:
-    """One process's `Status`. Sources are added while it is composed and asked at every reading."""
+    """The `Status` method of one process. Sources are added while the service is composed and read at every call."""
 
     def __init__(self, service: str, *, clock: Clock, instance: str = "") -> None:
         self.service = service
@@ -109,44 +109,44 @@ class Introspection:
         self.counts(background().counters)
 
     def shares(self, *bounds: SharesView) -> None:
-        """Bounds that tenants share: who holds how much is told by `Status`, how often one refused is counted."""
+        """Add bounds that tenants share: `Status` lists their holders, and their refusals are counted."""
         self._shares += bounds
         self.counts(lambda: {each.name: each.refused for each in bounds}, prefix="share_refused.")
         self.gauges(lambda: {each.name: each.used for each in bounds}, prefix="share_used.")
 
     def counts(self, read: Callable[[], Mapping[str, int]], *, prefix: str = "") -> None:
-        """Numbers that only grow."""
+        """Add numbers that only grow."""
         self._counters.append((prefix, read))
 
     def gauges(self, read: Callable[[], Mapping[str, float]], *, prefix: str = "") -> None:
-        """Numbers that go up and down."""
+        """Add numbers that go up and down."""
         self._gauges.append((prefix, read))
 
     def for_people(self, read: Callable[[], Mapping[str, float]]) -> None:
-        """Gauges whose names hold what callers chose, such as topics: told by `Status`, and no family of metrics."""
+        """Add gauges whose names contain words of callers, such as topics: in `Status`, but not exported."""
         self._for_people.append(read)
 
     def native(
         self, read: Callable[[], Mapping[str, int]], *, gauges: frozenset[str], prefix: str = ""
     ) -> None:
-        """Counters of the native extension; those named in `gauges` also go down."""
+        """Add counters of the native extension; those named in `gauges` also go down."""
         self.counts(lambda: {n: v for n, v in read().items() if n not in gauges}, prefix=prefix)
         self.gauges(lambda: {n: v for n, v in read().items() if n in gauges}, prefix=prefix)
 
     def link(self, name: str, connected: Callable[[], bool]) -> None:
-        """Whether the stream to a next hop stands."""
+        """Add a gauge that is 1 while the stream to a next hop is connected."""
         self._gauges.append((f"link.{name}.", lambda: {"connected": float(connected())}))
 
     def times(
         self, name: str, read: Callable[[], LatencySource], *, ever: Callable[[], LatencyTotals] | None = None
     ) -> None:
-        """How long something takes: lately, and since the start where that is counted."""
+        """Add a latency: recent percentiles, and totals since the start where they are counted."""
         self._times[name] = read
         if ever is not None:
             self._ever[name] = ever
 
     def reading(self) -> ServiceReport:
-        """Everything but what is for people alone, at this moment; on the thread that counts."""
+        """Every reading except those `for_people`; call on the thread that counts."""
         return ServiceReport(
             {prefix + name: value for prefix, read in self._counters for name, value in read().items()},
             {
@@ -214,7 +214,7 @@ def _latency(name: str, times: LatencySource) -> Latency:
 
 
 def resident_bytes() -> int:
-    """Memory of this process that is in RAM now; where the system has no /proc, the most it ever was."""
+    """Resident memory of this process; on systems without /proc, its highest value so far."""
     try:
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     except (OSError, ValueError, IndexError):

@@ -1,32 +1,42 @@
-"""Work that comes round again and again: one turn at a time, with a pause between two, for as long as its process runs.
+"""Repeated work of a process: one turn at a time, a pause between two, for as long as the process runs.
 
-Never overlaps, never ends because of a turn that failed, and jitter only shortens a pause.
+Never overlaps turns, never ends because a turn failed, and jitter only shortens a pause.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import math
 import random
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from snavio.host.background import LONGEST_PAUSE_S, Background, background
+from snavio.errors import SnavioError
+from snavio.host.background import FIRST_PAUSE_S, LONGEST_PAUSE_S, Background, background
 from snavio.tasks import ended
 
 JITTER: Final = 0.2
+START_RETRY_S: Final = 0.05
 
 
 class Periodic:
-    """Calls `turn` about every `every_s`, the first time after one pause; after failures more and more rarely."""
+    """Calls `turn` about every `every_s`, the first time after one pause; with None only after a nudge.
+
+    After a failure the next turn waits for the back-off, from `first_s` up to `longest_s`, and for the pause: whichever
+    is longer. A nudge cuts the pause short, but neither the back-off nor the first `quiet_s` of the pause.
+    """
 
     def __init__(
         self,
         work: str,
         turn: Callable[[], Awaitable[object]],
         *,
-        every_s: float | Callable[[], float],
+        every_s: float | Callable[[], float] | None,
+        first_s: float = FIRST_PAUSE_S,
         longest_s: float = LONGEST_PAUSE_S,
+        quiet_s: float = 0.0,
         jitter: float = JITTER,
         uniform: Callable[[float, float], float] = random.uniform,
         of: Background | None = None,
@@ -34,40 +44,57 @@ class Periodic:
         self.work = work
         self._turn = turn
         self._every_s = every_s
+        self._quiet_s = quiet_s
         self._jitter = jitter
         self._uniform = uniform
         self._background = of or background()
-        self._trial = self._background.trial(work, longest_s=longest_s)
+        self._trial = self._background.trial(work, first_s=first_s, longest_s=longest_s)
         self._nudged = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.turns = 0
-        """Turns that went well."""
+        """Turns that succeeded."""
 
     def start(self, *, at_once: bool = False) -> None:
-        """Begin; `at_once` without the first pause."""
+        """Begin in the background; with `at_once` the first turn does not wait for a pause."""
         if at_once:
             self._nudged.set()
         self._task = self._background.keep(self.work, self._run)
 
+    async def start_within(self, within_s: float) -> None:
+        """Wait for one turn that succeeds, then go on in the background; TimeoutError after `within_s`."""
+        async with asyncio.timeout(within_s):
+            for pause_s in itertools.chain([0.0], itertools.repeat(START_RETRY_S)):
+                await asyncio.sleep(pause_s)
+                try:
+                    await self._turn()
+                    break
+                except SnavioError as error:
+                    self._background.failed(self.work, error)
+        self.turns += 1
+        self.start()
+
     async def stop(self) -> None:
-        """End, also within a turn."""
+        """End; a turn under way is cancelled."""
         await ended(self._task)
         self._task = None
 
     def nudge(self) -> None:
-        """Have the next turn now instead of at the end of the pause; many nudges are one."""
+        """Have the next turn soon instead of at the end of the pause; many nudges are one."""
         self._nudged.set()
 
     async def _run(self) -> None:
         owed_s = 0.0
         while True:
-            every_s = self._every_s if isinstance(self._every_s, float | int) else self._every_s()
-            pause_s = every_s * self._uniform(1.0 - self._jitter, 1.0)
-            # A turn that failed is not hurried by nudges.
-            if owed_s:
-                await asyncio.sleep(owed_s)
+            every_s = self._every_s() if callable(self._every_s) else self._every_s
+            shortened = self._uniform(1.0 - self._jitter, 1.0)
+            # Nudges often come from strangers' calls: they hurry neither a failed turn nor the quiet between two.
+            held_s = max(owed_s, shortened * min(self._quiet_s, math.inf if every_s is None else every_s))
+            if held_s:
+                await asyncio.sleep(held_s)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, pause_s - owed_s)):
+                async with asyncio.timeout(
+                    None if every_s is None else max(0.0, every_s * shortened - held_s)
+                ):
                     await self._nudged.wait()
             self._nudged.clear()
             try:

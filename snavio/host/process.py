@@ -87,7 +87,7 @@ def keep_freed_memory() -> None:
 
 
 def follow_parent() -> None:
-    """Have the kernel tell us when our parent dies, if it asked to be followed and the system can."""
+    """Ask the kernel for SIGTERM when the parent dies, if the parent asked for that and the system can."""
     if FOLLOW_PARENT in os.environ and sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
@@ -122,20 +122,20 @@ async def _serve(name: str, build: Callable[[], App]) -> int:
 
 
 def _unhandled(background: Background, context: dict[str, Any]) -> None:
-    """A callback or a task that nobody asked about: what the loop would only print is logged and counted."""
+    """Log and count an exception that reached the event loop, which would only print it."""
     message = str(context.get("message", ""))
     background.failed("callback", context.get("exception") or RuntimeError(message), message=message)
 
 
 def _end_in_any_case() -> None:
-    """End the process even where what hangs keeps it from draining: a thread, or a store that does not answer."""
+    """End the process after a time even when a thread or a store hangs and keeps it from draining."""
     timer = threading.Timer(DRAIN_SECONDS + END_SECONDS, os._exit, (LOST_WORK,))
     timer.daemon = True
     timer.start()
 
 
 async def _started(app: App, stop: asyncio.Event) -> int | None:
-    """The port; None when the signal came first, because a start may wait long for others."""
+    """The port; None when a signal came first, since a start may wait long for other services."""
     starting, stopping = asyncio.create_task(app.start()), asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -150,7 +150,7 @@ async def _until(stop: asyncio.Event) -> None:
     """Wait for the signal, or for the death of a parent that asked to be followed.
 
     SNAVIO_FOLLOW_PARENT is that parent's process id: a launcher that was killed with -9, even before we
-    could ask the kernel to tell us, leaves no orphans behind.
+    could ask the kernel, leaves no orphans behind.
     """
     parent = os.environ.get(FOLLOW_PARENT)
     if parent is None:

@@ -21,7 +21,7 @@ TENANT_PERCENT: Final = 25.0
 RESERVE_PERCENT: Final = 10.0
 
 HOLDER: Final[ContextVar[str]] = ContextVar("holder", default=MESH)
-"""For whom the current task works: the tenant of the call that it serves, or the mesh."""
+"""Tenant of the call that the current task serves, or the mesh."""
 
 BOUNDS: Final[Mapping[str, str]] = {
     "calls": "calls being served",
@@ -59,12 +59,12 @@ class ShareLimit:
 
 
 def default_share(_bound: str, total: int) -> ShareLimit:
-    """The division of a bound where nobody has configured one."""
+    """The division of a bound without a configured one."""
     return ShareLimit.of(total, tenant_percent=TENANT_PERCENT, reserve_percent=RESERVE_PERCENT)
 
 
 class Shares:
-    """Counts who holds how much of one bound. Lives on one thread.
+    """Counts how much of one bound each tenant holds. Lives on one thread.
 
     Remembers only tenants that hold something, so the table is bounded by the total itself.
     """
@@ -146,11 +146,11 @@ class Shares:
         return self._held.get(tenant, 0)
 
     def holders(self) -> Mapping[str, int]:
-        """Everybody who holds something, and how much."""
+        """Amounts by holder."""
         return dict(self._held)
 
     def saturated(self, tenant: str, amount: int = 1) -> Saturated:
-        """The refusal, in words that say whose bound it is."""
+        """The refusal; its sentence says whether the share of the tenant or the whole bound is full."""
         what = BOUNDS[self.name]
         if tenant != MESH and self.held(tenant) + amount > self.limit.per_tenant:
             sentence = f"{tenant} has its share of {what}: {self.held(tenant)} of {self.limit.per_tenant}."

@@ -1,4 +1,4 @@
-"""Several threads for a store's blocking reads: one that hangs holds up itself, and another takes its place.
+"""Several threads for a store's blocking reads: one that hangs delays only itself, and another replaces it.
 
 Never runs on the event loop, never lets a slow disk gather work or threads without limit, never lets one
 tenant's reads take all the places, and never keeps the process from ending.
@@ -37,7 +37,7 @@ class _Read:
 
 
 class StoreReaders:
-    """See the module. Lives on one event loop; work may be done in any order."""
+    """The reading threads of one store. Lives on one event loop; work may be done in any order."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class StoreReaders:
         self._free = 0
         self._closed = False
         self.hanging = 0
-        """Reads that last longer than they should, at the moment."""
+        """Number of reads that hang at the moment."""
         self.hung_total = 0
         self._log = structlog.get_logger()
 
@@ -145,7 +145,7 @@ class StoreReaders:
             await asyncio.sleep(0.002)
 
     def _look(self, loop: asyncio.AbstractEventLoop, job: _Read) -> None:
-        """The work has had its time: if it was begun and is not over, somebody has to take its reader's place."""
+        """The time of a read is over: if it has begun and not ended, another thread replaces its reader."""
         with self._lock:
             if job.over or job.future.cancelled() or self._closed:
                 return

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class StoreWorker:
-    """See the module."""
+    """The thread of one store."""
 
     def __init__(self, name: str, *, max_waiting: int = 1024, timeout_s: float = 10.0) -> None:
         self._name = name
@@ -33,7 +33,7 @@ class StoreWorker:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """What `work` returns or raises.
+        """Run `work` on the thread; returns or raises what it does.
 
         Saturated when too much waits. Unavailable when the time is over: work that has not begun is then
         dropped, work that has begun is finished and its outcome is unknown to the caller.
@@ -57,7 +57,7 @@ class StoreWorker:
         return future
 
     def _next(self) -> None:
-        """One piece of work, of whoever had none for longest."""
+        """One piece of work, of the holder that had no turn for longest."""
         with self._lock:
             holder = next(iter(self._lines))
             line = self._lines.pop(holder)

@@ -21,7 +21,7 @@ class WaitingShares:
         self._waiting: dict[str, deque[tuple[asyncio.Future[None], int]]] = {}
 
     def take_now(self, tenant: str, amount: int) -> int:
-        """As `take`, without waiting: 0, with nothing taken, where there is no room or others of the tenant wait."""
+        """As `take` without waiting: 0, with nothing taken, without room or while another call of the tenant waits."""
         amount = self._possible(amount)
         if tenant in self._waiting or not self.shares.room(tenant, amount):
             return 0
@@ -71,7 +71,7 @@ class WaitingShares:
             raise
 
     def give_back(self, tenant: str, amount: int) -> None:
-        """Hold `amount` less; whoever waits and fits now has it at once."""
+        """Hold `amount` less; waiting calls that fit now get theirs at once."""
         self.shares.give_back(tenant, amount)
         if self._waiting:
             self._wake()

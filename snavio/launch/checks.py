@@ -1,4 +1,4 @@
-"""What must hold before a mesh can start here: a usable state folder, and free ports.
+"""Conditions for a mesh to start here: a usable state folder, and free ports.
 
 Never repairs anything: it says, in one sentence, what is wrong and what to do.
 """

@@ -27,7 +27,7 @@ NAME: Final = "notify-user"
 LIFETIME_S: Final = 3600
 LOOK_SECONDS: Final = 60.0
 PULL_SECONDS: Final = 0.1
-"""What a pull itself takes at most, on a machine that is not overloaded."""
+"""The longest time of a pull itself, on a machine that is not overloaded."""
 
 
 def folder_name(service: str) -> str:

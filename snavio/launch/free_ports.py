@@ -29,7 +29,7 @@ _claims: dict[int, int] = {}
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different ports, in no order; as long as this process lives, nobody is given them again."""
+    """`count` different ports, in no order; none is given again as long as this process lives."""
     found: list[int] = []
     for port in _candidates():
         if port not in _given and _claim(port) and _is_free(port):

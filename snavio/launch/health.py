@@ -1,4 +1,4 @@
-"""What `snavio doctor` looks at: one finding per thing that can stand in the way, each with what to do.
+"""The checks of `snavio doctor`: one finding per possible obstacle, each with advice.
 
 Never changes anything but a trial file, which it removes.
 """

@@ -5,12 +5,13 @@ Never guesses an address: a running mesh has written down where it listens.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from snavio.config import MeshSettings, load
-from snavio.errors import Unavailable
+from snavio.errors import StateError, Unavailable
 from snavio.launch.state import RunningMesh, StateFolder
 
 CONFIG_FILE: Final = Path("snavio.toml")
@@ -43,6 +44,7 @@ def find(*, state_dir: Path | None, config: Path | None) -> Installation:
     if state_dir is not None:
         mesh = mesh.model_copy(update={"state_dir": state_dir})
     mesh = mesh.model_copy(update={"state_dir": mesh.state_dir.expanduser().absolute()})
+    _check_readable(mesh.state_dir)
     return Installation(mesh, config.absolute() if config is not None else None)
 
 
@@ -59,3 +61,15 @@ def attach(*, state_dir: Path | None, config: Path | None) -> Installation:
             reason="no-mesh",
         )
     return found
+
+
+def _check_readable(folder: Path) -> None:
+    """StateError when the folder is there and cannot be used; one that is not there can be made."""
+    try:
+        usable = folder.is_dir() and os.access(folder, os.R_OK | os.X_OK) if folder.exists() else True
+    except PermissionError:
+        usable = False
+    if not usable:
+        raise StateError(
+            f"The state folder {folder} cannot be read: it has to be a folder of the user that runs this command."
+        )

@@ -6,6 +6,7 @@ Never waits longer than a short deadline, and never raises because a service is 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -25,13 +26,13 @@ CALL_SECONDS: Final = 1.0
 class Probes(Closable):
     """One channel per service, under an operator's certificate."""
 
-    def __init__(self, mesh: MeshSettings, *, certificates: Path) -> None:
+    def __init__(self, mesh: MeshSettings, *, certificates: Path, services: Sequence[str] = SERVICES) -> None:
         files = CertificateFiles.in_folder(certificates)
         self._channels = {
             name: MeshChannel(
                 str(getattr(mesh, name)), files=files, service=name, trust_domain=mesh.trust_domain
             )
-            for name in SERVICES
+            for name in services
         }
 
     async def close(self) -> None:
@@ -40,7 +41,7 @@ class Probes(Closable):
             await channel.close()
 
     async def serving(self, name: str) -> bool:
-        """Whether the service's health says SERVING now."""
+        """True when the service's health is SERVING now."""
         try:
             answer = await self._channels[name].call(
                 "/grpc.health.v1.Health/Check",
@@ -66,5 +67,5 @@ class Probes(Closable):
 
     async def statuses(self, *, tenant: str = "") -> dict[str, StatusResponse | None]:
         """The same for all of them at once."""
-        answers = await asyncio.gather(*(self.status(name, tenant=tenant) for name in SERVICES))
-        return dict(zip(SERVICES, answers, strict=True))
+        answers = await asyncio.gather(*(self.status(name, tenant=tenant) for name in self._channels))
+        return dict(zip(self._channels, answers, strict=True))

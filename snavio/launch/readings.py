@@ -1,4 +1,4 @@
-"""What a running mesh does right now: two readings of its services, and the rates between them.
+"""Readings of a running mesh: two of its services' states, and the rates between them.
 
 Never keeps more than the last reading.
 """
@@ -47,7 +47,7 @@ class ServiceReading:
 
 @dataclass(frozen=True, slots=True)
 class TopicReading:
-    """What waits for one target."""
+    """The backlog of one target."""
 
     topic: str
     ready: int
@@ -72,7 +72,7 @@ class MeshReading:
         return next(service for service in self.services if service.name == name)
 
     def times(self, service: str, name: str) -> LatencyReading | None:
-        """How long something takes; None when nothing happened in the last minute."""
+        """The duration of a step; None when it did not happen in the last minute."""
         times = self.service(service).times.get(name)
         return times if times is not None and times.count else None
 

@@ -34,7 +34,7 @@ SOURCE: Final = f"{TENANT}/{SERVICE}"
 NAME: Final = "probe"
 FILE: Final = "revocation.json"
 WARM_SECONDS: Final = 30.0
-"""How long a right may take to arrive before the meter gives up."""
+"""The longest wait for a right to arrive."""
 REFUSED_IN_A_ROW: Final = 25
 """So many refusals one after the other end a round: several pulls of every instance."""
 BETWEEN_SECONDS: Final = 0.01
@@ -181,7 +181,7 @@ def target_of(profile: Profile) -> str:
 
 
 def document(times: Sequence[RevocationTimes], *, at_unix_ns: int) -> dict[str, Any]:
-    """What was measured, for programs."""
+    """The measurements as JSON."""
     return {
         "measured_unix_ns": at_unix_ns,
         "profiles": {
@@ -208,7 +208,7 @@ def keep(state_dir: Path, measured: dict[str, Any]) -> None:
 
 
 def last(state_dir: Path) -> dict[str, Any] | None:
-    """What was measured last; None when nothing was, or it cannot be read."""
+    """The last measurement; None when there is none, or it cannot be read."""
     try:
         found = orjson.loads((state_dir / FILE).read_bytes())
     except (OSError, ValueError):

@@ -49,7 +49,7 @@ class StateFolder:
 
     @staticmethod
     def default() -> Path:
-        """Where the folder is unless somebody says otherwise."""
+        """The default folder."""
         return Path.cwd() / str(MeshSettings.model_fields["state_dir"].default)
 
     def check_format(self) -> None:
@@ -130,7 +130,7 @@ class StateFolder:
             return None
 
     def left_behind(self) -> bool:
-        """Whether the last mesh here did not end in order; its services may still be about to end."""
+        """True when the last mesh here did not end in order; its services may still be ending."""
         return (self.path / RUN_FILE).exists()
 
     def _read_run(self) -> RunningMesh | None:

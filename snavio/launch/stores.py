@@ -38,4 +38,4 @@ SEALING_KEY_PLACE: Final = "signer/sealing.key"
 FOLDERS: Final = ("mailbox", "relay", "slow", "registry", "fast", "shield", "signer", "certs")
 """Everything of an installation that a backup brings back; the archive and the logs stay where they are."""
 LEFT_OUT: Final = (".lock", "-wal", "-shm", ".db", ".seg", ".epoch", ".snapshot", ".opening", ".new")
-"""Ends of files that are copied as stores, or that only tell what somebody had seen."""
+"""Endings of files that are copied as stores, or that only hold a reader's position."""

@@ -1,7 +1,7 @@
-"""Where Fast and Slow send admitted commands to.
+"""The next hop of a batch: a queue that takes parts of batches and answers them command by command.
 
-A `BatchPart` is the part of one batch that travels to one queue; a `TargetQueue` takes it and answers
-it command by command. The queue never blocks its caller and never answers a command twice.
+Shield, Fast and Slow send through this port, over gRPC, to a service in the same process or to a queue that is not our
+own. A `TargetQueue` never blocks its caller and never answers a command twice.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from snavio.native import Freight, Reply
+from snavio.native import PartBuffer, Reply
 
 
 class BatchPart(Protocol):
-    """Commands that wait for their verdicts from one next hop."""
+    """The commands of one batch that go to one next hop and wait for its verdicts."""
 
     @property
     def body(self) -> bytes:
@@ -21,8 +21,13 @@ class BatchPart(Protocol):
         ...
 
     @property
-    def freight(self) -> bytes | Freight:
-        """The same, perhaps not yet written: for who writes it into a frame of their own."""
+    def buffer(self) -> bytes | PartBuffer:
+        """The same, perhaps not yet written: `batch_frame` writes it straight into a frame."""
+        ...
+
+    @property
+    def source(self) -> str:
+        """`<tenant>/<service>` where all commands are of one source, for queues that are fair by source; or empty."""
         ...
 
     @property
@@ -40,23 +45,22 @@ class BatchPart(Protocol):
         ...
 
     def lost(self, *, written: bool, cause: str) -> None:
-        """No (further) answer will come: the budget ran out or the connection broke.
+        """Take note that no (further) answer will come: the budget ran out or the connection broke.
 
-        `written` tells whether the bytes may have reached the other side; if not, it was definitely not
-        delivered.
+        With `written` the bytes may have reached the other side; without it they were definitely not delivered.
         """
         ...
 
 
 class TargetQueue(Protocol):
-    """A place that stores commands durably before it answers DELIVERED.
+    """A next hop that answers DELIVERED only for commands that are stored durably.
 
-    What it promises beyond that is told by `snavio.domain.queue_traits`.
+    `snavio.domain.queue_traits` says what each kind of queue promises beyond that.
     """
 
     @property
     def connected(self) -> asyncio.Event:
-        """Set while the queue was reached at last."""
+        """Set while the last attempt reached the queue."""
         ...
 
     async def start(self) -> None:
@@ -64,7 +68,7 @@ class TargetQueue(Protocol):
         ...
 
     async def close(self) -> None:
-        """Answer what is under way and let go. Bounded in time."""
+        """Answer the parts in flight and release connections. Bounded in time."""
         ...
 
     def put(self, batch_part: BatchPart) -> None:
@@ -72,8 +76,8 @@ class TargetQueue(Protocol):
         ...
 
     async def room(self, holder: str = "", size: int = 0) -> None:
-        """Wait until `holder` may bring `size` bytes more; the caller's way of not reading when overloaded.
+        """Wait until `holder` may send `size` bytes more; a caller that is overloaded reads nothing meanwhile.
 
-        Those who wait go on as there is room for what they bring, and in turns between holders. 0 is a whole batch.
+        Waiting callers go on as there is room for their bytes, and in turns between holders. 0 is a whole batch.
         """
         ...

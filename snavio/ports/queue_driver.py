@@ -1,7 +1,7 @@
-"""One way of putting letters into a queue that is not our own.
+"""The protocol of a queue that is not our own: one attempt at storing messages.
 
-A letter is a serialised Run with a single command. A carrier makes one attempt; patience, budgets and the
-answers to the sender are the courier's.
+A message is a serialised Run with a single command. Retries, budgets and the answers to the sender are
+`RetryingQueue`'s.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class OutgoingMessage:
 
 @dataclass(frozen=True, slots=True)
 class DriverResult:
-    """What one attempt came to, letter by letter.
+    """The result of one attempt, message by message.
 
-    UNDECIDED letters were definitely not stored and may be tried again; of OUTCOME_UNKNOWN nobody knows.
+    UNDECIDED messages were definitely not stored and may be tried again; OUTCOME_UNKNOWN ones may have been stored.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -35,7 +35,7 @@ class DriverResult:
 
 
 class DriverFailed(Exception):
-    """The attempt failed as a whole. `perhaps` tells whether letters may have been stored all the same."""
+    """The attempt failed as a whole. With `perhaps`, messages may have been stored all the same."""
 
     def __init__(self, cause: str, *, perhaps: bool) -> None:
         super().__init__(cause)
@@ -49,13 +49,13 @@ class QueueDriver(Protocol):
     async def deliver(
         self, topic: str, messages: Sequence[OutgoingMessage], *, token: str, timeout_s: float
     ) -> DriverResult:
-        """Store the letters durably, in order; one verdict each.
+        """Store the messages durably, in order; one verdict each.
 
-        `token` names this delivery and is the same in every attempt at it. Raises NotCarried, and nothing else
+        `token` names this delivery and is the same in every attempt at it. Raises DriverFailed, and nothing else
         that a network or a server can cause.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of connections. Bounded in time."""
+        """Release connections. Bounded in time."""
         ...

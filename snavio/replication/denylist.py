@@ -1,4 +1,4 @@
-"""Feeds the gate with what Signer has revoked, and tells it how old that news is.
+"""Feeds the certificate gate with Signer's revocations and with the age of that list.
 
 Never forgets a revocation that covers a certificate which could still be used.
 """
@@ -37,13 +37,13 @@ class Denylist:
         self._pull = Poller("denylist", self._refresh, clock=clock, interval_s=self.interval_s)
 
     async def start(self, *, within_s: float) -> None:
-        """Read it once within `within_s`, or raise Unavailable; then keep reading."""
+        """Read the list once within `within_s`, or raise Unavailable; then keep reading."""
         await self._pull.start(within_s=within_s)
 
     async def start_with(
         self, entries: Sequence[str | Revoked], *, version: int, read_mono_ns: int, within_s: float
     ) -> None:
-        """Go on from a list that Signer made at that time; wait for a newer one no longer than `within_s`."""
+        """Go on from a list that was read at `read_mono_ns`; wait for a newer one no longer than `within_s`."""
         self._gate.revoke(entries)
         self._version = version
         self._gate.heard(read_mono_ns)
@@ -53,11 +53,15 @@ class Denylist:
             self._pull.begin(read_mono_ns=read_mono_ns)
 
     async def stop(self) -> None:
-        """End the pull."""
+        """End the polling."""
         await self._pull.stop()
 
+    def age_ns(self) -> int | None:
+        """Age of the list; None before it was read once."""
+        return self._pull.age_ns()
+
     def gauges(self) -> dict[str, float]:
-        """How old the list is, in seconds."""
+        """Age of the list in seconds."""
         age_ns = self._pull.age_ns()
         return {} if age_ns is None else {"age_s": age_ns / 1e9}
 
@@ -105,7 +109,7 @@ class Denylist:
 
 
 def entries_of(revoked: Sequence[RevokedSubject], serials: Sequence[str]) -> list[str | Revoked]:
-    """Entries as they came over the wire; a Signer of before sends serials alone."""
+    """Entries from the wire; an older Signer sends serials only."""
     if not revoked:
         return list(serials)
     return [Revoked(entry.subject, entry.issued_before_unix_ns) for entry in revoked]
@@ -114,6 +118,6 @@ def entries_of(revoked: Sequence[RevokedSubject], serials: Sequence[str]) -> lis
 def denylist_poller(
     signer: MeshChannel, gate: CertificateGate, *, clock: Clock, interval_s: float, stale_s: float
 ) -> Denylist:
-    """What keeps `gate` up to date; without news for `stale_s` the gate lets nobody in from outside the mesh."""
+    """The poller that keeps `gate` up to date; with a list older than `stale_s` the gate admits only the mesh."""
     gate.expect_news(within_s=stale_s)
     return Denylist(signer, gate, clock=clock, interval_s=interval_s)

@@ -31,7 +31,7 @@ class DumpReading:
         self.epoch = 0
 
     async def entries(self) -> AsyncIterator[Change]:
-        """What has not been read yet; raises what a call raises, and may be asked again then."""
+        """Entries that were not read yet; raises what a call raises, and may be called again then."""
         while not self._done:
             page = await self._registry.call(
                 METHOD,

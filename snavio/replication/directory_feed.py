@@ -1,7 +1,7 @@
 """Follows Registry's directory: all of it once, then what changed, up to the newest version.
 
-Never mixes what two epochs of a directory say, and never calls a list read of which there is more: a half-read one
-lacks revocations.
+Never mixes entries of two epochs, and never reports a list as read while there are more pages: a half-read list lacks
+revocations.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ CALL_SECONDS: Final = 2.0
 
 
 class DirectoryFeed:
-    """Gives entries and changes to `take`, in order; with `kind`, of the whole only that kind.
+    """Gives entries and changes to `take`, in order; with `kind`, the first reading has only that kind.
 
-    `forget` is told when another directory has taken this one's place, before anything of the new one is taken: with
-    when the question was asked that was answered so, or with None when the reading of the whole broke off by it.
-    `instance` and `bound_ms` let Registry know who follows, and how long it goes on without hearing anything.
+    `forget` is called when another directory has replaced this one, before anything of the new one is taken: with the
+    monotonic time of the request that showed it, or with None when the first reading failed because of it.
+    `instance` and `bound_ms` tell Registry which process follows, and how long it acts on what it has read.
     """
 
     def __init__(
@@ -47,16 +47,16 @@ class DirectoryFeed:
         self._bound_ms = bound_ms
         self._reading: DumpReading | None = None
         self.version = 0
-        """Up to where everything was taken."""
+        """Everything up to this version was taken."""
         self.epoch = 0
-        """Of which directory; 0 before the whole of it was read."""
+        """Epoch of the directory; 0 before it was read once as a whole."""
 
     def go_on_from(self, version: int, epoch: int) -> None:
-        """The whole is had already, as it stood then."""
+        """Begin after a copy of the directory as it was at `version`, such as one from a snapshot."""
         self.version, self.epoch = version, epoch
 
     async def catch_up(self) -> int:
-        """Take all that is new; when the question was asked, on the monotonic clock, that was the last one.
+        """Take all that is new; returns the monotonic time at which the last request was sent.
 
         Raises what a call raises, and goes on from there the next time.
         """
@@ -91,7 +91,7 @@ class DirectoryFeed:
             told = True
 
     async def _read_all(self) -> None:
-        """What stands, not how it came to stand: the log is longer with every year, the directory is not."""
+        """Read the entries, not the log of changes, which grows with every year."""
         reading = self._reading = self._reading or DumpReading(self._registry, kind=self._kind)
         try:
             async for entry in reading.entries():

@@ -52,7 +52,7 @@ SPELLED: Final[Mapping[tuple[type[Any], str], str]] = {
 
 
 def value_from_wire(kind: type[V], message: Any) -> V:
-    """The value that a request describes; what Registry derives is ignored, what is left out has its default."""
+    """The value that a request describes; derived fields are ignored, absent ones have their default."""
     return cast("V", _read(kind, message, kind.kind))
 
 
@@ -105,7 +105,7 @@ def change_to_wire(change: Change, *, show_actor: bool, with_before: bool = Fals
 
 
 def difference_to_wire(difference: Difference) -> wire.Difference:
-    """What a batch changes about one entry."""
+    """The difference that a batch makes to one entry."""
     return wire.Difference(
         before=entry_to_wire(difference.before) if difference.before is not None else None,
         after=entry_to_wire(difference.after) if difference.after is not None else None,

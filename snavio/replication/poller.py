@@ -1,28 +1,22 @@
-"""Keeps something fresh by asking its authority again and again, one request at a time.
+"""Keeps a copy fresh by reading its authority again and again, one request at a time.
 
 Never pushes and never overlaps; jitter only shortens the pause, so that it cannot stretch a revocation bound.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import itertools
-import random
 from collections.abc import Awaitable, Callable
 
 from snavio.clock import Clock
-from snavio.errors import SnavioError, Unavailable
-from snavio.host.background import background
-from snavio.tasks import ended
+from snavio.errors import Unavailable
+from snavio.host.periodic import Periodic
 
-START_RETRY_SECONDS = 0.05
 NUDGE_QUIET_SECONDS = 0.1
 QUIET_AFTER_FAILURE_S = 0.25
 
 
 class Poller:
-    """Calls `refresh` at start and then about every `interval_s`."""
+    """Calls `refresh` at start and then about every `interval_s`, and knows how old the copy is."""
 
     def __init__(
         self, name: str, refresh: Callable[[], Awaitable[None]], *, clock: Clock, interval_s: float
@@ -31,12 +25,16 @@ class Poller:
         self._refresh = refresh
         self._clock = clock
         self.interval_s = interval_s
-        self._nudged = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
         self._read_mono_ns: int | None = None
-        self._background = background()
-        self._work = f"pull {name}"
-        self._trial = self._background.trial(self._work, first_s=QUIET_AFTER_FAILURE_S)
+        self._pulls = Periodic(
+            f"pull {name}",
+            self._read,
+            every_s=interval_s,
+            # Nudges must not hammer a dead authority, which is still asked again in time.
+            first_s=QUIET_AFTER_FAILURE_S,
+            longest_s=min(QUIET_AFTER_FAILURE_S, interval_s),
+            quiet_s=NUDGE_QUIET_SECONDS,
+        )
 
     @property
     def read_mono_ns(self) -> int | None:
@@ -44,61 +42,34 @@ class Poller:
         return self._read_mono_ns
 
     def age_ns(self) -> int | None:
-        """How old the data is, counted from when the authority was asked."""
+        """Age of the copy, counted from when the request was sent."""
         return None if self._read_mono_ns is None else self._clock.mono_ns() - self._read_mono_ns
 
     async def start(self, *, within_s: float) -> None:
         """Succeed once within `within_s`, or raise Unavailable; then go on in the background."""
         try:
-            async with asyncio.timeout(within_s):
-                for pause in itertools.chain([0.0], itertools.repeat(START_RETRY_SECONDS)):
-                    await asyncio.sleep(pause)
-                    try:
-                        await self._once()
-                        break
-                    except SnavioError as error:
-                        self._background.failed(self._work, error)
+            await self._pulls.start_within(within_s)
         except TimeoutError:
             raise Unavailable(f"{self._name} could not be read within {within_s:.0f} s.") from None
-        self._task = self._background.keep(self._work, self._run)
 
     def begin(self, *, read_mono_ns: int | None = None) -> None:
-        """Go on in the background at once, for whoever has something to begin with and need not wait.
+        """Go on in the background at once, for a copy that exists already or need not be waited for.
 
-        `read_mono_ns` is when that was read from the authority; its age counts from there.
+        `read_mono_ns` is when the existing copy was read from the authority; its age counts from there.
         """
         if self._read_mono_ns is None:
             self._read_mono_ns = read_mono_ns
-        self._nudged.set()
-        self._task = self._background.keep(self._work, self._run)
+        self._pulls.start(at_once=True)
 
     async def stop(self) -> None:
         """End the background work."""
-        await ended(self._task)
+        await self._pulls.stop()
 
     def nudge(self) -> None:
-        """Ask again now instead of at the end of the pause; many nudges are one."""
-        self._nudged.set()
+        """Read again soon instead of at the end of the pause; many nudges are one."""
+        self._pulls.nudge()
 
-    async def _run(self) -> None:
-        while True:
-            pause = self.interval_s * random.uniform(0.8, 1.0)  # noqa: S311 spreads load, hides nothing
-            # Nudges come from strangers' commands: between two pulls there is always some quiet.
-            quiet = min(pause, NUDGE_QUIET_SECONDS)
-            await asyncio.sleep(quiet)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause - quiet):
-                    await self._nudged.wait()
-            self._nudged.clear()
-            try:
-                await self._once()
-                self._trial.succeeded()
-            except Exception as error:
-                # Whatever it was: nothing would ever be fresh again, though the next answer may well be readable.
-                # A dead authority must not be hammered by nudges, and is asked again in time all the same.
-                await asyncio.sleep(min(pause, self._trial.failed(error), QUIET_AFTER_FAILURE_S))
-
-    async def _once(self) -> None:
+    async def _read(self) -> None:
         sent = self._clock.mono_ns()
         await self._refresh()
         self._read_mono_ns = sent

@@ -16,11 +16,11 @@ import grpc
 from snavio.domain.verdict import Verdict
 from snavio.errors import Unavailable
 from snavio.rpc.body import too_large
+from snavio.rpc.capability import CAPABILITY_KEY
 from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.limits import PUBLIC_FRAME_BYTES
 from snavio.rpc.peer import Peer
 
-CAPABILITY_KEY: Final = "snavio-capability"
 # Answers that a peer does not read are kept in memory; after this time, or at most twice as long, its stream is ended.
 WRITE_LIMIT_S: Final = 15.0
 

@@ -17,6 +17,8 @@ from snavio.clock import Clock
 from snavio.errors import SnavioError, Unauthenticated, Unavailable
 from snavio.host.background import background
 
+CAPABILITY_KEY: Final = "snavio-capability"
+"""Metadata key under which a call presents it."""
 # Only these can be solved by another capability. An unknown root is one that the mailbox has not pulled yet.
 HELPED: Final = frozenset({"cap-required", "cap-expired", "cap-revoked", "cap-unknown-root"})
 # The last third of its lifetime remains for a Signer that is away.

@@ -19,11 +19,10 @@ from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, IdentityKind
 from snavio.errors import IntegrityError, SnavioError, Unauthenticated, Unavailable
 from snavio.host.background import background
 from snavio.pki import server_name
-from snavio.rpc.call import CAPABILITY_KEY
-from snavio.rpc.capability import CapabilityProvider
+from snavio.rpc.capability import CAPABILITY_KEY, CapabilityProvider
 from snavio.rpc.connection_options import COMMON_OPTIONS, Options
 from snavio.rpc.credentials import CertificateBundle, CertificateFiles, CertificateWatch, channel_credentials
-from snavio.rpc.methods import ProtoMessage
+from snavio.rpc.proto_message import ProtoMessage
 from snavio.rpc.status import error_of
 
 Response = TypeVar("Response", bound=ProtoMessage)

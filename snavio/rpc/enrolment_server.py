@@ -22,7 +22,7 @@ from snavio.rpc.body import Bodies
 from snavio.rpc.connection_options import COMMON_OPTIONS, HANDSHAKE_TIMEOUT_S, MIN_PING_INTERVAL_S
 from snavio.rpc.credentials import CertificateFiles, enrolment_credentials
 from snavio.rpc.limits import GRPC_CALLS
-from snavio.rpc.methods import ProtoMessage
+from snavio.rpc.proto_message import ProtoMessage
 from snavio.rpc.status import DEADLINE_EXCEEDED, abort, abort_internal, code_of
 from snavio.rpc.throttle import Throttle, address_of
 from snavio.tracebacks import trace_of

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, Self, TypeVar
+from typing import TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -15,28 +15,7 @@ from snavio.errors import BadRequest
 from snavio.rpc.authorisation import TABLE
 from snavio.rpc.call import Call
 from snavio.rpc.limits import PUBLIC_FRAME_BYTES
-
-
-class ProtoMessage(Protocol):
-    """The interface of a protobuf message that is used here."""
-
-    def SerializeToString(self) -> bytes:  # noqa: N802
-        """The bytes for the wire."""
-        ...
-
-    def DiscardUnknownFields(self) -> None:  # noqa: N802
-        """Drop unknown fields, at any depth."""
-        ...
-
-    def ByteSize(self) -> int:  # noqa: N802
-        """Size of the serialised message."""
-        ...
-
-    @classmethod
-    def FromString(cls, s: bytes, /) -> Self:  # noqa: N802
-        """The message behind bytes from the wire."""
-        ...
-
+from snavio.rpc.proto_message import ProtoMessage
 
 Request = TypeVar("Request", bound=ProtoMessage)
 Response = TypeVar("Response", bound=ProtoMessage)

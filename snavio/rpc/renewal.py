@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives import serialization
 
 from snavio.clock import Clock
 from snavio.errors import IntegrityError, SnavioError, StateError
-from snavio.host.background import background
+from snavio.host.periodic import Periodic
 from snavio.pki import (
     BACKDATE_S,
     CERTIFICATE_FILE,
@@ -31,7 +31,6 @@ from snavio.pki import (
     write_certificate_folder,
 )
 from snavio.rpc.channel import MeshChannel
-from snavio.tasks import ended
 from snavio.v1.signer_pb2 import IssueCertificateRequest, IssueCertificateResponse
 
 # Shares of the whole lifetime: when to begin, and how much earlier at most, so that a thousand processes that were
@@ -112,17 +111,19 @@ class Renewal:
         self._share = DUE - JITTER * self._jitter.random()
         self._failures = _Failures()
         self._not_after_ns = 0
-        self._task: asyncio.Task[None] | None = None
+        self._pause_s = 0.0
+        self._looks = Periodic(
+            "renew certificate", self._look, every_s=lambda: self._pause_s, first_s=FIRST_PAUSE_S, jitter=0.0
+        )
         self._log = structlog.get_logger().bind(certificates=str(folder))
 
     def start(self) -> None:
         """Begin in the background."""
-        self._task = background().keep("renew certificate", self._run)
+        self._looks.start(at_once=True)
 
     async def stop(self) -> None:
         """Stop; a write that has begun is finished."""
-        await ended(self._task)
-        self._task = None
+        await self._looks.stop()
 
     def gauges(self) -> dict[str, float]:
         """Seconds until the certificate ends, negative when it has."""
@@ -155,22 +156,17 @@ class Renewal:
             not_after_ns=after.not_after_ns,
         )
 
-    async def _run(self) -> None:
-        trial = background().trial("renew certificate", first_s=FIRST_PAUSE_S)
-        while True:
-            try:
-                await self.renew_if_due()
-                self._failures = _Failures()
-                trial.succeeded()
-                pause_s = self._until_due_s()
-            except SnavioError as error:
-                # Signer's failure, which has its own report: a restart of this process would not help.
-                trial.succeeded()
-                pause_s = self._complain(error)
-            except Exception as error:
-                # A disk that is full for a moment must not let the certificate expire an hour later.
-                pause_s = trial.failed(error)
-            await asyncio.sleep(pause_s)
+    async def _look(self) -> None:
+        # After a fault of the program the back-off alone decides: a disk that is full for a moment must not be the end
+        # of the certificate an hour later.
+        self._pause_s = 0.0
+        try:
+            await self.renew_if_due()
+            self._failures = _Failures()
+            self._pause_s = self._until_due_s()
+        except SnavioError as error:
+            # The cause is elsewhere and has a log line of its own: no reason to restart this process.
+            self._pause_s = self._complain(error)
 
     def _until_due_s(self) -> float:
         try:

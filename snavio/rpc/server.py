@@ -45,8 +45,10 @@ _MAX_STREAMS_PER_CONNECTION: Final = 1024
 _FINISHING_S: Final = 30.0
 # For answers to be sent once all handlers have returned: a peer that does not read its answers must not delay the end.
 _SENDING_S: Final = 0.5
+# For a handler of a unary call whose caller has no shorter deadline.
+UNARY_LIMIT_S: Final = 60.0
 # For cancelled handlers to release their resources.
-_UNWIND_S: Final = 5.0
+UNWIND_S: Final = 5.0
 
 
 class MeshServer:
@@ -67,7 +69,7 @@ class MeshServer:
         max_connection_age_s: float = 3600.0,
         shares: ServerShares | None = None,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
-        unary_limit_s: float = 60.0,
+        unary_limit_s: float = UNARY_LIMIT_S,
         first_read_s: float = FIRST_READ_S,
         idle_stream_s: float = IDLE_STREAM_S,
         write_limit_s: float = WRITE_LIMIT_S,
@@ -149,13 +151,13 @@ class MeshServer:
         if self._server is None:
             return
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._server.stop(grace_s + _UNWIND_S), name="stop")
+            group.create_task(self._server.stop(grace_s + UNWIND_S), name="stop")
             # gRPC ends its own half of a call at the end of the grace and does not wait for ours, so the
             # handlers are ended first.
             if not await self._ended(within_s=grace_s):
                 for task in self._running:
                     task.cancel()
-                await self._ended(within_s=_UNWIND_S)
+                await self._ended(within_s=UNWIND_S)
                 await self._server.stop(None)
             # Only unread answers are still open.
             await self._server.stop(_SENDING_S)

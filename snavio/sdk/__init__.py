@@ -1,4 +1,4 @@
-"""What a user of Snavio imports: a Producer that sends commands, a Consumer that receives them, a Mailer for topics
+"""The SDK: a Producer that sends commands, a Consumer that receives them, a Mailer for topics
 of one's own.
 
 Needs no redis, boto3 or Spark, and never imports a service.

@@ -36,7 +36,7 @@ class _PendingAcks:
 
 
 class AckBuffer:
-    """Where commands are settled. `settled` is told how many messages are not on our mind any more."""
+    """Buffers acks and nacks for the mailbox. `settled` gets the number of messages that are no longer held."""
 
     def __init__(
         self, topic: str, *, channel: MeshChannel, call_s: float, settled: Callable[[int], None]
@@ -95,7 +95,7 @@ class AckBuffer:
         return Settlement.BUFFERED
 
     async def confirmed_ack(self) -> Settlement:
-        """What the mailbox says to the ack that was buffered last; call it in the same turn of the loop."""
+        """The mailbox's answer to the ack that was buffered last; call it in the same turn of the loop."""
         return await self._confirmation(self._acks)
 
     async def confirmed_nack(self, lease: Lease, manner: Nack) -> Settlement:

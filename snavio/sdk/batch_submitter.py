@@ -12,7 +12,7 @@ from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated
 from snavio.hop.client import BatchClient, ClientLimits
-from snavio.native import Freight
+from snavio.native import PartBuffer
 from snavio.rpc.channel import MeshChannel
 from snavio.sdk.pending_sends import FULL_BYTES, FULL_COMMANDS, AttemptAnswer, BulkSend, PendingSends
 from snavio.sdk.retry import RetryBudget
@@ -83,15 +83,15 @@ class BatchSubmitter:
         return waiter
 
     async def post_all(
-        self, submissions: list[tuple[int, Freight]], deadline_mono_ns: int, attempt_ns: int
+        self, submissions: list[tuple[int, PartBuffer]], deadline_mono_ns: int, attempt_ns: int
     ) -> list[BulkSend]:
         """Send (count, commands) each as one consignment, and wait until all are answered."""
         lots: list[BulkSend] = []
-        for count, freight in submissions:
+        for count, buffer in submissions:
             if self.link.crowded:
-                await self.room(deadline_mono_ns, len(freight))
+                await self.room(deadline_mono_ns, len(buffer))
             deadline = min(deadline_mono_ns, self._clock.mono_ns() + attempt_ns)
-            lot = BulkSend(count, freight, deadline_mono_ns=deadline, done=self._loop.create_future())
+            lot = BulkSend(count, buffer, deadline_mono_ns=deadline, done=self._loop.create_future())
             lots.append(lot)
             self._put(lot)
         for lot in lots:

@@ -9,21 +9,21 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 import structlog
 
 from snavio.clock import Clock, SystemClock
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
-from snavio.errors import BadRequest, IntegrityError, Saturated, SnavioError, Unavailable
-from snavio.native import open_parcels
+from snavio.errors import BadRequest, Code, IntegrityError, Saturated, SnavioError, Unavailable
+from snavio.native import read_leased_batches
 from snavio.rpc.capability import CapabilityProvider, CapabilityScope
 from snavio.rpc.capability_request import ask_signer
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.credentials import CertificateFiles
 from snavio.sdk.ack_buffer import AckBuffer
 from snavio.sdk.certificate import ServiceCertificate
-from snavio.sdk.delivery import Command, Lease, Nack, Row
+from snavio.sdk.delivery import Command, Integrity, Lease, Nack, Row
 from snavio.sdk.leases import LeaseKeeper
 from snavio.sdk.lifetime import Startable
 from snavio.sdk.message_source import MOST_PER_RECEIVE, MessageSource, ReceiveCalls, ReceiveStream
@@ -38,9 +38,17 @@ EMPTY_PAUSE_S = 0.05
 # otherwise keep acks and receives from running until everything prefetched is used up.
 TURN = 128
 NOT_HANDED_OUT = Nack(delay_ms=0, unseen=True)
-# To nobody's hands: whoever looks into the DLQ finds why.
-NOT_AS_SENT = Nack(delay_ms=None, reason="E_INTEGRITY: the payload is not what its sender hashed", dead=True)
-_DAMAGED = 15
+DAMAGED = {
+    # The mailbox has it as it was: another attempt may bring it whole. The DLQ has it when no attempt does.
+    Integrity.NOT_AS_STORED: Nack(
+        delay_ms=None, reason="E_INTEGRITY: payload_hash or hash_chain is not what the mailbox computed"
+    ),
+    # Stored with the damage: no attempt would bring anything else.
+    Integrity.NOT_AS_SENT: Nack(
+        delay_ms=None, reason="E_INTEGRITY: the payload is not what its sender hashed", dead=True
+    ),
+}
+_INTEGRITY: Final = 15
 
 
 class Consumer(Startable):
@@ -103,10 +111,12 @@ class Consumer(Startable):
         self._failure: BaseException | None = None
         self._open = False
         self._unsettled = 0
+        self.integrity_failures = 0
+        """Messages that did not match their hashes (E_INTEGRITY) and were given back unseen."""
         self._handed = 0
         self._rows: list[Row] = []
         self._lease: Lease | None = None
-        self._parcels: deque[tuple[Lease, list[Row]]] = deque()
+        self._batches: deque[tuple[Lease, list[Row]]] = deque()
         self._arrived = asyncio.Event()
         self._wanted = asyncio.Event()
         self._log = structlog.get_logger().bind(topic=topic)
@@ -194,13 +204,13 @@ class Consumer(Startable):
                 row = self._rows.pop()
                 lease = self._lease
                 assert lease is not None
-                if row[_DAMAGED]:
-                    self._desk.nack(lease, row[0], NOT_AS_SENT)
+                if row[_INTEGRITY] > Integrity.VERIFIED:
+                    self._refuse(row, lease, self._desk)
                 elif row[0] in lease.open:
                     return Command(row, lease, self._desk)
-            elif self._parcels:
-                self._lease, self._rows = self._parcels.popleft()
-                if not self._parcels:
+            elif self._batches:
+                self._lease, self._rows = self._batches.popleft()
+                if not self._batches:
                     self._wanted.set()
             elif self._failure is not None:
                 raise self._failure
@@ -209,6 +219,15 @@ class Consumer(Startable):
                 self._arrived.clear()
                 await self._arrived.wait()
         raise StopAsyncIteration
+
+    def _refuse(self, row: Row, lease: Lease, desk: AckBuffer) -> None:
+        """Give back a message that does not match its hashes; the application never sees it."""
+        manner = DAMAGED[Integrity(row[_INTEGRITY])]
+        self.integrity_failures += 1
+        self._log.error(
+            "message is damaged", code=Code.E_INTEGRITY.name, msg_id=row[0], attempt=row[1], why=manner.reason
+        )
+        desk.nack(lease, row[0], manner)
 
     # -- prefetching ---------------------------------------------------------------------------------
 
@@ -230,7 +249,7 @@ class Consumer(Startable):
                     asked = self._clock.mono_ns()
                     answer = await receiving.receive(room)
             try:
-                boot_epoch, rows = open_parcels(answer)
+                boot_epoch, rows = read_leased_batches(answer, self._topic)
             except ValueError:
                 raise IntegrityError("The mailbox's answer cannot be read.", reason="malformed") from None
             now = self._clock.mono_ns()
@@ -240,7 +259,7 @@ class Consumer(Startable):
                 keeper.take(lease)
                 rows.reverse()
                 self._unsettled += len(rows)
-                self._parcels.append((lease, rows))
+                self._batches.append((lease, rows))
                 self._arrived.set()
             elif now - asked < intake.receive_wait_s * 1e9 / 2:
                 # A mailbox that answers "nothing" without waiting must not be asked in a busy loop.
@@ -252,7 +271,7 @@ class Consumer(Startable):
         worthwhile = max(1, min(MOST_PER_RECEIVE, most) // 4)
         while True:
             room = most - self._unsettled
-            if room >= worthwhile or (room > 0 and not self._parcels and not self._rows):
+            if room >= worthwhile or (room > 0 and not self._batches and not self._rows):
                 return room
             self._wanted.clear()
             await self._wanted.wait()
@@ -286,11 +305,11 @@ class Consumer(Startable):
         desk = self._desk
         assert desk is not None
         if self._lease is not None:
-            self._parcels.appendleft((self._lease, self._rows))
-        for lease, rows in self._parcels:
+            self._batches.appendleft((self._lease, self._rows))
+        for lease, rows in self._batches:
             for row in rows:
                 desk.nack(lease, row[0], NOT_HANDED_OUT)
-        self._parcels.clear()
+        self._batches.clear()
         self._rows = []
         try:
             await desk.flush()

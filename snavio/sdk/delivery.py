@@ -20,31 +20,43 @@ if TYPE_CHECKING:
 LONGEST_DELAY_MS = (1 << 32) - 1
 
 Row = Received
-"""As `snavio.native.open_parcels` tells a message."""
+"""As `snavio.native.read_leased_batches` tells a message."""
+
+
+class Integrity(IntEnum):
+    """Outcome of comparing a message with its hashes; the numbers of `snavio.native.read_leased_batches`."""
+
+    UNVERIFIED = 0
+    """The mailbox sent no hashes."""
+    VERIFIED = 1
+    NOT_AS_STORED = 2
+    """It changed on its way from the mailbox."""
+    NOT_AS_SENT = 3
+    """It changed before the mailbox stored it."""
 
 
 class Settlement(IntEnum):
-    """What became of an `ack` or `nack`. From 1 on the numbers of `snavio.v1.Settlement`."""
+    """Result of an `ack` or `nack`. From 1 on the numbers of `snavio.v1.Settlement`."""
 
     BUFFERED = 0
     """It is on its way to the mailbox with others."""
     DONE = 1
     LATE = 2
-    """The lease had ended, so that somebody else may have the message; nothing changed."""
+    """The lease had ended, so that another consumer may have the message; nothing changed."""
     GONE = 3
     """The message was settled before, or there is none; nothing changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nack:
-    """How messages are given back."""
+    """Options of a nack."""
 
     delay_ms: int | None
     """None leaves it to the mailbox."""
     reason: str = ""
     dead: bool = False
     unseen: bool = False
-    """Nobody looked at them: the attempt does not count."""
+    """Given back unprocessed: the attempt does not count."""
 
     @classmethod
     def of(cls, *, delay_s: float | None, reason: str, dead: bool) -> Nack:
@@ -106,7 +118,7 @@ class Command:
 
     @property
     def stored_unix_ns(self) -> int:
-        """When the mailbox stored it, nanoseconds since the epoch."""
+        """Time at which the mailbox stored it, nanoseconds since the epoch."""
         return self._row[2]
 
     @property
@@ -121,7 +133,7 @@ class Command:
 
     @property
     def timestamp(self) -> str:
-        """When the sender signed it, as signed."""
+        """Time at which the sender signed it, as signed."""
         return self._row[5]
 
     @property
@@ -131,7 +143,7 @@ class Command:
 
     @property
     def name(self) -> str:
-        """What is asked."""
+        """Name of the command."""
         return self._row[7]
 
     @property
@@ -151,12 +163,12 @@ class Command:
 
     @property
     def admitted_unix_ns(self) -> int:
-        """When Shield admitted it, nanoseconds since the epoch."""
+        """Time at which Shield admitted it, nanoseconds since the epoch."""
         return self._row[11]
 
     @property
     def attrs(self) -> dict[str, str]:
-        """What its sender said beside the payload; commands have none."""
+        """Attributes that its sender gave beside the payload; commands have none."""
         return dict(self._row[13])
 
     @property
@@ -165,13 +177,18 @@ class Command:
         return self._row[14]
 
     @property
+    def verified(self) -> bool:
+        """True when payload_hash and hash_chain match those of the mailbox; False when it sent none."""
+        return self._row[15] == Integrity.VERIFIED
+
+    @property
     def envelope(self) -> Envelope:
-        """What to hold it against: its hashes, computed from its bytes whenever this is asked."""
+        """Its envelope: hashes, computed from its bytes at every call."""
         return envelope_of(self._desk.topic, self._row)
 
     @property
     def lost(self) -> bool:
-        """The lease has ended: somebody else may have the message, and settling it changes nothing."""
+        """The lease has ended: another consumer may have the message, and settling it changes nothing."""
         return self._row[0] in self._lease.lost
 
     async def ack(self, *, durable: bool = False) -> Settlement:

@@ -34,7 +34,7 @@ _DER = 2
 
 @dataclass(frozen=True, slots=True)
 class EnrolmentResult:
-    """Who we are now."""
+    """Identity and certificate after an enrolment."""
 
     identity: Identity
     folder: Path

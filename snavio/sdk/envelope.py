@@ -1,4 +1,4 @@
-"""What a consumer can hold a message against: who may have touched it, and that nobody did.
+"""The envelope of a message: its way so far, and hashes that show that its bytes are unchanged.
 
 Never contains in its chain value what changes from one delivery to the next.
 """
@@ -12,12 +12,12 @@ from snavio.native import Received, envelope
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """As document 002 describes it. The hashes are `b3:` and 64 hex digits."""
+    """Facts about a stored message. The hashes are `b3:` and 64 hex digits."""
 
     msg_id: int
     topic: str
     ts: str
-    """When the mailbox stored it, RFC 3339 with nine fractional digits."""
+    """Time at which the mailbox stored it, RFC 3339 with nine fractional digits."""
     idem_key: str
     """The sender's; of a command `<source>#<id>`."""
     payload_hash: str
@@ -32,7 +32,7 @@ class Envelope:
 
 
 def envelope_of(topic: str, row: Received) -> Envelope:
-    """Of a message as `snavio.native.open_parcels` tells it; the hashes are computed here, from its bytes."""
+    """Of a message as `snavio.native.read_leased_batches` tells it; the hashes are computed here, from its bytes."""
     msg_id, attempt, stored_unix_ns, source, own_id, timestamp, target, name = row[:8]
     content_type, payload, traceparent, _, idem_key, attrs, shard, _ = row[8:]
     told = {

@@ -27,7 +27,7 @@ class SigningKey:
     revoked: bool = False
 
     def usable(self, now_unix_ns: int) -> bool:
-        """Whether Shield would accept what it signs now."""
+        """True if Shield would accept a signature of this moment."""
         ended = 0 < self.not_after_unix_ns <= now_unix_ns
         return not self.revoked and not ended and self.not_before_unix_ns <= now_unix_ns
 

@@ -1,4 +1,4 @@
-"""What is used with `async with`: open inside of it, closed behind it, however it is left.
+"""Base classes for async context managers with start and close.
 
 Never closes what did not begin: a `start` that raises has to let go itself of what it holds.
 """

@@ -1,6 +1,6 @@
 """Sends messages to a topic of one's own, without routes and signatures: the mailbox as a plain queue.
 
-Never sends a message twice by itself: whoever repeats a send gives it a key, and gets the first one's id back.
+Never sends a message twice by itself: a caller that repeats a send gives it a key, and gets the first one's id back.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from snavio.rpc.capability import CapabilityScope
 from snavio.rpc.channel import MeshChannel
 from snavio.sdk.lifetime import Closable
 from snavio.sdk.mailbox_channel import mailbox_channel
-from snavio.v1.mailbox_pb2 import Letter as WireLetter
+from snavio.v1.mailbox_pb2 import NewMessage as WireMessage
 from snavio.v1.mailbox_pb2 import SendRequest, SendResponse
 
 METHOD = "/snavio.v1.Mailbox/Send"
@@ -39,7 +39,7 @@ class NewMessage:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What became of a message. `msg_id` is the first one's when it is a duplicate, 0 when it was not stored."""
+    """Result of a send. `msg_id` is the first one's when it is a duplicate, 0 when it was not stored."""
 
     msg_id: int
     verdict: Verdict
@@ -93,7 +93,7 @@ class Mailer(Closable):
         request = SendRequest(
             topic=self._topic,
             message=[
-                WireLetter(
+                WireMessage(
                     payload=one.payload,
                     idem_key=one.idem_key,
                     attrs=dict(one.attrs),

@@ -1,4 +1,4 @@
-"""Where a consumer's messages come from: calls that bring one response each, or a stream that brings them in chunks.
+"""Sources of a consumer's messages: calls that bring one response each, or a stream that brings them in chunks.
 
 Never asks for more than there is room for, and never takes half a response for a whole one.
 """

@@ -1,4 +1,4 @@
-"""What became of a sent command, as a value that its sender can keep.
+"""The outcome of a sent command, as a value that its sender can keep.
 
 Never claims that a command was not delivered when an earlier attempt may have been.
 """
@@ -27,9 +27,9 @@ class FairnessShares:
     """Why a source was refused for fairness."""
 
     source_share: float
-    """What the source took of the route's dispatches, 0 to 1."""
+    """The source's share of the route's dispatches, 0 to 1."""
     competing_share: float
-    """What others offered of everything that was offered, 0 to 1; of another whole than `source_share`."""
+    """Share of others in everything that was offered, 0 to 1; of another whole than `source_share`."""
     dispatch_volume: int
     """Dispatches that were counted."""
 
@@ -41,11 +41,11 @@ class Outcome:
     verdict: Verdict
     command_id: str
     attempts: int = 1
-    """How often it was sent, the first time included."""
+    """Number of attempts, the first included."""
     retry_after_ms: int = 0
     """The least time to wait before trying again; 0 says nothing."""
     throttle_until_unix_ns: int = 0
-    """When it will likely be accepted again, nanoseconds since the epoch; 0 says nothing."""
+    """Time from which it will likely be accepted again, nanoseconds since the epoch; 0 if unknown."""
     detail: str = ""
     """One sentence or value for people."""
     shares: FairnessShares | None = None
@@ -109,7 +109,7 @@ class Outcomes(Sequence[Outcome]):
 
     @property
     def delivered(self) -> int:
-        """How many commands are durable in their target queues."""
+        """Number of commands that are durable in their target queues."""
         return sum(self._codes.count(code) for code in _GOOD)
 
     @property

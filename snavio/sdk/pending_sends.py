@@ -10,7 +10,7 @@ import asyncio
 from typing import NamedTuple
 
 from snavio.domain.verdict import Verdict
-from snavio.native import Freight, Reply
+from snavio.native import PartBuffer, Reply
 from snavio.sdk.outcome import FairnessShares
 
 _FIELD_COMMAND = 0x1A
@@ -23,7 +23,7 @@ DEADLINE_SLACK_NS = 50_000_000
 
 
 class AttemptAnswer(NamedTuple):
-    """What Shield said about one command in one attempt."""
+    """Shield's answer to one command in one attempt."""
 
     code: int
     retry_after_ms: int = 0
@@ -65,6 +65,8 @@ class PendingSends:
         "waiters",
     )
 
+    source = ""
+
     def __init__(
         self, deadline_mono_ns: int, *, full_bytes: int = FULL_BYTES, full_commands: int = FULL_COMMANDS
     ) -> None:
@@ -103,7 +105,7 @@ class PendingSends:
         return True
 
     @property
-    def freight(self) -> bytes:
+    def buffer(self) -> bytes:
         """The body: it has been written already."""
         return self.body
 
@@ -127,7 +129,7 @@ class PendingSends:
             self.close(left_out(reply, whole=self._open == self.count))
 
     def lost(self, *, written: bool, cause: str) -> None:
-        """What was never written was not delivered; of what was written nobody knows."""
+        """Commands that were never written are not delivered; of those that were written the outcome is unknown."""
         self.close(silence(written=written, cause=cause))
 
     def close(self, answer: AttemptAnswer) -> None:
@@ -141,13 +143,14 @@ class PendingSends:
 class BulkSend:
     """Commands that were handed over together; their sender waits for all of them at once."""
 
-    __slots__ = ("_open", "codes", "count", "deadline_mono_ns", "done", "explained", "freight")
+    __slots__ = ("_open", "buffer", "codes", "count", "deadline_mono_ns", "done", "explained")
+    source = ""
 
     def __init__(
-        self, count: int, freight: bytes | Freight, *, deadline_mono_ns: int, done: asyncio.Future[None]
+        self, count: int, buffer: bytes | PartBuffer, *, deadline_mono_ns: int, done: asyncio.Future[None]
     ) -> None:
         self.count = self._open = count
-        self.freight = freight
+        self.buffer = buffer
         self.deadline_mono_ns = deadline_mono_ns
         self.done = done
         # One byte per command; what there is to say beyond it, for refused commands only.
@@ -156,8 +159,8 @@ class BulkSend:
 
     @property
     def body(self) -> bytes:
-        """The freight, written."""
-        return bytes(self.freight)
+        """The buffer, written."""
+        return bytes(self.buffer)
 
     def settle(self, offset: int, reply: Reply) -> None:
         """Note what `reply` decides."""
@@ -183,7 +186,7 @@ class BulkSend:
                 self.explained[position] = answer
 
     def lost(self, *, written: bool, cause: str) -> None:
-        """What was never written was not delivered; of what was written nobody knows."""
+        """Commands that were never written are not delivered; of those that were written the outcome is unknown."""
         self.close(silence(written=written, cause=cause))
 
     def close(self, answer: AttemptAnswer) -> None:
@@ -204,7 +207,7 @@ def silence(*, written: bool, cause: str) -> AttemptAnswer:
 
 
 def left_out(reply: Reply, *, whole: bool) -> AttemptAnswer:
-    """What a final answer says about commands that it has no code for; `whole` if nothing else was said either."""
+    """The answer for commands that a final reply has no code for; `whole` if no reply came before it."""
     refusals = reply.refusals()
     if whole and refusals and not reply.codes:
         # The frame was refused before anybody looked into it: nothing of it was delivered, so nothing is in doubt.
@@ -214,7 +217,7 @@ def left_out(reply: Reply, *, whole: bool) -> AttemptAnswer:
 
 
 def part_of(reply: Reply, offset: int, count: int) -> tuple[int, bytes] | None:
-    """Where the reply begins to speak of the `count` commands at `offset`, and its codes from there."""
+    """Index at which the reply meets the `count` commands at `offset`, and its codes from there."""
     first, codes = reply.first, reply.codes
     begin = max(first, offset)
     end = min(first + len(codes), offset + count)

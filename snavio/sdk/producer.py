@@ -39,7 +39,7 @@ MAX_LESSONS = 4
 
 
 class _Mesh(NamedTuple):
-    """What an open producer works with."""
+    """The parts of an open producer."""
 
     dispatcher: BatchSubmitter
     signing: CommandSigner
@@ -224,7 +224,7 @@ class Producer(Startable):
     async def _time_to_repeat(
         self, verdict: Verdict, basis: SigningBasis, answer: AttemptAnswer, *, attempts: int, deadline: int
     ) -> bool:
-        """Whether to send again; returns when it is time to."""
+        """True if the command is to be sent again; returns when it is time to."""
         left_ns = deadline - self._clock.mono_ns()
         if self._mesh is None or left_ns <= 0 or verdict.delivered:
             return False

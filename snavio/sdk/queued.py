@@ -1,6 +1,6 @@
-"""What a consumer finds in a Redis stream or an SQS queue: one command with all that says who sent it.
+"""One command from a Redis stream or an SQS queue, with the facts about its sender.
 
-Never trusts what it finds: an entry that is no letter of Snavio's is refused as a whole.
+Never trusts what it finds: an entry that is no message of Snavio's is refused as a whole.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from snavio.errors import IntegrityError
-from snavio.native import open_single
+from snavio.native import read_single
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,6 @@ class QueuedCommand:
     @classmethod
     def _opened(cls, run: bytes) -> Self:
         try:
-            return cls(*open_single(run))
+            return cls(*read_single(run))
         except ValueError:
-            raise IntegrityError("This entry is no command of Snavio's.", reason="not-a-letter") from None
+            raise IntegrityError("This entry is no command of Snavio's.", reason="not-a-command") from None

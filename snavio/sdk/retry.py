@@ -1,4 +1,4 @@
-"""Whether one more attempt may be made, and after how long a pause.
+"""Retry budget and pauses between attempts.
 
 Never lets retries grow beyond a tenth of the traffic for long: a mesh that refuses must not be hammered by
 those it refused.
@@ -34,7 +34,7 @@ class RetryBudget:
         self._tokens = min(CAPACITY, self._tokens + sent * SHARE)
 
     def withdraw(self, *, now_mono_ns: int) -> bool:
-        """Whether one retry may be made now; it is then paid for."""
+        """Pay for one retry; False if the budget has none."""
         seconds = (now_mono_ns - self._at_mono_ns) / 1e9
         self._at_mono_ns = now_mono_ns
         self._tokens = min(CAPACITY, self._tokens + seconds * FLOOR_PER_SECOND)
@@ -45,7 +45,7 @@ class RetryBudget:
 
 
 def shield_behind_ms(attempts: int) -> int:
-    """How long to let a Shield catch up that does not know a new key yet: three times cover its slowest good pull."""
+    """Pause for a Shield that does not know a new key yet: three of them cover its slowest good pull."""
     return SHIELD_BEHIND_MS << min(attempts - 1, 10)
 
 

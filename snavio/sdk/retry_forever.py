@@ -1,6 +1,6 @@
-"""Tries again without end what fails because somebody is away, with pauses that grow to a second.
+"""Retries without end a call that fails because a service is away, with pauses that grow to a second.
 
-Never bounds the time: whoever persists either has a deadline around it, or waits for as long as it is open.
+Never bounds the time: the caller sets a deadline around it, or waits for as long as it is open.
 """
 
 from __future__ import annotations

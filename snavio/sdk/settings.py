@@ -1,4 +1,4 @@
-"""Where the mesh is, how patiently a producer sends, how much a consumer holds: values, valid once built.
+"""Settings of the SDK: addresses, patience of a producer, limits of a consumer; values, valid once built.
 
 Never reads the environment or a file unless asked to.
 """
@@ -42,7 +42,7 @@ class Endpoints:
 
 @dataclass(frozen=True, slots=True)
 class RetrySettings:
-    """How long and how often a producer tries."""
+    """Time and number of a producer's attempts."""
 
     timeout_s: float = 10.0
     """For one `send` with all of its attempts."""
@@ -62,14 +62,14 @@ class RetrySettings:
 
 @dataclass(frozen=True, slots=True)
 class ReceiveSettings:
-    """How much a consumer takes at a time, and for how long."""
+    """Size and time limits of a consumer's receives."""
 
     visibility_s: float = 30.0
-    """How long a message stays ours without a sign of life; extended at half of it."""
+    """Lease time of a message without extension; extended at half of it."""
     max_unsettled: int = 2000
     """Messages that are prefetched, handed out or waiting for the mailbox to confirm their end."""
     receive_wait_s: float = 5.0
-    """How long one Receive waits at the mailbox for a first message."""
+    """Time that one Receive waits at the mailbox for a first message."""
     call_s: float = 10.0
     """For any other call, and for a durable settlement or a flush."""
 

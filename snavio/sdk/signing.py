@@ -14,7 +14,7 @@ import structlog
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest
-from snavio.native import Freight, sign_batch, sign_command
+from snavio.native import PartBuffer, sign_batch, sign_command
 from snavio.sdk.key_poller import KeyPoller
 from snavio.sdk.keyring import Keyring
 from snavio.v1.batch_pb2 import Hello
@@ -26,11 +26,11 @@ _KEY_REFUSED = frozenset({Verdict.UNKNOWN_KEY_VERSION, Verdict.KEY_EXPIRED, Verd
 
 # A plain tuple: one is made for every send.
 Request = tuple[str, str, str, bytes, str, str]
-"""What stays the same in every attempt: command id, target, name, payload, content type, traceparent."""
+"""Parts that are the same in every attempt: command id, target, name, payload, content type, traceparent."""
 
 
 class SigningBasis(NamedTuple):
-    """What an attempt was signed with; once one of them has changed, another attempt makes sense at once."""
+    """Audience and keys that an attempt was signed with; once one has changed, another attempt makes sense at once."""
 
     audience: str
     generation: int
@@ -48,7 +48,7 @@ class CommandSigner:
         self._audience = ""
         self._changed_mono_ns = clock.mono_ns()
         self.basis = SigningBasis("", 0)
-        """What `sign` uses now."""
+        """The basis that `sign` uses now."""
         keyring.on_change = self._rekeyed
         self._log = structlog.get_logger()
 
@@ -90,7 +90,7 @@ class CommandSigner:
         content_type: str,
         max_bytes: int,
         max_commands: int,
-    ) -> tuple[bytes, list[tuple[int, Freight]]]:
+    ) -> tuple[bytes, list[tuple[int, PartBuffer]]]:
         """Ids (36 bytes of text each) and submissions of (target, name, payload); BadRequest as in `sign`."""
         now = self._clock.unix_ns()
         key = self._keyring.signing_key(now)
@@ -109,7 +109,7 @@ class CommandSigner:
             raise BadRequest(str(error), reason="bad-command") from None
 
     async def learned(self, verdict: Verdict, basis: SigningBasis, detail: str, *, within_s: float) -> bool:
-        """Whether we sign differently from now on, because of this refusal of what was signed on `basis`."""
+        """True if signatures differ from now on because of this refusal of one that was made on `basis`."""
         if verdict is Verdict.WRONG_AUDIENCE:
             if self._audience == basis.audience and detail:
                 self._audience = detail
@@ -124,7 +124,7 @@ class CommandSigner:
         return False
 
     def ahead_of_shield(self, verdict: Verdict) -> bool:
-        """Whether this refusal may only mean that Signer told us of a key before it told Shield."""
+        """True if this refusal may only mean that Signer published a key here before it did to Shield."""
         news_ns = self._clock.mono_ns() - self._changed_mono_ns
         return verdict is Verdict.UNKNOWN_KEY_VERSION and news_ns < NEWS_SECONDS * 1e9
 

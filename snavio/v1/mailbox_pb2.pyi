@@ -98,10 +98,10 @@ class SendRequest(_message.Message):
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     topic: str
-    message: _containers.RepeatedCompositeFieldContainer[Letter]
-    def __init__(self, topic: _Optional[str] = ..., message: _Optional[_Iterable[_Union[Letter, _Mapping]]] = ...) -> None: ...
+    message: _containers.RepeatedCompositeFieldContainer[NewMessage]
+    def __init__(self, topic: _Optional[str] = ..., message: _Optional[_Iterable[_Union[NewMessage, _Mapping]]] = ...) -> None: ...
 
-class Letter(_message.Message):
+class NewMessage(_message.Message):
     __slots__ = ("payload", "idem_key", "attrs", "partition_key", "delay_ms", "content_type", "traceparent", "corr_id", "payload_hash")
     class AttrsEntry(_message.Message):
         __slots__ = ("key", "value")
@@ -156,37 +156,41 @@ class ReceiveRequest(_message.Message):
     explain: bool
     def __init__(self, topic: _Optional[str] = ..., visibility_ms: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait_ms: _Optional[int] = ..., explain: _Optional[bool] = ...) -> None: ...
 
-class Parcel(_message.Message):
-    __slots__ = ("batch_id", "first", "attempt", "stored_unix_ns", "run", "shard")
+class LeasedBatch(_message.Message):
+    __slots__ = ("batch_id", "first", "attempt", "stored_unix_ns", "run", "shard", "payload_hash", "hash_chain")
     BATCH_ID_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     STORED_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     SHARD_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_HASH_FIELD_NUMBER: _ClassVar[int]
+    HASH_CHAIN_FIELD_NUMBER: _ClassVar[int]
     batch_id: int
     first: int
     attempt: int
     stored_unix_ns: int
     run: _containers.RepeatedCompositeFieldContainer[_batch_pb2.Run]
     shard: int
-    def __init__(self, batch_id: _Optional[int] = ..., first: _Optional[int] = ..., attempt: _Optional[int] = ..., stored_unix_ns: _Optional[int] = ..., run: _Optional[_Iterable[_Union[_batch_pb2.Run, _Mapping]]] = ..., shard: _Optional[int] = ...) -> None: ...
+    payload_hash: bytes
+    hash_chain: bytes
+    def __init__(self, batch_id: _Optional[int] = ..., first: _Optional[int] = ..., attempt: _Optional[int] = ..., stored_unix_ns: _Optional[int] = ..., run: _Optional[_Iterable[_Union[_batch_pb2.Run, _Mapping]]] = ..., shard: _Optional[int] = ..., payload_hash: _Optional[bytes] = ..., hash_chain: _Optional[bytes] = ...) -> None: ...
 
 class ReceiveResponse(_message.Message):
-    __slots__ = ("boot_epoch", "parcel", "integrity_failures", "standstill", "piece", "more")
+    __slots__ = ("boot_epoch", "batch", "integrity_failures", "standstill", "piece", "more")
     BOOT_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    PARCEL_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
     INTEGRITY_FAILURES_FIELD_NUMBER: _ClassVar[int]
     STANDSTILL_FIELD_NUMBER: _ClassVar[int]
     PIECE_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     boot_epoch: int
-    parcel: _containers.RepeatedCompositeFieldContainer[Parcel]
+    batch: _containers.RepeatedCompositeFieldContainer[LeasedBatch]
     integrity_failures: int
     standstill: Standstill
     piece: bytes
     more: bool
-    def __init__(self, boot_epoch: _Optional[int] = ..., parcel: _Optional[_Iterable[_Union[Parcel, _Mapping]]] = ..., integrity_failures: _Optional[int] = ..., standstill: _Optional[_Union[Standstill, str]] = ..., piece: _Optional[bytes] = ..., more: _Optional[bool] = ...) -> None: ...
+    def __init__(self, boot_epoch: _Optional[int] = ..., batch: _Optional[_Iterable[_Union[LeasedBatch, _Mapping]]] = ..., integrity_failures: _Optional[int] = ..., standstill: _Optional[_Union[Standstill, str]] = ..., piece: _Optional[bytes] = ..., more: _Optional[bool] = ...) -> None: ...
 
 class Receipts(_message.Message):
     __slots__ = ("boot_epoch", "msg_id", "attempt")

@@ -1,4 +1,4 @@
-"""What every job is told on its command line, and how it ends when something is wrong with that.
+"""The command line of every job, and its exit when the command line is wrong.
 
 Never shows a traceback for a user's mistake: one sentence on stderr, exit code 2.
 """
@@ -78,7 +78,7 @@ def open_session(name: str, given: argparse.Namespace) -> SparkSession:
 
 
 def told(**facts: Any) -> None:
-    """One line of progress for whoever started the job."""
+    """Print one line of progress for the process that started the job."""
     sys.stdout.write(json.dumps(facts, default=str) + "\n")
     sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""What a limit or another dominance threshold would have done to the traffic that was."""
+"""The effect that a limit or another dominance threshold would have had on past traffic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How well the mesh did over a range: tables as Parquet, and one page for people."""
+"""The service report of a range: tables as Parquet, and one HTML page."""
 
 from __future__ import annotations
 

@@ -27,15 +27,15 @@ from spark.transforms.fairness import fairness
 from spark.write import write_lines, write_table, write_text
 
 LATENESS = timedelta(minutes=15)
-"""How late an event may come and still count here; the hourly run takes them all."""
+"""The longest delay of an event that still counts here; the hourly run takes them all."""
 SETTLING = timedelta(seconds=90)
-"""How far the events of one process may be behind those of another: Relay's longest wait for a file, and its export."""
+"""The longest delay between events of two processes: Relay's longest wait for a file, and its export."""
 FUTURE = timedelta(minutes=2)
 """Events further ahead than this are left to the hourly run: they must not move the watermark."""
 
 
 class Watcher:
-    """What is known so far: a base per batch, in folders, each with a note that says how far it goes.
+    """The counts so far: a base per batch, in folders, each with a note of its latest event time.
 
     Counting and judging are two things: a batch is counted in less than a second, whatever is known already, and what
     is known is judged now and then. More often than twice in a window would tell nothing new.

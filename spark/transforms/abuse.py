@@ -1,4 +1,4 @@
-"""Who abuses the mesh: proposals with their evidence, for Registry to decide on.
+"""Abusive sources: proposals with their evidence, for Registry to decide on.
 
 Never proposes on what could be honest in a quiet system: dominance counts only where others compete. A proposal's id
 comes from policy, kind, source and period, never from counts, which late events change.
@@ -101,7 +101,7 @@ def _volume_while_it_competed() -> Column:
 
 
 def _dominance_of(counts: Column, share: Column) -> Column:
-    """What a source did on those of its targets for which `counts` is true."""
+    """The violations of a source on those of its targets for which `counts` is true."""
     return F.struct(
         F.sort_array(F.collect_set(F.when(counts, F.col("target")))).alias("targets"),
         *(F.sum(F.when(counts, F.col(name))).alias(name) for name in ("warm", "volume", "windows")),

@@ -136,7 +136,7 @@ def _counter(name: str) -> Column:
 
 
 def _paired(pair: int) -> Column:
-    """What an event adds to the column of two buckets."""
+    """The addition of an event to the column of two buckets."""
     bucket, number = F.col("bucket"), F.col("count")
     low = F.when(bucket == 2 * pair, number)
     return low.when(bucket == 2 * pair + 1, F.shiftleft(number, _HALF)).otherwise(F.lit(0).cast("long"))

@@ -1,4 +1,4 @@
-"""How a route's dispatches were shared out, window by window.
+"""Shares of a route's dispatches, window by window.
 
 Never calls a source dominant without competition, and never counts refused traffic as competition.
 """

@@ -1,4 +1,4 @@
-"""What a rule would have done, before anybody enforces it.
+"""The effect of a rule on past traffic, before it is enforced.
 
 Never exact about single commands: counts per window say how many would have been refused, not which. Never answers for
 an interval that the windows of the base do not fill: commands of the next one would count in it.

@@ -1,4 +1,4 @@
-"""How well the mesh did: latency, refusals, escalations, caches, clocks and keys, all from the base.
+"""Service figures: latency, refusals, escalations, caches, clocks and keys, all from the base.
 
 Never sorts latencies: percentiles come from power-of-two buckets, exact to the bucket.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,9 +20,9 @@ NOW = 1_700_000_000 * 10**9
 
 
 def issued(
-    serial: str, *, parent: str = "", at: int = NOW, life: int = HOUR, **more: str
+    serial: str, *, parent: str = "", at: int = NOW, life: int = HOUR, **more: Any
 ) -> IssuedCertificate:
-    fields = {"spiffe_id": "billing", "issued_to": "ci", "delegate": "", **more}
+    fields: dict[str, Any] = {"spiffe_id": "billing", "issued_to": "ci", "delegate": "", **more}
     return IssuedCertificate(serial=serial, parent=parent, issued_ns=at, not_after_ns=at + life, **fields)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from pathlib import Path
 
 import apsw
@@ -70,8 +71,13 @@ async def delete(directory: Directory, *values: Value) -> Written:
     return await directory.write(lambda _view: [Draft(v, deleted=True) for v in values], actor=ACTOR)
 
 
+def find(value: Value, view: DirectoryView) -> Value | None:
+    return view.find(type(value), *value.key)
+
+
 async def dumped(directory: Directory, version: int = 0, limit: int = 3) -> list[Change]:
-    found, after = [], ""
+    found: list[Change] = []
+    after = ""
     while True:
         page: Dump = await directory.dump(version=version, after=after, limit=limit)
         found += page.entries
@@ -87,7 +93,7 @@ def test_one_of_each_is_one_of_each() -> None:
 async def test_every_kind_comes_back_as_it_was_written(directory: Directory) -> None:
     assert await put(directory, *ONE_OF_EACH) == Written(len(ONE_OF_EACH), changed=True)
     for value in ONE_OF_EACH:
-        _, found = await directory.read(lambda view, v=value: view.find(type(v), *v.key))
+        _, found = await directory.read(partial(find, value))
         assert found == value
     page = await directory.changes(since=0, epoch=0, limit=100)
     assert [change.value for change in page.changes] == list(ONE_OF_EACH)

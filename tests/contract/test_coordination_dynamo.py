@@ -21,10 +21,8 @@ from tests.support.moto import MotoServer, credentials
 from tests.support.redis import RedisServer
 
 
-@pytest.fixture(scope="module")
-def servers(  # type: ignore[no-redef]
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Servers]:
+@pytest.fixture(scope="module")  # type: ignore[no-redef]
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     moto = MotoServer()
     with credentials():
         asyncio.run(moto.start())
@@ -34,8 +32,8 @@ def servers(  # type: ignore[no-redef]
             moto.kill()
 
 
-@pytest.fixture
-def shop(tmp_path: Path, servers: Servers) -> Shop:  # type: ignore[no-redef]
+@pytest.fixture  # type: ignore[no-redef]
+def shop(tmp_path: Path, servers: Servers) -> Shop:
     return Shop("dynamo", tmp_path, servers)
 
 

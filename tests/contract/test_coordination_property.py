@@ -157,7 +157,7 @@ class Rules:
         self._clock = clock
         self._usage: dict[tuple[str, ...], LimitUsage] = {}
 
-    def ask(self, steps: Sequence[Step], asks: Sequence[PermitAsk] | Sequence[PermitReturn]) -> list[Permits]:
+    def ask(self, steps: Sequence[Step], asks: Sequence[PermitAsk | PermitReturn]) -> list[Permits]:
         answers = []
         for step, ask in zip(steps, asks, strict=True):
             before = self._usage.get(ask.key, LimitUsage())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 from pathlib import Path
 
 import apsw
@@ -95,7 +96,7 @@ async def test_decisions_at_the_same_time_see_each_other(directory: Directory) -
         return Draft(Target("bot", tenant))
 
     results = await asyncio.gather(
-        *(directory.write(lambda view, t=f"t{n}": claim(t, view), actor=ACTOR) for n in range(8)),
+        *(directory.write(partial(claim, f"t{n}"), actor=ACTOR) for n in range(8)),
         return_exceptions=True,
     )
     assert sum(isinstance(result, Written) for result in results) == 1

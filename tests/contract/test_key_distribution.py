@@ -25,11 +25,6 @@ LEAST_S, GOOD_FOR_S = 10, 180
 path, store = keystores.path, keystores.store
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
 class Signer:
     """One Signer's knowledge of Shields; a new one on the same store is a restart, or a second Signer."""
 

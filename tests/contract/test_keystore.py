@@ -20,6 +20,7 @@ from snavio.errors import Conflict, IntegrityError, SnavioError, StateError, Una
 from snavio.native import ed25519_public_key
 from snavio.ports.keystore import Authority, KeyStore, Revocation, SnapshotKey
 from tests.support import keystores
+from tests.support.decisions import always, unless_there
 from tests.support.keystores import KEY
 
 NOW = 1_700_000_000_000_000_000
@@ -73,17 +74,14 @@ async def test_refused_update_writes_nothing(store: KeyStore) -> None:
 async def test_updates_at_the_same_time_do_not_overwrite_each_other(store: KeyStore) -> None:
     secrets = [bytes([number]) * 32 for number in range(1, 9)]
     results = await asyncio.gather(
-        *(
-            store.update_keyset("acme/billing", lambda before, s=s: before or keyset("acme/billing", s))
-            for s in secrets
-        )
+        *(store.update_keyset("acme/billing", unless_there(keyset("acme/billing", s))) for s in secrets)
     )
     assert len({result.versions[0].secret for result in results}) == 1
 
 
 async def test_pages_lead_through_all_keysets_in_order_of_change(store: KeyStore) -> None:
     for name in ("a", "b", "c", "d", "e"):
-        await store.update_keyset(f"acme/{name}", lambda _b, n=name: keyset(f"acme/{n}"))
+        await store.update_keyset(f"acme/{name}", always(keyset(f"acme/{name}")))
     await store.update_keyset("acme/a", lambda _b: keyset("acme/a", b"n" * 32))
     seen: list[str] = []
     version, more = 0, True
@@ -172,7 +170,7 @@ async def test_expired_serials_are_forgotten(store: KeyStore) -> None:
 
 async def test_key_sets_are_listed_by_name_in_pages(store: KeyStore) -> None:
     for name in ("c", "a", "b"):
-        await store.update_keyset(f"acme/{name}", lambda _b, n=name: keyset(f"acme/{n}"))
+        await store.update_keyset(f"acme/{name}", always(keyset(f"acme/{name}")))
     first = await store.keysets(limit=2)
     rest = await store.keysets(after=first[-1].source, limit=2)
     assert [entry.source for entry in (*first, *rest)] == ["acme/a", "acme/b", "acme/c"]
@@ -217,7 +215,7 @@ def scope(number: int, name: str = "platform") -> Scope:
 async def test_scope_updates_at_the_same_time_do_not_overwrite_each_other(store: KeyStore) -> None:
     assert await store.scope("platform") is None
     kept = await asyncio.gather(
-        *(store.update_scope("platform", lambda before, n=n: before or scope(n)) for n in range(1, 6))
+        *(store.update_scope("platform", unless_there(scope(n))) for n in range(1, 6))
     )
     assert len({one.keys[0].key_id for one in kept}) == 1
     assert await store.scope("platform") == kept[0]

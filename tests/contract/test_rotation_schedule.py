@@ -22,11 +22,6 @@ CADENCE_NS = 30 * DAY_S * 10**9
 path, store = keystores.path, keystores.store
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
 def keysets(store: KeyStore, clock: Clock) -> Keysets:
     return Keysets(
         store=store,

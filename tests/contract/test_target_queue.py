@@ -26,12 +26,12 @@ from snavio.domain.queue_address import queue_name, stream_key
 from snavio.domain.queue_traits import TRAITS, Traits
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated
-from snavio.native import open_posts, open_single
+from snavio.native import read_single, split_batch
 from snavio.ports.queue import TargetQueue
 from snavio.ports.queue_driver import DriverFailed, OutgoingMessage
 from snavio.wiring import mailbox_queue
-from tests.support.consignments import commands, parcel
-from tests.support.mailbox import post_office
+from tests.support.batch_parts import commands, part_of
+from tests.support.mailbox import running_mailbox
 from tests.support.moto import REGION, MotoServer, moto_process
 from tests.support.redis import redis_server
 
@@ -56,7 +56,7 @@ class Yard:
 @asynccontextmanager
 async def mailbox_yard(folder: Path) -> AsyncIterator[Yard]:
     settings = MailboxSettings(max_topic_messages=CAPACITY)
-    async with post_office(folder, settings=settings, clock=SystemClock()) as office:
+    async with running_mailbox(folder, settings=settings, clock=SystemClock()) as office:
         queue = mailbox_queue(
             office.channel(office.authority.mesh("fast")), clock=SystemClock(), instance="fast-9", epoch=1
         )
@@ -88,8 +88,8 @@ async def redis_yard(folder: Path) -> AsyncIterator[Yard]:
 
         async def contents(topic: str) -> list[Told]:
             async with server.client() as client:
-                entries = await client.xrange(stream_key(topic))
-            letters = [open_single(fields[b"run"]) for _, fields in entries]
+                entries: Any = await client.xrange(stream_key(topic))
+            letters = [read_single(fields[b"run"]) for _, fields in entries]
             return [(letter[0], letter[6]) for letter in letters]
 
         async def stop() -> None:
@@ -138,7 +138,7 @@ async def sqs_yard(_folder: Path, server: MotoServer) -> AsyncIterator[Yard]:
                 if not got.get("Messages"):
                     return found
                 for message in got["Messages"]:
-                    letter = open_single(base64.b64decode(message["Body"]))
+                    letter = read_single(base64.b64decode(message["Body"]))
                     found.append((letter[0], letter[6]))
 
     async def stop() -> None:
@@ -163,7 +163,11 @@ def aws() -> Iterator[MotoServer]:
 
 @pytest.fixture(params=["mailbox", "redis", "sqs"])
 async def yard(request: pytest.FixtureRequest, tmp_path: Path, aws: MotoServer) -> AsyncIterator[Yard]:
-    makers = {"mailbox": mailbox_yard, "redis": redis_yard, "sqs": partial(sqs_yard, server=aws)}
+    makers: dict[str, Any] = {
+        "mailbox": mailbox_yard,
+        "redis": redis_yard,
+        "sqs": partial(sqs_yard, server=aws),
+    }
     async with makers[request.param](tmp_path) as made:
         yield made
 
@@ -173,7 +177,7 @@ def payloads(told: list[Told]) -> list[bytes]:
 
 
 async def test_every_command_is_stored_with_its_source(yard: Yard) -> None:
-    sent = parcel((BOT, commands(23, mark="c")))
+    sent = part_of((BOT, commands(23, mark="c")))
     yard.queue.put(sent)
     assert set(await sent.verdicts()) == {Verdict.DELIVERED}
     told = await yard.contents(BOT)
@@ -185,7 +189,7 @@ async def test_every_command_is_stored_with_its_source(yard: Yard) -> None:
 
 
 async def test_topics_of_one_consignment_do_not_mix(yard: Yard) -> None:
-    sent = parcel((BOT, commands(3, mark="b")), (PAY, commands(2, mark="p")))
+    sent = part_of((BOT, commands(3, mark="b")), (PAY, commands(2, mark="p")))
     yard.queue.put(sent)
     assert await sent.verdicts() == [Verdict.DELIVERED] * 5
     assert sorted(payloads(await yard.contents(BOT))) == [b"b0", b"b1", b"b2"]
@@ -195,7 +199,7 @@ async def test_topics_of_one_consignment_do_not_mix(yard: Yard) -> None:
 async def test_a_full_queue_refuses_as_saturated_and_keeps_what_it_has(yard: Yard) -> None:
     if not yard.traits.bounded:
         pytest.skip("the provider's bound is the only one")
-    first, second = parcel((BOT, commands(CAPACITY - 10))), parcel((BOT, commands(20)))
+    first, second = part_of((BOT, commands(CAPACITY - 10))), part_of((BOT, commands(20)))
     yard.queue.put(first)
     assert set(await first.verdicts()) == {Verdict.DELIVERED}
     yard.queue.put(second)
@@ -208,18 +212,18 @@ async def test_a_full_queue_refuses_as_saturated_and_keeps_what_it_has(yard: Yar
 
 async def test_a_queue_that_is_away_is_a_failure_when_the_budget_ends(yard: Yard) -> None:
     await yard.stop()
-    sent = parcel((BOT, commands(2)), budget_s=0.5)
+    sent = part_of((BOT, commands(2)), budget_s=0.5)
     yard.queue.put(sent)
     assert set(await sent.verdicts()) <= {Verdict.DELIVERY_FAILURE, Verdict.OUTCOME_UNKNOWN}
     await yard.start()
 
 
 async def test_a_queue_that_comes_back_within_the_budget_gets_its_commands(yard: Yard) -> None:
-    warm = parcel((BOT, commands(1, mark="warm")))
+    warm = part_of((BOT, commands(1, mark="warm")))
     yard.queue.put(warm)
     await warm.verdicts()
     await yard.stop()
-    sent = parcel((BOT, commands(4, mark="late")), budget_s=60)
+    sent = part_of((BOT, commands(4, mark="late")), budget_s=60)
     yard.queue.put(sent)
     await asyncio.sleep(0)
     await yard.start()
@@ -230,13 +234,13 @@ async def test_a_queue_that_comes_back_within_the_budget_gets_its_commands(yard:
 
 
 async def test_bytes_that_cannot_be_read_are_refused_and_store_nothing(yard: Yard) -> None:
-    sent = parcel((BOT, commands(2)), budget_s=1)
+    sent = part_of((BOT, commands(2)), budget_s=1)
     sent.body = sent.body[:-3]
     yard.queue.put(sent)
     verdicts = await sent.verdicts()
     assert not any(verdict.delivered for verdict in verdicts)
     assert await yard.contents(BOT) == []
-    behind = parcel((BOT, commands(2)))
+    behind = part_of((BOT, commands(2)))
     yard.queue.put(behind)
     assert await behind.verdicts() == [Verdict.DELIVERED] * 2, "what is behind them goes on"
 
@@ -248,7 +252,7 @@ async def test_a_redis_that_lost_everything_is_used_again(tmp_path: Path) -> Non
         for lose in (False, True):
             if lose:
                 await server.lose_everything()
-            sent = parcel((BOT, commands(3)))
+            sent = part_of((BOT, commands(3)))
             queue.put(sent)
             assert await sent.verdicts() == [Verdict.DELIVERED] * 3
         await queue.close()
@@ -257,7 +261,7 @@ async def test_a_redis_that_lost_everything_is_used_again(tmp_path: Path) -> Non
 async def test_a_delivery_that_redis_had_before_is_told_and_not_made_again(tmp_path: Path) -> None:
     async with redis_server(tmp_path / "redis") as server:
         driver = RedisStreamDriver(server.url, max_stream_length=CAPACITY)
-        (_, _, letters), *_ = open_posts(parcel((BOT, commands(3))).body)
+        (_, _, letters), *_ = split_batch(part_of((BOT, commands(3))).body)
         some = [OutgoingMessage(*letter) for letter in letters]
         first, second = [await driver.deliver(BOT, some, token="f:1:1", timeout_s=10) for _ in range(2)]
         assert first == second
@@ -270,16 +274,16 @@ async def test_a_redis_that_stops_in_mid_delivery_stores_it_once(tmp_path: Path)
     async with redis_server(tmp_path / "redis") as server:
         driver = RedisStreamDriver(server.url, max_stream_length=CAPACITY)
         queue = RetryingQueue(driver, clock=SystemClock(), instance="f", epoch=1, recognises_resends=True)
-        warm = parcel((BOT, commands(1)))
+        warm = part_of((BOT, commands(1)))
         queue.put(warm)
         await warm.verdicts()
         server.freeze()
-        short = parcel((BOT, commands(2, mark="unknown")), budget_s=0.3)
+        short = part_of((BOT, commands(2, mark="unknown")), budget_s=0.3)
         queue.put(short)
         # It was written to a server that may yet read it.
         assert set(await short.verdicts()) == {Verdict.OUTCOME_UNKNOWN}
         server.thaw()
-        sent = parcel((BOT, commands(2, mark="known")))
+        sent = part_of((BOT, commands(2, mark="known")))
         queue.put(sent)
         assert await sent.verdicts() == [Verdict.DELIVERED] * 2
         await queue.close()
@@ -299,7 +303,7 @@ async def test_a_redis_that_would_lose_commands_is_refused_with_what_to_set(
     async with redis_server(tmp_path / "redis", fsync=fsync, extra=extra) as server:
         driver = RedisStreamDriver(server.url, max_stream_length=CAPACITY)
         queue = RetryingQueue(driver, clock=SystemClock(), instance="f", epoch=1, recognises_resends=True)
-        sent = parcel((BOT, commands(2)), budget_s=0.3)
+        sent = part_of((BOT, commands(2)), budget_s=0.3)
         queue.put(sent)
         assert await sent.verdicts() == [Verdict.DELIVERY_FAILURE] * 2
         assert sentence in sent.details[0]
@@ -312,7 +316,7 @@ async def test_a_redis_that_syncs_by_itself_is_used_when_the_operator_says_so(tm
     async with redis_server(tmp_path / "redis", fsync="everysec") as server:
         driver = RedisStreamDriver(server.url, max_stream_length=CAPACITY, require_fsync=False)
         queue = RetryingQueue(driver, clock=SystemClock(), instance="f", epoch=1, recognises_resends=True)
-        sent = parcel((BOT, commands(2)))
+        sent = part_of((BOT, commands(2)))
         queue.put(sent)
         assert await sent.verdicts() == [Verdict.DELIVERED] * 2
         await queue.close()
@@ -334,7 +338,7 @@ async def test_an_sqs_queue_that_proves_nothing_gets_nothing(
     url = await make_queue(aws, BOT, **made) if made is not None else None
     driver = SqsDriver(region=REGION, clock=SystemClock(), endpoint_url=aws.url)
     queue = RetryingQueue(driver, clock=SystemClock(), instance="f", epoch=1, recognises_resends=False)
-    sent = parcel((BOT, commands(2)))
+    sent = part_of((BOT, commands(2)))
     queue.put(sent)
     assert await sent.verdicts() == [Verdict.DELIVERY_FAILURE] * 2
     assert sentence in sent.details[0]
@@ -366,7 +370,9 @@ async def test_a_command_too_long_for_sqs_fails_alone(aws: MotoServer) -> None:
     await make_queue(aws, BOT)
     driver = SqsDriver(region=REGION, clock=SystemClock(), endpoint_url=aws.url)
     queue = RetryingQueue(driver, clock=SystemClock(), instance="f", epoch=1, recognises_resends=False)
-    sent = parcel((BOT, [*commands(1), *commands(1, size=250_000), *commands(1), *commands(2, size=100_000)]))
+    sent = part_of(
+        (BOT, [*commands(1), *commands(1, size=250_000), *commands(1), *commands(2, size=100_000)])
+    )
     queue.put(sent)
     good, bad = Verdict.DELIVERED, Verdict.DELIVERY_FAILURE
     assert await sent.verdicts() == [good, bad, good, good, good]
@@ -398,7 +404,7 @@ async def test_an_sqs_that_fails_after_it_has_the_message_may_have_stored_it(
     await driver.close()
     driver = SqsDriver(region=REGION, clock=SystemClock(), endpoint_url=f"http://127.0.0.1:{port}")
     driver._proofs[BOT] = proof
-    (_, _, letters), *_ = open_posts(parcel((BOT, commands(2))).body)
+    (_, _, letters), *_ = split_batch(part_of((BOT, commands(2))).body)
     delivery = await driver.deliver(
         BOT, [OutgoingMessage(*letter) for letter in letters], token="t", timeout_s=10
     )
@@ -414,7 +420,7 @@ async def test_a_redis_that_has_the_commands_and_cannot_say_that_it_synced_may_h
         driver = RedisStreamDriver(server.url, max_stream_length=CAPACITY)
         # It synced when it was examined; since then another server, or another setting, has taken over.
         driver._waits_for_fsync = True
-        (_, _, letters), *_ = open_posts(parcel((BOT, commands(2))).body)
+        (_, _, letters), *_ = split_batch(part_of((BOT, commands(2))).body)
         with pytest.raises(DriverFailed) as failure:
             await driver.deliver(
                 BOT, [OutgoingMessage(*letter) for letter in letters], token="t", timeout_s=10
@@ -440,13 +446,13 @@ async def test_more_than_the_bound_is_refused_at_once() -> None:
         recognises_resends=True,
         max_waiting=2,
     )
-    waiting = [parcel((BOT, commands(1))) for _ in range(2)]
+    waiting = [part_of((BOT, commands(1))) for _ in range(2)]
     for sent in waiting:
         queue.put(sent)
     with pytest.raises(Saturated) as refused:
-        queue.put(parcel((BOT, commands(1))))
+        queue.put(part_of((BOT, commands(1))))
     assert refused.value.retry_after_ms > 0
-    for task in list(queue._joint_writes):
+    for task in list(queue._deliveries):
         task.cancel()
     # Broken off after it may have been stored: the outcome is unknown.
     assert [await sent.verdicts() for sent in waiting] == [[Verdict.OUTCOME_UNKNOWN]] * 2

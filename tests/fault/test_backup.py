@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import orjson
@@ -129,7 +130,7 @@ async def _check(mesh: DemoMesh, before: dict[str, bytes], gone: set[str], taken
         await operator.put_route(TARGET, "another")
 
 
-def _epochs(state: Path) -> dict[str, int | str]:
+def _epochs(state: Path) -> dict[str, Any]:
     questions = {
         "mailbox": ("mailbox/mailbox.db", "SELECT epoch FROM counters"),
         "mailbox ids": ("mailbox/mailbox.db", "SELECT last_batch_id FROM counters"),

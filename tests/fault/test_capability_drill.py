@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-import pytest_asyncio
 
 from snavio.admin.capabilities import CapabilityClient
 from snavio.clock import SystemClock
@@ -25,7 +24,7 @@ from snavio.rpc.capability_request import ask_signer
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.credentials import CertificateFiles
 from snavio.v1.mailbox_pb2 import StatsRequest, StatsResponse
-from tests.support.mesh import NAME, TARGET, TOPIC, DemoMesh, demo_mesh
+from tests.support.mesh import NAME, TARGET, TOPIC, DemoMesh
 
 FULL = os.environ.get("SNAVIO_FULL") == "1"
 # Eight older root keys of a topic may be good at a time.
@@ -43,12 +42,6 @@ BOT = "spiffe://snavio.local/tenant/acme/service/bot"
 FAST = "spiffe://snavio.local/mesh/fast"
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DemoMesh]:
-    async with demo_mesh(tmp_path_factory.mktemp("drill"), settings=SETTINGS) as running:
-        yield running
 
 
 def desk(mesh: DemoMesh) -> CapabilityClient:

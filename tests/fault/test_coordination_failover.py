@@ -89,12 +89,12 @@ class Pair:
     async def fall_behind(self) -> None:
         """Cut the replica off from its server; it keeps what it has."""
         async with self.replica.client() as client:
-            await client.execute_command("REPLICAOF", *NOBODY)
+            await client.replicaof(*NOBODY)
 
     async def fail_over(self) -> None:
         self.server.kill()
         async with self.replica.client() as client:
-            await client.execute_command("REPLICAOF", "NO", "ONE")
+            await client.replicaof("NO", "ONE")
         self.door.server = self.replica
 
 

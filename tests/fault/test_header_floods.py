@@ -6,18 +6,17 @@ import asyncio
 import os
 import ssl
 import time
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from snavio.admin.operator import Operator
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, IdentityKind
 from snavio.rpc.credentials import CertificateFiles
-from tests.fault.conftest import Figure
-from tests.support.mesh import NAME, TARGET, DemoMesh, demo_mesh
+from tests.conftest import Figure
+from tests.support.mesh import NAME, TARGET, DemoMesh
 from tests.support.raw_http2 import PREFACE, RawHttp2, message_head, tls
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -37,12 +36,6 @@ FLOODED = {
     "mailbox": ("/snavio.v1.Mailbox/SendStream", "/snavio.v1.Mailbox/Receive"),
 }
 PORTS = ("shield", "fast", "slow", "signer", "registry", "mailbox", "relay", "door")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DemoMesh]:
-    async with demo_mesh(tmp_path_factory.mktemp("mesh")) as running:
-        yield running
 
 
 async def rival(operator: Operator, mesh: DemoMesh) -> tuple[CertificateFiles, str]:
@@ -126,7 +119,7 @@ async def test_a_slow_loris_loses_its_call_at_every_port(mesh: DemoMesh) -> None
 async def silent(address: str, context: ssl.SSLContext | None, said: bytes = b"") -> None:
     """Connect, send so many bytes and no more, and wait for the disconnection."""
     host, _, port = address.rpartition(":")
-    named = {"server_hostname": "any"} if context else {}
+    named: dict[str, Any] = {"server_hostname": "any"} if context else {}
     reader, writer = await asyncio.open_connection(host, int(port), ssl=context, **named)
     try:
         writer.write(said)

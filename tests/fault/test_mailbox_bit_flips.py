@@ -14,7 +14,7 @@ from snavio.domain.message import DeadReason, MessageEnding, MessageState
 from snavio.errors import IntegrityError, StateError
 from snavio.native import blake3_digest
 from snavio.ports.mailbox_store import EndedMessages, NewBatch, Origin, Progress, Retry, Send
-from tests.support.mailbox import TOPIC, commands, post_office, send_batch
+from tests.support.mailbox import TOPIC, commands, running_mailbox, send_batch
 
 FULL = os.environ.get("SNAVIO_FULL") == "1"
 BATCHES, MESSAGES, SIZE = 40, 25, 600
@@ -39,7 +39,7 @@ async def test_G_7_two_hundred_flipped_bits_are_all_noticed_and_never_delivered(
     tmp_path: Path, figure: Callable[[str], None]
 ) -> None:
     settings = MailboxSettings(cached_bytes=0)
-    async with post_office(tmp_path, settings=settings) as office:
+    async with running_mailbox(tmp_path, settings=settings) as office:
         sender = await office.sender()
         for seq in range(1, BATCHES + 1):
             frame = send_batch(seq, (TOPIC, commands(MESSAGES, size=SIZE, mark=f"{seq}-")))
@@ -147,7 +147,7 @@ def test_G_7_flipped_bits_of_the_database_hide_and_change_no_message(
 
 
 async def test_G_7_damaged_page_of_bytes_costs_its_messages_and_nobody_elses(tmp_path: Path) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(cached_bytes=0)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(cached_bytes=0)) as office:
         sender = await office.sender()
         for seq in range(1, 61):
             assert (

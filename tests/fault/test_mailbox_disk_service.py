@@ -15,7 +15,7 @@ import pytest
 
 from snavio.adapters.embedded.disk import SystemDisk
 from snavio.domain.verdict import Verdict
-from tests.support.mailbox import SECONDS, TOPIC, PostOffice, commands, post_office, send_batch
+from tests.support.mailbox import SECONDS, TOPIC, MailboxFixture, commands, running_mailbox, send_batch
 from tests.support.power import FailingSync, on
 
 FULL = os.environ.get("SNAVIO_FULL") == "1"
@@ -39,7 +39,7 @@ def failing(call: str, code: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 class Sends:
     """The sends, and the answers to them."""
 
-    def __init__(self, office: PostOffice) -> None:
+    def __init__(self, office: MailboxFixture) -> None:
         self._office = office
         self.seq = 0
         self.delivered: set[str] = set()
@@ -65,7 +65,7 @@ class Sends:
                 await asyncio.sleep(0.02)
 
 
-async def drained(office: PostOffice) -> list[str]:
+async def drained(office: MailboxFixture) -> list[str]:
     consumer, marks = office.consumer(), []
     while (got := await consumer.receive()).messages:
         marks += got.marks
@@ -92,7 +92,7 @@ async def test_P_2_full_disk_refuses_sends_serves_receives_and_recovers(
     figure: Callable[[str], None],
 ) -> None:
     received: set[str] = set()
-    async with post_office(tmp_path) as office:
+    async with running_mailbox(tmp_path) as office:
         sends = Sends(office)
         await sends.connect()
         for _ in range(ROUNDS):
@@ -121,7 +121,7 @@ async def test_P_2_full_disk_refuses_sends_serves_receives_and_recovers(
 async def test_I_1_send_whose_payload_failed_to_sync_is_never_called_delivered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, figure: Callable[[str], None]
 ) -> None:
-    async with post_office(tmp_path) as office:
+    async with running_mailbox(tmp_path) as office:
         sends = Sends(office)
         await sends.connect()
         assert await sends.send() == {Verdict.DELIVERED}
@@ -140,7 +140,7 @@ async def test_I_1_send_whose_commit_failed_to_sync_is_never_called_delivered(
 ) -> None:
     disk = FailingSync(dice=random.Random(1), chances={}, witness=lambda: None)
     with on(disk):
-        async with post_office(tmp_path) as office:
+        async with running_mailbox(tmp_path) as office:
             sends = Sends(office)
             await sends.connect()
             assert await sends.send(SMALL) == {Verdict.DELIVERED}

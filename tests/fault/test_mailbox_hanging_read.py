@@ -15,7 +15,15 @@ from services.mailbox.settings import MailboxSettings
 from snavio.adapters.embedded import mailbox_database
 from snavio.adapters.embedded.disk import SystemDisk
 from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse
-from tests.support.mailbox import SECONDS, TOPIC, PostOffice, ReceivingPeer, commands, post_office, send_batch
+from tests.support.mailbox import (
+    SECONDS,
+    TOPIC,
+    MailboxFixture,
+    ReceivingPeer,
+    commands,
+    running_mailbox,
+    send_batch,
+)
 
 OTHER = "acme/mail"
 BIG = 4096
@@ -56,14 +64,14 @@ async def until(condition: Any) -> None:
             await asyncio.sleep(0.005)
 
 
-async def told(office: PostOffice) -> dict[str, float]:
+async def told(office: MailboxFixture) -> dict[str, float]:
     answer = await office.operator().channel.call(
         "/snavio.v1.Introspection/Status", StatusRequest(), StatusResponse, timeout_s=SECONDS
     )
     return {one.name: one.value for one in (*answer.gauge, *answer.counter)}
 
 
-async def sent(office: PostOffice, *, size: int) -> None:
+async def sent(office: MailboxFixture, *, size: int) -> None:
     sender = await office.sender()
     for seq, topic in enumerate((TOPIC, OTHER), 1):
         codes = await sender.send(send_batch(seq, (topic, commands(4, size=size))))
@@ -80,7 +88,7 @@ async def serves(consumer: ReceivingPeer) -> None:
 async def test_I_5_hanging_read_of_one_topic_holds_up_no_other_and_is_told(
     tmp_path: Path, hanging: Hanging
 ) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(cached_bytes=0)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(cached_bytes=0)) as office:
         await sent(office, size=BIG)
         hanging.stuck = 1
         held_up = asyncio.create_task(office.consumer(name="slow").receive())
@@ -93,7 +101,7 @@ async def test_I_5_hanging_read_of_one_topic_holds_up_no_other_and_is_told(
         assert gauges["reads_hung_total"] == 1
         assert office.app is not None
         # Neither waits for the read nor fails because of it.
-        await asyncio.to_thread(office.app._store.checkpoint)  # type: ignore[union-attr]
+        await asyncio.to_thread(office.app.parts.store.checkpoint)
         hanging.end.set()
         assert len((await held_up).messages) == 4
         async with asyncio.timeout(SECONDS):
@@ -105,10 +113,10 @@ async def test_I_5_hanging_page_of_the_database_holds_up_no_other_read_and_no_co
     tmp_path: Path, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mailbox_database, "CHECKPOINT_BYTES", 0)
-    async with post_office(tmp_path, settings=MailboxSettings(cached_bytes=0)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(cached_bytes=0)) as office:
         await sent(office, size=20)
-        assert office.app is not None and office.app._store is not None
-        database: Any = office.app._store._database  # type: ignore[attr-defined]
+        assert office.app is not None
+        database: Any = office.app.parts.store._database  # type: ignore[attr-defined]
         connect = database._readers._connect
 
         def hangs(_statement: str, _values: object) -> bool:
@@ -133,7 +141,7 @@ async def test_I_5_hanging_page_of_the_database_holds_up_no_other_read_and_no_co
 
 
 async def test_mailbox_with_a_hanging_read_ends_in_time(tmp_path: Path, hanging: Hanging) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(cached_bytes=0)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(cached_bytes=0)) as office:
         await sent(office, size=BIG)
         hanging.stuck = 1
         held_up = asyncio.create_task(office.consumer(name="slow").receive())

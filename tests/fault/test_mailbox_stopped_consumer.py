@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from snavio.clock import SystemClock
-from tests.support.mailbox import TOPIC, commands, post_office, send_batch
+from tests.support.mailbox import TOPIC, commands, running_mailbox, send_batch
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 10 if os.environ.get("SNAVIO_FULL") == "1" else 2
@@ -53,7 +53,7 @@ async def line(process: asyncio.subprocess.Process) -> str:
 async def test_G_3_stopped_consumer_is_redelivered_once_and_its_late_ack_is_harmless(
     tmp_path: Path, round_number: int, figure: Callable[[str], None]
 ) -> None:
-    async with post_office(tmp_path, clock=SystemClock()) as office:
+    async with running_mailbox(tmp_path, clock=SystemClock()) as office:
         await (await office.sender()).send(send_batch(1, (TOPIC, commands(1, mark=f"{round_number}-"))))
         folder = office.authority.service("acme", "sleeper").certificate.parent
         stopped = await asyncio.create_subprocess_exec(

@@ -17,14 +17,13 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import pytest
-import pytest_asyncio
 
 from snavio.domain.verdict import Verdict
 from snavio.launch.processes import SERVICES
 from snavio.sdk import Producer
 from snavio.sdk.outcome import Outcome
 from snavio.v1.registry_pb2 import PROFILE_SYNC
-from tests.support.mesh import NAME, SOURCE, TARGET, DemoMesh, demo_mesh
+from tests.support.mesh import NAME, SOURCE, TARGET, DemoMesh
 
 FULL = bool(os.environ.get("SNAVIO_FULL"))
 SYNC_NAME = "delete-user"
@@ -38,14 +37,13 @@ WITHIN_S = 60.0
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DemoMesh]:
-    settings: dict[str, dict[str, object]] = {"mesh": {"pull_interval_ms": 100, "budget_ms": BUDGET_MS}}
-    async with demo_mesh(tmp_path_factory.mktemp("faults"), settings=settings) as running:
-        async with running.operator() as operator:
-            await operator.put_route(TARGET, SYNC_NAME, profile=PROFILE_SYNC)
-            await operator.grant(SOURCE, TARGET, SYNC_NAME)
-        yield running
+SETTINGS: dict[str, dict[str, object]] = {"mesh": {"pull_interval_ms": 100, "budget_ms": BUDGET_MS}}
+
+
+async def furnish(mesh: DemoMesh) -> None:
+    async with mesh.operator() as operator:
+        await operator.put_route(TARGET, SYNC_NAME, profile=PROFILE_SYNC)
+        await operator.grant(SOURCE, TARGET, SYNC_NAME)
 
 
 @dataclass

@@ -12,16 +12,17 @@ from typing import Any
 
 import pytest
 
-from services.fast import app as fast_app
-from services.mailbox import intake as mailbox_intake
+from services.fast import dispatch_tables
+from services.mailbox.intake import batch_intake as mailbox_intake
 from services.shield import app as shield_app
 from services.slow import arbitration as slow_arbitration
+from snavio import native
 from snavio.domain.verdict import Verdict
 from snavio.hop import client, client_stream
 from tests.integration import test_shield as shields
 from tests.support import fast as fasts
 from tests.support import slow as slows
-from tests.support.mailbox import TOPIC, PostOffice, commands, post_office, send_batch
+from tests.support.mailbox import TOPIC, MailboxFixture, commands, running_mailbox, send_batch
 from tests.support.panics import Double, Panics
 from tests.support.wire import submission
 
@@ -50,7 +51,7 @@ def constructor(panics: Panics, kind: Any) -> Any:
 async def shield(
     tmp_path: Path, panics: Panics, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[shields.Scene]:
-    monkeypatch.setattr(shield_app, "Admission", constructor(panics, shield_app.Admission))
+    monkeypatch.setattr(shield_app, "Admission", constructor(panics, native.Admission))
     async with shields.shield(tmp_path) as scene:
         yield scene
 
@@ -129,7 +130,7 @@ async def test_shields_link_goes_on_after_answers_that_could_not_be_read(
 
 @pytest.fixture
 async def fast(tmp_path: Path, panics: Panics, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[fasts.Scene]:
-    monkeypatch.setattr(fast_app, "Dispatch", constructor(panics, fast_app.Dispatch))
+    monkeypatch.setattr(dispatch_tables, "Dispatch", constructor(panics, native.Dispatch))
     async with fasts.rivals(tmp_path) as scene:
         yield scene
 
@@ -138,7 +139,7 @@ async def fast(tmp_path: Path, panics: Panics, monkeypatch: pytest.MonkeyPatch) 
     ("calls", "verdict"),
     [
         ({"Dispatch.plan"}, FAILED),
-        ({"Plan.freights"}, FAILED),
+        ({"Plan.sends"}, FAILED),
         ({"Plan.stale_used"}, GOOD),
         ({"Ledger.opening"}, FAILED),
         ({"Plan.teaches"}, GOOD),
@@ -167,7 +168,7 @@ async def test_fast_answers_every_batch_whatever_panics(
 
 @pytest.fixture
 async def slow(tmp_path: Path, panics: Panics, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[slows.Scene]:
-    double = Double(slow_arbitration.Arbitration, panics, "Arbitration")
+    double = Double(native.Arbitration, panics, "Arbitration")
     monkeypatch.setattr(slow_arbitration, "Arbitration", double)
     async with slows.slow(tmp_path) as scene:
         yield scene
@@ -192,7 +193,7 @@ async def slow(tmp_path: Path, panics: Panics, monkeypatch: pytest.MonkeyPatch) 
 async def test_slow_answers_every_batch_whatever_panics(
     slow: slows.Scene, panics: Panics, calls: set[str], verdict: Verdict
 ) -> None:
-    slow.app._reporting.journal.seen = lambda *_: None
+    slow.app.host.reporting.journal.seen = lambda *_: None
     panics.names = calls
     for _ in range(TIMES):
         answer = await slow.ask(*slow.commands(2))
@@ -223,11 +224,11 @@ async def test_a_panic_about_one_batch_costs_no_other_its_answer(slow: slows.Sce
 @pytest.fixture
 async def office(
     tmp_path: Path, panics: Panics, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[PostOffice]:
-    monkeypatch.setattr(mailbox_intake, "Sending", Double(mailbox_intake.Sending, panics, "Sending"))
+) -> AsyncIterator[MailboxFixture]:
+    monkeypatch.setattr(mailbox_intake, "Sending", Double(native.Sending, panics, "Sending"))
     for name in ("slice_runs", "shard_of"):
         monkeypatch.setattr(mailbox_intake, name, panics.function(name, getattr(mailbox_intake, name)))
-    async with post_office(tmp_path) as one:
+    async with running_mailbox(tmp_path) as one:
         yield one
 
 
@@ -243,7 +244,7 @@ async def office(
     ids=lambda told: "+".join(sorted(told)) if isinstance(told, set) else "",
 )
 async def test_the_mailbox_answers_every_batch_whatever_panics(
-    office: PostOffice, panics: Panics, calls: set[str], code: Verdict | None
+    office: MailboxFixture, panics: Panics, calls: set[str], code: Verdict | None
 ) -> None:
     sender = await office.sender()
     panics.names = calls
@@ -261,7 +262,7 @@ async def test_the_mailbox_answers_every_batch_whatever_panics(
 
 
 async def test_a_send_that_comes_again_is_answered_although_its_first_answer_failed(
-    office: PostOffice, panics: Panics
+    office: MailboxFixture, panics: Panics
 ) -> None:
     sender = await office.sender()
     panics.names = {"Ledger.close"}

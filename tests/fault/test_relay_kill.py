@@ -13,10 +13,9 @@ import re
 import struct
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
-import pytest_asyncio
 
 from snavio.domain.verdict import Verdict
 from snavio.launch.probes import Probes
@@ -28,7 +27,7 @@ from snavio.telemetry import schema
 from snavio.telemetry.archive_inspection import check, hours, overlaps
 from snavio.telemetry.archive_query import ask
 from snavio.v1.shield_pb2 import Submission
-from tests.support.mesh import NAME, SOURCE, TARGET, DemoMesh, demo_mesh
+from tests.support.mesh import NAME, SOURCE, TARGET, DemoMesh
 
 FULL = os.environ.get("SNAVIO_FULL") == "1"
 RELAY_KILLS = 50 if FULL else 2
@@ -41,12 +40,6 @@ SETTINGS: dict[str, dict[str, object]] = {
 }
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900 if FULL else 240)]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DemoMesh]:
-    async with demo_mesh(tmp_path_factory.mktemp("relay-kill") / "mesh", settings=SETTINGS) as running:
-        yield running
 
 
 async def asked(mesh: DemoMesh, question: str) -> tuple[tuple[object, ...], ...]:

@@ -8,16 +8,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
 from snavio.admin.keys import KeyClient
 from snavio.errors import SnavioError
 from snavio.launch.probes import Probes
 from snavio.sdk import Producer
-from tests.support.mesh import NAME, SOURCE, TARGET, DemoMesh, demo_mesh
+from tests.support.mesh import NAME, SOURCE, TARGET, DemoMesh
 
 FULL = os.environ.get("SNAVIO_FULL") == "1"
 ROTATIONS = 10 if FULL else 2
@@ -27,12 +25,6 @@ KEY_REFUSALS = ("unknown-key-version", "key-expired", "key-revoked", "hmac-misma
 SETTINGS: dict[str, dict[str, object]] = {"signer": {"distribution_delay_s": DELAY_S, "poll_after_s": 1}}
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DemoMesh]:
-    async with demo_mesh(tmp_path_factory.mktemp("rotation"), settings=SETTINGS) as running:
-        yield running
 
 
 def desk(mesh: DemoMesh) -> KeyClient:

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
 from snavio.launch.probes import Probes
 from snavio.signed.snapshot_manifest import PLACES, read_manifest
 from snavio.signed.snapshot_reader import LOADED
-from tests.support.mesh import NAME, TARGET, DemoMesh, demo_mesh
+from tests.support.mesh import NAME, TARGET, DemoMesh
 
 WITHIN_S = 20.0
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DemoMesh]:
-    settings: dict[str, dict[str, object]] = {"signer": {"snapshot_interval_s": 1.0}}
-    async with demo_mesh(tmp_path_factory.mktemp("alone"), settings=settings) as running:
-        yield running
+SETTINGS: dict[str, dict[str, object]] = {"signer": {"snapshot_interval_s": 1.0}}
 
 
 async def published(mesh: DemoMesh) -> None:

@@ -1,4 +1,7 @@
-"""The state folder of an earlier commit, left behind by a mesh that was killed: it opens, and nothing is lost."""
+"""State folders of earlier versions, left behind by meshes that were killed: they open, and nothing is lost.
+
+`make release-fixtures` makes the one of this version.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,11 @@ from tests.support.mesh import NAME, SOURCE, TARGET, TENANT, TOPIC, DemoMesh
 FIXTURES = Path(__file__).parents[1] / "vectors" / "state"
 
 
-@pytest.mark.parametrize("commit", ["15c7f7f"])
-async def test_state_folder_of_an_earlier_commit_opens_and_has_all_that_was_acknowledged(
-    tmp_path: Path, commit: str
+@pytest.mark.parametrize("version", ["15c7f7f", "0.1.0"])
+async def test_state_folder_of_an_earlier_version_opens_and_has_all_that_was_acknowledged(
+    tmp_path: Path, version: str
 ) -> None:
-    with tarfile.open(FIXTURES / f"{commit}.tar.gz") as tar:
+    with tarfile.open(FIXTURES / f"{version}.tar.gz") as tar:
         tar.extractall(tmp_path, filter="tar")
     state = tmp_path / "state"
     expected = json.loads((state / "expected.json").read_text())

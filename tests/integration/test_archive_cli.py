@@ -15,9 +15,10 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from snavio.cli.app import app
-from snavio.cli.archive import _print
-from snavio.cli.desk import OperatorCaller
+from snavio.cli.archive import result_table
+from snavio.cli.caller import OperatorCaller
 from snavio.cli.exits import ExitCode, report
+from snavio.cli.render import show_blocks
 from snavio.errors import BadRequest, SnavioError
 from snavio.launch.processes import MeshProcesses
 from snavio.signed.archive_manifest import ArchiveManifest, EventRange, FileEntry, folder_of
@@ -203,9 +204,10 @@ async def test_a_question_of_a_running_mesh_is_answered_with_what_its_keys_vouch
 def test_a_cell_is_shown_as_it_is_and_moves_no_cursor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], wide: bool
 ) -> None:
-    monkeypatch.setattr("snavio.cli.archive.console", lambda: Console(force_terminal=True, width=120))
-    monkeypatch.setattr("snavio.cli.archive.fancy", lambda _: wide)
-    _print(QueryResult(("[b]x",), (("[/foo] [red]gone[/red]",), ("a\x1b[31mb\rc\u202ed",)), more=False))
+    monkeypatch.setattr("snavio.cli.render.console", lambda: Console(force_terminal=True, width=120))
+    monkeypatch.setattr("snavio.cli.render.fancy", lambda _: wide)
+    answer = QueryResult(("[b]x",), (("[/foo] [red]gone[/red]",), ("a\x1b[31mb\rc\u202ed",)), more=False)
+    show_blocks([result_table(answer)])
     told = capsys.readouterr().out
     assert all(text in told for text in ("[b]x", "[/foo] [red]gone[/red]", "a�[31mb�c�d"))
     assert "\x1b[31m" not in told

@@ -308,7 +308,7 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 
 def events(folder: Path) -> list[int]:
     """Numbers of the events that a job would read."""
-    found = []
+    found: list[int] = []
     for line in lines(folder):
         if line["instance"] != "fast-0":
             continue  # Relay's own

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -229,7 +230,7 @@ async def test_cap_of_bans_per_hour_refuses_and_says_when_to_come_again(open_sce
     ],
 )
 async def test_refused_proposal_says_why_in_a_word_and_leaves_nothing(
-    scene: Scene, changed: dict[str, object], reason: str
+    scene: Scene, changed: dict[str, Any], reason: str
 ) -> None:
     version = await scene.job.version()
     outcome = await scene.propose(scene.proposal(**changed))

@@ -51,4 +51,4 @@ async def test_a_ban_is_listed_explained_and_lifted(control: Control, tmp_path: 
     assert "It has bans on bot Ping." in wrong.stderr
     lifted = (await run(tmp_path, "lift", "acme/billing", "--reason", "they called")).stdout
     assert lifted == "acme/billing is back on the warm path of bot Ping.\n"
-    assert (await run(tmp_path, "ls")).stdout == "Nobody is banned.\n"
+    assert (await run(tmp_path, "ls")).stdout == "No source is banned.\n"

@@ -21,7 +21,7 @@ RIGHT = "acme/billing discord-bot notify-user"
 ASKING = (
     f"register -f registration.toml|try {RIGHT}|enroll --new-token --tenant acme|freeze acme/billing|"
     f"unfreeze discord-bot|explain {ID}|acl ls --target discord-bot|acl grant {RIGHT}|acl revoke {RIGHT}|"
-    f"acl diff --from 2026-01-01|acl at discord-bot notify-user|access request {RIGHT} --reason x|"
+    f"acl diff --since 2026-01-01|acl at discord-bot notify-user|access request {RIGHT} --reason x|"
     f"access ls acme|access grant {RIGHT}|access decline {RIGHT}|keys ls|keys status acme/billing|"
     "keys rotate acme/billing|keys revoke acme/billing hmac-v1|keys minimum acme/billing hmac-v1|certs ls|"
     "certs revoke 01ab|certs restore spiffe://snavio.local/operator/admin|caps issue acme/bot|"
@@ -34,8 +34,8 @@ ASKING = (
 LOCAL = {
     *("up", "down", "demo", "serve", "bench", "doctor", "version", "config show", "config validate"),
     *("config default", "caps attenuate", "caps show", "certs renew", "archive ls", "archive verify"),
-    *("archive query", "snapshot show", "spark demo", "spark run", "send", "recv", "backup", "restore"),
-    *("store check", "store rescue"),
+    *("archive query", "snapshot show", "spark demo", "spark audit", "send", "recv", "backup", "restore"),
+    *("store check", "store rescue", "spark watch", "spark report", "spark shadow", "spark backfill"),
 }
 FOREIGN = ("grpc", "UNKNOWN", "ipv4:", "failed to connect", "Traceback", "Something unexpected")
 

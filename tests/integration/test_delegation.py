@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import cast
 
@@ -31,16 +30,13 @@ BILLING = spiffe("tenant/acme/service/billing")
 CI = spiffe("tenant/acme/principal/ci")
 
 
-@pytest.fixture
-async def control(tmp_path: Path) -> AsyncIterator[Control]:
+async def furnish(control: Control) -> None:
     """Signer, with a service `acme/billing` that the principal `ci` may act as."""
-    async with control_plane(tmp_path) as running:
-        await running.certify("tenant/acme/principal/ci", "ci")
-        await running.certify("tenant/acme/principal/other", "other")
-        await running.certify("tenant/rival/principal/ci", "rival")
-        await running.sign(ADMIN, "CreateKeyset", sig.CreateKeysetRequest(source=SOURCE), sig.KeysetStatus)
-        await principals(running, SOURCE, "ci")
-        yield running
+    await control.certify("tenant/acme/principal/ci", "ci")
+    await control.certify("tenant/acme/principal/other", "other")
+    await control.certify("tenant/rival/principal/ci", "rival")
+    await control.sign(ADMIN, "CreateKeyset", sig.CreateKeysetRequest(source=SOURCE), sig.KeysetStatus)
+    await principals(control, SOURCE, "ci")
 
 
 async def works(control: Control, folder: str) -> bool:
@@ -139,7 +135,7 @@ async def test_service_whose_certificate_the_ledger_does_not_know_renews_nothing
     """As after a restored backup: it is unknown that a principal has to be named for it."""
     await assume(control, "ci", SOURCE, folder="billing")
     assert control.signer is not None
-    ledger = cast("SqliteCertificateLedger", control.signer._ledger)
+    ledger = cast("SqliteCertificateLedger", control.signer.certificates.ledger)
     await ledger._file.transaction(
         lambda connection: connection.execute("DELETE FROM issued WHERE spiffe_id = ?", (BILLING,)).fetchall()
     )

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest
@@ -16,7 +14,7 @@ from snavio.sdk import Producer
 from snavio.telemetry import schema
 from snavio.v1 import registry_pb2 as reg
 from tests.support.archived import PATIENCE_S, archived, fields, found, in_archive
-from tests.support.mesh import SOURCE, TARGET, TENANT, TOPIC, DemoMesh, demo_mesh
+from tests.support.mesh import SOURCE, TARGET, TENANT, TOPIC, DemoMesh
 
 RIVAL = f"{TENANT}/bot"
 SMALL, CONTESTED, CROWDED, STRICT, SYNC, COLD = "small", "contested", "crowded", "strict", "sync", "cold"
@@ -42,15 +40,12 @@ SETTINGS: dict[str, dict[str, object]] = {
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DemoMesh]:
-    async with demo_mesh(tmp_path_factory.mktemp("told") / "mesh", settings=SETTINGS) as running:
-        async with running.operator() as operator:
-            for route in ROUTES:
-                await operator._write("PutRoute", reg.PutRouteRequest(route=route))
-                for source in (SOURCE, RIVAL):
-                    await operator.grant(source, TARGET, route.name)
-        yield running
+async def furnish(mesh: DemoMesh) -> None:
+    async with mesh.operator() as operator:
+        for route in ROUTES:
+            await operator._write("PutRoute", reg.PutRouteRequest(route=route))
+            for source in (SOURCE, RIVAL):
+                await operator.grant(source, TARGET, route.name)
 
 
 async def send(producer: Producer, name: str, count: int, *, timeout_s: float = 2.0) -> list[Verdict]:

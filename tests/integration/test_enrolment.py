@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import stat
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -45,12 +44,6 @@ from tests.support.enrolling import (
 from tests.support.raw_http2 import RawHttp2, tls
 
 CI = spiffe("tenant/acme/principal/ci")
-
-
-@pytest.fixture
-async def control(tmp_path: Path) -> AsyncIterator[Control]:
-    async with control_plane(tmp_path) as running:
-        yield running
 
 
 async def refused(control: Control, token: str, reason: str = "enrolment-refused") -> None:
@@ -449,7 +442,7 @@ async def test_a_stranger_with_many_open_calls_leaves_the_door_to_other_addresse
             )
             for method in (METHOD, "/grpc.health.v1.Health/Check") * 2:
                 await flood.call(method)
-        held = control.signer.door.calls if control.signer else None
+        held = control.signer.certificates.door.calls if control.signer else None
         assert held is not None
         async with asyncio.timeout(20.0):
             while held.refused < 50:

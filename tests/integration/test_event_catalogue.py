@@ -10,19 +10,16 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import AsyncIterator
 from datetime import datetime
-from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
-from snavio.cli.mischief import Forger
+from snavio.cli.invalid_commands import Forger
 from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
 from snavio.telemetry import schema
 from tests.support.archived import PATIENCE_S, Row, fields, found, in_archive
-from tests.support.mesh import NAME, SOURCE, TARGET, TOPIC, DemoMesh, demo_mesh
+from tests.support.mesh import NAME, SOURCE, TARGET, TOPIC, DemoMesh
 
 # The archive is written soon, and Fast pulls a revocation late enough to use the old right meanwhile.
 SETTINGS: dict[str, dict[str, object]] = {
@@ -31,17 +28,6 @@ SETTINGS: dict[str, dict[str, object]] = {
 }
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("catalogue")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def mesh(folder: Path) -> AsyncIterator[DemoMesh]:
-    async with demo_mesh(folder / "mesh", settings=SETTINGS) as running:
-        yield running
 
 
 async def forger(mesh: DemoMesh, service: str = "billing") -> Forger:

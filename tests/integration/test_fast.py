@@ -27,7 +27,7 @@ from tests.support.fast import (
     Scene,
     fast,
 )
-from tests.support.mailbox import PostOffice, post_office
+from tests.support.mailbox import MailboxFixture, running_mailbox
 from tests.support.neighbours import ScriptedRegistry, answering, eventually, runs_of
 from tests.support.wire import mesh_batch, run
 
@@ -181,7 +181,7 @@ async def test_one_cold_command_does_not_hold_the_verdicts_of_999_warm_ones(warm
 
 async def test_without_slow_only_the_escalated_fail_with_a_hint(warm: Scene) -> None:
     await warm.bench.neighbours["slow"].stop()
-    await eventually(lambda: not warm.app._slow.connected.is_set())
+    await eventually(lambda: not warm.app.slow.connected.is_set())
     await warm.stream.send(warm.batch(warm.forge.command(target="nobody-home"), warm.forge.command()))
     partial = await warm.stream.partial(warm.seq)
     assert partial.codes == [Verdict.UNDECIDED, GOOD]
@@ -240,7 +240,7 @@ async def test_what_the_mailbox_stored_before_its_answer_was_lost_is_not_deliver
     tmp_path: Path,
 ) -> None:
     async with (
-        post_office(tmp_path / "mailbox") as office,
+        running_mailbox(tmp_path / "mailbox") as office,
         fast(tmp_path / "fast", authority=office.authority) as scene,
     ):
         scene.registry.allow(SOURCE, TARGET, NAME)
@@ -262,7 +262,7 @@ async def test_what_the_mailbox_stored_before_its_answer_was_lost_is_not_deliver
         assert [message[9] for message in got.messages] == [b"%d" % number for number in range(5)]
 
 
-async def _forward(office: PostOffice, hello: Hello, frame: bytes) -> bytes:
+async def _forward(office: MailboxFixture, hello: Hello, frame: bytes) -> bytes:
     """Forward to the real mailbox, under the sender's name."""
     sender = await office.sender(instance=hello.instance, epoch=hello.epoch)
     try:

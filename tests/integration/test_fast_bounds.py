@@ -122,7 +122,7 @@ def _runs(batches: list[Any]) -> list[Any]:
 async def test_a_source_whose_line_is_full_is_refused_with_a_hint_and_alone(tmp_path: Path) -> None:
     async with fast(tmp_path, escalations_per_source=100) as scene:
         await scene.bench.neighbours["slow"].stop()
-        await eventually(lambda: not scene.app._slow.connected.is_set())
+        await eventually(lambda: not scene.app.slow.connected.is_set())
         await scene.stream.send(scene.batch(*(scene.forge.command() for _ in range(80)), source="evil/flood"))
         answer = await scene.send(80, source="evil/flood")
         assert answer.codes == [Verdict.SATURATED] * 80
@@ -199,7 +199,7 @@ async def test_a_wall_clock_that_is_set_by_an_hour_changes_no_decision(scene: Sc
     await scene.registry.was_read()
     scene.grants.permits["limited", NAME] = issued(50)
     await scene.send(1, target="limited")
-    await eventually(lambda: scene.app._grants.counters().get("permits", 0) >= 50)
+    await eventually(lambda: scene.app.grants.counters().get("permits", 0) >= 50)
     scene.slow.script = refusing(Verdict.ROUTE_MISSING)
     await scene.send(1, target="nowhere")
     scene.slow.script = None

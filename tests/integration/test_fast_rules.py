@@ -79,7 +79,7 @@ async def test_the_cache_is_told_under_the_names_of_document_001(scene: Scene) -
     assert told["Snavio.Cache.ACL.StaleWindowSeconds"] > told["Snavio.Cache.Routing.StaleWindowSeconds"] > 30
     scene.registry.away = False
     await scene.registry.was_read()
-    refreshed = [each.event.fields() for each in scene.app._refreshes.after(0, limit=10_000)]
+    refreshed = [each.event.fields() for each in scene.app.refreshes.after(0, limit=10_000)]
     oldest = max(refreshed, key=lambda fields: float(str(fields["age_seconds"])))
     assert float(str(oldest["age_seconds"])) >= 92
     # Only those that ended something go to the archive, and not one every second.
@@ -105,7 +105,7 @@ async def test_a_limited_route_goes_by_slow_until_permits_are_here_and_then_as_f
     assert wish.permits >= 4
     scene.grants.permits.clear()
     before = scene.mailbox.commands
-    await eventually(lambda: scene.app._grants.counters().get("permits") == 6)
+    await eventually(lambda: scene.app.grants.counters().get("permits") == 6)
     # The first six are warm, the rest is not; the order within the lane is kept.
     commands = [scene.forge.command(payload=b"%d" % number) for number in range(10)]
     assert await scene.ask(*commands) == [GOOD] * 10
@@ -118,7 +118,7 @@ async def test_permits_end_with_their_life_counted_from_when_they_were_asked_for
     await put(scene, route(limit=reg.Limit(max=100, interval_seconds=60)))
     scene.grants.permits[TARGET, NAME] = issued(1000, life_ms=1000)
     await scene.send(1)
-    await eventually(lambda: scene.app._grants.counters().get("permits", 0) >= 1000)
+    await eventually(lambda: scene.app.grants.counters().get("permits", 0) >= 1000)
     scene.grants.away = True
     assert (await scene.way()) == "mailbox"
     scene.clock.advance(seconds=1)
@@ -145,10 +145,10 @@ async def test_permits_that_were_not_used_go_back_at_the_end(tmp_path: Path) -> 
         await put(scene, route(limit=reg.Limit(max=100, interval_seconds=60)))
         scene.grants.permits[TARGET, NAME] = issued(50)
         await scene.send(1)
-        await eventually(lambda: scene.app._grants.counters().get("permits", 0) >= 50)
+        await eventually(lambda: scene.app.grants.counters().get("permits", 0) >= 50)
         scene.grants.permits.clear()
         await scene.send(8)
-        await scene.app._grants.stop()
+        await scene.app.grants.stop()
         assert sum(each.permits for each in scene.grants.returned) >= 42
         assert {(each.target, each.name, each.interval) for each in scene.grants.returned} == {
             (TARGET, NAME, 7)
@@ -160,7 +160,7 @@ async def test_without_slow_a_limited_route_gets_no_permits_and_recovers_by_itse
     scene.grants.permits[TARGET, NAME] = issued(50)
     scene.grants.away = True
     await scene.send(1)
-    await eventually(lambda: scene.app._grants.counters().get("failed", 0) >= 1)
+    await eventually(lambda: scene.app.grants.counters().get("failed", 0) >= 1)
     assert await scene.way() == TOKEN_REQUIRED
     scene.grants.away = False
 
@@ -200,7 +200,7 @@ async def test_a_source_that_floods_one_route_loses_the_warm_path_and_nobody_els
     await scene.send(30, target="other-bot")
     assert scene.mailbox.commands == warm + 60
     # One event for the whole ban, and one report.
-    [event] = [each.event.fields() for each in scene.app._events.after(0, limit=100)]
+    [event] = [each.event.fields() for each in scene.app.events.after(0, limit=100)]
     assert (event["source"], event["target"], event["command.name"]) == (SOURCE, TARGET, NAME)
     assert float(str(event["source_share"])) == pytest.approx(200 / 230, rel=1e-5)
     # A share of the offered commands, not of the dispatched ones; here the numbers are equal.

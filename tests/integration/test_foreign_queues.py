@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -58,7 +59,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 async def _stream(scene: Scene) -> list[QueuedCommand]:
     async with scene.redis.client() as client:
-        entries = await client.xrange(stream_key(f"{TENANT}/{STREAM}"))
+        entries: Any = await client.xrange(stream_key(f"{TENANT}/{STREAM}"))
     return [QueuedCommand.from_redis(fields) for _, fields in entries]
 
 
@@ -67,9 +68,9 @@ async def test_commands_reach_a_redis_stream_by_fast_and_by_slow(scene: Scene) -
         sent = [producer.send(STREAM, name, b"%d" % n) for n in range(50) for name in (NAME, "by-slow")]
         outcomes = await asyncio.gather(*sent)
     assert {outcome.verdict for outcome in outcomes} == {Verdict.DELIVERED}
-    letters = await _stream(scene)
-    assert {letter.command_id for letter in letters} >= {outcome.command_id for outcome in outcomes}
-    assert {(letter.source, letter.target) for letter in letters} == {(SOURCE, STREAM)}
+    entries = await _stream(scene)
+    assert {entry.command_id for entry in entries} >= {outcome.command_id for outcome in outcomes}
+    assert {(entry.source, entry.target) for entry in entries} == {(SOURCE, STREAM)}
 
 
 async def test_commands_reach_an_sqs_queue_by_fast_and_by_slow(scene: Scene) -> None:
@@ -94,17 +95,18 @@ async def test_a_redis_that_restarted_is_used_again_without_help(scene: Scene) -
         await scene.redis.start()
         assert (await late).verdict is Verdict.DELIVERED
         assert (await producer.send(STREAM, NAME, b"after")).verdict is Verdict.DELIVERED
-    payloads = [letter.payload for letter in await _stream(scene)]
+    payloads = [entry.payload for entry in await _stream(scene)]
     assert [payloads.count(text) for text in (b"before", b"while away", b"after")] == [1, 1, 1]
 
 
 async def test_an_entry_that_somebody_else_wrote_is_refused(scene: Scene) -> None:
-    for made in (
+    wrong: tuple[Callable[[], QueuedCommand], ...] = (
         lambda: QueuedCommand.from_redis({}),
         lambda: QueuedCommand.from_redis({b"run": b"\xff"}),
         lambda: QueuedCommand.from_sqs({"Body": "*"}),
         lambda: QueuedCommand.from_sqs({}),
-    ):
+    )
+    for made in wrong:
         with pytest.raises(IntegrityError) as refused:
             made()
-        assert refused.value.reason == "not-a-letter"
+        assert refused.value.reason == "not-a-command"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import grpc
 import pytest
@@ -20,13 +19,8 @@ from snavio.rpc.channel import MeshChannel
 from snavio.rpc.server import MeshServer, Methods
 from snavio.rpc.status import REASON_KEY
 from snavio.v1.batch_pb2 import Batch, Hello, Verdicts
-from tests.support.links import BODY, METHOD, Peer, Waiter, deliver, link_to, told, until
+from tests.support.batch_clients import BODY, METHOD, Peer, Waiter, deliver, link_to, told, until
 from tests.support.pki import Authority
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
 
 
 def serve(authority: Authority, peer: Peer, *, port: int, max_connection_age_s: float = 3600.0) -> MeshServer:

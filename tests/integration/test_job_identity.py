@@ -14,6 +14,7 @@ from services.signer.settings import SignerSettings
 from snavio.admin.bans import JOB_FOLDER
 from snavio.audit import runner
 from snavio.audit.identity import job_certificates
+from snavio.audit.routes import read_routes
 from snavio.audit.runner import MeshAccess
 from snavio.errors import SnavioError, Unauthenticated, Unavailable
 from snavio.rpc import renewal
@@ -44,7 +45,7 @@ async def test_a_job_outlives_its_certificate(tmp_path: Path, monkeypatch: pytes
             assert control.clock.unix_ns() > first.not_after_ns
             # Both ways, the channels look at the files four times a second and then speak with the new certificate.
             async with asyncio.timeout(PATIENCE_S):
-                for call in (access.desk.version, lambda: runner.read_routes(access.registry)):
+                for call in (access.desk.version, lambda: read_routes(access.registry)):
                     await _until_it_answers(call)
 
 

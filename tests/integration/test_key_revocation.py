@@ -119,7 +119,7 @@ async def test_rotated_key_is_let_in_before_any_producer_may_sign_with_it(door: 
 async def test_no_key_signs_before_every_shield_has_it(door: Door) -> None:
     """A second, known Shield that is late would refuse the new version."""
     assert door.control.signer is not None
-    distribution = door.control.signer.distribution
+    distribution = door.control.signer.keys.rollout
     assert distribution is not None
     late = wire.KeysetChangesRequest(holder="shield-1:9", good_for_ms=180_000)
     await door.control.sign("shield", "KeysetChanges", late, wire.KeysetChangesResponse)

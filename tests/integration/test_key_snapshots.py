@@ -47,7 +47,7 @@ async def control(tmp_path: Path) -> AsyncIterator[Control]:
 
 def snapshots(control: Control) -> KeySnapshots:
     assert control.signer is not None
-    found = control.signer.key_snapshots
+    found = control.signer.keys.snapshots
     assert found is not None
     return found
 
@@ -353,7 +353,7 @@ async def test_a_full_disk_leaves_the_old_snapshot_and_is_counted(
 
     assert control.signer is not None
     with monkeypatch.context() as patch:
-        patch.setattr(control.signer._archive, at, full)
+        patch.setattr(control.signer.keys.archive, at, full)
         await snapshots(control).turn()
     assert snapshots(control).counters()["Snavio.Snapshot.Failed.archive-full"] == 1
     assert manifest.read_bytes() == before

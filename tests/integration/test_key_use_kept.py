@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
-from services.signer.app import UPKEEP_SECONDS
+from services.signer.keys.composition import UPKEEP_SECONDS
 from services.signer.keys.traffic_ledger import LONGEST_ABSENCE_NS
 from snavio.clock import ManualClock
 from snavio.v1 import signer_pb2 as wire
-from tests.support.control import ADMIN, Control, control_plane
+from tests.support.control import ADMIN, Control
 
 SOURCE = "acme/billing"
 DAY_S = 24 * 3600
 
 
-@pytest.fixture
-async def control(tmp_path: Path) -> AsyncIterator[Control]:
-    async with control_plane(tmp_path) as running:
-        await running.sign(ADMIN, "CreateKeyset", wire.CreateKeysetRequest(source=SOURCE), wire.KeysetStatus)
-        await running.sign(ADMIN, "RotateKeyset", wire.RotateKeysetRequest(source=SOURCE), wire.KeysetStatus)
-        # The new version signs, the old one is a legacy.
-        await running.spread_keys()
-        yield running
+async def furnish(control: Control) -> None:
+    await control.sign(ADMIN, "CreateKeyset", wire.CreateKeysetRequest(source=SOURCE), wire.KeysetStatus)
+    await control.sign(ADMIN, "RotateKeyset", wire.RotateKeysetRequest(source=SOURCE), wire.KeysetStatus)
+    # The new version signs, the old one is a legacy.
+    await control.spread_keys()
 
 
 async def report(control: Control, version: str, commands: int) -> None:
@@ -89,7 +83,7 @@ async def test_after_a_long_absence_the_watch_begins_anew_and_counts_are_still_t
 
 async def test_a_crash_loses_no_more_than_the_last_minute(control: Control) -> None:
     await report(control, "hmac-v1", 7)
-    ledger = control.signer._usage_ledger  # type: ignore[union-attr]
+    ledger = control.signer.keys.traffic_ledger  # type: ignore[union-attr]
     assert ledger is not None
     control.clock.advance(seconds=60)
     await ledger.write()

@@ -145,7 +145,7 @@ class Instance:
         now = self.clock.mono_ns()
         self.dispatch.renewed(now)
         plan = self.dispatch.plan(batch(RunOf([COMMAND] * count, SOURCE)), now_mono_ns=now)
-        return sum(sent for _, sent, _ in plan.sends), plan.escalated
+        return sum(send.count for send in plan.sends), plan.escalated
 
     async def fetch(self) -> None:
         if self.fetching is None or self.fetching.done():

@@ -14,31 +14,39 @@ from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest, NotAllowed
 from snavio.v1 import mailbox_pb2 as mail
 from snavio.v1.mailbox_pb2 import ReceiveResponse
-from tests.support.mailbox import SECONDS, TOPIC, UNDIVIDED, PostOffice, commands, post_office, send_batch
+from tests.support.mailbox import (
+    SECONDS,
+    TOPIC,
+    UNDIVIDED,
+    MailboxFixture,
+    commands,
+    running_mailbox,
+    send_batch,
+)
 
 DELIVERED = bytes([Verdict.DELIVERED])
 DONE, LATE, GONE = b"\x01", b"\x02", b"\x03"
 
 
 @pytest.fixture
-async def office(tmp_path: Path) -> AsyncIterator[PostOffice]:
-    async with post_office(tmp_path) as one:
+async def office(tmp_path: Path) -> AsyncIterator[MailboxFixture]:
+    async with running_mailbox(tmp_path) as one:
         yield one
 
 
-def moved(office: PostOffice, seconds: float) -> None:
+def moved(office: MailboxFixture, seconds: float) -> None:
     assert isinstance(office.clock, ManualClock)
     office.clock.advance(seconds=seconds)
 
 
-async def test_sent_commands_are_received_byte_for_byte_and_acknowledged(office: PostOffice) -> None:
+async def test_sent_commands_are_received_byte_for_byte_and_acknowledged(office: MailboxFixture) -> None:
     sender, consumer = await office.sender(), office.consumer()
     sent = commands(1000, size=300)
     assert await sender.send(send_batch(1, (TOPIC, sent))) == DELIVERED * 1000
     got = await consumer.receive()
     response = ReceiveResponse.FromString(got.raw)
-    (parcel,) = response.parcel
-    (run,) = parcel.run
+    (leased,) = response.batch
+    (run,) = leased.run
     assert list(run.command) == sent
     assert (run.source, run.key_version, run.cert_serial, run.admitted_unix_ns) == (
         "acme/shop",
@@ -46,14 +54,14 @@ async def test_sent_commands_are_received_byte_for_byte_and_acknowledged(office:
         "ab",
         5,
     )
-    assert (parcel.attempt, parcel.first, response.integrity_failures) == (1, 0, 0)
+    assert (leased.attempt, leased.first, response.integrity_failures) == (1, 0, 0)
     assert await consumer.stats() == {TOPIC: (0, 1000)}
     assert await consumer.ack(got.receipts()) == DONE * 1000
     assert await consumer.ack(got.receipts()) == GONE * 1000
     assert await consumer.stats() == {TOPIC: (0, 0)}
 
 
-async def test_batch_for_several_topics_is_split_and_each_keeps_its_order(office: PostOffice) -> None:
+async def test_batch_for_several_topics_is_split_and_each_keeps_its_order(office: MailboxFixture) -> None:
     sender, consumer = await office.sender(), office.consumer()
     frame = send_batch(1, (TOPIC, commands(3, mark="a")), ("acme/mail", commands(2, mark="b")))
     assert await sender.send(frame) == DELIVERED * 5
@@ -61,7 +69,7 @@ async def test_batch_for_several_topics_is_split_and_each_keeps_its_order(office
     assert (await consumer.receive("acme/mail")).marks == ["b0", "b1"]
 
 
-async def test_more_commands_than_a_row_holds_are_stored_in_several(office: PostOffice) -> None:
+async def test_more_commands_than_a_row_holds_are_stored_in_several(office: MailboxFixture) -> None:
     sender, consumer = await office.sender(), office.consumer()
     assert await sender.send(send_batch(1, (TOPIC, commands(2500)))) == DELIVERED * 2500
     got = await consumer.receive()
@@ -71,7 +79,7 @@ async def test_more_commands_than_a_row_holds_are_stored_in_several(office: Post
 
 
 async def test_I_3_unacked_message_reappears_after_visibility_and_wakes_a_waiting_consumer(
-    office: PostOffice,
+    office: MailboxFixture,
 ) -> None:
     sender, consumer = await office.sender(), office.consumer()
     await sender.send(send_batch(1, (TOPIC, commands(2))))
@@ -87,7 +95,7 @@ async def test_I_3_unacked_message_reappears_after_visibility_and_wakes_a_waitin
     assert await consumer.ack(again.receipts()) == DONE * 2
 
 
-async def test_send_wakes_a_waiting_consumer(office: PostOffice) -> None:
+async def test_send_wakes_a_waiting_consumer(office: MailboxFixture) -> None:
     sender, consumer = await office.sender(), office.consumer()
     waiting = asyncio.create_task(consumer.receive(wait_ms=9000))
     await consumer.stats()
@@ -95,7 +103,7 @@ async def test_send_wakes_a_waiting_consumer(office: PostOffice) -> None:
     assert (await waiting).marks == ["x0"]
 
 
-async def test_nack_gives_back_part_of_a_batch_and_ack_keeps_the_rest(office: PostOffice) -> None:
+async def test_nack_gives_back_part_of_a_batch_and_ack_keeps_the_rest(office: MailboxFixture) -> None:
     sender, consumer = await office.sender(), office.consumer()
     await sender.send(send_batch(1, (TOPIC, commands(10))))
     got = await consumer.receive()
@@ -108,7 +116,7 @@ async def test_nack_gives_back_part_of_a_batch_and_ack_keeps_the_rest(office: Po
     assert (await consumer.receive()).marks == ["x5", "x6", "x7", "x8", "x9"]
 
 
-async def test_lease_belongs_to_one_service_even_within_its_tenant(office: PostOffice) -> None:
+async def test_lease_belongs_to_one_service_even_within_its_tenant(office: MailboxFixture) -> None:
     sender, consumer, other = await office.sender(), office.consumer(), office.consumer(name="other")
     await sender.send(send_batch(1, (TOPIC, commands(1))))
     got = await consumer.receive()
@@ -116,7 +124,7 @@ async def test_lease_belongs_to_one_service_even_within_its_tenant(office: PostO
     assert await consumer.ack(got.receipts()) == DONE
 
 
-async def test_topic_of_another_tenant_is_neither_readable_nor_visible(office: PostOffice) -> None:
+async def test_topic_of_another_tenant_is_neither_readable_nor_visible(office: MailboxFixture) -> None:
     sender, thief = await office.sender(), office.consumer("evil")
     await sender.send(send_batch(1, (TOPIC, commands(1))))
     for ask in (
@@ -134,17 +142,17 @@ async def test_topic_of_another_tenant_is_neither_readable_nor_visible(office: P
 @pytest.mark.parametrize(
     "asked", [{"visibility_ms": 249}, {"visibility_ms": 43_200_001}, {"max_messages": 5001}]
 )
-async def test_requests_outside_the_bounds_are_refused(office: PostOffice, asked: dict[str, int]) -> None:
+async def test_requests_outside_the_bounds_are_refused(office: MailboxFixture, asked: dict[str, int]) -> None:
     with pytest.raises(BadRequest):
         await office.consumer().receive(TOPIC, **asked)
 
 
-async def test_receipts_that_do_not_pair_up_are_refused(office: PostOffice) -> None:
+async def test_receipts_that_do_not_pair_up_are_refused(office: MailboxFixture) -> None:
     with pytest.raises(BadRequest):
         await office.consumer().ack(mail.Receipts(msg_id=[1, 2], attempt=[1]))
 
 
-async def test_response_stays_within_its_bytes_but_one_large_message_comes(office: PostOffice) -> None:
+async def test_response_stays_within_its_bytes_but_one_large_message_comes(office: MailboxFixture) -> None:
     sender, consumer = await office.sender(), office.consumer()
     # The average hides the large ones: what was leased by it must be cut down.
     sent = commands(40, size=10) + commands(3, size=250_000, mark="big")
@@ -162,7 +170,7 @@ async def test_response_stays_within_its_bytes_but_one_large_message_comes(offic
 async def test_I_5_full_topic_is_refused_alone_with_a_hint_and_its_resend_is_answered_the_same(
     tmp_path: Path,
 ) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(max_topic_messages=3)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(max_topic_messages=3)) as office:
         sender, consumer = await office.sender(), office.consumer()
         frame = send_batch(1, (TOPIC, commands(4)), ("acme/mail", commands(2)))
         await sender.write(frame)
@@ -180,7 +188,7 @@ async def test_I_5_full_topic_is_refused_alone_with_a_hint_and_its_resend_is_ans
 
 
 async def test_full_store_refuses_sends_and_still_takes_acknowledgements(tmp_path: Path) -> None:
-    async with post_office(
+    async with running_mailbox(
         tmp_path, settings=MailboxSettings(max_store_bytes=4 << 20), mesh_settings=UNDIVIDED
     ) as office:
         sender, consumer = await office.sender(), office.consumer()
@@ -201,7 +209,7 @@ async def test_full_store_refuses_sends_and_still_takes_acknowledgements(tmp_pat
 
 
 async def test_resend_after_a_restart_is_answered_and_not_stored_twice(tmp_path: Path) -> None:
-    async with post_office(tmp_path) as office:
+    async with running_mailbox(tmp_path) as office:
         frame = send_batch(7, (TOPIC, commands(5)))
         sender = await office.sender(epoch=3)
         assert await sender.send(frame) == DELIVERED * 5
@@ -217,7 +225,7 @@ async def test_resend_after_a_restart_is_answered_and_not_stored_twice(tmp_path:
         assert await office.consumer().stats() == {TOPIC: (15, 0)}
 
 
-async def test_resend_that_overtakes_the_first_copy_is_stored_once(office: PostOffice) -> None:
+async def test_resend_that_overtakes_the_first_copy_is_stored_once(office: MailboxFixture) -> None:
     frame = send_batch(1, (TOPIC, commands(500, size=400)))
     senders = [await office.sender() for _ in range(4)]
     answers = await asyncio.gather(*(sender.send(frame) for sender in senders))
@@ -226,7 +234,7 @@ async def test_resend_that_overtakes_the_first_copy_is_stored_once(office: PostO
 
 
 async def test_I_1_restart_brings_back_what_was_not_acknowledged_and_ends_all_leases(tmp_path: Path) -> None:
-    async with post_office(tmp_path) as office:
+    async with running_mailbox(tmp_path) as office:
         sender, consumer = await office.sender(), office.consumer()
         await sender.send(send_batch(1, (TOPIC, commands(6))))
         got = await consumer.receive()
@@ -246,7 +254,7 @@ async def test_I_1_restart_brings_back_what_was_not_acknowledged_and_ends_all_le
 
 
 async def test_I_12_damaged_batch_is_counted_and_not_delivered(tmp_path: Path) -> None:
-    async with post_office(tmp_path) as office:
+    async with running_mailbox(tmp_path) as office:
         sender = await office.sender()
         await sender.send(send_batch(1, (TOPIC, commands(3, mark="bad", size=4000))))
         await sender.send(send_batch(2, (TOPIC, commands(2, mark="good"))))
@@ -261,7 +269,7 @@ async def test_I_12_damaged_batch_is_counted_and_not_delivered(tmp_path: Path) -
 
 
 async def test_I_9_amnesia_leaves_nothing_on_disk(tmp_path: Path) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(amnesia=True)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(amnesia=True)) as office:
         sender, consumer = await office.sender(), office.consumer()
         await sender.send(send_batch(1, (TOPIC, commands(3))))
         got = await consumer.receive()
@@ -271,7 +279,7 @@ async def test_I_9_amnesia_leaves_nothing_on_disk(tmp_path: Path) -> None:
 
 async def test_backlog_larger_than_memory_is_delivered_in_order(tmp_path: Path) -> None:
     small = MailboxSettings(window_batches=16, cached_bytes=0)
-    async with post_office(tmp_path, settings=small) as office:
+    async with running_mailbox(tmp_path, settings=small) as office:
         sender, consumer = await office.sender(), office.consumer()
         for seq in range(1, 81):
             await sender.send(send_batch(seq, (TOPIC, commands(2, mark=f"{seq}-"))))
@@ -283,7 +291,7 @@ async def test_backlog_larger_than_memory_is_delivered_in_order(tmp_path: Path) 
         assert seen == [f"{seq}-{n}" for seq in range(1, 81) for n in range(2)]
 
 
-async def test_consumer_that_goes_away_while_waiting_leases_nothing(office: PostOffice) -> None:
+async def test_consumer_that_goes_away_while_waiting_leases_nothing(office: MailboxFixture) -> None:
     sender, consumer = await office.sender(), office.consumer()
     waiting = asyncio.create_task(consumer.receive(wait_ms=9000))
     await consumer.stats()
@@ -295,7 +303,9 @@ async def test_consumer_that_goes_away_while_waiting_leases_nothing(office: Post
 
 
 @pytest.mark.parametrize("frame", [b"\xff\xff\xff", b"", send_batch(0, (TOPIC, [b"x"])), send_batch(1)])
-async def test_frame_that_is_no_batch_is_refused_and_stores_nothing(office: PostOffice, frame: bytes) -> None:
+async def test_frame_that_is_no_batch_is_refused_and_stores_nothing(
+    office: MailboxFixture, frame: bytes
+) -> None:
     sender = await office.sender()
     await sender.write(frame)
     told = await sender.read()
@@ -304,7 +314,7 @@ async def test_frame_that_is_no_batch_is_refused_and_stores_nothing(office: Post
 
 
 async def test_drain_answers_what_is_under_way_and_ends_waiting_receives(tmp_path: Path) -> None:
-    async with post_office(tmp_path) as office:
+    async with running_mailbox(tmp_path) as office:
         sender, consumer = await office.sender(), office.consumer()
         waiting = asyncio.create_task(consumer.receive("acme/quiet", wait_ms=9000))
         await consumer.stats()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -22,11 +21,8 @@ from tests.support.neighbours import eventually
 CI = spiffe("tenant/acme/principal/ci")
 
 
-@pytest.fixture
-async def control(tmp_path: Path) -> AsyncIterator[Control]:
-    async with control_plane(tmp_path) as running:
-        await newcomer(running, await token_for(running))
-        yield running
+async def furnish(control: Control) -> None:
+    await newcomer(control, await token_for(control))
 
 
 def leaf(control: Control, folder: str = "ci") -> Leaf:

@@ -21,7 +21,7 @@ from snavio.rpc.credentials import CertificateFiles
 from snavio.sdk.pending_sends import BulkSend, submission_field
 from snavio.sdk.producer import Producer
 from snavio.sdk.settings import Endpoints
-from snavio.v1.batch_pb2 import Limits, Refusal, Verdicts
+from snavio.v1.batch_pb2 import VERDICT_ACL_DENY, VERDICT_OVERSIZED, Limits, Refusal, Verdicts
 from snavio.v1.command_pb2 import Command
 from snavio.v1.shield_pb2 import Submission
 from tests.support.docs import example
@@ -88,7 +88,7 @@ async def test_commands_of_every_length_are_framed_rightly(mesh: Stage) -> None:
 async def test_a_batch_comes_back_in_order_with_the_refused_among_the_delivered(mesh: Stage) -> None:
     def odd_ones_out(judgement: Judgement) -> list[bytes]:
         codes = bytes(1 if n % 2 == 0 else Verdict.ACL_DENY for n in range(judgement.accepted))
-        refusal = Refusal(index=1, reason=int(Verdict.ACL_DENY), detail="no")
+        refusal = Refusal(index=1, reason=VERDICT_ACL_DENY, detail="no")
         seq = judgement.ledger.batch_seq
         return [Verdicts(batch_seq=seq, codes=codes, refusal=[refusal], final=True).SerializeToString()]
 
@@ -124,7 +124,7 @@ async def test_no_frame_is_larger_than_a_shield_says_that_it_takes(mesh: Stage) 
 
 async def test_a_refusal_of_a_whole_frame_holds_for_every_command_of_it(mesh: Stage) -> None:
     def too_large(judgement: Judgement) -> list[bytes]:
-        refusal = Refusal(index=0, reason=int(Verdict.OVERSIZED), detail="too many")
+        refusal = Refusal(index=0, reason=VERDICT_OVERSIZED, detail="too many")
         seq = judgement.ledger.batch_seq
         return [Verdicts(batch_seq=seq, refusal=[refusal], final=True).SerializeToString()]
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,14 +16,12 @@ from snavio.errors import BadRequest, Conflict, NotAllowed, NotFound, Saturated,
 from snavio.v1 import registry_pb2 as wire
 from snavio.v1 import signer_pb2 as signer_wire
 from tests.support.control import ADMIN, Control, control_plane
+from tests.support.decisions import always
 
 ACL = wire.AclEntry(source="acme/billing", target="bot", name="Ping")
 
 
-@pytest.fixture
-async def control(tmp_path: Path) -> AsyncIterator[Control]:
-    async with control_plane(tmp_path, registry=True) as running:
-        yield running
+WITH_REGISTRY = True
 
 
 async def tenant(control: Control, name: str) -> wire.WriteResponse:
@@ -41,7 +39,7 @@ async def claim(control: Control, target: str, owner: str, *, by: str = ADMIN) -
     return await control.write(by, "ClaimTarget", request)
 
 
-async def route(control: Control, *, by: str = ADMIN, **fields: object) -> wire.WriteResponse:
+async def route(control: Control, *, by: str = ADMIN, **fields: Any) -> wire.WriteResponse:
     request = wire.PutRouteRequest(route=wire.Route(**{"target": "bot", "name": "Ping", **fields}))
     return await control.write(by, "PutRoute", request)
 
@@ -297,7 +295,7 @@ async def test_changes_come_in_pages_and_from_the_start_for_another_epoch(contro
 async def test_page_that_would_not_fit_into_a_message_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     directory = MemoryDirectory(clock=ManualClock())
     for number in range(10):
-        await directory.write(lambda _view, n=number: Draft(Tenant(f"tenant-{n}")), actor="author" * 10)
+        await directory.write(always(Draft(Tenant(f"tenant-{number}"))), actor="author" * 10)
     monkeypatch.setattr("services.registry.reads.changes.MAX_PAGE_BYTES", 300)
     reader = Identity("snavio.local", IdentityKind.MESH, "fast")
     seen, since, epoch, more = [], 0, 0, True

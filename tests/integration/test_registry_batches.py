@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -27,13 +25,9 @@ from snavio.errors import BadRequest, Conflict, NotAllowed, NotFound, SnavioErro
 from snavio.v1 import registry_pb2 as wire
 from snavio.v1 import signer_pb2 as signer_wire
 from tests.support.acme import ACME, apply, settle, version
-from tests.support.control import ADMIN, Control, control_plane
+from tests.support.control import ADMIN, Control
 
-
-@pytest.fixture
-async def control(tmp_path: Path) -> AsyncIterator[Control]:
-    async with control_plane(tmp_path, registry=True) as running:
-        yield running
+WITH_REGISTRY = True
 
 
 async def test_batch_sees_its_own_writes_and_is_idempotent(control: Control) -> None:
@@ -153,8 +147,14 @@ async def test_strange_names_are_refused_and_not_repeated(control: Control, name
         wire.Entry(route=wire.Route(target="bot", name=name)),
         wire.Entry(acl=wire.AclEntry(source=name, target="bot", name="Ping")),
         wire.Entry(source_quota=wire.SourceQuota(source="acme/billing", target="bot", name=name, max=1)),
-        wire.Entry(alert_channel=wire.AlertChannel(tenant="acme", name=name, channel=1)),
-        wire.Entry(alert_channel=wire.AlertChannel(tenant="acme", name="x", channel=2, address=name)),
+        wire.Entry(
+            alert_channel=wire.AlertChannel(tenant="acme", name=name, channel=wire.CHANNEL_KIND_DASHBOARD)
+        ),
+        wire.Entry(
+            alert_channel=wire.AlertChannel(
+                tenant="acme", name="x", channel="CHANNEL_KIND_EMAIL", address=name
+            )
+        ),
         wire.Entry(),
     ):
         request = wire.ApplyRequest(write=[wire.Write(entry=entry)])
@@ -171,14 +171,15 @@ async def test_strange_names_are_refused_and_not_repeated(control: Control, name
 async def test_two_writers_with_the_same_expected_version_do_not_both_win(control: Control) -> None:
     await apply(control, *ACME)
 
-    def put(profile: int) -> wire.PutRouteRequest:
+    def put(profile: wire.Profile) -> wire.PutRouteRequest:
         return wire.PutRouteRequest(
             route=wire.Route(target="bot", name="Ping", profile=profile),
             options=wire.WriteOptions(expected_version=4, reason="tuning"),
         )
 
+    profiles = (wire.PROFILE_CRITICAL, wire.PROFILE_MODERATE, wire.PROFILE_SYNC)
     outcomes = await asyncio.gather(
-        *(control.write(ADMIN, "PutRoute", put(profile)) for profile in (1, 2, 4)), return_exceptions=True
+        *(control.write(ADMIN, "PutRoute", put(profile)) for profile in profiles), return_exceptions=True
     )
     lost = [outcome for outcome in outcomes if isinstance(outcome, Conflict)]
     assert len(lost) == 2
@@ -203,7 +204,7 @@ async def test_expected_version_zero_means_that_there_must_be_none(control: Cont
 async def test_full_disk_refuses_and_leaves_everything_as_it_was(control: Control) -> None:
     await apply(control, *ACME)
     assert control.registry is not None
-    connection = control.registry._directory._connection  # type: ignore[union-attr]
+    connection = control.registry.directory._connection  # type: ignore[attr-defined]
     connection.pragma("max_page_count", connection.pragma("page_count"))
     batch = [Route("bot", f"Command{number}") for number in range(300)]
     with pytest.raises(Unavailable):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,14 +10,13 @@ from snavio.domain.directory import AclEntry, Limit, Profile, Route
 from snavio.errors import BadRequest, Conflict, NotAllowed, NotFound
 from snavio.v1 import registry_pb2 as wire
 from tests.support.acme import apply, settle, version
-from tests.support.control import ADMIN, Control, control_plane
+from tests.support.control import ADMIN, Control
+
+WITH_REGISTRY = True
 
 
-@pytest.fixture
-async def control(tmp_path: Path) -> AsyncIterator[Control]:
-    async with control_plane(tmp_path, registry=True) as running:
-        await settle(running)
-        yield running
+async def furnish(control: Control) -> None:
+    await settle(control)
 
 
 async def check(
@@ -127,7 +125,13 @@ async def test_names_that_cannot_be_any_are_refused(control: Control) -> None:
 async def ask(
     control: Control, by: str = "rival", reason: str = "receipts", **names: str
 ) -> wire.WriteResponse:
-    fields = {"source": "rival/shop", "target": "bot", "name": "Ping", "reason": reason, **names}
+    fields: dict[str, Any] = {
+        "source": "rival/shop",
+        "target": "bot",
+        "name": "Ping",
+        "reason": reason,
+        **names,
+    }
     request = wire.RequestAccessRequest(access_request=wire.AccessRequest(**fields))
     return await control.write(by, "RequestAccess", request)
 

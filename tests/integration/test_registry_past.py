@@ -89,9 +89,14 @@ async def test_tenant_reads_the_history_of_its_own_and_knows_its_own_people(cont
         with pytest.raises(NotAllowed) as refusal:
             await history(control, kind, *key, by="rival")
         assert refusal.value.reason == "not-owner"
-    for kind, key in (("rout", ("a",)), ("route", ("bot",)), ("acl", ("a", "b", "c", "d"))):
+    wrong: list[tuple[str, tuple[str, ...]]] = [
+        ("rout", ("a",)),
+        ("route", ("bot",)),
+        ("acl", ("a", "b", "c", "d")),
+    ]
+    for kind, wrong_key in wrong:
         with pytest.raises(BadRequest):
-            await history(control, kind, *key)
+            await history(control, kind, *wrong_key)
 
 
 async def test_who_could_call_at_a_time_is_answered_from_the_log(control: Control) -> None:

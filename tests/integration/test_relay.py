@@ -26,6 +26,7 @@ from snavio.telemetry.events import AbuseDetected, LegacyKeyUsed
 from snavio.telemetry.journal_uploader import METHOD
 from snavio.telemetry.reporting import Reporting
 from snavio.v1.relay_pb2 import JournalPage, JournalReceipt
+from snavio.wiring import open_journal_mark
 from tests.support.archived import Row, fields
 from tests.support.control import Control, control_plane
 from tests.support.telemetry import SOURCE, block, page
@@ -41,6 +42,7 @@ class Relays:
     def __init__(self, mesh: MeshSettings) -> None:
         self.mesh = mesh
         self._app: RelayApp | None = None
+        self._channels: list[MeshChannel] = []
 
     async def start(self) -> None:
         self._app = build_relay(self.mesh, SETTINGS, SystemClock())
@@ -52,8 +54,21 @@ class Relays:
             await self._app.drain()
             self._app = None
 
+    async def hang_up(self) -> None:
+        """Close the channels that `reporting` opened."""
+        for channel in self._channels:
+            await channel.close()
+
     def reporting(self, service: str = "fast", instance: str = "fast-0") -> Reporting:
-        return Reporting(self.mesh, service=service, instance=instance, clock=SystemClock())
+        files = CertificateFiles.in_folder(self.mesh.certificates(service))
+        relay = MeshChannel(self.mesh.relay, files=files, service="relay")
+        self._channels.append(relay)
+        clock = SystemClock()
+        epoch = clock.unix_ns()
+        mark = open_journal_mark(self.mesh.state_dir / service, instance=instance, epoch=epoch)
+        return Reporting(
+            self.mesh, service=service, instance=instance, epoch=epoch, clock=clock, relay=relay, mark=mark
+        )
 
     def seen(self, where: str = "true") -> list[tuple[object, ...]]:
         question = (
@@ -84,6 +99,7 @@ async def running(folder: Path) -> AsyncIterator[tuple[Relays, Control]]:
             yield relays, control
         finally:
             await relays.stop()
+            await relays.hang_up()
 
 
 def rows(count: int) -> bytes:

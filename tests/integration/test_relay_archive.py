@@ -94,7 +94,7 @@ async def test_an_export_interrupted_at_any_write_is_finished_by_the_next_life(
     def fails(name: str) -> bool:
         return place in name
 
-    failing: Archive = FailingArchive(tmp_path / "archive", fails=fails, after=after)  # type: ignore[assignment]
+    failing: Archive = FailingArchive(tmp_path / "archive", fails=fails, after=after)
     async with inside(tmp_path, archive=failing) as relay:
         await relay.intake.take(arrival(TEN))
         await relay.intake.take(arrival(TEN, instance="slow-0", epoch=3, service="slow"))
@@ -124,7 +124,7 @@ async def test_a_crash_between_the_manifest_and_the_outbox_doubles_nothing(tmp_p
         def __getattr__(self, name: str) -> Any:
             return getattr(outbox, name)
 
-    async with inside(tmp_path, outbox=Forgetful()) as relay:  # type: ignore[arg-type]
+    async with inside(tmp_path, outbox=Forgetful()) as relay:
         await relay.intake.take(arrival(TEN))
         with pytest.raises(Interrupted):
             await relay.exporter.export_once()
@@ -331,9 +331,7 @@ async def test_a_closed_hour_becomes_one_file(tmp_path: Path) -> None:
 async def test_a_compaction_interrupted_at_any_write_loses_and_doubles_nothing(
     tmp_path: Path, place: str, after: bool
 ) -> None:
-    failing: Archive = FailingArchive(  # type: ignore[assignment]
-        tmp_path / "archive", fails=lambda name: place in name, after=after
-    )
+    failing: Archive = FailingArchive(tmp_path / "archive", fails=lambda name: place in name, after=after)
     async with inside(tmp_path, archive=failing) as relay:
         await filled(relay)
         relay.clock.advance(seconds=HOUR_S + 300)
@@ -404,7 +402,7 @@ async def test_compaction_deletes_nothing_whose_heir_cannot_be_read_back(tmp_pat
                 contents = contents[:-1]
             await super().put(name, contents)
 
-    archive: Archive = Spoiled(tmp_path / "archive", fails=lambda _: False)  # type: ignore[assignment]
+    archive: Archive = Spoiled(tmp_path / "archive", fails=lambda _: False)
     async with inside(tmp_path, archive=archive) as relay:
         await filled(relay)
         relay.clock.advance(seconds=HOUR_S + 300)
@@ -415,7 +413,7 @@ async def test_compaction_deletes_nothing_whose_heir_cannot_be_read_back(tmp_pat
 
 async def test_compaction_deletes_nothing_when_the_joined_file_was_damaged_since(tmp_path: Path) -> None:
     """It was killed before deleting, and the disk damaged the replacement of the originals."""
-    failing: Archive = FailingArchive(  # type: ignore[assignment]
+    failing: Archive = FailingArchive(
         tmp_path / "archive", fails=lambda name: "_manifest-000000000006" in name, after=True
     )
     async with inside(tmp_path, archive=failing) as relay:
@@ -443,7 +441,7 @@ async def test_an_export_does_not_wait_for_the_work_of_a_compaction(tmp_path: Pa
                 await go_on.wait()
             return await super().get(name, max_bytes=max_bytes)
 
-    archive: Archive = Slow(tmp_path / "archive", fails=lambda _: False)  # type: ignore[assignment]
+    archive: Archive = Slow(tmp_path / "archive", fails=lambda _: False)
     async with inside(tmp_path, archive=archive) as relay:
         await filled(relay)
         relay.clock.advance(seconds=HOUR_S + 300)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -26,12 +25,6 @@ from tests.support.pki import HOUR_S, Authority
 
 SHIELD = Identity("snavio.local", IdentityKind.MESH, "shield")
 FAST = Identity("snavio.local", IdentityKind.MESH, "fast")
-
-
-@pytest.fixture
-async def control(tmp_path: Path) -> AsyncIterator[Control]:
-    async with control_plane(tmp_path) as running:
-        yield running
 
 
 class Ca:

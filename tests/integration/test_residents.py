@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
@@ -18,15 +17,10 @@ from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.server import Call
 from snavio.v1.batch_pb2 import Batch, Hello
-from tests.support.links import METHOD, Waiter, deliver, server, told, until
+from tests.support.batch_clients import METHOD, Waiter, deliver, server, told, until
 from tests.support.pki import Authority
 
 WITHIN_S = 5.0
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
 
 
 class House:
@@ -93,7 +87,7 @@ async def test_second_living_process_of_one_name_is_refused_with_a_sentence(
             await ended.wait()
         trouble = second[1].trouble
         assert trouble is not None and "Another process runs under the name fast-0." in str(trouble)
-        assert process.lost_work == f"link {METHOD}"
+        assert process.lost_work == f"hop {METHOD}"
         await delivered(first[1])
         assert set(house.admitted) == {2}
         await closed(*second)

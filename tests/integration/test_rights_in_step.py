@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,24 +10,24 @@ import pytest
 from snavio.errors import SnavioError, Unauthenticated, Unavailable
 from snavio.v1 import registry_pb2 as reg
 from snavio.v1 import signer_pb2 as sig
-from tests.support.control import ADMIN, Control, control_plane
+from tests.support.control import ADMIN, Control
 from tests.support.enrolling import assume, principals
 
 SOURCE = "acme/billing"
 
 
-@pytest.fixture
-async def control(tmp_path: Path) -> AsyncIterator[Control]:
-    async with control_plane(tmp_path, registry=True) as running:
-        await running.ask(
-            ADMIN,
-            "CreateTenant",
-            reg.CreateTenantRequest(tenant=reg.Tenant(tenant="acme")),
-            reg.CreateTenantResponse,
-        )
-        await running.certify("tenant/acme/principal/ci", "ci")
-        await running.write("ci", "RegisterService", registration("ci"))
-        yield running
+WITH_REGISTRY = True
+
+
+async def furnish(control: Control) -> None:
+    await control.ask(
+        ADMIN,
+        "CreateTenant",
+        reg.CreateTenantRequest(tenant=reg.Tenant(tenant="acme")),
+        reg.CreateTenantResponse,
+    )
+    await control.certify("tenant/acme/principal/ci", "ci")
+    await control.write("ci", "RegisterService", registration("ci"))
 
 
 def registration(*names: str) -> reg.RegisterServiceRequest:
@@ -50,7 +48,7 @@ async def test_right_whose_certificates_could_not_be_revoked_is_not_taken_away_a
 ) -> None:
     await assume(control, "ci", SOURCE, folder="billing")
     assert control.signer is not None
-    store: Any = control.signer._store
+    store: Any = control.signer.store
     revoke_all = store.revoke_all
 
     async def fails(*_: Any, **__: Any) -> int:
@@ -70,7 +68,7 @@ async def test_caller_that_goes_away_between_signer_and_directory_leaves_them_in
     control: Control,
 ) -> None:
     assert control.registry is not None and control.signer is not None
-    directory: Any = control.registry._directory
+    directory: Any = control.registry.directory
     write, begun, go_on = directory.write, asyncio.Event(), asyncio.Event()
 
     async def slowly(*given: Any, **more: Any) -> Any:
@@ -88,7 +86,7 @@ async def test_caller_that_goes_away_between_signer_and_directory_leaves_them_in
     await asyncio.sleep(0.2)
     go_on.set()
     directory.write = write
-    store: Any = control.signer._store
+    store: Any = control.signer.store
 
     async def in_step() -> bool:
         answer = await control.ask("fast", "Dump", reg.DumpRequest(limit=1000), reg.DumpResponse)
@@ -105,7 +103,7 @@ async def test_registration_that_is_refused_after_the_caller_has_gone_is_taken_b
     control: Control,
 ) -> None:
     assert control.registry is not None and control.signer is not None
-    directory: Any = control.registry._directory
+    directory: Any = control.registry.directory
     write, begun, go_on = directory.write, asyncio.Event(), asyncio.Event()
 
     async def fails(*_: Any, **__: Any) -> Any:
@@ -121,7 +119,7 @@ async def test_registration_that_is_refused_after_the_caller_has_gone_is_taken_b
         await call
     await asyncio.sleep(0.2)
     go_on.set()
-    store: Any = control.signer._store
+    store: Any = control.signer.store
     async with asyncio.timeout(10):
         while (await store.delegation(SOURCE)).principals != ("ci",):
             await asyncio.sleep(0.02)

@@ -86,7 +86,7 @@ class Scene:
         return serial_of(x509.load_pem_x509_certificate(files.certificate.read_bytes()))
 
     def counters(self) -> dict[str, int]:
-        counters: dict[str, int] = self.app._freshness._keys._admission.counters()
+        counters: dict[str, int] = self.app.admission.counters()
         return counters
 
 
@@ -247,7 +247,7 @@ async def test_keys_go_from_fresh_to_stale_to_expired_and_each_use_is_counted(sc
     # A stale cache is read again, and the event has its age before.
     await scene.signer.was_read()
     ages = [
-        float(str(each.event.fields()["age_seconds"])) for each in scene.app._refreshes.after(0, limit=10_000)
+        float(str(each.event.fields()["age_seconds"])) for each in scene.app.refreshes.after(0, limit=10_000)
     ]
     assert max(ages) >= 180
 
@@ -422,7 +422,7 @@ async def test_what_never_left_for_fast_is_a_delivery_failure_with_a_hint(scene:
     stream = await billing.stream()
     await stream.ask(submission([billing.forge.command()]))
     await scene.bench.neighbours["fast"].stop()
-    await eventually(lambda: not scene.app._fast.connected.is_set())
+    await eventually(lambda: not scene.app.fast.connected.is_set())
     await stream.send(submission([billing.forge.command(), billing.forge.command()], batch_seq=2))
     await eventually(lambda: scene.counters()["accepted"] == 3)
     scene.clock.advance(seconds=5)
@@ -529,7 +529,7 @@ async def test_the_longest_budget_ends_before_a_unary_call_does(tmp_path: Path) 
         await eventually(lambda: scene.fast.held)
         scene.clock.advance(seconds=61)
         assert (await asking).codes == [Verdict.OUTCOME_UNKNOWN]
-        assert scene.app._server._unary_limit_s > 60 + ROOM_SECONDS
+        assert scene.app.host.server._unary_limit_s > 60 + ROOM_SECONDS
 
 
 async def test_unary_calls_travel_together_and_each_gets_its_own_verdict(scene: Scene) -> None:
@@ -617,7 +617,7 @@ async def test_three_hundred_streams_of_one_source_are_served_and_more_than_its_
         streams = [await billing.stream() for _ in range(300)]
         answer = await streams[-1].ask(submission([billing.forge.command()], batch_seq=1), 1)
         assert answer.final
-        share = scene.app._shares.streams
+        share = scene.app.host.shares.streams
         share.limit = ShareLimit(share.limit.total, 300, share.limit.reserve)
         with pytest.raises(Saturated) as refusal:
             await RawStream(billing.channel).listen()

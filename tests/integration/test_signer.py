@@ -5,8 +5,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -21,15 +21,9 @@ from snavio.config import MeshSettings
 from snavio.errors import BadRequest, Conflict, NotAllowed, NotFound, SnavioError, StateError, Unauthenticated
 from snavio.pki import make_key_and_csr
 from snavio.v1 import signer_pb2 as wire
-from tests.support.control import ADMIN, Control, control_plane
+from tests.support.control import ADMIN, Control
 
 BILLING = "tenant/acme/service/billing"
-
-
-@pytest.fixture
-async def control(tmp_path: Path) -> AsyncIterator[Control]:
-    async with control_plane(tmp_path) as running:
-        yield running
 
 
 async def create(control: Control, source: str = "acme/billing") -> wire.KeysetStatus:
@@ -55,7 +49,7 @@ async def config(control: Control, caller: str) -> wire.TenantConfigResponse:
     return await control.sign(caller, "TenantConfig", wire.TenantConfigRequest(), wire.TenantConfigResponse)
 
 
-async def issue(control: Control, caller: str, **fields: object) -> wire.IssueCertificateResponse:
+async def issue(control: Control, caller: str, **fields: Any) -> wire.IssueCertificateResponse:
     request = wire.IssueCertificateRequest(**{"csr_pem": make_key_and_csr()[1], **fields})
     return await control.sign(caller, "IssueCertificate", request, wire.IssueCertificateResponse)
 

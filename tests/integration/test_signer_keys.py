@@ -15,6 +15,7 @@ from services.signer import bootstrap
 from services.signer.settings import SignerSettings
 from snavio.errors import BadRequest, Conflict, NotAllowed, NotFound
 from snavio.native import ed25519_is_weak, ed25519_verify
+from snavio.rpc.proto_message import ProtoMessage
 from snavio.signed.archive_manifest import ArchiveManifest
 from snavio.signed.manifest_signer import verified
 from snavio.signed.verification import VerifyingKey
@@ -25,11 +26,8 @@ SOURCE = "acme/billing"
 DAY_S = 24 * 3600
 
 
-@pytest.fixture
-async def control(tmp_path: Path) -> AsyncIterator[Control]:
-    async with control_plane(tmp_path) as running:
-        await running.sign(ADMIN, "CreateKeyset", wire.CreateKeysetRequest(source=SOURCE), wire.KeysetStatus)
-        yield running
+async def furnish(control: Control) -> None:
+    await control.sign(ADMIN, "CreateKeyset", wire.CreateKeysetRequest(source=SOURCE), wire.KeysetStatus)
 
 
 @pytest.fixture
@@ -179,7 +177,11 @@ async def test_answers_to_operators_hold_no_secret(control: Control, billing: st
     await rotate(control)
     secrets = [version.secret for version in (await poll(control, billing)).keyset.version]
     await report(control, **{"hmac-v1": 5})
-    answers = [await describe(control), await minimum(control, "hmac-v2"), await events(control)]
+    answers: list[ProtoMessage] = [
+        await describe(control),
+        await minimum(control, "hmac-v2"),
+        await events(control),
+    ]
     for answer in answers:
         assert not any(secret in answer.SerializeToString() for secret in secrets)
 

@@ -63,9 +63,7 @@ async def _suspend(control: Control, *, suspended: bool) -> None:
 
 async def _publish(control: Control) -> PublishOutcome:
     assert control.registry is not None
-    writer = control.registry._snapshots
-    assert writer is not None
-    return await writer.write_once()
+    return await control.registry.snapshots.write_once()
 
 
 def _channel(control: Control, service: str, caller: str) -> MeshChannel:
@@ -170,8 +168,7 @@ async def test_a_directory_with_another_epoch_replaces_what_the_snapshot_said(co
     acl = reg.AclEntry(source=SOURCE, target="bot", name=LOW)
     await control.write(ADMIN, "RevokeAccess", reg.RevokeAccessRequest(acl=acl))
     assert control.registry is not None
-    assert control.registry._directory is not None
-    await control.registry._directory.renew_epoch()
+    await control.registry.directory.renew_epoch()
     async with fast(control) as (dispatch, directory, _reader):
         await directory.start(within_s=5)
         await eventually(lambda: not _sent(dispatch, control, LOW) and _sent(dispatch, control, CRITICAL))

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import grpc
-import pytest
 
 from snavio.errors import SnavioError
 from snavio.hop.server_stream import BatchStream
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.server import Call
 from snavio.v1.batch_pb2 import Batch, Hello, Verdicts
-from tests.support.links import BODY, METHOD, Peer, server, until
+from tests.support.batch_clients import BODY, METHOD, Peer, server, until
 from tests.support.pki import Authority
 
 # Some of them fill every buffer between the two ends.
 LARGE = Verdicts(batch_seq=1, codes=bytes(256 << 10)).SerializeToString()
 WINDOW = 16
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
 
 
 async def opened(channel: MeshChannel) -> Any:

@@ -14,12 +14,11 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from services.registry.settings import RegistrySettings
 from services.signer.bootstrap import prepare
 from services.signer.settings import SignerSettings
-from snavio.cli.mischief import Forger
+from snavio.cli.invalid_commands import Forger
 from snavio.clock import SystemClock
 from snavio.domain.directory import AclEntry, Draft
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, IdentityKind
@@ -56,12 +55,6 @@ SETTINGS: dict[str, dict[str, object]] = {
 }
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DemoMesh]:
-    async with demo_mesh(tmp_path_factory.mktemp("upkeep") / "mesh", settings=SETTINGS) as running:
-        yield running
 
 
 def channel(mesh: DemoMesh, service: str, who: str) -> MeshChannel:
@@ -342,7 +335,7 @@ async def test_a_refused_certificate_is_counted_and_told_once(mesh: DemoMesh) ->
 
 
 async def test_commands_refused_on_keys_that_are_out_of_date_are_told(tmp_path: Path) -> None:
-    settings = {
+    settings: dict[str, dict[str, object]] = {
         "relay": {"export_after_s": 0.3, "export_few_after_s": 0.3},
         "shield": {"keys_fresh_ms": 1000, "keys_stale_ms": 3000},
     }

@@ -17,9 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from snavio.admin.bans import BanClient
+from snavio.admin.bans import BanClient, Proposal
 from snavio.audit.ban_audit import LATENESS_NS
-from snavio.audit.proposals import Proposal
 from snavio.audit.runner import MeshAccess
 from snavio.clock import SystemClock
 from snavio.rpc.channel import MeshChannel
@@ -121,7 +120,7 @@ async def test_the_hourly_audit_confirms_what_it_finds_again_and_withdraws_what_
 async def _audited(mesh: DemoMesh, folder: Path) -> str:
     """As a person or a timer runs it."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "snavio.cli", "spark", "run", "abuse", "--json", "--short"),
+        *(sys.executable, "-m", "snavio.cli", "spark", "audit", "--json", "--short"),
         *("--config", str(mesh.processes.config), "--dir", str(folder / "archive")),
         *("--out", str(folder / "abuse"), "--master", QUICK.master, "--driver-memory", QUICK.driver_memory),
         *(part for setting in QUICK.settings for part in ("--conf", setting)),

@@ -21,6 +21,7 @@ import json
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,14 +35,14 @@ from snavio.admin.bans import BanClient
 from snavio.admin.operator import Operator
 from snavio.audit.jobs import SparkLocation
 from snavio.audit.runner import JobRequest, MeshAccess, watch
-from snavio.cli.mischief import Forger
+from snavio.cli.invalid_commands import Forger
 from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
 from snavio.telemetry import schema
 from snavio.telemetry.archive_query import ask
 from snavio.v1.registry_pb2 import PROFILE_LOW, QUEUE_KIND_MAILBOX, Fairness, PutRouteRequest, Route
 from tests.support.archived import fields, found
-from tests.support.mesh import NAME, SOURCE, TARGET, TENANT, DemoMesh, demo_mesh
+from tests.support.mesh import NAME, SOURCE, TARGET, TENANT, DemoMesh
 
 MAX_BAN_S = 40
 SETTINGS: dict[str, dict[str, object]] = {
@@ -81,15 +82,12 @@ QUICK = SparkLocation(
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DemoMesh]:
-    async with demo_mesh(tmp_path_factory.mktemp("ban") / "mesh", settings=SETTINGS) as running:
-        async with running.operator() as operator:
-            await running.register_service(operator, "shop")
-            await operator.grant(HONEST, TARGET, NAME)
-            await _crowded_route(running, operator)
-        await asyncio.sleep(running.processes.mesh.pull_interval_ms / 1000 + 0.2)
-        yield running
+async def furnish(mesh: DemoMesh) -> None:
+    async with mesh.operator() as operator:
+        await mesh.register_service(operator, "shop")
+        await operator.grant(HONEST, TARGET, NAME)
+        await _crowded_route(mesh, operator)
+    await asyncio.sleep(mesh.processes.mesh.pull_interval_ms / 1000 + 0.2)
 
 
 async def asked(mesh: DemoMesh, question: str) -> Any:
@@ -168,7 +166,7 @@ async def watched(mesh: DemoMesh, tmp_path_factory: pytest.TempPathFactory) -> A
                 clock=clock,
                 told=lambda _: None,
                 seen=lambda _: None,
-                answered=lambda found: [answers.put_nowait(one) for one in found] and None,
+                answered=lambda found: deque(map(answers.put_nowait, found), 0).clear(),
             )
         )
         yield Watched(task, answers)
@@ -262,7 +260,7 @@ async def _told_once(mesh: DemoMesh, proposal: Any, *, affected: list[str]) -> N
         mesh.addresses["registry"], certificates=mesh.certificates("operator-admin")
     ) as desk:
         (decided,) = (await desk.explain(proposal.source)).proposal
-    until = min(proposal.ban_until_unix_ns, decided.decided_unix_ns + MAX_BAN_S * 1_000_000_000)
+    until = min(proposal.ban_applied_until_unix_ns, decided.decided_unix_ns + MAX_BAN_S * 1_000_000_000)
     (row,) = await found(mesh, f"event = '{schema.ABUSE_DETECTED}' AND source = '{proposal.source}'")
     assert fields(row) == {
         "source": proposal.source,
@@ -281,7 +279,7 @@ async def test_the_hourly_run_finds_the_same_and_says_so(mesh: DemoMesh, tmp_pat
     stray = damaged.with_name("fast-9-1-1-5.parquet")
     stray.write_bytes(damaged.read_bytes()[:100])
     os.utime(stray, (0, 0))
-    told = await _cli(mesh, "abuse", "--out", str(tmp_path / "abuse"), "--short", "--json")
+    told = await _cli(mesh, "audit", "--out", str(tmp_path / "abuse"), "--short", "--json")
     document = json.loads(told)
     ids = {one["source"]: one["proposal_id"] for one in document["proposals"]}
     # On a slow machine the other crowded for so long that this policy, too, calls it abuse: it was lifted, or its
@@ -294,14 +292,14 @@ async def test_the_hourly_run_finds_the_same_and_says_so(mesh: DemoMesh, tmp_pat
     stray.unlink()
     if os.environ.get("SNAVIO_FULL") != "1":
         return  # The report as a job is in tests/spark/test_reports.py; here it would be one more JVM.
-    told = await _cli(mesh, "slo", "--out", str(tmp_path / "slo"), "--short")
+    told = await _cli(mesh, "report", "--out", str(tmp_path / "slo"), "--short")
     assert f"The report: {tmp_path / 'slo' / 'report.html'}" in told
     assert SOURCE in (tmp_path / "slo" / "report.html").read_text("utf-8")
 
 
 async def _cli(mesh: DemoMesh, *arguments: str) -> str:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "snavio.cli", "spark", "run", *arguments),
+        *(sys.executable, "-m", "snavio.cli", "spark", *arguments),
         *("--config", str(mesh.processes.config)),
         *(part for setting in QUICK.settings for part in ("--conf", setting)),
         stdout=asyncio.subprocess.PIPE,

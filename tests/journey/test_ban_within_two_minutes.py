@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from snavio.admin.bans import BanClient
+from snavio.audit.proposer import ProposalReply
 from snavio.audit.runner import JobRequest, MeshAccess, watch
-from snavio.cli.mischief import Forger
+from snavio.cli.invalid_commands import Forger
 from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
 from spark.jobs.watch_abuse import SETTLING
@@ -91,6 +92,12 @@ async def test_abuse_is_banned_within_two_minutes_of_its_evidence_as_delivered(
                 watching.set()
 
         applied: dict[str, asyncio.Event] = {SOURCE: asyncio.Event(), CROWDER: asyncio.Event()}
+
+        def answered(found: Sequence[tuple[Any, ProposalReply]]) -> None:
+            for one, to in found:
+                if to.applied:
+                    applied[one.source].set()
+
         async with (
             MeshAccess.open(installed, operator_certificates=operator_folder, clock=clock) as access,
             asyncio.TaskGroup() as group,
@@ -103,9 +110,7 @@ async def test_abuse_is_banned_within_two_minutes_of_its_evidence_as_delivered(
                     clock=clock,
                     told=told,
                     seen=lambda step: steps.append((time.time(), {"step": "seen", "events": step.events})),
-                    answered=lambda found: (
-                        [applied[one.source].set() for one, to in found if to.applied] and None
-                    ),
+                    answered=answered,
                 )
             )
             await asyncio.wait_for(watching.wait(), PROMISE_S)

@@ -261,10 +261,10 @@ async def test_killed_signer_gives_no_second_certificate_for_one_token(
     mesh.processes.restart("signer")
     after = await asyncio.gather(*newcomers("second"), return_exceptions=True)
     wins = [outcome for outcome in (*before, *after) if isinstance(outcome, EnrolmentResult)]
-    async with desk(mesh) as operator:
+    async with desk(mesh) as certificates:
         living = [
             record.serial
-            async for record in operator.living(f"spiffe://snavio.local/tenant/{TENANT}/principal/racer")
+            async for record in certificates.living(f"spiffe://snavio.local/tenant/{TENANT}/principal/racer")
         ]
     assert len(wins) <= 1
     assert len(living) <= 1

@@ -6,17 +6,15 @@ The way it goes, file by file:
     services/shield/servicer.py     takes the stream; services/shield/admission.py judges the batch
     services/fast/servicer.py       takes the admitted runs; services/fast/dispatch.py plans them
     services/slow/arbitration.py    decides escalated commands (not cached yet, `sync` commands)
-    services/mailbox/servicer.py    stores the batch, and answers after the fsync
+    services/mailbox/wire/servicer.py    stores the batch, and answers after the fsync
     snavio/sdk/consumer.py          receives under a lease, and acknowledges
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
 from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
@@ -27,14 +25,7 @@ from snavio.rpc.credentials import CertificateFiles
 from snavio.sdk import Producer
 from snavio.v1.mailbox_pb2 import StatsRequest, StatsResponse
 from snavio.v1.registry_pb2 import PROFILE_SYNC
-from tests.support.mesh import NAME, SOURCE, TARGET, DemoMesh, demo_mesh
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DemoMesh]:
-    async with demo_mesh(tmp_path_factory.mktemp("journey")) as running:
-        yield running
-
+from tests.support.mesh import NAME, SOURCE, TARGET, DemoMesh
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -7,15 +7,13 @@ import asyncio
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
 from snavio.domain.verdict import Verdict
 from snavio.sdk import Producer
 from snavio.v1 import registry_pb2 as reg
-from tests.support.mesh import SOURCE, TARGET, DemoMesh, demo_mesh
+from tests.support.mesh import SOURCE, TARGET, DemoMesh
 
 MAXIMUM, INTERVAL_S = 400, 1
 MOST_INTERVALS = 90
@@ -29,14 +27,11 @@ SETTINGS: dict[str, dict[str, object]] = {"mailbox": {"replay_window_ms": 1000}}
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DemoMesh]:
-    async with demo_mesh(tmp_path_factory.mktemp("dispatch"), settings=SETTINGS) as running:
-        async with running.operator() as operator:
-            for route in ROUTES:
-                await operator._write("PutRoute", reg.PutRouteRequest(route=route))
-                await operator.grant(SOURCE, TARGET, route.name)
-        yield running
+async def furnish(mesh: DemoMesh) -> None:
+    async with mesh.operator() as operator:
+        for route in ROUTES:
+            await operator._write("PutRoute", reg.PutRouteRequest(route=route))
+            await operator.grant(SOURCE, TARGET, route.name)
 
 
 async def test_duplicates_get_the_first_outcome_seven_times_and_arrive_once(mesh: DemoMesh) -> None:

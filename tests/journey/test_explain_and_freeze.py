@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import orjson
 import pytest
-import pytest_asyncio
 
 from snavio.admin.explain import Explanation, explain
 from snavio.admin.freeze import FrozenSubject, KillSwitch
@@ -18,26 +16,23 @@ from snavio.clock import SystemClock
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, IdentityKind
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest, NotFound
-from tests.support.mesh import NAME, SOURCE, TARGET, TOPIC, DemoMesh, demo_mesh
+from tests.support.mesh import NAME, SOURCE, TARGET, TOPIC, DemoMesh
 from tests.support.terminal import snavio
 
 OPERATOR = "operator-admin"
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DemoMesh]:
-    async with demo_mesh(tmp_path_factory.mktemp("mesh")) as running:
-        async with running.operator() as operator:
-            await operator.put_route(TARGET, "forbidden")
-            await operator.create_tenant("evil")
-            for tenant, kind, name in (
-                ("evil", IdentityKind.PRINCIPAL, "eve"),
-                ("acme", IdentityKind.PRINCIPAL, "ada"),
-            ):
-                identity = Identity(DEFAULT_TRUST_DOMAIN, kind, name, tenant)
-                await operator.certify(identity, running.certificates(f"{tenant}-{name}"))
-        yield running
+async def furnish(mesh: DemoMesh) -> None:
+    async with mesh.operator() as operator:
+        await operator.put_route(TARGET, "forbidden")
+        await operator.create_tenant("evil")
+        for tenant, kind, name in (
+            ("evil", IdentityKind.PRINCIPAL, "eve"),
+            ("acme", IdentityKind.PRINCIPAL, "ada"),
+        ):
+            identity = Identity(DEFAULT_TRUST_DOMAIN, kind, name, tenant)
+            await operator.certify(identity, mesh.certificates(f"{tenant}-{name}"))
 
 
 async def told(mesh: DemoMesh, command_id: str, *, by: str = OPERATOR) -> Explanation:

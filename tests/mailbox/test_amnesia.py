@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from services.mailbox.delivery import DONE, GONE
-from services.mailbox.leases import ID_STRIDE
 from services.mailbox.settings import MailboxSettings
+from services.mailbox.state.delivery import DONE, GONE
+from services.mailbox.state.leases import ID_STRIDE
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.admin.queue import QueueClient
 from snavio.domain.message import MessageState
@@ -19,7 +19,15 @@ from snavio.native import uuid7
 from snavio.ports.mailbox_store import NewBatch, Origin, Progress, Send
 from snavio.v1 import mailbox_pb2 as mail
 from tests.support.killable import killable
-from tests.support.mailbox import SECONDS, SERVICE, TOPIC, PostOffice, commands, post_office, send_batch
+from tests.support.mailbox import (
+    SECONDS,
+    SERVICE,
+    TOPIC,
+    MailboxFixture,
+    commands,
+    running_mailbox,
+    send_batch,
+)
 
 BATCHES = 400 if os.environ.get("SNAVIO_FULL") == "1" else 40
 MINE = frozenset({"snavio.toml", "mailbox.log"})
@@ -74,7 +82,7 @@ async def test_G_6_soak_of_a_process_without_a_disk_leaves_nothing_behind(tmp_pa
 
 
 async def test_I_16_durable_mailbox_says_so_and_keeps_its_dlq(tmp_path: Path) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings()) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings()) as office:
         sender, consumer = await office.sender(), office.consumer()
         await sender.send(send_batch(1, (TOPIC, commands(2))))
         got = await consumer.receive()
@@ -89,24 +97,24 @@ async def test_I_16_durable_mailbox_says_so_and_keeps_its_dlq(tmp_path: Path) ->
         assert (stats.topic[0].dlq_profile, stats.topic[0].dead) == ("durable", 2)
 
 
-def held_by(office: PostOffice, msg_id: int) -> bytearray:
+def held_by(office: MailboxFixture, msg_id: int) -> bytearray:
     """The bytes that the store has of a message's batch."""
     assert office.app is not None
-    store = office.app._store
+    store = office.app.parts.store
     assert isinstance(store, MemoryMailboxStore)
     return store._topics[TOPIC][msg_id // ID_STRIDE].runs
 
 
 @pytest.fixture
-async def forgetful(tmp_path: Path) -> AsyncIterator[PostOffice]:
+async def forgetful(tmp_path: Path) -> AsyncIterator[MailboxFixture]:
     settings = MailboxSettings(amnesia=True, i_accept_losing_messages=True)
-    async with post_office(tmp_path, settings=settings) as office:
+    async with running_mailbox(tmp_path, settings=settings) as office:
         yield office
 
 
 @pytest.mark.parametrize("state", [MessageState.READY, MessageState.INFLIGHT, MessageState.CANCELED])
 async def test_I_9_purged_message_is_wiped_at_once_and_the_others_of_its_batch_are_delivered(
-    forgetful: PostOffice, state: MessageState
+    forgetful: MailboxFixture, state: MessageState
 ) -> None:
     queue, consumer = QueueClient.over(forgetful.operator().channel), forgetful.consumer()
     await (await forgetful.sender()).send(send_batch(1, (TOPIC, commands(3, size=200, mark="secret-"))))
@@ -128,7 +136,7 @@ async def test_I_9_purged_message_is_wiped_at_once_and_the_others_of_its_batch_a
 
 @pytest.mark.parametrize("alone", [True, False])
 async def test_I_9_dead_message_that_is_deleted_is_wiped_and_before_that_it_is_not(
-    forgetful: PostOffice, alone: bool
+    forgetful: MailboxFixture, alone: bool
 ) -> None:
     queue, consumer = QueueClient.over(forgetful.operator().channel), forgetful.consumer()
     await (await forgetful.sender()).send(send_batch(1, (TOPIC, commands(2, size=200, mark="secret-"))))

@@ -10,8 +10,8 @@ from typing import Any
 import grpc
 import pytest
 
-from services.mailbox import capabilities as module
-from services.mailbox.capabilities import SPIKE
+from services.mailbox.access import capabilities as module
+from services.mailbox.access.capabilities import SPIKE
 from services.mailbox.settings import MailboxSettings
 from snavio.clock import ManualClock
 from snavio.domain.capability import MAX_BYTES, MAX_CAVEATS, Capability, verify
@@ -31,11 +31,11 @@ from snavio.v1.mailbox_pb2 import Receipts
 from tests.support.mailbox import (
     SERVICE,
     TOPIC,
-    PostOffice,
+    MailboxFixture,
     ReceivingPeer,
     SendingPeer,
     commands,
-    post_office,
+    running_mailbox,
     send_batch,
 )
 from tests.support.neighbours import eventually
@@ -48,9 +48,9 @@ MAILBOX = mailbox_pb2.DESCRIPTOR.services_by_name["Mailbox"]
 
 
 @pytest.fixture
-async def office(tmp_path: Path) -> AsyncIterator[PostOffice]:
+async def office(tmp_path: Path) -> AsyncIterator[MailboxFixture]:
     # What is on disk is no matter here, and memory is faster.
-    one = PostOffice(tmp_path, settings=MailboxSettings(amnesia=True, i_accept_losing_messages=True))
+    one = MailboxFixture(tmp_path, settings=MailboxSettings(amnesia=True, i_accept_losing_messages=True))
     one.mesh = one.mesh.model_copy(update={"pull_interval_ms": 50})
     await one.start()
     yield one
@@ -59,23 +59,23 @@ async def office(tmp_path: Path) -> AsyncIterator[PostOffice]:
         await one.signer.drain(0)
 
 
-def advance(office: PostOffice, seconds: float) -> None:
+def advance(office: MailboxFixture, seconds: float) -> None:
     assert isinstance(office.clock, ManualClock)
     office.clock.advance(seconds=seconds)
 
 
-async def heard(office: PostOffice) -> None:
+async def heard(office: MailboxFixture) -> None:
     """The mailbox has heard what Signer says now."""
     before = office.mint.asked
     await eventually(lambda: office.mint.asked >= before + 2)
 
 
-async def filled(office: PostOffice, count: int = 10) -> None:
+async def filled(office: MailboxFixture, count: int = 10) -> None:
     sender = await office.sender()
     assert await sender.send(send_batch(1, (TOPIC, commands(count)))) == DONE * count
 
 
-def consumer(office: PostOffice, *more: Caveat, **made: Any) -> tuple[ReceivingPeer, Capability]:
+def consumer(office: MailboxFixture, *more: Caveat, **made: Any) -> tuple[ReceivingPeer, Capability]:
     held = office.mint.make(WORKER, *more, **{"realm": TOPIC, "operations": CONSUME, **made})
     return office.consumer(capability=held), held
 
@@ -101,14 +101,14 @@ async def every_call(peer: ReceivingPeer) -> list[str]:
     ]
 
 
-def bare(office: PostOffice, files: CertificateFiles) -> MeshChannel:
+def bare(office: MailboxFixture, files: CertificateFiles) -> MeshChannel:
     """A channel that presents nothing."""
     channel = office.channel(files)
     channel._capability_provider = None
     return channel
 
 
-async def test_I_8_no_operation_works_without_a_capability(office: PostOffice) -> None:
+async def test_I_8_no_operation_works_without_a_capability(office: MailboxFixture) -> None:
     await filled(office)
     peer = ReceivingPeer(bare(office, office.authority.service("acme", "worker")))
     assert await every_call(peer) == ["cap-required"] * 6
@@ -116,7 +116,7 @@ async def test_I_8_no_operation_works_without_a_capability(office: PostOffice) -
     assert await refusal(operator.stats(TOPIC)) == "cap-required"
 
 
-async def test_I_8_a_sender_without_a_capability_stores_nothing(office: PostOffice) -> None:
+async def test_I_8_a_sender_without_a_capability_stores_nothing(office: MailboxFixture) -> None:
     sender = SendingPeer(bare(office, office.authority.mesh("fast")))
     with pytest.raises(grpc.aio.AioRpcError) as ended:
         await sender.connect()
@@ -125,14 +125,14 @@ async def test_I_8_a_sender_without_a_capability_stores_nothing(office: PostOffi
     assert await office.operator().stats() == {}
 
 
-async def test_I_8_forged_foreign_and_stolen_ones_open_nothing(office: PostOffice) -> None:
+async def test_I_8_forged_foreign_and_stolen_ones_open_nothing(office: MailboxFixture) -> None:
     held = office.mint.make(WORKER)
     forged = Capability(held.identifier, held.caveats, bytes(32))
     assert await every_call(office.consumer(capability=forged)) == ["cap-forged"] * 6
     assert await every_call(office.consumer(name="thief", capability=held)) == ["cap-holder"] * 6
 
 
-async def test_I_8_a_capability_opens_what_it_names_and_nothing_else(office: PostOffice) -> None:
+async def test_I_8_a_capability_opens_what_it_names_and_nothing_else(office: MailboxFixture) -> None:
     await filled(office)
     peer, _ = consumer(office, operations=frozenset({Operation.RECV}))
     got = await peer.receive()
@@ -146,7 +146,9 @@ async def test_I_8_a_capability_opens_what_it_names_and_nothing_else(office: Pos
     assert await refusal(office.consumer("evil").receive()) == "not-owner"
 
 
-async def test_I_8_stats_of_all_topics_tell_of_those_that_the_capability_covers(office: PostOffice) -> None:
+async def test_I_8_stats_of_all_topics_tell_of_those_that_the_capability_covers(
+    office: MailboxFixture,
+) -> None:
     sender = await office.sender()
     await sender.send(send_batch(1, ("acme/a", commands(1)), ("acme/b", commands(2))))
     assert set(await office.consumer().stats()) == {"acme/a", "acme/b"}
@@ -154,7 +156,7 @@ async def test_I_8_stats_of_all_topics_tell_of_those_that_the_capability_covers(
     assert set(await peer.stats()) == {"acme/b"}
 
 
-async def test_C_6_a_narrowed_capability_is_as_good_within_its_bounds(office: PostOffice) -> None:
+async def test_C_6_a_narrowed_capability_is_as_good_within_its_bounds(office: MailboxFixture) -> None:
     await filled(office)
     wide = office.mint.make(WORKER, realm="acme/*", operations=CONSUME)
     narrow = wide.attenuate(
@@ -167,7 +169,7 @@ async def test_C_6_a_narrowed_capability_is_as_good_within_its_bounds(office: Po
     assert await refusal(peer.receive("acme/orders")) == "cap-topic"
 
 
-async def test_C_6_a_narrowed_sender_is_refused_for_the_topics_beyond(office: PostOffice) -> None:
+async def test_C_6_a_narrowed_sender_is_refused_for_the_topics_beyond(office: MailboxFixture) -> None:
     held = office.mint.make(FAST, Caveat(topics=("acme/*",)), operations=frozenset({Operation.SEND}))
     sender = await office.sender(capability=held)
     codes = await sender.send(send_batch(1, ("acme/a", commands(2)), ("beta/a", commands(3))))
@@ -175,7 +177,7 @@ async def test_C_6_a_narrowed_sender_is_refused_for_the_topics_beyond(office: Po
 
 
 async def test_I_15_an_expired_capability_is_refused_on_an_open_stream_and_by_calls(
-    office: PostOffice,
+    office: MailboxFixture,
 ) -> None:
     await filled(office)
     peer, _ = consumer(office, ttl_s=60)
@@ -190,7 +192,7 @@ async def test_I_15_an_expired_capability_is_refused_on_an_open_stream_and_by_ca
     assert (await office.operator().stats())[TOPIC] == (11, 0)
 
 
-async def test_G_10_a_revoked_capability_fails_new_work_within_the_cache_time(office: PostOffice) -> None:
+async def test_G_10_a_revoked_capability_fails_new_work_within_the_cache_time(office: MailboxFixture) -> None:
     await filled(office)
     peer, held = consumer(office)
     fast = office.mint.make(FAST)
@@ -214,7 +216,7 @@ async def test_G_10_a_revoked_capability_fails_new_work_within_the_cache_time(of
     assert len((await fresh.receive()).messages) == 9
 
 
-async def test_I_15_an_ack_in_flight_is_honoured_until_the_capability_expires(office: PostOffice) -> None:
+async def test_I_15_an_ack_in_flight_is_honoured_until_the_capability_expires(office: MailboxFixture) -> None:
     await filled(office)
     peer, held = consumer(office, ttl_s=100)
     got = await peer.receive(visibility_ms=200_000)
@@ -227,11 +229,11 @@ async def test_I_15_an_ack_in_flight_is_honoured_until_the_capability_expires(of
 
 
 async def test_I_15_a_consumer_that_waits_is_not_handed_what_comes_after_its_revocation(
-    office: PostOffice,
+    office: MailboxFixture,
 ) -> None:
     peer, held = consumer(office)
     waiting = asyncio.create_task(peer.receive(wait_ms=8000))
-    await eventually(lambda: office.app is not None and office.app._waiters.shares.used == 1)
+    await eventually(lambda: office.app is not None and office.app.waiters.shares.used == 1)
     office.mint.revoke(held)
     await heard(office)
     await filled(office)
@@ -239,7 +241,7 @@ async def test_I_15_a_consumer_that_waits_is_not_handed_what_comes_after_its_rev
     assert (await office.operator().stats())[TOPIC] == (10, 0)
 
 
-async def test_I_15_a_revoked_holder_and_a_revoked_root_are_felt_too(office: PostOffice) -> None:
+async def test_I_15_a_revoked_holder_and_a_revoked_root_are_felt_too(office: MailboxFixture) -> None:
     by_holder, _ = consumer(office)
     await by_holder.stats()
     office.mint.revoke_holder("tenant:acme")
@@ -256,7 +258,7 @@ async def test_I_15_a_revoked_holder_and_a_revoked_root_are_felt_too(office: Pos
 
 
 async def test_I_15_a_rotated_secret_is_known_to_the_mailbox_and_the_old_one_overlaps(
-    office: PostOffice,
+    office: MailboxFixture,
 ) -> None:
     before, _ = consumer(office)
     await before.stats()
@@ -272,7 +274,7 @@ async def test_I_15_a_rotated_secret_is_known_to_the_mailbox_and_the_old_one_ove
 
 
 async def test_C_6_a_spike_of_denials_makes_the_mailbox_ask_signer_at_once(tmp_path: Path) -> None:
-    office = PostOffice(tmp_path)
+    office = MailboxFixture(tmp_path)
     # So seldom that only the spike can be what made it ask.
     office.mesh = office.mesh.model_copy(update={"pull_interval_ms": 60_000})
     await office.start()
@@ -285,7 +287,7 @@ async def test_C_6_a_spike_of_denials_makes_the_mailbox_ask_signer_at_once(tmp_p
         for _ in range(SPIKE):
             assert await refusal(stranger.stats()) == "cap-required"
         await eventually(lambda: office.mint.asked >= 2)
-        await eventually(lambda: office.app is not None and office.app._capabilities.gauges()["revoked"] == 1)
+        await eventually(lambda: office.app is not None and office.app.capabilities.gauges()["revoked"] == 1)
         assert await refusal(peer.stats()) == "cap-revoked"
     finally:
         await office.stop()
@@ -293,7 +295,7 @@ async def test_C_6_a_spike_of_denials_makes_the_mailbox_ask_signer_at_once(tmp_p
         await office.signer.drain(0)
 
 
-async def test_I_15_the_mailbox_works_on_while_signer_is_away(office: PostOffice) -> None:
+async def test_I_15_the_mailbox_works_on_while_signer_is_away(office: MailboxFixture) -> None:
     await filled(office)
     office.mint.away = True
     peer, held = consumer(office)
@@ -307,7 +309,7 @@ async def test_I_15_the_mailbox_works_on_while_signer_is_away(office: PostOffice
     assert await refusal(peer.receive()) == "cap-revoked"
 
 
-async def test_C_6_a_quota_bounds_what_is_received_in_an_interval(office: PostOffice) -> None:
+async def test_C_6_a_quota_bounds_what_is_received_in_an_interval(office: MailboxFixture) -> None:
     await filled(office, 100)
     peer, _ = consumer(office, Caveat(quota=Quota(30, 60_000)))
     assert [len((await peer.receive(max_messages=20)).messages) for _ in range(2)] == [20, 10]
@@ -318,7 +320,7 @@ async def test_C_6_a_quota_bounds_what_is_received_in_an_interval(office: PostOf
     assert len((await peer.receive(max_messages=1000)).messages) == 30
 
 
-async def test_C_6_waiting_for_nothing_uses_up_no_quota(office: PostOffice) -> None:
+async def test_C_6_waiting_for_nothing_uses_up_no_quota(office: MailboxFixture) -> None:
     peer, _ = consumer(office, Caveat(quota=Quota(5, 60_000)))
     for _ in range(10):
         assert (await peer.receive(wait_ms=1)).messages == []
@@ -327,7 +329,7 @@ async def test_C_6_waiting_for_nothing_uses_up_no_quota(office: PostOffice) -> N
 
 
 async def test_C_6_a_stream_is_verified_once_in_the_cache_time_whatever_it_carries(
-    office: PostOffice, monkeypatch: pytest.MonkeyPatch
+    office: MailboxFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verified = 0
 
@@ -343,7 +345,7 @@ async def test_C_6_a_stream_is_verified_once_in_the_cache_time_whatever_it_carri
     assert verified == 1
 
 
-async def test_I_8_the_sdk_asks_for_its_capability_by_itself(office: PostOffice) -> None:
+async def test_I_8_the_sdk_asks_for_its_capability_by_itself(office: MailboxFixture) -> None:
     """Not even Signer's address is needed: the mailbox says where to ask."""
     await filled(office)
     files = office.authority.service("acme", "worker")
@@ -357,7 +359,9 @@ async def test_I_8_the_sdk_asks_for_its_capability_by_itself(office: PostOffice)
     assert (await office.operator().stats())[TOPIC] == (0, 0)
 
 
-async def test_G_10_a_consumer_goes_on_with_a_new_capability_after_a_revocation(office: PostOffice) -> None:
+async def test_G_10_a_consumer_goes_on_with_a_new_capability_after_a_revocation(
+    office: MailboxFixture,
+) -> None:
     sender = await office.sender()
     files = office.authority.service("acme", "worker")
     received: list[bytes] = []
@@ -384,7 +388,7 @@ async def test_G_10_a_consumer_goes_on_with_a_new_capability_after_a_revocation(
     assert office.mint.issued >= 3
 
 
-async def test_G_10_a_capability_is_renewed_before_it_ends(office: PostOffice) -> None:
+async def test_G_10_a_capability_is_renewed_before_it_ends(office: MailboxFixture) -> None:
     files = office.authority.service("acme", "worker")
     ask = ask_signer(office.mesh.signer, files=files)
     capability_provider = CapabilityProvider(
@@ -412,7 +416,7 @@ async def test_G_10_a_capability_is_renewed_before_it_ends(office: PostOffice) -
 
 
 async def test_I_15_with_signer_away_the_old_capability_serves_to_its_end_and_then_it_is_unavailable(
-    office: PostOffice,
+    office: MailboxFixture,
 ) -> None:
     files = office.authority.service("acme", "worker")
     capability_provider = CapabilityProvider(
@@ -437,7 +441,7 @@ async def test_I_15_with_signer_away_the_old_capability_serves_to_its_end_and_th
         await channel.close()
 
 
-async def test_I_8_several_capabilities_in_one_call_are_none(office: PostOffice) -> None:
+async def test_I_8_several_capabilities_in_one_call_are_none(office: MailboxFixture) -> None:
     files = office.authority.service("acme", "worker")
     channel = bare(office, files)
     text = office.mint.make(WORKER).text()
@@ -447,7 +451,7 @@ async def test_I_8_several_capabilities_in_one_call_are_none(office: PostOffice)
     assert error_of(refused.value).reason == "cap-malformed"
 
 
-async def test_C_6_the_largest_capability_there_can_be_travels(office: PostOffice) -> None:
+async def test_C_6_the_largest_capability_there_can_be_travels(office: MailboxFixture) -> None:
     held = office.mint.make(WORKER, realm="acme/*")
     while len(held.caveats) < MAX_CAVEATS and len(held.encode()) < MAX_BYTES - 80:
         held = held.attenuate(Caveat(topics=("acme/*", "acme/billing", "acme/" + "x" * 30)))
@@ -471,7 +475,7 @@ def _asking(message: Any) -> bytes:
 
 @pytest.mark.parametrize("method", list(MAILBOX.methods), ids=lambda method: method.name)
 async def test_I_8_every_method_there_is_refuses_who_presents_nothing(
-    office: PostOffice, method: Any
+    office: MailboxFixture, method: Any
 ) -> None:
     """A method that is added later is here by itself."""
     name = f"/{MAILBOX.full_name}/{method.name}"
@@ -504,7 +508,7 @@ async def test_I_8_every_method_there_is_refuses_who_presents_nothing(
 
 
 async def test_G_10_a_stream_of_leases_ends_with_its_capability_and_hands_out_nothing_more(
-    office: PostOffice,
+    office: MailboxFixture,
 ) -> None:
     held = office.mint.make(WORKER, realm=TOPIC, operations=CONSUME)
     channel = office.channel(office.authority.service("acme", "worker"), held)
@@ -514,7 +518,7 @@ async def test_G_10_a_stream_of_leases_ends_with_its_capability_and_hands_out_no
     await filled(office, 3)
     async with asyncio.timeout(10):
         got = mailbox_pb2.ReceiveResponse.FromString(await call.read())
-    assert sum(len(run.command) for parcel in got.parcel for run in parcel.run) == 3
+    assert sum(len(run.command) for batch in got.batch for run in batch.run) == 3
     office.mint.revoke(held)
     await heard(office)
     sender = await office.sender(instance="later")
@@ -525,13 +529,13 @@ async def test_G_10_a_stream_of_leases_ends_with_its_capability_and_hands_out_no
     assert error_of(ended.value).reason == "cap-revoked"
     assert (await office.operator().stats())[TOPIC] == (5, 3)
     # What it was given before, it may still acknowledge.
-    ids = [parcel.batch_id * 1024 + parcel.first + number for parcel in got.parcel for number in range(3)]
+    ids = [batch.batch_id * 1024 + batch.first + number for batch in got.batch for number in range(3)]
     receipts = Receipts(boot_epoch=got.boot_epoch, msg_id=ids, attempt=[1, 1, 1])
     assert await ReceivingPeer(channel).ack(receipts) == DONE * 3
 
 
 async def test_I_8_a_tenant_sends_to_its_own_queues_with_a_capability_and_within_its_quota(
-    office: PostOffice,
+    office: MailboxFixture,
 ) -> None:
     topic = "acme/own/jobs"
     held = office.mint.make(
@@ -541,7 +545,7 @@ async def test_I_8_a_tenant_sends_to_its_own_queues_with_a_capability_and_within
 
     async def post(count: int, to: str = topic) -> Any:
         request = mailbox_pb2.SendRequest(
-            topic=to, message=[mailbox_pb2.Letter(payload=b"x") for _ in range(count)]
+            topic=to, message=[mailbox_pb2.NewMessage(payload=b"x") for _ in range(count)]
         )
         return await channel.call(SERVICE + "Send", request, mailbox_pb2.SendResponse, timeout_s=5.0)
 
@@ -558,22 +562,22 @@ async def test_C_6_what_is_not_stored_uses_up_no_quota(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = "acme/own/jobs"
-    async with post_office(tmp_path, settings=MailboxSettings(max_topic_messages=5)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(max_topic_messages=5)) as office:
         held = office.mint.make(
             WORKER, Caveat(quota=Quota(4, 60_000)), realm=topic, operations=frozenset({Operation.SEND})
         )
         channel = office.channel(office.authority.service("acme", "worker"), held)
 
         async def post(count: int, key: str = "") -> Any:
-            letters = [mailbox_pb2.Letter(payload=b"x", idem_key=key) for _ in range(count)]
-            request = mailbox_pb2.SendRequest(topic=topic, message=letters)
+            messages = [mailbox_pb2.NewMessage(payload=b"x", idem_key=key) for _ in range(count)]
+            request = mailbox_pb2.SendRequest(topic=topic, message=messages)
             return await channel.call(SERVICE + "Send", request, mailbox_pb2.SendResponse, timeout_s=5.0)
 
         await post(3, "k")  # the first of three copies
         for _ in range(6):
             assert (await post(1, "k")).codes == bytes([Verdict.DUPLICATE])
-        assert office.app is not None and office.app.retention is not None
-        store = office.app.retention._store
+        assert office.app is not None
+        store = office.app.parts.retention._store
 
         def full(*_given: object, **_named: object) -> Any:
             raise Saturated("full", retry_after_ms=1)
@@ -588,7 +592,7 @@ async def test_C_6_what_is_not_stored_uses_up_no_quota(
         for _ in range(3):
             with pytest.raises(Saturated, match="full"):
                 await post(3)
-        office.app.retention._delivery.topic(topic).by_shard[0] = 0  # type: ignore[union-attr]
+        office.app.parts.retention._delivery.topics.topic(topic).by_shard[0] = 0  # type: ignore[union-attr]
         await post(3)
         with pytest.raises(Saturated, match="quota"):
             await post(1)
@@ -598,7 +602,7 @@ async def test_C_6_what_a_dispatcher_sends_in_vain_uses_up_no_quota(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fast = Identity("snavio.local", IdentityKind.MESH, "fast").spiffe_id
-    async with post_office(tmp_path, settings=MailboxSettings(max_topic_messages=6)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(max_topic_messages=6)) as office:
         held = office.mint.make(fast, Caveat(quota=Quota(4, 60_000)), operations=frozenset({Operation.SEND}))
         sender = await office.sender(capability=held)
         same = commands(1, ids=["01890a5d-ac96-774b-bcce-b302099a8057"])
@@ -611,13 +615,13 @@ async def test_C_6_what_a_dispatcher_sends_in_vain_uses_up_no_quota(
         for seq in range(9, 12):
             codes = await sender.send(send_batch(seq, (TOPIC, commands(3))))
             assert codes == bytes([Verdict.SATURATED]) * 3
-        assert office.app is not None and office.app.retention is not None
+        assert office.app is not None
 
         def broken(*_given: object, **_named: object) -> Any:
             raise Unavailable("broken")
 
         with monkeypatch.context() as patch:
-            patch.setattr(office.app.retention._store, "commit", broken)
+            patch.setattr(office.app.parts.retention._store, "commit", broken)
             for seq in range(12, 15):
                 codes = await sender.send(send_batch(seq, ("acme/other", commands(3))))
                 assert codes == bytes([Verdict.OUTCOME_UNKNOWN]) * 3

@@ -12,33 +12,41 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.mailbox.servicer import MAX_RESPONSE_BYTES
-from services.mailbox.streaming import CHUNK_BYTES as BOUNDS
+from services.mailbox.wire.receive_stream import CHUNK_BYTES as BOUNDS
+from services.mailbox.wire.servicer import MAX_RESPONSE_BYTES
 from snavio.domain.chunks import CHUNK_BYTES, MAX_WHOLE_BYTES, Reassembly, in_chunks
 from snavio.errors import IntegrityError
-from snavio.native import open_parcels
+from snavio.native import read_leased_batches
 from snavio.sdk.consumer import Consumer
 from snavio.v1 import mailbox_pb2 as mail
-from tests.support.mailbox import SECONDS, SERVICE, TOPIC, PostOffice, commands, post_office, send_batch
+from tests.support.mailbox import (
+    SECONDS,
+    SERVICE,
+    TOPIC,
+    MailboxFixture,
+    commands,
+    running_mailbox,
+    send_batch,
+)
 
 DONE = b"\x01"
 KIB = 1 << 10
 
 
 @pytest.fixture
-async def office(tmp_path: Path) -> AsyncIterator[PostOffice]:
-    async with post_office(tmp_path) as one:
+async def office(tmp_path: Path) -> AsyncIterator[MailboxFixture]:
+    async with running_mailbox(tmp_path) as one:
         yield one
 
 
-async def sent(office: PostOffice, count: int, *, size: int) -> None:
+async def sent(office: MailboxFixture, count: int, *, size: int) -> None:
     sender = await office.sender()
     for seq, some in enumerate(range(0, count, 3), 1):
         part = commands(min(3, count - some), size=size, mark=f"{some}-")
         assert set(await sender.send(send_batch(seq, (TOPIC, part)))) == set(DONE)
 
 
-async def opened(office: PostOffice, *, credit: int = 1000, **more: Any) -> Any:
+async def opened(office: MailboxFixture, *, credit: int = 1000, **more: Any) -> Any:
     call = office.consumer().channel.stream(SERVICE + "RecvStream")
     wanted = mail.ReceiveRequest(topic=TOPIC, visibility_ms=30_000)
     await call.write(mail.RecvStreamRequest(open=wanted, credit=credit, **more).SerializeToString())
@@ -53,7 +61,7 @@ async def frames(call: Any, messages: int) -> list[bytes]:
         while whole < messages:
             got.append(await call.read())
             if (response := pieces.take(got[-1])) is not None:
-                whole += len(open_parcels(response)[1])
+                whole += len(read_leased_batches(response)[1])
     return got
 
 
@@ -65,7 +73,7 @@ def read_with_nothing_but_protobuf(got: list[bytes]) -> list[Any]:
         if not response.piece:
             responses.append(response)
             continue
-        assert not response.parcel and not response.boot_epoch
+        assert not response.batch and not response.boot_epoch
         pieces += response.piece
         if not response.more:
             responses.append(mail.ReceiveResponse.FromString(pieces))
@@ -75,38 +83,38 @@ def read_with_nothing_but_protobuf(got: list[bytes]) -> list[Any]:
 
 
 async def test_I_6_large_deliveries_come_in_chunks_and_anybody_can_put_them_together(
-    office: PostOffice,
+    office: MailboxFixture,
 ) -> None:
     await sent(office, 12, size=60 * KIB)
     got = await frames(await opened(office, chunk_bytes=CHUNK_BYTES), 12)
     assert len(got) >= 12 * 60 // 64
     assert max(map(len, got)) <= CHUNK_BYTES
     responses = read_with_nothing_but_protobuf(got)
-    payloads = [len(one) for each in responses for p in each.parcel for r in p.run for one in r.command]
+    payloads = [len(one) for each in responses for p in each.batch for r in p.run for one in r.command]
     assert len(payloads) == 12 and min(payloads) > 60 * KIB
     assert {each.boot_epoch for each in responses} != {0}
 
 
-async def test_I_6_without_asking_for_chunks_every_response_comes_whole(office: PostOffice) -> None:
+async def test_I_6_without_asking_for_chunks_every_response_comes_whole(office: MailboxFixture) -> None:
     await sent(office, 12, size=60 * KIB)
     got = await frames(await opened(office), 12)
     assert all(not mail.ReceiveResponse.FromString(one).piece for one in got)
     assert max(map(len, got)) > CHUNK_BYTES
 
 
-async def test_I_6_small_deliveries_are_not_cut(office: PostOffice) -> None:
+async def test_I_6_small_deliveries_are_not_cut(office: MailboxFixture) -> None:
     await sent(office, 3, size=20)
     (got,) = await frames(await opened(office, chunk_bytes=CHUNK_BYTES), 3)
-    assert len(open_parcels(got)[1]) == 3
+    assert len(read_leased_batches(got)[1]) == 3
 
 
-async def test_I_6_one_message_larger_than_a_chunk_comes_in_several(office: PostOffice) -> None:
+async def test_I_6_one_message_larger_than_a_chunk_comes_in_several(office: MailboxFixture) -> None:
     await sent(office, 1, size=250 * KIB)
     got = await frames(await opened(office, chunk_bytes=CHUNK_BYTES), 1)
     assert len(got) == 4 and max(map(len, got)) <= CHUNK_BYTES
 
 
-async def test_I_6_receive_answers_in_one_frame_of_at_most_a_mebibyte(office: PostOffice) -> None:
+async def test_I_6_receive_answers_in_one_frame_of_at_most_a_mebibyte(office: MailboxFixture) -> None:
     await sent(office, 30, size=60 * KIB)
     got = await office.consumer().receive()
     assert 10 < len(got.messages) < 30
@@ -115,14 +123,14 @@ async def test_I_6_receive_answers_in_one_frame_of_at_most_a_mebibyte(office: Po
 
 
 @pytest.mark.parametrize("size", [1, BOUNDS[0] - 1, BOUNDS[1] + 1, (1 << 32) - 1])
-async def test_I_6_chunk_beyond_its_bounds_is_refused(office: PostOffice, size: int) -> None:
+async def test_I_6_chunk_beyond_its_bounds_is_refused(office: MailboxFixture, size: int) -> None:
     call = await opened(office, chunk_bytes=size)
     with pytest.raises(grpc.aio.AioRpcError) as told:
         await call.read()
     assert told.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def test_I_6_chunks_are_agreed_on_once(office: PostOffice) -> None:
+async def test_I_6_chunks_are_agreed_on_once(office: MailboxFixture) -> None:
     call = await opened(office, chunk_bytes=CHUNK_BYTES)
     await call.write(mail.RecvStreamRequest(credit=1, chunk_bytes=CHUNK_BYTES).SerializeToString())
     async with asyncio.timeout(SECONDS):
@@ -130,7 +138,7 @@ async def test_I_6_chunks_are_agreed_on_once(office: PostOffice) -> None:
 
 
 async def test_I_6_response_that_a_consumer_leaves_in_the_middle_of_is_given_back(
-    office: PostOffice,
+    office: MailboxFixture,
 ) -> None:
     await sent(office, 12, size=60 * KIB)
     call = await opened(office, chunk_bytes=BOUNDS[0])
@@ -188,7 +196,7 @@ def test_frames_that_cannot_be_pieces_are_refused(frames: list[bytes]) -> None:
 # -- the SDK --------------------------------------------------------------------------------------------
 
 
-def streaming(office: PostOffice, **options: Any) -> Consumer:
+def streaming(office: MailboxFixture, **options: Any) -> Consumer:
     files = office.authority.service("acme", "worker")
     return Consumer(
         mailbox=office.address,
@@ -200,7 +208,7 @@ def streaming(office: PostOffice, **options: Any) -> Consumer:
     )
 
 
-async def test_I_6_sdk_puts_chunks_together_and_settles(office: PostOffice) -> None:
+async def test_I_6_sdk_puts_chunks_together_and_settles(office: MailboxFixture) -> None:
     await sent(office, 20, size=100 * KIB)
     seen: list[bytes] = []
     async with asyncio.timeout(SECONDS), streaming(office, max_unsettled=8) as consumer:
@@ -216,7 +224,7 @@ async def test_I_6_sdk_puts_chunks_together_and_settles(office: PostOffice) -> N
     assert (await office.operator().stats())[TOPIC] == (0, 0)
 
 
-async def test_I_6_streaming_sdk_gives_back_what_it_did_not_hand_out(office: PostOffice) -> None:
+async def test_I_6_streaming_sdk_gives_back_what_it_did_not_hand_out(office: MailboxFixture) -> None:
     await sent(office, 9, size=20)
     async with asyncio.timeout(SECONDS), streaming(office) as consumer:
         await (await anext(consumer)).ack()
@@ -226,7 +234,7 @@ async def test_I_6_streaming_sdk_gives_back_what_it_did_not_hand_out(office: Pos
     assert {one[1] for one in got.messages} == {1}, "nobody has seen them"
 
 
-async def test_I_6_streaming_sdk_finds_a_mailbox_again_that_was_away(office: PostOffice) -> None:
+async def test_I_6_streaming_sdk_finds_a_mailbox_again_that_was_away(office: MailboxFixture) -> None:
     await sent(office, 1, size=20)
     async with asyncio.timeout(30), streaming(office) as consumer:
         await (await anext(consumer)).ack()

@@ -7,10 +7,18 @@ from pathlib import Path
 
 from grpc_health.v1 import health_pb2
 
-from services.mailbox.app import WRITES
 from services.mailbox.settings import MailboxSettings
+from services.mailbox.upkeep import WRITES
 from snavio.domain.verdict import Verdict
-from tests.support.mailbox import SECONDS, TOPIC, UNDIVIDED, ReceivingPeer, commands, post_office, send_batch
+from tests.support.mailbox import (
+    SECONDS,
+    TOPIC,
+    UNDIVIDED,
+    ReceivingPeer,
+    commands,
+    running_mailbox,
+    send_batch,
+)
 
 SERVING, NOT_SERVING = 1, 2
 
@@ -30,7 +38,7 @@ async def health(peer: ReceivingPeer, service: str, wanted: int) -> None:
 
 async def test_P_2_full_disk_degrades_writes_before_reads_and_recovers(tmp_path: Path) -> None:
     settings = MailboxSettings(max_store_bytes=1 << 20)
-    async with post_office(tmp_path, settings=settings, mesh_settings=UNDIVIDED) as office:
+    async with running_mailbox(tmp_path, settings=settings, mesh_settings=UNDIVIDED) as office:
         sender, consumer = await office.sender(), office.consumer()
         await health(consumer, WRITES, SERVING)
         seq = stored = 0

@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from services.mailbox import posting
+from services.mailbox.intake import new_messages
 from services.mailbox.settings import MailboxSettings
 from snavio.adapters.embedded.checksums import connect
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.admin.queue import QueueClient
 from snavio.errors import Code, IntegrityError
-from snavio.native import Sending, blake3_digest, open_letters, slice_runs
+from snavio.native import Sending, blake3_digest, read_new_messages, slice_runs
 from snavio.ports.mailbox_store import Damaged, NewBatch, Origin, Send
 from snavio.sdk import Consumer, Mailer
-from snavio.sdk import NewMessage as LetterToSend
-from snavio.v1.mailbox_pb2 import Letter, SendRequest, SendResponse
-from tests.support.mailbox import SECONDS, SERVICE, TOPIC, commands, post_office, send_batch
+from snavio.sdk import NewMessage as MessageToSend
+from snavio.v1.mailbox_pb2 import NewMessage, SendRequest, SendResponse
+from tests.support.mailbox import SECONDS, SERVICE, TOPIC, commands, running_mailbox, send_batch
 
 FLIPS = 200 if os.environ.get("SNAVIO_FULL") == "1" else 60
 NOW = 1_700_000_000_000_000_000
@@ -120,7 +120,7 @@ def test_G_7_flipped_column_is_noticed(tmp_path: Path, damage: str, left: int) -
 
 
 async def test_I_12_damaged_message_goes_to_the_dlq_and_its_neighbours_are_delivered(tmp_path: Path) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(cached_bytes=0)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(cached_bytes=0)) as office:
         sender = await office.sender()
         await sender.send(send_batch(1, (TOPIC, commands(100, size=300))))
         await office.stop()
@@ -134,8 +134,8 @@ async def test_I_12_damaged_message_goes_to_the_dlq_and_its_neighbours_are_deliv
         assert sorted(first.marks + rest.marks) == sorted(f"x{n}" for n in range(100) if n != 50)
         assert await consumer.ack(first.receipts()) == b"\x01" * 10
         assert await consumer.ack(rest.receipts()) == b"\x01" * 89
-        assert office.app is not None and office.app._settlements is not None
-        counts = office.app._settlements._delivery.counts(TOPIC)
+        assert office.app is not None
+        counts = office.app.parts.settlements._delivery.topics.counts(TOPIC)
         assert counts is not None and (counts.ready, counts.inflight, counts.dead) == (0, 0, 1)
 
 
@@ -148,11 +148,11 @@ def damage(kept: bytes) -> bytes:
 async def test_G_7_bit_that_flips_in_the_memory_of_recent_batches_is_delivered_from_the_disk(
     tmp_path: Path,
 ) -> None:
-    async with post_office(tmp_path) as office:
+    async with running_mailbox(tmp_path) as office:
         sender = await office.sender()
         await sender.send(send_batch(1, (TOPIC, commands(100, size=300))))
-        assert office.app is not None and office.app._settlements is not None
-        rows = office.app._settlements._rows._rows
+        assert office.app is not None
+        rows = office.app.parts.settlements._rows._rows
         ((batch_id, (runs, digest)),) = rows.items()
         rows[batch_id] = damage(runs), digest
         got = await office.consumer().receive()
@@ -160,11 +160,11 @@ async def test_G_7_bit_that_flips_in_the_memory_of_recent_batches_is_delivered_f
 
 
 async def test_G_7_bit_that_flips_in_amnesia_is_delivered_to_nobody(tmp_path: Path) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(amnesia=True)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(amnesia=True)) as office:
         sender = await office.sender()
         await sender.send(send_batch(1, (TOPIC, commands(100, size=300))))
-        assert office.app is not None and isinstance(office.app._store, MemoryMailboxStore)
-        (row,) = office.app._store._topics[TOPIC].values()
+        assert office.app is not None and isinstance(office.app.parts.store, MemoryMailboxStore)
+        (row,) = office.app.parts.store._topics[TOPIC].values()
         row.runs[:] = damage(bytes(row.runs))
         assert not (await office.consumer().receive()).messages
         dead = [one async for one in QueueClient.over(office.operator().channel).dlq(TOPIC)]
@@ -175,10 +175,10 @@ OWN = "acme/own/mail"
 
 
 async def test_G_7_payload_that_is_not_what_its_sender_hashed_is_refused_at_receipt(tmp_path: Path) -> None:
-    async with post_office(tmp_path) as office:
+    async with running_mailbox(tmp_path) as office:
         peer = office.consumer()
-        good = Letter(payload=b"as made", payload_hash=blake3_digest(b"as made"))
-        flipped = Letter(payload=b"as mbde", payload_hash=blake3_digest(b"as made"))
+        good = NewMessage(payload=b"as made", payload_hash=blake3_digest(b"as made"))
+        flipped = NewMessage(payload=b"as mbde", payload_hash=blake3_digest(b"as made"))
         with pytest.raises(IntegrityError) as refused:
             request = SendRequest(topic=OWN, message=[good, flipped])
             await peer.channel.call(SERVICE + "Send", request, SendResponse, timeout_s=SECONDS)
@@ -192,15 +192,15 @@ async def test_G_7_payload_that_changed_behind_its_sender_is_in_the_dlq_and_in_n
     """A bit that flips in the mailbox's memory, before the seals are made: only the sender's hash can tell."""
 
     def flipping(*args: Any, **named: Any) -> Any:
-        rows, fault = open_letters(*args, **named)
+        rows, fault = read_new_messages(*args, **named)
         return [
             (shard, delay, runs.replace(b"second", b"secont"), *rest) for shard, delay, runs, *rest in rows
         ], fault
 
-    monkeypatch.setattr(posting, "open_letters", flipping)
-    async with post_office(tmp_path) as office:
+    monkeypatch.setattr(new_messages, "read_new_messages", flipping)
+    async with running_mailbox(tmp_path) as office:
         mailer = Mailer.over(office.consumer(name="writer").channel, topic=OWN)
-        await mailer.send_all([LetterToSend(payload) for payload in (b"first", b"second", b"third")])
+        await mailer.send_all([MessageToSend(payload) for payload in (b"first", b"second", b"third")])
         certificates = office.authority.service("acme", "reader").certificate.parent
         async with (
             asyncio.timeout(SECONDS),

@@ -11,7 +11,7 @@ from typing import Any
 import apsw
 import pytest
 
-from services.mailbox import retention
+from services.mailbox.retention import pruning as retention
 from services.mailbox.settings import MailboxSettings
 from snavio.admin.queue import QueueClient, TopicStats
 from snavio.clock import ManualClock
@@ -19,14 +19,22 @@ from snavio.domain.message import AttemptOutcome, MessageState
 from snavio.errors import BadRequest, Conflict, NotAllowed, NotFound, Saturated
 from snavio.v1 import mailbox_pb2 as mail
 from tests.support.docs import example
-from tests.support.mailbox import SECONDS, SERVICE, TOPIC, PostOffice, commands, post_office, send_batch
+from tests.support.mailbox import (
+    SECONDS,
+    SERVICE,
+    TOPIC,
+    MailboxFixture,
+    commands,
+    running_mailbox,
+    send_batch,
+)
 
 DONE, LATE, GONE = b"\x01", b"\x02", b"\x03"
 
 
 @pytest.fixture
-async def office(tmp_path: Path) -> AsyncIterator[PostOffice]:
-    async with post_office(tmp_path) as one:
+async def office(tmp_path: Path) -> AsyncIterator[MailboxFixture]:
+    async with running_mailbox(tmp_path) as one:
         yield one
 
 
@@ -36,40 +44,40 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "TICK_SECONDS", 0.01)
 
 
-def moved(office: PostOffice, seconds: float) -> None:
+def moved(office: MailboxFixture, seconds: float) -> None:
     assert isinstance(office.clock, ManualClock)
     office.clock.advance(seconds=seconds)
 
 
-def queue(office: PostOffice) -> QueueClient:
+def queue(office: MailboxFixture) -> QueueClient:
     return QueueClient.over(office.operator().channel)
 
 
 NOTHING = TopicStats(TOPIC, 0, 0, 0, 0, 0, 0, 0, "durable")
 
 
-async def stats(office: PostOffice) -> TopicStats:
+async def stats(office: MailboxFixture) -> TopicStats:
     """Of the topic; nothing, once it was empty for so long that it was let go."""
     return next(iter(await queue(office).stats(TOPIC)), NOTHING)
 
 
-async def until(office: PostOffice, **expected: int) -> None:
+async def until(office: MailboxFixture, **expected: int) -> None:
     """Wait until the topic's numbers are these."""
     async with asyncio.timeout(SECONDS):
         while {name: getattr(await stats(office), name) for name in expected} != expected:
             await asyncio.sleep(0.005)
 
 
-async def sent(office: PostOffice, count: int, *, seq: int = 1, mark: str = "x", **more: Any) -> None:
+async def sent(office: MailboxFixture, count: int, *, seq: int = 1, mark: str = "x", **more: Any) -> None:
     sender = await office.sender()
     assert await sender.send(send_batch(seq, (TOPIC, commands(count, mark=mark)), **more)) == DONE * count
 
 
-async def looked(office: PostOffice) -> None:
+async def looked(office: MailboxFixture) -> None:
     """Let retention look at everything once more."""
-    assert office.app is not None and office.app.retention is not None
+    assert office.app is not None
     for _ in range(2):
-        await office.app.retention.step()
+        await office.app.parts.retention.step()
 
 
 # -- DLQ ------------------------------------------------------------------------------------------------
@@ -78,7 +86,7 @@ async def looked(office: PostOffice) -> None:
 async def test_I_4_C_4_message_that_fails_too_often_is_dead_with_reason_attempt_and_last_error(
     tmp_path: Path,
 ) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(max_attempts=3)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(max_attempts=3)) as office:
         await sent(office, 3)
         consumer = office.consumer()
         for attempt in (1, 2, 3):
@@ -104,7 +112,7 @@ async def test_I_4_C_4_message_that_fails_too_often_is_dead_with_reason_attempt_
 
 
 async def test_I_4_lease_that_expires_too_often_ends_in_the_dlq_as_well(tmp_path: Path) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(max_attempts=2)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(max_attempts=2)) as office:
         await sent(office, 4)
         for _ in range(2):
             assert len((await office.consumer().receive(visibility_ms=1000)).messages) == 4
@@ -117,7 +125,7 @@ async def test_I_4_lease_that_expires_too_often_ends_in_the_dlq_as_well(tmp_path
         }
 
 
-async def test_I_4_nack_dead_goes_straight_to_the_dlq_and_only_that_message(office: PostOffice) -> None:
+async def test_I_4_nack_dead_goes_straight_to_the_dlq_and_only_that_message(office: MailboxFixture) -> None:
     await sent(office, 5)
     consumer = office.consumer()
     got = await consumer.receive()
@@ -132,7 +140,7 @@ async def test_I_4_nack_dead_goes_straight_to_the_dlq_and_only_that_message(offi
 
 
 async def test_I_16_G_6_dlq_is_durable_across_a_restart(tmp_path: Path) -> None:
-    async with post_office(tmp_path) as office:
+    async with running_mailbox(tmp_path) as office:
         await sent(office, 3)
         consumer = office.consumer()
         await consumer.nack((await consumer.receive()).receipts(), dead=True, reason="poison")
@@ -144,7 +152,7 @@ async def test_I_16_G_6_dlq_is_durable_across_a_restart(tmp_path: Path) -> None:
 
 
 async def test_I_16_dlq_is_ephemeral_in_amnesia_and_says_so(tmp_path: Path) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(amnesia=True)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(amnesia=True)) as office:
         await sent(office, 2)
         consumer = office.consumer()
         await consumer.nack((await consumer.receive()).receipts(), dead=True)
@@ -156,7 +164,7 @@ async def test_I_16_dlq_is_ephemeral_in_amnesia_and_says_so(tmp_path: Path) -> N
 
 
 async def test_C_4_reprocessing_is_explicit_needs_a_preview_and_resets_the_attempts(tmp_path: Path) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(max_attempts=1)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(max_attempts=1)) as office:
         await sent(office, 6)
         consumer = office.consumer()
         await consumer.nack((await consumer.receive()).receipts(), reason="away")
@@ -172,7 +180,7 @@ async def test_C_4_reprocessing_is_explicit_needs_a_preview_and_resets_the_attem
         assert (await stats(office)).dead == 0
 
 
-async def test_C_4_deleting_dead_messages_removes_them_and_nothing_else(office: PostOffice) -> None:
+async def test_C_4_deleting_dead_messages_removes_them_and_nothing_else(office: MailboxFixture) -> None:
     await sent(office, 4)
     consumer = office.consumer()
     got = await consumer.receive()
@@ -186,7 +194,7 @@ async def test_C_4_deleting_dead_messages_removes_them_and_nothing_else(office: 
 
 
 async def test_I_4_poison_does_not_hold_up_the_others(tmp_path: Path) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(max_attempts=3)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(max_attempts=3)) as office:
         await sent(office, 300)
         consumer = office.consumer()
         delivered: set[int] = set()
@@ -210,7 +218,7 @@ async def test_I_4_poison_does_not_hold_up_the_others(tmp_path: Path) -> None:
 
 async def test_P_7_nack_without_a_delay_comes_back_within_the_bound_and_not_at_once(tmp_path: Path) -> None:
     settings = MailboxSettings(backoff_base_ms=1000, backoff_max_ms=4000, max_attempts=100)
-    async with post_office(tmp_path, settings=settings) as office:
+    async with running_mailbox(tmp_path, settings=settings) as office:
         await sent(office, 1)
         consumer = office.consumer()
         waits: list[float] = []
@@ -228,7 +236,7 @@ async def test_P_7_nack_without_a_delay_comes_back_within_the_bound_and_not_at_o
 # -- visibility -----------------------------------------------------------------------------------------
 
 
-async def test_P_9_lease_cannot_be_extended_beyond_ten_times_its_visibility(office: PostOffice) -> None:
+async def test_P_9_lease_cannot_be_extended_beyond_ten_times_its_visibility(office: MailboxFixture) -> None:
     await sent(office, 1)
     consumer = office.consumer()
     got = await consumer.receive(visibility_ms=1000)
@@ -241,7 +249,7 @@ async def test_P_9_lease_cannot_be_extended_beyond_ten_times_its_visibility(offi
     assert [one[1] for one in (await consumer.receive()).messages] == [2]
 
 
-async def test_unseen_messages_that_are_given_back_count_no_attempt(office: PostOffice) -> None:
+async def test_unseen_messages_that_are_given_back_count_no_attempt(office: MailboxFixture) -> None:
     await sent(office, 2)
     consumer = office.consumer()
     for _ in range(15):
@@ -258,7 +266,7 @@ async def test_unseen_messages_that_are_given_back_count_no_attempt(office: Post
 @pytest.mark.usefixtures("quick")
 async def test_P_9_ready_message_that_nobody_takes_expires_into_the_dlq(tmp_path: Path) -> None:
     settings = MailboxSettings(retention_ready_s=100, window_batches=16)
-    async with post_office(tmp_path, settings=settings) as office:
+    async with running_mailbox(tmp_path, settings=settings) as office:
         for seq in range(1, 41):
             await sent(office, 2, seq=seq)
         held = await office.consumer().receive(max_messages=2, visibility_ms=1_000_000)
@@ -281,7 +289,7 @@ async def test_P_9_message_that_comes_back_waits_as_long_as_a_new_one(
     tmp_path: Path, way: str, restarts: bool
 ) -> None:
     settings = MailboxSettings(retention_ready_s=100, retention_dlq_s=1000, retention_delivered_s=1000)
-    async with post_office(tmp_path, settings=settings) as office:
+    async with running_mailbox(tmp_path, settings=settings) as office:
         await sent(office, 2)
         consumer, desk = office.consumer(), queue(office)
         got = await consumer.receive()
@@ -313,7 +321,7 @@ async def test_P_9_message_that_comes_back_waits_as_long_as_a_new_one(
 @pytest.mark.usefixtures("quick")
 async def test_I_17_clock_that_jumps_between_two_lives_expires_nothing_early(tmp_path: Path) -> None:
     settings = MailboxSettings(retention_ready_s=600, retention_dlq_s=600)
-    async with post_office(tmp_path, settings=settings) as office:
+    async with running_mailbox(tmp_path, settings=settings) as office:
         await sent(office, 2)
         consumer = office.consumer()
         await consumer.nack((await consumer.receive(max_messages=1)).receipts(), dead=True)
@@ -337,7 +345,7 @@ async def test_I_17_clock_that_jumps_between_two_lives_expires_nothing_early(tmp
 @pytest.mark.usefixtures("quick")
 async def test_P_9_delivered_messages_are_retained_for_their_time_and_can_be_requeued(tmp_path: Path) -> None:
     settings = MailboxSettings(retention_delivered_s=100)
-    async with post_office(tmp_path, settings=settings) as office:
+    async with running_mailbox(tmp_path, settings=settings) as office:
         await sent(office, 4)
         consumer = office.consumer()
         got = await consumer.receive()
@@ -362,7 +370,7 @@ async def test_P_9_delivered_messages_are_retained_for_their_time_and_can_be_req
 @pytest.mark.usefixtures("quick")
 async def test_P_9_delivered_messages_are_bounded_in_number(tmp_path: Path) -> None:
     settings = MailboxSettings(retention_delivered_s=1000, retention_delivered_messages=6)
-    async with post_office(tmp_path, settings=settings) as office:
+    async with running_mailbox(tmp_path, settings=settings) as office:
         consumer = office.consumer()
         for seq in range(1, 8):
             await sent(office, 2, seq=seq, mark=f"{seq}-")
@@ -375,7 +383,7 @@ async def test_P_9_delivered_messages_are_bounded_in_number(tmp_path: Path) -> N
 @pytest.mark.usefixtures("quick")
 async def test_P_9_dlq_is_pruned_by_age_and_by_depth_and_never_in_silence(tmp_path: Path) -> None:
     settings = MailboxSettings(retention_dlq_s=100, retention_dlq_messages=5)
-    async with post_office(tmp_path, settings=settings) as office:
+    async with running_mailbox(tmp_path, settings=settings) as office:
         await sent(office, 8)
         consumer = office.consumer()
         got = await consumer.receive()
@@ -386,7 +394,7 @@ async def test_P_9_dlq_is_pruned_by_age_and_by_depth_and_never_in_silence(tmp_pa
         moved(office, 101)
         await until(office, dead=0)
         assert office.app is not None
-        told = office.app.events.after(0, limit=10)
+        told = office.app.parts.events.after(0, limit=10)
         assert [one.event.fields() for one in told] == [
             {"topic": TOPIC, "state": "dead", "cause": "depth", "messages": 3},
             {"topic": TOPIC, "state": "dead", "cause": "age", "messages": 5},
@@ -395,7 +403,7 @@ async def test_P_9_dlq_is_pruned_by_age_and_by_depth_and_never_in_silence(tmp_pa
 
 @pytest.mark.usefixtures("quick")
 async def test_I_5_one_straggler_does_not_pin_its_whole_batch(tmp_path: Path) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(cached_bytes=0)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(cached_bytes=0)) as office:
         sender, consumer = await office.sender(), office.consumer()
         await sender.send(send_batch(1, (TOPIC, commands(500, size=400))))
         got = await consumer.receive()
@@ -427,7 +435,7 @@ async def test_I_5_one_straggler_does_not_pin_its_whole_batch(tmp_path: Path) ->
 # -- looking and changing -------------------------------------------------------------------------------
 
 
-async def test_peek_shows_the_oldest_and_leases_none(office: PostOffice) -> None:
+async def test_peek_shows_the_oldest_and_leases_none(office: MailboxFixture) -> None:
     await sent(office, 30)
     shown = await queue(office).peek(TOPIC, limit=3)
     assert [one.payload[:2] for one in shown] == [b"x0", b"x1", b"x2"]
@@ -436,7 +444,7 @@ async def test_peek_shows_the_oldest_and_leases_none(office: PostOffice) -> None
     assert len(got.messages) == 30 and {one[1] for one in got.messages} == {1}
 
 
-async def test_list_goes_by_state_content_and_time_and_in_pages(office: PostOffice) -> None:
+async def test_list_goes_by_state_content_and_time_and_in_pages(office: MailboxFixture) -> None:
     for seq in range(1, 6):
         await sent(office, 50, seq=seq, source="acme/shop" if seq % 2 else "acme/web")
         moved(office, 10)
@@ -464,14 +472,16 @@ async def test_list_goes_by_state_content_and_time_and_in_pages(office: PostOffi
     assert ids == sorted(set(ids)) and len(ids) == 250
 
 
-async def test_list_shows_attributes_and_goes_by_them(office: PostOffice) -> None:
+async def test_list_shows_attributes_and_goes_by_them(office: MailboxFixture) -> None:
     own = "acme/own/mail"
-    letters = [
-        mail.Letter(payload=b"p", idem_key=f"k{n}", attrs={"kind": "odd" if n % 2 else "even", "n": str(n)})
+    messages = [
+        mail.NewMessage(
+            payload=b"p", idem_key=f"k{n}", attrs={"kind": "odd" if n % 2 else "even", "n": str(n)}
+        )
         for n in range(6)
     ]
     await office.consumer().channel.call(
-        SERVICE + "Send", mail.SendRequest(topic=own, message=letters), mail.SendResponse, timeout_s=SECONDS
+        SERVICE + "Send", mail.SendRequest(topic=own, message=messages), mail.SendResponse, timeout_s=SECONDS
     )
     desk = queue(office)
     shown = [one async for one in desk.messages(own, attribute={"kind": "odd"})]
@@ -481,7 +491,7 @@ async def test_list_shows_attributes_and_goes_by_them(office: PostOffice) -> Non
     assert len((await office.consumer().receive(own)).messages) == 5
 
 
-async def test_cancel_ends_leases_and_resume_goes_on_where_it_was(office: PostOffice) -> None:
+async def test_cancel_ends_leases_and_resume_goes_on_where_it_was(office: MailboxFixture) -> None:
     await sent(office, 4)
     consumer = office.consumer()
     got = await consumer.receive(max_messages=2)
@@ -503,7 +513,7 @@ async def test_cancel_ends_leases_and_resume_goes_on_where_it_was(office: PostOf
     assert await consumer.ack(again.receipts()) == DONE * 4
 
 
-async def test_change_by_filter_needs_the_token_of_its_own_preview(office: PostOffice) -> None:
+async def test_change_by_filter_needs_the_token_of_its_own_preview(office: MailboxFixture) -> None:
     await sent(office, 4)
     desk = queue(office)
     seen = await desk.preview_cancel(TOPIC, MessageState.READY)
@@ -521,7 +531,7 @@ async def test_change_by_filter_needs_the_token_of_its_own_preview(office: PostO
     assert (await stats(office)).ready == 4
 
 
-async def test_change_by_filter_touches_nothing_that_came_after_its_preview(office: PostOffice) -> None:
+async def test_change_by_filter_touches_nothing_that_came_after_its_preview(office: MailboxFixture) -> None:
     await sent(office, 3)
     desk = queue(office)
     seen = await desk.preview_purge(TOPIC, MessageState.READY)
@@ -530,7 +540,7 @@ async def test_change_by_filter_touches_nothing_that_came_after_its_preview(offi
     assert (await office.consumer().receive()).marks == ["new0", "new1"]
 
 
-async def test_change_by_filter_is_refused_when_more_match_than_were_shown(office: PostOffice) -> None:
+async def test_change_by_filter_is_refused_when_more_match_than_were_shown(office: MailboxFixture) -> None:
     await sent(office, 4)
     consumer = office.consumer()
     got = await consumer.receive()
@@ -542,7 +552,7 @@ async def test_change_by_filter_is_refused_when_more_match_than_were_shown(offic
     assert (await stats(office)).dead == 2
 
 
-async def test_purge_by_filter_must_name_what(office: PostOffice) -> None:
+async def test_purge_by_filter_must_name_what(office: MailboxFixture) -> None:
     await sent(office, 1)
     with pytest.raises(BadRequest) as refused:
         await queue(office).preview_purge(TOPIC)
@@ -550,7 +560,7 @@ async def test_purge_by_filter_must_name_what(office: PostOffice) -> None:
 
 
 async def test_I_5_messages_are_not_brought_back_into_a_full_topic(tmp_path: Path) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(max_topic_messages=4)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(max_topic_messages=4)) as office:
         await sent(office, 4)
         consumer = office.consumer()
         await consumer.nack((await consumer.receive()).receipts(), dead=True)
@@ -562,7 +572,7 @@ async def test_I_5_messages_are_not_brought_back_into_a_full_topic(tmp_path: Pat
         assert await (await queue(office).preview_reprocess(TOPIC)).apply() == 4
 
 
-async def test_management_is_for_the_owner_and_for_operators(office: PostOffice) -> None:
+async def test_management_is_for_the_owner_and_for_operators(office: MailboxFixture) -> None:
     await sent(office, 2)
     ids = [one.msg_id async for one in queue(office).messages(TOPIC)]
     own = QueueClient.over(office.channel(office.authority.principal("acme", "ada")))
@@ -581,7 +591,7 @@ async def test_management_is_for_the_owner_and_for_operators(office: PostOffice)
 
 
 async def test_I_12_damaged_message_is_listed_as_unreadable_with_its_reason(tmp_path: Path) -> None:
-    async with post_office(tmp_path) as office:
+    async with running_mailbox(tmp_path) as office:
         await sent(office, 100)
         await office.stop()
         with (tmp_path / "mailbox" / "payload-1.seg").open("r+b") as segment:
@@ -597,7 +607,7 @@ async def test_I_12_damaged_message_is_listed_as_unreadable_with_its_reason(tmp_
 
 
 async def test_the_example_in_the_docs_reprocesses_what_is_dead(tmp_path: Path) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(max_attempts=1)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(max_attempts=1)) as office:
         await sent(office, 3)
         consumer = office.consumer()
         await consumer.nack((await consumer.receive()).receipts(), reason="away")

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from services.mailbox import servicer
 from services.mailbox.settings import MailboxSettings
+from services.mailbox.wire import servicer
 from snavio.admin.queue import QueueClient, TopicStats
 from snavio.clock import ManualClock
 from snavio.domain.message import DeadReason
@@ -23,16 +23,16 @@ from snavio.errors import FrameTooLarge
 from snavio.native import Sending, blake3_hex, uuid7
 from snavio.sdk.envelope import envelope_of
 from snavio.v1 import mailbox_pb2 as mail
-from snavio.v1.mailbox_pb2 import Letter, SendRequest, SendResponse
+from snavio.v1.mailbox_pb2 import NewMessage, SendRequest, SendResponse
 from tests.support.killable import killable
 from tests.support.mailbox import (
     SECONDS,
     SERVICE,
     TOPIC,
-    PostOffice,
+    MailboxFixture,
     ReceivingPeer,
     commands,
-    post_office,
+    running_mailbox,
     send_batch,
 )
 
@@ -42,33 +42,33 @@ MIB, CHUNK = 1 << 20, 64 << 10
 
 
 @pytest.fixture
-async def office(tmp_path: Path) -> AsyncIterator[PostOffice]:
-    async with post_office(tmp_path) as one:
+async def office(tmp_path: Path) -> AsyncIterator[MailboxFixture]:
+    async with running_mailbox(tmp_path) as one:
         yield one
 
 
-async def send(peer: ReceivingPeer, *letters: Letter, topic: str = OWN) -> Any:
-    request = SendRequest(topic=topic, message=letters)
+async def send(peer: ReceivingPeer, *messages: NewMessage, topic: str = OWN) -> Any:
+    request = SendRequest(topic=topic, message=messages)
     return await peer.channel.call(SERVICE + "Send", request, SendResponse, timeout_s=SECONDS)
 
 
-async def stats(office: PostOffice, topic: str = TOPIC) -> TopicStats:
+async def stats(office: MailboxFixture, topic: str = TOPIC) -> TopicStats:
     (one,) = await QueueClient.over(office.operator().channel).stats(topic)
     return one
 
 
-def moved(office: PostOffice, seconds: float) -> None:
+def moved(office: MailboxFixture, seconds: float) -> None:
     assert isinstance(office.clock, ManualClock)
     office.clock.advance(seconds=seconds)
 
 
-async def test_I_6_frame_is_at_most_a_mebibyte_and_a_chunk_is_something_else(office: PostOffice) -> None:
+async def test_I_6_frame_is_at_most_a_mebibyte_and_a_chunk_is_something_else(office: MailboxFixture) -> None:
     peer = office.consumer()
     payload = bytes(200 << 10)
     with pytest.raises(FrameTooLarge):
-        await send(peer, *[Letter(payload=payload)] * 6)
-    await send(peer, *[Letter(payload=payload)] * 4)
-    await send(peer, *[Letter(payload=bytes(10_000))] * 90)
+        await send(peer, *[NewMessage(payload=payload)] * 6)
+    await send(peer, *[NewMessage(payload=payload)] * 4)
+    await send(peer, *[NewMessage(payload=bytes(10_000))] * 90)
     first = await peer.receive(OWN, max_bytes=MIB)
     assert CHUNK < len(first.raw) <= MIB, "a frame is no chunk"
     seen = len(first.messages)
@@ -80,15 +80,15 @@ async def test_I_6_frame_is_at_most_a_mebibyte_and_a_chunk_is_something_else(off
 
 
 @pytest.mark.parametrize("payload", [b"", b"x", bytes(range(256)) * 100])
-async def test_I_7_payload_hash_is_blake3_and_shown_as_b3(office: PostOffice, payload: bytes) -> None:
+async def test_I_7_payload_hash_is_blake3_and_shown_as_b3(office: MailboxFixture, payload: bytes) -> None:
     peer = office.consumer()
-    await send(peer, Letter(payload=payload))
+    await send(peer, NewMessage(payload=payload))
     (message,) = (await peer.receive(OWN)).messages
     assert envelope_of(OWN, message).payload_hash == "b3:" + blake3_hex(payload)
     assert re.fullmatch(r"b3:[0-9a-f]{64}", envelope_of(OWN, message).payload_hash)
 
 
-async def test_I_11_mailbox_is_a_pipe_that_copies_and_ranks_nothing(office: PostOffice) -> None:
+async def test_I_11_mailbox_is_a_pipe_that_copies_and_ranks_nothing(office: MailboxFixture) -> None:
     await (await office.sender()).send(send_batch(1, (TOPIC, commands(40))))
     one, two = office.consumer(name="one"), office.consumer(name="two")
     first, second = await one.receive(max_messages=20), await two.receive()
@@ -102,10 +102,10 @@ async def test_I_11_mailbox_is_a_pipe_that_copies_and_ranks_nothing(office: Post
 
 
 async def test_P_1_shard_that_is_stuck_holds_up_no_other(tmp_path: Path) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(shards=4)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(shards=4)) as office:
         stuck, other = office.consumer(name="stuck"), office.consumer()
         for number in range(40):
-            await send(other, Letter(payload=b"%d" % number, partition_key=f"user-{number % 8}"))
+            await send(other, NewMessage(payload=b"%d" % number, partition_key=f"user-{number % 8}"))
         shards: dict[int, set[int]] = {}
         got = await stuck.receive(OWN)
         for index, message in enumerate(got.messages):
@@ -120,7 +120,7 @@ async def test_P_1_shard_that_is_stuck_holds_up_no_other(tmp_path: Path) -> None
         assert len(free.messages) == 40 - len(shards[held])
 
 
-async def test_P_3_stored_bytes_are_handed_out_as_they_are(office: PostOffice) -> None:
+async def test_P_3_stored_bytes_are_handed_out_as_they_are(office: MailboxFixture) -> None:
     frame = send_batch(1, (TOPIC, commands(200, size=400)))
     await (await office.sender()).send(frame)
     runs = Sending.open(frame).topics[0][2]
@@ -138,7 +138,7 @@ def test_P_4_nothing_on_the_wire_is_about_money() -> None:
 
 
 async def test_P_5_reasons_are_stable_words_that_the_manual_explains_and_reprocessing_is_a_command(
-    office: PostOffice,
+    office: MailboxFixture,
 ) -> None:
     manual = (ROOT / "docs" / "mailbox.md").read_text("utf-8")
     reasons = {word for name, word in vars(DeadReason).items() if name.isupper()}
@@ -154,9 +154,9 @@ async def test_P_5_reasons_are_stable_words_that_the_manual_explains_and_reproce
     assert len((await consumer.receive()).messages) == 1
 
 
-async def test_P_8_correlation_id_is_a_uuid7_the_senders_or_ours_and_stays(office: PostOffice) -> None:
+async def test_P_8_correlation_id_is_a_uuid7_the_senders_or_ours_and_stays(office: MailboxFixture) -> None:
     peer, own = office.consumer(), uuid7()
-    await send(peer, Letter(payload=b"a", corr_id=own), Letter(payload=b"b"))
+    await send(peer, NewMessage(payload=b"a", corr_id=own), NewMessage(payload=b"b"))
     told = []
     for _ in range(2):
         got = await peer.receive(OWN, visibility_ms=1000)
@@ -167,21 +167,21 @@ async def test_P_8_correlation_id_is_a_uuid7_the_senders_or_ours_and_stays(offic
 
 
 async def test_C_2_table_of_keys_is_bounded_and_a_key_lives_for_its_window(tmp_path: Path) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(max_replay_keys=1000)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(max_replay_keys=1000)) as office:
         peer = office.consumer()
-        letters = [Letter(payload=b"x", idem_key=str(number)) for number in range(600)]
-        codes = (await send(peer, *letters)).codes
+        messages = [NewMessage(payload=b"x", idem_key=str(number)) for number in range(600)]
+        codes = (await send(peer, *messages)).codes
         assert codes == bytes([Verdict.DELIVERED]) * 500 + bytes([Verdict.SATURATED]) * 100, (
             "half for one tenant"
         )
         moved(office, 299)
-        assert set((await send(peer, *letters[:500])).codes) == {Verdict.DUPLICATE}
+        assert set((await send(peer, *messages[:500])).codes) == {Verdict.DUPLICATE}
         moved(office, 2)
-        again = (await send(peer, *letters[:500])).codes
+        again = (await send(peer, *messages[:500])).codes
         assert set(again) == {Verdict.DELIVERED}, "T_replay is over"
 
 
-async def test_C_3_scanner_brings_overdue_messages_back_though_nobody_asks(office: PostOffice) -> None:
+async def test_C_3_scanner_brings_overdue_messages_back_though_nobody_asks(office: MailboxFixture) -> None:
     await (await office.sender()).send(send_batch(1, (TOPIC, commands(3))))
     await office.consumer().receive(visibility_ms=5000)
     moved(office, 4.9)
@@ -202,7 +202,7 @@ async def test_C_3_scanner_brings_overdue_messages_back_though_nobody_asks(offic
 async def test_C_7_profiles_say_what_they_keep_and_keep_what_they_say(
     tmp_path: Path, settings: MailboxSettings, profile: str, left: int
 ) -> None:
-    async with post_office(tmp_path, settings=settings) as office:
+    async with running_mailbox(tmp_path, settings=settings) as office:
         await (await office.sender()).send(send_batch(1, (TOPIC, commands(1))))
         consumer = office.consumer()
         await consumer.nack((await consumer.receive()).receipts(), dead=True)
@@ -238,7 +238,7 @@ class SetByHand(ManualClock):
 
 async def test_C_11_deadlines_go_by_the_monotonic_clock(tmp_path: Path) -> None:
     clock = SetByHand(time.time_ns())
-    async with post_office(tmp_path, clock=clock) as office:
+    async with running_mailbox(tmp_path, clock=clock) as office:
         await (await office.sender()).send(send_batch(1, (TOPIC, commands(2))))
         holder, other = office.consumer(name="holder"), office.consumer()
         await holder.receive(max_messages=1, visibility_ms=30_000)

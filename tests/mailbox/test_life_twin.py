@@ -16,11 +16,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from services.mailbox.changes import CHANGES, Operation, Order, change, changeable, stretches
-from services.mailbox.delivery import Delivery, Nack
-from services.mailbox.leases import DONE, GONE, LATE, Batch, Receipt, Settling
-from services.mailbox.policy import Policies, Policy
-from services.mailbox.topics import Leased, Limits
+from services.mailbox.settle.changes import CHANGES, MessageOperation, Order, change, changeable, stretches
+from services.mailbox.state.delivery import Delivery, NackTerms
+from services.mailbox.state.leases import DONE, GONE, LATE, Batch, Receipt, Settling
+from services.mailbox.state.policy import Policies, Policy
+from services.mailbox.state.topics import Leased, Limits
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.clock import ManualClock
 from snavio.domain.message import DeadReason, MessageState
@@ -90,9 +90,9 @@ class Lives(RuleBasedStateMachine):
     def decide(self, settling: Settling, *, stored: bool) -> None:
         if stored:
             self.store(settling.progress)
-            self.delivery.confirm(settling)
+            self.delivery.transitions.confirm(settling)
         else:
-            self.delivery.revert(settling)
+            self.delivery.transitions.revert(settling)
 
     def bury(self, settling: Settling) -> None:
         """Messages end by themselves; a disk that refuses has them a moment later, and never to hand them out again."""
@@ -127,9 +127,9 @@ class Lives(RuleBasedStateMachine):
                     message.state, message.attempt, message.due = MessageState.READY, message.attempt + 1, 0
 
     def fill_up(self) -> None:
-        while (asked := self.delivery.shortage(TOPIC)) is not None:
+        while (asked := self.delivery.window.shortage(TOPIC)) is not None:
             records = self.disk.pending(TOPIC, after=asked.after, limit=asked.limit)
-            self.delivery.refill(asked, records)
+            self.delivery.window.refill(asked, records)
 
     def receive(self, n: int, holder: str, *, visibility_ms: int) -> list[Leased]:
         """As the mailbox does: what it finds out of date makes room for what is on disk."""
@@ -138,14 +138,14 @@ class Lives(RuleBasedStateMachine):
             leased = self.delivery.lease(
                 TOPIC, holder=holder, max_messages=n, max_bytes=1 << 20, visibility_ms=visibility_ms
             )
-            if leased or self.delivery.shortage(TOPIC) is None:
+            if leased or self.delivery.window.shortage(TOPIC) is None:
                 return leased
 
     @rule(count=st.integers(1, 6))
     def append(self, count: int) -> None:
         held = sum(one.state in (MessageState.READY, MessageState.INFLIGHT) for one in self.twin.values())
         try:
-            self.delivery.reserve(TOPIC, count)
+            self.delivery.topics.reserve(TOPIC, count)
         except Saturated:
             assert held + count > CAPACITY
             return
@@ -153,7 +153,7 @@ class Lives(RuleBasedStateMachine):
         self.seq += 1
         send = Send(Origin("fast/0", 1, self.seq), b"", (NewBatch(TOPIC, count, bytes(100)),))
         ((batch_id,),) = self.disk.commit([send], [], now_unix_ns=self.clock.unix_ns(), age_ns=self.seq)
-        self.delivery.stored(
+        self.delivery.window.stored(
             TOPIC, BatchRecord(batch_id, count, 100, self.clock.unix_ns(), stored_age_ns=batch_id)
         )
         self.twin |= {(batch_id, index): Message() for index in range(count)}
@@ -202,7 +202,7 @@ class Lives(RuleBasedStateMachine):
         whole = data.draw(st.sampled_from(self.out))
         lo = data.draw(st.integers(whole.first, whole.end - 1))
         part = Receipt(whole.batch_id, lo, data.draw(st.integers(lo + 1, whole.end)), whole.attempt)
-        nack = Nack(delay_ms=delay_ms, dead=manner == "dead", unseen=manner == "unseen", reason="no")
+        nack = NackTerms(delay_ms=delay_ms, dead=manner == "dead", unseen=manner == "unseen", reason="no")
         settling = self.delivery.settle(TOPIC, [part], holder=ME, final=final, nack=nack)
         codes = b"".join(settling.codes)
         named = [self.twin[part.batch_id, index] for index in range(part.first, part.end)]
@@ -247,19 +247,24 @@ class Lives(RuleBasedStateMachine):
                 )
 
     def resident(self, batch_id: int) -> bool:
-        topic = self.delivery.topic(TOPIC)
+        topic = self.delivery.topics.topic(TOPIC)
         return topic is not None and batch_id in topic.batches
 
     @precondition(lambda self: self.twin)
     @rule(
         data=st.data(),
-        operation=st.sampled_from(list(Operation)),
+        operation=st.sampled_from(list(MessageOperation)),
         states=st.sets(st.sampled_from((*ENDED[:3], MessageState.READY, MessageState.INFLIGHT)), min_size=1),
         stored=st.booleans(),
         whole=st.booleans(),
     )
     def manage(
-        self, data: st.DataObject, operation: Operation, states: set[MessageState], stored: bool, whole: bool
+        self,
+        data: st.DataObject,
+        operation: MessageOperation,
+        states: set[MessageState],
+        stored: bool,
+        whole: bool,
     ) -> None:
         self.delivery.tick()
         self.pass_time()
@@ -269,7 +274,7 @@ class Lives(RuleBasedStateMachine):
         if record is None:
             return
         order = Order(operation, frozenset(states), "tidy", age_ns=LONG_NS)
-        batch = self.delivery.adopt(TOPIC, record)
+        batch = self.delivery.transitions.adopt(TOPIC, record)
         assert batch is not None
         expected = {
             (batch_id, index)
@@ -278,10 +283,10 @@ class Lives(RuleBasedStateMachine):
             and (message := self.twin[batch_id, index]).state in states & CHANGES[operation]
             and not self.untried(batch, index, message, operation)
         }
-        if operation in (Operation.RESUME, Operation.REQUEUE):
+        if operation in (MessageOperation.RESUME, MessageOperation.REQUEUE):
             held = sum(one.state in (MessageState.READY, MessageState.INFLIGHT) for one in self.twin.values())
             if held + len(expected) > CAPACITY:
-                self.delivery.disown(TOPIC, batch)
+                self.delivery.transitions.disown(TOPIC, batch)
                 return
         settling = Settling()
         chosen = changeable(batch, order, bits)
@@ -289,9 +294,9 @@ class Lives(RuleBasedStateMachine):
         moved = change(settling, batch, order, bits)
         assert moved == len(expected)
         if not moved:
-            self.delivery.disown(TOPIC, batch)
+            self.delivery.transitions.disown(TOPIC, batch)
             return
-        self.delivery.begin(settling)
+        self.delivery.transitions.begin(settling)
         if data.draw(st.booleans()):
             self.fill_up()  # the disk is read while the change is on its way
         self.decide(settling, stored=stored)
@@ -306,24 +311,24 @@ class Lives(RuleBasedStateMachine):
                 if message.state is MessageState.READY and self.resident(key[0]):
                     message.pause = now + 1_000_000_000
 
-    def untried(self, batch: Batch, index: int, message: Message, operation: Operation) -> bool:
+    def untried(self, batch: Batch, index: int, message: Message, operation: MessageOperation) -> bool:
         """A requeue has nothing to change about a message that is ready now, with all attempts before it."""
-        if operation is not Operation.REQUEUE or message.state is not MessageState.READY:
+        if operation is not MessageOperation.REQUEUE or message.state is not MessageState.READY:
             return False
         return all(one.fresh for _, _, one in batch.retrying(index, index + 1))
 
     @staticmethod
-    def change_twin(message: Message, operation: Operation) -> None:
+    def change_twin(message: Message, operation: MessageOperation) -> None:
         message.pause = 0
-        if operation in (Operation.RESUME, Operation.REQUEUE):
+        if operation in (MessageOperation.RESUME, MessageOperation.REQUEUE):
             message.revived |= message.state in ENDED
-        if operation is Operation.PURGE:
+        if operation is MessageOperation.PURGE:
             message.state = MessageState.PURGED
-        elif operation is Operation.CANCEL:
+        elif operation is MessageOperation.CANCEL:
             if message.state is MessageState.INFLIGHT:
                 message.attempt += 1
             message.state = MessageState.CANCELED
-        elif operation is Operation.RESUME:
+        elif operation is MessageOperation.RESUME:
             message.state, message.attempt, message.due = MessageState.READY, max(1, message.attempt), 0
         else:
             message.state, message.attempt, message.due = MessageState.READY, 1, 0
@@ -337,7 +342,7 @@ class Lives(RuleBasedStateMachine):
         # Batches are as old as their number, and what came back did so long after all of them.
         waited_anew = data.draw(st.booleans())
         loaded = [key for key in self.twin if (waited_anew or key[0] <= through) and self.resident(key[0])]
-        self.delivery.expire_ready(TOPIC, LONG_NS if waited_anew else through, limit=1000)
+        self.delivery.endings.expire_ready(TOPIC, LONG_NS if waited_anew else through, limit=1000)
         for key in loaded:
             message = self.twin[key]
             if message.state is MessageState.READY and (waited_anew or not message.revived):
@@ -356,7 +361,7 @@ class Lives(RuleBasedStateMachine):
         if not self.resident(batch_id):
             return
         first = data.draw(st.integers(0, 5))
-        self.delivery.condemn(TOPIC, batch_id, error="bytes differ", first=first)
+        self.delivery.endings.condemn(TOPIC, batch_id, error="bytes differ", first=first)
         for (found, index), message in self.twin.items():
             if (
                 found == batch_id
@@ -389,16 +394,20 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def counts_agree(self) -> None:
-        counts = self.delivery.counts(TOPIC)
+        counts = self.delivery.topics.counts(TOPIC)
         if counts is None:
             return
         twin = list(self.twin.values())
         unsettled = [one for one in twin if one.state in (MessageState.READY, MessageState.INFLIGHT)]
         assert counts.ready + counts.inflight == len(unsettled)
-        assert counts.inflight == self.delivery.inflight
-        topic = self.delivery.topic(TOPIC)
+        assert counts.inflight == self.delivery.inflight.total
+        topic = self.delivery.topics.topic(TOPIC)
         assert topic is not None
-        assert topic.spans == self.delivery.spans == sum(len(one.retries) for one in topic.batches.values())
+        assert (
+            topic.spans
+            == self.delivery.window.spans
+            == sum(len(one.retries) for one in topic.batches.values())
+        )
         assert counts.dead == sum(one.state is MessageState.DEAD for one in twin)
         assert counts.canceled == sum(one.state is MessageState.CANCELED for one in twin)
         if self.retain:

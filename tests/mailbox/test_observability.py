@@ -17,10 +17,10 @@ from snavio.errors import Saturated
 from snavio.telemetry.metrics import Metrics
 from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse
 from tests.support.killable import killable
-from tests.support.mailbox import SECONDS, TOPIC, PostOffice, commands, post_office, send_batch
+from tests.support.mailbox import SECONDS, TOPIC, MailboxFixture, commands, running_mailbox, send_batch
 
 
-async def reading(office: PostOffice) -> Any:
+async def reading(office: MailboxFixture) -> Any:
     channel = office.operator().channel
     return await channel.call(
         "/snavio.v1.Introspection/Status", StatusRequest(), StatusResponse, timeout_s=SECONDS
@@ -29,7 +29,7 @@ async def reading(office: PostOffice) -> Any:
 
 async def test_I_10_depth_inflight_saturation_dlq_rejections_and_latencies_are_told(tmp_path: Path) -> None:
     settings = MailboxSettings(max_topic_messages=20, max_inflight=6, max_attempts=1)
-    async with post_office(tmp_path, settings=settings) as office:
+    async with running_mailbox(tmp_path, settings=settings) as office:
         sender, consumer = await office.sender(), office.consumer()
         await sender.send(send_batch(1, (TOPIC, commands(10))))
         await sender.send(send_batch(2, (TOPIC, commands(15))))
@@ -69,7 +69,7 @@ async def test_P_9_retention_windows_are_told_and_those_of_topics_where_they_dif
         max_visibility_ms=10_000,
         topic_rules=f"{TOPIC} ready_s=30 dlq_messages=7; acme/bot max_attempts=2",
     )
-    async with post_office(tmp_path, settings=settings) as office:
+    async with running_mailbox(tmp_path, settings=settings) as office:
         told = {one.name: one.value for one in (await reading(office)).gauge if "retention_" in one.name}
     assert told == {
         'retention_seconds{state="ready"}': 3600,
@@ -87,7 +87,7 @@ async def test_P_9_retention_windows_are_told_and_those_of_topics_where_they_dif
 
 
 async def test_I_10_a_reading_does_not_grow_with_the_number_of_topics(tmp_path: Path) -> None:
-    async with post_office(tmp_path) as office:
+    async with running_mailbox(tmp_path) as office:
         sender = await office.sender()
         for seq in range(1, 9):
             topics = [(f"acme/t{seq}-{n}", commands(1)) for n in range(20)]
@@ -99,10 +99,10 @@ async def test_I_10_a_reading_does_not_grow_with_the_number_of_topics(tmp_path: 
 class Watch:
     """Collects what a mailbox in this process exports."""
 
-    def __init__(self, office: PostOffice) -> None:
-        assert office.app is not None and office.app._reporting._introspection is not None
+    def __init__(self, office: MailboxFixture) -> None:
+        assert office.app is not None
         self._reader = InMemoryMetricReader()
-        self.metrics = Metrics(office.app._reporting._introspection, readers=(self._reader,))
+        self.metrics = Metrics(office.app.host.introspection, readers=(self._reader,))
 
     async def collect(self) -> dict[str, dict[frozenset[tuple[str, str]], float]]:
         """By name and labels. Twice: an instrument whose first value has just come is made after the first look."""
@@ -129,7 +129,7 @@ def labels(**given: str) -> frozenset[tuple[str, str]]:
 
 async def test_I_10_numbers_are_opentelemetry_instruments_that_read_when_collected(tmp_path: Path) -> None:
     settings = MailboxSettings(max_topic_messages=20, max_inflight=6, max_attempts=1)
-    async with post_office(tmp_path, settings=settings) as office:
+    async with running_mailbox(tmp_path, settings=settings) as office:
         sender, consumer = await office.sender(), office.consumer()
         watch = Watch(office)
         await sender.send(send_batch(1, (TOPIC, commands(10))))
@@ -173,7 +173,7 @@ async def test_G_5_latencies_of_enqueue_and_dequeue_are_told_and_leave_room_belo
 ) -> None:
     times = 60
     # A real clock: one that is moved by hand stands still while the mailbox works, and every latency would be nothing.
-    async with post_office(tmp_path, clock=SystemClock()) as office:
+    async with running_mailbox(tmp_path, clock=SystemClock()) as office:
         sender, consumer = await office.sender(), office.consumer()
         watch = Watch(office)
         began_s = time.process_time()

@@ -13,20 +13,20 @@ from snavio.clock import ManualClock
 from snavio.domain.verdict import Verdict
 from snavio.native import uuid7
 from snavio.v1.command_pb2 import Command
-from tests.support.mailbox import TOPIC, PostOffice, commands, post_office, send_batch
+from tests.support.mailbox import TOPIC, MailboxFixture, commands, running_mailbox, send_batch
 
 NEW, DUPLICATE, CONFLICT = (bytes([one]) for one in (Verdict.DELIVERED, Verdict.DUPLICATE, Verdict.CONFLICT))
 DONE = b"\x01"
 
 
 @pytest.fixture
-async def office(tmp_path: Path) -> AsyncIterator[PostOffice]:
-    async with post_office(tmp_path) as one:
+async def office(tmp_path: Path) -> AsyncIterator[MailboxFixture]:
+    async with running_mailbox(tmp_path) as one:
         yield one
 
 
 async def test_I_2_duplicate_of_an_acknowledged_command_is_told_so_by_every_instance(
-    office: PostOffice,
+    office: MailboxFixture,
 ) -> None:
     fast, slow, consumer = await office.sender(), await office.sender(service="slow"), office.consumer()
     ids = [uuid7() for _ in range(3)]
@@ -45,7 +45,7 @@ async def test_I_2_duplicate_of_an_acknowledged_command_is_told_so_by_every_inst
 
 async def test_I_13_duplicates_are_recognised_after_a_restart(tmp_path: Path) -> None:
     ids = [uuid7()]
-    async with post_office(tmp_path) as office:
+    async with running_mailbox(tmp_path) as office:
         sender = await office.sender()
         assert await sender.send(send_batch(1, (TOPIC, commands(1, ids=ids)), once=True)) == NEW
         await office.stop()
@@ -58,7 +58,7 @@ async def test_I_13_duplicates_are_recognised_after_a_restart(tmp_path: Path) ->
         assert await sender.send(send_batch(2, (TOPIC, commands(1, ids=ids)), once=True)) == NEW
 
 
-async def test_resend_of_the_same_batch_gets_the_first_answer(office: PostOffice) -> None:
+async def test_resend_of_the_same_batch_gets_the_first_answer(office: MailboxFixture) -> None:
     sender = await office.sender()
     frame = send_batch(7, (TOPIC, commands(1) * 2), once=True)
     assert await sender.send(frame) == NEW + DUPLICATE
@@ -66,7 +66,7 @@ async def test_resend_of_the_same_batch_gets_the_first_answer(office: PostOffice
     assert await office.consumer().stats() == {TOPIC: (1, 0)}
 
 
-async def test_I_2_racing_copies_of_one_command_are_stored_once(office: PostOffice) -> None:
+async def test_I_2_racing_copies_of_one_command_are_stored_once(office: MailboxFixture) -> None:
     senders = [await office.sender(instance=f"fast-{number}") for number in range(5)]
     ids = [uuid7() for _ in range(50)]
     answers = await asyncio.gather(
@@ -78,7 +78,7 @@ async def test_I_2_racing_copies_of_one_command_are_stored_once(office: PostOffi
 
 
 async def test_once_holds_for_its_topic_and_others_of_the_batch_are_stored_as_ever(
-    office: PostOffice,
+    office: MailboxFixture,
 ) -> None:
     sender = await office.sender()
     ids = [uuid7()]
@@ -89,7 +89,7 @@ async def test_once_holds_for_its_topic_and_others_of_the_batch_are_stored_as_ev
     assert await sender.send(keyed) == NEW + DUPLICATE, "another topic is another key"
 
 
-async def test_more_than_a_row_of_once_commands_keeps_its_verdicts_in_place(office: PostOffice) -> None:
+async def test_more_than_a_row_of_once_commands_keeps_its_verdicts_in_place(office: MailboxFixture) -> None:
     sender = await office.sender()
     ids = [uuid7() for _ in range(1500)]
     assert (
@@ -105,7 +105,7 @@ async def test_an_id_is_known_for_as_long_as_the_sender_promises_whatever_the_to
     tmp_path: Path,
 ) -> None:
     settings = MailboxSettings(replay_window_ms=1000, topic_rules=f"{TOPIC} replay_ms=2000")
-    async with post_office(tmp_path, settings=settings) as office:
+    async with running_mailbox(tmp_path, settings=settings) as office:
         sender, ids = await office.sender(service="slow"), [uuid7(), uuid7()]
         assert isinstance(office.clock, ManualClock)
         promised = send_batch(1, (TOPIC, commands(1, ids=ids[:1])), once_ms=300_000)
@@ -122,7 +122,7 @@ async def test_an_id_is_known_for_as_long_as_the_sender_promises_whatever_the_to
 
 
 async def test_another_command_under_the_same_id_is_a_conflict_and_not_lost_as_a_duplicate(
-    office: PostOffice,
+    office: MailboxFixture,
 ) -> None:
     sender, ids = await office.sender(service="slow"), [uuid7()]
     lock, unlock = (Command(id=str(ids[0]), target="door", name=name) for name in ("lock", "unlock"))

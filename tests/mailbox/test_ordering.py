@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from services.mailbox.delivery import DONE
-from services.mailbox.ordering import LATEST, MOST_UNHEARD, Ordering
+from services.mailbox.state.delivery import DONE
+from services.mailbox.state.ordering import LATEST, MOST_UNHEARD, Ordering
 from snavio.ports.mailbox_store import OrderMark
 from tests.support.desk import Desk
 from tests.support.mailbox import TOPIC, commands, send_batch

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from services.mailbox.settings import MailboxSettings
-from snavio.native import open_parcels
+from snavio.native import read_leased_batches
 from snavio.rpc.status import error_of
 from snavio.v1 import mailbox_pb2 as mail
 from tests.support.mailbox import (
@@ -19,10 +19,10 @@ from tests.support.mailbox import (
     SERVICE,
     TOPIC,
     Got,
-    PostOffice,
+    MailboxFixture,
     ReceivingPeer,
     commands,
-    post_office,
+    running_mailbox,
     send_batch,
 )
 
@@ -30,8 +30,8 @@ DONE = b"\x01"
 
 
 @pytest.fixture
-async def office(tmp_path: Path) -> AsyncIterator[PostOffice]:
-    async with post_office(tmp_path) as one:
+async def office(tmp_path: Path) -> AsyncIterator[MailboxFixture]:
+    async with running_mailbox(tmp_path) as one:
         yield one
 
 
@@ -58,7 +58,7 @@ class Stream:
             raise error_of(error) from None
         if frame is grpc.aio.EOF:
             raise EOFError(await self._call.code())
-        epoch, messages = open_parcels(frame)
+        epoch, messages = read_leased_batches(frame)
         return Got(epoch, messages, frame)
 
     async def some(self, count: int) -> list[Got]:
@@ -75,12 +75,12 @@ class Stream:
             return await self._call.code()
 
 
-async def sent(office: PostOffice, count: int, *, seq: int = 1) -> None:
+async def sent(office: MailboxFixture, count: int, *, seq: int = 1) -> None:
     sender = await office.sender()
     assert await sender.send(send_batch(seq, (TOPIC, commands(count)))) == DONE * count
 
 
-async def test_C_1_stream_leases_no_more_than_its_credit(office: PostOffice) -> None:
+async def test_C_1_stream_leases_no_more_than_its_credit(office: MailboxFixture) -> None:
     await sent(office, 100)
     consumer = office.consumer()
     stream = await Stream(consumer, credit=30).open()
@@ -96,7 +96,7 @@ async def test_C_1_stream_leases_no_more_than_its_credit(office: PostOffice) -> 
     stream.cancel()
 
 
-async def test_C_1_stream_brings_what_is_sent_while_it_stands(office: PostOffice) -> None:
+async def test_C_1_stream_brings_what_is_sent_while_it_stands(office: MailboxFixture) -> None:
     consumer = office.consumer()
     await sent(office, 1)
     stream = await Stream(consumer, credit=10).open()
@@ -106,7 +106,7 @@ async def test_C_1_stream_brings_what_is_sent_while_it_stands(office: PostOffice
     stream.cancel()
 
 
-async def test_C_1_response_stays_within_the_bounds_of_the_opening(office: PostOffice) -> None:
+async def test_C_1_response_stays_within_the_bounds_of_the_opening(office: MailboxFixture) -> None:
     await sent(office, 20)
     stream = await Stream(office.consumer(), credit=20, max_messages=6).open()
     got = await stream.some(20)
@@ -118,13 +118,13 @@ async def test_C_1_response_stays_within_the_bounds_of_the_opening(office: PostO
     ("asked", "credit"), [({"visibility_ms": 249}, 1), ({}, 20_001), ({"topic": "evil/x"}, 1)]
 )
 async def test_C_1_opening_that_is_wrong_is_refused(
-    office: PostOffice, asked: dict[str, Any], credit: int
+    office: MailboxFixture, asked: dict[str, Any], credit: int
 ) -> None:
     stream = await Stream(office.consumer(), credit=credit, **asked).open()
     assert await stream.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED)
 
 
-async def test_C_1_stream_needs_an_opening_and_only_one(office: PostOffice) -> None:
+async def test_C_1_stream_needs_an_opening_and_only_one(office: MailboxFixture) -> None:
     stream = Stream(office.consumer(), credit=1)
     await stream.add(5)
     assert await stream.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -133,7 +133,7 @@ async def test_C_1_stream_needs_an_opening_and_only_one(office: PostOffice) -> N
     assert await twice.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def test_C_1_stream_that_ends_while_it_waits_leases_nothing(office: PostOffice) -> None:
+async def test_C_1_stream_that_ends_while_it_waits_leases_nothing(office: MailboxFixture) -> None:
     stream = await Stream(office.consumer(), credit=10).open()
     await office.operator().stats()
     stream.cancel()
@@ -144,7 +144,7 @@ async def test_C_1_stream_that_ends_while_it_waits_leases_nothing(office: PostOf
 
 
 async def test_I_5_ceiling_keeps_a_stream_waiting_and_not_ended(tmp_path: Path) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(max_tenant_inflight=5)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(max_tenant_inflight=5)) as office:
         await sent(office, 12)
         consumer = office.consumer()
         stream = await Stream(consumer, credit=12).open()
@@ -157,7 +157,7 @@ async def test_I_5_ceiling_keeps_a_stream_waiting_and_not_ended(tmp_path: Path) 
         stream.cancel()
 
 
-async def test_drain_ends_a_stream_in_order(office: PostOffice) -> None:
+async def test_drain_ends_a_stream_in_order(office: MailboxFixture) -> None:
     stream = await Stream(office.consumer(), credit=10).open()
     await office.operator().stats()
     assert office.app is not None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from services.mailbox.delivery import LATE
-from services.mailbox.leases import Settling
-from services.mailbox.policy import Policies, Policy
+from services.mailbox.state.delivery import LATE
+from services.mailbox.state.leases import Settling
+from services.mailbox.state.policy import Policies, Policy
 from snavio.errors import Unavailable
-from snavio.native import open_parcels
+from snavio.native import read_leased_batches
 from tests.support.checked import CheckedDelivery
 from tests.support.desk import ME, Desk
 from tests.support.mailbox import TOPIC, commands, send_batch
@@ -19,7 +19,7 @@ LAST = 2
 async def received(desk: Desk) -> list[tuple[int, int]]:
     """Message and attempt of all that can be had."""
     response = await desk.receiving.receive(desk.wanted(100))
-    return [(one[0], one[1]) for one in open_parcels(response)[1]]
+    return [(one[0], one[1]) for one in read_leased_batches(response)[1]]
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -30,11 +30,11 @@ async def test_I_3_I_4_refused_end_hands_out_no_attempt_twice(restarted: bool) -
     def bury(settling: Settling) -> None:
         if refusing:
             refused.append(settling)
-            desk.delivery.revert(settling)
+            desk.delivery.transitions.revert(settling)
         else:
             desk.settlements.bury(settling)
 
-    desk.delivery._bury = bury
+    desk.delivery.transitions.bury = bury
     desk.commits.start()
     await (await desk.take(send_batch(1, (TOPIC, commands(3)))))
     seen = []
@@ -58,7 +58,7 @@ async def test_I_3_I_4_refused_end_hands_out_no_attempt_twice(restarted: bool) -
         desk.commits.start()
     assert await received(desk) == []
     await desk.close()
-    counts = desk.delivery.counts(TOPIC)
+    counts = desk.delivery.topics.counts(TOPIC)
     assert counts is not None and (counts.ready, counts.inflight, counts.dead) == (0, 0, 3)
     (record,) = desk.disk.records(TOPIC, after=0, limit=10)
     (ended,) = record.ends
@@ -67,7 +67,7 @@ async def test_I_3_I_4_refused_end_hands_out_no_attempt_twice(restarted: bool) -
 
 async def test_I_4_disk_that_refuses_for_a_while_ends_them_when_it_is_back() -> None:
     desk = Desk(policies=Policies(Policy(max_attempts=1)), kind=CheckedDelivery)
-    desk.delivery._bury = desk.settlements.bury
+    desk.delivery.transitions.bury = desk.settlements.bury
     desk.commits.start()
     await (await desk.take(send_batch(1, (TOPIC, commands(2)))))
     assert len(await received(desk)) == 2
@@ -80,6 +80,6 @@ async def test_I_4_disk_that_refuses_for_a_while_ends_them_when_it_is_back() -> 
         desk.clock.advance(seconds=1.5)
         assert await received(desk) == []
         await desk.settlements.over(desk.batches())
-    counts = desk.delivery.counts(TOPIC)
+    counts = desk.delivery.topics.counts(TOPIC)
     assert counts is not None and counts.dead == 2
     await desk.close()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from services.mailbox.policy import Policies, Policy
-from services.mailbox.topics import Limits
+from services.mailbox.state.policy import Policies, Policy
+from services.mailbox.state.topics import Limits
 from snavio.adapters.embedded import mailbox_rows
 from snavio.adapters.embedded.mailbox_database import PAGE_SIZE
 from snavio.adapters.embedded.sqlite import open_store
@@ -43,7 +43,7 @@ async def passed(desk: Desk, seconds: int) -> None:
 
 
 def dead(desk: Desk, topic: str) -> int:
-    counts = desk.delivery.counts(topic)
+    counts = desk.delivery.topics.counts(topic)
     assert counts is not None
     return counts.dead
 
@@ -68,7 +68,7 @@ async def test_B8_what_waits_on_disk_expires_in_time_too() -> None:
     async with ruled_desk(limits=Limits(window_batches=2)) as desk:
         for seq in range(1, 31):
             await sent(desk, seq, SHORT, count=2)
-        topic = desk.delivery.topic(SHORT)
+        topic = desk.delivery.topics.topic(SHORT)
         assert topic is not None and len(topic.batches) < 30
         await passed(desk, 30)
         await sent(desk, 99, SHORT, count=3)

@@ -13,14 +13,22 @@ import pytest
 from google.rpc.error_details_pb2 import RetryInfo
 from grpc_status import rpc_status
 
-from services.mailbox import settling
 from services.mailbox.settings import MailboxSettings
+from services.mailbox.settle import settlements as settling
 from snavio.domain.verdict import Verdict
 from snavio.errors import AWAY_RETRY_MS, Saturated, SnavioError, Unavailable, Unreadable
 from snavio.rpc.status import RETRY_AFTER_KEY, error_of
 from snavio.v1 import mailbox_pb2 as mail
 from tests.mailbox.test_taxonomy import refused
-from tests.support.mailbox import SECONDS, SERVICE, TOPIC, PostOffice, commands, post_office, send_batch
+from tests.support.mailbox import (
+    SECONDS,
+    SERVICE,
+    TOPIC,
+    MailboxFixture,
+    commands,
+    running_mailbox,
+    send_batch,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (
@@ -113,12 +121,12 @@ OWN = "acme/own/mail"
 
 
 @pytest.fixture
-async def office(tmp_path: Path) -> AsyncIterator[PostOffice]:
-    async with post_office(tmp_path) as one:
+async def office(tmp_path: Path) -> AsyncIterator[MailboxFixture]:
+    async with running_mailbox(tmp_path) as one:
         yield one
 
 
-async def refusal(office: PostOffice, method: str, request: Any) -> Any:
+async def refusal(office: MailboxFixture, method: str, request: Any) -> Any:
     """How gRPC tells it, to anybody."""
     files = office.authority.service("acme", "worker")
     channel = office.channel(files)
@@ -131,9 +139,9 @@ async def refusal(office: PostOffice, method: str, request: Any) -> Any:
     return cause
 
 
-def store_of(office: PostOffice) -> Any:
-    assert office.app is not None and office.app._store is not None
-    return office.app._store
+def store_of(office: MailboxFixture) -> Any:
+    assert office.app is not None
+    return office.app.parts.store
 
 
 def fails(error: SnavioError) -> Callable[..., Any]:
@@ -143,29 +151,29 @@ def fails(error: SnavioError) -> Callable[..., Any]:
     return fail
 
 
-def letter() -> mail.SendRequest:
-    return mail.SendRequest(topic=OWN, message=[mail.Letter(payload=b"x")])
+def message() -> mail.SendRequest:
+    return mail.SendRequest(topic=OWN, message=[mail.NewMessage(payload=b"x")])
 
 
 @pytest.mark.parametrize("error", [Unavailable("sync failed"), Saturated("full", retry_after_ms=1000)])
 async def test_G_4_send_that_the_disk_refuses_says_when_to_come_again(
-    office: PostOffice, monkeypatch: pytest.MonkeyPatch, error: SnavioError
+    office: MailboxFixture, monkeypatch: pytest.MonkeyPatch, error: SnavioError
 ) -> None:
     monkeypatch.setattr(store_of(office), "commit", fails(error))
-    assert min(hint_of(await refusal(office, "Send", letter()))) > 0
+    assert min(hint_of(await refusal(office, "Send", message()))) > 0
 
 
 async def test_G_4_send_to_a_full_topic_says_when_to_come_again(tmp_path: Path) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(max_topic_messages=1000)) as office:
-        full = mail.SendRequest(topic=OWN, message=[mail.Letter(payload=b"x")] * 1000)
+    async with running_mailbox(tmp_path, settings=MailboxSettings(max_topic_messages=1000)) as office:
+        full = mail.SendRequest(topic=OWN, message=[mail.NewMessage(payload=b"x")] * 1000)
         channel = office.channel(office.authority.service("acme", "worker"))
         await channel.call_raw(SERVICE + "Send", full.SerializeToString(), timeout_s=SECONDS)
-        assert min(hint_of(await refusal(office, "Send", letter()))) > 0
+        assert min(hint_of(await refusal(office, "Send", message()))) > 0
 
 
 @pytest.mark.parametrize("method", ["Ack", "Nack"])
 async def test_G_4_receipt_that_the_disk_refuses_or_does_not_answer_says_when_to_come_again(
-    office: PostOffice, monkeypatch: pytest.MonkeyPatch, method: str
+    office: MailboxFixture, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     await (await office.sender()).send(send_batch(1, (TOPIC, commands(2))))
     got = await office.consumer().receive()
@@ -182,7 +190,7 @@ async def test_G_4_receipt_that_the_disk_refuses_or_does_not_answer_says_when_to
 async def test_G_4_read_that_the_disk_refuses_says_when_to_come_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, error: SnavioError
 ) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(cached_bytes=0)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(cached_bytes=0)) as office:
         await (await office.sender()).send(send_batch(1, (TOPIC, commands(2))))
         for read in ("read", "records", "pending"):
             monkeypatch.setattr(store_of(office), read, fails(error))
@@ -195,21 +203,21 @@ async def test_G_4_read_that_the_disk_refuses_says_when_to_come_again(
 
 
 async def test_G_4_receive_that_a_bound_keeps_out_says_when_to_come_again(tmp_path: Path) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(max_inflight=2)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(max_inflight=2)) as office:
         await (await office.sender()).send(send_batch(1, (TOPIC, commands(4))))
         assert len((await office.consumer().receive()).messages) == 2
         ceiling = mail.ReceiveRequest(topic=TOPIC, visibility_ms=1000)
         assert min(hint_of(await refusal(office, "Receive", ceiling))) > 0
 
 
-async def test_G_4_stopping_mailbox_says_when_to_come_again(office: PostOffice) -> None:
-    assert office.app is not None and office.app._commits is not None
-    await office.app._commits.close()
-    assert min(hint_of(await refusal(office, "Send", letter()))) > 0
+async def test_G_4_stopping_mailbox_says_when_to_come_again(office: MailboxFixture) -> None:
+    assert office.app is not None
+    await office.app.parts.commits.close()
+    assert min(hint_of(await refusal(office, "Send", message()))) > 0
 
 
 async def test_G_4_saturated_commands_of_a_stream_have_a_hint(tmp_path: Path) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(max_topic_messages=1000)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(max_topic_messages=1000)) as office:
         sender = await office.sender()
         assert set(await sender.send(send_batch(1, (TOPIC, commands(1000))))) == {Verdict.DELIVERED}
         await sender.write(send_batch(2, (TOPIC, commands(2))))
@@ -221,7 +229,7 @@ async def test_G_4_saturated_commands_of_a_stream_have_a_hint(tmp_path: Path) ->
 async def test_G_4_stream_of_messages_that_ends_for_the_disk_says_when_to_come_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(cached_bytes=0)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(cached_bytes=0)) as office:
         await (await office.sender()).send(send_batch(1, (TOPIC, commands(2))))
         monkeypatch.setattr(store_of(office), "read", fails(Unavailable("hangs")))
         call = office.consumer().channel.stream(SERVICE + "RecvStream")

@@ -9,18 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from services.mailbox import metrics, streaming
-from services.mailbox.changes import Operation
-from services.mailbox.delivery import Nack
-from services.mailbox.leases import Lease
-from services.mailbox.oversight import Wish
-from services.mailbox.policy import Policies, Policy
-from services.mailbox.topics import Limits
-from snavio.native import open_parcels
+from services.mailbox.oversight import metrics
+from services.mailbox.oversight.change_requests import RequestedChange
+from services.mailbox.settle.changes import MessageOperation
+from services.mailbox.state.delivery import NackTerms
+from services.mailbox.state.leases import RangeLease
+from services.mailbox.state.policy import Policies, Policy
+from services.mailbox.state.topics import Limits
+from services.mailbox.wire import receive_stream as streaming
+from snavio.native import read_leased_batches
 from snavio.v1 import mailbox_pb2 as mail
 from tests.mailbox.test_recv_stream import Stream
 from tests.support.desk import ME, Desk, desk_of
-from tests.support.mailbox import TOPIC, commands, post_office, send_batch
+from tests.support.mailbox import TOPIC, commands, running_mailbox, send_batch
 
 HALF_A_DAY_MS = 43_200_000
 
@@ -34,12 +35,12 @@ async def sent(desk: Desk, count: int, seq: int = 1) -> None:
 
 
 async def received(desk: Desk, most: int = 5000) -> tuple[list[int], list[int]]:
-    messages = open_parcels(await desk.receiving.receive(desk.wanted(most)))[1]
+    messages = read_leased_batches(await desk.receiving.receive(desk.wanted(most)))[1]
     return [one[0] for one in messages], [one[1] for one in messages]
 
 
 async def given_back(desk: Desk, ids: list[int], attempts: list[int], delay_ms: int) -> None:
-    nack = Nack(delay_ms=delay_ms)
+    nack = NackTerms(delay_ms=delay_ms)
     await desk.settlements.settle(TOPIC, 1, ids, attempts, holder=ME, final=False, nack=nack)
 
 
@@ -47,8 +48,8 @@ async def why(desk: Desk) -> int:
     """What an empty answer says."""
     taken = await desk.receiving.take(replace(desk.wanted(10), explain=True))
     answer = mail.ReceiveResponse.FromString(taken.response)
-    assert not answer.parcel and answer.standstill == taken.standstill
-    assert open_parcels(taken.response)[1] == []
+    assert not answer.batch and answer.standstill == taken.standstill
+    assert read_leased_batches(taken.response)[1] == []
     return int(answer.standstill)
 
 
@@ -62,8 +63,10 @@ async def test_B9_timers_of_delays_that_were_cut_short_are_swept() -> None:
             await asyncio.gather(
                 *(given_back(desk, [one], [attempt], HALF_A_DAY_MS) for one, attempt in one_by_one)
             )
-            assert (await desk.oversight.carry_out(Wish(TOPIC, Operation.REQUEUE, ids=ids))).changed == 100
-        assert desk.delivery.timers <= 4097, "not one for every delay there ever was"
+            assert (
+                await desk.oversight.carry_out(RequestedChange(TOPIC, MessageOperation.REQUEUE, ids=ids))
+            ).changed == 100
+        assert len(desk.delivery.window.timers) <= 4097, "not one for every delay there ever was"
 
 
 async def test_B9_what_is_still_delayed_survives_the_sweep() -> None:
@@ -71,13 +74,13 @@ async def test_B9_what_is_still_delayed_survives_the_sweep() -> None:
         await sent(desk, 4)
         ids, attempts = await received(desk, 2)
         await given_back(desk, ids, attempts, 60_000)
-        (topic,) = [desk.delivery.topic(TOPIC)]
+        (topic,) = [desk.delivery.topics.topic(TOPIC)]
         assert topic is not None
         batch = next(iter(topic.batches.values()))
         for _ in range(20_000):
-            spent = Lease(batch, 0, 0, 1, ME, desk.clock.mono_ns() + 10**12, 0)
-            desk.delivery._timers.arm(spent.deadline_mono_ns, spent)
-        assert desk.delivery.timers <= 4097
+            spent = RangeLease(batch, 0, 0, 1, ME, desk.clock.mono_ns() + 10**12, 0)
+            desk.delivery.window.timers.arm(spent.deadline_mono_ns, spent)
+        assert len(desk.delivery.window.timers) <= 4097
         desk.clock.advance(seconds=61)
         assert sorted((await received(desk))[0])[:2] == sorted(ids)
 
@@ -124,7 +127,7 @@ async def test_B9_receive_and_stream_tell_the_reason_on_the_wire(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streaming, "LOOK_SECONDS", 0.05)
-    async with post_office(tmp_path) as office:
+    async with running_mailbox(tmp_path) as office:
         sender, consumer = await office.sender(), office.consumer()
         await sender.send(send_batch(1, (TOPIC, commands(2))))
         got = await consumer.receive()
@@ -134,7 +137,7 @@ async def test_B9_receive_and_stream_tell_the_reason_on_the_wire(
         assert mail.ReceiveResponse.FromString((await consumer.receive()).raw).standstill == 0
         stream = await Stream(consumer, credit=10, explain=True).open()
         told = mail.ReceiveResponse.FromString((await stream.read()).raw)
-        assert told.standstill == mail.STANDSTILL_DELAYED and not told.parcel
+        assert told.standstill == mail.STANDSTILL_DELAYED and not told.batch
         office.clock.advance(seconds=61)  # type: ignore[attr-defined]
         assert [len(one.messages) for one in await stream.some(2)][-1] > 0
         stream.cancel()

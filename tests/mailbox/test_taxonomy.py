@@ -16,7 +16,7 @@ from snavio.errors import Code, FrameTooLarge, Saturated, SnavioError
 from snavio.rpc.server import Call, Methods
 from snavio.rpc.status import CODE_KEY, error_of, taxonomy_of
 from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse
-from tests.support.mailbox import TOPIC, commands, post_office, send_batch
+from tests.support.mailbox import TOPIC, commands, running_mailbox, send_batch
 from tests.support.pki import Authority
 from tests.support.servers import calling, serving
 
@@ -86,7 +86,7 @@ async def test_I_5_G_4_saturation_carries_a_retry_delay_in_the_error_details(tmp
 
 
 async def test_I_5_receive_over_the_ceiling_says_when_to_come_again(tmp_path: Path) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(max_inflight=3)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(max_inflight=3)) as office:
         await (await office.sender()).send(send_batch(1, (TOPIC, commands(5))))
         consumer = office.consumer()
         got = await consumer.receive()
@@ -100,7 +100,7 @@ async def test_I_5_receive_over_the_ceiling_says_when_to_come_again(tmp_path: Pa
 
 async def test_I_5_tenant_that_acknowledges_nothing_leaves_room_for_others(tmp_path: Path) -> None:
     settings = MailboxSettings(max_inflight=10, max_tenant_inflight=4)
-    async with post_office(tmp_path, settings=settings) as office:
+    async with running_mailbox(tmp_path, settings=settings) as office:
         await (await office.sender()).send(
             send_batch(1, (TOPIC, commands(9)), ("acme/mail", commands(9)), ("beta/mail", commands(3)))
         )
@@ -115,7 +115,7 @@ async def test_I_5_tenant_that_acknowledges_nothing_leaves_room_for_others(tmp_p
 async def test_G_4_message_over_the_frame_limit_is_too_large_and_not_to_be_tried_again(
     tmp_path: Path,
 ) -> None:
-    async with post_office(tmp_path) as office:
+    async with running_mailbox(tmp_path) as office:
         with pytest.raises(FrameTooLarge) as told:
             await office.consumer().channel.call_raw(
                 "/snavio.v1.Mailbox/Receive", bytes(5 << 20), timeout_s=10

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from services.mailbox.capabilities import Grant
+from services.mailbox.access.capabilities import Grant
 from services.mailbox.settings import MailboxSettings
 from snavio.domain.caveat import Operation
 from snavio.errors import Saturated
 from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse
-from snavio.v1.mailbox_pb2 import Letter, SendRequest, SendResponse
-from tests.support.mailbox import SECONDS, SERVICE, PostOffice, ReceivingPeer, post_office
+from snavio.v1.mailbox_pb2 import NewMessage, SendRequest, SendResponse
+from tests.support.mailbox import SECONDS, SERVICE, MailboxFixture, ReceivingPeer, running_mailbox
 
 
 async def send(peer: ReceivingPeer, topic: str, payload: bytes = b"x") -> Any:
-    request = SendRequest(topic=topic, message=[Letter(payload=payload)])
+    request = SendRequest(topic=topic, message=[NewMessage(payload=payload)])
     return await peer.channel.call(SERVICE + "Send", request, SendResponse, timeout_s=SECONDS)
 
 
@@ -29,7 +29,7 @@ async def refused(call: Awaitable[Any]) -> None:
     assert caught.value.reason == "tenant-share" and caught.value.retry_after_ms > 0
 
 
-async def held(office: PostOffice, bound: str) -> dict[str, int]:
+async def held(office: MailboxFixture, bound: str) -> dict[str, int]:
     """Who holds how much of a bound, as operators see it."""
     status = await office.operator().channel.call(
         "/snavio.v1.Introspection/Status", StatusRequest(), StatusResponse, timeout_s=SECONDS
@@ -38,7 +38,7 @@ async def held(office: PostOffice, bound: str) -> dict[str, int]:
 
 
 async def test_A6_topics(tmp_path: Path) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(max_topics=8)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(max_topics=8)) as office:
         acme, globex = office.consumer(), office.consumer("globex")
         for number in range(2):
             await send(acme, f"acme/own/t{number}")
@@ -52,7 +52,7 @@ async def test_A6_topics(tmp_path: Path) -> None:
 
 
 async def test_A9_stored_bytes(tmp_path: Path) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(max_store_bytes=4 << 20)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(max_store_bytes=4 << 20)) as office:
         acme, globex = office.consumer(), office.consumer("globex")
         with pytest.raises(Saturated):
             for number in range(10):
@@ -69,7 +69,7 @@ async def test_A9_stored_bytes(tmp_path: Path) -> None:
 
 
 async def test_A8_waiting_receives(tmp_path: Path) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings(max_waiters=8)) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(max_waiters=8)) as office:
         acme, globex = office.consumer(), office.consumer("globex")
         waiting = [asyncio.create_task(acme.receive(f"acme/own/t{n}", wait_ms=8000)) for n in range(2)]
         async with asyncio.timeout(SECONDS):
@@ -98,7 +98,7 @@ async def test_stats_of_a_tenant_ask_its_capability_about_no_topic_of_others(
         asked.append(topic)
         return covers(grant, operation, topic)
 
-    async with post_office(tmp_path) as office:
+    async with running_mailbox(tmp_path) as office:
         for number in range(20):
             await send(office.consumer("globex"), f"globex/own/t{number}")
         await send(office.consumer(), "acme/own/t0")

@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from services.mailbox.setting_aside import TRIES
+from services.mailbox.delivery.unreadable import TRIES
 from services.mailbox.settings import MailboxSettings
 from snavio.adapters.embedded.disk import SystemDisk
 from snavio.admin.queue import QueueClient
 from snavio.clock import ManualClock
 from snavio.domain.message import DeadReason
 from snavio.errors import Unavailable
-from tests.support.mailbox import TOPIC, PostOffice, commands, post_office, send_batch
+from tests.support.mailbox import TOPIC, MailboxFixture, commands, running_mailbox, send_batch
 
 SIZE = 9000
 """So large that a batch stands in a segment."""
 
 
 @pytest.fixture
-async def office(tmp_path: Path) -> AsyncIterator[PostOffice]:
-    async with post_office(tmp_path, settings=MailboxSettings(cached_bytes=0)) as one:
+async def office(tmp_path: Path) -> AsyncIterator[MailboxFixture]:
+    async with running_mailbox(tmp_path, settings=MailboxSettings(cached_bytes=0)) as one:
         sender = await one.sender()
         for seq in range(1, 5):
             await sender.send(send_batch(seq, (TOPIC, commands(2, size=SIZE, mark=f"{seq}-"))))
@@ -48,14 +48,14 @@ def bad_sector(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return heal
 
 
-def passed(office: PostOffice, seconds: float) -> None:
+def passed(office: MailboxFixture, seconds: float) -> None:
     assert isinstance(office.clock, ManualClock)
     office.clock.advance(seconds=seconds)
 
 
 @pytest.mark.usefixtures("bad_sector")
 async def test_I_1_bad_sector_does_not_hold_up_what_is_behind_it_and_ends_in_the_dlq(
-    office: PostOffice,
+    office: MailboxFixture,
 ) -> None:
     consumer = office.consumer()
     got = await consumer.receive(visibility_ms=600_000)
@@ -72,7 +72,7 @@ async def test_I_1_bad_sector_does_not_hold_up_what_is_behind_it_and_ends_in_the
 
 
 async def test_I_1_sector_that_can_be_read_again_is_delivered(
-    office: PostOffice, bad_sector: Callable[[], None]
+    office: MailboxFixture, bad_sector: Callable[[], None]
 ) -> None:
     consumer = office.consumer()
     await consumer.receive()
@@ -85,10 +85,10 @@ async def test_I_1_sector_that_can_be_read_again_is_delivered(
 
 
 async def test_I_1_disk_that_is_away_loses_nothing_however_often_it_is_asked(
-    office: PostOffice, monkeypatch: pytest.MonkeyPatch
+    office: MailboxFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert office.app is not None and office.app.retention is not None
-    store = office.app.retention._store
+    assert office.app is not None
+    store = office.app.parts.retention._store
     consumer = office.consumer()
 
     def away(_topic: str, _batch_id: int) -> bytes:
@@ -104,10 +104,10 @@ async def test_I_1_disk_that_is_away_loses_nothing_however_often_it_is_asked(
 
 
 async def test_I_1_batch_that_hangs_the_disk_is_passed_by_and_given_up_while_others_are_read(
-    office: PostOffice, monkeypatch: pytest.MonkeyPatch
+    office: MailboxFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert office.app is not None and office.app.retention is not None
-    store = office.app.retention._store
+    assert office.app is not None
+    store = office.app.parts.retention._store
     consumer, read = office.consumer(), store.read
 
     def hangs(topic: str, batch_id: int) -> bytes:

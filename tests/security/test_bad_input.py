@@ -727,7 +727,7 @@ async def test_no_spelling_of_a_topic_reaches_another_tenant(scene: Scene, topic
     except SnavioError:
         pass
     else:
-        assert not mail.ReceiveResponse.FromString(answer).parcel
+        assert not mail.ReceiveResponse.FromString(answer).batch
     finally:
         await channel.close()
 

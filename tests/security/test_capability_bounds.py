@@ -19,7 +19,7 @@ ALICE, BOT = TD + "tenant/acme/principal/alice", TD + "tenant/acme/service/bot"
 
 @pytest.fixture
 async def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Control]:
-    monkeypatch.setattr("services.signer.app.MAX_CAPABILITY_REVOCATIONS", 40, raising=False)
+    monkeypatch.setattr("services.signer.capabilities.composition.MAX_CAPABILITY_REVOCATIONS", 40)
     async with control_plane(tmp_path) as running:
         for name in ("acme/principal/alice", "acme/principal/bob", "acme/service/bot", "rival/principal/eve"):
             await running.certify(f"tenant/{name}", name.rpartition("/")[2])

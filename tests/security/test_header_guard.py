@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 
 import grpc
 import pytest
@@ -27,11 +26,6 @@ EITHER = "/snavio.v1.Mailbox/Send"
 WATCH = "/grpc.health.v1.Health/Watch"
 REFLECT = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 CHECK = "/grpc.health.v1.Health/Check"
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
 
 
 def with_forbidden() -> Methods:

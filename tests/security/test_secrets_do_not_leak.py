@@ -34,6 +34,7 @@ from snavio.native import ed25519_public_key
 from snavio.ports.keystore import SnapshotKey
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.credentials import CertificateFiles
+from snavio.rpc.proto_message import ProtoMessage
 from snavio.v1 import signer_pb2 as wire
 from tests.support.mesh import NAME, SOURCE, TARGET, DemoMesh
 from tests.support.secrets import Search, forms
@@ -184,7 +185,7 @@ async def questions(mesh: DemoMesh, keys: KeyClient, search: Search, folder: Pat
 
 
 async def answers_to_operators(mesh: DemoMesh, keys: KeyClient, search: Search) -> None:
-    answers = [await keys.status(SOURCE), await keys.events()]
+    answers: list[ProtoMessage] = [await keys.status(SOURCE), await keys.events()]
     async with Probes(mesh.processes.mesh, certificates=mesh.certificates("operator-admin")) as probes:
         answers += [status for status in (await probes.statuses()).values() if status is not None]
     for answer in answers:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
-
-import pytest
 
 from snavio.errors import BadRequest, Unavailable
 from snavio.rpc.credentials import CertificateFiles
@@ -18,11 +15,6 @@ from tests.support.servers import STREAM, UNARY, Served, calling, serving
 
 WITHIN_S = 20.0
 LARGE = 256 << 10
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
 
 
 def raw(served: Served, authority: Authority, files: CertificateFiles) -> RawHttp2:

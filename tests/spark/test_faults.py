@@ -99,7 +99,7 @@ def test_watch_judges_shares_of_a_period_only_when_it_is_over(
         at = start
 
         @classmethod
-        def now(cls, tz: Any = None) -> datetime:
+        def now(cls, tz: Any = None) -> Any:
             return cls.at
 
     monkeypatch.setattr(watch_abuse, "datetime", Moved)

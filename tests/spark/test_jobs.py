@@ -163,7 +163,10 @@ def test_a_backfill_goes_hour_by_hour_and_leaves_what_is_done_or_empty(tmp_path:
         write(contended(5), tmp_path / "1.parquet"),
         write(contended(5, start=120), tmp_path / "2.parquet"),
     )
-    later = {"min_at": (T0 + timedelta(hours=1)).isoformat(), "max_at": (T0 + timedelta(hours=1)).isoformat()}
+    later: dict[str, Any] = {
+        "min_at": (T0 + timedelta(hours=1)).isoformat(),
+        "max_at": (T0 + timedelta(hours=1)).isoformat(),
+    }
     listed = index(tmp_path, entry(one, last=500), entry(two, instance="fast-1", last=500, **later))
     out = tmp_path / "out"
     (out / "2026-11-16T11").mkdir(parents=True)

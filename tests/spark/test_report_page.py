@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 from spark.report import MOST_POINTS, Findings, page
 from spark.transforms.base import BUCKETS
 from spark.transforms.slo import latency, upper_ms
-from tests.spark.test_slo import counted, told
+from tests.spark.test_slo import counted
+from tests.spark.test_transforms import told
 from tests.support.telemetry_rows import row
 
 START = datetime(2026, 11, 16, 10)

@@ -66,7 +66,10 @@ def listed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     entries = []
     for number, rows in enumerate((slo_rows.rows(), an_hour_later())):
         start = T0 + timedelta(hours=number)
-        times = {"min_at": start.isoformat(), "max_at": (start + timedelta(minutes=3)).isoformat()}
+        times: dict[str, Any] = {
+            "min_at": start.isoformat(),
+            "max_at": (start + timedelta(minutes=3)).isoformat(),
+        }
         path = write(rows, folder / f"{number}.parquet")
         entries.append(entry(path, instance=f"fast-{number}", last=len(rows), **times))
     return index(folder, *entries)
@@ -212,7 +215,7 @@ def test_the_shadow_job_answers_in_a_file(
     question: tuple[str, ...],
     expected: list[dict[str, Any]],
 ) -> None:
-    options = ("--index", listed, "--out", tmp_path / "out", *question)
+    options: tuple[str | Path, ...] = ("--index", listed, "--out", tmp_path / "out", *question)
     if FULL:
         code, told, err = ended(job("shadow", *options))
         assert code == 0, err

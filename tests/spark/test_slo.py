@@ -103,7 +103,5 @@ def test_the_page_escapes_names_and_says_what_is_not_there(spark: SparkSession, 
     assert "<script" not in html
     assert "http" not in html.replace("https://", "")
     assert "Nobody was dominant." in html
-    nothing = page(
-        Findings(None, None, 30, *([] for _ in range(8)))  # type: ignore[arg-type]
-    )
+    nothing = page(Findings(None, None, 30, *([] for _ in range(8))))
     assert "No events in this range." in nothing

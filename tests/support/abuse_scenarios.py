@@ -56,12 +56,12 @@ def honest(made: Scenario, rng: np.random.Generator, *, mean: float, routes: int
 
 
 def quiet(made: Scenario, rng: np.random.Generator) -> None:
-    """Hardly anything happens: a handful of commands per window, somebody always has most of them."""
+    """Hardly anything happens: a handful of commands per window, most of them from one source."""
     honest(made, rng, mean=1.5)
 
 
 def single_sender(made: Scenario, rng: np.random.Generator) -> None:
-    """One service sends nearly all there is, because nobody else has much to say; now and then another asks once."""
+    """One service sends nearly everything because the others have little to send; now and then another asks once."""
     for route in range(ROUTES):
         rate = rng.uniform(100, 2000)
         for window in range(WINDOWS):
@@ -71,7 +71,7 @@ def single_sender(made: Scenario, rng: np.random.Generator) -> None:
 
 
 def honest_bursts(made: Scenario, rng: np.random.Generator) -> None:
-    """Everybody sends steadily, and once in a while somebody sends a day's worth of mail within a minute."""
+    """Everybody sends steadily, and once in a while one source sends a day's worth of mail within a minute."""
     honest(made, rng, mean=20)
     for route in range(ROUTES):
         for _ in range(int(rng.integers(2, 6))):
@@ -226,7 +226,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How well one scenario was judged, over all seeds."""
+    """Quality of the judgements on one scenario, over all seeds."""
 
     found: int
     missed: int

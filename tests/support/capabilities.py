@@ -1,4 +1,4 @@
-"""As much of Signer as a mailbox under test needs: roots, revocations, and capabilities for whoever asks."""
+"""As much of Signer as a mailbox under test needs: roots, revocations, and capabilities."""
 
 from __future__ import annotations
 

@@ -72,8 +72,8 @@ class Control:
     async def spread_keys(self) -> None:
         """As long as a rotation takes at least, and then Signer's next look at who has what."""
         self.clock.advance(seconds=self.signer_settings.distribution_delay_s)
-        assert self.signer is not None and self.signer.distribution is not None
-        await self.signer.distribution.turn()
+        assert self.signer is not None
+        await self.signer.keys.rollout.turn()
 
     async def sign(self, caller: str, method: str, request: Any, response: type[Any]) -> Any:
         """A call to Signer."""

@@ -34,7 +34,7 @@ class Servers:
 
 @dataclass
 class Shop:
-    """Where a test gets its stores: several openings of one kind share what is remembered."""
+    """Source of a test's stores: several openings of one kind share their memory."""
 
     kind: str
     folder: Path
@@ -113,7 +113,7 @@ class Shop:
 
     @asynccontextmanager
     async def going_back(self) -> AsyncIterator[None]:
-        """What is written meanwhile is lost at the end, as when Redis comes back with an older file of its own."""
+        """Writes inside the block are lost at its end, as when Redis comes back with an older file of its own."""
         async with self.servers.redis.client() as client:
             kept = {key: await client.dump(key) or b"" for key in await client.keys("*")}
             yield

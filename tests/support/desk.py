@@ -8,28 +8,28 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from services.mailbox.ageing import Age
-from services.mailbox.bounds import MailboxShares
-from services.mailbox.commits import Commits
-from services.mailbox.delivery import Delivery
-from services.mailbox.hollowing import Hollowing
-from services.mailbox.intake import Intake, Sender
-from services.mailbox.leases import Batch
-from services.mailbox.listing import Listing
-from services.mailbox.oversight import Oversight
-from services.mailbox.policy import Policies
-from services.mailbox.receiving import Receiving, Wanted
-from services.mailbox.retention import Retention
-from services.mailbox.rows import Rows
-from services.mailbox.settling import Settlements
-from services.mailbox.topics import Limits
-from services.mailbox.vacancies import Vacancies
-from services.mailbox.waiting import Waiters
+from services.mailbox.delivery.batch_reader import BatchReader
+from services.mailbox.delivery.receiving import Receiving, Wanted
+from services.mailbox.delivery.waiters import Waiters
+from services.mailbox.intake.batch_intake import BatchIntake, Sender
+from services.mailbox.intake.commits import Commits
+from services.mailbox.oversight.change_requests import Oversight
+from services.mailbox.oversight.listing import Listing
+from services.mailbox.retention.batch_rewrite import BatchRewrite
+from services.mailbox.retention.empty_topics import EmptyTopics
+from services.mailbox.retention.pruning import Retention
+from services.mailbox.retention.store_clock import StoreClock
+from services.mailbox.settle.settlements import Settlements
+from services.mailbox.state.bounds import MailboxShares
+from services.mailbox.state.delivery import Delivery
+from services.mailbox.state.leases import Batch
+from services.mailbox.state.policy import Policies
+from services.mailbox.state.topics import Limits
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.clock import ManualClock
 from snavio.host.shares import ShareLimit
 from snavio.host.store_readers import StoreReaders
-from snavio.native import open_parcels
+from snavio.native import read_leased_batches
 from snavio.ports.mailbox_store import Progress, Send
 from snavio.telemetry.events import EventJournal
 from snavio.v1.batch_pb2 import Verdicts
@@ -76,13 +76,13 @@ class Desk:
     ) -> None:
         """`percent` is a tenant's share of every bound."""
         self.disk, self.clock, self.waiters = disk or Disk(), ManualClock(), Waiters()
-        self.age = Age(clock=self.clock, age_ns=0)
+        self.age = StoreClock(clock=self.clock, age_ns=0)
         self.commits = Commits(
             self.disk, clock=self.clock, max_waiting_bytes=max_waiting_bytes, age_ns=self.age.now_ns
         )
         # One, so that a test which has work done behind what is under way knows that this is over.
         self.worker = StoreReaders("reads", readers=1)
-        self.rows = Rows(self.disk, worker=self.worker, max_bytes=cached_bytes)
+        self.rows = BatchReader(self.disk, worker=self.worker, max_bytes=cached_bytes)
         limits = limits or Limits()
         self.shares = MailboxShares.of(
             limits,
@@ -101,7 +101,7 @@ class Desk:
             shares=self.shares,
             age_ns=self.age.now_ns,
         )
-        self.intake = Intake(
+        self.intake = BatchIntake(
             store=self.disk,
             commits=self.commits,
             delivery=self.delivery,
@@ -120,7 +120,7 @@ class Desk:
             store=self.disk,
             clock=self.clock,
         )
-        hollowing = Hollowing(
+        batch_rewrite = BatchRewrite(
             delivery=self.delivery,
             oversight=self.oversight,
             listing=self.listing,
@@ -132,14 +132,14 @@ class Desk:
             delivery=self.delivery,
             oversight=self.oversight,
             listing=self.listing,
-            hollowing=hollowing,
+            batch_rewrite=batch_rewrite,
             rows=self.rows,
             commits=self.commits,
             store=self.disk,
             age=self.age,
             events=EventJournal(epoch=1),
             clock=self.clock,
-            vacancies=Vacancies(
+            empty_topics=EmptyTopics(
                 delivery=self.delivery, listing=self.listing, store=self.disk, awaited=self.waiters.waiting
             ),
         )
@@ -159,15 +159,15 @@ class Desk:
 
     async def receive(self, most: int = 5000) -> list[int]:
         response = await self.receiving.receive(self.wanted(most))
-        return [message[0] for message in open_parcels(response)[1]]
+        return [message[0] for message in read_leased_batches(response)[1]]
 
     def batches(self) -> list[Batch]:
         """Those of the topic that are in memory."""
-        topic = self.delivery.topic(TOPIC)
+        topic = self.delivery.topics.topic(TOPIC)
         return list(topic.batches.values()) if topic else []
 
     def reorder_depth(self) -> dict[int, int]:
-        counts = self.delivery.counts(TOPIC)
+        counts = self.delivery.topics.counts(TOPIC)
         assert counts is not None
         return dict(counts.reorder_depth)
 

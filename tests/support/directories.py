@@ -22,7 +22,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the one that is on disk is."""
+    """Path of the one that is on disk."""
     return tmp_path / "registry" / "directory.db"
 
 

@@ -42,7 +42,7 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class RouteTwin:
-    """Where commands of one name go."""
+    """Destination of commands of one name."""
 
     queue: int
     topic: str
@@ -66,7 +66,7 @@ class CommandTwin:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is decided about one command: exactly one of the three."""
+    """The decision about one command: exactly one of the three."""
 
     settled: int = 0
     escalated: int = 0
@@ -78,7 +78,7 @@ class Outlook:
 
 @dataclass(slots=True)
 class PlanTwin:
-    """What becomes of a batch."""
+    """The decisions about a batch."""
 
     count: int
     settled: dict[int, int]
@@ -98,7 +98,7 @@ class PlanTwin:
 
 @dataclass(slots=True)
 class WindowTwin:
-    """Who took and who wanted how much of a route."""
+    """Dispatches and demand of each source on a route."""
 
     began: int
     offered: dict[str, int] = field(default_factory=dict)
@@ -316,7 +316,7 @@ BEFORE_THE_ACL = {CACHE_MISS, ACL_EXPIRED, ROUTE_EXPIRED, SYNC}
 
 @dataclass(slots=True)
 class LedgerTwin:
-    """Who still waits for an answer."""
+    """Commands that still wait for an answer."""
 
     batch_seq: int
     count: int

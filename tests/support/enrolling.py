@@ -64,7 +64,7 @@ async def knock(control: Control, method: str, request: bytes) -> bytes:
 
 
 async def principals(control: Control, source: str, *names: str, **more: Any) -> list[str]:
-    """What Registry says of a service; serials that were revoked for it."""
+    """Registry's word on a service; serials that were revoked for it."""
     request = sig.SetServicePrincipalsRequest(source=source, principal=names, **more)
     answer = await control.sign("registry", "SetServicePrincipals", request, sig.SetServicePrincipalsResponse)
     return list(answer.revoked_serial)
@@ -111,7 +111,7 @@ def unproved_request() -> str:
 
 
 def bad_requests() -> dict[str, str]:
-    """Requests that nobody gets a certificate for."""
+    """Requests that get no certificate."""
     return {
         "an RSA key": request_with(rsa.generate_private_key(public_exponent=65_537, key_size=2048)),
         "a P-384 key": request_with(ec.generate_private_key(ec.SECP384R1())),

@@ -42,7 +42,7 @@ class ScriptedGrants:
     """Slow's unary half: permits as a test gives them, and what was told to it."""
 
     permits: dict[tuple[str, str], slw.Grant] = field(default_factory=dict)
-    """What every wish for a route gets; DECIDED_BY_SLOW for the others."""
+    """Answer to every wish for a route; DECIDED_BY_SLOW for the others."""
     away: bool = False
     asked: list[slw.GrantsRequest] = field(default_factory=list)
     returned: list[slw.PermitReturn] = field(default_factory=list)
@@ -123,7 +123,7 @@ class Scene:
         return [each.reason for batch in self.slow.batches for each in batch.escalation]
 
     async def way(self) -> str | int:
-        """Which way a command takes now: `mailbox`, or the reason of its escalation."""
+        """Way of a command at this moment: `mailbox`, or the reason of its escalation."""
         warm, cold = self.mailbox.commands, self.slow.commands
         assert await self.ask(self.forge.command()) == [GOOD]
         if self.mailbox.commands > warm:

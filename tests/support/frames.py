@@ -130,7 +130,7 @@ Hint = tuple[int, int, int, int, str]
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What one Verdicts message says."""
+    """Contents of one Verdicts message."""
 
     batch_seq: int
     decided: dict[int, int] = field(default_factory=dict)

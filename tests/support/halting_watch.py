@@ -25,7 +25,7 @@ POINTS: Final[dict[str, tuple[str, bool]]] = {
 
 
 def halting(step: Callable[..., Any], point: str, *, done: bool) -> Callable[..., Any]:
-    """The step, which nobody comes back from."""
+    """The step, which never returns."""
 
     def halt(*given: Any, **named: Any) -> Any:
         if done:

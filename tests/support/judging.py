@@ -1,4 +1,4 @@
-"""What Shield's judgement says to a command that was signed with a certain key."""
+"""Shield's judgement of a command that was signed with a certain key."""
 
 from __future__ import annotations
 

@@ -12,20 +12,20 @@ from pathlib import Path
 from types import MappingProxyType
 
 from snavio.clock import SystemClock
-from tests.support.mailbox import PostOffice
+from tests.support.mailbox import MailboxFixture
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 30.0
 
 
-class Killable(PostOffice):
+class Killable(MailboxFixture):
     """A mailbox in a process of its own."""
 
     process: asyncio.subprocess.Process | None = None
     mailbox_lines: str = ""
     """For the `[mailbox]` section of its configuration."""
     environment: Mapping[str, str] = MappingProxyType({})
-    """What its process finds there beside ours."""
+    """Additional environment of its process."""
 
     async def start(self) -> None:
         if self.signer is None:

@@ -18,7 +18,7 @@ from snavio.clock import Clock, ManualClock
 from snavio.config import MeshSettings
 from snavio.domain.capability import Capability
 from snavio.domain.identity import Identity, IdentityKind
-from snavio.native import open_parcels, sign_command, uuid7
+from snavio.native import read_leased_batches, sign_command, uuid7
 from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.credentials import CertificateFiles
@@ -136,7 +136,7 @@ class ReceivingPeer:
     async def receive(self, topic: str = TOPIC, **asked: Any) -> Got:
         request = mail.ReceiveRequest(topic=topic, **{"visibility_ms": 30_000, **asked})
         raw = await self.channel.call_raw(SERVICE + "Receive", request.SerializeToString(), timeout_s=SECONDS)
-        epoch, messages = open_parcels(raw)
+        epoch, messages = read_leased_batches(raw)
         return Got(epoch, messages, raw)
 
     async def ack(self, receipts: mail.Receipts, topic: str = TOPIC) -> bytes:
@@ -162,7 +162,7 @@ class ReceivingPeer:
 
 
 @dataclass
-class PostOffice:
+class MailboxFixture:
     """A mailbox with its state folder; peers of it get their certificates here."""
 
     folder: Path
@@ -190,7 +190,7 @@ class PostOffice:
         self._senders: list[SendingPeer] = []
 
     async def start_signer(self) -> None:
-        """As much of Signer as the mailbox needs: nobody is revoked."""
+        """As much of Signer as the mailbox needs: nothing is revoked."""
         methods = Methods()
         methods.unary("/snavio.v1.Signer/Denylist", _nobody_revoked, DenylistRequest)
         self.mint.register(methods)
@@ -254,9 +254,9 @@ async def _nobody_revoked(_request: DenylistRequest, _call: Call) -> DenylistRes
 
 
 @asynccontextmanager
-async def post_office(folder: Path, **options: Any) -> AsyncIterator[PostOffice]:
+async def running_mailbox(folder: Path, **options: Any) -> AsyncIterator[MailboxFixture]:
     """A mailbox that serves, gone at the end."""
-    office = PostOffice(folder, **options)
+    office = MailboxFixture(folder, **options)
     await office.start()
     try:
         yield office

@@ -63,7 +63,7 @@ class DemoMesh:
         )
 
     async def counters(self, service: str) -> dict[str, int]:
-        """What a service has counted, as an operator reads it."""
+        """Counters of a service, as an operator reads them."""
         files = CertificateFiles.in_folder(self.certificates("operator-admin"))
         channel = MeshChannel(self.addresses[service], files=files, service=service)
         try:

@@ -265,7 +265,7 @@ class ScriptedHop:
 
     @property
     def commands(self) -> int:
-        """How many have arrived."""
+        """Number of arrivals."""
         return sum(len(commands_of(batch)) for batch in self.batches)
 
     async def _serve(self, call: Call) -> None:
@@ -318,7 +318,7 @@ def answering(
 
 @dataclass
 class Bench:
-    """Where one service is tested: a CA, a clock, and its neighbours."""
+    """Surroundings of one service under test: a CA, a clock, and its neighbours."""
 
     folder: Path
     clock: ManualClock = field(default_factory=lambda: ManualClock(time.time_ns()))

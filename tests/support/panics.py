@@ -72,5 +72,5 @@ class Double:
 
 
 def bare(value: Any) -> Any:
-    """What a double stands for."""
+    """The object that a double stands for."""
     return value._real if isinstance(value, Double) else value

@@ -22,7 +22,7 @@ Write = Callable[[bytearray], None]
 
 @dataclass
 class Image:
-    """What is surely on disk of one file, and the writes that are only in the page cache."""
+    """Bytes of one file that are surely on disk, and the writes that are only in the page cache."""
 
     durable: bytearray = field(default_factory=bytearray)
     pending: list[Write] = field(default_factory=list)

@@ -39,7 +39,7 @@ def tls(files: CertificateFiles | None, ca: bytes) -> ssl.SSLContext:
 
 
 def message_head(size: int) -> bytes:
-    """What gRPC puts before a message of `size` bytes."""
+    """The prefix that gRPC puts before a message of `size` bytes."""
     return b"\0" + struct.pack(">I", size)
 
 

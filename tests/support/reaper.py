@@ -1,4 +1,4 @@
-"""Ends whatever a test run has started, once the run itself has ended, however it ended.
+"""Ends every process of a test run once the run itself has ended, in order or killed.
 
 Processes are known by a mark in their environment, which children of children and detached ones carry too. Never ends
 what does not carry the mark of the run it was started for.

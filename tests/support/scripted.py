@@ -18,8 +18,8 @@ from snavio.v1.batch_pb2 import Batch, Hello, Limits, Run, Verdicts
 from snavio.v1.mailbox_pb2 import (
     AckRequest,
     ExtendRequest,
+    LeasedBatch,
     NackRequest,
-    Parcel,
     ReceiveRequest,
     ReceiveResponse,
     SettleResponse,
@@ -248,14 +248,14 @@ class ScriptedMailbox:
             except TimeoutError:
                 pass
         response = ReceiveResponse(boot_epoch=self.boot_epoch)
-        while self.ready and len(response.parcel) < request.max_messages:
+        while self.ready and len(response.batch) < request.max_messages:
             msg_id, attempt, command = self.ready.popleft()
             self.leased[msg_id] = (attempt, command)
             run = Run(
                 source=SOURCE, key_version="hmac-v1", cert_serial="1", admitted_unix_ns=5, command=[command]
             )
-            parcel = Parcel(batch_id=msg_id // 1024, first=msg_id % 1024, attempt=attempt, run=[run])
-            response.parcel.append(parcel)
+            batch = LeasedBatch(batch_id=msg_id // 1024, first=msg_id % 1024, attempt=attempt, run=[run])
+            response.batch.append(batch)
         return response
 
     def _holds(self, epoch: int, msg_id: int, attempt: int) -> bool:

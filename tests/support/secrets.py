@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 
 def forms(secret: bytes) -> set[bytes]:
-    """How a secret could stand in a file: raw, hex, any base64, and as Python, JSON and protobuf print bytes."""
+    """Forms of a secret in a file: raw, hex, any base64, and as Python, JSON and protobuf print bytes."""
     found = {secret, secret.hex().encode(), secret.hex().upper().encode(), secret.hex(":").encode()}
     for encode in (b64encode, urlsafe_b64encode):
         # In the middle of something longer that was encoded, the text depends on where the secret begins.
@@ -38,7 +38,7 @@ class Search:
         self.places[name] = text if isinstance(text, bytes) else text.encode()
 
     def leaks(self) -> list[str]:
-        """Which secret is where; never what it is."""
+        """Names of secrets with their places; never a secret itself."""
         wanted: Mapping[str, Iterable[bytes]] = {name: forms(secret) for name, secret in self.secrets.items()}
         return [
             f"{secret} in {place}"

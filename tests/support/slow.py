@@ -59,7 +59,7 @@ def resolution(
     warm_banned: bool = False,
     **route: Any,
 ) -> reg.Resolution:
-    """What Registry says; keywords that are not its own go into the route."""
+    """Registry's answer; keywords that are not its own go into the route."""
     quota = route.pop("source_quota", None)
     fields = {"target": TARGET, "name": NAME, "topic": f"acme/{TARGET}", "profile": reg.PROFILE_SYNC, **route}
     return reg.Resolution(

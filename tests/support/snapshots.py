@@ -103,7 +103,7 @@ class Studio:
         await self.put(Suspension("acme/evil", "too loud"))
 
     async def load(self, reader: SnapshotReader | None = None) -> VerifiedSnapshot | Refused:
-        """What a service would get: verified, and read whole."""
+        """A snapshot as a service would get it: verified, and read whole."""
 
         def use(snapshot: VerifiedSnapshot) -> VerifiedSnapshot:
             examine(snapshot)

@@ -132,7 +132,7 @@ class Inside:
         return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
 
     async def findings(self) -> list[ArchiveFinding]:
-        """What `snavio archive verify` would say."""
+        """The result of `snavio archive verify`."""
         found = list(hours(self.archive_folder))
         keys = await verifying_keys()
         each = [one for hour in found for one in check(self.archive_folder, hour, keys)]

@@ -125,7 +125,7 @@ def running(folder: Path) -> Iterator[Up]:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process still runs; a zombie does not."""
+    """True if a process still runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -134,7 +134,7 @@ def format_timestamp(unix_ns: int) -> str:
 
 
 def signed_text(fields: dict[str, bytes]) -> bytes:
-    """What the tag covers."""
+    """Bytes that the tag covers."""
     payload = fields.get("payload", b"")
     names = ("key_version", "audience", "id", "timestamp", "type", "target", "name", "content_type")
     lines = [b"SNAVIO1", *(fields.get(name, b"") for name in names), str(len(payload)).encode(), payload]
@@ -250,7 +250,7 @@ class TwinKey:
 
 @dataclass(frozen=True, slots=True)
 class TwinJudgement:
-    """What the twin thinks of a batch; `runs` as in the native Judgement."""
+    """The twin's judgement of a batch; `runs` as in the native Judgement."""
 
     frame_code: int = 0
     batch_seq: int = 0

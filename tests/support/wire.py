@@ -141,7 +141,7 @@ def arbitration_batch(
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """What an answer says about one refusal, beyond its code."""
+    """Details of one refusal in an answer, beyond its code."""
 
     index: int
     verdict: Verdict
@@ -210,7 +210,7 @@ class RawStream:
         await self._read()
 
     async def send(self, frame: bytes) -> None:
-        """Write a frame. A stream that has ended says why to whoever reads it."""
+        """Write a frame. A stream that has ended gives the reason at the next read."""
         with suppress(grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
             async with asyncio.timeout(WITHIN_S):
                 await self._call.write(frame)
@@ -221,7 +221,7 @@ class RawStream:
             await self._call.done_writing()
 
     async def partial(self, batch_seq: int = 1) -> Answer:
-        """What is known about a batch after the next reply to it."""
+        """State of a batch after the next reply to it."""
         before = self._answer(batch_seq).replies
         while self._answer(batch_seq).replies == before:
             await self._take()

@@ -31,9 +31,14 @@ KEYS = [
 ]
 
 
+def keys_of(arbitration: Arbitration) -> list[tuple[str, str, str, int]]:
+    keys = arbitration.keys()
+    return [(key.source, key.target, key.name, key.reason) for key in keys]
+
+
 def test_keys_are_distinct_and_in_order_of_first_appearance() -> None:
     arbitration = opened()
-    assert arbitration.keys() == KEYS
+    assert keys_of(arbitration) == KEYS
     assert (arbitration.ledger.count, arbitration.budget_ms, arbitration.frame_code) == (6, 5000, 0)
 
 
@@ -57,12 +62,12 @@ def test_approved_keys_go_on_and_replies_come_back_in_place() -> None:
             (3, 0, "acme/other", False),
         ]
     )
-    assert [(queue, count) for queue, count, _ in sends] == [(0, 4), (1, 1)]
-    assert topics_of(sends[0][2]) == [
+    assert [(send.queue, send.count) for send in sends] == [(0, 4), (1, 1)]
+    assert topics_of(bytes(sends[0].body)) == [
         ("acme/bot", [RunOf([A, A]), RunOf([A])]),
         ("acme/other", [RunOf([C])]),
     ]
-    assert topics_of(sends[1][2]) == [("x/y", [RunOf([A], source="globex/shop")])]
+    assert topics_of(bytes(sends[1].body)) == [("x/y", [RunOf([A], source="globex/shop")])]
     ledger = arbitration.ledger
     answer = said(ledger.merge(0, 0, read_verdicts(verdicts(bytes([1, 2, 70, 71])))))
     assert answer.decided == {0: 1, 2: 2, 5: 70, 4: 71}
@@ -72,7 +77,7 @@ def test_approved_keys_go_on_and_replies_come_back_in_place() -> None:
 
 def test_key_that_nobody_approved_stays_open() -> None:
     arbitration = opened()
-    assert [count for _, count, _ in arbitration.dispatch([(1, 0, "acme/bot", 0)])] == [1]
+    assert [send.count for send in arbitration.dispatch([(1, 0, "acme/bot", 0)])] == [1]
     arbitration.ledger.merge(0, 0, read_verdicts(verdicts(b"\x01")))
     assert not arbitration.ledger.done
     assert arbitration.ledger.codes == bytes([0, 1, 0, 0, 0, 0])
@@ -102,7 +107,7 @@ def test_misuse_is_told() -> None:
 def test_malformed_command_is_decided_at_opening() -> None:
     arbitration = Arbitration.open(escalated((MISS, [RunOf([A, b"\xff"])])))
     assert said(arbitration.ledger.opening()).decided == {1: Verdict.MALFORMED}
-    assert [count for _, count, _ in arbitration.dispatch([(0, 0, "acme/bot", 0)])] == [1]
+    assert [send.count for send in arbitration.dispatch([(0, 0, "acme/bot", 0)])] == [1]
 
 
 def test_bad_frames_are_refused_whole() -> None:
@@ -130,8 +135,8 @@ def test_telemetry_carries_the_reason_and_leaves_undecided_rows_out() -> None:
 
 def test_what_fast_escalates_slow_can_open() -> None:
     plan = Dispatch().plan(batch(RunOf([A, B]), RunOf([A], source="globex/shop")), now_mono_ns=0)
-    arbitration = Arbitration.open(b"".join(body for _, _, body in plan.escalations))
-    assert arbitration.keys() == KEYS[:3]
+    arbitration = Arbitration.open(b"".join(each.body for each in plan.escalations))
+    assert keys_of(arbitration) == KEYS[:3]
     arbitration.dispatch([(0, 0, "acme/bot", 0), (1, 0, "acme/bot", 0), (2, 0, "acme/bot", 0)])
     answer = arbitration.ledger.merge(0, 0, read_verdicts(verdicts(b"\x01\x01\x01")))
     plan.ledger.merge(0, 0, read_verdicts(answer))

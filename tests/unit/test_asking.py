@@ -24,6 +24,7 @@ from snavio.domain.directory import (
 )
 from snavio.domain.identity import Identity, IdentityKind
 from snavio.errors import NotFound
+from tests.support.decisions import always
 
 SHOP = "shop/web"
 ASKED = AccessRequest(SHOP, "bot", "Ping", reason="our new campaign")
@@ -57,7 +58,7 @@ class Town:
             Draft(Target("bot", "acme"), deleted=True),
             Draft(Target("bot", "globex")),
         ):
-            await self.directory.write(lambda _view, draft=draft: draft, actor="test")
+            await self.directory.write(always(draft), actor="test")
 
     async def ask(self, reason: str = ASKED.reason) -> bool:
         decide = self.asking.ask(principal("shop"), replace(ASKED, reason=reason))

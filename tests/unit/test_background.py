@@ -103,7 +103,8 @@ async def test_nothing_but_faults_for_too_long_ends_the_process_and_what_others_
         assert own.lost_work is None
         clock.advance(seconds=99)
     faulty.failed(RuntimeError("a bug"))
-    assert own.lost_work == "faulty"
+    lost = own.lost_work
+    assert str(lost) == "faulty"
     assert counted(own, "away") == 0 and counted(own, "away", faults=False) == 10
 
 
@@ -173,13 +174,19 @@ async def test_traces_of_one_fault_come_ever_more_rarely() -> None:
 
 
 async def test_whatever_a_host_begins_belongs_to_it_on_its_threads_too() -> None:
-    own, seen = Background(), []
+    own = Background()
+    seen: list[Background] = []
 
     async def hosted() -> None:
         host(own)
         assert background() is own
         done = threading.Event()
-        background().thread("thread", lambda: (seen.append(background()), done.set())[1])
+
+        def note() -> None:
+            seen.append(background())
+            done.set()
+
+        background().thread("thread", note)
         await until(done.is_set)
 
     await asyncio.create_task(hosted())

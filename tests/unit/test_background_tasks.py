@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from services.fast import bans, expiry, grants
+from services.fast import bans, grants
 from services.fast.bans import WarmBans
+from services.fast.dispatch_tables import sweep
 from services.fast.grants import GrantKeeper
 from services.slow.dominance import Dominance
 from services.slow.limits import LimitEnforcer
 from snavio.clock import SystemClock
+from snavio.host.parts import Parts
 from snavio.ports.coordination import PermitReturn
 from snavio.replication.poller import Poller
 from snavio.rpc import renewal
@@ -120,16 +122,14 @@ async def test_bans_are_reported_again_after_a_surprise(monkeypatch: pytest.Monk
     try:
         for times in (1, 2):
             told._reports.append(BanReport(source="acme/big"))
-            told._waiting.set()
+            told._sends.nudge()
             await until(lambda times=times: broken.uses >= times)  # type: ignore[misc]
         await until(lambda: told.counters()["lost"] == 2)
     finally:
         await told.stop()
 
 
-async def test_fast_goes_on_sweeping_after_a_panic(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expiry, "PAUSE_SECONDS", 0.001)
-
+async def test_fast_goes_on_sweeping_after_a_panic() -> None:
     class Sweeping:
         sweeps = 0
 
@@ -139,12 +139,12 @@ async def test_fast_goes_on_sweeping_after_a_panic(monkeypatch: pytest.MonkeyPat
                 panicking()
 
     dispatch: Any = Sweeping()
-    running = expiry.Expiry(dispatch=dispatch, clock=SystemClock())
-    running.start()
+    parts = Parts()
+    parts.every(0.001, "upkeep", sweep(dispatch, SystemClock()))
     try:
         await until(lambda: dispatch.sweeps > 3)
     finally:
-        await running.stop()
+        await parts.stop()
 
 
 async def test_a_journal_is_carried_again_after_whatever_went_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +189,7 @@ async def test_permits_are_given_back_after_a_panic() -> None:
     try:
         for times in (1, 2):
             limits._returns.append(PermitReturn(("a", "b"), 1000, 1, 1))
-            limits._returning.set()
+            limits._giving_back.nudge()
             await until(lambda times=times: len(store.given) >= times)  # type: ignore[misc]
     finally:
         await limits.stop()

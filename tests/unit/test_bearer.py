@@ -40,11 +40,6 @@ def signer() -> Signer:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def capability_provider(signer: Signer, clock: ManualClock) -> CapabilityProvider:
     return CapabilityProvider(CapabilityScope("acme/x", ("recv",)), signer.ask, clock=clock)
 

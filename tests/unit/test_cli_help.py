@@ -10,7 +10,9 @@ import typer
 from typer.testing import CliRunner
 
 from snavio.cli.app import app
-from snavio.cli.help import flowing
+from snavio.cli.commands import COMMANDS
+from snavio.cli.group import Entry
+from snavio.cli.help import flowing, summary
 
 
 def every_command(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -48,10 +50,33 @@ def test_a_file_in_an_example_can_be_copied_with_its_brackets() -> None:
 
 
 def test_paragraphs_are_wrapped_by_the_terminal_and_examples_by_nobody() -> None:
-    assert flowing("One\ntwo.\n\nThree\nfour.\n\n\b\nExamples:\n  a\n  b") == (
-        "One two.\n\nThree four.\n\nExamples:\n  a\n  b"
-    )
-    assert flowing("One.\n\n\b\nExamples:\n  a") == "One.\n\n\nExamples:\n  a"
+    assert flowing("One\ntwo.\n\nThree\nfour.\n\n\b\nExamples:\n  a\n  b") == [
+        "One two.",
+        "Three four.",
+        "Examples:\n  a\n  b",
+    ]
+
+
+@pytest.mark.parametrize("path", tuple(every_command()), ids=" ".join)
+def test_help_fits_80_columns(path: tuple[str, ...]) -> None:
+    assert max(map(len, help_of(*path).splitlines())) <= 80
+
+
+def test_a_long_option_stands_on_a_line_of_its_own() -> None:
+    lines = [line for line in help_of("queue", "find", columns=40).splitlines() if line.startswith("│")]
+    assert {len(line) for line in lines} == {40}
+    assert any(line.startswith("│ -c, --config <path>  ") for line in lines)
+
+
+@pytest.mark.parametrize("entry", COMMANDS, ids=lambda entry: entry.name)
+def test_the_table_says_what_the_command_says_of_itself(entry: Entry) -> None:
+    command = typer.main.get_command(app).commands[entry.name].load()  # type: ignore[attr-defined]
+    assert entry.summary == summary(command.help)
+
+
+def test_a_command_that_is_mistyped_is_suggested() -> None:
+    ran = CliRunner().invoke(app, ["statu"])
+    assert (ran.exit_code, "Did you mean 'status'?" in ran.output) == (2, True)
 
 
 def test_serve_names_every_service_that_it_can_run() -> None:

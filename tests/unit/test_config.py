@@ -186,6 +186,13 @@ def test_a_misspelled_key_is_told_with_the_right_one(file: Path, key: str) -> No
     ]
 
 
+@pytest.mark.parametrize("key", ["streams_per_source", "nonce_share_per_source"])
+def test_a_key_of_an_earlier_version_is_told_what_stands_in_its_place(file: Path, key: str) -> None:
+    (mistake,) = mistakes(file, f"[shield]\n{key} = 16\n")
+    assert f"[shield] has no key '{key}' any more; " in mistake
+    assert "[mesh] tenant_share_percent" in mistake
+
+
 def test_a_key_of_another_section_is_told_where_it_belongs(file: Path) -> None:
     assert mistakes(file, "[fast]\nwindow_ms = 1000\n") == [
         "snavio.toml:2:1: [fast] has no key 'window_ms'; it belongs to [shield]."

@@ -179,7 +179,13 @@ def test_what_registry_derives_is_not_taken_from_the_wire() -> None:
     entry = wire.Entry(route=wire.Route(target="bot", name="Ping", topic="victim/queue", expires_unix_ns=5))
     assert entry_from_wire(entry, "entry") == Route("bot", "Ping")
     asked = wire.AccessRequest(
-        source="a/b", target="bot", name="Ping", reason="x", state=2, requested_by="me", answer="yes"
+        source="a/b",
+        target="bot",
+        name="Ping",
+        reason="x",
+        state="REQUEST_STATE_GRANTED",
+        requested_by="me",
+        answer="yes",
     )
     assert entry_from_wire(wire.Entry(access_request=asked), "entry") == AccessRequest(
         "a/b", "bot", "Ping", "x"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -53,27 +54,27 @@ def dispatch_with(*, profile: int = LOW, strict: bool = False, renewed: bool = T
     return dispatch
 
 
-def plan_one(dispatch: Dispatch, *, age_ns: int = 0, source: str = SOURCE, **told: str) -> Plan:
+def plan_one(dispatch: Dispatch, *, age_ns: int = 0, source: str = SOURCE, **told: Any) -> Plan:
     return dispatch.plan(batch(RunOf([command(**told)], source=source)), now_mono_ns=READ_NS + age_ns)
 
 
 def reason_of(plan: Plan) -> int:
     """The escalation reason of a batch of one; 0 when it was sent."""
     if plan.escalated == 0:
-        assert [count for _, count, _ in plan.sends] == [1]
+        assert [send.count for send in plan.sends] == [1]
         return 0
     assert plan.sends == []
-    [(_, _, body)] = plan.escalations
-    [(reason, _)] = escalations_of(body)
+    [escalation] = plan.escalations
+    [(reason, _)] = escalations_of(escalation.body)
     return reason
 
 
 def test_known_and_allowed_command_is_sent_untouched() -> None:
     run = RunOf([command(payload=b"\x00\xff" * 100), command()])
     plan = dispatch_with().plan(batch(run), now_mono_ns=READ_NS)
-    [(queue, count, topics)] = plan.sends
-    assert (queue, count) == (0, 2)
-    assert topics_of(topics) == [(TOPIC, [run])]
+    [send] = plan.sends
+    assert (send.queue, send.count) == (0, 2)
+    assert topics_of(bytes(send.body)) == [(TOPIC, [run])]
     assert (plan.escalated, plan.escalations, plan.budget_ms, plan.frame_code) == (0, [], 5000, 0)
     assert plan.ledger.opening() == b""
 
@@ -171,7 +172,7 @@ def test_one_cold_command_does_not_hold_the_warm_ones() -> None:
     cold = command(name="cold")
     warm = [command() for _ in range(999)]
     plan = dispatch_with().plan(batch(RunOf([*warm[:500], cold, *warm[500:]])), now_mono_ns=READ_NS)
-    assert [count for _, count, _ in plan.sends] == [999]
+    assert [send.count for send in plan.sends] == [999]
     answer = said(plan.ledger.merge(0, 0, read_verdicts(verdicts(b"\x01" * 999))))
     assert len(answer.decided) == 999
     assert 500 not in answer.decided
@@ -183,14 +184,14 @@ def test_sources_never_share_a_run() -> None:
     dispatch = dispatch_with()
     dispatch.allow("globex/shop", TARGET, NAME, 1)
     told = [RunOf([command()]), RunOf([command()], source="globex/shop"), RunOf([command(), command()])]
-    [(_, _, topics)] = dispatch.plan(batch(*told), now_mono_ns=READ_NS).sends
-    assert topics_of(topics) == [(TOPIC, told)]
+    [send] = dispatch.plan(batch(*told), now_mono_ns=READ_NS).sends
+    assert topics_of(bytes(send.body)) == [(TOPIC, told)]
 
 
 def test_bad_command_costs_only_itself() -> None:
     bad = b"\x0a\xff"
     plan = dispatch_with().plan(batch(RunOf([command(), bad, command()])), now_mono_ns=READ_NS)
-    assert [count for _, count, _ in plan.sends] == [2]
+    assert [send.count for send in plan.sends] == [2]
     opening = said(plan.ledger.opening())
     assert (opening.decided, opening.final) == ({1: Verdict.MALFORMED}, False)
     assert said(plan.ledger.merge(0, 0, read_verdicts(verdicts(b"\x01\x01")))).final
@@ -217,8 +218,8 @@ def test_frame_that_cannot_be_attributed_is_refused_whole(frame: bytes) -> None:
 
 def test_frame_over_a_limit_is_refused_with_its_number() -> None:
     frame = batch(RunOf([command()] * 3), batch_seq=41)
-    for limits in ({"max_batch_bytes": len(frame) - 1}, {"max_batch_commands": 2}):
-        plan = Dispatch(**limits).plan(frame, now_mono_ns=READ_NS)
+    for limited in (Dispatch(max_batch_bytes=len(frame) - 1), Dispatch(max_batch_commands=2)):
+        plan = limited.plan(frame, now_mono_ns=READ_NS)
         assert plan.frame_code == Verdict.OVERSIZED
         assert said(plan.ledger.opening()).batch_seq == 41
     assert (
@@ -323,7 +324,7 @@ def test_directory_may_change_while_batches_are_planned() -> None:
         planner.join(timeout=60)
     assert len(plans) == 100
     # A batch sees one directory: all of it was sent, or none of it.
-    assert {sum(count for _, count, _ in plan.sends) + plan.escalated for plan in plans} == {200}
+    assert {sum(send.count for send in plan.sends) + plan.escalated for plan in plans} == {200}
     assert {plan.escalated for plan in plans} <= {0, 200}
 
 

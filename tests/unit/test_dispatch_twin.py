@@ -141,19 +141,22 @@ def compare(plan: native.Plan, expected: PlanTwin) -> None:
     """Check that both plans of one batch agree."""
     assert plan.frame_code == 0
     assert plan.ledger.count == expected.count
-    assert {queue: topics_of(topics) for queue, _, topics in plan.sends} == expected.sends
-    assert [queue for queue, _, _ in plan.sends] == list(expected.sends)
+    assert {send.queue: topics_of(bytes(send.body)) for send in plan.sends} == expected.sends
+    assert [send.queue for send in plan.sends] == list(expected.sends)
     escalations = plan.escalations
-    assert {source: escalations_of(body) for source, _, body in escalations} == expected.escalations
-    assert [source for source, _, _ in escalations] == list(expected.escalations)
-    counts = [count for _, count, _ in plan.sends] + [count for _, count, _ in escalations]
+    assert {each.source: escalations_of(each.body) for each in escalations} == expected.escalations
+    assert [each.source for each in escalations] == list(expected.escalations)
+    counts = [send.count for send in plan.sends] + [each.count for each in escalations]
     assert counts == [len(part) for part in expected.parts]
-    assert plan.escalated == sum(count for _, count, _ in escalations)
+    assert plan.escalated == sum(each.count for each in escalations)
     assert plan.stale_used == expected.stale_used
     assert dict(enumerate(plan.ledger.codes)) == {
         index: expected.settled.get(index, 0) for index in range(expected.count)
     }
-    assert [(ban[:3], *ban[3:6]) for ban in plan.warm_bans] == expected.warm_bans
+    assert [
+        ((ban.source, ban.target, ban.name), ban.source_share, ban.competing_share, ban.volume)
+        for ban in plan.warm_bans
+    ] == expected.warm_bans
     if expected.settled:
         opening = said(plan.ledger.opening())
         assert opening.decided == expected.settled

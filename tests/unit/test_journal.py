@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -59,7 +60,7 @@ def test_what_is_taken_comes_again_unless_it_is_acknowledged() -> None:
 
 
 @pytest.mark.parametrize("bound", [{"max_bytes": 3 * len(rows(10))}, {"max_events": 30}])
-def test_a_full_journal_drops_the_oldest_and_counts_it(bound: dict[str, int]) -> None:
+def test_a_full_journal_drops_the_oldest_and_counts_it(bound: dict[str, Any]) -> None:
     journal = Journal(**bound)
     for _ in range(5):
         journal.append(rows(10))

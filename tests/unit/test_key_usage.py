@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ class Watched:
         self.clock.advance(seconds=10)
         await self.keysets.promote(SOURCE, version, actor="test")
 
-    def said(self) -> list[tuple[str, dict[str, str | None]]]:
+    def said(self) -> list[tuple[str, dict[str, Any]]]:
         return [(one.event.name, dict(one.event.fields())) for one in self.events.after(0, limit=100)]
 
 

@@ -10,11 +10,6 @@ from snavio.clock import ManualClock
 from snavio.telemetry.latency import LatencyWindow, Percentiles
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
 def test_nothing_happened_reads_as_zeroes(clock: ManualClock) -> None:
     assert LatencyWindow(clock=clock).read() == Percentiles()
 
@@ -76,7 +71,8 @@ def test_histogram_since_the_start_forgets_nothing_and_only_grows(clock: ManualC
     clock.advance(seconds=600)
     window.add(3_600_000_000_000)
     ever = window.ever()
-    assert (ever.count, ever.sum_s) == (5, pytest.approx(3601.000190))
+    assert ever.count == 5
+    assert ever.sum_s == pytest.approx(3601.000190)
     assert (ever.up_to[64e-6], ever.up_to[128e-6], ever.up_to[0.524288]) == (2, 3, 3)
     assert (ever.up_to[1.048576], ever.up_to[33.554432]) == (4, 4)
     assert list(ever.up_to.values()) == sorted(ever.up_to.values())

@@ -17,12 +17,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from services.mailbox.changes import Operation, Order, change
-from services.mailbox.delivery import Delivery, Nack
-from services.mailbox.leases import DONE, GONE, LATE, Receipt, Settling, Verb, receipts
-from services.mailbox.policy import Policies, Policy
-from services.mailbox.ranges import RangeMap, ones, zeros
-from services.mailbox.topics import Leased, Limits
+from services.mailbox.settle.changes import MessageOperation, Order, change
+from services.mailbox.state.delivery import Delivery, NackTerms
+from services.mailbox.state.leases import DONE, GONE, LATE, Receipt, Settling, receipts
+from services.mailbox.state.policy import Policies, Policy
+from services.mailbox.state.ranges import RangeMap, ones, zeros
+from services.mailbox.state.states import Verb
+from services.mailbox.state.topics import Leased, Limits
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.clock import ManualClock
 from snavio.domain.message import Attempt, AttemptOutcome, MessageEnding, MessageState
@@ -63,7 +64,7 @@ class Desk:
         self.disk.commit([], list(progress), now_unix_ns=self.clock.unix_ns())
 
     def append(self, count: int = 10, *, size: int = 100, notify: bool = True) -> int:
-        self.delivery.reserve(TOPIC, count)
+        self.delivery.topics.reserve(TOPIC, count)
         self.seq += 1
         send = Send(Origin("fast/0", 1, self.seq), b"", (NewBatch(TOPIC, count, bytes(size)),))
         ((batch_id,),) = self.disk.commit([send], [], now_unix_ns=self.clock.unix_ns())
@@ -74,29 +75,29 @@ class Desk:
     def has_room(self, topic: str, count: int) -> bool:
         """True if that many could be reserved; they are reserved then."""
         try:
-            self.delivery.reserve(topic, count)
+            self.delivery.topics.reserve(topic, count)
         except Saturated:
             return False
         return True
 
     def hear(self, batch_id: int, count: int = 10, size: int = 100) -> None:
-        self.delivery.stored(TOPIC, BatchRecord(batch_id, count, size, self.clock.unix_ns()))
+        self.delivery.window.stored(TOPIC, BatchRecord(batch_id, count, size, self.clock.unix_ns()))
 
     def lease(
         self, n: int = 5000, *, holder: str = ME, visibility_ms: int = 1000, **more: int
     ) -> list[Leased]:
-        while (asked := self.delivery.shortage(TOPIC)) is not None:
-            self.delivery.refill(asked, self.disk.pending(TOPIC, after=asked.after, limit=asked.limit))
+        while (asked := self.delivery.window.shortage(TOPIC)) is not None:
+            self.delivery.window.refill(asked, self.disk.pending(TOPIC, after=asked.after, limit=asked.limit))
         asking = {"max_bytes": 1 << 20, **more}
         return self.delivery.lease(
             TOPIC, holder=holder, max_messages=n, visibility_ms=visibility_ms, **asking
         )
 
     def settle(self, *named: Receipt, holder: str = ME, final: bool = True, delay_ms: int = 0) -> bytes:
-        nack = Nack(delay_ms=delay_ms)
+        nack = NackTerms(delay_ms=delay_ms)
         settling = self.delivery.settle(TOPIC, named, holder=holder, final=final, nack=nack)
         self.write(settling.progress)
-        self.delivery.confirm(settling)
+        self.delivery.transitions.confirm(settling)
         return b"".join(settling.codes)
 
 
@@ -285,9 +286,9 @@ def test_settlement_that_the_disk_refused_leaves_the_lease_as_it_was(final: bool
     refused = desk.delivery.settle(TOPIC, [Receipt(1, 1, 3, 1)], holder=ME, final=final)
     desk.clock.advance(seconds=0.5)
     assert desk.lease() == []
-    desk.delivery.revert(refused)
+    desk.delivery.transitions.revert(refused)
     assert desk.settle(receipt(one)) == DONE * 4
-    assert desk.delivery.inflight == 0
+    assert desk.delivery.inflight.total == 0
 
 
 def test_refused_ack_comes_back_even_if_its_deadline_passed_meanwhile() -> None:
@@ -297,7 +298,7 @@ def test_refused_ack_comes_back_even_if_its_deadline_passed_meanwhile() -> None:
     refused = desk.delivery.settle(TOPIC, [Receipt(1, 0, 1, 1)], holder=ME, final=True)
     desk.clock.advance(seconds=2)
     assert desk.lease() == []
-    desk.delivery.revert(refused)
+    desk.delivery.transitions.revert(refused)
     assert ids(desk.lease()) == [(1, 0, 1, 2)]
 
 
@@ -326,15 +327,15 @@ def test_memory_holds_a_window_and_the_rest_comes_from_disk_in_order() -> None:
     desk = Desk(limits=Limits(window_batches=16))
     for _ in range(100):
         desk.append(1)
-    assert len(desk.delivery._topics[TOPIC].batches) <= 16
+    assert len(desk.delivery.topics.by_name[TOPIC].batches) <= 16
     seen: list[int] = []
     while leased := desk.lease(7):
-        assert len(desk.delivery._topics[TOPIC].batches) <= 32
+        assert len(desk.delivery.topics.by_name[TOPIC].batches) <= 32
         seen += [one.lease.batch.batch_id for one in leased]
         for one in leased:
             desk.settle(receipt(one))
     assert seen == list(range(1, 101))
-    assert desk.delivery.counts(TOPIC).ready == 0  # type: ignore[union-attr]
+    assert desk.delivery.topics.counts(TOPIC).ready == 0  # type: ignore[union-attr]
 
 
 def test_batch_stored_while_the_disk_is_asked_is_neither_lost_nor_doubled() -> None:
@@ -342,12 +343,12 @@ def test_batch_stored_while_the_disk_is_asked_is_neither_lost_nor_doubled() -> N
     desk.append(1)
     desk.append(1)
     desk.lease(1)
-    asked = desk.delivery.shortage(TOPIC)
+    asked = desk.delivery.window.shortage(TOPIC)
     assert asked is not None
     early = desk.append(1, notify=False)  # on disk before the answer, heard of after it
     answer = desk.disk.pending(TOPIC, after=asked.after, limit=asked.limit)
     late = desk.append(1)  # on disk and heard of while the answer is on its way
-    desk.delivery.refill(asked, answer)
+    desk.delivery.window.refill(asked, answer)
     desk.hear(early, 1)
     seen = [ids(desk.lease(1)) for _ in range(4)]
     assert seen == [[(2, 0, 1, 1)], [(early, 0, 1, 1)], [(late, 0, 1, 1)], []]
@@ -358,12 +359,12 @@ def test_empty_answer_of_the_disk_does_not_hide_what_was_stored_after_the_questi
     desk.append(1)
     desk.append(1)
     desk.lease(1)
-    asked = desk.delivery.shortage(TOPIC)
+    asked = desk.delivery.window.shortage(TOPIC)
     assert asked is not None
     desk.write([Progress(TOPIC, 2, 1, 1)])
     answer = desk.disk.pending(TOPIC, after=asked.after, limit=asked.limit)
     desk.append(1)
-    desk.delivery.refill(asked, answer)
+    desk.delivery.window.refill(asked, answer)
     assert ids(desk.lease()) == [(3, 0, 1, 1)]
 
 
@@ -375,7 +376,7 @@ def test_I_5_full_topic_takes_no_more_until_something_is_settled() -> None:
     assert desk.has_room("acme/other", 10)
     desk.settle(Receipt(one.lease.batch.batch_id, 0, 3, 1))
     assert desk.has_room(TOPIC, 3) and not desk.has_room(TOPIC, 1)
-    desk.delivery.release(TOPIC, 3)
+    desk.delivery.topics.release(TOPIC, 3)
     assert desk.has_room(TOPIC, 3)
 
 
@@ -394,7 +395,7 @@ def test_I_5_messages_given_back_one_by_one_hold_up_newer_ones_instead_of_fillin
     desk = Desk(limits=Limits(topic_spans=20, window_batches=4))
     for _ in range(40):
         desk.append(10)
-    topic = desk.delivery.topic(TOPIC)
+    topic = desk.delivery.topics.topic(TOPIC)
     assert topic is not None
     while leased := desk.lease(10):
         for one in leased:
@@ -402,7 +403,7 @@ def test_I_5_messages_given_back_one_by_one_hold_up_newer_ones_instead_of_fillin
                 batch_id = one.lease.batch.batch_id
                 desk.settle(Receipt(batch_id, index, index + 1, 1), final=False, delay_ms=5000)
                 desk.settle(Receipt(batch_id, index + 1, index + 2, 1))
-    assert 20 < topic.spans == desk.delivery.spans < 40
+    assert 20 < topic.spans == desk.delivery.window.spans < 40
     seen = topic.spans
     desk.woken.clear()
     desk.clock.advance(seconds=5)
@@ -413,27 +414,27 @@ def test_I_5_messages_given_back_one_by_one_hold_up_newer_ones_instead_of_fillin
             seen += one.count
             desk.settle(receipt(one))
             assert topic.spans < 40
-    assert (topic.spans, desk.delivery.spans) == (0, 0) and TOPIC in desk.woken
+    assert (topic.spans, desk.delivery.window.spans) == (0, 0) and TOPIC in desk.woken
 
 
 def test_I_5_messages_that_came_back_one_by_one_are_handed_out_and_do_not_hold_each_other_up() -> None:
     desk = Desk(limits=Limits(topic_spans=20))
     for _ in range(6):
         desk.append(10)
-    topic = desk.delivery.topic(TOPIC)
+    topic = desk.delivery.topics.topic(TOPIC)
     assert topic is not None
     settling = Settling()
     for batch in topic.batches.values():
         for index in range(0, 10, 2):
             dead = MessageEnding(MessageState.DEAD, 1, "nack-dead")
             batch.move(settling, index, index + 1, Verb.END, attempt=1, ending=dead)
-    desk.delivery.begin(settling)
-    desk.delivery.confirm(settling)
+    desk.delivery.transitions.begin(settling)
+    desk.delivery.transitions.confirm(settling)
     revival = Settling()
-    order = Order(Operation.REQUEUE, frozenset({MessageState.DEAD}), age_ns=5)
+    order = Order(MessageOperation.REQUEUE, frozenset({MessageState.DEAD}), age_ns=5)
     assert sum(change(revival, batch, order, ones(0, 10)) for batch in topic.batches.values()) == 30
-    desk.delivery.begin(revival)
-    desk.delivery.confirm(revival)
+    desk.delivery.transitions.begin(revival)
+    desk.delivery.transitions.confirm(revival)
     assert topic.spans == 30
     while topic.messages:
         leased = desk.lease(10)
@@ -472,7 +473,7 @@ def test_withdrawn_batch_is_not_delivered_and_leaves_no_count_behind() -> None:
     desk.lease(2)
     assert desk.delivery.withdraw(TOPIC, 1) == 4
     assert ids(desk.lease()) == [(2, 0, 3, 1)]
-    counts = desk.delivery.counts(TOPIC)
+    counts = desk.delivery.topics.counts(TOPIC)
     assert counts is not None and (counts.ready, counts.inflight) == (0, 3)
     desk.clock.advance(seconds=5)
     assert ids(desk.lease()) == [(2, 0, 3, 2)]
@@ -484,7 +485,7 @@ def test_timers_of_acknowledged_leases_do_not_pile_up() -> None:
         desk.append(1)
         (one,) = desk.lease(visibility_ms=43_200_000)
         desk.settle(receipt(one))
-    assert len(desk.delivery._timers) < 10_000
+    assert len(desk.delivery.window.timers) < 10_000
 
 
 def test_counts_tell_ready_inflight_and_age() -> None:
@@ -493,10 +494,10 @@ def test_counts_tell_ready_inflight_and_age() -> None:
     desk.clock.advance(seconds=2)
     desk.append(5)
     desk.lease(4)
-    counts = desk.delivery.counts(TOPIC)
+    counts = desk.delivery.topics.counts(TOPIC)
     assert counts is not None and (counts.ready, counts.inflight, counts.oldest_age_ms) == (11, 4, 2000)
     desk.boot()
-    again = desk.delivery.counts(TOPIC)
+    again = desk.delivery.topics.counts(TOPIC)
     assert again is not None and (again.ready, again.inflight, again.oldest_age_ms) == (15, 0, 2000)
 
 
@@ -571,15 +572,15 @@ class Lives(RuleBasedStateMachine):
         lo = data.draw(st.integers(whole.first, whole.end - 1))
         part = Receipt(whole.batch_id, lo, data.draw(st.integers(lo + 1, whole.end)), whole.attempt)
         delivery = self.desk.delivery
-        nack = Nack(delay_ms=delay_ms)
+        nack = NackTerms(delay_ms=delay_ms)
         settling = delivery.settle(TOPIC, [part], holder=ME, final=final, nack=nack)
         codes = b"".join(settling.codes)
         assert len(codes) == part.end - part.first
         if not stored:
-            delivery.revert(settling)
+            delivery.transitions.revert(settling)
             return
         self.desk.write(settling.progress)
-        delivery.confirm(settling)
+        delivery.transitions.confirm(settling)
         named = {(part.batch_id, part.first + i) for i, code in enumerate(codes) if code == 1}
         assert named <= self.alive
         if final:
@@ -599,10 +600,10 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def counts_agree(self) -> None:
-        counts = self.desk.delivery.counts(TOPIC)
+        counts = self.desk.delivery.topics.counts(TOPIC)
         if counts is not None:
             assert counts.ready + counts.inflight == len(self.alive)
-            assert counts.inflight == self.desk.delivery.inflight
+            assert counts.inflight == self.desk.delivery.inflight.total
 
     def teardown(self) -> None:
         self.desk.clock.advance(seconds=100)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from snavio.domain.verdict import Verdict
@@ -18,7 +20,7 @@ def ledger_of(*counts: int, batch_seq: int = 7) -> Ledger:
     return Sending.open(sent(*topics, batch_seq=batch_seq)).ledger
 
 
-def reply(codes: bytes, **told: int) -> Reply:
+def reply(codes: bytes, **told: Any) -> Reply:
     return read_verdicts(verdicts(codes, **told))
 
 

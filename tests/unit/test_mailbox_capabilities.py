@@ -7,10 +7,16 @@ from typing import Any, cast
 
 import pytest
 
-from services.mailbox import capabilities as module
-from services.mailbox.capabilities import MAX_ANSWERS, PURGE_QUIET_NS, SPIKE, Capabilities, count_received
-from services.mailbox.quotas import Metered, Quotas, Taken
-from services.mailbox.roots import Roots, Secret
+from services.mailbox.access import capabilities as module
+from services.mailbox.access.capabilities import (
+    MAX_ANSWERS,
+    PURGE_QUIET_NS,
+    SPIKE,
+    Capabilities,
+    count_received,
+)
+from services.mailbox.access.quotas import Metered, Quotas, QuotaTake
+from services.mailbox.access.roots import Roots, Secret
 from snavio.clock import ManualClock
 from snavio.domain.capability import Capability, verify
 from snavio.domain.caveat import Caveat, Operation, Quota
@@ -327,8 +333,8 @@ def test_C_6_cache_and_memory_of_leases_are_bounded(desk: Desk) -> None:
     desk.check(others[-1], ACK)
 
 
-def refusal(admitted: Taken | tuple[Verdict, int, str]) -> tuple[Verdict, int, str]:
-    assert not isinstance(admitted, Taken)
+def refusal(admitted: QuotaTake | tuple[Verdict, int, str]) -> tuple[Verdict, int, str]:
+    assert not isinstance(admitted, QuotaTake)
     return admitted
 
 
@@ -336,14 +342,14 @@ def test_C_6_a_dispatchers_capability_meets_any_number_of_topics(desk: Desk) -> 
     held = desk.mint.make(FAST.spiffe_id, operations=frozenset({SEND}))
     grant = desk.check(held, SEND, None, FAST)
     for number in range(MAX_ANSWERS * 3):
-        assert grant.admits(f"acme/topic-{number}", 1) == Taken(1)
+        assert grant.admits(f"acme/topic-{number}", 1) == QuotaTake(1)
     assert len(grant._verified.answers) <= MAX_ANSWERS
 
 
 def test_C_6_a_narrowed_dispatcher_is_refused_per_topic(desk: Desk) -> None:
     held = desk.mint.make(FAST.spiffe_id, Caveat(topics=("acme/*",)), operations=frozenset({SEND}))
     grant = desk.check(held, SEND, None, FAST)
-    assert grant.admits("acme/a", 1) == Taken(1)
+    assert grant.admits("acme/a", 1) == QuotaTake(1)
     verdict, _, detail = refusal(grant.admits("beta/a", 1))
     assert verdict is Verdict.DELIVERY_FAILURE and detail.startswith("E_CAP_SCOPE")
 
@@ -373,9 +379,9 @@ def test_C_6_what_is_taken_and_not_used_is_given_back(desk: Desk) -> None:
 def test_C_6_a_send_beyond_the_quota_is_saturated_as_a_whole(desk: Desk) -> None:
     held = desk.mint.make(FAST.spiffe_id, Caveat(quota=Quota(10, 60_000)), operations=frozenset({SEND}))
     grant = desk.check(held, SEND, None, FAST)
-    assert isinstance(grant.admits("acme/a", 8), Taken)
+    assert isinstance(grant.admits("acme/a", 8), QuotaTake)
     assert refusal(grant.admits("acme/a", 3))[0] is Verdict.SATURATED
-    assert isinstance(grant.admits("acme/a", 2), Taken)
+    assert isinstance(grant.admits("acme/a", 2), QuotaTake)
     verdict, hint, _ = refusal(grant.admits("acme/a", 1))
     assert verdict is Verdict.SATURATED and hint > 0
 
@@ -403,7 +409,7 @@ def test_C_6_the_table_of_quotas_is_bounded_and_shared_by_tenants() -> None:
 def test_I_15_revocations_are_bounded_and_none_is_forgotten_for_another(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.mailbox.roots.MAX_ENDED", 3)
+    monkeypatch.setattr("services.mailbox.access.roots.MAX_ENDED", 3)
     kept = [desk.mint.make(BOT.spiffe_id, ttl_s=100) for _ in range(3)]
     for held in kept:
         desk.revoke(held)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from services.mailbox import commits as commits_module
-from services.mailbox.commits import Commits, Committed, Outcome
-from services.mailbox.delivery import DONE, GONE
+from services.mailbox.intake import commits as commits_module
+from services.mailbox.intake.commits import Commits, Committed, Outcome
+from services.mailbox.state.delivery import DONE, GONE
 from snavio.domain.verdict import Verdict
 from snavio.errors import IntegrityError, Saturated, SnavioError, Unavailable
 from snavio.host.background import Background, host
@@ -99,7 +99,7 @@ async def test_send_that_the_disk_refused_is_never_called_delivered_and_takes_no
 ) -> None:
     desk.disk.fault = fault
     assert await (await desk.take(send_batch(1, (TOPIC, commands(3))))) == bytes([verdict]) * 3
-    assert desk.delivery.counts(TOPIC) is None and desk.delivery.names() == []
+    assert desk.delivery.topics.counts(TOPIC) is None and desk.delivery.topics.names() == []
     desk.disk.fault = None
     assert await (await desk.take(send_batch(1, (TOPIC, commands(3))))) == DONE * 3
     assert len(await desk.receive()) == 3
@@ -171,7 +171,7 @@ async def test_receive_that_fails_leases_nothing(desk: Desk, monkeypatch: pytest
         patch.setattr(desk.disk, "read", broken)
         with pytest.raises(Unavailable):
             await desk.receive()
-    assert desk.delivery.inflight == 0
+    assert desk.delivery.inflight.total == 0
     desk.clock.advance(seconds=1)
     assert len(await desk.receive()) == 4
 
@@ -189,7 +189,7 @@ async def test_receive_that_fails_half_way_hands_out_what_it_has(
     with monkeypatch.context() as patch:
         patch.setattr(desk.disk, "read", broken)
         assert [msg_id // 1024 for msg_id in await desk.receive()] == [1, 1]
-    assert desk.delivery.inflight == 2
+    assert desk.delivery.inflight.total == 2
     desk.clock.advance(seconds=1)
     desk.delivery.tick()
     assert {msg_id // 1024 for msg_id in await desk.receive()} >= {2, 3}

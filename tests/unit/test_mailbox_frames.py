@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snavio.domain.verdict import Verdict
-from snavio.native import Sending, open_parcels, read_verdicts, slice_runs
-from snavio.v1.mailbox_pb2 import Parcel, ReceiveResponse, SendBatch
+from snavio.native import Sending, read_leased_batches, read_verdicts, slice_runs
+from snavio.v1.mailbox_pb2 import LeasedBatch, ReceiveResponse, SendBatch
 from tests.support.frames import RunOf, command, run_of, said, sent, verdicts
 
 COMMANDS = [command(payload=b"%d" % number) for number in range(10)]
@@ -16,20 +16,20 @@ COMMANDS = [command(payload=b"%d" % number) for number in range(10)]
 
 def stored(*runs: RunOf) -> bytes:
     """Runs as the mailbox stores them."""
-    fields: bytes = Parcel(run=[run.message() for run in runs]).SerializeToString()
+    fields: bytes = LeasedBatch(run=[run.message() for run in runs]).SerializeToString()
     return fields
 
 
 def runs_in(fields: bytes) -> list[RunOf]:
-    return [run_of(run) for run in Parcel.FromString(fields).run]
+    return [run_of(run) for run in LeasedBatch.FromString(fields).run]
 
 
-def response(*parcels: Parcel, boot_epoch: int = 7) -> bytes:
-    frame: bytes = ReceiveResponse(boot_epoch=boot_epoch, parcel=parcels).SerializeToString()
+def response(*batches: LeasedBatch, boot_epoch: int = 7) -> bytes:
+    frame: bytes = ReceiveResponse(boot_epoch=boot_epoch, batch=batches).SerializeToString()
     return frame
 
 
-def test_topics_come_with_their_runs_as_parcel_fields() -> None:
+def test_topics_come_with_their_runs_as_fields_of_a_leased_batch() -> None:
     first, second = RunOf(COMMANDS[:2]), RunOf(COMMANDS[2:3], source="globex/shop")
     sending = Sending.open(sent(("acme/bot", [first, second]), ("acme/mailer", [first])))
     assert [(topic, count) for topic, count, _ in sending.topics] == [("acme/bot", 3), ("acme/mailer", 2)]
@@ -88,7 +88,7 @@ def test_damaged_runs_are_never_sliced(fields: bytes) -> None:
         slice_runs(fields, 0, 0)
 
 
-def test_parcels_open_into_messages() -> None:
+def test_leased_batches_open_into_messages() -> None:
     told = command(
         command_id="00112233-4455-6677-8899-aabbccddeeff",
         timestamp="2026-11-16T02:00:00Z",
@@ -98,10 +98,10 @@ def test_parcels_open_into_messages() -> None:
         payload=b"\x00hello",
         traceparent="00-" + "1" * 32 + "-" + "2" * 16 + "-01",
     )
-    parcel = Parcel(
+    leased = LeasedBatch(
         batch_id=3, first=5, attempt=2, stored_unix_ns=99, run=[RunOf([told, COMMANDS[0]]).message()]
     )
-    epoch, messages = open_parcels(response(parcel, boot_epoch=2**64 - 1))
+    epoch, messages = read_leased_batches(response(leased, boot_epoch=2**64 - 1))
     assert epoch == 2**64 - 1
     assert [message[0] for message in messages] == [3 * 1024 + 5, 3 * 1024 + 6]
     assert messages[0] == (
@@ -126,13 +126,13 @@ def test_parcels_open_into_messages() -> None:
 
 
 def test_each_message_keeps_its_own_source() -> None:
-    one = Parcel(batch_id=1, attempt=1, run=[RunOf(COMMANDS[:1]).message()])
-    two = Parcel(
+    one = LeasedBatch(batch_id=1, attempt=1, run=[RunOf(COMMANDS[:1]).message()])
+    two = LeasedBatch(
         batch_id=2,
         attempt=4,
         run=[RunOf(COMMANDS[1:2], source="globex/shop").message(), RunOf(COMMANDS[2:3]).message()],
     )
-    _, messages = open_parcels(response(one, two))
+    _, messages = read_leased_batches(response(one, two))
     assert [(message[0], message[1], message[3]) for message in messages] == [
         (1024, 1, "acme/billing"),
         (2048, 4, "globex/shop"),
@@ -141,15 +141,15 @@ def test_each_message_keeps_its_own_source() -> None:
 
 
 def test_empty_response_has_no_messages() -> None:
-    assert open_parcels(b"") == (0, [])
-    assert open_parcels(response()) == (7, [])
+    assert read_leased_batches(b"") == (0, [])
+    assert read_leased_batches(response()) == (7, [])
 
 
 def test_damaged_responses_are_refused() -> None:
-    good = response(Parcel(batch_id=1, attempt=1, run=[RunOf(COMMANDS[:2]).message()]))
-    broken_command = response(Parcel(batch_id=1, run=[RunOf([COMMANDS[0], b"\xff"]).message()]))
-    beyond_the_batch = response(Parcel(batch_id=1, first=1023, run=[RunOf(COMMANDS[:2]).message()]))
-    overflowing = response(Parcel(batch_id=2**60, run=[RunOf(COMMANDS[:1]).message()]))
+    good = response(LeasedBatch(batch_id=1, attempt=1, run=[RunOf(COMMANDS[:2]).message()]))
+    broken_command = response(LeasedBatch(batch_id=1, run=[RunOf([COMMANDS[0], b"\xff"]).message()]))
+    beyond_the_batch = response(LeasedBatch(batch_id=1, first=1023, run=[RunOf(COMMANDS[:2]).message()]))
+    overflowing = response(LeasedBatch(batch_id=2**60, run=[RunOf(COMMANDS[:1]).message()]))
     for frame in (good[:-1], good + b"\x78\x01", broken_command, beyond_the_batch, overflowing, b"\x08\x01"):
         with pytest.raises(ValueError, match="not a ReceiveResponse"):
-            open_parcels(frame)
+            read_leased_batches(frame)

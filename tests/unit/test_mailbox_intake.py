@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from services.mailbox.intake import Sender
+from services.mailbox.intake.batch_intake import Sender
 from services.mailbox.settings import MailboxSettings
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated
 from snavio.native import read_verdicts
 from snavio.v1.batch_pb2 import Verdicts
 from tests.support.desk import Desk
-from tests.support.mailbox import TOPIC, commands, post_office, send_batch
+from tests.support.mailbox import TOPIC, commands, running_mailbox, send_batch
 
 PEER = Sender("fast/fast-0", 1)
 NO_TOPIC, NOR_THIS = "acme/" + "x" * 300, "acme/" + "y" * 300
@@ -97,7 +97,7 @@ async def test_refusals_are_told_with_the_rest_when_the_disk_refuses_that(desk: 
 async def test_frame_that_cannot_be_read_is_refused_and_what_is_behind_it_goes_on(
     tmp_path: Path, damaged: Any, reason: Verdict
 ) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings()) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings()) as office:
         sender = await office.sender()
         await sender.write(damaged(send_batch(1, (TOPIC, commands(2)))))
         told = await sender.read()
@@ -107,7 +107,7 @@ async def test_frame_that_cannot_be_read_is_refused_and_what_is_behind_it_goes_o
 
 
 async def test_number_that_no_batch_has_is_refused_and_what_is_behind_it_goes_on(tmp_path: Path) -> None:
-    async with post_office(tmp_path, settings=MailboxSettings()) as office:
+    async with running_mailbox(tmp_path, settings=MailboxSettings()) as office:
         sender = await office.sender()
         assert await sender.send(send_batch(1 << 63, (TOPIC, commands(2)))) == FAILED * 2
         assert await sender.send(send_batch(2, (TOPIC, commands(2)))) == DELIVERED * 2

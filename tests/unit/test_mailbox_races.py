@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import pytest
 
-from services.mailbox import hollowing
-from services.mailbox.changes import Operation
-from services.mailbox.delivery import DONE, GONE, LATE, Nack
-from services.mailbox.leases import ID_STRIDE
-from services.mailbox.oversight import Wish
-from services.mailbox.policy import Policies, Policy
+from services.mailbox.oversight.change_requests import RequestedChange
+from services.mailbox.retention import batch_rewrite
+from services.mailbox.settle.changes import MessageOperation
+from services.mailbox.state.delivery import DONE, GONE, LATE, NackTerms
+from services.mailbox.state.leases import ID_STRIDE
+from services.mailbox.state.policy import Policies, Policy
 from snavio.errors import NotFound, Saturated, Unavailable
-from snavio.native import open_parcels
+from snavio.native import read_leased_batches
 from tests.support.checked import CheckedDelivery
 from tests.support.desk import Desk
 from tests.support.mailbox import TOPIC, commands, send_batch
@@ -107,7 +107,7 @@ class Holder:
         wanted = self.desk.wanted(self.dice.choice(SIZES), self.identity)
         response = await self.desk.receiving.receive(wanted)
         until = self.desk.clock.mono_ns() + wanted.visibility_ms * 1_000_000
-        for msg_id, attempt, *_ in open_parcels(response)[1]:
+        for msg_id, attempt, *_ in read_leased_batches(response)[1]:
             self.ledger.received(self.name, msg_id, attempt)
             self.receipts.append(Receipt(msg_id, attempt, until))
 
@@ -170,7 +170,7 @@ async def drain(desk: Desk, ledger: Ledger) -> set[int]:
     while True:
         desk.clock.advance(seconds=3)
         response = await desk.receiving.receive(desk.wanted(5000))
-        messages = open_parcels(response)[1]
+        messages = read_leased_batches(response)[1]
         if not messages:
             return left
         for msg_id, attempt, *_ in messages:
@@ -216,14 +216,14 @@ async def test_G_3_receive_ack_and_the_end_of_a_lease_race_and_every_message_is_
 
 
 def assert_nothing_is_left(desk: Desk) -> None:
-    counts, topic = desk.delivery.counts(TOPIC), desk.delivery.topic(TOPIC)
+    counts, topic = desk.delivery.topics.counts(TOPIC), desk.delivery.topics.topic(TOPIC)
     assert counts is not None and topic is not None
     assert (counts.ready, counts.inflight, counts.dead, counts.canceled) == (0, 0, 0, 0)
     assert (topic.messages, topic.inflight, topic.settling, topic.spans) == (0, 0, 0, 0)
     assert set(topic.by_shard.values()) == {0} and not topic.batches and not topic.adopted
-    assert (desk.delivery.inflight, desk.delivery.spans) == (0, 0)
-    assert not desk.delivery._tenants and not desk.delivery._starved
-    assert not desk.settlements._underway and len(desk.receiving._turns) == 0
+    assert (desk.delivery.inflight.total, desk.delivery.window.spans) == (0, 0)
+    assert not desk.delivery.inflight.by_tenant and not desk.delivery.inflight.starved
+    assert not desk.settlements._underway and len(desk.receiving._locks) == 0
     assert desk.disk.records(TOPIC, after=0, limit=10) == [] and desk.disk.gauges()["store_bytes"] == 0
 
 
@@ -275,7 +275,7 @@ class Keeper:
 
     async def consume(self) -> None:
         response = await self.desk.receiving.receive(self.desk.wanted(self.dice.choice(SIZES), self.identity))
-        messages = open_parcels(response)[1]
+        messages = read_leased_batches(response)[1]
         dead = self.dice.random() < 0.3
         # Before the answer: a lost answer may have been "done".
         self.fates.end(message[0] for message in messages)
@@ -286,24 +286,29 @@ class Keeper:
             [message[1] for message in messages],
             holder=self.identity,
             final=not dead,
-            nack=Nack(dead=True) if dead else None,
+            nack=NackTerms(dead=True) if dead else None,
         )
 
     async def change(self) -> None:
         operation = self.dice.choice(
-            [Operation.REQUEUE, Operation.REQUEUE, Operation.CANCEL, Operation.PURGE]
+            [
+                MessageOperation.REQUEUE,
+                MessageOperation.REQUEUE,
+                MessageOperation.CANCEL,
+                MessageOperation.PURGE,
+            ]
         )
         ids = self.dice.sample(self.sent, 1 if self.dice.random() < 0.7 else 5)
         began = self.fates.moment
-        if operation is not Operation.REQUEUE:
+        if operation is not MessageOperation.REQUEUE:
             self.fates.end(ids)
         try:
-            done = await self.desk.oversight.carry_out(Wish(TOPIC, operation, ids=ids))
+            done = await self.desk.oversight.carry_out(RequestedChange(TOPIC, operation, ids=ids))
         except NotFound:
             # Everything of it had ended, and was let go.
-            assert self.desk.delivery.topic(TOPIC) is None
+            assert self.desk.delivery.topics.topic(TOPIC) is None
             return
-        if operation is Operation.REQUEUE and done.changed == len(ids):
+        if operation is MessageOperation.REQUEUE and done.changed == len(ids):
             self.fates.revived.update(dict.fromkeys(ids, began))
 
     async def retain(self) -> None:
@@ -316,7 +321,7 @@ async def test_I_14_operators_and_retention_race_with_consumers_and_nothing_goes
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Batches of any size are made smaller while they wait.
-    monkeypatch.setattr(hollowing, "LARGE_BYTES", 0)
+    monkeypatch.setattr(batch_rewrite, "LARGE_BYTES", 0)
     dice, fates = random.Random(f"{os.environ.get('SNAVIO_SEED', 'keepers')} {seed}"), Fates()
     async with asyncio.timeout(120), opened(cached_bytes=dice.choice([0, 1 << 20]), policy=KEPT) as desk:
         sent: list[int] = []
@@ -337,12 +342,12 @@ async def test_I_14_operators_and_retention_race_with_consumers_and_nothing_goes
         assert_numbers_are_those_of_the_disk(desk)
         desk.clock.advance(seconds=3)
         response = await desk.receiving.receive(desk.wanted(5000))
-        left = {message[0] for message in open_parcels(response)[1]}
+        left = {message[0] for message in read_leased_batches(response)[1]}
         assert [one for one in sent if one not in left and not fates.may_be_gone(one)] == []
 
 
 def assert_numbers_are_those_of_the_disk(desk: Desk) -> None:
-    topic = desk.delivery.topic(TOPIC)
+    topic = desk.delivery.topics.topic(TOPIC)
     if topic is None:
         assert desk.disk.topics() == []
         return

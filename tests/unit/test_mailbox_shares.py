@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from services.mailbox.delivery import Nack
-from services.mailbox.intake import Sender
-from services.mailbox.policy import Policies, Policy
-from services.mailbox.topics import Limits
+from services.mailbox.intake.batch_intake import Sender
+from services.mailbox.state.delivery import NackTerms
+from services.mailbox.state.policy import Policies, Policy
+from services.mailbox.state.topics import Limits
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.domain.verdict import Verdict
 from snavio.errors import Unavailable
-from snavio.native import blake3_digest, open_parcels
+from snavio.native import blake3_digest, read_leased_batches
 from snavio.ports.mailbox_store import ROW_BYTES, MailboxStore, NewBatch, Origin, Progress, Send
 from snavio.v1.batch_pb2 import Verdicts
 from tests.support.desk import ME, Desk, desk_of
@@ -44,7 +44,7 @@ async def emptied(desk: Desk, topic: str) -> int:
     done = 0
     while True:
         response = await desk.receiving.receive(replace(desk.wanted(5000), topic=topic))
-        messages = open_parcels(response)[1]
+        messages = read_leased_batches(response)[1]
         if not messages:
             return done
         ids, attempts = [one[0] for one in messages], [one[1] for one in messages]
@@ -63,7 +63,7 @@ async def test_A6_topics_of_one_tenant_leave_the_others_theirs() -> None:
         assert (await send("acme/1")).codes == bytes([Verdict.DELIVERED]), "the topics that it has go on"
         assert (await send("globex/1")).codes == bytes([Verdict.DELIVERED])
         assert desk.shares.topics.holders() == {"acme": 2, "globex": 1}
-        assert desk.delivery.rejected["too-many-topics"] == 1
+        assert desk.delivery.topics.rejected["too-many-topics"] == 1
 
 
 async def test_A6_a_topic_exists_from_its_first_committed_message_on() -> None:
@@ -72,16 +72,16 @@ async def test_A6_a_topic_exists_from_its_first_committed_message_on() -> None:
         desk.disk.fault = Unavailable("broken")
         assert (await send("acme/never")).codes == bytes([Verdict.OUTCOME_UNKNOWN])
         desk.disk.fault = None
-        assert desk.delivery.names() == [] and desk.shares.topics.used == 0
+        assert desk.delivery.topics.names() == [] and desk.shares.topics.used == 0
         desk.disk.open.clear()
         sending = asyncio.create_task(send("acme/soon"))
         for _ in range(20):
             await asyncio.sleep(0)
-        assert desk.delivery.names() == [] and desk.delivery.counts("acme/soon") is None
+        assert desk.delivery.topics.names() == [] and desk.delivery.topics.counts("acme/soon") is None
         assert desk.shares.topics.used == 1, "room is taken up: nobody may begin more than may be"
         desk.disk.open.set()
         await sending
-        assert desk.delivery.names() == ["acme/soon"]
+        assert desk.delivery.topics.names() == ["acme/soon"]
 
 
 async def test_A6_an_empty_topic_is_let_go_and_comes_back_with_its_next_message() -> None:
@@ -90,13 +90,15 @@ async def test_A6_an_empty_topic_is_let_go_and_comes_back_with_its_next_message(
         await send("acme/a")
         assert (await send("acme/b")).codes == bytes([Verdict.SATURATED])
         await desk.retention.step()
-        assert desk.delivery.names() == ["acme/a"], "it has a message"
+        assert desk.delivery.topics.names() == ["acme/a"], "it has a message"
         assert await emptied(desk, "acme/a") == 1
         await desk.retention.step()
-        assert desk.delivery.names() == ["acme/a"], "it was used a moment ago"
+        assert desk.delivery.topics.names() == ["acme/a"], "it was used a moment ago"
         desk.clock.advance(seconds=301)
         await desk.retention.step()
-        assert desk.delivery.names() == [] and desk.disk.topics() == [] and desk.shares.topics.used == 0
+        assert (
+            desk.delivery.topics.names() == [] and desk.disk.topics() == [] and desk.shares.topics.used == 0
+        )
         assert (await send("acme/b")).codes == bytes([Verdict.DELIVERED])
         assert await emptied(desk, "acme/b") == 1
         desk.clock.advance(seconds=301)
@@ -114,19 +116,19 @@ async def test_A6_topics_that_somebody_needs_are_kept() -> None:
         for name in ("acme/ruled", "acme/awaited", "acme/keyed", "acme/plain"):
             await emptied(desk, name)
         response = await desk.receiving.receive(replace(desk.wanted(1), topic="acme/dead"))
-        ((msg_id, attempt, *_),) = open_parcels(response)[1]
+        ((msg_id, attempt, *_),) = read_leased_batches(response)[1]
         await desk.settlements.settle(
-            "acme/dead", 1, [msg_id], [attempt], holder=ME, final=False, nack=Nack(dead=True)
+            "acme/dead", 1, [msg_id], [attempt], holder=ME, final=False, nack=NackTerms(dead=True)
         )
         wanted = replace(desk.wanted(1), topic="acme/awaited", wait_s=60.0)
         waiting = asyncio.create_task(desk.receiving.receive(wanted))
         desk.clock.advance(seconds=1000)
         await asyncio.sleep(0)
         await desk.retention.step()
-        assert desk.delivery.names() == ["acme/ruled", "acme/awaited", "acme/dead", "acme/keyed"]
+        assert desk.delivery.topics.names() == ["acme/ruled", "acme/awaited", "acme/dead", "acme/keyed"]
         desk.clock.advance(seconds=3600)
         await desk.retention.step()
-        assert "acme/keyed" not in desk.delivery.names()
+        assert "acme/keyed" not in desk.delivery.topics.names()
         waiting.cancel()
         await asyncio.wait((waiting,))
 
@@ -147,7 +149,7 @@ async def test_A6_a_message_that_comes_while_its_topic_is_let_go_is_delivered() 
         loop = asyncio.get_running_loop()
         desk.disk.drop_topics = drop  # type: ignore[method-assign]
         await desk.retention.step()
-        assert desk.delivery.names() == ["acme/a"] and await emptied(desk, "acme/a") == 2
+        assert desk.delivery.topics.names() == ["acme/a"] and await emptied(desk, "acme/a") == 2
         assert desk.shares.topics.used == 1
 
 
@@ -192,17 +194,21 @@ async def test_A9_ranges_of_one_tenant_leave_the_others_theirs_and_what_it_tried
         given_back: list[tuple[str, int, int]] = []
         for _ in range(3):
             response = await desk.receiving.receive(replace(desk.wanted(30), topic="acme/a"))
-            for msg_id, attempt, *_ in open_parcels(response)[1][::2]:
+            for msg_id, attempt, *_ in read_leased_batches(response)[1][::2]:
                 await desk.settlements.settle(
-                    "acme/a", 1, [msg_id], [attempt], holder=ME, final=False, nack=Nack(delay_ms=60_000)
+                    "acme/a", 1, [msg_id], [attempt], holder=ME, final=False, nack=NackTerms(delay_ms=60_000)
                 )
                 given_back.append(("acme/a", msg_id, attempt))
         assert 20 < desk.shares.spans.shares.held("acme") < 60
         for topic in ("acme/a", "acme/b"):
             wanted = replace(desk.wanted(10), topic=topic)
-            assert open_parcels(await desk.receiving.receive(wanted))[1] == []
+            assert read_leased_batches(await desk.receiving.receive(wanted))[1] == []
         assert (
-            len(open_parcels(await desk.receiving.receive(replace(desk.wanted(10), topic="globex/a")))[1])
+            len(
+                read_leased_batches(await desk.receiving.receive(replace(desk.wanted(10), topic="globex/a")))[
+                    1
+                ]
+            )
             == 10
         )
         waiting = asyncio.create_task(
@@ -211,7 +217,7 @@ async def test_A9_ranges_of_one_tenant_leave_the_others_theirs_and_what_it_tried
         desk.clock.advance(seconds=61)
         desk.delivery.tick()
         assert await emptied(desk, "acme/a") >= len(given_back)
-        assert len(open_parcels(await asyncio.wait_for(waiting, 10))[1]) == 10, (
+        assert len(read_leased_batches(await asyncio.wait_for(waiting, 10))[1]) == 10, (
             "woken when there is room again"
         )
 

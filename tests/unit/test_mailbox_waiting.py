@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from services.mailbox.receiving import Wanted
+from services.mailbox.delivery.receiving import Wanted
 from snavio.errors import NotAllowed, Saturated, Unavailable
 from snavio.host.shares import ShareLimit, Shares
-from snavio.native import open_parcels
+from snavio.native import read_leased_batches
 from tests.support.desk import ME, Desk, desk_of
 from tests.support.mailbox import TOPIC, commands, send_batch
 
@@ -45,7 +45,7 @@ def waiting(
     wanted: Wanted = replace(desk.wanted(most), wait_s=seconds, **changes)
 
     async def receive() -> list[int]:
-        return [message[0] for message in open_parcels(await desk.receiving.receive(wanted))[1]]
+        return [message[0] for message in read_leased_batches(await desk.receiving.receive(wanted))[1]]
 
     return asyncio.create_task(receive())
 
@@ -122,7 +122,7 @@ async def test_a_receive_that_is_cancelled_as_it_is_woken_passes_it_on() -> None
             woken(topic)
             first.cancel()
 
-        desk.delivery._woken = wake
+        desk.delivery.topics.woken = wake
         await Sends(desk)(1)
         await until_idle(desk)
         assert first.cancelled() and second.done() and len(second.result()) == 1
@@ -191,7 +191,7 @@ class AllAtOnce:
         self._waiters = desk.waiters
         self._wake = desk.waiters.wake
         desk.waiters.wake = self.wake  # type: ignore[method-assign]
-        desk.delivery._woken = self.wake
+        desk.delivery.topics.woken = self.wake
 
     def wake(self, topic: str) -> None:
         for _ in range(self._waiters.waiting(topic)):
@@ -200,7 +200,7 @@ class AllAtOnce:
 
 def _in_vain(desk: Desk, tasks: list[asyncio.Task[list[int]]]) -> int:
     """Receives that wait although something is ready."""
-    topic = desk.delivery._topics.get(TOPIC)
+    topic = desk.delivery.topics.by_name.get(TOPIC)
     return sum(not task.done() for task in tasks) if topic is not None and topic.ready else 0
 
 
@@ -246,7 +246,7 @@ async def _live(seed: int, *, slowly: bool) -> tuple[int, int]:
                 await asyncio.sleep(0)
                 raise Unavailable("away")
 
-            desk.rows.read = fails  # type: ignore[method-assign]
+            desk.rows.read = fails  # type: ignore[method-assign, assignment]
 
         actions = [store, come, go, steps, leases_end, store, come, steps, unreadable]
         for _ in range(60):

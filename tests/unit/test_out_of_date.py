@@ -71,7 +71,7 @@ async def test_relay_lets_nobody_in_once_revocations_were_unknown_for_as_long_as
 ) -> None:
     bench = Bench(tmp_path)
     mesh = bench.mesh("relay").model_copy(update={"denylist_stale_s": stale_s})
-    gate = RelayApp(mesh, RelaySettings(), bench.clock)._gate
+    gate = RelayApp(mesh, RelaySettings(), bench.clock).host.gate
     gate.heard(bench.clock.mono_ns())
     bench.clock.advance(seconds=stale_s - 1)
     assert gate._fresh()

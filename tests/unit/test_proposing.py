@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from snavio.admin.bans import Proposal
 from snavio.audit import ban_audit
 from snavio.audit.ban_audit import Evidence, audit
-from snavio.audit.proposals import Proposal, read_lines
+from snavio.audit.proposals import read_lines
 from snavio.audit.proposer import AuditChange, ProposalReply, Proposer, alone
 from snavio.audit.registry_client import _asked
 from snavio.clock import ManualClock

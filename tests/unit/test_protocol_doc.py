@@ -238,7 +238,7 @@ def test_shield_makes_its_checks_in_the_order_of_the_page() -> None:
 
 def test_a_frame_that_is_too_large_or_unreadable_is_refused_whole_as_the_page_says() -> None:
     judge = admission()
-    frames = [Submission(command=[b""] * (shield.MAX_BATCH_COMMANDS + 1)).SerializeToString(), b"\x1a"]
+    frames = [Submission(command=[b""] * (refused_batch.MAX_BATCH_COMMANDS + 1)).SerializeToString(), b"\x1a"]
     codes = []
     for frame in frames:
         judgement = judge.judge(frame, source=SOURCE, cert_serial="1", now_unix_ns=SIGNED_UNIX_NS)
@@ -272,9 +272,10 @@ def raised(module: ModuleType) -> set[tuple[str, str]]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             kind = getattr(errors, node.func.id, None)
             given = [keyword.value for keyword in node.keywords if keyword.arg == "reason"]
-            if kind is not None and (not given or isinstance(given[0], ast.Constant)):
+            constant = [each.value for each in given if isinstance(each, ast.Constant)]
+            if kind is not None and len(constant) == len(given):
                 error = kind("", **({"retry_after_ms": 1} if kind is errors.Saturated else {}))
-                told.add((code_of(error).name, given[0].value if given else error.reason))
+                told.add((code_of(error).name, str(constant[0]) if constant else error.reason))
     return told
 
 
@@ -342,7 +343,7 @@ def test_the_limits_of_the_page_are_those_of_the_code() -> None:
     known = {
         "wire version": max(server_stream.WIRE_VERSIONS),
         "bytes of one serialised batch": shield.MAX_BATCH_BYTES,
-        "commands in one batch": shield.MAX_BATCH_COMMANDS,
+        "commands in one batch": refused_batch.MAX_BATCH_COMMANDS,
         "bytes of one payload": shield.MAX_PAYLOAD_BYTES,
         "batches in flight on a stream": SHIELD.batches_in_flight,
         "half width of the window": SHIELD.window_ms,

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -91,10 +92,10 @@ async def test_too_much_waiting_work_is_refused(stuck: threading.Event) -> None:
     async with readers(readers=1, spares=0, max_waiting=2, hang_s=5.0) as some:
         held = [asyncio.create_task(some.run(stuck.wait))]
         await until(lambda: some.gauges()["read_threads"] == 1 and some._free == 0)
-        held += [asyncio.create_task(some.run(lambda: None)) for _ in range(2)]
+        held += [asyncio.create_task(some.run(lambda: True)) for _ in range(2)]
         await asyncio.sleep(0)
         with pytest.raises(Saturated):
-            await some.run(lambda: None)
+            await some.run(lambda: True)
         stuck.set()
         await asyncio.gather(*held)
 
@@ -106,7 +107,7 @@ async def test_reads_run_beside_each_other_and_an_idle_store_has_no_thread() -> 
         assert len(await asyncio.gather(*(some.run(meeting.wait) for _ in range(4)))) == 4
         assert some.gauges()["read_threads"] == 4
         for number in range(100):
-            assert await some.run(lambda number=number: number) == number
+            assert await some.run(partial(int, number)) == number
         assert some.gauges()["read_threads"] == 4
 
 
@@ -124,7 +125,7 @@ async def test_close_runs_its_last_work_behind_the_rest_and_waits_for_no_hanging
     await some.close(lambda: done.append("again"))
     assert done == ["read", "closed"]
     with pytest.raises(Unavailable) as closed:
-        await some.run(lambda: None)
+        await some.run(lambda: True)
     assert closed.value.reason == "closed"
     stuck.set()
     await asyncio.gather(hanging, slow)

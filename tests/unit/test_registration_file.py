@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from snavio.cli.moments import read_moment
 from snavio.cli.registration import Registration, read_registration
+from snavio.cli.times import read_time
 from snavio.domain.directory import (
     AclEntry,
     AlertChannel,
@@ -181,18 +181,21 @@ NOW = 1_800_000_000_000_000_000
         ("now", NOW),
         ("90s", NOW - 90_000_000_000),
         ("2h", NOW - 7_200_000_000_000),
+        ("2h ago", NOW - 7_200_000_000_000),
+        ("-2h", NOW - 7_200_000_000_000),
+        ("1.5h", NOW - 5_400_000_000_000),
         ("1970-01-01T00:00:01Z", 1_000_000_000),
         ("1970-01-01T01:00:01+01:00", 1_000_000_000),
         ("1970-01-02", 86_400_000_000_000),
     ],
 )
 def test_times_are_read_as_people_type_them(words: str, at_ns: int) -> None:
-    assert read_moment(words, now_unix_ns=NOW, option="--from") == at_ns
+    assert read_time(words, now_unix_ns=NOW, option="--from") == at_ns
 
 
 @pytest.mark.parametrize(
-    "words", ["", "yesterday", "-5m", "٥m", "5 m", "1969-01-01", "2026-13-01", "9" * 40 + "s"]
+    "words", ["", "yesterday", "--5m", "٥m", "5 m", "5", "in 5m", "2026-13-01", "9" * 40 + "s"]
 )
 def test_what_is_no_time_is_refused(words: str) -> None:
     with pytest.raises(BadRequest, match=r"^--from: must be"):
-        read_moment(words, now_unix_ns=NOW, option="--from")
+        read_time(words, now_unix_ns=NOW, option="--from")

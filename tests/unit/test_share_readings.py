@@ -5,9 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from rich.console import Console
 
-from snavio.cli.share_views import share_lines, shares_view
+from snavio.cli.render import show
+from snavio.cli.share_views import share_blocks
 from snavio.clock import ManualClock
 from snavio.host.introspection import Introspection
 from snavio.host.shares import BOUNDS, MESH, ShareLimit, Shares
@@ -58,34 +60,38 @@ async def test_who_is_next_to_its_share_comes_first_and_a_silent_service_is_name
     assert [each.tenant for each in (await reading("acme")).holdings] == ["acme"]
 
 
-async def test_people_and_machines_are_told_the_same() -> None:
+def shown(read: Any, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    show(read.document(), *share_blocks(read), json=False)
+    return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+
+
+async def test_people_and_machines_are_told_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     read = await reading()
-    assert "globex mailbox topics 10 of 10" in share_lines(read)
-    assert "all shield calls 65 of 1000, refused 0" in share_lines(read)
-    out = Console(width=100, record=True)
-    out.print(shares_view(read))
-    text = out.export_text()
-    assert "100.0%" in text and "(mesh)" in text and "a tenant" in text
+    lines = shown(read, capsys)
+    assert lines[:2] == ["tenant service bound used share part", "globex mailbox topics 10 10 100.0%"]
+    assert "(mesh) shield calls 60 1,000 6.0%" in lines
+    assert "shield calls 65 1,000 50 100 0" in lines
     assert read.document()["holdings"][0]["tenant"] == "globex"
 
 
-async def test_large_bounds_fit_into_80_columns() -> None:
+async def test_large_bounds_fit_into_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Cut off, the numbers could not be compared."""
     every = [Shares(name, ShareLimit(64 << 30, 16 << 30, 6 << 30)) for name in BOUNDS]
     for shares in every:
         shares.take("a-tenant-of-usual-length", 999_950_000)
     mesh: Any = Mesh(registry=telling("registry", *every))
-    read = await read_shares(mesh)
-    out = Console(width=80, record=True)
-    out.print(shares_view(read))
-    text = out.export_text()
-    assert "…" not in text
+    monkeypatch.setattr(
+        "snavio.cli.render.console", lambda: Console(force_terminal=True, width=80, no_color=True)
+    )
+    lines = shown(await read_shares(mesh), capsys)
     for name in BOUNDS:
-        assert f"registry  {name:<22}     1 G   68.7 G   6.44 G    17.2 G        0" in text
+        assert any(f"registry {name} 1 G 68.7 G 6.44 G 17.2 G 0" in line for line in lines), lines
 
 
-async def test_tenant_that_holds_nothing_is_told_so() -> None:
-    assert share_lines(await reading("initech"))[0] == "initech holds nothing of any bound."
+async def test_tenant_that_holds_nothing_is_told_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(await reading("initech"), capsys)[0] == "initech holds nothing of any bound."
 
 
 async def test_a_reading_tells_at_most_a_hundred_holders_of_a_bound_those_with_most() -> None:

@@ -243,7 +243,7 @@ def test_a_damaged_block_is_refused() -> None:
 def test_columns_that_do_not_fit_together_are_refused(wrong: dict[str, Any]) -> None:
     built = block([Verdict.DELIVERED], lane={"topic": 4})
     for name, value in wrong.items():
-        built.ClearField(name)  # type: ignore[arg-type]
+        built.ClearField(name)
         if isinstance(value, bytes):
             setattr(built, name, value)
         else:

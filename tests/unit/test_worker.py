@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -12,10 +13,14 @@ from snavio.host.store_worker import StoreWorker
 
 
 async def test_work_runs_in_order_on_one_other_thread() -> None:
-    worker, seen = StoreWorker("store"), []
-    threads = await asyncio.gather(
-        *(worker.run(lambda n=n: seen.append(n) or threading.get_ident()) for n in range(20))
-    )
+    worker = StoreWorker("store")
+    seen: list[int] = []
+
+    def note(number: int) -> int:
+        seen.append(number)
+        return threading.get_ident()
+
+    threads = await asyncio.gather(*(worker.run(partial(note, number)) for number in range(20)))
     assert seen == list(range(20))
     assert len(set(threads)) == 1
     assert threads[0] != threading.get_ident()

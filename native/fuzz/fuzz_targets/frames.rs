@@ -1,13 +1,13 @@
-//! Whatever bytes stand where a frame of the mesh, a tenant's letters or a stored row should be, they are that or an
+//! Whatever bytes stand where a frame of the mesh, a tenant's messages or a stored row should be, they are that or an
 //! error: no panic, every message of a frame in one part of it, and rows that can be cut wherever they are leased.
 #![no_main]
 
 use _native::core::dispatch::{Dispatch, Rules};
 use _native::core::frames::Limits;
 use _native::core::ledger::Reply;
-use _native::core::letters::{Sender, open_letters};
+use _native::core::new_messages::{Sender, read_new_messages};
 use _native::core::page::Page;
-use _native::core::parcels::open_parcels;
+use _native::core::leased_batches::read_leased_batches;
 use _native::core::seals::{SEAL, salvage, seal_runs};
 use _native::core::sending::{Sending, slice_runs};
 use libfuzzer_sys::fuzz_target;
@@ -15,7 +15,7 @@ use libfuzzer_sys::fuzz_target;
 const SECRET: [u8; 32] = [7; 32];
 const SHARDS: u32 = 4;
 
-fn letters(request: &[u8]) {
+fn new_messages(request: &[u8]) {
     let sender = Sender {
         topic: "acme/own/mail",
         source: "acme/billing",
@@ -23,10 +23,10 @@ fn letters(request: &[u8]) {
         scope: "acme",
         now_unix_ns: 1_790_000_000_000_000_000,
     };
-    let Ok(rows) = open_letters(request, &sender, &SECRET, SHARDS) else { return };
+    let Ok(rows) = read_new_messages(request, &sender, &SECRET, SHARDS) else { return };
     let mut indices: Vec<u32> = rows.iter().flat_map(|row| row.indices.iter().copied()).collect();
     indices.sort_unstable();
-    assert!(indices.iter().copied().eq(0..indices.len() as u32), "each letter stands in one row");
+    assert!(indices.iter().copied().eq(0..indices.len() as u32), "each message stands in one row");
     for row in &rows {
         assert!(row.shard < SHARDS);
         stored(&row.runs, row.indices.len());
@@ -45,7 +45,7 @@ fn stored(runs: &[u8], count: usize) {
 }
 
 fuzz_target!(|input: &[u8]| {
-    letters(input);
+    new_messages(input);
     let (sending, ledger) = Sending::open(input, &Limits::MESH, &SECRET);
     if sending.frame_code == 0 {
         assert_eq!(sending.topics.iter().map(|topic| topic.count).sum::<usize>(), ledger.count());
@@ -56,5 +56,5 @@ fuzz_target!(|input: &[u8]| {
     let _ = Dispatch::new(Limits::MESH, Rules::default()).plan(input, 1);
     let _ = Reply::read(input);
     let _ = Page::read(input);
-    let _ = open_parcels(input);
+    let _ = read_leased_batches(input, Some("acme/bot"));
 });

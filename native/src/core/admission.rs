@@ -11,12 +11,12 @@ use std::hash::BuildHasher;
 use hashbrown::HashMap;
 
 use super::command::{self, Command};
-use super::docket::Docket;
 use super::flood::FloodGate;
 use super::frames::{self, Span};
 use super::keys::KeySet;
 use super::ledger::{Ledger, Part, Refusal};
 use super::nonces::{Claim, Nonce, NonceSet};
+use super::parsed_batch::ParsedBatch;
 use super::runs::{Caller, Passed, Runs};
 use super::submission::{Frame, Limits};
 use super::telemetry::{BY_VERDICT, Detail, Row, SKEW_NEAR_LIMIT, SKEW_SAMPLE, TelemetryBlock, uuid_bytes};
@@ -24,7 +24,7 @@ use super::timestamp;
 use super::verdict;
 use super::wire::Malformed;
 
-/// What is known about a source.
+/// Keys and state of a source.
 #[derive(Clone)]
 struct Standing {
     keys: KeySet,
@@ -37,7 +37,7 @@ impl Default for Standing {
     }
 }
 
-/// What became of a batch at Shield.
+/// The judgement of a batch.
 pub struct Judged {
     pub ledger: Ledger,
     pub budget_ms: u32,
@@ -167,7 +167,7 @@ impl Admission {
         }
     }
 
-    /// What was counted of floods in seconds that are over, as blocks: one per second, with their rows.
+    /// Counts of floods in seconds that are over, as blocks: one per second, with their rows.
     pub fn drain_floods(&self, now_unix_ns: i64) -> Vec<(usize, Vec<u8>)> {
         let counted = self.floods().drain(now_unix_ns);
         let seconds = counted.chunk_by(|left, right| left.second == right.second);
@@ -194,7 +194,7 @@ impl Admission {
         let now_unix_ns = self.latest_unix_ns.fetch_max(now_unix_ns, Ordering::AcqRel).max(now_unix_ns);
         let standing = self.standing(caller.source);
         let count = frame.commands.len();
-        let mut bench = Bench::new(frame, caller, &self.floods, now_unix_ns);
+        let mut refusals = Refusals::new(frame, caller, &self.floods, now_unix_ns);
         let mut passed: Vec<Passed> = Vec::with_capacity(count);
         let mut nonces: Vec<Nonce> = Vec::with_capacity(count);
         let mut scratch = Vec::new();
@@ -210,13 +210,13 @@ impl Admission {
                     nonces.push(nonce);
                 }
                 Err(Fault { code, skew_ms }) => {
-                    bench.refuse(index, code);
+                    refusals.refuse(index, code);
                     match code {
                         verdict::WRONG_AUDIENCE => {
-                            bench.explain(index, code, 0, || self.audience.to_string())
+                            refusals.explain(index, code, 0, || self.audience.to_string())
                         }
                         verdict::TIMESTAMP_OUTSIDE_WINDOW => {
-                            bench.explain(index, code, 0, || describe_skew(skew_ms));
+                            refusals.explain(index, code, 0, || describe_skew(skew_ms));
                         }
                         _ => {}
                     }
@@ -224,12 +224,12 @@ impl Admission {
             }
         }
         if !passed.is_empty() {
-            self.claim(&mut passed, &nonces, &mut bench, now_unix_ns);
+            self.claim(&mut passed, &nonces, &mut refusals, now_unix_ns);
         }
-        self.count(&bench.ledger, passed.len());
+        self.count(&refusals.ledger, passed.len());
         for (index, kind) in skewed {
-            if bench.ledger.code(index) == verdict::UNDECIDED {
-                bench.tell_skew(index, kind, now_unix_ns);
+            if refusals.ledger.code(index) == verdict::UNDECIDED {
+                refusals.tell_skew(index, kind, now_unix_ns);
             }
         }
         for run in passed.chunk_by(|left, right| left.key == right.key) {
@@ -238,14 +238,14 @@ impl Admission {
             }
         }
         let part: Vec<u32> = passed.iter().map(|command| command.index).collect();
-        bench.ledger.add_part(Part::of(part));
+        refusals.ledger.add_part(Part::of(part));
         Judged {
             budget_ms: frame.budget_ms,
             accepted: passed.len(),
             runs: Runs::new(passed, &standing.keys, caller, now_unix_ns),
             frame_code: verdict::UNDECIDED,
-            ledger: bench.ledger,
-            rows: bench.rows,
+            ledger: refusals.ledger,
+            rows: refusals.rows,
         }
     }
 
@@ -281,7 +281,7 @@ impl Admission {
         Ok((position, nonce))
     }
 
-    /// Whether the skew of a command, which its HMAC vouches for, is an event: near the limit, or one in a hundred.
+    /// The event of a command's skew, which its HMAC vouches for: near the limit, or one in a hundred.
     #[inline]
     fn skew_to_tell(&self, nonce: &Nonce, now_unix_ns: i64) -> Option<u8> {
         let skew_ns = nonce.until_unix_ns().saturating_sub(self.window_ns).abs_diff(now_unix_ns);
@@ -293,11 +293,17 @@ impl Admission {
     }
 
     /// Lets every command through once; what was seen before leaves `passed`.
-    fn claim(&self, passed: &mut Vec<Passed>, nonces: &[Nonce], bench: &mut Bench<'_, '_>, now_unix_ns: i64) {
+    fn claim(
+        &self,
+        passed: &mut Vec<Passed>,
+        nonces: &[Nonce],
+        refusals: &mut Refusals<'_, '_>,
+        now_unix_ns: i64,
+    ) {
         let mut refused: Vec<(usize, u8)> = Vec::new();
         let room_in_ms = {
             let mut table = self.nonces();
-            table.claim_all(bench.caller.source, nonces, now_unix_ns, |position, claim| {
+            table.claim_all(refusals.caller.source, nonces, now_unix_ns, |position, claim| {
                 let code = match claim {
                     Claim::Fresh => return,
                     Claim::Replayed => verdict::REPLAYED,
@@ -314,9 +320,9 @@ impl Admission {
         }
         for (position, code) in &refused {
             let index = passed[*position].index as usize;
-            bench.refuse(index, *code);
+            refusals.refuse(index, *code);
             if *code == verdict::SATURATED {
-                bench.explain(index, *code, room_in_ms, || "the nonce table is full".to_owned());
+                refusals.explain(index, *code, room_in_ms, || "the nonce table is full".to_owned());
             }
         }
         let mut gone = refused.iter().map(|(position, _)| *position).peekable();
@@ -364,10 +370,10 @@ impl Admission {
 ///
 /// `runs` are the serialised runs of part 0. Off the warm path, so they are laid open only now.
 pub fn tell_closed(runs: &[u8], ledger: &Ledger, settled_unix_ns: i64) -> Vec<u8> {
-    let mut docket = Docket::open_batch(runs, &frames::Limits::UNBOUNDED, "shield");
-    docket.block.number(|position| ledger.index_in(0, position as usize));
-    docket.block.leave(|_| true);
-    docket.block.settle(settled_unix_ns, ledger)
+    let mut parsed = ParsedBatch::open_batch(runs, &frames::Limits::UNBOUNDED, "shield");
+    parsed.block.number(|position| ledger.index_in(0, position as usize));
+    parsed.block.leave(|_| true);
+    parsed.block.settle(settled_unix_ns, ledger)
 }
 
 /// Why a command was not let in.
@@ -387,8 +393,8 @@ fn describe_skew(skew_ms: i64) -> String {
     format!("{} ms {side}", skew_ms.unsigned_abs())
 }
 
-/// Where the refused of one batch are written down.
-struct Bench<'a, 'f> {
+/// The refused commands of one batch, in ledger and telemetry.
+struct Refusals<'a, 'f> {
     frame: &'f Frame<'a>,
     caller: Caller<'f>,
     ledger: Ledger,
@@ -399,7 +405,7 @@ struct Bench<'a, 'f> {
     explained: u128,
 }
 
-impl<'a, 'f> Bench<'a, 'f> {
+impl<'a, 'f> Refusals<'a, 'f> {
     fn new(frame: &'f Frame<'a>, caller: Caller<'f>, floods: &'f Mutex<FloodGate>, now_unix_ns: i64) -> Self {
         Self {
             frame,

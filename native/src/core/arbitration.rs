@@ -3,11 +3,11 @@
 //! It approves nothing by itself: a command goes on only under a key that the caller named, and only while it is
 //! undecided.
 
-use super::bundle::{Bundles, Destination, Send, write_sends};
-use super::docket::{Docket, Item, Lane};
 use super::duplicates::{Duplicates, Fingerprint, contents};
 use super::frames::{Limits, Span};
 use super::ledger::{Hint, Ledger};
+use super::parsed_batch::{Item, Lane, ParsedBatch};
+use super::reframer::{Destination, Reframers, Send, write_sends};
 use super::telemetry::PHASE_FRESH;
 use super::verdict::{DELIVERED, DUPLICATE, OUTCOME_UNKNOWN, UNDECIDED};
 use super::wire::{Fields, Malformed};
@@ -20,7 +20,7 @@ pub struct Misuse(pub &'static str);
 #[derive(Debug)]
 pub struct Arbitration {
     frame: Vec<u8>,
-    docket: Docket,
+    parsed: ParsedBatch,
     /// Commands by key: those of key k are `members[starts[k]..starts[k + 1]]`.
     members: Vec<u32>,
     starts: Vec<usize>,
@@ -49,39 +49,39 @@ pub struct Claim {
 impl Arbitration {
     /// Opens a frame; commands that do not parse are decided in the ledger.
     pub fn open(frame: &[u8], limits: &Limits) -> (Self, Ledger) {
-        let docket = Docket::open_escalations(frame, limits, "slow");
-        let ledger = docket.ledger();
+        let parsed = ParsedBatch::open_escalations(frame, limits, "slow");
+        let ledger = parsed.ledger();
         let mut starts = vec![0];
         let mut sum = 0;
-        for lane in &docket.lanes {
+        for lane in &parsed.lanes {
             sum += lane.count as usize;
             starts.push(sum);
         }
         let mut members = vec![0; sum];
         let mut next = starts.clone();
-        for (index, item) in (0..).zip(&docket.items) {
-            if (item.lane as usize) < docket.lanes.len() {
+        for (index, item) in (0..).zip(&parsed.items) {
+            if (item.lane as usize) < parsed.lanes.len() {
                 let place = &mut next[item.lane as usize];
                 members[*place] = index;
                 *place += 1;
             }
         }
-        let sent = vec![None; docket.lanes.len()];
-        let frame = if docket.frame_code == 0 { frame.to_vec() } else { Vec::new() };
-        (Self { frame, docket, members, starts, sent }, ledger)
+        let sent = vec![None; parsed.lanes.len()];
+        let frame = if parsed.frame_code == 0 { frame.to_vec() } else { Vec::new() };
+        (Self { frame, parsed, members, starts, sent }, ledger)
     }
 
-    /// What the sends are of.
+    /// The frame that the sends are of.
     pub fn frame(&self) -> &[u8] {
         &self.frame
     }
 
     pub fn budget_ms(&self) -> u32 {
-        self.docket.header.budget_ms
+        self.parsed.header.budget_ms
     }
 
     pub fn frame_code(&self) -> u8 {
-        self.docket.frame_code
+        self.parsed.frame_code
     }
 
     /// Distinct (source, target, name, reason), in order of first appearance.
@@ -92,13 +92,13 @@ impl Arbitration {
                 [lane.source, lane.target, lane.name].map(|span| text(span.of(&self.frame)));
             (source, target, name, lane.reason)
         };
-        self.docket.lanes.iter().map(key).collect()
+        self.parsed.lanes.iter().map(key).collect()
     }
 
-    /// How many commands of each key are undecided.
+    /// The number of undecided commands of each key.
     pub fn undecided(&self, ledger: &Ledger) -> Vec<u32> {
         let open = |key| self.open_members(key, ledger).count() as u32;
-        (0..self.docket.lanes.len()).map(open).collect()
+        (0..self.parsed.lanes.len()).map(open).collect()
     }
 
     /// Refuses the undecided commands of a key but for the first `spare` of them.
@@ -164,7 +164,7 @@ impl Arbitration {
         Ok(self.open_members(key, ledger).filter_map(|index| self.claim(index)).collect())
     }
 
-    /// How many commands of a key were delivered by us, or may have been.
+    /// The number of commands of a key that were delivered by us, or may have been.
     pub fn spent(&self, ledger: &Ledger, key: usize) -> Result<usize, Misuse> {
         self.check(key)?;
         let codes = self.members[self.starts[key]..self.starts[key + 1]].iter();
@@ -173,7 +173,7 @@ impl Arbitration {
             .count())
     }
 
-    /// How many commands a key has, and how many of them were delivered before.
+    /// The number of commands of a key, and of those that were delivered before.
     pub fn duplicates(&self, ledger: &Ledger, key: usize) -> Result<(usize, usize), Misuse> {
         self.check(key)?;
         let members = &self.members[self.starts[key]..self.starts[key + 1]];
@@ -195,35 +195,35 @@ impl Arbitration {
                 Some(None) => {}
             }
         }
-        let mut bundles = Bundles::default();
-        let mut ways = vec![None; self.docket.lanes.len()];
+        let mut reframers = Reframers::default();
+        let mut ways = vec![None; self.parsed.lanes.len()];
         for approval in order {
             self.sent[approval.key] = Some(approval.destination.once_ms > 0);
-            ways[approval.key] = Some(bundles.place(approval.destination.clone()));
-            let (told, block) = (self.docket.lanes[approval.key].told, &mut self.docket.block);
+            ways[approval.key] = Some(reframers.place(approval.destination.clone()));
+            let (told, block) = (self.parsed.lanes[approval.key].told, &mut self.parsed.block);
             let topic = block.intern(&approval.destination.topic);
             if let Some(facts) = block.facts(told) {
                 // The ACL was read for this very decision.
                 (facts.topic, facts.phase, facts.grant) = (topic, PHASE_FRESH, approval.grant);
             }
         }
-        for (index, item) in (0..).zip(&self.docket.items) {
+        for (index, item) in (0..).zip(&self.parsed.items) {
             if let Some(Some(at)) = ways.get(item.lane as usize)
                 && ledger.code(index as usize) == UNDECIDED
             {
-                bundles.bundles[*at].1.add(index, item.run, item.raw);
+                reframers.reframers[*at].1.add(index, item.run, item.raw);
             }
         }
-        Ok(write_sends(&self.docket, bundles.bundles, ledger))
+        Ok(write_sends(&self.parsed, reframers.reframers, ledger))
     }
 
     /// A TelemetryBlock with one row per command that was decided since the last call.
     pub fn telemetry(&mut self, ledger: &Ledger, settled_unix_ns: i64) -> Vec<u8> {
-        self.docket.block.settle(settled_unix_ns, ledger)
+        self.parsed.block.settle(settled_unix_ns, ledger)
     }
 
     fn check(&self, key: usize) -> Result<(), Misuse> {
-        if key < self.docket.lanes.len() { Ok(()) } else { Err(Misuse("no such key")) }
+        if key < self.parsed.lanes.len() { Ok(()) } else { Err(Misuse("no such key")) }
     }
 
     /// The commands of a key that nobody has decided, in order.
@@ -244,8 +244,8 @@ impl Arbitration {
 
     /// Id, and source, target, name and payload.
     fn identity(&self, index: u32) -> Option<([u8; 16], [&[u8]; 4])> {
-        let item = self.docket.items.get(index as usize)?;
-        let lane = self.docket.lanes.get(item.lane as usize)?;
+        let item = self.parsed.items.get(index as usize)?;
+        let lane = self.parsed.lanes.get(item.lane as usize)?;
         let (id, payload) = self.id_and_payload(item)?;
         let [source, target, name] = [lane.source, lane.target, lane.name].map(|span| span.of(&self.frame));
         Some((id, [source, target, name, payload]))

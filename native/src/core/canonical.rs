@@ -21,7 +21,7 @@ pub enum CanonicalError {
     DuplicateKey,
     UnsafeInteger,
     NumberTooLarge,
-    /// What the JSON parser says, with line and column. Documents of 128 levels or more end here too.
+    /// The message of the JSON parser, with line and column. Documents of 128 levels or more end here too.
     NotJson(String),
 }
 

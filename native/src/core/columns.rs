@@ -256,7 +256,7 @@ impl Columns {
         }
     }
 
-    /// What the verdict and the kind of each row say.
+    /// The columns of verdict and kind.
     fn add_outcomes(&mut self, shape: &Shape<'_>) {
         let way = match shape.service {
             "fast" | "slow" => self.path.place(shape.service),
@@ -283,7 +283,7 @@ impl Columns {
         }
     }
 
-    /// What follows from when commands were sent, admitted and settled.
+    /// The columns that follow from the times of sending, admission and settling.
     fn add_times(&mut self, shape: &Shape<'_>) {
         let start = self.received_at.len();
         for (row, run) in shape.run.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What Fast has counted since start; read by operators, never by a decision.
+//! Fast's counters since start; read by operators, never by a decision.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -22,7 +22,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// What a lane of so many commands relied on.
+    /// Counts the age of the entries that a lane of so many commands relied on.
     pub(super) fn used(&self, outlook: &Outlook, commands: u64) {
         if let Some(phase) = outlook.usage {
             self.usage[phase as usize].fetch_add(commands, Relaxed);

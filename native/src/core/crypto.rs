@@ -47,13 +47,13 @@ pub fn ed25519_sign_batch<M: AsRef<[u8]>>(seed: &[u8], messages: &[M]) -> Result
     Ok(messages.iter().map(|message| key.sign(message.as_ref()).to_bytes()).collect())
 }
 
-/// Whether no signature under this public key means anything: not 32 bytes, no point of the curve, not its only
+/// True if no signature under this public key means anything: not 32 bytes, no point of the curve, not its only
 /// encoding, or of small order.
 pub fn ed25519_is_weak(public_key: &[u8]) -> bool {
     verifying_key(public_key).is_none()
 }
 
-/// Whether `signature` is `public_key`'s on `message`; false for anything of a wrong length.
+/// True if `signature` is `public_key`'s on `message`; false for anything of a wrong length.
 ///
 /// Small-order keys and points, S ≥ L and encodings that are not canonical are refused: each of them lets
 /// one signature stand for several messages, or one message carry several valid signatures.

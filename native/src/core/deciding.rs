@@ -1,4 +1,4 @@
-//! What becomes of one lane, from memory alone: the questions that Fast asks, in their order.
+//! The decision about one lane, from memory alone: the checks of Fast, in their order.
 //!
 //! When unsure it escalates: a missing or aged entry never allows and never refuses anything. It reads no clock and knows
 //! no wall time, so that no step of one changes a decision.
@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::bundle::Destination;
 use super::directory::{Directory, Limited, Live, Route};
 use super::dispatch::{Dispatch, live_at, lock};
 use super::escalation::{
@@ -14,11 +13,12 @@ use super::escalation::{
 };
 use super::fairness::{BanTerms, Dominance};
 use super::phases::{Phase, Profile};
+use super::reframer::Destination;
 use super::telemetry::{GRANT_PREFETCHED, GRANT_SHADOW, GRANT_UNLIMITED};
 use super::unknown::Advice;
 use super::verdict::{ROUTE_MISSING, SATURATED};
 
-/// Who asks for what.
+/// Source, target and name of a lane.
 #[derive(Clone, Copy, Debug)]
 pub struct Key<'a> {
     pub source: &'a str,
@@ -26,7 +26,7 @@ pub struct Key<'a> {
     pub name: &'a str,
 }
 
-/// What becomes of a lane.
+/// The decision about a lane.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
     /// The first so many go to the queue, the others to Slow for want of a permit.
@@ -167,7 +167,7 @@ impl Dispatch {
     }
 }
 
-/// How many of `count` commands may go now.
+/// The number of the `count` commands that may go now.
 fn permits(route: &Route, live: &mut Live, count: u32, now_mono_ns: i64, outlook: &mut Outlook) -> u32 {
     outlook.grant = GRANT_UNLIMITED;
     if route.terms.limited == Limited::No {

@@ -15,7 +15,7 @@ use super::intern::Interner;
 use super::phases::Profile;
 use super::snapshot;
 
-/// What a route's limit means here.
+/// A route's limit as Fast applies it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Limited {
     /// There is none, and no permit is needed.
@@ -47,7 +47,7 @@ pub struct Route {
     live: Mutex<Option<Box<Live>>>,
 }
 
-/// What traffic leaves behind on a route; made with its first command.
+/// State that traffic leaves behind on a route; made with its first command.
 #[derive(Debug)]
 pub struct Live {
     pub purse: Purse,
@@ -88,7 +88,7 @@ const BLOCK: usize = 1024;
 const REGIONS: usize = 256;
 /// In place of a target and a name: all of them.
 const EVERY: u32 = u32::MAX;
-/// How a snapshot spells that; no target is called so.
+/// The spelling of that in a snapshot; no target is called so.
 pub const EVERY_TEXT: &str = "*";
 
 #[derive(Debug, Default)]
@@ -183,7 +183,7 @@ impl Directory {
         })
     }
 
-    /// What traffic left behind stays; permits that were taken under the old terms are lost.
+    /// The state of traffic stays; permits that were taken under the old terms are lost.
     pub fn put_route(&mut self, target: &str, name: &str, mut route: Route) {
         let key = [self.strings.hold(target), self.strings.hold(name)];
         if let Some(old) = self.routes.get_mut(&key) {

@@ -1,4 +1,4 @@
-//! What Fast knows and remembers, and may forget: directory, permits, deliveries, routes that are not there.
+//! Fast's tables, in memory: directory, permits, deliveries, routes that do not exist.
 //!
 //! Decides nothing: `deciding` asks it about a lane, `plan` about a batch. Every table here is bounded.
 
@@ -20,10 +20,10 @@ use super::snapshot;
 use super::unknown::{self, Unknown};
 use super::verdict::{DELIVERED, ROUTE_MISSING};
 
-/// What holds for all routes of one instance.
+/// Settings for all routes of one instance.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// How old a route may be.
+    /// The age that a route may have.
     pub routes: Phases,
     /// Thousandths taken off every fresh time.
     pub shorten: u16,
@@ -110,14 +110,14 @@ impl Dispatch {
         self.write().lift(list, source, route);
     }
 
-    /// Whether every command goes by Slow from now on.
+    /// Sends every command by Slow from now on, or not any more.
     pub fn set_cold_only(&self, cold_only: bool) {
         self.cold_only.store(cold_only, Relaxed);
     }
 
     /// Takes a snapshot's parts in place of everything, all of it or nothing; returns its version.
     ///
-    /// What was loaded counts as never read until `renewed` says when it was.
+    /// Loaded entries count as never read until `renewed` says when they were.
     /// Routes and bans that have ended by `now` are left out.
     pub fn load_snapshot(
         &self,
@@ -155,7 +155,7 @@ impl Dispatch {
         directory.read_mono_ns = directory.read_mono_ns.max(Some(read_mono_ns));
     }
 
-    /// How old what is known is; None before it was ever read.
+    /// The age of the directory; None before it was ever read.
     pub fn age_ns(&self, now_mono_ns: i64) -> Option<i64> {
         let directory = self.read();
         directory.read_mono_ns.map(|_| directory.age_ns(now_mono_ns))
@@ -175,7 +175,7 @@ impl Dispatch {
         true
     }
 
-    /// What was wanted since the last report, of each route that was wanted.
+    /// The demand since the last report, of each route with any.
     pub fn needs(&self, now_mono_ns: i64) -> Vec<(Box<str>, Box<str>, Need)> {
         let asked = std::mem::take(&mut *lock(&self.thirsty));
         let directory = self.read();

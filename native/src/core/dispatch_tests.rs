@@ -1,4 +1,4 @@
-//! What Fast knows: snapshots in place of everything, and nothing left of what was forgotten.
+//! Tests of Fast's tables: snapshots in place of everything, and nothing left of forgotten entries.
 
 use super::directory::{BanList, Now, Terms};
 use super::dispatch::Dispatch;

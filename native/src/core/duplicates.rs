@@ -21,8 +21,8 @@ impl Fingerprint {
     }
 }
 
-/// What makes two commands of one id the same: another target or name under it is no duplicate, and answered as one it
-/// would be lost without a word.
+/// The contents that two commands of one id must share: another target or name under it is no duplicate, and answered
+/// as one it would be lost without a word.
 pub fn contents(target: &[u8], name: &[u8], payload: &[u8]) -> [u8; 32] {
     digest(&[target, name, payload])
 }
@@ -60,7 +60,7 @@ impl Duplicates {
         Self { capacity, seen: HashMap::default(), order: VecDeque::new() }
     }
 
-    /// Whether exactly this was delivered before. The same id with other contents is for Slow to judge.
+    /// True if exactly this was delivered before. The same id with other contents is for Slow to judge.
     pub fn knows(&self, command: &Fingerprint, now_mono_ns: i64) -> bool {
         self.seen
             .get(&command.id)

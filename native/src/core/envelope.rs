@@ -1,10 +1,82 @@
-//! What a consumer can hold a message against: the hash of its payload, and a chain value over what never changes.
+//! Hashes that a consumer compares a message with: of its payload, and a chain value over what never changes.
 //!
 //! Neither may contain what changes from one delivery to the next, or the same message would fail its own check.
 
 use super::command::is_uuid;
 use super::crypto::uuid_text;
+use super::leased_batches::Received;
 use super::timestamp;
+
+/// Computes chain values of messages that share topic and time.
+///
+/// A chain value is BLAKE3 over topic, time (as text), idem_key, payload hash and attributes by name, each with its
+/// length as eight bytes, little-endian, before it.
+pub struct ChainHasher {
+    text: Vec<u8>,
+    /// Length of what all of them share.
+    shared: usize,
+}
+
+impl ChainHasher {
+    pub fn new(topic: &str, stored_unix_ns: i64) -> Self {
+        let mut hasher = Self { text: Vec::with_capacity(512), shared: 0 };
+        hasher.put(topic.as_bytes());
+        hasher.put(&timestamp::format(stored_unix_ns));
+        hasher.shared = hasher.text.len();
+        hasher
+    }
+
+    fn put(&mut self, part: &[u8]) {
+        self.text.extend_from_slice(&(part.len() as u64).to_le_bytes());
+        self.text.extend_from_slice(part);
+    }
+
+    /// The chain value of a message whose attributes stand by name.
+    pub fn chain<'a>(
+        &mut self,
+        idem_key: &[&str],
+        payload_hash: &blake3::Hash,
+        attrs: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> blake3::Hash {
+        self.text.truncate(self.shared);
+        let length: usize = idem_key.iter().map(|part| part.len()).sum();
+        self.text.extend_from_slice(&(length as u64).to_le_bytes());
+        idem_key.iter().for_each(|part| self.text.extend_from_slice(part.as_bytes()));
+        self.put(payload_hash.as_bytes());
+        for (name, value) in attrs {
+            self.put(name.as_bytes());
+            self.put(value.as_bytes());
+        }
+        blake3::hash(&self.text)
+    }
+
+    /// The chain value of a message as it is delivered; with what the mesh knows of it among its attributes. The idem_key of a command is `source#id`.
+    pub fn chain_of(&mut self, message: &Received<'_>, payload_hash: &blake3::Hash) -> blake3::Hash {
+        let own = [message.idem_key];
+        let command = [message.source, "#", message.id];
+        let idem_key: &[&str] = if message.name.is_empty() { &own } else { &command };
+        let known = known_attributes(message).into_iter().filter(|(_, value)| !value.is_empty());
+        if message.attrs.is_empty() {
+            return self.chain(idem_key, payload_hash, known);
+        }
+        let mut attrs: Vec<_> = message.attrs.iter().copied().chain(known).collect();
+        attrs.sort_unstable();
+        self.chain(idem_key, payload_hash, attrs.into_iter())
+    }
+}
+
+/// Attributes that the mesh knows of a message, by name; an empty one does not count.
+fn known_attributes<'a>(message: &Received<'a>) -> [(&'a str, &'a str); 6] {
+    let timestamp = if message.name.is_empty() { "" } else { message.timestamp };
+    [
+        ("content-type", message.content_type),
+        ("snavio.name", message.name),
+        ("snavio.source", message.source),
+        ("snavio.target", message.target),
+        ("snavio.timestamp", timestamp),
+        ("traceparent", message.traceparent),
+    ]
+}
 
 /// The parts of a message that its chain value covers.
 pub struct Envelope<'a> {
@@ -17,27 +89,12 @@ pub struct Envelope<'a> {
 }
 
 /// (payload hash, chain value).
-///
-/// The chain value is BLAKE3 over topic, time (as text), idem_key, payload hash and attributes by name, each with its
-/// length as eight bytes, little-endian, before it.
 pub fn seal(envelope: &Envelope<'_>) -> (blake3::Hash, blake3::Hash) {
     let payload_hash = blake3::hash(envelope.payload);
-    let time = timestamp::format(envelope.stored_unix_ns);
     let mut attrs = envelope.attrs.to_vec();
     attrs.sort_unstable();
-    let mut text = Vec::with_capacity(256);
-    let mut put = |part: &[u8]| {
-        text.extend_from_slice(&(part.len() as u64).to_le_bytes());
-        text.extend_from_slice(part);
-    };
-    for part in [envelope.topic.as_bytes(), &time, envelope.idem_key.as_bytes(), payload_hash.as_bytes()] {
-        put(part);
-    }
-    for (name, value) in attrs {
-        put(name.as_bytes());
-        put(value.as_bytes());
-    }
-    (payload_hash, blake3::hash(&text))
+    let mut hasher = ChainHasher::new(envelope.topic, envelope.stored_unix_ns);
+    (payload_hash, hasher.chain(&[envelope.idem_key], &payload_hash, attrs.into_iter()))
 }
 
 /// A UUID of version 7 that stays with a message: its id if that is one, else made of its time and number.

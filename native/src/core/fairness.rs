@@ -1,4 +1,4 @@
-//! Who takes how much of one route's warm path, and who takes so much that others need protection.
+//! Shares of one route's warm path by source, and the sources that take so much that others need protection.
 //!
 //! Counts only what passed the ACL, so that refused traffic frames nobody. Holds a bounded number of sources; what
 //! it cannot count exactly it counts in the source's favour, so that nobody is banned on a guess.
@@ -54,7 +54,7 @@ pub struct Dominance {
 #[derive(Debug)]
 struct Count {
     source: Box<str>,
-    /// What it has offered, less at most what the window has shed.
+    /// Its offered commands, less at most what the window has shed.
     offered: u64,
     /// At most what was dispatched for it.
     dispatched: u64,
@@ -86,7 +86,7 @@ pub struct Window {
     began_mono_ns: i64,
     offered: u64,
     dispatched: u64,
-    /// What was taken off every count to make room: no count is further below the truth.
+    /// The amount taken off every count to make room: no count is further below the truth.
     shed: u64,
     /// The most sources that were counted at once; at least so many there were.
     crowd: usize,
@@ -107,7 +107,7 @@ impl Window {
         }
     }
 
-    /// Whether the source is kept off this route's warm path now.
+    /// True while the source is kept off this route's warm path.
     #[inline]
     pub fn is_banned(&self, source: &str, now_mono_ns: i64) -> bool {
         self.bans.iter().any(|ban| now_mono_ns < ban.until_mono_ns && *ban.source == *source)
@@ -154,7 +154,7 @@ impl Window {
         Some(found)
     }
 
-    /// What this window holds for nobody any more.
+    /// Frees expired entries of this window.
     pub fn is_idle(&self, rules: &Fairness, now_mono_ns: i64) -> bool {
         now_mono_ns.saturating_sub(self.began_mono_ns) >= rules.window_ns
             && self.bans.iter().all(|ban| now_mono_ns >= ban.until_mono_ns)
@@ -235,7 +235,7 @@ impl Window {
     }
 }
 
-/// How many sources may be counted one by one, over all windows.
+/// The bound on sources that are counted one by one, over all windows.
 pub struct Room<'a> {
     used: &'a std::sync::atomic::AtomicUsize,
     most: usize,

@@ -17,7 +17,7 @@ const MAX_SOURCES: usize = 65_536;
 /// Closed seconds that wait to be drained; beyond it, a second lasts longer.
 const MAX_CLOSED: usize = 65_536;
 
-/// How many events of one kind a source caused in one second, beyond those that were told.
+/// Events of one kind that a source caused in one second, beyond those with a row of their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
     pub source: Box<str>,
@@ -45,7 +45,7 @@ pub struct FloodGate {
 }
 
 impl FloodGate {
-    /// Whether this event is to be told by itself; otherwise it is counted here.
+    /// True if this event gets a row of its own; otherwise it is counted here.
     pub fn tell(&mut self, source: &str, kind: u8, verdict: u8, now_unix_ns: i64) -> bool {
         let second = now_unix_ns.div_euclid(1_000_000_000);
         let known = self.tallies.len() < MAX_SOURCES || self.tallies.contains_key(source);
@@ -72,7 +72,7 @@ impl FloodGate {
         false
     }
 
-    /// What was counted in seconds that are over, oldest first.
+    /// The counts of seconds that are over, oldest first.
     pub fn drain(&mut self, now_unix_ns: i64) -> Vec<Counted> {
         let second = now_unix_ns.div_euclid(1_000_000_000);
         let mut closed = std::mem::take(&mut self.closed);

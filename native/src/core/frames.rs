@@ -89,7 +89,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// What every batch carries beside its commands; zeros when it carried none.
+/// The header of every batch; zeros when it carried none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     pub batch_seq: u64,
@@ -152,7 +152,7 @@ fn walk_frame(
     if oversized { Err(FrameRefused(OVERSIZED)) } else { Ok(()) }
 }
 
-/// Who sent a run, and the bytes that say so.
+/// The source of a run, and the bytes that name it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RunHead {
     /// Everything before the first command.

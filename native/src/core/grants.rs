@@ -9,14 +9,14 @@ pub struct Grant {
     pub permits: u64,
     /// Monotonic; counted by its keeper from when it asked, so that the way here shortens the life.
     pub ends_mono_ns: i64,
-    /// What the authority calls the interval; goes back with what was not used.
+    /// The authority's number of the interval; goes back with unused permits.
     pub interval: u64,
 }
 
 /// Grants that one route holds; they overlap a little, because the next is fetched before the last one ends.
 const GRANTS_PER_ROUTE: usize = 8;
 
-/// What a route's limit has at hand, and what was wanted of it.
+/// The permits of a route's limit, and the demand for them.
 #[derive(Debug, Default)]
 pub struct Purse {
     /// By their end, the first to end first.
@@ -29,11 +29,11 @@ pub struct Purse {
     pub listed: bool,
 }
 
-/// What is to be told to the authority about one purse.
+/// A report to the authority about one purse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
     pub wanted: u64,
-    /// What went without a permit and is still to be paid.
+    /// Commands that went without a permit and are still to be paid.
     pub debt: u64,
     pub left: u64,
 }
@@ -71,7 +71,7 @@ impl Purse {
         self.grants.insert(at, grant);
     }
 
-    /// What was wanted since the last report; begins the next one.
+    /// The demand since the last report; begins the next one.
     pub fn report(&mut self, now_mono_ns: i64) -> Need {
         self.listed = false;
         self.bury(now_mono_ns);

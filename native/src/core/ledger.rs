@@ -1,4 +1,4 @@
-//! Who still waits for an answer in one batch, and how replies from the next hops map back onto it.
+//! The undecided commands of one batch, and the mapping of replies from the next hops back onto it.
 //!
 //! It decides each command once. A reply never changes a decision, speaks of commands outside its part,
 //! or ends a batch in which something is still open, whatever numbers it carries.
@@ -19,7 +19,7 @@ pub struct Refusal {
     pub shares: Shares,
 }
 
-/// What a source took of a route, and what others wanted of it; all 0 where fairness has nothing to say.
+/// A source's share of a route, and the share that others wanted; all 0 where fairness does not apply.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Shares {
     pub source: f64,
@@ -27,7 +27,7 @@ pub struct Shares {
     pub volume: u32,
 }
 
-/// What there is to say to every command that is refused for one reason.
+/// The hint for every command that is refused for one reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Hint<'a> {
     pub retry_after_ms: u32,
@@ -229,7 +229,7 @@ pub struct Ledger {
     frame_code: u8,
     /// Per command, whether it was decided here and not by a hop; empty while none was.
     here: Vec<bool>,
-    /// What was said about refused commands, each for itself and its like.
+    /// Remarks on refused commands, each for itself and its like.
     remarks: Vec<Refusal>,
 }
 
@@ -300,18 +300,18 @@ impl Ledger {
         &self.codes
     }
 
-    /// Whether the command was closed here, so that no other service tells what became of it.
+    /// True if the command was closed here, so that no other service reports its outcome.
     #[inline]
     pub fn closed_here(&self, index: usize) -> bool {
         self.here.get(index).copied().unwrap_or(false)
     }
 
-    /// Whether any command was closed here.
+    /// True if any command was closed here.
     pub fn any_closed_here(&self) -> bool {
         !self.here.is_empty()
     }
 
-    /// What was said about refused commands; each holds for those that are like the one it names.
+    /// Remarks on refused commands; each holds for those that are like the one it names.
     pub fn remarks(&self) -> &[Refusal] {
         &self.remarks
     }

@@ -11,7 +11,6 @@ pub mod timestamp;
 
 // Decisions about whole batches.
 pub mod arbitration;
-pub mod bundle;
 pub mod columns;
 pub mod counters;
 pub mod deciding;
@@ -21,7 +20,6 @@ pub mod directory;
 pub mod dispatch;
 #[cfg(test)]
 mod dispatch_tests;
-pub mod docket;
 pub mod duplicates;
 pub mod envelope;
 pub mod escalation;
@@ -29,19 +27,21 @@ pub mod fairness;
 pub mod flood;
 #[allow(clippy::should_implement_trait)] // As in `wire`.
 pub mod frames;
-pub mod freight;
 pub mod grants;
 pub mod intern;
+pub mod leased_batches;
 pub mod ledger;
-pub mod letters;
+pub mod new_messages;
 pub mod page;
-pub mod parcels;
+pub mod parsed_batch;
+pub mod part_buffer;
 pub mod phases;
 pub mod plan;
-pub mod posts;
+pub mod reframer;
 pub mod replay;
 pub mod seals;
 pub mod sending;
+pub mod split;
 pub mod telemetry;
 #[cfg(test)]
 mod testing;

@@ -17,7 +17,7 @@ const TABLES: usize = 16;
 const TABLE_BITS: u32 = TABLES.trailing_zeros();
 const SMALLEST_TABLE: usize = 16;
 
-/// What became of one claim.
+/// The result of one claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
     Fresh,
@@ -116,7 +116,7 @@ impl Table {
     }
 }
 
-/// What a table must know to grow.
+/// Measures by which a table grows.
 #[derive(Clone, Copy)]
 struct Growth {
     table: usize,
@@ -130,7 +130,7 @@ fn place(fingerprint: u64, spread: u64) -> (usize, u64) {
     ((mixed >> (64 - TABLE_BITS)) as usize, mixed << TABLE_BITS)
 }
 
-/// What may be forgotten in one second.
+/// The entries that may be forgotten in one second.
 #[derive(Default)]
 struct Bucket {
     tables: [Table; TABLES],
@@ -180,7 +180,7 @@ impl Tenants {
     }
 }
 
-/// How the table is divided, by the rule of `snavio/host/shares.py`, to which a test holds it: a tenant has at most
+/// The division of the table, by the rule of `snavio/host/shares.py`, to which a test holds it: a tenant has at most
 /// `per_tenant`, all tenants together leave `reserve`, and who has no tenant may use all of `total`.
 #[derive(Clone, Copy, Debug)]
 pub struct Share {
@@ -190,7 +190,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// What a tenant that holds `held` may take while all hold `used`.
+    /// The amount that a tenant with `held` entries may take while all hold `used`.
     fn room(self, tenant: &str, held: usize, used: usize) -> usize {
         if tenant.is_empty() {
             return self.total.saturating_sub(used);
@@ -313,7 +313,7 @@ impl NonceSet {
         self.live
     }
 
-    /// How much each tenant holds.
+    /// The entries of each tenant.
     pub fn holders(&self) -> Vec<(String, usize)> {
         let live = |number: &u32| self.tenants.rows[*number as usize].live;
         self.tenants.numbers.iter().map(|(name, number)| (name.to_string(), live(number))).collect()

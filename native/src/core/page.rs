@@ -13,7 +13,7 @@ pub struct Block<'a> {
     /// The field as it stands in the page, tag included.
     pub raw: &'a [u8],
     pub body: &'a [u8],
-    /// How many events it holds.
+    /// The number of events that it holds.
     pub events: usize,
 }
 

@@ -1,10 +1,10 @@
-//! How old what was read from an authority may be when it is used: fresh, stale, or expired.
+//! The age of entries from an authority: fresh, stale, or expired.
 //!
 //! Jitter only shortens: a longer life would stretch the time in which a revoked right is still used.
 
 pub const SECOND_NS: i64 = 1_000_000_000;
 
-/// How old an ACL entry may be: the wire's Profile.
+/// The age that an ACL entry may have: the wire's Profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
     Critical,

@@ -1,19 +1,19 @@
-//! What becomes of one batch: parts for queues, parts for Slow, and what is answered on the spot.
+//! The plan of one batch: parts for queues, parts for Slow, and immediate answers.
 //!
 //! Decides once per lane. Every command ends in exactly one place, in the order in which it came.
 
 use std::sync::Arc;
 
-use super::bundle::{Bundle, Bundles, Send, write_escalations, write_sends};
 use super::deciding::{Decision, Key};
 use super::directory::Directory;
 use super::dispatch::Dispatch;
-use super::docket::{Docket, Item, Lane};
 use super::duplicates::Fingerprint;
 use super::escalation::{CACHE_MISS, DEDUPE_REQUIRED, TOKEN_REQUIRED};
 use super::fairness::{BanTerms, Dominance};
 use super::ledger::{Ledger, Part, Refusal};
+use super::parsed_batch::{Item, Lane, ParsedBatch};
 use super::phases::Phase;
+use super::reframer::{Reframer, Reframers, Send, write_escalations, write_sends};
 use super::telemetry::{PHASE_EXPIRED, PHASE_FRESH, PHASE_STALE, TelemetryBlock};
 use super::verdict::{DUPLICATE, ROUTE_MISSING};
 use super::wire::Fields;
@@ -37,7 +37,7 @@ pub struct WarmBan {
     pub terms: BanTerms,
 }
 
-/// What the answers to this batch will teach: see `Dispatch::learn`.
+/// The lessons of the answers to this batch: see `Dispatch::learn`.
 #[derive(Debug, Default)]
 pub struct Lessons {
     pub planned_mono_ns: i64,
@@ -53,7 +53,7 @@ impl Lessons {
     }
 }
 
-/// What becomes of one batch.
+/// The plan of one batch.
 #[derive(Debug)]
 pub struct Plan {
     /// One part per send, then one per escalation.
@@ -75,9 +75,9 @@ pub struct Plan {
 
 /// Which way a lane's commands go.
 enum Way {
-    /// So many to this bundle, the others to Slow.
+    /// So many to this reframer, the others to Slow.
     Send {
-        bundle: usize,
+        reframer: usize,
         left: u32,
         rest: Slow,
     },
@@ -87,26 +87,26 @@ enum Way {
     Refuse(u8),
 }
 
-/// A bundle for Slow, made with its first command.
+/// A reframer for Slow, made with its first command.
 struct Slow {
     reason: u8,
-    bundle: Option<usize>,
+    reframer: Option<usize>,
 }
 
 impl Slow {
     fn because(reason: u8) -> Self {
-        Self { reason, bundle: None }
+        Self { reason, reframer: None }
     }
 }
 
-/// Bundles for Slow, by the number of their source and their reason.
-type Cold = Bundles<(u32, u8)>;
+/// Reframers for Slow, by the number of their source and their reason.
+type Cold = Reframers<(u32, u8)>;
 
 struct Sorting<'a> {
     dispatch: &'a Dispatch,
     frame: &'a [u8],
     now_mono_ns: i64,
-    sends: Bundles<super::bundle::Destination>,
+    sends: Reframers<super::reframer::Destination>,
     cold: Cold,
     refused: Vec<(u32, u8)>,
     explained: Vec<Refusal>,
@@ -117,7 +117,7 @@ struct Sorting<'a> {
     told: Vec<Told>,
 }
 
-/// What telemetry is to say about a lane that is sent, or whose duplicates are answered here.
+/// The telemetry of a lane that is sent, or whose duplicates are answered here.
 struct Told {
     lane: u32,
     /// None where nothing is sent.
@@ -129,13 +129,13 @@ struct Told {
 
 impl Plan {
     pub(super) fn of(dispatch: &Dispatch, frame: &[u8], now_mono_ns: i64) -> Self {
-        let mut docket = Docket::open_batch(frame, &dispatch.limits, "fast");
+        let mut parsed = ParsedBatch::open_batch(frame, &dispatch.limits, "fast");
         let mut sorting = Sorting {
             dispatch,
             frame,
             now_mono_ns,
-            sends: Bundles::default(),
-            cold: Bundles::default(),
+            sends: Reframers::default(),
+            cold: Reframers::default(),
             refused: Vec::new(),
             explained: Vec::new(),
             stale_used: false,
@@ -146,36 +146,36 @@ impl Plan {
         };
         let (mut ways, age_ns): (Vec<Way>, i64) = {
             let directory = dispatch.read();
-            let ways = docket.lanes.iter().map(|lane| sorting.way(&directory, lane)).collect();
+            let ways = parsed.lanes.iter().map(|lane| sorting.way(&directory, lane)).collect();
             (ways, directory.age_ns(now_mono_ns))
         };
         let acl_age_ms = u32::try_from(age_ns / 1_000_000).unwrap_or(u32::MAX);
         for Told { lane, topic, acl_version, phase, grant } in std::mem::take(&mut sorting.told) {
-            let topic = topic.map_or(0, |topic| docket.block.intern(&topic));
-            if let Some(facts) = docket.block.facts(lane) {
+            let topic = topic.map_or(0, |topic| parsed.block.intern(&topic));
+            if let Some(facts) = parsed.block.facts(lane) {
                 (facts.topic, facts.acl_version, facts.acl_age_ms) = (topic, acl_version, acl_age_ms);
                 (facts.phase, facts.grant) = (phase, grant);
             }
         }
-        sorting.sort(&docket, &mut ways);
-        dispatch.counters.unreadable(u64::from(docket.unreadable));
+        sorting.sort(&parsed, &mut ways);
+        dispatch.counters.unreadable(u64::from(parsed.unreadable));
 
-        let mut ledger = docket.ledger();
+        let mut ledger = parsed.ledger();
         for (index, code) in &sorting.refused {
             ledger.refuse(*index as usize, *code);
         }
         sorting.explained.into_iter().for_each(|refusal| ledger.explain(refusal));
-        let sends = write_sends(&docket, sorting.sends.bundles, &mut ledger);
-        let escalations = escalate(frame, &docket, sorting.cold, &mut ledger);
+        let sends = write_sends(&parsed, sorting.sends.reframers, &mut ledger);
+        let escalations = escalate(frame, &parsed, sorting.cold, &mut ledger);
         let escalated = escalations.iter().map(|escalation| escalation.0.count).sum();
         if escalated > 0 {
             // Slow settles these and writes their rows.
-            let mut gone = vec![false; docket.items.len()];
+            let mut gone = vec![false; parsed.items.len()];
             escalations
                 .iter()
                 .flat_map(|(_, indices)| indices)
                 .for_each(|index| gone[*index as usize] = true);
-            docket.block.leave(|row| gone.get(row.index as usize).copied().unwrap_or(false));
+            parsed.block.leave(|row| gone.get(row.index as usize).copied().unwrap_or(false));
         }
         let thirsty = !sorting.thirsty.is_empty();
         if thirsty {
@@ -183,16 +183,16 @@ impl Plan {
         }
         Self {
             ledger,
-            budget_ms: docket.header.budget_ms,
+            budget_ms: parsed.header.budget_ms,
             sends,
             escalations: escalations.into_iter().map(|(escalation, _)| escalation).collect(),
             escalated,
-            frame_code: docket.frame_code,
+            frame_code: parsed.frame_code,
             stale_used: sorting.stale_used,
             thirsty,
             warm_bans: sorting.warm_bans,
             lessons: sorting.lessons,
-            block: docket.block,
+            block: parsed.block,
         }
     }
 }
@@ -224,8 +224,8 @@ impl Sorting<'_> {
                 counters.dispatched(u64::from(left));
                 counters.escalated(TOKEN_REQUIRED, count.saturating_sub(u64::from(left)));
                 self.told.push(Told { topic: Some(Arc::clone(&destination.topic)), ..told });
-                let bundle = self.sends.place(destination);
-                Way::Send { bundle, left, rest: Slow::because(TOKEN_REQUIRED) }
+                let reframer = self.sends.place(destination);
+                Way::Send { reframer, left, rest: Slow::because(TOKEN_REQUIRED) }
             }
             Decision::Escalate(reason) => {
                 counters.escalated(reason, count);
@@ -260,28 +260,28 @@ impl Sorting<'_> {
     }
 
     /// Puts every command where its lane goes.
-    fn sort(&mut self, docket: &Docket, ways: &mut [Way]) {
+    fn sort(&mut self, parsed: &ParsedBatch, ways: &mut [Way]) {
         let strict = ways.iter().any(|way| matches!(way, Way::Strict(_)));
         let seen = strict.then(|| self.dispatch.duplicates());
         let (mut asked, mut known) = (0, 0);
-        for (index, item) in (0..).zip(&docket.items) {
+        for (index, item) in (0..).zip(&parsed.items) {
             match ways.get_mut(item.lane as usize) {
-                Some(Way::Send { bundle, left: left @ 1.., .. }) => {
+                Some(Way::Send { reframer, left: left @ 1.., .. }) => {
                     *left -= 1;
-                    self.sends.bundles[*bundle].1.add(index, item.run, item.raw);
+                    self.sends.reframers[*reframer].1.add(index, item.run, item.raw);
                 }
                 Some(Way::Send { rest: slow, .. } | Way::Slow(slow)) => {
-                    add(&mut self.cold, slow, docket, index, item);
+                    add(&mut self.cold, slow, parsed, index, item);
                 }
                 Some(Way::Strict(slow)) => {
                     asked += 1;
-                    let command = fingerprint(self.frame, docket, index, item);
+                    let command = fingerprint(self.frame, parsed, index, item);
                     if seen.as_ref().is_some_and(|seen| seen.knows(&command, self.now_mono_ns)) {
                         known += 1;
                         self.refused.push((index, DUPLICATE));
                     } else {
                         self.lessons.strict.push((index, command));
-                        add(&mut self.cold, slow, docket, index, item);
+                        add(&mut self.cold, slow, parsed, index, item);
                     }
                 }
                 Some(Way::Refuse(code)) => self.refused.push((index, *code)),
@@ -302,17 +302,17 @@ fn told_phase(phase: Phase) -> u8 {
     }
 }
 
-fn add(cold: &mut Cold, slow: &mut Slow, docket: &Docket, index: u32, item: &Item) {
-    let at = *slow.bundle.get_or_insert_with(|| {
-        let source = docket.lanes.get(item.lane as usize).map_or(0, |lane| lane.places[0]);
+fn add(cold: &mut Cold, slow: &mut Slow, parsed: &ParsedBatch, index: u32, item: &Item) {
+    let at = *slow.reframer.get_or_insert_with(|| {
+        let source = parsed.lanes.get(item.lane as usize).map_or(0, |lane| lane.places[0]);
         cold.place((source, slow.reason))
     });
-    cold.bundles[at].1.add(index, item.run, item.raw);
+    cold.reframers[at].1.add(index, item.run, item.raw);
 }
 
-fn fingerprint(frame: &[u8], docket: &Docket, index: u32, item: &Item) -> Fingerprint {
-    let id = docket.block.id(index as usize);
-    let Some(lane) = docket.lanes.get(item.lane as usize) else {
+fn fingerprint(frame: &[u8], parsed: &ParsedBatch, index: u32, item: &Item) -> Fingerprint {
+    let id = parsed.block.id(index as usize);
+    let Some(lane) = parsed.lanes.get(item.lane as usize) else {
         return Fingerprint::of(&[], &id, &[], &[], &[]);
     };
     let [source, target, name] = [lane.source, lane.target, lane.name].map(|span| span.of(frame));
@@ -332,21 +332,26 @@ fn payload(raw: &[u8]) -> &[u8] {
 }
 
 /// Escalations by source, in order of first appearance, each a part of `ledger`; with the commands' numbers.
-fn escalate(frame: &[u8], docket: &Docket, cold: Cold, ledger: &mut Ledger) -> Vec<(Escalated, Vec<u32>)> {
-    let mut by_source: Bundles<u32> = Bundles::default();
-    let mut groups: Vec<Vec<(u8, Bundle)>> = Vec::new();
-    for ((source, reason), bundle) in cold.bundles {
+fn escalate(
+    frame: &[u8],
+    parsed: &ParsedBatch,
+    cold: Cold,
+    ledger: &mut Ledger,
+) -> Vec<(Escalated, Vec<u32>)> {
+    let mut by_source: Reframers<u32> = Reframers::default();
+    let mut groups: Vec<Vec<(u8, Reframer)>> = Vec::new();
+    for ((source, reason), reframer) in cold.reframers {
         let at = by_source.place(source);
         if at == groups.len() {
             groups.push(Vec::new());
         }
-        groups[at].push((reason, bundle));
+        groups[at].push((reason, reframer));
     }
     let mut escalations = Vec::new();
-    for ((source, _), bundles) in by_source.bundles.into_iter().zip(groups) {
-        for (pieces, indices) in write_escalations(docket, bundles) {
+    for ((source, _), reframers) in by_source.reframers.into_iter().zip(groups) {
+        for (pieces, indices) in write_escalations(parsed, reframers) {
             ledger.add_part(Part::of(indices.clone()));
-            let source = Box::from(docket.block.text(source));
+            let source = Box::from(parsed.block.text(source));
             escalations
                 .push((Escalated { source, count: indices.len(), body: pieces.to_vec(frame) }, indices));
         }

@@ -3,11 +3,11 @@
 //! It must never put commands of two key versions into one run: the run says under which all were verified.
 
 use super::frames::Span;
-use super::freight::put;
 use super::keys::KeySet;
+use super::part_buffer::put;
 use super::wire::{bytes_field_len, put_bytes, put_number, put_varint, varint_len};
 
-/// Who sent a batch, as the certificate says.
+/// The sender of a batch, as the certificate says.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller<'a> {
     pub source: &'a str,

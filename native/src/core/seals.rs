@@ -10,7 +10,7 @@ use super::wire::{Malformed, put_varint, varint_len};
 
 /// `start: u32, length: u32, check: u64`, little-endian.
 pub const SEAL: usize = 16;
-const PARCEL_RUN: u32 = 5;
+const LEASED_RUN: u32 = 5;
 const K0: u64 = 0x9e37_79b9_7f4a_7c15;
 const K1: u64 = 0xd1b5_4a32_d192_ed03;
 
@@ -145,7 +145,7 @@ fn write(found: &[Option<Piece<'_>>]) -> Vec<u8> {
     for run in pieces.chunk_by(|left, right| left.0 == right.0) {
         let head = run.first().map_or(lost.0, |first| first.0);
         let length = head.len() + run.iter().map(|piece| piece.1.len()).sum::<usize>();
-        put_varint(&mut out, u64::from(PARCEL_RUN) << 3 | 2);
+        put_varint(&mut out, u64::from(LEASED_RUN) << 3 | 2);
         put_varint(&mut out, length as u64);
         out.extend_from_slice(head);
         run.iter().for_each(|piece| out.extend_from_slice(piece.1));

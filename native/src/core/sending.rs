@@ -2,16 +2,16 @@
 //!
 //! Runs are re-tagged and never rewritten, so that what was stored is what is delivered.
 
-use super::bundle::Bundle;
 use super::frames::{Command, FrameRefused, Header, Limits, Span, Walk, read_frame, read_run};
-use super::freight::Pieces;
 use super::ledger::{Ledger, Part};
+use super::part_buffer::Pieces;
+use super::reframer::Reframer;
 use super::replay::put_columns;
 use super::verdict::{MALFORMED, OVERSIZED};
 use super::wire::{Malformed, put_varint};
 
-/// `Parcel.run`: stored runs are exactly these fields.
-const PARCEL_RUN: u32 = 5;
+/// `LeasedBatch.run`: stored runs are exactly these fields.
+const LEASED_RUN: u32 = 5;
 
 /// Commands that one entry holds, and so one row of the mailbox; only a run that is longer makes a longer one.
 const ENTRY_COMMANDS: usize = 1000;
@@ -112,7 +112,7 @@ fn read_topic(
         if entry.count > 0 && entry.count + count > ENTRY_COMMANDS {
             topics.push(std::mem::replace(&mut entry, TopicRuns::new(topic, once_ms)));
         }
-        put_varint(entry.runs.own(), u64::from(PARCEL_RUN) << 3 | 2);
+        put_varint(entry.runs.own(), u64::from(LEASED_RUN) << 3 | 2);
         put_varint(entry.runs.own(), run.len() as u64);
         entry.runs.pass(run);
         entry.count += count;
@@ -135,10 +135,10 @@ pub fn slice_runs(stored: &[u8], first: usize, count: usize) -> Result<Vec<u8>, 
 pub fn pick_runs(stored: &[u8], wanted: impl Fn(usize) -> bool) -> Result<(Vec<u8>, usize), Malformed> {
     let mut walk =
         Walk::new(stored, Span { start: 0, end: u32::try_from(stored.len()).map_err(|_| Malformed)? });
-    let (mut heads, mut bundle) = (Vec::new(), Bundle::default());
+    let (mut heads, mut reframer) = (Vec::new(), Reframer::default());
     let mut index = 0;
     while let Some(placed) = walk.next()? {
-        if placed.field.number != PARCEL_RUN {
+        if placed.field.number != LEASED_RUN {
             return Err(Malformed);
         }
         placed.field.bytes()?;
@@ -147,13 +147,13 @@ pub fn pick_runs(stored: &[u8], wanted: impl Fn(usize) -> bool) -> Result<(Vec<u
         heads.push(head);
         while let Some(Command { raw, .. }) = commands.next()? {
             if wanted(index) {
-                bundle.add(index as u32, run, raw);
+                reframer.add(index as u32, run, raw);
             }
             index += 1;
         }
     }
     let mut out = Pieces::default();
-    bundle.put(&mut out, PARCEL_RUN, &heads);
+    reframer.put(&mut out, LEASED_RUN, &heads);
     Ok((out.to_vec(stored), index))
 }
 

@@ -34,7 +34,7 @@ impl MacKey {
         self.0.clone().chain_update(message).finalize().into_bytes().into()
     }
 
-    /// Whether the command's tag is right. `scratch` saves an allocation per command.
+    /// True if the command's tag is right. `scratch` saves an allocation per command.
     #[inline]
     pub fn verifies(&self, command: &Command<'_>, scratch: &mut Vec<u8>) -> bool {
         write_signed_text(command, scratch);
@@ -48,7 +48,7 @@ impl fmt::Debug for MacKey {
     }
 }
 
-/// What the tag covers. No field before the payload may hold a line feed, and the payload's length is written
+/// The text that the tag covers. No field before the payload may hold a line feed, and the payload's length is written
 /// down, so that no byte can move from one field to another under the same signature.
 #[inline]
 pub fn write_signed_text(command: &Command<'_>, out: &mut Vec<u8>) {
@@ -138,7 +138,7 @@ fn command_len(command: &Command<'_>) -> usize {
     lengths.iter().filter(|length| **length > 0).map(|length| bytes_field_len(*length)).sum()
 }
 
-/// What differs between commands that are signed together.
+/// The fields that differ between commands that are signed together.
 #[derive(Clone, Copy)]
 pub struct Draft<'a> {
     pub id: &'a [u8],
@@ -149,7 +149,7 @@ pub struct Draft<'a> {
 
 /// Commands signed together, cut to the size of submissions.
 pub struct Submissions {
-    /// How many commands, and their serialised `Submission.command` fields.
+    /// The count of commands, and their serialised `Submission.command` fields.
     pub chunks: Vec<(usize, Vec<u8>)>,
 }
 

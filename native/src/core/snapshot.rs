@@ -26,7 +26,7 @@ const MAX_BODY: u64 = 1 << 29;
 /// LZ4 cannot say more than this with one byte.
 const MAX_EXPANSION: u64 = 255;
 
-/// What the rows of a part are.
+/// The kind of the rows of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// target, name, topic, queue kind, profile, dedupe mode, drain seconds, end (unix ns; 0 lasts),
@@ -113,7 +113,7 @@ impl fmt::Display for Unreadable {
 
 impl std::error::Error for Unreadable {}
 
-/// What a part says about itself.
+/// The header of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub kind: Kind,

@@ -6,7 +6,7 @@ use super::command::split_field;
 use super::verdict;
 use super::wire::{Fields, Malformed};
 
-/// What a producer may send at once.
+/// The limits of a producer's batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub max_batch_bytes: usize,
@@ -19,7 +19,7 @@ pub struct Limits {
 pub(super) struct Frame<'a> {
     pub batch_seq: u64,
     pub budget_ms: u32,
-    /// What the commands are stretches of.
+    /// The frame that the commands are stretches of.
     pub bytes: &'a [u8],
     pub commands: Vec<&'a [u8]>,
 }

@@ -10,13 +10,13 @@ use hashbrown::{HashMap, HashTable};
 use super::ledger::{Ledger, Refusal};
 use super::wire::{Fields, Malformed, put_bytes, put_number, put_varint, varint_len};
 
-/// What a row tells, where its verdict does not say it; the wire's EventKind.
+/// The event of a row, where its verdict does not name it; the wire's EventKind.
 pub const BY_VERDICT: u8 = 0;
 pub const SKEW_NEAR_LIMIT: u8 = 1;
 pub const SKEW_SAMPLE: u8 = 2;
 pub const WARM_PATH_BAN: u8 = 3;
 
-/// How old the entries were that a command relied on; the wire's CachePhase.
+/// The age of the entries that a command relied on; the wire's CachePhase.
 pub const PHASE_FRESH: u8 = 1;
 pub const PHASE_STALE: u8 = 2;
 pub const PHASE_EXPIRED: u8 = 3;
@@ -48,7 +48,7 @@ pub struct Row {
     pub away: bool,
 }
 
-/// What the commands of one lane share, as far as this service knows it. Strings are dictionary entries.
+/// The fields that the commands of one lane share, as far as this service knows them. Strings are dictionary entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     pub source: u32,
@@ -68,7 +68,7 @@ pub struct Facts {
     pub grant: u8,
 }
 
-/// What the commands of one run share.
+/// The fields that the commands of one run share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passage {
     /// Dictionary entry of the version under which they were verified; 0 where they were not.
@@ -77,7 +77,7 @@ pub struct Passage {
     pub admitted_unix_ns: i64,
 }
 
-/// What there is to say about few rows.
+/// Details of few rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Detail {
     /// Number of the row that it speaks of.
@@ -89,7 +89,7 @@ pub struct Detail {
     pub source_share: f64,
     pub competing_share: f64,
     pub dispatch_volume: u64,
-    /// How many commands the row stands for; 0 says one.
+    /// The number of commands that the row stands for; 0 says one.
     pub count: u64,
     pub detail: String,
 }
@@ -107,7 +107,7 @@ pub struct TelemetryBlock {
     runs: Vec<Passage>,
     rows: Vec<Row>,
     details: Vec<Detail>,
-    /// How many of the ledger's remarks are details already.
+    /// The number of the ledger's remarks that are details already.
     remarked: usize,
 }
 
@@ -160,7 +160,7 @@ impl TelemetryBlock {
         lane
     }
 
-    /// What is known about a lane, to be filled in.
+    /// The entry of a lane, to be filled in.
     pub fn facts(&mut self, lane: u32) -> Option<&mut Facts> {
         self.lanes.get_mut(lane as usize)
     }
@@ -269,7 +269,7 @@ impl TelemetryBlock {
         self.columns(&settled, &now, settled_unix_ns)
     }
 
-    /// What a ledger says of a command, as a detail of its row and of those like it.
+    /// A remark of the ledger, as a detail of its row and of those like it.
     fn remark(&mut self, refusal: &Refusal) {
         let of = |row: &Row| row.index == refusal.index && row.kind == BY_VERDICT;
         if let Some(row) = self.rows.iter().position(of) {

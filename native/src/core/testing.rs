@@ -77,7 +77,7 @@ pub fn dispatch(allowed: &[(&str, &str, &str)]) -> Dispatch {
     dispatch
 }
 
-/// What a Fast that knows nothing escalates of a Batch: an ArbitrationBatch without its header.
+/// The escalation of a Batch by a Fast without entries: an ArbitrationBatch without its header.
 pub fn escalated(frame: &[u8]) -> Vec<u8> {
     dispatch(&[]).plan(frame, 0).escalations.into_iter().flat_map(|escalation| escalation.body).collect()
 }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-/// How much is remembered, and for how long.
+/// Bounds of the memory, in entries and in time.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     pub routes: usize,
@@ -16,7 +16,7 @@ pub struct Bounds {
     pub life_ns: i64,
 }
 
-/// What to do with a command for a route that is not known here.
+/// The decision about a command for a route that is not known here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
     /// The authority has to say.
@@ -29,7 +29,7 @@ pub enum Advice {
 
 #[derive(Debug, Default)]
 struct Share {
-    /// Whether the authority said that there is none, by `target\nname`; when it is forgotten stands in `order`.
+    /// True where the authority said that there is none, by `target\nname`; when it is forgotten stands in `order`.
     missing: HashMap<Box<str>, bool, RandomState>,
     order: VecDeque<(i64, Box<str>)>,
 }

@@ -1,4 +1,4 @@
-//! What became of a command: the wire's one-byte codes with their stable reason names.
+//! Outcomes of a command: the wire's one-byte codes with their stable reason names.
 //!
 //! Never renumber and never rename: producers and archives keep both.
 
@@ -80,7 +80,7 @@ pub fn name(code: u8) -> &'static str {
     NAMES.iter().find(|(known, _)| *known == code).map_or("unknown", |(_, name)| name)
 }
 
-/// Whether the code says that the command was not taken.
+/// True if the code says that the command was not taken.
 #[inline]
 pub fn is_refusal(code: u8) -> bool {
     code >= MALFORMED

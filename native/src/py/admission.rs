@@ -8,21 +8,21 @@ use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::types::{PyBytes, PyDict};
 
-use super::freight::Freight;
 use super::ledger::Ledger;
+use super::part_buffer::PartBuffer;
 use super::{lock, without_gil_if_large};
 use crate::core::admission::{Admission as CoreAdmission, Judged, tell_closed};
 use crate::core::command::Command;
-use crate::core::freight as core;
 use crate::core::keys::{BadKey, Key, KeySet, SHORTEST_SECRET};
 use crate::core::nonces::{Claim, Nonce, NonceSet as CoreNonceSet, Share};
+use crate::core::part_buffer as core;
 use crate::core::runs::Caller;
 use crate::core::signing::{self, Draft, MacKey, Submissions};
 use crate::core::submission::{Limits, measure};
 use crate::core::telemetry::TelemetryBlock;
 use crate::core::{crypto, timestamp, verdict};
 
-/// What Shield takes unless it is configured otherwise.
+/// Shield's default limits.
 const MAX_PAYLOAD_BYTES: usize = 256 << 10;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -200,7 +200,7 @@ struct Judgement {
     #[pyo3(get)]
     accepted: usize,
     #[pyo3(get)]
-    freight: Py<Freight>,
+    buffer: Py<PartBuffer>,
     #[pyo3(get)]
     frame_code: u8,
     block: TelemetryBlock,
@@ -212,7 +212,7 @@ impl Judgement {
             ledger: Ledger::wrap(py, judged.ledger)?,
             budget_ms: judged.budget_ms,
             accepted: judged.accepted,
-            freight: Freight::wrap(py, core::Freight::Runs(judged.runs), frame)?,
+            buffer: PartBuffer::wrap(py, core::PartBuffer::Runs(judged.runs), frame)?,
             frame_code: judged.frame_code,
             block: judged.rows,
         })
@@ -223,7 +223,7 @@ impl Judgement {
 impl Judgement {
     #[getter]
     fn runs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        self.freight.get().to_bytes(py)
+        self.buffer.get().to_bytes(py)
     }
 
     fn telemetry<'py>(&self, py: Python<'py>, settled_unix_ns: i64) -> Bound<'py, PyBytes> {
@@ -231,13 +231,13 @@ impl Judgement {
     }
 
     fn telemetry_closed<'py>(&self, py: Python<'py>, settled_unix_ns: i64) -> Bound<'py, PyBytes> {
-        let (freight, ledger) = (self.freight.get(), self.ledger.get());
+        let (buffer, ledger) = (self.buffer.get(), self.ledger.get());
         let written = py.detach(|| {
             let ledger = ledger.lock();
             if !ledger.any_closed_here() {
                 return Vec::new();
             }
-            tell_closed(&freight.to_vec(), &ledger, settled_unix_ns)
+            tell_closed(&buffer.to_vec(), &ledger, settled_unix_ns)
         });
         PyBytes::new(py, &written)
     }
@@ -283,7 +283,7 @@ fn sign_command<'py>(
 }
 
 /// (ids as text, 36 bytes each; (count, body) per submission)
-type Signed<'py> = (Bound<'py, PyBytes>, Vec<(usize, Py<Freight>)>);
+type Signed<'py> = (Bound<'py, PyBytes>, Vec<(usize, Py<PartBuffer>)>);
 
 #[pyfunction]
 #[pyo3(signature = (secret, *, key_version, audience, timestamp_unix_ns, commands, content_type = "",
@@ -328,7 +328,7 @@ fn sign_batch<'py>(
             .map(|submissions| (ids, submissions))
     })?;
     let (ids, submissions) = signed;
-    let tell = |(count, body)| Ok((count, Freight::own(py, body)?));
+    let tell = |(count, body)| Ok((count, PartBuffer::own(py, body)?));
     let chunks: PyResult<Vec<_>> = submissions.chunks.into_iter().map(tell).collect();
     Ok((PyBytes::new(py, &ids), chunks?))
 }

@@ -8,21 +8,37 @@ use pyo3::types::PyBytes;
 
 use super::ledger::{Ledger, decided};
 use super::lock;
-use super::plan::ToldSend;
+use super::plan::PlannedSend;
 use crate::core::arbitration as core;
-use crate::core::bundle::{Destination, Send};
 use crate::core::duplicates::Duplicates;
 use crate::core::frames::Limits;
 use crate::core::ledger::{Hint, Shares};
+use crate::core::reframer::{Destination, Send};
 use crate::core::telemetry::GRANT_UNLIMITED;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<LaneKey>()?;
+    module.add_class::<IdClaim>()?;
     module.add_class::<Committed>()?;
     module.add_class::<Arbitration>()
 }
 
-/// Index in the batch, id, BLAKE3 of the payload.
-type ToldClaim = (u32, Py<PyBytes>, Py<PyBytes>);
+/// The commands that one decision is about: those of one source, target, name and escalation reason.
+#[pyclass(frozen, get_all, module = "snavio._native")]
+struct LaneKey {
+    source: String,
+    target: String,
+    name: String,
+    reason: u8,
+}
+
+/// An id to be claimed: the command's index in the batch, its id, BLAKE3 of its target, name and payload.
+#[pyclass(frozen, get_all, module = "snavio._native")]
+struct IdClaim {
+    index: u32,
+    id: Py<PyBytes>,
+    contents: Py<PyBytes>,
+}
 
 /// Strict commands that are known to be delivered.
 #[pyclass(frozen, module = "snavio._native")]
@@ -89,9 +105,12 @@ impl Arbitration {
         lock(&self.inner).frame_code()
     }
 
-    fn keys(&self) -> Vec<(String, String, String, u8)> {
-        let own = |(source, target, name, reason): (&str, &str, &str, u8)| {
-            (source.to_owned(), target.to_owned(), name.to_owned(), reason)
+    fn keys(&self) -> Vec<LaneKey> {
+        let own = |(source, target, name, reason): (&str, &str, &str, u8)| LaneKey {
+            source: source.to_owned(),
+            target: target.to_owned(),
+            name: name.to_owned(),
+            reason,
         };
         lock(&self.inner).keys().into_iter().map(own).collect()
     }
@@ -173,11 +192,13 @@ impl Arbitration {
         });
     }
 
-    fn claims(&self, py: Python<'_>, key: usize) -> PyResult<Vec<ToldClaim>> {
+    fn claims(&self, py: Python<'_>, key: usize) -> PyResult<Vec<IdClaim>> {
         let inner = lock(&self.inner);
         let claims = inner.claims(&self.ledger.get().lock(), key)?;
-        let own = |claim: core::Claim| {
-            (claim.index, PyBytes::new(py, &claim.id).unbind(), PyBytes::new(py, &claim.contents).unbind())
+        let own = |claim: core::Claim| IdClaim {
+            index: claim.index,
+            id: PyBytes::new(py, &claim.id).unbind(),
+            contents: PyBytes::new(py, &claim.contents).unbind(),
         };
         Ok(claims.into_iter().map(own).collect())
     }
@@ -198,7 +219,7 @@ impl Arbitration {
         py: Python<'_>,
         approved: Vec<(usize, u32, String, u32)>,
         grants: Option<Vec<u8>>,
-    ) -> PyResult<Vec<ToldSend>> {
+    ) -> PyResult<Vec<Py<PlannedSend>>> {
         let grants = grants.unwrap_or_default();
         let ledger = self.ledger.get();
         let approved: Vec<core::Approval> = approved
@@ -215,10 +236,10 @@ impl Arbitration {
             let write = |send: Send| (send.queue, send.count, send.topics.to_vec(inner.frame()));
             Ok::<_, core::Misuse>(sends.into_iter().map(write).collect::<Vec<_>>())
         })?;
-        let tell = |(queue, count, topics): (u32, usize, Vec<u8>)| {
-            (queue, count, PyBytes::new(py, &topics).unbind())
-        };
-        Ok(sends.into_iter().map(tell).collect())
+        sends
+            .into_iter()
+            .map(|(queue, count, topics)| PlannedSend::written(py, queue, count, &topics))
+            .collect()
     }
 
     fn telemetry<'py>(&self, py: Python<'py>, settled_unix_ns: i64) -> Bound<'py, PyBytes> {

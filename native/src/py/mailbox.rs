@@ -1,13 +1,13 @@
-//! Sending, slices of stored runs, and received parcels for Python.
+//! Sending, slices of stored runs, and leased batches for Python.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 
 use super::ledger::Ledger;
 use super::without_gil_if_large;
 use crate::core::frames::Limits;
-use crate::core::parcels;
+use crate::core::leased_batches;
 use crate::core::seals;
 use crate::core::sending as core;
 
@@ -16,7 +16,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(slice_runs, module)?)?;
     module.add_function(wrap_pyfunction!(seal_runs, module)?)?;
     module.add_function(wrap_pyfunction!(salvage_runs, module)?)?;
-    module.add_function(wrap_pyfunction!(open_parcels, module)?)
+    module.add_function(wrap_pyfunction!(frame_leased_batch, module)?)?;
+    module.add_function(wrap_pyfunction!(read_leased_batches, module)?)
 }
 
 #[pyclass(frozen, module = "snavio._native")]
@@ -134,8 +135,30 @@ fn salvage_runs<'py>(
 }
 
 #[pyfunction]
-fn open_parcels<'py>(py: Python<'py>, response: &[u8]) -> PyResult<(u64, Bound<'py, PyList>)> {
-    let opened = py.detach(|| parcels::open_parcels(response));
+#[pyo3(signature = (runs, *, topic, batch_id, first, attempt, stored_unix_ns, shard))]
+#[allow(clippy::too_many_arguments)] // The stub's signature.
+fn frame_leased_batch<'py>(
+    py: Python<'py>,
+    runs: &[u8],
+    topic: &str,
+    batch_id: u64,
+    first: u32,
+    attempt: u32,
+    stored_unix_ns: i64,
+    shard: u32,
+) -> Bound<'py, PyBytes> {
+    let leased = leased_batches::Leased { topic, batch_id, first, attempt, stored_unix_ns, shard };
+    PyBytes::new(py, &py.detach(|| leased_batches::frame_leased_batch(&leased, runs)))
+}
+
+#[pyfunction]
+#[pyo3(signature = (response, topic = None))]
+fn read_leased_batches<'py>(
+    py: Python<'py>,
+    response: &[u8],
+    topic: Option<&str>,
+) -> PyResult<(u64, Bound<'py, PyList>)> {
+    let opened = py.detach(|| leased_batches::read_leased_batches(response, topic));
     let (boot_epoch, messages) = opened.map_err(|_| PyValueError::new_err("not a ReceiveResponse"))?;
     let [mut sources, mut targets, mut names, mut types, mut traces, mut keys] =
         std::array::from_fn(|_| Repeated::default());
@@ -164,7 +187,7 @@ fn open_parcels<'py>(py: Python<'py>, response: &[u8]) -> PyResult<(u64, Bound<'
                 keys.tell(py, message.idem_key).into_any(),
                 attrs,
                 message.shard.into_pyobject(py)?.into_any(),
-                PyBool::new(py, message.damaged).to_owned().into_any(),
+                (message.integrity as u8).into_pyobject(py)?.into_any(),
             ],
         )?)?;
     }

@@ -17,14 +17,14 @@ mod admission;
 
 mod arbitration;
 mod dispatch;
-mod freight;
 mod ledger;
-mod letters;
 mod mailbox;
+mod new_messages;
+mod part_buffer;
 mod plan;
-mod posts;
 mod replay;
 mod snapshot;
+mod split;
 mod telemetry;
 mod wal;
 
@@ -38,13 +38,13 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     admission::register(module)?;
 
     ledger::register(module)?;
-    freight::register(module)?;
-    letters::register(module)?;
+    part_buffer::register(module)?;
+    new_messages::register(module)?;
     dispatch::register(module)?;
     plan::register(module)?;
     arbitration::register(module)?;
     mailbox::register(module)?;
-    posts::register(module)?;
+    split::register(module)?;
     replay::register(module)?;
     snapshot::register(module)?;
     telemetry::register(module)?;

@@ -6,62 +6,98 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 
-use super::freight::Freight;
 use super::ledger::Ledger;
 use super::lock;
-use crate::core::bundle::Send;
-use crate::core::freight as core_freight;
+use super::part_buffer::{Body, PartBuffer};
+use crate::core::part_buffer as core_buffer;
 use crate::core::plan as core;
+use crate::core::reframer::Send;
 use crate::core::telemetry::TelemetryBlock;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PlannedSend>()?;
+    module.add_class::<PlannedEscalation>()?;
+    module.add_class::<WarmBan>()?;
     module.add_class::<Plan>()
 }
 
-/// (queue, count, serialised `SendBatch.topic` fields).
-pub type ToldSend = (u32, usize, Py<PyBytes>);
+/// One part for one queue: what it carries and how many commands that is.
+#[pyclass(frozen, get_all, module = "snavio._native")]
+pub struct PlannedSend {
+    queue: u32,
+    count: usize,
+    body: Body,
+}
 
-/// (queue, count, the same not yet written).
-type Part = (u32, usize, Py<Freight>);
+impl PlannedSend {
+    /// A part whose `SendBatch.topic` fields are written already.
+    pub fn written(py: Python<'_>, queue: u32, count: usize, topics: &[u8]) -> PyResult<Py<Self>> {
+        let body = Body::Bytes(PyBytes::new(py, topics).unbind());
+        Py::new(py, Self { queue, count, body })
+    }
+}
 
-/// (source, count, serialised `ArbitrationBatch.escalation` fields).
-type ToldEscalation = (String, usize, Py<PyBytes>);
+/// One part for Slow: commands of one source.
+#[pyclass(frozen, get_all, module = "snavio._native")]
+struct PlannedEscalation {
+    source: String,
+    count: usize,
+    body: Py<PyBytes>,
+}
 
-/// (source, target, name, source share, competing share, volume, ban in nanoseconds, window in nanoseconds).
-type ToldBan = (String, String, String, f64, f64, u64, i64, i64);
+/// A ban that began with this plan, and the shares that caused it.
+#[pyclass(frozen, get_all, module = "snavio._native")]
+struct WarmBan {
+    source: String,
+    target: String,
+    name: String,
+    source_share: f64,
+    competing_share: f64,
+    volume: u64,
+    ban_ns: i64,
+    window_ns: i64,
+}
 
 #[pyclass(frozen, module = "snavio._native")]
 pub struct Plan {
+    #[pyo3(get)]
     pub ledger: Py<Ledger>,
     pub lessons: core::Lessons,
+    #[pyo3(get)]
     budget_ms: u32,
-    freights: Vec<Part>,
+    sends: Vec<Py<PlannedSend>>,
+    #[pyo3(get)]
     escalated: usize,
-    escalations: Vec<ToldEscalation>,
+    escalations: Vec<Py<PlannedEscalation>>,
+    #[pyo3(get)]
     frame_code: u8,
+    #[pyo3(get)]
     stale_used: bool,
+    #[pyo3(get)]
     thirsty: bool,
     warm_bans: Vec<core::WarmBan>,
     block: Mutex<TelemetryBlock>,
 }
 
 impl Plan {
-    /// `frame` is what was planned.
+    /// `frame` is the batch that was planned.
     pub fn wrap(py: Python<'_>, plan: core::Plan, frame: PyBackedBytes) -> PyResult<Self> {
-        let part = |send: Send| {
-            let pieces = core_freight::Freight::Pieces(send.topics);
-            Ok((send.queue, send.count, Freight::wrap(py, pieces, frame.clone_ref(py))?))
+        let send = |send: Send| {
+            let pieces = core_buffer::PartBuffer::Pieces(send.topics);
+            let body = Body::Buffer(PartBuffer::wrap(py, pieces, frame.clone_ref(py))?);
+            Py::new(py, PlannedSend { queue: send.queue, count: send.count, body })
         };
-        let escalation = |told: core::Escalated| {
-            (told.source.into_string(), told.count, PyBytes::new(py, &told.body).unbind())
+        let escalation = |part: core::Escalated| {
+            let body = PyBytes::new(py, &part.body).unbind();
+            Py::new(py, PlannedEscalation { source: part.source.into_string(), count: part.count, body })
         };
         Ok(Self {
             ledger: Ledger::wrap(py, plan.ledger)?,
             lessons: plan.lessons,
             budget_ms: plan.budget_ms,
-            freights: plan.sends.into_iter().map(part).collect::<PyResult<_>>()?,
+            sends: plan.sends.into_iter().map(send).collect::<PyResult<_>>()?,
             escalated: plan.escalated,
-            escalations: plan.escalations.into_iter().map(escalation).collect(),
+            escalations: plan.escalations.into_iter().map(escalation).collect::<PyResult<_>>()?,
             frame_code: plan.frame_code,
             stale_used: plan.stale_used,
             thirsty: plan.thirsty,
@@ -74,51 +110,13 @@ impl Plan {
 #[pymethods]
 impl Plan {
     #[getter]
-    fn ledger(&self, py: Python<'_>) -> Py<Ledger> {
-        self.ledger.clone_ref(py)
+    fn sends(&self, py: Python<'_>) -> Vec<Py<PlannedSend>> {
+        self.sends.iter().map(|send| send.clone_ref(py)).collect()
     }
 
     #[getter]
-    fn budget_ms(&self) -> u32 {
-        self.budget_ms
-    }
-
-    #[getter]
-    fn freights(&self, py: Python<'_>) -> Vec<Part> {
-        self.freights.iter().map(|(queue, count, freight)| (*queue, *count, freight.clone_ref(py))).collect()
-    }
-
-    #[getter]
-    fn sends(&self, py: Python<'_>) -> PyResult<Vec<ToldSend>> {
-        let write =
-            |(queue, count, freight): &Part| Ok((*queue, *count, freight.get().to_bytes(py)?.unbind()));
-        self.freights.iter().map(write).collect()
-    }
-
-    #[getter]
-    fn escalated(&self) -> usize {
-        self.escalated
-    }
-
-    #[getter]
-    fn escalations(&self, py: Python<'_>) -> Vec<ToldEscalation> {
-        let told = |(source, count, body): &ToldEscalation| (source.clone(), *count, body.clone_ref(py));
-        self.escalations.iter().map(told).collect()
-    }
-
-    #[getter]
-    fn frame_code(&self) -> u8 {
-        self.frame_code
-    }
-
-    #[getter]
-    fn stale_used(&self) -> bool {
-        self.stale_used
-    }
-
-    #[getter]
-    fn thirsty(&self) -> bool {
-        self.thirsty
+    fn escalations(&self, py: Python<'_>) -> Vec<Py<PlannedEscalation>> {
+        self.escalations.iter().map(|escalation| escalation.clone_ref(py)).collect()
     }
 
     #[getter]
@@ -127,14 +125,18 @@ impl Plan {
     }
 
     #[getter]
-    fn warm_bans(&self) -> Vec<ToldBan> {
-        let told = |ban: &core::WarmBan| {
-            let [source, target, name] = [&ban.source, &ban.target, &ban.name].map(|text| text.to_string());
-            let (shares, terms) = (&ban.dominance, ban.terms);
-            let (mine, others) = (shares.source_share, shares.competing_share);
-            (source, target, name, mine, others, shares.volume, terms.ban_ns, terms.window_ns)
+    fn warm_bans(&self) -> Vec<WarmBan> {
+        let ban = |ban: &core::WarmBan| WarmBan {
+            source: ban.source.to_string(),
+            target: ban.target.to_string(),
+            name: ban.name.to_string(),
+            source_share: ban.dominance.source_share,
+            competing_share: ban.dominance.competing_share,
+            volume: ban.dominance.volume,
+            ban_ns: ban.terms.ban_ns,
+            window_ns: ban.terms.window_ns,
         };
-        self.warm_bans.iter().map(told).collect()
+        self.warm_bans.iter().map(ban).collect()
     }
 
     fn telemetry<'py>(&self, py: Python<'py>, settled_unix_ns: i64) -> Bound<'py, PyBytes> {

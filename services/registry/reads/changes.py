@@ -1,4 +1,4 @@
-"""Answers readers: what changed since a version, and what holds for a command at this moment.
+"""Answers readers: changes since a version, and the rules that apply to a command now.
 
 Never answers one question from two moments, and shows the author of a change only to operators and the mesh.
 """
@@ -39,7 +39,7 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What holds for one (source, target, name)."""
+    """The rules that apply to one (source, target, name)."""
 
     route: Route | None
     allowed: bool

@@ -1,4 +1,4 @@
-"""Which processes act on the directory, and how much of it each has applied: what the kill switch waits for.
+"""Knows which processes act on the directory and which version each has applied, for the kill switch to wait for.
 
 Never takes one process's word for another's: the service is that of its certificate. Kept in memory and bounded; how
 long that memory reaches back is told with every answer, for it says nothing of a process that has not called since.
@@ -30,7 +30,7 @@ class _Heard:
 
 
 class Followers:
-    """When full, who was heard longest ago makes room."""
+    """A bounded table; when full, the process that called longest ago is dropped."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -48,7 +48,7 @@ class Followers:
             self._heard.popitem(last=False)
 
     async def list(self, _request: FollowersRequest, _call: Call) -> FollowersResponse:
-        """Everybody that may still act on what was read here."""
+        """Processes that may still act on what they have read."""
         now = self._clock.mono_ns()
         answer = FollowersResponse(listening_ms=(now - self._began_mono_ns) // _MILLISECOND)
         for (service, instance), heard in list(self._heard.items()):

@@ -1,6 +1,6 @@
-"""Turns what the directory says about a command into the whole decision, with Signer's word on keys.
+"""Forecasts the decision about a command from the directory, and from Signer's answer about keys.
 
-Never sends anything, and never fails for want of Signer: that gate is then unknown.
+Never sends anything, and never fails because Signer is away: that gate is then unknown.
 """
 
 from __future__ import annotations

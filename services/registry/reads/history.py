@@ -1,4 +1,4 @@
-"""Answers about the past from the log: what became of an entry, who could call what, which rights moved.
+"""Answers about the past from the log: the changes of an entry, the rights at a time, and their differences.
 
 Never reconstructs from the present: a moment is a version, and the log has every version.
 """
@@ -38,7 +38,7 @@ _KEY_PARTS: Final = {"acl": 3, "source_quota": 3, "access_request": 3, "ban": 4,
 
 @dataclass(frozen=True, slots=True)
 class AccessAtTime:
-    """Who could send one command at one time."""
+    """The sources that could send one command at one time."""
 
     version: int
     routed: bool
@@ -67,7 +67,7 @@ class History:
     async def history(
         self, kind_name: str, key: Sequence[str], *, limit: int, reader: Identity
     ) -> list[Change]:
-        """What became of one entry."""
+        """Every change of one entry."""
         kind = KINDS.get(kind_name)
         if kind is None:
             raise BadRequest(f"kind: must be one of {', '.join(sorted(KINDS))}.", reason="bad-field")
@@ -84,7 +84,7 @@ class History:
         return [as_seen(change, reader) for change in seen[-wanted:]]
 
     async def access_at(self, target: str, name: str, at_ns: int, *, reader: Identity) -> AccessAtTime:
-        """Who could send `name` to `target` at a time; 0 means now."""
+        """The sources that could send `name` to `target` at a time; 0 means now."""
         at_ns = at_ns or self.clock.unix_ns()
         _, since = await self.directory.read(lambda view: owned_since(view, reader, target))
         version = await self.directory.version_at(at_ns)

@@ -1,6 +1,6 @@
-"""What a command would meet, gate by gate, without sending one.
+"""Checks a command gate by gate without sending it.
 
-Never hides that a gate fails: whoever may ask is told which; why it fails is told to those whose affair it is.
+Never hides which gate fails from a reader that may ask; the cause is shown only to the tenant that it concerns.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_BANS = 1000
 
 
 class GateState(IntEnum):
-    """How a gate stands; same numbers as the wire's."""
+    """State of a gate; same numbers as on the wire."""
 
     PASSES = 1
     FAILS = 2
@@ -72,7 +72,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class ReaderRights:
-    """Which parts are the reader's affair."""
+    """The parts that the reader may see."""
 
     operator: bool
     owner: bool
@@ -119,7 +119,7 @@ def facts_for(source: str, target: str, name: str, now_unix_ns: int) -> Callable
 
 
 def sight_of(reader: Identity, facts: Facts) -> ReaderRights:
-    """What the reader may see; NotAllowed for somebody whom the command does not concern."""
+    """The parts that the reader may see; NotAllowed for a reader that the command does not concern."""
     sight = ReaderRights(
         operator=reader.kind is IdentityKind.OPERATOR,
         owner=bool(facts.owner) and acts_for(reader, facts.owner),

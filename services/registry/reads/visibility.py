@@ -1,4 +1,4 @@
-"""What each reader may see of the directory: entries by whose they are, authors by whose people they are.
+"""Decides what each reader may see of the directory: entries by their owner, authors by their tenant.
 
 Never tells a tenant whether something of another tenant exists.
 """
@@ -31,16 +31,16 @@ def sees_all(reader: Identity) -> bool:
 
 
 def sees_author(reader: Identity, author: str) -> bool:
-    """A tenant knows its own people by name, and nobody else's."""
+    """True if the reader may see the name of an author: that of its own tenant, or all for operators."""
     own = f"spiffe://{reader.trust_domain}/tenant/{reader.tenant}/"
     return sees_all(reader) or (bool(reader.tenant) and author.startswith(own))
 
 
 def stake(view: DirectoryView, reader: Identity, kind: type[Value], key: Sequence[str]) -> int | None:
-    """Since which version an entry concerns the reader; None when it does not.
+    """The version since which an entry concerns the reader; None when it does not.
 
-    It concerns whoever its source belongs to, always, and the owner of its target from the day of the claim:
-    what went on under an owner before is not the next one's to know.
+    It always concerns the owner of its source, and the owner of its target from the claim on: what happened under an
+    earlier owner is hidden from the next one.
     """
     if sees_all(reader):
         return 0
@@ -74,7 +74,7 @@ def claimed_since(view: DirectoryView, reader: Identity, target: str) -> int | N
 
 
 def require_stake(view: DirectoryView, reader: Identity, kind: type[Value], key: Sequence[str]) -> int:
-    """Since when; NotAllowed for a reader whom an entry does not concern, whether it exists or not."""
+    """As `since`; NotAllowed for an entry that does not concern the reader, whether it exists or not."""
     since = stake(view, reader, kind, key)
     if since is None:
         raise NotAllowed(f"{reader} may not read this {kind.kind}.", reason="not-owner")
@@ -90,7 +90,7 @@ def owned_since(view: DirectoryView, reader: Identity, target: str) -> int:
 
 
 def as_seen(change: Change, reader: Identity) -> Change:
-    """The change without what this reader may not know."""
+    """The change without the parts that this reader may not see."""
     if sees_all(reader):
         return change
     known = sees_author(reader, change.actor)

@@ -23,7 +23,7 @@ MOST: Final = 256
 
 
 class JointWrites:
-    """Work that goes on when whoever waits for it is cancelled."""
+    """Work that goes on when its caller is cancelled."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -31,7 +31,7 @@ class JointWrites:
         self._log = structlog.get_logger()
 
     async def whole(self, work: Coroutine[Any, Any, T], *, tenant: str) -> T:
-        """The answer of `work`. Every step of it has a deadline of its own, so it ends.
+        """Run `work` to its end and return its answer. Each of its steps has a deadline, so it ends.
 
         Saturated, with nothing begun, when too much is under way for the tenant or for all.
         """
@@ -51,7 +51,7 @@ class JointWrites:
             raise
 
     async def finish(self, within_s: float) -> None:
-        """Wait for what is under way, and cancel what is not done by then."""
+        """Wait for writes under way, and cancel those that are not done by then."""
         if not self._tasks:
             return
         _, late = await asyncio.wait(set(self._tasks), timeout=within_s)

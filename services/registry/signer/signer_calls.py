@@ -1,4 +1,4 @@
-"""What Registry asks of Signer when the directory changes: keys, enrolment tokens, and who may act as whom.
+"""Registry's calls to Signer when the directory changes: keys, enrolment tokens, and rights to act as a service.
 
 Never decides anything, and never keeps a token longer than it takes to answer with it.
 """
@@ -17,7 +17,7 @@ _AT = "/snavio.v1.Signer/"
 
 
 class SignerCalls:
-    """Signer, as Registry needs it. Everything here may be asked again without harm."""
+    """Signer as Registry uses it. Every call may be repeated without harm."""
 
     def __init__(self, channel: MeshChannel, *, timeout_s: float) -> None:
         self._channel = channel
@@ -34,7 +34,7 @@ class SignerCalls:
         )
 
     async def has_keys(self, source: str) -> bool | None:
-        """Whether the source has an HMAC key; None when Signer cannot say now."""
+        """True if the source has an HMAC key; None when Signer cannot answer now."""
         try:
             answer = await self._channel.call(
                 _AT + "DescribeKeysets",
@@ -49,7 +49,7 @@ class SignerCalls:
         return bool(answer.keyset)
 
     async def principals(self, service: Service, *, suspended: bool) -> None:
-        """Say who may act as a service."""
+        """Set the principals that may act as a service."""
         await self._channel.call(
             _AT + "SetServicePrincipals",
             signer.SetServicePrincipalsRequest(

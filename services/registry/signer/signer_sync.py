@@ -1,7 +1,7 @@
-"""Keeps what Signer knows of a service in step with the directory: its principals, and whether it is suspended.
+"""Keeps Signer in step with the directory about each service: its principals, and its suspension.
 
-Never leaves Signer with what the directory said before: whoever tells looks again afterwards. Of two who tell at once
-the later one finds what it did not tell, and tells that; so a registration cannot undo a suspension that came between.
+Never leaves Signer with an older state: after each call the directory is read again. Of two calls at once the later one
+finds the difference and sends it, so a registration cannot undo a suspension that came between.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_ATTEMPTS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class ServiceNotice:
-    """What Signer was told of a service, or should be."""
+    """State of a service that Signer has, or should have."""
 
     service: Service
     suspended: bool
@@ -28,26 +28,26 @@ class ServiceNotice:
 
 @dataclass(frozen=True, slots=True)
 class SignerSync:
-    """Tells Signer."""
+    """Sends the state of services to Signer."""
 
     directory: Directory
     trust: SignerCalls
     clock: Clock
 
     def suspended(self, view: DirectoryView, source: str) -> bool:
-        """Whether a source is suspended now."""
+        """True if a source is suspended now."""
         found = view.find(Suspension, source)
         return found is not None and not is_over(found, self.clock.unix_ns())
 
     async def tell(self, service: Service, *, suspended: bool) -> ServiceNotice:
-        """Tell Signer what is about to be written; `agree` must follow, whatever becomes of the write."""
+        """Send Signer the state that is about to be written; `agree` must follow, even if the write fails."""
         await self.trust.principals(service, suspended=suspended)
         return ServiceNotice(service, suspended)
 
     async def agree(self, source: str, told: ServiceNotice | None = None) -> None:
-        """Tell Signer what the directory says, until it says what was told last.
+        """Send Signer the state of the directory until the directory has not changed meanwhile.
 
-        A service that the directory does not have is told as nobody's, if anything was told of it before.
+        A service that the directory does not have is sent without principals, if it was sent before.
         """
         named = require_source(source, "source")
         for _ in range(MOST_ATTEMPTS):

@@ -1,4 +1,4 @@
-"""The wire face of bans: proposals, audits, what stands and why, and lifting.
+"""The wire face of bans: proposals, audits, listing, evidence, and lifting.
 
 Never answers that a ban was applied before it is durable, and never forgets to tell of one: an event that was not
 recorded before a crash is recorded after it.
@@ -81,7 +81,7 @@ class BansServicer:
         methods.unary(at + "LiftBan", self.lift, wire.LiftBanRequest)
 
     def counters(self) -> dict[str, int]:
-        """Proposals by what became of them."""
+        """Proposals by outcome."""
         return dict(self._counts)
 
     async def propose(self, request: wire.ProposeBansRequest, call: Call) -> wire.ProposeBansResponse:
@@ -146,7 +146,7 @@ class BansServicer:
         return answer
 
     async def list_bans(self, request: wire.ListBansRequest, call: Call) -> wire.ListBansResponse:
-        """What stands, as far as it is the caller's affair."""
+        """Bans in force that the caller may see."""
         reader = call.peer.identity
         if request.source:
             _require_sight(reader, request.source)
@@ -159,7 +159,7 @@ class BansServicer:
         )
 
     async def explain(self, request: wire.ExplainBanRequest, call: Call) -> wire.ExplainBanResponse:
-        """Everything that speaks for a ban, or spoke for it."""
+        """Every proposal behind a ban, present and past."""
         reader, source = call.peer.identity, request.source
         _require_sight(reader, source)
 
@@ -215,7 +215,7 @@ class BansServicer:
         return wire.LiftBanResponse(version=written.version, lifted=[value_to_wire(ban) for ban in lifted])
 
     async def _announce_if_possible(self) -> None:
-        """After every call about proposals: what could not be told with one of them is told with the next."""
+        """Announce bans after every call about proposals; one that could not be recorded is recorded with the next."""
         try:
             await self.announce()
         except SnavioError as error:
@@ -224,9 +224,9 @@ class BansServicer:
             self._log.warning("abuse_detected was not recorded", reason=error.reason, message=str(error))
 
     async def announce(self) -> None:
-        """Record `abuse_detected` for every ban window that nobody was told of, and write down that it was.
+        """Record `abuse_detected` for every ban window without such an event, then mark the window as announced.
 
-        Recorded first: after a crash in between it is told twice, never not at all.
+        In this order: after a crash in between the event is recorded twice, never not at all.
         """
         async with self._announcing:
             _, known = await self._directory.read(lambda view: view.beginning(BanProposal, limit=SCAN))

@@ -1,6 +1,6 @@
-"""The reading half of Registry's wire face: the present, the past, and what a command would meet.
+"""The reading half of Registry's wire face: the present, the past, and preflight checks.
 
-Never writes, and never answers a reader about what is not its affair.
+Never writes, and never answers about entries that do not concern the reader.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ from snavio.v1 import registry_pb2 as wire
 
 
 class WriteServicer:
-    """Every method of `snavio.v1.Registry` that writes; `trust` is what it asks of Signer."""
+    """Every method of `snavio.v1.Registry` that writes; `trust` has its calls to Signer."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class WriteServicer:
         self._forecast = Forecast(trust)
         self._standing = SignerSync(directory, trust, ownership.clock)
         self.joint_writes = JointWrites()
-        """To be finished before the directory is closed."""
+        """Writes at Signer and in the directory; finish them before the directory is closed."""
         self._batches = BatchWriter(directory, ownership, trust, self._standing, self.joint_writes)
         self._log = structlog.get_logger()
 

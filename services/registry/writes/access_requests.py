@@ -99,7 +99,7 @@ class AccessRequests:
     def concerning(
         self, reader: Identity, tenant: str
     ) -> Callable[[DirectoryView], tuple[list[AccessRequest], list[AccessRequest]]]:
-        """What is asked of a tenant's targets, and what the tenant asks."""
+        """Requests for the targets of a tenant, and requests by the tenant."""
         if not acts_for(reader, tenant):
             raise NotAllowed(f"{reader} may not read the requests of tenant {tenant}.", reason="not-owner")
         now = self.ownership.clock.unix_ns()
@@ -125,10 +125,10 @@ class AccessRequests:
 
 
 def _asked(view: DirectoryView, target: str, name: str, source: str) -> AccessRequest | None:
-    """What stands of a request to the target's owner of today.
+    """The request, if it was made to the present owner of the target.
 
-    A name may have been given back since: what its owner before was asked, and said, is not the next one's to know, and
-    must not keep anybody from asking anew.
+    A target may have been released and claimed again since: requests to its earlier owner are hidden from the next one,
+    and must not prevent a new request.
     """
     since = view.version_of(Target, target)
     if view.version_of(AccessRequest, target, name, source) < since:

@@ -1,4 +1,4 @@
-"""Decides what becomes of proposals to ban a source: applied, known already or refused; later confirmed or withdrawn.
+"""Decides about proposals to ban a source: applied, known already or refused; later confirmed or withdrawn.
 
 Never bans a source that is allowlisted, nor more in an hour than the cap; never lets one auditor undo another's
 confirmation. Every decision is a pure function of the directory at one moment.
@@ -30,7 +30,7 @@ from snavio.errors import BadRequest, Saturated
 
 HOUR_NS: Final = 3600 * 1_000_000_000
 AHEAD_NS: Final = 300 * 1_000_000_000
-"""How far an auditor's clock may be ahead of ours."""
+"""Time by which an auditor's clock may be ahead of Registry's."""
 MAX_ROUTES: Final = 1_000
 """Routes that one proposal bans; a source with rights to more is banned from all of them."""
 SCAN: Final = 1_000_000
@@ -38,23 +38,23 @@ SCAN: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class BanPolicy:
-    """What Registry lets auditors do."""
+    """Bounds of what auditors may do."""
 
     never_banned: frozenset[str] = frozenset()
     """`<tenant>/<service>`, or `<tenant>/*`."""
     per_hour: int = 100
     max_ban_ns: int = HOUR_NS
     kept_ns: int = 24 * HOUR_NS
-    """How long a proposal is remembered after its ban; the audit must come before."""
+    """Time for which a proposal is remembered after its ban; the audit must come before."""
 
     def spares(self, source: str) -> bool:
-        """Whether the source is on the list of those that are never banned."""
+        """True if the source is on the list of those that are never banned."""
         return source in self.never_banned or f"{source.partition('/')[0]}/*" in self.never_banned
 
 
 @dataclass(frozen=True, slots=True)
 class ProposalOutcome:
-    """What became of one proposal. `refused` is empty, or a stable word."""
+    """Outcome of one proposal. `refused` is empty, or a stable word."""
 
     proposal: BanProposal
     applied: bool
@@ -65,7 +65,7 @@ class ProposalOutcome:
 
 @dataclass(slots=True)
 class ProposalsResult:
-    """What a batch of proposals comes to."""
+    """Outcome of a batch of proposals."""
 
     outcomes: list[ProposalOutcome] = field(default_factory=list)
     drafts: Sequence[Draft] = ()
@@ -73,7 +73,7 @@ class ProposalsResult:
 
 @dataclass(slots=True)
 class AuditResult:
-    """What an audit comes to."""
+    """Outcome of an audit."""
 
     confirmed: list[str] = field(default_factory=list)
     withdrawn: list[str] = field(default_factory=list)
@@ -92,10 +92,10 @@ class AuditedRange:
     kinds: frozenset[str]
     found: frozenset[str]
     as_of_version: int
-    """What came into the directory later was not the auditor's to see; 0 for all."""
+    """Proposals that came later were not visible to the auditor; 0 for all."""
 
     def judges(self, proposal: BanProposal) -> bool:
-        """Whether a proposal is one that this audit would have found."""
+        """True if a proposal is one that this audit would have found."""
         return (
             self.from_unix_ns <= proposal.window_start_unix_ns < self.to_unix_ns
             and proposal.policy_version == self.policy_version
@@ -105,7 +105,7 @@ class AuditedRange:
 
 @dataclass(frozen=True, slots=True)
 class BanSelector:
-    """Which bans are meant: all of a source on one list, of one target, or of one command."""
+    """Selects bans: all of a source on one list, of one target, or of one command."""
 
     list: BanList
     source: str

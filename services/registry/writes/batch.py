@@ -45,13 +45,13 @@ class WriteRequest:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What became of a batch."""
+    """Outcome of a batch."""
 
     written: Written
     differences: Sequence[Difference]
     facts: Sequence[Facts]
     enrolments: Sequence[wire.TenantEnrolment] = field(default=(), repr=False)
-    """A token for each tenant that was made; for whoever made it, and kept nowhere."""
+    """A token for each new tenant; returned to its creator and stored nowhere."""
 
     @property
     def provided(self) -> frozenset[str]:
@@ -79,7 +79,7 @@ class BatchWriter:
         dry_run: bool,
         questions: Sequence[Callable[[DirectoryView], Facts]] = (),
     ) -> BatchResult:
-        """Write them all, or say what that would change; `questions` are answered as if it were written."""
+        """Write them all, or with `dry_run` only report the changes; `questions` are answered as if it were written."""
         differences: Sequence[Difference] = ()
         facts: Sequence[Facts] = ()
 
@@ -152,7 +152,7 @@ class BatchWriter:
         return frozenset(source for source in sources if self.standing.suspended(view, source))
 
     async def _enrolments(self, differences: Sequence[Difference]) -> list[wire.TenantEnrolment]:
-        """After the write, which alone says which tenants are new: nobody collects tokens by repeating a batch."""
+        """Make tokens after the write, which shows which tenants are new: repeating a batch gets no further tokens."""
         made = [
             difference.after
             for difference in differences
@@ -188,7 +188,7 @@ def wanted_from_wire(request: wire.ApplyRequest) -> list[WriteRequest]:
 
 
 def _named(entry: wire.Entry) -> wire.Entry:
-    """An entry that shall go, whose key is enough; its tombstone says what stood there."""
+    """An entry to delete, of which the key is enough; its tombstone has the deleted value."""
     match entry.WhichOneof("value"):
         case "source_quota":
             entry.source_quota.max = entry.source_quota.interval_seconds = 1

@@ -1,4 +1,4 @@
-"""How many entries of each kind there may be; without bounds one tenant could fill everybody's caches."""
+"""Bounds on the number of entries of each kind; without them one tenant could fill the caches of all services."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class EntryLimits:
         }.get(kind)
 
     def added(self, view: DirectoryView, value: Value) -> Draft:
-        """A draft of `value`; Saturated if it is new and there are as many as may be."""
+        """A draft of `value`; Saturated if it is new and the bound is reached."""
         bound = self.of(type(value))
         is_new = view.find(type(value), *value.key) is None
         if bound is not None and is_new and view.count(type(value), value.parent) >= bound:

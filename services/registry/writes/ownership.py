@@ -1,4 +1,4 @@
-"""Decides every write to the directory: who may, whether it contradicts what is there, and what it leaves.
+"""Decides every write to the directory: permission, conflicts with what is there, and the resulting entries.
 
 Each decision is a pure function of the directory at one moment; `Directory.write` runs it so that nothing
 comes between. Never lets a tenant write what another owns.
@@ -46,7 +46,7 @@ class Ownership:
     bounds: EntryLimits
     clock: Clock
     queue_kinds: frozenset[QueueKind] = frozenset({QueueKind.MAILBOX})
-    """What routes may name: an installation without Redis would have nowhere to put such commands."""
+    """Queue kinds that routes may name: an installation without Redis could not deliver to its streams."""
 
     def create_tenant(self, actor: Identity, tenant: Tenant) -> Decision:
         """Operators make tenants."""
@@ -58,7 +58,7 @@ class Ownership:
         return self._of_tenant(actor, service, service.tenant)
 
     def claim_target(self, actor: Identity, target: Target) -> Decision:
-        """A name belongs to whoever claimed it first."""
+        """A name belongs to the tenant that claimed it first."""
         require_tenant(actor, target.tenant)
 
         def decide(view: DirectoryView) -> Draft:
@@ -71,7 +71,7 @@ class Ownership:
         return decide
 
     def release_target(self, actor: Identity, target: Target) -> Decision:
-        """The owner gives a name back, once nothing hangs on it that its next owner would inherit."""
+        """The owner releases a name, once it has no entries left that the next owner would inherit."""
 
         def decide(view: DirectoryView) -> Draft:
             owner_of(view, actor, target.target)
@@ -86,7 +86,7 @@ class Ownership:
         return decide
 
     def put_route(self, actor: Identity, route: Route) -> Decision:
-        """The owner of a target says where its commands go."""
+        """The owner of a target sets the routes of its commands."""
         route.require_available(self.queue_kinds)
         timed = route.beginning(self.clock.unix_ns())
 
@@ -96,7 +96,7 @@ class Ownership:
         return decide
 
     def grant(self, actor: Identity, acl: AclEntry) -> Decision:
-        """The owner lets a source in; source and route must exist, or a typo would wait for its day."""
+        """The owner allows a source; source and route must exist, so that a typo is found at once."""
 
         def decide(view: DirectoryView) -> Draft:
             owner_of(view, actor, acl.target)
@@ -118,7 +118,7 @@ class Ownership:
         return decide
 
     def remove(self, actor: Identity, value: Route | AclEntry | SourceQuota) -> Decision:
-        """The owner takes something of a target away; the tombstone keeps the time."""
+        """The owner deletes an entry of a target; the tombstone keeps the time."""
 
         def decide(view: DirectoryView) -> Draft:
             owner_of(view, actor, value.target)
@@ -127,7 +127,7 @@ class Ownership:
         return decide
 
     def set_suspension(self, actor: Identity, suspension: Suspension, *, suspended: bool) -> Decision:
-        """Operators suspend a source and end it; the source must exist, or a typo would suspend nobody."""
+        """Operators suspend a source and lift that again; the source must exist, so that a typo is found at once."""
         require_operator(actor)
         self._require_ahead(suspension, "suspension.until_unix_ns", wanted=suspended)
 
@@ -138,8 +138,8 @@ class Ownership:
         return decide
 
     def set_ban(self, ban: Ban, *, lifted: bool) -> Decision:
-        """Keeps a source off the warm path, or freezes a target. Who may say so is in the authorisation table:
-        tenants may not."""
+        """Keep a source off the warm path, or freeze a target. The authorisation table does not allow it to
+        tenants."""
         self._require_ahead(ban, "ban.until_unix_ns", wanted=not lifted)
 
         def decide(view: DirectoryView) -> Draft:
@@ -185,7 +185,7 @@ class Ownership:
             raise NotFound(f"The target {target} has no route for {name}.", reason="unknown-route")
 
     def _named_tenant(self, actor: Identity, tenant: Tenant) -> Decision:
-        """A registration names its tenant; only where there is none yet does that take an operator."""
+        """A registration names its tenant; creating a new one takes an operator."""
 
         def decide(view: DirectoryView) -> Draft:
             if view.find(Tenant, tenant.tenant) is None:

@@ -1,6 +1,6 @@
-"""Writes the tombstones of what ends by itself: ephemeral routes, bans, suspensions, old access requests.
+"""Writes the tombstones of expired entries: ephemeral routes, bans, suspensions, old access requests.
 
-Never decides that something has ended: readers leave it out from that moment on; this makes the log say so.
+Never decides that an entry has expired: readers leave it out from that moment on; this only adds it to the log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REASON: Final = "its time was over"
 
 
 class Sweeper:
-    """Sweeps when asked; somebody else keeps the time."""
+    """Sweeps when called; the host keeps the time."""
 
     def __init__(self, *, directory: Directory, trust: SignerCalls, clock: Clock, trust_domain: str) -> None:
         self._directory = directory
@@ -59,9 +59,9 @@ class Sweeper:
             self._log.info("ended entries swept", count=len(due), version=written.version)
 
     async def _lifted(self, suspension: Suspension) -> tuple[bool, bool]:
-        """Whether Signer knows that the suspension is over, and whether it is away.
+        """Tell Signer that a suspension is over; returns whether it knows, and whether it is away.
 
-        It is told before the tombstone is written: if it is away, the next sweep finds the suspension again.
+        This comes before the tombstone: if Signer is away, the next sweep finds the suspension again.
         """
         try:
             # What the directory says by then: an operator may have suspended it anew.

@@ -43,7 +43,7 @@ SECOND: Final = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class CapabilityRequest:
-    """A capability that somebody wants."""
+    """A requested capability."""
 
     realm: str
     operations: tuple[str, ...]
@@ -65,7 +65,7 @@ class IssuedText:
 
 @dataclass(frozen=True, slots=True)
 class RootSecret:
-    """What root keys are derived from."""
+    """A secret from which root keys are derived."""
 
     root: str
     secret: bytes = field(repr=False)
@@ -109,7 +109,7 @@ class CapabilityIssuer:
         self._log = structlog.get_logger()
 
     async def start(self) -> None:
-        """Have a secret to begin with."""
+        """Make the first secret if there is none."""
         fresh = provision(MAILBOX, self._pair(), now_ns=self._clock.unix_ns())
         await self._store.update_scope(MAILBOX, lambda before: before or fresh)
 
@@ -254,7 +254,7 @@ class CapabilityIssuer:
         )
 
     async def roots(self) -> tuple[RootSecret, ...]:
-        """The secrets; for the mailbox alone."""
+        """The secrets; only for the mailbox."""
         now = self._clock.unix_ns()
         return tuple(
             RootSecret(_root(key), key.seed, key.valid_until_ns)
@@ -262,7 +262,7 @@ class CapabilityIssuer:
         )
 
     async def endings(self, since: int, *, epoch: int) -> EndingsPage:
-        """What ended early, and where each line stands; for the mailbox alone."""
+        """Early endings, and the current version of each root line; only for the mailbox."""
         return await self._ledger.endings_since(
             since, epoch=epoch, now_ns=self._clock.unix_ns(), limit=MAX_PAGE
         )
@@ -293,7 +293,7 @@ class CapabilityIssuer:
                 raise NotAllowed(f"{caller.source} is suspended.", reason="suspended")
 
     async def _require_holder(self, caller: Identity, holder: str) -> None:
-        """NotFound when a tenant names a holder that nobody knows: each would be remembered for days."""
+        """NotFound when a tenant names an unknown holder: each would be remembered for days."""
         if caller.kind is IdentityKind.OPERATOR or holder.startswith("tenant:"):
             return
         now = self._clock.unix_ns()
@@ -307,7 +307,7 @@ class CapabilityIssuer:
             raise NotFound(f"Nobody knows {holder}.", reason="no-holder")
 
     async def _require_in_use(self, caller: Identity, realm: str) -> None:
-        """NotFound when a tenant names a realm in which it has no capability: a line is remembered for ever."""
+        """NotFound when a tenant names a realm in which it has no capability: its line would be kept for ever."""
         if caller.kind is IdentityKind.OPERATOR or (await self._ledger.line(realm)).version > 1:
             return
         if not await self._ledger.knows(realm=realm, now_ns=self._clock.unix_ns()):

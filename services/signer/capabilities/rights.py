@@ -1,7 +1,7 @@
-"""Who may have which capability made, for whom; and who may look at, end or rotate those of a realm.
+"""Rules of capabilities: which caller may have one made for which holder, and list, end or rotate those of a realm.
 
-Pure; denies by default. Never lets anybody but the way of a command send to a route's topic, and never lets a service
-have more than its own work needs: whoever steals its certificate must not be able to make rights for others.
+Pure; denies by default. Never lets anything but Fast and Slow send to a route's topic, and never lets a service have
+more than its own work needs: a stolen certificate must not be able to make rights for others.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def require_may_govern(caller: Identity, tenant: str) -> None:
 
 
 def tenant_of(holder: str, *, trust_domain: str) -> str:
-    """The tenant whose a holder is, if any; BadRequest when it is no holder."""
+    """The tenant of a holder, if any; BadRequest when it is no holder."""
     kind, _, rest = holder.partition(":")
     if kind == "tenant":
         if not valid_name(rest):
@@ -77,7 +77,7 @@ def tenant_of(holder: str, *, trust_domain: str) -> str:
 
 
 def share_of(holder: str, *, trust_domain: str) -> str:
-    """Whose part of the ledger a holder's capability takes: its tenant's, the mesh's or the operators'.
+    """The share of the ledger that a holder's capability uses: its tenant's, the mesh's or the operators'.
 
     Apart from each other, so that an operator's script that asks every second cannot keep Fast from its next one.
     """

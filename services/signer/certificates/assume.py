@@ -1,6 +1,6 @@
-"""Lets a principal act as a service: a certificate of at most an hour, for those whom the registration names.
+"""Lets a principal act as a service: a certificate of at most an hour, for principals that the registration names.
 
-Never asks an operator, and never takes a right for granted that was there an hour ago: each renewal asks again.
+Needs no operator, and never relies on a right that was there an hour ago: each renewal is checked again.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ServiceAssumption:
     async def set_principals(
         self, *, source: str, principals: tuple[str, ...], suspended: bool, removed: bool, actor: Identity
     ) -> tuple[str, ...]:
-        """Replace what is known of a service; serials of certificates that were revoked for it."""
+        """Replace the principals of a service; returns the serials of certificates that were revoked for it."""
         service = self._identity(source)
         after = None if removed else Delegation(source, tuple(sorted(set(principals))), suspended)
         async with self._revoking.taking_turns():
@@ -88,7 +88,7 @@ class ServiceAssumption:
             return revoked
 
     async def _delegate(self, service: Identity, caller: Peer) -> Identity | None:
-        """Whose right it is: the caller's, or for a service the principal's through whom it came to be."""
+        """The principal whose right is used: the caller, or for a service the one that first assumed it."""
         if caller.identity.kind is IdentityKind.PRINCIPAL:
             return caller.identity
         if caller.identity != service:

@@ -1,7 +1,7 @@
 """Trades one-time tokens for principals' first certificates.
 
 Never gives two certificates for one token, whatever fails in between: the token is gone, durably, before the
-certificate is made. Never tells in which way a token is not good.
+certificate is made. Never says why a token is refused.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class EnrolledPrincipal:
 
 
 class PrincipalEnrolment:
-    """Tokens made, and tokens taken. `start` before use."""
+    """Makes tokens and redeems them. `start` before use."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class PrincipalEnrolment:
         self._log = structlog.get_logger()
 
     async def start(self) -> None:
-        """Learn how far time had come: a machine whose clock was set back revives no token."""
+        """Load the latest time that was seen: a clock that was set back revives no token."""
         latest = (await self._store.enrolments()).latest_ns
         self._ahead_ns = max(0, latest - self._clock.unix_ns())
         await self.forget_expired()

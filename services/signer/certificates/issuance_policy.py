@@ -1,6 +1,6 @@
-"""Decides who may have a certificate made for whom, and for how long.
+"""Decides which caller may have a certificate made for which identity, and for how long.
 
-Never for a mesh identity but by itself: whoever could would be any service of the mesh.
+Never issues a mesh identity to any other caller: it could then act as every service of the mesh.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from snavio.rpc.peer import Peer
 
 
 class IssuancePolicy:
-    """Takes applications of callers who have a certificate already."""
+    """Decides about requests of callers that have a certificate already."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class IssuancePolicy:
         )
 
     async def _require_still_delegated(self, identity: Identity, delegate: str, *, renewal: bool) -> None:
-        """A service that renews itself needs what the principal needed through whom it was first certified."""
+        """A service that renews itself needs the right of the principal that first assumed it."""
         if not renewal or identity.kind is not IdentityKind.SERVICE:
             return
         known = await self._store.delegation(identity.source)

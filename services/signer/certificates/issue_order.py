@@ -12,7 +12,7 @@ from snavio.ports.keystore import KeyStore
 
 
 class IssueOrder:
-    """Times of issue and of revocation; whoever asks holds the turn."""
+    """Times of issue and of revocation; the caller holds the lock of both."""
 
     def __init__(self, clock: Clock, *, latest_ns: int) -> None:
         self._clock = clock

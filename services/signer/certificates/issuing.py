@@ -1,4 +1,4 @@
-"""Issues certificates that somebody else has decided on, and knows which were issued.
+"""Issues certificates that were decided on elsewhere, and knows which were issued.
 
 Never issues what it has not written down, nor for an identity that is barred, nor to a certificate while that one is
 being revoked, nor more to one identity or tenant than its part: a thief's renewals must not use up everybody's room.
@@ -51,16 +51,16 @@ class Issued:
 
 @dataclass(frozen=True, slots=True)
 class CertificateRequest:
-    """A certificate that somebody wants, with what is known of how he came to it."""
+    """A requested certificate, and the right behind the request."""
 
     public_key: ec.EllipticCurvePublicKey
     identity: Identity
     ttl_s: int
     actor: str
     parent: Peer | None = None
-    """The certificate with which it is asked for."""
+    """The certificate of the call."""
     delegate: str = ""
-    """The principal through whose right it is had."""
+    """The principal whose right is used."""
 
 
 async def _nothing() -> None:
@@ -104,7 +104,7 @@ class CertificateIssuer:
         require: Callable[[], Awaitable[None]] = _nothing,
         rated: bool = False,
     ) -> Issued:
-        """Issue, unless the identity or anybody on the way to it is barred; `require` is asked at that moment.
+        """Issue, unless the identity or one behind the request is barred; `require` is called under the same lock.
 
         With `rated` the caller has asked `require_rate` already.
         """
@@ -158,7 +158,7 @@ class CertificateIssuer:
         return issued
 
     def require_rate(self, identity: Identity) -> None:
-        """Saturated when an identity, or its tenant, asks for certificates too often; the mesh always gets its own."""
+        """Saturated when an identity or its tenant requests too often; the mesh always gets its own."""
         if identity.kind is IdentityKind.MESH:
             return
         wait_s = self._by_identity.take(identity.spiffe_id)
@@ -216,7 +216,7 @@ class CertificateIssuer:
         return self._gate.covers(lineage.subjects(entry.serial, identity), lineage.issued_ns)
 
     def renew_own(self, service: str) -> Certify:
-        """How Signer renews its own certificate, without asking itself over the network."""
+        """The renewal of Signer's own certificate, without a call over the network."""
         identity = Identity(self._trust_domain, IdentityKind.MESH, service)
 
         async def certify(csr_pem: bytes) -> Certified:
@@ -233,7 +233,7 @@ class CertificateIssuer:
         return certify
 
     async def require_not_barred(self, identity: Identity, *others: str) -> None:
-        """NotAllowed when the identity, or anybody on the way to it, may have no certificate."""
+        """NotAllowed when the identity, or one behind the request, is barred."""
         barred = await self._ledger.barred({identity.spiffe_id, *filter(None, others)})
         if barred:
             raise NotAllowed(
@@ -266,15 +266,15 @@ class CertificateIssuer:
         ) or await self.ever_known(identity)
 
     async def find(self, serial: str) -> IssuedCertificate | None:
-        """What is known of a certificate."""
+        """The entry of a certificate in the ledger."""
         return await self._ledger.find(serial)
 
 
 def require_known(known: IssuedCertificate | None, service: Identity) -> IssuedCertificate:
-    """What the ledger says of a service's certificate; NotAllowed when it does not know it.
+    """The ledger's entry of a service's certificate; NotAllowed when there is none.
 
-    A ledger from a backup does not. Taken for an operator's, such a certificate would outlive the right of the
-    principal through whom it was had, for ever.
+    There is none after a backup was restored. Taken for an operator's, such a certificate could be renewed for ever,
+    even after its principal has lost the right.
     """
     if known is None:
         raise NotAllowed(

@@ -1,7 +1,7 @@
-"""Decides which certificates are not to be served any more: those of a chain of renewals, or all of an identity.
+"""Decides which certificates are revoked: those of a chain of renewals, or all of an identity.
 
 A revocation is one entry, however often a thief has renewed first. Never leaves out what is issued meanwhile: issuing
-and revoking take turns. Never fails for want of room when an operator asks.
+and revoking take turns. Never fails for lack of room when an operator asks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RevocationResult:
     """The effect of a revocation."""
 
     version: int
-    """Of the denylist that has it."""
+    """Version of the denylist that has it."""
     entries: tuple[Revoked, ...] = ()
     serials: tuple[str, ...] = ()
     """Living certificates that it covers, at most `MAX_TOLD`."""
@@ -49,7 +49,7 @@ class RevocationResult:
 
 
 class CertificateRevocation:
-    """The denylist, and those who are barred; `turn` is the one that issuing takes. `start` before use."""
+    """The denylist and the barred identities; `turn` is the lock that issuing takes. `start` before use."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class CertificateRevocation:
         self._log = structlog.get_logger()
 
     async def start(self) -> None:
-        """Fill Signer's own gate, which pulls from nobody."""
+        """Fill Signer's own gate from the store."""
         version, more = 0, True
         while more:
             page = await self.denylist(version)
@@ -83,7 +83,7 @@ class CertificateRevocation:
         await self._count()
 
     async def revoke(self, *, serial: str, reason: str, caller: Identity) -> RevocationResult:
-        """End a certificate with the whole chain that it is of."""
+        """Revoke a certificate with its whole chain of renewals."""
         # Leading zeros would put a serial on the list that no certificate ever presents.
         if not _SERIAL.fullmatch(serial) or serial.startswith("0"):
             raise BadRequest("serial: must be lower-case hex without leading zeros.", reason="bad-field")
@@ -100,7 +100,7 @@ class CertificateRevocation:
             )
 
     async def revoke_identity(self, *, spiffe_id: str, reason: str, caller: Identity) -> RevocationResult:
-        """End what an identity has and what was had through it, and bar it."""
+        """Revoke the certificates of an identity and those issued by its right, and bar it."""
         parsed = parse_identity(spiffe_id, trust_domain=self._trust_domain)
         if caller.kind is IdentityKind.MESH and parsed.kind is not IdentityKind.PRINCIPAL:
             # Registry speaks for the directory, in which principals come and go; whose operator goes is not its to say.
@@ -133,7 +133,7 @@ class CertificateRevocation:
         return ended
 
     async def restore_identity(self, *, spiffe_id: str, caller: Identity) -> bool:
-        """Let an identity have certificates again; whether it was barred."""
+        """Let an identity have certificates again; returns whether it was barred."""
         identity = parse_identity(spiffe_id, trust_domain=self._trust_domain).spiffe_id
         changed = await self._ledger.unbar(identity)
         if changed:
@@ -143,7 +143,7 @@ class CertificateRevocation:
     async def revoke_delegates(
         self, spiffe_id: str, delegates: Collection[str], *, caller: Identity
     ) -> tuple[str, ...]:
-        """End what the named principals have for a service; the serials. The caller holds `taking_turns`."""
+        """Revoke the certificates of principals for a service; returns serials. The caller holds `taking_turns`."""
         subjects: list[tuple[str, str]] = []
         covered: list[IssuedCertificate] = []
         for delegate in delegates:
@@ -160,7 +160,7 @@ class CertificateRevocation:
         return (await self._end(subjects, covered, caller=caller, reason=reason)).serials
 
     def taking_turns(self) -> asyncio.Lock:
-        """Held by whoever changes what `certify` asks `require` for."""
+        """The lock for changes of the rights that `certify` checks by `require`."""
         return self._turn
 
     async def denylist(self, since: int) -> RevocationPage:
@@ -251,7 +251,7 @@ class CertificateRevocation:
 
 
 def _one_by_one(unmarked: Sequence[IssuedCertificate]) -> list[tuple[str, str]]:
-    """Subjects for certificates that do not say which chain they are of or through whom they were had."""
+    """Subjects for certificates that name neither their chain nor their principal."""
     if len(unmarked) > MAX_UNMARKED:
         return [(entry.spiffe_id, entry.spiffe_id) for entry in unmarked]
     return [(entry.serial, entry.spiffe_id) for entry in unmarked]

@@ -1,4 +1,4 @@
-"""Watches which key versions carry traffic, and says so when a source lives on a key that is about to end.
+"""Watches which key versions carry traffic, and records an event when a source uses one that is about to end.
 
 Never decides about a command, and never repeats itself: one event per source, version and kind in an hour.
 """
@@ -39,7 +39,7 @@ class KeyExpiryWatch:
         self._log = structlog.get_logger()
 
     async def report(self, rows: Iterable[tuple[str, str, int]]) -> None:
-        """Count (source, version, commands); what names no key of ours is ignored."""
+        """Count (source, version, commands); unknown keys are ignored."""
         taken = list(rows)
         if len(taken) > MAX_ROWS:
             raise BadRequest(f"use: at most {MAX_ROWS} rows in a report.", reason="bad-field")
@@ -56,12 +56,12 @@ class KeyExpiryWatch:
             self._judge(keyset, version)
 
     def told(self) -> list[list[Any]]:
-        """What was said within the hour, for `restore`."""
+        """Events of the last hour, for `restore`."""
         now = self._clock.unix_ns()
         return [[*key, at] for key, at in self._said.items() if 0 <= now - at < HOUR_NS]
 
     def restore(self, told: list[list[Any]]) -> None:
-        """Do not say again what an earlier life has said."""
+        """Load the events of an earlier life, so that they are not repeated."""
         for name, source, version, at in told[: 2 * MAX_TRACKED]:
             self._said[str(name), str(source), str(version)] = int(at)
 

@@ -1,7 +1,7 @@
-"""When each source last asked for its keys: exact in memory, on disk at most once a minute.
+"""Knows when each source last polled its keys: exact in memory, on disk at most once a minute.
 
-Never makes a poll wait for the disk. A crash forgets a minute of polls, so that a source only looks later than
-it was; nobody is ever thought to know a key that it does not know.
+Never makes a poll wait for the disk. A crash loses a minute of polls, so that a source only seems to have
+polled earlier than it did; no source is ever taken to know a key that it does not know.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ class KeyPolls:
         self._written_mono_ns: int | None = None
 
     async def load(self) -> None:
-        """Go on from what is on disk."""
+        """Load the times from disk."""
         self._at = {**await self._store.polls(), **self._at}
 
     def note(self, source: str) -> None:
-        """`source`, which has a key set, was told its keys."""
+        """Note that `source`, which has a key set, has polled its keys."""
         self._at[source] = self._unwritten[source] = self._clock.unix_ns()
 
     def last_ns(self, source: str) -> int | None:
-        """When a source asked last, if it ever did."""
+        """Time of the last poll of a source, if any."""
         return self._at.get(source)
 
     async def write(self, *, now: bool = False) -> None:
-        """Keep what was noted, if the last time is a minute ago or if it must be `now`, before the end."""
+        """Write the times if the last write is a minute ago, or with `now` in any case."""
         mono = self._clock.mono_ns()
         recent = self._written_mono_ns is not None and mono - self._written_mono_ns < WRITE_EVERY_NS
         if not self._unwritten or (recent and not now):

@@ -1,4 +1,4 @@
-"""Makes a rotated key primary once every Shield has it, going by what each of them says that it has.
+"""Makes a rotated key primary once every Shield has reported that it has the key.
 
 Never by the clock alone: a Shield that is late would refuse commands signed with a key that it does not know. A Shield
 that is silent is waited for as long as it may still let commands in with the keys that it has.
@@ -57,7 +57,7 @@ class KeyRollout:
             del self._heard[next(iter(self._heard))]
 
     async def turn(self) -> list[str]:
-        """Promote what has arrived everywhere; returns the sources."""
+        """Promote keys that every Shield has; returns the sources."""
         spread = await self._store.spread()
         if await self._record(spread):
             spread = await self._store.spread()
@@ -71,7 +71,7 @@ class KeyRollout:
         return promoted
 
     async def holders_of(self, keysets: Sequence[Keyset]) -> Mapping[str, Sequence[tuple[Holder, bool]]]:
-        """For each source every Shield that counts, and whether it has the key set as it stands."""
+        """Per source, every Shield that is waited for, with true if it has the current key set."""
         epoch, recorded = await self._store.holders()
         written = await self._store.written([keyset.source for keyset in keysets])
         holders = sorted(self._known(recorded).values(), key=lambda holder: holder.name)
@@ -81,11 +81,11 @@ class KeyRollout:
         }
 
     def ends_ns(self, holder: Holder) -> int:
-        """From when that Shield is not waited for any more, unless it is heard again."""
+        """Time from which that Shield is not waited for any more, unless it reports again."""
         return holder.ends_ns(since_ns=self._since_ns, now_ns=self._clock.unix_ns())
 
     def gauges(self) -> dict[str, int]:
-        """What is under way, for Introspection."""
+        """Rotations under way, for Introspection."""
         oldest = self._oldest_ns
         waited_ns = 0 if oldest is None else max(0, self._clock.unix_ns() - oldest)
         return {"spreading": self._spreading, "spreading_longest_s": waited_ns // 1_000_000_000}
@@ -117,7 +117,7 @@ class KeyRollout:
         return not late
 
     def _known(self, recorded: Iterable[Holder]) -> dict[str, Holder]:
-        """What was recorded, and what this Signer has heard since."""
+        """Recorded reports of Shields, and newer ones in memory."""
         known = {holder.name: holder for holder in recorded}
         for name, heard in self._heard.items():
             if name not in known or heard.heard_ns >= known[name].heard_ns:
@@ -133,7 +133,7 @@ class KeyRollout:
     # -- recording -----------------------------------------------------------------------------------
 
     async def _record(self, spread: Spread) -> bool:
-        """Write down what another Signer, or the next life of this one, has to know; whether there was any."""
+        """Record reports that another Signer, or the next life of this one, needs; returns whether there were any."""
         now = self._clock.unix_ns()
         recorded = {holder.name: holder for holder in spread.holders}
         known = self._known(spread.holders)
@@ -153,7 +153,7 @@ class KeyRollout:
         return bool(news or gone)
 
     def _is_news(self, heard: Holder, recorded: Holder, spread: Spread) -> bool:
-        """While nothing spreads, nobody needs to know that a Shield lives: an idle mesh writes nothing."""
+        """True if the report must be recorded; without a rotation under way an idle mesh writes nothing."""
         if heard.good_for_ns != recorded.good_for_ns:
             return True
         if spread.keysets and heard.heard_ns - recorded.heard_ns > heard.good_for_ns // 3:

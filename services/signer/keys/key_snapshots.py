@@ -39,7 +39,7 @@ FAILED: Final = "Snavio.Snapshot.Failed"
 
 
 class KeySnapshots:
-    """`turn` is to be called every half minute or so: what it publishes is as old as its last turn."""
+    """Call `turn` about every half minute: what it publishes is as old as the last call."""
 
     def __init__(
         self,
@@ -71,18 +71,18 @@ class KeySnapshots:
         self._log = structlog.get_logger()
 
     def counters(self) -> dict[str, int]:
-        """Rounds by what became of them, under document 001's names."""
+        """Rounds by outcome, under the public names of metrics."""
         return dict(self._counts)
 
     def gauges(self) -> dict[str, float]:
-        """Size of the newest snapshot, and how long it took."""
+        """Size of the newest snapshot, and the time that it took to write."""
         return {
             "Snavio.Snapshot.SizeBytes": float(self._size_bytes),
             "Snavio.Snapshot.WriteDuration": self._write_seconds,
         }
 
     async def turn(self) -> None:
-        """Publish what has changed, or say anew that nothing has; a failure is counted and told, not raised."""
+        """Publish the key sets, or a new time if they have not changed; a failure is counted and logged, not raised."""
         began = self._clock.mono_ns()
         try:
             async with self._one_at_a_time:
@@ -110,7 +110,7 @@ class KeySnapshots:
         return (await self._store.snapshot_key(decide)).key
 
     async def verifying(self) -> Sequence[VerifyingKey]:
-        """The platform's public keys that count now or soon."""
+        """The platform's public keys that are valid now or soon."""
         try:
             scope = await self._signatures.of(PLATFORM)
         except NotFound:
@@ -121,7 +121,7 @@ class KeySnapshots:
         ]
 
     async def _publish(self) -> bool:
-        """Whether a new part was written."""
+        """Write the manifest, and the part if it changed; true if a new part was written."""
         # Both write on their first time, and so come before the store is surveyed.
         key = await self.opening_key()
         await self._signatures.provision(PLATFORM, actor="signer")

@@ -1,6 +1,6 @@
-"""How much traffic each key version carried lately, from what Shield reports.
+"""Counts the recent traffic of each key version from Shield's reports.
 
-Never grows past its bound and never counts for a source that has no key: the caller vouches for that.
+Never grows past its bound. Relies on the caller to count only for sources that have a key.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class KeyTraffic:
         self._max_tracked = max_tracked
         self._tracked: OrderedDict[tuple[str, str], _Tracked] = OrderedDict()
         self.observed_since_ns = clock.unix_ns()
-        """Since when all use has been counted."""
+        """Time since which all use was counted."""
 
     def note(self, source: str, version: str, commands: int) -> None:
         """`commands` were let in under that version just now."""
@@ -79,7 +79,7 @@ class KeyTraffic:
             self._tracked.popitem(last=False)
 
     def told(self) -> list[list[Any]]:
-        """All of it as plain values, for `restore`; what is too old to matter is left out."""
+        """All counts as plain values, for `restore`, without those that are too old."""
         now = self._clock.unix_ns()
         return [
             [*key, tracked.last_used_ns, tracked.hour.told(now), tracked.day.told(now)]
@@ -87,7 +87,7 @@ class KeyTraffic:
         ]
 
     def restore(self, told: list[list[Any]], *, observed_since_ns: int) -> None:
-        """Go on from what an earlier life has counted; TypeError or ValueError for what it could not have told."""
+        """Load the counts of an earlier life; TypeError or ValueError for values that it cannot have saved."""
         for source, version, last_used_ns, hour, day in told[-self._max_tracked :]:
             tracked = self._tracked.setdefault((str(source), str(version)), _Tracked())
             tracked.hour.restore(hour)
@@ -96,7 +96,7 @@ class KeyTraffic:
         self.observed_since_ns = observed_since_ns
 
     def of(self, source: str, version: str) -> Use:
-        """What was seen of a version."""
+        """The counts of one version."""
         tracked = self._tracked.get((source, version))
         if tracked is None:
             return Use()

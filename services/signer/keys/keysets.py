@@ -1,4 +1,4 @@
-"""Makes, rotates and revokes the HMAC keys of sources, and tells each reader what is his to know.
+"""Makes, rotates and revokes the HMAC keys of sources, and gives each reader the keys that it may have.
 
 Never decides what a rotation means (`snavio.domain.keyset` does), nor logs more of a key than its version.
 """
@@ -31,7 +31,7 @@ MAX_PAGE = 1000
 
 
 def new_secret() -> bytes:
-    """A secret that nobody has seen."""
+    """A new random secret."""
     return secrets.token_bytes(SECRET_BYTES)
 
 
@@ -83,7 +83,7 @@ class Keysets:
         return keyset
 
     async def rotate_if_due(self, source: str, *, cadence_ns: int, actor: str) -> bool:
-        """Rotate unless somebody has done so meanwhile; whether it was done here."""
+        """Rotate unless another caller has meanwhile; returns whether it was done here."""
         rotated = False
 
         def decide(before: Keyset | None) -> Keyset:
@@ -101,7 +101,7 @@ class Keysets:
         return rotate(keyset, secret=self._secret(), now_ns=self._clock.unix_ns())
 
     async def promote(self, source: str, key_version: str, *, actor: str) -> bool:
-        """Let producers sign with the version that has arrived; whether it was done here, and not meanwhile."""
+        """Let producers sign with the newest version; returns whether it was done here and not by another caller."""
         promoted = False
 
         def decide(before: Keyset | None) -> Keyset:
@@ -135,7 +135,7 @@ class Keysets:
         return keyset
 
     async def changes(self, since: int, *, limit: int) -> KeysetPage:
-        """What changed after a version; for Shield."""
+        """Changes after a version; for Shield."""
         return await self._store.keysets_since(since, limit=min(limit, MAX_PAGE) or MAX_PAGE)
 
     async def of(self, source: str) -> Keyset:

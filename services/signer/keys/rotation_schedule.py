@@ -26,7 +26,7 @@ _PAGE = 5000
 
 
 class RotationSchedule:
-    """`turn` is to be called about once a minute; it may be called more often, and by several processes."""
+    """Call `turn` about once a minute; more often, and from several processes, does no harm."""
 
     def __init__(self, *, keysets: Keysets, store: KeyStore, clock: Clock, cadence_ns: int) -> None:
         self._keysets = keysets

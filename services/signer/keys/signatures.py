@@ -46,7 +46,7 @@ _ROTATIONS = UUID("6f1d1c1e-5d0e-4d9b-9a55-1f6b3c1a7e42")
 
 
 def new_pair() -> Pair:
-    """A key pair that nobody has seen."""
+    """A new random key pair."""
     seed = secrets.token_bytes(KEY_BYTES)
     return Pair(ed25519_public_key(seed), seed)
 
@@ -138,7 +138,7 @@ class Signatures:
             self._at_work -= 1
 
     async def sign_own(self, message: bytes) -> tuple[str, bytes]:
-        """Signer's own words, under the platform's key, which is made if there is none."""
+        """Sign a statement of Signer itself with the platform's key, which is made if there is none."""
         key = (await self.provision(PLATFORM, actor="signer")).active(self._clock.unix_ns())
         (signature,) = ed25519_sign_batch(key.seed, [message])
         return key.key_id, signature
@@ -151,7 +151,7 @@ class Signatures:
         return pair
 
     async def announce_rotations(self) -> None:
-        """Tell again, at start, of rotations whose old key has not been closed for a day.
+        """Record again, at start, the rotations whose old key has not been closed for a day.
 
         The journal is in memory: a Signer that died after the write and before anybody read the event must not
         leave verifiers with the old keys. The event's id is the rotation's own, so a reader knows it again.
@@ -201,7 +201,7 @@ def _require_may_sign(caller: Identity, scope: str, messages: Sequence[bytes]) -
 
 
 def _is_keys_manifest(message: bytes) -> bool:
-    """Whether it is what only Signer says: with a new time on an old manifest, revoked keys would look fresh.
+    """True for a message that only Signer may sign: with a new time on an old manifest, revoked keys would look fresh.
 
     Manifests are signed in their canonical form, so these very bytes are in each of them; the rest of the question is
     for messages that have them somewhere inside.
@@ -216,7 +216,7 @@ def _is_keys_manifest(message: bytes) -> bool:
 
 
 def require_may_read(caller: Identity, scope: str) -> None:
-    """Public keys are no secret, but which tenants there are is nothing for other tenants to find out."""
+    """NotAllowed for scopes of other tenants: public keys are no secret, but the list of tenants is."""
     tenant = caller.kind in (IdentityKind.SERVICE, IdentityKind.PRINCIPAL)
     if tenant and scope not in (PLATFORM, f"tenant:{caller.tenant}"):
         raise NotAllowed(f"{caller} may not ask for the keys of {scope}.", reason="not-your-scope")

@@ -1,4 +1,4 @@
-"""Keeps the counts of key use, and what was said about them, over a restart of Signer.
+"""Keeps the counts of key use, and the events about them, over a restart of Signer.
 
 Never makes a report of Shield wait for the disk, never writes more than once a minute, and never claims to have
 watched while nobody did: after a long absence the watch begins anew, and counts that were kept are still told.
@@ -54,7 +54,7 @@ class TrafficLedger:
         self._log = structlog.get_logger()
 
     async def load(self) -> None:
-        """Go on from what is on disk, as far as it can be believed."""
+        """Load the file, if it is intact."""
         try:
             self._restore(_decoded(await self._disk.run(self._file.read)))
         except SnavioError as error:
@@ -72,7 +72,7 @@ class TrafficLedger:
         self._key_expiry_watch.restore(kept.said)
 
     async def write(self, *, now: bool = False) -> None:
-        """Keep what was counted, if the last time is a minute ago or if it must be `now`, before the end."""
+        """Write the counts if the last write is a minute ago, or with `now` in any case."""
         mono = self._clock.mono_ns()
         recent = self._written_mono_ns is not None and mono - self._written_mono_ns < WRITE_EVERY_NS
         if recent and not now:
@@ -92,7 +92,7 @@ class TrafficLedger:
             self._log.warning("key use not kept", reason=error.reason)
 
     async def close(self) -> None:
-        """Keep what was counted, and end."""
+        """Write the counts, and end."""
         await self.write(now=True)
         with contextlib.suppress(SnavioError):
             await self._disk.close(lambda: None)

@@ -1,7 +1,7 @@
-"""The wire's face of capabilities.
+"""The wire face of capabilities.
 
 Never answers with a secret but in MailboxRoots, which the authorisation table reserves for the mailbox, and with a
-capability but to whoever had it made.
+capability except to the caller that had it made.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The wire's face of Signer's CA: protobuf in, decisions, protobuf out.
+"""The wire face of Signer's CA: protobuf in, decisions, protobuf out.
 
-Never takes from a request who is asking: that stands in the certificate of the call.
+Never takes the caller's identity from a request: it is in the certificate of the call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The wire's face of HMAC key sets: protobuf in, decisions, protobuf out.
+"""The wire face of HMAC key sets: protobuf in, decisions, protobuf out.
 
 Never puts a secret into an answer except those of KeysetChanges and TenantConfig, which the authorisation
 table reserves for Shield and for the source itself.

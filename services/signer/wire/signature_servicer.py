@@ -1,4 +1,4 @@
-"""The wire's face of Ed25519 scopes, and of what opens Signer's own snapshots.
+"""The wire face of Ed25519 scopes, and of the key that opens Signer's own snapshots.
 
 Never answers with anything that is not public, except signatures, and to Shield the key of SnapshotKey.
 """

@@ -48,7 +48,7 @@ READ_SECONDS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class _Proof:
-    """What was found out about a topic's queue; `flaw` says why it may not be used."""
+    """The result of examining a topic's queue; `flaw` says why it may not be used."""
 
     url: str
     flaw: str
@@ -56,7 +56,7 @@ class _Proof:
 
 
 class SqsDriver:
-    """See `snavio.ports.queue_driver.Carrier`."""
+    """A `QueueDriver`."""
 
     def __init__(self, *, region: str, clock: Clock, endpoint_url: str | None = None) -> None:
         self._region = region
@@ -71,7 +71,7 @@ class SqsDriver:
     async def deliver(
         self, topic: str, messages: Sequence[OutgoingMessage], *, token: str, timeout_s: float
     ) -> DriverResult:
-        """Store the letters, ten to a call; calls do not wait for each other."""
+        """Store the messages, ten to a call; calls do not wait for each other."""
         del token  # a standard queue does not recognise what it had before
         try:
             async with asyncio.timeout(timeout_s):
@@ -101,7 +101,7 @@ class SqsDriver:
             self._client = None
             await self._stack.aclose()
 
-    # -- whose queue it is -----------------------------------------------------------------------------
+    # -- owner of the queue -----------------------------------------------------------------------------
 
     async def _proof(self, topic: str) -> _Proof:
         now = self._clock.mono_ns()
@@ -138,7 +138,7 @@ class SqsDriver:
     async def _send(
         self, url: str, messages: Sequence[OutgoingMessage], call: Sequence[int]
     ) -> tuple[dict[int, Verdict], str]:
-        """Verdicts by number. Left out: what was definitely not stored and may be tried again."""
+        """Verdicts by index. Left out: messages that were definitely not stored and may be tried again."""
         entries = [_entry(index, messages[index]) for index in call]
         try:
             async with self._calls:
@@ -168,7 +168,7 @@ class SqsDriver:
         async with self._opening:
             if self._client is None:
                 session = aioboto3.Session(region_name=self._region)
-                # The courier is the one that tries again, within the command's budget.
+                # `RetryingQueue` is the one that tries again, within the command's budget.
                 config = Config(
                     connect_timeout=CONNECT_SECONDS,
                     read_timeout=READ_SECONDS,
@@ -182,7 +182,7 @@ class SqsDriver:
 
 
 def _may_have_arrived(error: Exception) -> bool:
-    """Whether SQS may have the request although no answer came. In doubt it may: a strict id would be set free."""
+    """True if SQS may have the request although no answer came. In doubt it may: a strict id would be set free."""
     if isinstance(error, EndpointConnectionError):
         # Also what a connection says that broke while the answer was awaited.
         return not isinstance(error.kwargs.get("error"), ClientConnectorError | socket.gaierror)
@@ -190,7 +190,7 @@ def _may_have_arrived(error: Exception) -> bool:
 
 
 def unfit(topic: str, attributes: dict[str, str], tags: dict[str, str]) -> str:
-    """Why a queue may not be used for a topic; empty when it may."""
+    """The reason why a queue may not be used for a topic; empty when it may."""
     if tags.get(OWNER_TAG) != topic:
         # Without it anybody who may create queues could catch another tenant's commands.
         return f"The queue does not say whose it is: tag it {OWNER_TAG} with the topic's name."
@@ -220,7 +220,7 @@ def _entry(index: int, message: OutgoingMessage) -> dict[str, Any]:
 
 
 def _calls(messages: Sequence[OutgoingMessage]) -> list[list[int]]:
-    """Numbers of the letters, call by call, within SQS's bounds; what is too long for any call is left out."""
+    """Indices of the messages, call by call, within SQS's bounds; one that is too long for any call is left out."""
     calls: list[list[int]] = [[]]
     size = 0
     for index, message in enumerate(messages):

@@ -18,7 +18,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError
 
 from snavio.adapters.coordination_records import MOST_BANS, key_text
-from snavio.adapters.redis.coordination_scripts import BANS, CLAIMS, USAGE
+from snavio.adapters.redis.scripts import script
 from snavio.clock import Clock
 from snavio.domain.claim import Claimed, Terms
 from snavio.domain.quota import GrantState, LimitRule, Permits
@@ -26,6 +26,9 @@ from snavio.errors import Saturated, StateError, Unavailable
 from snavio.ports.coordination import BanSeen, ClaimAnswer, ClaimAsk, PermitAsk, PermitReturn
 
 SAFE_POLICY: Final = "noeviction"
+USAGE: Final = script("coordination", "usage")
+CLAIMS: Final = script("coordination", "claims")
+BANS: Final = script("coordination", "bans")
 
 
 class RedisCoordination:

@@ -15,6 +15,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
+from snavio.adapters.redis.scripts import script
 from snavio.domain.queue_address import stream_key
 from snavio.domain.verdict import Verdict
 from snavio.errors import StateError
@@ -26,21 +27,11 @@ MARK_SECONDS: Final = 60
 FULL_RETRY_MS: Final = 1000
 PROBE_MS: Final = 1
 
-# All or nothing of it runs, and a delivery that was made before is told and not made again: the answer to the
-# first one may have been lost with the connection. Entries that do not fit are left out from the end.
-SCRIPT: Final = """
-local known = redis.call('GET', KEYS[2])
-if known then return tonumber(known) end
-local room = tonumber(ARGV[1]) - redis.call('XLEN', KEYS[1])
-local stored = math.max(0, math.min(room, #ARGV - 2))
-for i = 1, stored do redis.call('XADD', KEYS[1], '*', 'run', ARGV[i + 2]) end
-redis.call('SET', KEYS[2], stored, 'EX', ARGV[2])
-return stored
-"""
+SCRIPT: Final = script("append")
 
 
 class RedisStreamDriver:
-    """See `snavio.ports.queue_driver.Carrier`."""
+    """A `QueueDriver`."""
 
     def __init__(
         self,
@@ -51,7 +42,7 @@ class RedisStreamDriver:
         connections: int = 16,
         connect_s: float = 1.0,
     ) -> None:
-        # Our own courier is the one that tries again; a second layer below it would outlive the budget.
+        # `RetryingQueue` is the one that tries again; a second layer below it would outlive the budget.
         self._pool: Any = BlockingConnectionPool.from_url(
             url,
             max_connections=connections,
@@ -68,7 +59,7 @@ class RedisStreamDriver:
     async def deliver(
         self, topic: str, messages: Sequence[OutgoingMessage], *, token: str, timeout_s: float
     ) -> DriverResult:
-        """Store the letters in order; what does not fit is refused as saturated."""
+        """Store the messages in order; those that do not fit are refused as saturated."""
         try:
             async with asyncio.timeout(timeout_s):
                 connection = await self._connect()
@@ -120,7 +111,7 @@ class RedisStreamDriver:
         return connection
 
     async def _examine(self, connection: Any) -> bool:
-        """Whether to wait for the disk after each delivery; StateError when the server would lose commands."""
+        """True if each delivery must wait for the disk; StateError when the server would lose commands."""
         settings = {}
         for name in ("appendonly", "appendfsync", "maxmemory-policy"):
             told = await _ask(connection, "CONFIG", "GET", name)

@@ -1,0 +1,1 @@
+"""Access of callers to topics: capabilities, their roots and their quotas."""

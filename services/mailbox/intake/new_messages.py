@@ -1,0 +1,229 @@
+"""Takes messages that come by themselves: checks whose topic it is, stores them, and says under which ids.
+
+Never stores to a topic of a route for anybody but the mesh: whoever could would have gone around Shield. Never
+answers before the fsync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import struct
+from collections.abc import Sequence
+
+from services.mailbox.access.quotas import QuotaTake
+from services.mailbox.intake.batch_intake import Admits, BatchIntake
+from services.mailbox.intake.commits import Commits, Committed, Outcome
+from services.mailbox.state.delivery import Delivery
+from services.mailbox.state.leases import ID_STRIDE
+from services.mailbox.state.topics import MILLISECOND
+from snavio.clock import Clock
+from snavio.domain.identity import Identity, IdentityKind
+from snavio.domain.verdict import Verdict
+from snavio.errors import (
+    BadRequest,
+    Conflict,
+    FrameTooLarge,
+    IntegrityError,
+    NotAllowed,
+    Saturated,
+    SnavioError,
+    Unavailable,
+)
+from snavio.native import read_new_messages, request_topic
+from snavio.ports.mailbox_store import Keys, MailboxStore, NewBatch, Send
+from snavio.v1.mailbox_pb2 import SendResponse
+
+MAX_REQUEST_BYTES = 1 << 20
+COMMIT_SECONDS = 10.0
+_NAME = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_OWN = re.compile(rf"({_NAME})/own/[a-z0-9][a-z0-9._-]{{0,127}}")
+_ROUTE = re.compile(rf"{_NAME}/[a-z0-9][a-z0-9._-]{{0,127}}")
+_FIRST = struct.Struct("<IiQ")
+_NEW = Verdict.DELIVERED
+
+
+def require_sender(topic: str, identity: Identity) -> None:
+    """NotAllowed unless `identity` may send to `topic` at all; BadRequest for what is no topic."""
+    own = _OWN.fullmatch(topic)
+    if own is None and _ROUTE.fullmatch(topic) is None:
+        raise BadRequest("A topic is `<tenant>/own/<name>`.", reason="topic")
+    if identity.kind is IdentityKind.MESH:
+        return
+    if own is None:
+        raise NotAllowed(
+            "Topics of routes take commands through Shield; send to `<tenant>/own/<name>`.",
+            reason="route-topic",
+        )
+    if identity.tenant != own[1]:
+        raise NotAllowed("This topic belongs to another tenant.", reason="not-owner")
+
+
+def topic_of(request: bytes) -> str:
+    """Where a serialised SendRequest goes to; BadRequest when it cannot be one."""
+    if len(request) > MAX_REQUEST_BYTES:
+        raise FrameTooLarge(f"A request has at most {MAX_REQUEST_BYTES} bytes.")
+    try:
+        return request_topic(request)
+    except ValueError as error:
+        raise BadRequest(str(error), reason="malformed") from None
+
+
+class MessageIntake:
+    """Lives on one event loop."""
+
+    def __init__(
+        self,
+        *,
+        store: MailboxStore,
+        commits: Commits,
+        delivery: Delivery,
+        intake: BatchIntake,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._commits = commits
+        self._delivery = delivery
+        self._intake = intake
+        self._clock = clock
+
+    async def post(
+        self, request: bytes, topic: str, *, identity: Identity, cert_serial: str, admits: Admits
+    ) -> SendResponse:
+        """Store the messages of a SendRequest for `topic`."""
+        await self._commits.room()
+        now = self._clock.unix_ns()
+        policy = self._delivery.policies.of(topic)
+        rows, fault = read_new_messages(
+            request,
+            topic=topic,
+            source=identity.source if identity.kind is IdentityKind.SERVICE else f"mesh/{identity.name}",
+            cert_serial=cert_serial,
+            scope=identity.tenant or f"mesh/{identity.name}",
+            now_unix_ns=now,
+            secret=self._store.replay_secret,
+            shards=policy.shards,
+        )
+        if fault is not None:
+            raise _refused(*fault)
+        batches: list[NewBatch] = []
+        numbers: list[int] = []
+        for shard, delay_ms, runs, keys, indices in rows:
+            if delay_ms > self._delivery.limits.max_delay_ms:
+                most = self._delivery.limits.max_delay_ms
+                raise BadRequest(f"delay_ms is over {most}.", reason="delay")
+            not_before = now + delay_ms * MILLISECOND if delay_ms else 0
+            named = Keys(keys, policy.replay_ms) if keys else None
+            batches.append(
+                NewBatch(topic, len(indices), runs, named, len(numbers), shard, not_before_unix_ns=not_before)
+            )
+            numbers += indices
+        taken = admits(topic, len(numbers))
+        if not isinstance(taken, QuotaTake):
+            raise _stopped(*taken)
+        send = Send(None, bytes([_NEW]) * len(numbers), tuple(batches))
+        committed = await self._commit(send, taken)
+        return _response(send, committed, numbers)
+
+    async def _commit(self, send: Send, taken: QuotaTake) -> Committed:
+        stored: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        try:
+            self._reserve(send)
+        except Saturated:
+            taken.give_back(taken.messages)
+            raise
+
+        def heard(outcome: Outcome) -> None:
+            if not stored.done():
+                stored.set_result(outcome)
+            # Also when nobody waits any more: it is stored all the same, and is to be delivered.
+            self._intake.decided(send.batches)
+            if isinstance(outcome, Committed):
+                self._intake.bring_in(outcome, (taken,))
+            else:
+                self._release(send.batches)
+                taken.give_back(taken.messages)
+
+        try:
+            self._commits.submit(send=send, done=heard)
+        except SnavioError:
+            self._intake.decided(send.batches)
+            self._release(send.batches)
+            taken.give_back(taken.messages)
+            raise
+        done, _ = await asyncio.wait((stored,), timeout=COMMIT_SECONDS)
+        if not done:
+            raise Unavailable("The disk did not answer in time; it may have been stored.")
+        outcome = stored.result()
+        if isinstance(outcome, Saturated):
+            raise Saturated(str(outcome), retry_after_ms=outcome.retry_after_ms)
+        if isinstance(outcome, SnavioError):
+            raise Unavailable("The mailbox's disk failed; it may have been stored.")
+        return outcome
+
+    def _reserve(self, send: Send) -> None:
+        for number, batch in enumerate(send.batches):
+            try:
+                self._delivery.topics.reserve(batch.topic, batch.count, batch.shard, size=len(batch.runs))
+            except Saturated:
+                self._intake.decided(send.batches[:number])
+                self._release(send.batches[:number])
+                raise
+
+    def _release(self, batches: Sequence[NewBatch]) -> None:
+        for batch in batches:
+            self._delivery.topics.release(batch.topic, batch.count, batch.shard)
+
+
+def _refused(index: int, reason: str, sentence: str) -> SnavioError:
+    if index >= 0:
+        sentence = f"{sentence} (message {index})"
+    if reason == FrameTooLarge.reason:
+        return FrameTooLarge(sentence)
+    if reason == IntegrityError.reason:
+        return IntegrityError(sentence)
+    return BadRequest(sentence, reason=reason)
+
+
+def _stopped(verdict: Verdict, retry_after_ms: int, sentence: str) -> SnavioError:
+    if verdict is Verdict.SATURATED:
+        return Saturated(sentence, retry_after_ms=retry_after_ms)
+    return NotAllowed(sentence, reason="capability-scope")
+
+
+def _response(send: Send, committed: Committed, numbers: Sequence[int]) -> SendResponse:
+    recognised = committed.recognised
+    assert recognised is not None
+    codes = recognised.send.codes
+    if len(codes) == 1 and codes[0] == Verdict.CONFLICT:
+        raise Conflict("The idem_key was used with another payload.", reason="duplicate")
+    if len(codes) == 1 and codes[0] == Verdict.SATURATED:
+        raise Saturated(
+            "The replay window holds all the keys it may.",
+            retry_after_ms=recognised.retry_after_ms,
+        )
+    told, ordered = [0] * len(numbers), bytearray(len(numbers))
+    for position, msg_id in enumerate(_ids(send, committed)):
+        told[numbers[position]], ordered[numbers[position]] = msg_id, codes[position]
+    hint = recognised.retry_after_ms if Verdict.SATURATED in codes else 0
+    return SendResponse(msg_id=told, codes=bytes(ordered), retry_after_ms=hint)
+
+
+def _ids(send: Send, committed: Committed) -> list[int]:
+    """The id of every message of the send, as it came: its own, that of the first with its key, or 0."""
+    assert committed.recognised is not None
+    stored, found = iter(committed.ids), iter(committed.recognised.findings)
+    told: list[int] = []
+    for batch in send.batches:
+        if batch.keys is None:
+            first = next(stored) * ID_STRIDE
+            told += range(first, first + batch.count)
+            continue
+        _, codes, firsts = next(found)
+        own = iter(range(next(stored) * ID_STRIDE, 1 << 64)) if _NEW in codes else iter(())
+        ids = [next(own) if code == _NEW else 0 for code in codes]
+        for index, number, at in _FIRST.iter_unpack(firsts):
+            if codes[index] == Verdict.DUPLICATE:
+                ids[index] = at if number < 0 else committed.keyed_ids[number] * ID_STRIDE + at
+        told += ids
+    return told

@@ -1,0 +1,1 @@
+"""Operators' view of topics: listings, changes, readings and metrics."""

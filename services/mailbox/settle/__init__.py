@@ -1,0 +1,1 @@
+"""The end of a delivery: acknowledgements, returned messages and operators' changes, durable before the answer."""

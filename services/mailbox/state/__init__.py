@@ -1,0 +1,1 @@
+"""The mailbox's state in memory: topics, leases, readiness and the transitions between them, without any I/O."""

@@ -1,0 +1,183 @@
+"""Reaches a service of the running mesh for a command, under the operator's certificate or one that `--as` names.
+
+Never acts under another certificate than the one that was named, and never leaves a client open behind an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from snavio.cli.options import Config, StateDir
+from snavio.cli.render import show
+
+if TYPE_CHECKING:
+    from snavio.admin.directory import DirectoryClient
+    from snavio.config import MeshSettings
+    from snavio.launch.installation import Installation
+    from snavio.v1.registry_pb2 import WriteResponse
+
+D = TypeVar("D")
+T = TypeVar("T")
+
+By = Annotated[
+    str | None,
+    typer.Option(
+        "--as",
+        help="Act under this certificate: a name, such as acme-ci or demo/billing, or a folder. Default: the operator.",
+        show_default=False,
+    ),
+]
+Reason = Annotated[str, typer.Option("--reason", "-r", help="Why; kept in the log of changes.")]
+Source = Annotated[str, typer.Argument(help="Who sends, `<tenant>/<service>`.", show_default=False)]
+Target = Annotated[str, typer.Argument(help="Who shall act, such as discord-bot.", show_default=False)]
+Command = Annotated[str, typer.Argument(help="What it shall do, such as notify-user.", show_default=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """That a source may send a command to a target."""
+
+    source: Source
+    target: Target
+    command: Command
+
+    @property
+    def triple(self) -> tuple[str, str, str]:
+        """As the SDK takes it."""
+        return read_source(self.source), self.target, self.command
+
+
+def read_source(words: str, *, option: str = "SOURCE") -> str:
+    """A source as the mesh names it; a sentence when the tenant was left out, or a letter is wrong."""
+    from snavio.domain.directory.rules import split_source
+
+    split_source(words, option)
+    return words
+
+
+class MeshCaller(ABC):
+    """A caller of a running mesh."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def attached(self) -> tuple[MeshSettings, Path]:
+        """The running mesh, and the certificate folder to act under."""
+
+    @abstractmethod
+    async def prepare(self, mesh: MeshSettings, certificates: Path) -> None:
+        """Steps before the first call."""
+
+    def answer(self, question: Callable[[MeshSettings, Path], Awaitable[T]]) -> T:
+        """The answer of the running mesh; `question` gets what `attached` finds."""
+        mesh, certificates = self.attached()
+
+        async def prepared() -> T:
+            await self.prepare(mesh, certificates)
+            return await question(mesh, certificates)
+
+        return asyncio.run(prepared())
+
+    def ask_client(
+        self,
+        client: Callable[[MeshSettings, Path], AbstractAsyncContextManager[D]],
+        question: Callable[[D], Awaitable[T]],
+    ) -> T:
+        """The answer at a client, which is open for this one question."""
+
+        async def with_client(mesh: MeshSettings, certificates: Path) -> T:
+            async with client(mesh, certificates) as opened:
+                return await question(opened)
+
+        return self.answer(with_client)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCaller(MeshCaller):
+    """A caller under the operator's certificate only: there is no `--as`."""
+
+    state_dir: StateDir = None
+    config: Config = None
+
+    def attached(self) -> tuple[MeshSettings, Path]:
+        """See `MeshCaller`."""
+        from snavio.launch.installation import attach
+
+        installation = attach(state_dir=self.state_dir, config=self.config)
+        return installation.mesh, installation.operator_certificates
+
+    async def prepare(self, mesh: MeshSettings, certificates: Path) -> None:
+        """Nothing: an operator's certificate is renewed when its mesh starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller(MeshCaller):
+    """A caller under the operator's certificate, or one that `--as` names."""
+
+    by: By = None
+    state_dir: StateDir = None
+    config: Config = None
+
+    def attached(self) -> tuple[MeshSettings, Path]:
+        """See `MeshCaller`."""
+        from snavio.launch.installation import attach
+
+        installation = attach(state_dir=self.state_dir, config=self.config)
+        return installation.mesh, certificates_of(self.by, installation)
+
+    async def prepare(self, mesh: MeshSettings, certificates: Path) -> None:
+        """Renew the certificate that `--as` names, if it is due."""
+        if self.by is not None:
+            await _renew_if_due(certificates, mesh)
+
+    def ask(self, question: Callable[[DirectoryClient], Awaitable[T]]) -> T:
+        """The answer of the running mesh's Registry about its directory."""
+        return self.ask_client(directory_client, question)
+
+
+def directory_client(mesh: MeshSettings, certificates: Path) -> DirectoryClient:
+    """Where an operator or a principal asks about the directory."""
+    from snavio.admin.directory import DirectoryClient
+
+    return DirectoryClient(mesh.registry, certificates=certificates, trust_domain=mesh.trust_domain)
+
+
+async def _renew_if_due(folder: Path, mesh: MeshSettings) -> None:
+    """A principal that is used now and then renews itself in passing; what fails here is tried the next time."""
+    from contextlib import suppress
+
+    from snavio.cli.actor import read_actor
+    from snavio.clock import SystemClock
+    from snavio.domain.identity import IdentityKind
+    from snavio.errors import SnavioError
+    from snavio.sdk.principal import principal_renewal
+
+    with suppress(SnavioError):
+        if read_actor(folder, trust_domain=mesh.trust_domain).identity.kind is IdentityKind.PRINCIPAL:
+            await principal_renewal(
+                folder, signer=mesh.signer, clock=SystemClock(), trust_domain=mesh.trust_domain
+            ).renew_if_due()
+
+
+def wrote(sentence: str, done: WriteResponse, *, json: bool) -> None:
+    """Show the outcome of a write."""
+    show({"version": done.version, "changed": done.changed}, sentence, json=json)
+
+
+def certificates_of(by: str | None, installation: Installation) -> Path:
+    """The folder that `--as` means."""
+    from snavio.cli.actor import find_folder, no_certificate
+
+    if by is None:
+        return installation.operator_certificates
+    if (found := find_folder(by, installation.mesh)) is not None:
+        return found
+    raise no_certificate(by, installation.mesh)

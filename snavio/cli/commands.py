@@ -1,0 +1,65 @@
+"""The table of `snavio`'s commands: where each is, and the line that `snavio --help` shows of it.
+
+Never imports one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from snavio.cli.group import Entry
+
+QUIET: Final = ("version",)
+"""Commands that run no code that logs."""
+
+# Name, `module:attribute` under snavio.cli, and the first line of its help, under the title of its panel.
+_TABLE: Final = """
+[Run a mesh]
+up       up:up             Start a mesh on this machine, and show what it does until Ctrl-C.
+down     up:down           Stop the mesh that runs on a state folder, wherever it was started.
+demo     demo:demo         Show, in about twenty seconds, what a mesh does: deliver, refuse, and lose nothing.
+serve    serve:serve       Run one service in this process, for a supervisor of your own.
+backup   backup:backup     Copy every store into a new folder while the mesh runs, and check the copy.
+restore  backup:restore    Bring a backup back into a state folder that is empty, or whose mesh is stopped.
+store    store:store       Check the stores of an installation, and rescue a damaged one when there is no backup.
+[Use it]
+send     send:send         Send a signed command, and say what became of it.
+recv     recv:recv         Receive the commands of a target, and acknowledge them.
+register register:register Register a tenant's services, targets, routes and rights from a file: all of it, or nothing.
+try      register:try_     Show what a command would meet, gate by gate, without sending one.
+acl      acl:acl           See, grant and revoke the rights of sources, now and in the past.
+access   access:access     Ask a target's owner for a right, and answer requests for one.
+enroll   enroll:enroll     Get a principal's certificate for a one-time token.
+keys     keys:keys         See, rotate and retire the HMAC keys that sources sign with.
+certs    certs:certs       See which certificates are alive, renew and revoke them.
+caps     caps:caps         Issue, narrow and revoke capabilities for the mailbox.
+freeze   freeze:freeze     Stop a source, a target or one command now, and show which instances obey.
+unfreeze freeze:unfreeze   Let a source, a target or a command go on.
+[Look at it]
+status   status:status     Show every service of a running mesh: state, memory, CPU, rates, latencies and backlog.
+explain  explain:explain   Show what became of a command, step by step.
+bans     bans:bans         See which sources are kept off the warm path and why, and let them back.
+queue    queue:queue       See what waits in the mailbox and what is dead, and put it right.
+snapshot snapshot:snapshot See the snapshots that Fast and Shield start from, and check them as they would.
+archive  archive:archive   See the telemetry that Relay has archived, check it, and query it in SQL.
+meter    meter:meter       Measure what the mesh promises, on a canary tenant of its own.
+spark    spark:spark       Run Spark jobs over the archive: find abuse, report on service, try a rule on the past.
+bench    bench:bench       Measure this machine for about ten seconds: sends, batches, latency, receiving.
+config   config:config_app Show and check the configuration.
+doctor   doctor:doctor     Check toolchain, native library, state folder, disk, certificates, ports, services and clock.
+version  serve:version     Show what is installed.
+"""
+
+
+def _entries() -> Iterator[Entry]:
+    panel = ""
+    for row in _TABLE.strip().splitlines():
+        if row.startswith("["):
+            panel = row.strip("[]")
+        else:
+            name, place, summary = row.split(maxsplit=2)
+            yield Entry(name, place, summary, panel, logs=name not in QUIET)
+
+
+COMMANDS: Final = tuple(_entries())

@@ -1,0 +1,229 @@
+"""The one way that a result is shown: a table or lines for people, one JSON document for programs.
+
+Never lets a control character of a name, a payload or an error reach the terminal, and never takes a bracket for
+markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from snavio.cli.output import ago, console, count, fancy, line, print_json
+
+Row = Mapping[str, Any]
+MOST_LETTERS: Final = 60
+LAST_COLUMN: Final = 20
+"""A table is stacked when it would leave less than this to its last column."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """The text of a type's values, and their alignment."""
+
+    text: Callable[[Any], str]
+    right: bool = False
+
+
+def one_line(text: str, most: int = MOST_LETTERS) -> str:
+    """`text` without what would move a cursor or begin another line, of at most `most` letters (0: all)."""
+    shown = "".join(letter if letter.isprintable() else "�" for letter in text.rstrip("\n"))
+    return shown if not most or len(shown) <= most else shown[: most - 1] + "…"
+
+
+def share_text(part: float) -> str:
+    """12 % · 0.3 % · 0 %."""
+    percent = part * 100
+    return f"{percent:.1f} %" if 0 < percent < 10 else f"{percent:.0f} %"
+
+
+TEXT: Final = Kind(str)
+CLIPPED: Final = Kind(one_line)
+LIST: Final = Kind(", ".join)
+NUMBER: Final = Kind(count, right=True)
+SHARE: Final = Kind(share_text, right=True)
+AGE: Final = Kind(ago, right=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its title, the key of its value in a row (by default the title), and the type of it."""
+
+    title: str
+    key: str | Callable[[Row], Any] = ""
+    kind: Kind = TEXT
+
+    def cell(self, row: Row) -> str:
+        """The value of a row as text; `-` for none."""
+        value = self.key(row) if callable(self.key) else row[self.key or self.title]
+        return "-" if value is None or value == "" else one_line(self.kind.text(value), most=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under titles. The rows are the documents that `--json` prints, or are made like them."""
+
+    columns: Sequence[Column | str]
+    rows: Sequence[Row]
+    none: str = ""
+    """The sentence in place of a table without rows."""
+    style: Callable[[Row], str] | None = None
+    """The rich style of a row."""
+    tabs: bool = False
+    """Away from a terminal, columns are divided by tabs instead of being aligned."""
+    title: str = ""
+
+    def cells(self) -> tuple[list[Column], list[list[str]]]:
+        """The columns, and the text of every cell."""
+        columns = [column if isinstance(column, Column) else Column(column) for column in self.columns]
+        return columns, [[column.cell(row) for column in columns] for row in self.rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Names with their values, one per line."""
+
+    pairs: Sequence[tuple[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Styled:
+    """A line with a rich style where there is colour."""
+
+    text: str
+    style: str
+
+
+Block = str | Table | Record | Styled | None
+
+
+def show(document: Any, *blocks: Block, json: bool) -> None:
+    """Print `document` as JSON, or `blocks` for people."""
+    if json:
+        print_json(document)
+        return
+    show_blocks(blocks)
+
+
+def show_blocks(blocks: Iterable[Block]) -> None:
+    """Print what a person shall read; None and empty text are left out."""
+    for block in blocks:
+        match block:
+            case Table():
+                _table(block)
+            case Record():
+                width = max(len(name) for name, _ in block.pairs)
+                for name, value in block.pairs:
+                    line(f"{name:<{width}}  {one_line(str(value), most=0)}")
+            case Styled():
+                _styled(one_line(block.text, most=0), block.style)
+            case str() if block:
+                line(block)
+
+
+def time_text(unix_ns: int, *, milliseconds: bool = False) -> str | None:
+    """A time as RFC 3339 in UTC; None for 0, which means none."""
+    if not unix_ns:
+        return None
+    at = datetime.fromtimestamp(unix_ns // 1_000_000_000, UTC).replace(
+        microsecond=unix_ns // 1000 % 1_000_000
+    )
+    return at.isoformat(timespec="milliseconds" if milliseconds else "seconds").replace("+00:00", "Z")
+
+
+def message_document(message: Any, **settings: Any) -> dict[str, Any]:
+    """A protobuf message as JSON with 64-bit numbers as numbers; protobuf's own would make texts of them."""
+    from google.protobuf.json_format import MessageToDict
+
+    told = MessageToDict(message, preserving_proto_field_name=True, **settings)
+    return _numbered(told, message.DESCRIPTOR)
+
+
+def _numbered(told: dict[str, Any], descriptor: Any) -> dict[str, Any]:
+    for name, value in told.items():
+        field = descriptor.fields_by_name[name]
+        nested = field.message_type
+        if nested is not None and nested.GetOptions().map_entry:
+            field = nested.fields_by_name["value"]
+            told[name] = {key: _number(one, field) for key, one in value.items()}
+        elif isinstance(value, list):
+            told[name] = [_number(one, field) for one in value]
+        else:
+            told[name] = _number(value, field)
+    return told
+
+
+def _number(value: Any, field: Any) -> Any:
+    if isinstance(value, dict) and field.message_type is not None:
+        return _numbered(value, field.message_type)
+    whole = field.cpp_type in (field.CPPTYPE_INT64, field.CPPTYPE_UINT64)
+    return int(value) if whole and isinstance(value, str) else value
+
+
+def _styled(text: str, style: str) -> None:
+    out = console()
+    if fancy(out):
+        out.print(text, style=style, markup=False)
+    else:
+        line(text)
+
+
+def _table(table: Table) -> None:
+    if not table.rows:
+        if table.none:
+            line(table.none)
+        return
+    out = console()
+    columns, rows = table.cells()
+    titles = [column.title for column in columns]
+    widths = [max(map(len, cells)) for cells in zip(titles, *rows, strict=True)]
+    if table.tabs and not fancy(out):
+        for row in [titles, *rows]:
+            line("\t".join(row))
+        return
+    if table.title:
+        line(table.title)
+    if out.is_terminal and sum(widths[:-1]) + 3 * len(widths) + min(widths[-1], LAST_COLUMN) > out.width:
+        for row in rows:
+            _stacked(row, out.width)
+    elif fancy(out):
+        out.print(_rich(table, columns, rows))
+    else:
+        for row in [titles, *rows]:
+            cells = [
+                cell.rjust(width) if column.kind.right else cell.ljust(width)
+                for column, cell, width in zip(columns, row, widths, strict=True)
+            ]
+            line("  ".join(cells).rstrip())
+
+
+def _stacked(row: Sequence[str], width: int) -> None:
+    """As many cells as fit on a line, the rest indented below: folded into narrow columns, no id could be copied."""
+    shown = row[0]
+    for cell in (cell for cell in row[1:] if cell != "-"):
+        if len(shown) + 2 + len(cell) > width:
+            line(shown)
+            shown = f"  {cell}"
+        else:
+            shown += f"  {cell}"
+    line(shown)
+
+
+def _rich(table: Table, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Any:
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for place, column in enumerate(columns):
+        drawn.add_column(
+            Text(column.title),
+            justify="right" if column.kind.right else "left",
+            overflow="fold",
+            no_wrap=place == 0,
+        )
+    for row, cells in zip(table.rows, rows, strict=True):
+        drawn.add_row(*map(Text, cells), style=table.style(row) if table.style else "")
+    return drawn

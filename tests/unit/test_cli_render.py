@@ -1,0 +1,73 @@
+"""One renderer: the same rows as a table, as lines and as JSON."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+from rich.console import Console
+
+from snavio.cli.render import NUMBER, Column, Record, Styled, Table, message_document, show, time_text
+from snavio.v1.registry_pb2 import AclEntry, Difference, Entry
+
+ROWS = [
+    {"topic": "acme/bot", "ready": 12_345, "note": None},
+    {"topic": "x\x1b[31m[b]", "ready": 0, "note": "y"},
+]
+TABLE = Table(("topic", Column("ready", kind=NUMBER), "note"), ROWS, none="No topics.")
+
+
+def shown(capsys: pytest.CaptureFixture[str], *blocks: object, json: bool = False) -> str:
+    show({"topics": ROWS}, *blocks, json=json)  # type: ignore[arg-type]
+    return capsys.readouterr().out
+
+
+def terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    made = Console(force_terminal=True, width=width, soft_wrap=True)
+    monkeypatch.setattr("snavio.cli.render.console", lambda: made)
+    monkeypatch.setattr("snavio.cli.render.fancy", lambda _: width >= 72)
+
+
+def test_away_from_a_terminal_columns_are_aligned_and_nothing_moves_the_cursor(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert shown(capsys, TABLE) == ("topic       ready  note\nacme/bot   12,345  -\nx�[31m[b]       0  y\n")
+
+
+def test_programs_get_the_rows_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert orjson.loads(shown(capsys, TABLE, json=True)) == {"topics": ROWS}
+
+
+def test_a_table_without_rows_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(capsys, Table(("topic",), [], none="No topics."), None, "") == "No topics.\n"
+
+
+def test_a_wide_terminal_gets_a_table_and_a_narrow_one_lines_that_can_be_copied(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal(monkeypatch, 100)
+    wide = shown(capsys, TABLE)
+    assert "───" in wide and "\x1b[31m" not in wide and "[b]" in wide
+    terminal(monkeypatch, 24)
+    assert shown(capsys, TABLE).splitlines()[0] == "acme/bot  12,345  -"
+
+
+def test_tabs_divide_what_other_programs_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table(("topic", "ready"), ROWS[:1], tabs=True)
+    assert shown(capsys, table) == "topic\tready\nacme/bot\t12345\n"
+
+
+def test_records_and_styled_lines_are_plain_without_colour(capsys: pytest.CaptureFixture[str]) -> None:
+    said = shown(capsys, Record((("id", 7), ("holder", "acme"))), Styled("+ tenant [x]", "green"))
+    assert said == "id      7\nholder  acme\n+ tenant [x]\n"
+
+
+def test_numbers_of_64_bits_are_numbers() -> None:
+    entry = Entry(acl=AclEntry(source="acme/billing", target="bot", name="Ping"))
+    told = message_document(Difference(after=entry, version=2**63))
+    assert (told["version"], told["after"]["acl"]["source"]) == (2**63, "acme/billing")
+
+
+def test_times_are_rfc_3339_and_none_is_none() -> None:
+    assert time_text(1_794_823_200_000_001_000) == "2026-11-16T10:00:00Z"
+    assert time_text(1_794_823_200_007_000_000, milliseconds=True) == "2026-11-16T10:00:00.007Z"
+    assert time_text(0) is None
