@@ -25,7 +25,7 @@ MOST_WORDS = 40
 
 TWICE = {
     "Column": "a column of a printed table, and a column of the archive",
-    "Entry": "a command of a lazy group of the CLI, and an entry of the archive's index",
+    "Entry": "a row of the command line's table of commands, and a verified file of the audit's index",
 }
 """Class names that are defined twice, each with its reason."""
 
