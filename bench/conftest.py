@@ -43,7 +43,7 @@ def mesh(runner: asyncio.Runner, tmp_path_factory: pytest.TempPathFactory) -> It
 
 def pytest_configure() -> None:
     watch_over()
-    # Figures are printed between what services of this process would say.
+    # Figures are printed, and must not be lost between log lines of services in this process.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
 
 

@@ -19,7 +19,7 @@ import uvloop
 
 from snavio.sdk import Producer
 
-# Longer than any wait at the bounds: what is measured is how much is done, not who gave up meanwhile.
+# Longer than any wait at the bounds: the figure is the work done, not the number of timeouts.
 ATTEMPT_NS = 60_000_000_000
 
 
@@ -65,7 +65,7 @@ class Load:
         commands = [(self.told["target"], self.told["name"], payload)] * self.told["batch"]
         while time.monotonic() < end:
             outcomes = await producer.send_batch(commands)
-            # Not while the first of all of them fill the way, nor what is left on it at the end.
+            # Neither while the first batches fill the pipeline, nor the rest in it at the end.
             if end - self.told["seconds"] + self.told["warm_up"] < time.monotonic() < end:
                 self.reasons["delivered"] += outcomes.delivered
                 for outcome in outcomes:

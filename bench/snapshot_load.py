@@ -38,7 +38,7 @@ async def main(folder: str, public_key: str, key_id: str) -> None:
             snapshot.parts[ROUTES], snapshot.parts[ACL], now_unix_ns=clock.unix_ns()
         )
 
-    # Once for a manifest that is not there: the threads and imports are not what is measured.
+    # Once for an absent manifest: threads and imports are not part of the figure.
     await reader.load((ROUTES, ACL), use, kind="hmac")
     Path("/proc/self/clear_refs").write_text("5")  # Forget the peak so far.
     before, began, cpu = resident_mb(os.getpid()), time.perf_counter(), time.process_time()

@@ -327,7 +327,7 @@ async def demand(mesh: DemoMesh) -> Counts:
     for number in range(1, WAYS):
         for service in ("shield", "fast"):
             mesh.processes.kill(f"{service}-{number}")
-    # What was under way when the first began or the last ended is in neither count.
+    # Commands in flight when the first interval began or the last one ended are in neither count.
     within = [(began, ended, count) for began, ended, count in told if first <= began and ended < last]
     certain = [
         sum(count for began, ended, count in within if began == ended == interval)

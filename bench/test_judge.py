@@ -158,7 +158,7 @@ def test_judge_of_a_thousand_commands(benchmark: BenchmarkFixture, producers: Pr
 
 
 def test_judge_of_a_thousand_forgeries(benchmark: BenchmarkFixture, producers: Producers) -> None:
-    # What a forger can make Shield spend: everything but the nonce, and a telemetry row each.
+    # The cost that a forger can cause: everything but the nonce, and a telemetry row each.
     shield = native_admission(producers)
     forged = producers.batch(BATCH)
     for source in SOURCES:

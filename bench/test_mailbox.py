@@ -229,7 +229,7 @@ def test_send_batches_of_1000_and_its_cost_stays_the_same(runner: asyncio.Runner
         "mailbox, p99 of a batch of 1000", slowest, "ms", at_most=15, note=f"{WINDOW} batches on their way"
     )
     Figures.note("mailbox, CPU of its process per message sent", costs, "µs")
-    # Two parts of each end: one alone is at the mercy of whatever else the machine did then.
+    # Two parts of each end: a single one depends too much on other load at that moment.
     flat = [sum(costs[-2:]) / sum(costs[:2])]
     Figures.note(
         "mailbox, cost of a send at the end of the run against its beginning",

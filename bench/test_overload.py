@@ -22,7 +22,7 @@ REPEATS = 1 if SHORT else 5
 FEW, MANY = 8, 500
 CONNECTIONS, PROCESSES = 300, 20
 NEIGHBOUR = "neighbour"
-# Beyond the longest wait at the bounds, so that what is measured is how much is done.
+# Beyond the longest wait at the bounds, so that the figure is the work done.
 PATIENT: dict[str, dict[str, object]] = {
     "mesh": {**ROOMY["mesh"], "budget_ms": 40_000},
     "slow": {"claim_lease_ms": 60_000},

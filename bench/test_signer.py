@@ -155,7 +155,7 @@ async def _signed_with(keys: KeyClient, version: str) -> None:
 
 def test_rotation_under_load_refuses_nobody(benchmark: Any, runner: asyncio.Runner, mesh: DemoMesh) -> None:
     producer = runner.run(mesh.producer().__aenter__())
-    # The source was registered a moment ago, and its first key is news to Shield: not what is measured here.
+    # The source was registered a moment ago, and Shield has to load its first key: not part of the figure.
     assert runner.run(producer.send(TARGET, NAME, b"x")).delivered
     results: list[tuple[int, Counter[str], Counter[str]]] = []
 

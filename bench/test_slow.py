@@ -41,7 +41,7 @@ WARM_BANNED, STRICT_REASON = 6, 4
 STRICT_NAME = "bench-strict"
 FLOODED_NAME, FLOODER = "bench-flooded", "flooder"
 STRICT_FLOOR, FLOODED_FLOOR = 30_000, 0.8
-# Batches of 100 per second: many times what a banned source is let have beside others.
+# Batches of 100 per second: many times the share of a banned source beside others.
 FLOOD_BATCHES = 50
 DECIDED = 40_000 if SHORT else 240_000
 

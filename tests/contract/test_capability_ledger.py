@@ -180,7 +180,7 @@ async def test_one_tenants_revocations_fill_its_share_and_nobody_elses(tmp_path:
     await ledger.end_capability("b" * 32, forget_ns=NOW + HOUR_NS, audit=beta)
     await ledger.end_holder(BOT, until_ms=1, forget_ns=NOW + HOUR_NS, bar=True, audit=AUDIT)
     assert ledger.shares.holders() == {"acme": limit.per_tenant, "beta": 1, "": 2}
-    # What has ended everywhere makes room for its own tenant.
+    # Expired endings make room for their own tenant.
     later = replace(acme, at_ns=NOW + HOUR_NS + adapter.SKEW_NS + 1)
     await ledger.end_capability("c" * 32, forget_ns=later.at_ns + HOUR_NS, audit=later)
     assert ledger.shares.held("acme") < limit.per_tenant

@@ -281,7 +281,7 @@ async def test_an_interval_that_the_clock_steps_back_out_of_is_not_given_twice(s
     async with shop.open() as store:
         shop.clock.advance(ns=to_the_end_ns + 2_000_000)
         assert await taken(store, 70) == 70
-        # As when two instances disagree by a moment about what time it is at the store.
+        # As when two instances disagree slightly about the store's time.
         shop.clock.advance(ns=-5_000_000)
         [permits] = await store.take([PermitAsk(KEY, MINUTE, 1)])
         assert (permits.count, permits.retry_after_ms) == (0, 3)

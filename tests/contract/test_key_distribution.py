@@ -194,7 +194,7 @@ async def test_signers_that_each_hear_one_shield_promote_once_and_only_together(
         await one.distribution.turn()
     before = await signer.rotate()
     for _ in range(2 * GOOD_FOR_S // 30):
-        # Each is told by its own Shield alone, for far longer than a silent one would be waited for.
+        # Each hears from its own Shield only, for far longer than it would wait for a silent one.
         signer.clock.advance(seconds=30)
         await signer.pull("a")
         await other.pull("b", has=before)

@@ -106,7 +106,7 @@ async def test_reader_of_the_denylist_misses_nothing_when_the_store_came_from_a_
     path.write_bytes(backup)
     restored = await SealedKeyStore.open(path, key=KEY)
     try:
-        # As many writes as were lost, so that the versions fit and what they say does not.
+        # As many writes as were lost, so that the versions match and their contents do not.
         for number in range(5):
             await restored.revoke(revocation(f"c{number}"), now_ns=NOW)
         await restored.renew_epoch()

@@ -72,7 +72,7 @@ async def test_tenant_whose_share_is_full_gets_wider_entries_and_takes_nothing_f
     await revoke(store, entry("c", name="bot", before_ns=NOW + 9))
     # Everything of one identity is one entry now, as late as the latest of them; the new one and the rival's stand.
     assert await told(store) == {service("acme"): NOW + 3, "c": NOW + 9, "b": NOW}
-    # A service that had read all before hears of what is new.
+    # A service that had read everything before receives the new entries.
     assert set(await told(store, before)) == {service("acme"), "c"}
     assert await store.revocation_holders() == {"acme": 2, "rival": 1}
 

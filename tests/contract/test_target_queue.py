@@ -454,7 +454,7 @@ async def test_more_than_the_bound_is_refused_at_once() -> None:
     assert refused.value.retry_after_ms > 0
     for task in list(queue._deliveries):
         task.cancel()
-    # Broken off after it may have been stored: nobody knows.
+    # Broken off after it may have been stored: the outcome is unknown.
     assert [await sent.verdicts() for sent in waiting] == [[Verdict.OUTCOME_UNKNOWN]] * 2
     await queue.room()
     await queue.close()

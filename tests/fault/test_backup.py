@@ -85,7 +85,7 @@ async def test_restored_backup_has_all_that_was_acknowledged_before_it_began(
                 make, mesh.processes.state_dir, folder, clock=SystemClock(), tell=lambda _: None
             )
             after = len(traffic.delivered) - len(before)
-            # Acknowledged while it ran: in the backup or not. What is taken from now on is in it.
+            # Acknowledged while the backup ran: in it or not. Messages taken from now on are in it.
             taken_meanwhile = traffic.taken - gone
             for task in tasks:
                 task.cancel()
@@ -257,7 +257,7 @@ def test_backup_that_somebody_looked_into_is_still_restored(kept: Path, tmp_path
     looking = sqlite3.connect(folder / "signer" / "certificates.db")
     looking.execute("SELECT count(*) FROM issued").fetchone()
     looking.close()
-    # What SQLite or somebody else left beside them is not believed.
+    # Files that SQLite or another program left beside them are not trusted.
     (folder / "signer" / "certificates.db-wal").write_bytes(b"not of the backup")
     processes = MeshProcesses.temporary(tmp_path / "state")
     restore(folder, processes, clock=SystemClock(), tell=lambda _: None)

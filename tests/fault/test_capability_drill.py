@@ -140,7 +140,7 @@ async def felt(mesh: DemoMesh, before: int) -> float:
         while await denials(mesh, "cap-revoked") <= before:
             await asyncio.sleep(0.05)
     took_s = time.perf_counter() - began
-    # The one bound in seconds that is the promise itself: whoever was revoked gets nothing after it.
+    # The one bound in seconds that is the promise itself: a revoked holder gets nothing after it.
     assert took_s <= CACHE_S + SLACK_S
     return took_s
 
@@ -149,13 +149,13 @@ async def test_G_10_root_keys_rotate_under_live_traffic_and_nothing_is_refused(m
     async with desk(mesh) as signer, flowing(mesh) as flow:
         before = await denials(mesh, "cap-revoked")
         for number in range(ROUNDS):
-            # For the consumer's topic, for Fast, and for everybody.
+            # For the consumer's topic, for Fast, and for all.
             assert (await signer.rotate(TOPIC)).version == 2 + number
             assert (await signer.rotate("*")).version == 2 + number
             before_root = await root_in_use(signer)
             await signer.rotate()
             await flow.moves()
-            # Past the distribution delay Signer makes what it makes under the new secret; the mailbox has it by then.
+            # After the distribution delay Signer uses the new secret; the mailbox has it by then.
             async with asyncio.timeout(WITHIN_S):
                 while await root_in_use(signer) == before_root:
                     await asyncio.sleep(0.1)
@@ -210,7 +210,7 @@ async def test_G_10_a_barred_consumer_gets_nothing_more_and_nothing_of_its_is_lo
                 async with asyncio.timeout(WITHIN_S):
                     await anext(consumer)
             assert refused.value.reason == "holder-barred"
-            # What it was given before, it may still settle.
+            # Messages leased before may still be settled.
             assert (await command.nack(durable=True)).name == "DONE"
         await signer.restore_holder(BOT)
         async with mesh.consumer() as consumer:

@@ -134,7 +134,7 @@ async def test_a_limit_is_not_given_out_twice_when_a_replica_that_lags_takes_ove
         assert claimed.claimed is Claimed.NEW
         await redis.caught_up()
         await redis.fall_behind()
-        # Counted by the Slow that dies with the server: nobody who was told so is left.
+        # Counted by the Slow that dies with the server: no other instance has seen that count.
         assert await taken(gone, 80) == 80
         [lost] = await gone.claim([claim(2)], owner="gone")
         assert lost.claimed is Claimed.NEW
@@ -154,7 +154,7 @@ async def test_a_replica_that_confirmed_every_call_takes_over_without_a_wait(tmp
         assert await taken(gone, 40) == 40
         await gone.close()
         await redis.fail_over()
-        # No replica is left to confirm: what is counted now might be lost with this server.
+        # No replica is left to confirm: counts made now might be lost with this server.
         with pytest.raises(Unavailable):
             await left.take([PermitAsk(ROUTE, RULE, 1)])
         alone = redis.store()

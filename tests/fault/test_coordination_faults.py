@@ -101,7 +101,7 @@ async def test_a_store_that_times_out_refuses_with_a_hint_and_is_used_again_by_i
         answer = await scene.ask(*scene.commands(2))
         assert answer.codes == [NOT_NOW] * 2
         assert answer.refusals[0].retry_after_ms > 0
-        # What has no limit needs no store, and a shadow of one refuses nobody.
+        # A route without a limit needs no store, and a shadow limit refuses nothing.
         for harmless in (resolution(), resolution(limit=limit(1, shadow=True))):
             scene.registry.resolve = always(harmless)
             assert (await scene.ask(*scene.commands(2))).codes == [GOOD] * 2
@@ -195,7 +195,7 @@ async def test_a_redis_that_was_emptied_while_no_slow_ran_is_recognised_by_what_
         store = await open_coordination(choice, clock=clock)
         assert (await store.take([PermitAsk(ROUTE, day, 6)]))[0].count == 0
         await store.close()
-        # Who has never known this server cannot tell that it forgot.
+        # An instance that has never seen this server cannot notice that it lost records.
         await server.lose_everything()
         store = await open_coordination(chosen(tmp_path / "another", "redis", server.url), clock=clock)
         assert (await store.take([PermitAsk(ROUTE, day, 6)]))[0].count == 6
@@ -308,7 +308,7 @@ async def test_a_wall_clock_that_is_set_an_hour_costs_a_limit_at_most_one_interv
     after = Stepped(before, step_s=step_s, away_s=1)
     store = await open_store(tmp_path / "c.db", after, known="first")
     [permits] = await store.take([PermitAsk(ROUTE, RULE, 200)])
-    # Forward is a new interval; back is one that was lived through before, so nobody knows what it has cost.
+    # Forward is a new interval; back is one that was used before, so its cost is unknown.
     assert permits.count == (100 if step_s > 0 else 0)
     after.advance(seconds=60)
     assert (await store.take([PermitAsk(ROUTE, RULE, 200)]))[0].count == 100
@@ -337,6 +337,6 @@ async def test_a_source_that_floods_does_not_hold_up_the_turn_of_another(tmp_pat
         # One round that had begun before it came, and of that a fifth.
         assert ahead <= 1000 // 5
         told = [verdict for task in flood for verdict in (await task).codes]
-        # The flood's own line is bounded: what did not fit was refused at once, with nobody else harmed.
+        # The flood's own queue is bounded: the rest was refused at once, and no other source is affected.
         assert 0 < told.count(Verdict.SATURATED) == 14_000 - told.count(GOOD)
     await store.close()

@@ -79,7 +79,7 @@ async def test_I_2_killed_fast_and_its_resends_double_nothing(
                 command = await anext(consumer)
                 stored[command.command_id] += 1
                 await command.ack()
-            # What was stored twice would be behind its first copy, but not behind this.
+            # A second copy would be behind its first, but not behind this one.
             async with mesh.producer() as producer:
                 marker = await producer.send(TARGET, STRICT, b"the end")
             while (command := await anext(consumer)).command_id != marker.command_id:

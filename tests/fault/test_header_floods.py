@@ -81,7 +81,7 @@ async def test_header_only_calls_of_one_tenant_stop_neither_others_nor_operators
             assert outcome.delivered, outcome
             sent += 1
             await asyncio.sleep(0.05)
-        # At the height of it: somebody sends, somebody connects anew, and an operator revokes.
+        # At the height of it: one producer sends, another connects, and an operator revokes.
         async with mesh.producer() as another:
             assert (await another.send(TARGET, NAME, b"anew")).delivered
         began = time.monotonic()

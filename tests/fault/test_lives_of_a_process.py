@@ -81,7 +81,7 @@ async def test_second_fast_of_one_name_is_refused_and_the_first_goes_on(
     async with demo_mesh(tmp_path) as mesh, mesh.producer() as producer:
         await strict_route(mesh)
         assert await sent(producer) == {"delivered": SENDS}
-        # The name that the first one has by default; on another machine, so no lock of a file tells them of each other.
+        # The first one's default name; on another machine, so that no file lock can tell.
         elsewhere = tmp_path / "elsewhere"
         shutil.copytree(mesh.certificates("fast"), elsewhere / "certs" / "fast")
         await mesh.another("fast", SECOND, state_dir=str(elsewhere))

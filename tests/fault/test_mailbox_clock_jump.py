@@ -80,7 +80,7 @@ async def test_I_17_hour_forward_and_back_redelivers_and_expires_nothing_early(
     ) as office:
         office.environment = wall.environment
         await office.start()
-        # Who is connected stays so: certificates are judged by the machine's clock, at the handshake.
+        # Open connections stay: TLS checks certificates by the machine's clock at the handshake.
         sender, holder, other = await office.sender(), office.consumer(name="holder"), office.consumer()
         desk = QueueClient.over(office.operator().channel)
         await sender.send(send_batch(1, (TOPIC, commands(4))))
@@ -95,7 +95,7 @@ async def test_I_17_hour_forward_and_back_redelivers_and_expires_nothing_early(
         async def unchanged(seq: int) -> None:
             (now,) = await desk.stats(TOPIC)
             assert (now.ready, now.inflight, now.dead) == (2, 1, 1)
-            # The one that nobody has had yet; neither the leased nor the delayed one.
+            # The one that was never received; neither the leased nor the delayed one.
             got = await other.receive(wait_ms=300, visibility_ms=30_000)
             assert {one[0] for one in got.messages}.isdisjoint(
                 {one[0] for one in held.messages + again.messages}

@@ -111,11 +111,11 @@ async def test_P_2_really_full_file_system_refuses_sends_serves_receives_and_rec
             # Our own messages fill it: the reserve is left, so acknowledgements make room.
             await load.until(Verdict.SATURATED)
             assert await load.send() is Verdict.SATURATED
-            # Half is enough: what is left of a segment that is mostly dead is moved, and the segment removed.
+            # Half is enough: the rest of a mostly settled segment is moved, and the segment removed.
             waiting = len(load.delivered) - len(load.finished)
             assert await load.take(most=waiting * 6 // 10) < waiting
             await load.until(Verdict.DELIVERED)
-            # Somebody else takes the reserve as well: not a byte is free.
+            # Another program takes the reserve as well: not a byte is free.
             await load.until(Verdict.SATURATED)
             with ballast.open("wb", buffering=0) as file, suppress(OSError):
                 while True:
@@ -127,7 +127,7 @@ async def test_P_2_really_full_file_system_refuses_sends_serves_receives_and_rec
             ballast.unlink()
             await load.take()
             await load.until(Verdict.DELIVERED)
-            # What it left behind is enough for the next life.
+            # The files that it left are enough for the next life.
             await load.until(Verdict.SATURATED)
             await office.end(signal.SIGKILL)
             await office.start()

@@ -164,7 +164,7 @@ async def test_G_9_failover_loses_nothing_and_reorders_at_most_32(
             await line.read_gauge(office)
             assert office.process is not None
             office.process.kill()
-            # Each goes on until it hears that the mailbox is gone: what had arrived by then is seen.
+            # Each goes on until its connection ends: everything that had arrived by then is seen.
             for one in living:
                 with suppress(SnavioError, grpc.RpcError):
                     await one

@@ -62,7 +62,7 @@ async def test_every_replica_of_one_service_is_served_and_its_neighbour_too(
         async with mesh.operator() as operator:
             await mesh.register_service(operator, NEIGHBOUR)
             await operator.grant(f"{TENANT}/{NEIGHBOUR}", TARGET, NAME)
-        # Nobody sends before all of them stand.
+        # No one sends before all are connected.
         ready = asyncio.Barrier(PROCESSES + 1)
         async with asyncio.TaskGroup() as group:
             crowd = [

@@ -85,7 +85,7 @@ class Books:
         return {payload for payload, outcome in self.told.items() if outcome.delivered} - self.got.keys()
 
 
-# Each lane is a producer and a command: `once` tells every attempt as it is, `sdk` retries by itself.
+# Each lane is a producer and a command: `once` reports every attempt as it is, `sdk` retries by itself.
 LANES = {"once": NAME, "once-sync": SYNC_NAME, "sdk": NAME, "sdk-sync": SYNC_NAME}
 WARM = ("once", "sdk")
 
@@ -127,7 +127,7 @@ async def traffic(mesh: DemoMesh, mark: str) -> AsyncIterator[Books]:
             await asyncio.gather(*sending)
             with suppress(TimeoutError):
                 await books.until(lambda: not books.missing())
-            # A command that nobody waits for would come before these: they are stored after it.
+            # An abandoned command would come before these: they are stored after it.
             last = [f"{mark} last {number}".encode() for number in range(3)]
             for payload in last:
                 assert (await sdk.send(TARGET, NAME, payload)).delivered
@@ -158,7 +158,7 @@ def compare(books: Books) -> None:
     for payload, outcome in books.told.items():
         copies = len(books.got.get(payload, ()))
         if outcome.attempts > 1:
-            # The SDK does not tell what became of earlier attempts; each may have arrived.
+            # The SDK does not report earlier attempts; each may have arrived.
             assert copies <= outcome.attempts, payload
         elif outcome.delivered:
             assert copies == 1, f"{payload!r} was acknowledged once and came {copies} times"
@@ -185,7 +185,7 @@ async def test_a_service_that_is_killed_in_mid_traffic_costs_nothing_that_was_ac
         mesh.processes.kill(victim)
         try:
             if victim in ("slow", "registry", "signer"):
-                # What needs none of them goes on as if nothing had happened.
+                # Commands that need none of them go on undisturbed.
                 await books.grows(*WARM)
                 assert [one for one in books.refusals(*WARM) if one not in before] == []
             else:
@@ -197,7 +197,7 @@ async def test_a_service_that_is_killed_in_mid_traffic_costs_nothing_that_was_ac
     assert {name: mesh.processes.pid(name) for name in SERVICES if name != victim} == others
     assert all(mesh.processes.ended(name) is None for name in SERVICES)
     if victim == "signer":
-        # Nobody needs it from one command to the next.
+        # No command needs it.
         assert books.refusals(*LANES) == before
 
 

@@ -207,7 +207,7 @@ async def test_a_forger_at_full_speed_buys_bounded_events_and_no_commit_per_comm
         mesh, "SELECT count(*), sum(count), any_value(source) FROM events WHERE reason = 'malformed'"
     )
     assert (int(str(counted)), source) == (forged, SOURCE)
-    # 110 told one by one and one that counts the rest, per second.
+    # 110 rows of their own and one that counts the rest, per second.
     assert int(str(rows)) <= 111 * (seconds + 2)
     # Every journal's page is a commit at the most, and there is one a second of each.
     assert await commits() - before <= 8 * (seconds + 2)

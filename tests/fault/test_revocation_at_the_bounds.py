@@ -167,7 +167,7 @@ async def test_operators_revocation_is_felt_everywhere_with_everything_full(tmp_
             await asyncio.sleep(0.5)
             assert not any(task.done() for task in felt)
             await operator.revoke_certificate(serial, reason="stolen")
-            # From when the operator is told that it holds, as `snavio meter revocation` counts.
+            # From the operator's acknowledgement, as `snavio meter revocation` counts.
             begun = time.monotonic()
             async with asyncio.timeout(30):
                 last = max(await asyncio.gather(*felt))

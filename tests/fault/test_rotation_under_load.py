@@ -111,7 +111,7 @@ async def test_rotation_cut_by_a_crash_of_signer_refuses_no_valid_command(mesh: 
         mesh.processes.restart("signer")
         async with desk(mesh) as keys:
             found = (await keys.status(SOURCE)).keyset.version[-1].version
-            # The old state or the new one; and the new one if anybody was told so.
+            # The old state or the new one; the new one if it was acknowledged.
             added = f"hmac-v{int(newest.removeprefix('hmac-v')) + 1}"
             assert found == added or (found == newest and not answered)
             await until_primary(keys, found)

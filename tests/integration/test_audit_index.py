@@ -280,7 +280,7 @@ async def test_what_relay_told_of_is_no_hole(tmp_path: Path) -> None:
             await relay.exporter.export_once(flush=True)
         assert {"fast-0", "relay-0"} == {entry.stretch.instance for entry in (await look(relay)).entries}
         assert (await look(relay)).holes == []
-        # Whoever writes a gap into a file does not explain one away: it is not the file that was signed.
+        # A gap event written into a file explains nothing: it is not the file that was signed.
         told = next((relay.archive_folder / folder_of(NOW)).glob("relay-0-*.parquet"))
         told.write_bytes(told.read_bytes() + b" ")
         assert ["Events 11 to 100" in hole.detail for hole in (await look(relay)).holes] == [True]

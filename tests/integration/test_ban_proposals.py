@@ -203,7 +203,7 @@ async def test_allowlisted_source_is_never_banned_by_proposals_nor_by_slow(
     assert refusal.value.reason == "allowlisted"
     assert not await scene.banned()
     assert (await scene.operator.explain(SOURCE)).allowlisted
-    # An operator who says so means it.
+    # An operator's explicit ban is not bound by the allowlist.
     await scene.control.write(ADMIN, "SetBan", wire.SetBanRequest(ban=ban))
     assert await scene.banned()
 
@@ -297,7 +297,7 @@ async def test_two_auditors_at_once_do_each_thing_once_and_undo_nothing(scene: S
     one, two = await asyncio.gather(concluded(scene, "v1:dominance:1"), concluded(scene, "v1:dominance:1"))
     assert sorted(one[0] + two[0]) == ["v1:dominance:1"]
     assert sorted(one[1] + two[1]) == ["v1:dominance:2"]
-    # A third one with an older view of the archive cannot take back what was confirmed.
+    # A third one with an older view of the archive cannot withdraw a confirmed ban.
     assert await concluded(scene) == ((), (), (), ())
     assert await scene.banned()
 

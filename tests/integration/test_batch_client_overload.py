@@ -54,7 +54,7 @@ async def test_saturating_streams_are_let_on_as_they_fit_and_a_neighbour_passes_
         link = BatchClient(channel, METHOD, clock=SystemClock(), limits=limits, waiting=queue)
         await link.start()
         flood = [asyncio.create_task(bring(link, f"acme/s{number}")) for number in range(STREAMS)]
-        # Everybody of the flood waits, brings or has brought.
+        # Every sender of the flood waits, sends or has sent.
         await until(lambda: len(peer.batches) > 20)
         for _ in range(10):
             await link.room("globex", SIZE)

@@ -30,7 +30,7 @@ ASKING = (
     "queue resume acme/bot 1|queue requeue acme/bot 1|queue purge acme/bot 1|queue dlq ls acme/bot|"
     "queue dlq reprocess acme/bot 1|queue dlq delete acme/bot 1|snapshot verify|meter revocation|status"
 ).split("|")
-# Nothing that runs elsewhere is asked: files, processes of their own, or what they say has a test of its own.
+# Commands that call no running mesh: files, own processes, or commands with their own test.
 LOCAL = {
     *("up", "down", "demo", "serve", "bench", "doctor", "version", "config show", "config validate"),
     *("config default", "caps attenuate", "caps show", "certs renew", "archive ls", "archive verify"),

@@ -49,7 +49,7 @@ def filled(*, page: int = 0) -> ScriptedRegistry:
     registry = ScriptedRegistry(page=page)
     for number in range(5):
         registry.allow(SOURCE, "bot", f"say{number}")
-    # A history that nobody who starts now has to hear.
+    # A history that a starting service need not read.
     for _ in range(50):
         registry.write(suspension=reg.Suspension(source="acme/evil"))
         registry.write(deleted=True, suspension=reg.Suspension(source="acme/evil"))
@@ -99,7 +99,7 @@ async def test_a_dump_that_breaks_goes_on_where_it_was_and_grants_nothing_meanwh
     try:
         await directory.start(within_s=5)
         assert allowed(bench, dispatch, "say3")
-        # Five pages, each read once: what broke was asked again, and nothing from the start.
+        # Five pages, each read once: the broken one was requested again, and nothing from the start.
         assert registry.dumped == 5
     finally:
         await directory.stop()

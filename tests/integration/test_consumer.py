@@ -181,7 +181,7 @@ async def test_a_lost_lease_is_noticed_and_its_ack_is_late(mesh: Stage) -> None:
         await eventually(lambda: received.lost)
         assert await received.ack() is Settlement.LATE
         assert consumer.late_acks == 1
-        # The other one was prefetched: it is somebody else's now and must not be handed out.
+        # The other one was prefetched: it is leased to another consumer now and must not be handed out.
         mesh.mailbox.store(command(b"c"))
         assert (await anext(consumer)).payload == b"c"
 
@@ -207,7 +207,7 @@ async def test_after_a_restart_of_the_mailbox_old_leases_are_lost_and_messages_c
         mesh.mailbox.restart()
         again = []
         async for received in consumer:
-            # What was prefetched before the restart may still come out before we hear of it.
+            # Messages prefetched before the restart may still come out before the restart is noticed.
             again += [received] if received.attempt == 2 else []
             if len(again) == 3:
                 break

@@ -83,7 +83,7 @@ async def test_a_source_that_takes_a_saturated_route_from_others_is_told_its_sha
         assert await send(producer, CONTESTED, 19, timeout_s=20.0) == [Verdict.DELIVERED] * 19
         await send(rival, CONTESTED, 4)
         async with asyncio.timeout(PATIENCE_S):
-            # Slow may know of the ban before Fast does, which then sends everybody by Slow for the limit's sake.
+            # Slow may know of the ban before Fast does, which then escalates everything because of the limit.
             violations = f"{failed('fairness-violation', CONTESTED)} AND escalation = 'warm_banned'"
             while not (rows := await archived(mesh, violations)):
                 await send(producer, CONTESTED, 3)
@@ -99,7 +99,7 @@ async def test_a_source_that_dominates_is_banned_from_the_warm_path_once(mesh: D
     banned = f"event = '{schema.WARM_PATH_BAN}' AND command_name = '{CROWDED}'"
     async with mesh.producer() as producer, mesh.producer("bot") as rival:
         async with asyncio.timeout(PATIENCE_S):
-            # Nothing is warm before Fast has heard of the route.
+            # Nothing is warm before Fast has pulled the route.
             while not (rows := await archived(mesh, banned)):
                 assert await send(rival, CROWDED, 30, timeout_s=20.0) == [Verdict.DELIVERED] * 30
                 assert await send(producer, CROWDED, 200, timeout_s=20.0) == [Verdict.DELIVERED] * 200
@@ -133,7 +133,7 @@ async def test_a_duplicate_on_a_strict_route_is_told(mesh: DemoMesh) -> None:
 async def test_why_a_command_went_by_slow_is_told(mesh: DemoMesh, name: str, reason: str) -> None:
     async with mesh.producer() as producer, asyncio.timeout(PATIENCE_S):
         told = {""}
-        # `cache_miss` before Fast has heard of the route.
+        # `cache_miss` before Fast has pulled the route.
         while told & {"", "cache_miss"}:
             outcome = await producer.send(TARGET, name, b"x")
             (row,) = await found(mesh, f"{in_archive(outcome.command_id)} AND event = '{schema.DELIVERED}'")
@@ -173,7 +173,7 @@ async def test_a_command_whose_queue_is_away_is_told_as_a_delivery_failure(mesh:
     mesh.processes.kill("mailbox")
     try:
         async with mesh.producer() as producer, asyncio.timeout(PATIENCE_S):
-            # Of what was on its way to the mailbox when that ended, nobody knows what became.
+            # Commands in flight to the mailbox when it ended have an unknown outcome.
             while (outcome := await producer.send(TARGET, SYNC, b"x", timeout_s=4.0)).verdict is not (
                 Verdict.DELIVERY_FAILURE
             ):

@@ -47,7 +47,7 @@ CI = spiffe("tenant/acme/principal/ci")
 
 
 async def refused(control: Control, token: str, reason: str = "enrolment-refused") -> None:
-    # A newcomer who tries so often is slowed down; that is another test's.
+    # So many attempts are throttled; that is another test's subject.
     control.clock.advance(seconds=10)
     with pytest.raises(SnavioError) as refusal:
         await ask(control, token=token)
@@ -96,7 +96,7 @@ async def test_two_newcomers_with_one_token_make_one_principal(control: Control,
     token = await token_for(control, principal=principal)
     attempts = await asyncio.gather(*(ask(control, token=token) for _ in range(6)), return_exceptions=True)
     assert sum(not isinstance(attempt, BaseException) for attempt in attempts) == 1
-    # Who looks late finds the token used, or the name taken by the one who was first.
+    # A late caller finds the token used, or the name taken by the first.
     reasons = {attempt.reason for attempt in attempts if isinstance(attempt, SnavioError)}
     assert reasons <= {"enrolment-refused", "name-taken"}
 
@@ -140,7 +140,7 @@ async def test_a_tenant_at_its_rate_of_certificates_costs_a_newcomer_time_and_no
 ) -> None:
     token = await token_for(control)
     with monkeypatch.context() as busy:
-        # As it is while a thief renews what he has of this tenant as fast as he may.
+        # As while a thief renews certificates of this tenant as fast as possible.
         busy.setattr(Rates, "take", lambda _rates, name: 5.0 if name == "acme" else 0.0)
         await refused(control, token, "renewal-rate")
     assert (await newcomer(control, token)).identity.spiffe_id == CI
@@ -243,7 +243,7 @@ async def test_open_token_takes_nobodys_name(control: Control) -> None:
     with pytest.raises(Conflict) as refusal:
         await ask(control, token=await token_for(control), name="ci")
     assert refusal.value.reason == "name-taken"
-    # An operator who means it names the principal in the token.
+    # An operator who intends it names the principal in the token.
     assert (await ask(control, token=await token_for(control, principal="ci"))).spiffe_id == CI
 
 
@@ -450,7 +450,7 @@ async def test_a_stranger_with_many_open_calls_leaves_the_door_to_other_addresse
         assert held.held("127.0.0.2") <= CALLS_PER_ADDRESS
         assert await knock(control, "/grpc.health.v1.Health/Check", b"") == b"\x08\x01"
         assert (await newcomer(control, token)).identity.spiffe_id == CI
-        # Whoever never sends a request is let go of.
+        # A caller that never sends its request is disconnected.
         async with asyncio.timeout(20.0):
             while held.used:
                 await asyncio.sleep(0.1)

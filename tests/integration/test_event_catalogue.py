@@ -21,7 +21,7 @@ from snavio.telemetry import schema
 from tests.support.archived import PATIENCE_S, Row, fields, found, in_archive
 from tests.support.mesh import NAME, SOURCE, TARGET, TOPIC, DemoMesh
 
-# The archive is written soon, and Fast hears of a revocation late enough to go by the old word meanwhile.
+# The archive is written soon, and Fast pulls a revocation late enough to use the old right meanwhile.
 SETTINGS: dict[str, dict[str, object]] = {
     "mesh": {"pull_interval_ms": 1000},
     "relay": {"export_after_s": 0.3, "export_few_after_s": 0.3},
@@ -47,7 +47,7 @@ async def test_delivered_by_fast_and_by_slow(mesh: DemoMesh) -> None:
             (row,) = await found(mesh, in_archive(outcome.command_id) + " AND event LIKE '%delivered'")
             paths[row["path"]] = row
             if "slow" not in paths:
-                # A right that Fast has not heard of yet is Slow's to judge.
+                # A right that Fast has not pulled yet is decided by Slow.
                 async with mesh.operator() as operator:
                     await operator.put_route(TARGET, "fresh-name")
                     await operator.grant(SOURCE, TARGET, "fresh-name")

@@ -51,13 +51,13 @@ async def test_a_hundred_thousand_unknown_targets_fill_one_share_and_no_memory(s
     for start in range(0, targets, 500):
         commands = [scene.forge.command(target=f"t{start + number}") for number in range(500)]
         codes += await scene.ask(*commands, source="evil/prober")
-    # Slow was asked for one share, and the rest was told to wait; the table never held more.
+    # Slow was asked for one share, and the rest was refused; the table never held more.
     assert codes.count(Verdict.ROUTE_MISSING) == 1024
     assert codes.count(Verdict.SATURATED) == targets - 1024
     assert scene.slow.commands == 1024
     told = await scene.status()
     assert told["dispatch.unknown_routes"] == 1024
-    # Nobody else is told to wait, whether its route exists or not.
+    # No other source is refused, with an existing route or without.
     assert (await scene.send(5)).codes == [GOOD] * 5
     assert await scene.ask(scene.forge.command(target="t1"), source=RIVAL) == [Verdict.ROUTE_MISSING]
     scene.clock.advance(seconds=2)
@@ -76,7 +76,7 @@ async def test_a_missing_route_is_refused_here_for_at_most_two_seconds_after_slo
         assert answer.codes == [Verdict.ROUTE_MISSING]
         assert answer.refusals[0].detail
     assert scene.slow.commands == 1
-    # A route that is registered meanwhile is known at once, whatever was said before.
+    # A route that is registered meanwhile is known at once, despite earlier refusals.
     scene.registry.allow(SOURCE, "nowhere", NAME)
     await scene.registry.was_read()
     assert await scene.ask(unknown) == [GOOD]

@@ -106,7 +106,7 @@ async def test_a_limited_route_goes_by_slow_until_permits_are_here_and_then_as_f
     scene.grants.permits.clear()
     before = scene.mailbox.commands
     await eventually(lambda: scene.app.grants.counters().get("permits") == 6)
-    # The first six are warm, the rest is not; nobody's order within the lane is turned around.
+    # The first six are warm, the rest is not; the order within the lane is kept.
     commands = [scene.forge.command(payload=b"%d" % number) for number in range(10)]
     assert await scene.ask(*commands) == [GOOD] * 10
     assert commands_of(scene.mailbox.batches[-1]) == commands[:6]
@@ -178,7 +178,7 @@ async def test_a_limit_that_only_watches_sends_nobody_the_long_way(scene: Scene)
     await put(scene, route(limit=reg.Limit(max=1, interval_seconds=60, shadow=True)))
     assert (await scene.send(100)).codes == [GOOD] * 100
     assert scene.slow.commands == 0
-    # What went is counted all the same.
+    # Commands dispatched without a permit are counted all the same.
     await eventually(lambda: scene.grants.asked)
     assert scene.grants.asked[0].wish[0].permits >= 100
 
@@ -203,7 +203,7 @@ async def test_a_source_that_floods_one_route_loses_the_warm_path_and_nobody_els
     [event] = [each.event.fields() for each in scene.app.events.after(0, limit=100)]
     assert (event["source"], event["target"], event["command.name"]) == (SOURCE, TARGET, NAME)
     assert float(str(event["source_share"])) == pytest.approx(200 / 230, rel=1e-5)
-    # Of what was offered, not of what was dispatched: another whole, and here the same numbers.
+    # A share of the offered commands, not of the dispatched ones; here the numbers are equal.
     assert float(str(event["competing_share"])) == pytest.approx(30 / 230, rel=1e-5)
     assert (event["dispatch_volume"], event["retry_after_ms"]) == (230, 30_000)
     assert str(event["throttle_until"])[-1:] == "Z"
@@ -215,7 +215,7 @@ async def test_a_source_that_floods_one_route_loses_the_warm_path_and_nobody_els
 
 
 async def test_refused_traffic_does_not_frame_a_rival(scene: Scene) -> None:
-    # Strangers without a right knock as loudly as they can; the only one who may send is not to blame for it.
+    # Sources without a right send as much as they can; the only permitted one must not be banned for it.
     for number in range(5):
         await scene.send(500, source=f"evil/knock{number}")
     for _ in range(5):
@@ -256,7 +256,7 @@ async def test_a_banned_source_goes_by_slow_and_a_suspension_is_none_of_fasts_bu
     slow = scene.slow.commands
     await scene.send(1, source=RIVAL)
     assert scene.slow.commands == slow
-    # It ends by itself, even if nobody lifts it.
+    # It ends by itself, even if it is not lifted.
     scene.clock.advance(seconds=300)
     await scene.registry.was_read()
     assert await scene.way() == "mailbox"

@@ -292,7 +292,7 @@ async def test_registry_can_neither_read_nor_sign_snapshots_of_keys(control: Con
     with pytest.raises(NotAllowed) as refusal:
         await control.sign("registry", "Sign", forged, wire.SignResponse)
     assert refusal.value.reason == "not-your-snapshot"
-    # Other words with the same bytes in them are nobody's secret.
+    # Only a manifest of that kind is refused, not every message that contains the same bytes.
     other = wire.SignRequest(scope="platform", message=[b'{"note":{"kind":"hmac"}}', b'"kind":"hmac"'])
     assert len((await control.sign("registry", "Sign", other, wire.SignResponse)).signature) == 2
 

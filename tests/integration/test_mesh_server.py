@@ -234,7 +234,7 @@ async def test_message_at_the_limit_passes_and_one_over_it_does_not(authority: A
         assert refused.value.reason == "oversized"
         with pytest.raises(BadRequest):
             await channel.call_raw(EITHER, b"too much", timeout_s=WITHIN_S)
-        # ... and so does the other, whatever a stranger's client thinks of limits.
+        # ... and so does the other, whatever limits a foreign client assumes.
         async with stranger(authority, served.address) as careless:
             with pytest.raises(grpc.aio.AioRpcError) as exhausted:
                 await careless.unary_unary(EITHER)(bytes(MAX_MESSAGE_BYTES + 1), timeout=WITHIN_S)

@@ -76,7 +76,7 @@ async def test_tenant_reads_the_history_of_its_own_and_knows_its_own_people(cont
         "spiffe://snavio.local/tenant/acme/principal/ci",
         "our secret reason",
     )
-    # The source's tenant sees that it was let in, and not by whom or why.
+    # The source's tenant sees the right, but neither its author nor its reason.
     (seen,) = await history(control, "acl", *ACL.key, by="rival")
     assert (seen.actor, seen.reason) == ("", "")
     for kind, key in (

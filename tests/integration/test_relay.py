@@ -155,7 +155,7 @@ async def test_what_a_crash_took_is_counted_and_what_was_durable_is_kept(tmp_pat
         gaps = await relays.eventually("event = 'snavio.telemetry.journal_gap'", 2)
         assert sorted(int(str(row[4])) for row in gaps) == [9, 40]
         await again.stop()
-        # A third life has nothing more to tell.
+        # A third life has nothing more to report.
         third = relays.reporting()
         third.start()
         third.journal.append(rows(1))
@@ -244,7 +244,7 @@ async def test_nobody_writes_anothers_journal(tmp_path: Path) -> None:
                 await exchange(relays, OPENING, who=who)
         with pytest.raises(SnavioError):
             await exchange(relays, OPENING, who="operator-admin")
-        # What a page says of its service does not count; the certificate does.
+        # The service name in a page is ignored; the certificate decides.
         await exchange(
             relays,
             JournalPage(instance="slow-0", epoch=7).SerializeToString(),

@@ -540,7 +540,7 @@ async def test_a_dispatch_after_its_revocation_is_told_whenever_the_revocation_i
         await relay.exporter.export_once(flush=True)
         assert sum(count for count, _ in after_revocation(relay)) == 12
         assert {stale for _, stale in after_revocation(relay)} == {2.0}
-    # Heard of again by the next life, it is not told again.
+    # Reported again by the next life, it is not archived again.
     async with inside(tmp_path) as relay:
         assert await relay.outbox.cursor() == Cursor(1, 9)
         await relay.exporter.export_once(flush=True)

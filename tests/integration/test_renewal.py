@@ -163,7 +163,7 @@ async def test_signer_renews_its_own_in_process_before_it_serves(control: Contro
     folder = control.mesh.certificates("signer")
     before = Leaf.in_folder(folder)
     await control.stop_signer()
-    # Even one that ended while nobody was there.
+    # Even one that ended while no process ran.
     control.clock.advance(seconds=control.signer_settings.mesh_ttl_s + 1)
     await control.start_signer()
     after = Leaf.in_folder(folder)

@@ -112,7 +112,7 @@ async def test_process_that_is_back_is_let_in_at_once_when_its_old_stream_has_en
 async def test_process_whose_host_vanished_is_replaced_within_five_seconds(authority: Authority) -> None:
     house = House()
     async with server(authority, house.dispatch) as address:
-        # It has greeted, and from then on nothing is heard of it; its connection stands all the same.
+        # It has sent Hello and nothing since; its connection stays open.
         channel = MeshChannel(address, files=authority.mesh("shield"), service="fast")
         silent = channel.stream(METHOD)
         await silent.write(Batch(hello=Hello(wire_version=1, instance="fast-0", epoch=1)).SerializeToString())

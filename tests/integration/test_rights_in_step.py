@@ -59,7 +59,7 @@ async def test_right_whose_certificates_could_not_be_revoked_is_not_taken_away_a
         await principals(control, SOURCE)
     store.revoke_all = revoke_all
     assert await works(control, "billing")
-    # Whose certificates are to end is still known.
+    # The identities whose certificates are to end are still known.
     assert len(await principals(control, SOURCE)) == 1
     assert not await works(control, "billing")
 

@@ -244,7 +244,7 @@ async def test_keys_go_from_fresh_to_stale_to_expired_and_each_use_is_counted(sc
     assert await send(1) == [Verdict.SATURATED]
     assert (await status())["Snavio.Cache.Usage.Expired"] >= 1
     scene.signer.away = False
-    # What was stale is read again, and the event says how old it had become.
+    # A stale cache is read again, and the event has its age before.
     await scene.signer.was_read()
     ages = [
         float(str(each.event.fields()["age_seconds"])) for each in scene.app.refreshes.after(0, limit=10_000)
@@ -411,7 +411,7 @@ async def test_invalid_commands_leave_the_nonce_table_as_it_was(scene: Scene) ->
 async def test_the_budget_of_a_batch_is_capped_by_the_mesh(scene: Scene, asked: int, most: int) -> None:
     billing = scene.producer()
     stream = await billing.stream()
-    # Of what is left, a tenth and at most a tenth of a second is kept for the way back.
+    # Of the rest, a tenth and at most a tenth of a second is kept for the way back.
     await stream.ask(submission([billing.forge.command()], budget_ms=asked))
     await billing.submit(billing.forge.command(), budget_ms=asked)
     assert [batch.header.budget_ms for batch in scene.fast.batches] == [most, most]

@@ -250,7 +250,7 @@ async def test_I_15_a_revoked_holder_may_have_new_ones_unless_it_is_barred(contr
     await revoke(control, holder=TD + PEOPLE["bot"])
     (holder,) = [one for one in (await news(control)).holder if one.holder == TD + PEOPLE["bot"]]
     assert read_text(before.capability).identifier.issued_ms <= holder.issued_until_unix_ms
-    # Even in the same millisecond: what is new is not among what ended.
+    # Even in the same millisecond: a new capability is not covered by the ending.
     after = await issue(control, "bot")
     assert read_text(after.capability).identifier.issued_ms > holder.issued_until_unix_ms
     await revoke(control, holder="tenant:acme", bar=True)

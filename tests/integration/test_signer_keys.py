@@ -338,7 +338,7 @@ async def test_a_manifest_outlives_the_key_that_signed_it(scoped: Control) -> No
     second = await exported(scoped)
     assert await believed(scoped, first)
     assert await believed(scoped, second)
-    # Only for its own time: a date after its end is a lie, whoever has kept the key.
+    # Only for its own time: a date after its end is forged, even with the key.
     assert not await believed(scoped, replace(first, exported_unix_ns=scoped.clock.unix_ns()))
     with pytest.raises(NotFound):
         await sign(scoped, "platform", b"x", key_id=first.key_id)

@@ -200,7 +200,7 @@ async def test_what_a_dead_slow_left_between_claim_and_commit_is_taken_over_and_
         waiting = dying.send(RunOf([command(command_id=ID)]))
         await eventually(lambda: dying.redis.held)
         waiting.cancel()
-    # It never hears the queue's answer.
+    # The queue's answer is lost.
     await store.close()
     store = await opened(tmp_path / "d.db", clock, known="e")
     async with desk(store, clock, instance="slow-1") as heir:

@@ -55,7 +55,7 @@ async def test_a_peer_that_does_not_take_its_answers_is_read_no_further_than_the
         assert seen < 200
         for _ in range(seen):
             await call.read()
-        # Whoever takes its answers is served again.
+        # A peer that reads its answers is served again.
         await until(lambda: len(peer.batches) > seen)
         flooding.cancel()
         call.cancel()

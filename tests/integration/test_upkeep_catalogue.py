@@ -49,7 +49,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     # Soon, and as small as they can be bounded.
     "registry": {"snapshot_interval_s": 1, "snapshot_max_mb": 1},
     "signer": SIGNER,
-    # What nobody can renew is stale within a test.
+    # Caches that cannot be renewed become stale within a test.
     "fast": {"route_fresh_ms": round(STALE_S * 1000)},
     "shield": {"keys_fresh_ms": round(STALE_S * 1000)},
 }
@@ -314,7 +314,7 @@ async def test_a_refused_certificate_is_counted_and_told_once(mesh: DemoMesh) ->
     async with asyncio.timeout(PATIENCE_S):
         for _ in range(20):
             refused = ""
-            # Until Shield has heard of it.
+            # Until Shield has pulled it.
             while refused != "certificate-revoked":
                 try:
                     await lost.call_raw("/grpc.health.v1.Health/Check", b"", timeout_s=PATIENCE_S)

@@ -110,7 +110,7 @@ async def test_the_hourly_audit_confirms_what_it_finds_again_and_withdraws_what_
                 [guilty.proposal_id],
                 [innocent.proposal_id],
             )
-            # What it found was over for longer than a ban lasts: nobody is banned for it anew.
+            # The abuse ended longer ago than a ban lasts: no new ban follows.
             assert document["answers"] == []
             assert {standing.ban.source for standing in (await desk.ls()).ban} == {SOURCE}
             states = {source: (await desk.explain(source)).proposal[0].state for source in (SOURCE, HONEST)}

@@ -1,17 +1,17 @@
-"""An abuser from its first command to its ban, and back to good standing; through the real mesh, by two routes.
+"""A ban from the first abusive command to its end, through the real mesh: a forger's burst, and repeated dominance.
 
-A forger's burst is banned until the ban ends; one that crowds others out again and again, until an operator lifts it.
+The burst is banned until the ban ends; the dominant source until an operator lifts its ban.
 
 The way it goes, file by file:
 
-    services/shield/admission.py    a verdict: forged, refused
-    snavio/telemetry/journal.py     the verdict becomes a numbered event; courier.py carries it
-    services/relay/exporter.py     events become Parquet, with a manifest that Signer has signed
-    snavio/audit/archive_index.py       what is signed and whole comes into the index, once
-    spark/jobs/watch_abuse.py       counts, shares, judges (spark/transforms/), writes a proposal
-    snavio/audit/proposer.py       carries it to Registry under the job's own identity
-    services/registry/writes/bans.py       decides: applied, until then
-    services/fast/directory.py      hears of it; native/src/core/dispatch.rs hands the source's commands to Slow
+    services/shield/admission.py        a verdict: forged, refused
+    snavio/telemetry/journal.py         the verdict becomes a numbered event; journal_uploader.py uploads it
+    services/relay/exporter.py          events become Parquet, with a manifest that Signer has signed
+    snavio/audit/archive_index.py       verified files are added to the index, once
+    spark/jobs/watch_abuse.py           counts, computes shares, judges (spark/transforms/), writes a proposal
+    snavio/audit/proposer.py            sends it to Registry under the job's own identity
+    services/registry/writes/bans.py    decides: applied, until a time
+    services/fast/directory.py          pulls it; native/src/core/dispatch.rs hands the source's commands to Slow
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     "relay": {"export_after_s": 0.3, "export_few_after_s": 0.3},
     # Long enough to see it, short enough to see its end.
     "registry": {"max_ban_s": MAX_BAN_S},
-    # What recurs is Spark's to find here, not Slow's.
+    # Repeated offences are Spark's to find here, not Slow's.
     "slow": {"bans_to_escalate": 100},
 }
 # Dominance recurs within seconds instead of minutes.
@@ -184,7 +184,7 @@ async def test_a_forger_is_banned_goes_by_slow_and_comes_back(mesh: DemoMesh, wa
         mesh.processes.mesh, certificates=mesh.certificates(f"{TENANT}-billing"), clock=SystemClock()
     )
     await forger.begin()
-    # Within one minute: what two of them share is no burst in either.
+    # Within one minute: a burst that is split over two minutes counts in neither.
     await room(20, within=60)
     verdicts = await asyncio.gather(*(forger.submit(forger.signed(secret=bytes(32))) for _ in range(FORGED)))
     await forger.close()
@@ -196,15 +196,15 @@ async def test_a_forger_is_banned_goes_by_slow_and_comes_back(mesh: DemoMesh, wa
     assert 200 <= proposal.total_violations <= FORGED
     assert answer.applied, answer
 
-    # Banned: delivered all the same, but Slow decides, and nobody else is slowed down.
+    # Banned: still delivered, but Slow decides, and no other source is slowed down.
     await until_last(mesh, SOURCE, ("slow", "warm_banned"))
     await sent(mesh, "shop", 20)
 
-    # And back when the ban ends; the watcher runs on, and bans and tells nobody for the same minute again.
+    # Warm again when the ban ends; the job runs on, and neither bans nor reports the same minute again.
     await until_last(mesh, SOURCE, ("fast", None))
     assert watched.answers.empty()
     assert {way for way in await paths(mesh, HONEST) if way[1] == "warm_banned"} == set()
-    # Nobody checked the targets that a forger names: it is off the warm path of all its routes.
+    # The targets that a forger names are not checked: it is banned from the warm path of all its routes.
     await _told_once(mesh, proposal, affected=[])
 
 

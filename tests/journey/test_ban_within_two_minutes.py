@@ -117,7 +117,7 @@ async def test_abuse_is_banned_within_two_minutes_of_its_evidence_as_delivered(
             chatting = group.create_task(chat(mesh))
             last = dict(zip(applied, await asyncio.gather(forge(mesh), crowd(mesh)), strict=True))
             for source, banned in applied.items():
-                # Longer than the promise, so that a miss is told with its figure.
+                # Longer than the promise, so that a miss is reported with its figure.
                 async with asyncio.timeout(3 * PROMISE_S):
                     await banned.wait()
                 assert source in last

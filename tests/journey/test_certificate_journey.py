@@ -25,7 +25,7 @@ from tests.support.mesh import NAME, TARGET, TENANT, TOPIC, DemoMesh
 from tests.support.terminal import SNAVIO, environment
 
 WITHIN_S = 60.0
-# Renewed after two thirds: what is left of it must be more than a busy machine keeps anybody waiting.
+# Renewed after two thirds: the rest must be longer than any delay of a busy machine.
 LIFE_S = 12
 
 

@@ -2,10 +2,10 @@
 
 The way it goes, file by file:
 
-    snavio/sdk/producer.py          signs the command and puts it on a stream to Shield
+    snavio/sdk/producer.py          signs the command and sends it on a stream to Shield
     services/shield/servicer.py     takes the stream; services/shield/admission.py judges the batch
     services/fast/servicer.py       takes the admitted runs; services/fast/dispatch.py plans them
-    services/slow/arbitration.py    decides what Fast may not (not yet cached, `sync` commands)
+    services/slow/arbitration.py    decides escalated commands (not cached yet, `sync` commands)
     services/mailbox/wire/servicer.py    stores the batch, and answers after the fsync
     snavio/sdk/consumer.py          receives under a lease, and acknowledges
 """
@@ -125,7 +125,7 @@ async def test_a_suspended_source_is_refused_until_its_suspension_ends(mesh: Dem
             await operator.set_suspended("acme/noisy", False)
             assert await _eventually(producer, Verdict.DELIVERED)
     async with mesh.consumer() as consumer:
-        # What was asked before Shield's pull is delivered too; the next test must not find it.
+        # Commands sent before Shield's pull are delivered too; the next test must not receive them.
         while await _depth(mesh):
             command = await anext(aiter(consumer))
             assert command.source == "acme/noisy"

@@ -89,7 +89,7 @@ async def test_permits_reach_fast_and_no_more_is_delivered_than_the_intervals_al
         else:
             pytest.fail(f"the limit was not felt, or no permits came: {outcomes}, {told}")
         touched = int(time.time() // INTERVAL_S) - int(began // INTERVAL_S) + 1
-    # Whose patience ended before the next interval began does not know, or heard that Slow came too late.
+    # A send that timed out before the next interval has an unknown outcome, or was refused as late.
     late = {Verdict.OUTCOME_UNKNOWN, Verdict.DELIVERY_FAILURE, Verdict.SATURATED}
     assert set(outcomes) - late <= {Verdict.DELIVERED, Verdict.RATE_LIMIT_EXCEEDED}
     assert outcomes[Verdict.DELIVERED] <= MAXIMUM * touched

@@ -113,7 +113,7 @@ async def test_the_owner_of_a_target_is_told_of_strangers_commands_to_it(mesh: D
     for by, knows in (("acme-ada", True), ("evil-eve", True), (OPERATOR, True)):
         found = await told(mesh, outcome.command_id, by=by)
         assert (found.trace is not None) is knows, by
-    # And to a target that nobody owns, only the sender.
+    # For a target without an owner, only the sender.
     async with mesh.producer("evil") as producer:
         outcome = await producer.send("nowhere", NAME, b"{}")
     assert (await told(mesh, outcome.command_id, by="acme-ada")).trace is None

@@ -136,7 +136,7 @@ async def test_offences_in_three_windows_ban_a_source_from_every_warm_path(mesh:
     left_s = ban.until_unix_ns / 1e9 - time.time()
     assert DEFAULTS.escalated_ban_ms / 1000 - 60 < left_s <= DEFAULTS.escalated_ban_ms / 1000
 
-    # At the other Fast it did nothing since its first offence: what keeps it off there is the directory.
+    # At the other Fast the source did nothing since its first offence: only the directory's ban applies there.
     await until_path(mesh, CROWDER, "shield-1", BANNED)
     for victim in VICTIMS:
         assert await path(mesh, victim, "shield-1") == WARM

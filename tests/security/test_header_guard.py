@@ -211,7 +211,7 @@ async def test_bodies_one_byte_short_hold_no_more_than_a_share(authority: Author
         await eventually(lambda: sum(each.done() for each in sending) == 10)
         await eventually(lambda: sum(each >= WINDOW_BYTES for each in flood.sent.values()) == 64)
         assert shares.bytes.held("rival") == 10 << 20
-        # They wait for their own, and nobody waits for them.
+        # They wait for their own share, and no other caller waits for them.
         assert await billing.call_raw(UNARY, b"on", timeout_s=WITHIN_S) == b"on"
         # Ten are read to their last byte but one; of the others no more came than fits a window.
         assert sorted(flood.sent.values())[53] <= WINDOW_BYTES + 16_384

@@ -305,7 +305,7 @@ async def test_channel_shows_its_renewed_certificate_and_lets_old_calls_finish(
         generation = channel.generation()
         old = serial_on_disk(files)
         authority.leaf(PRODUCER)
-        # Within the second nobody looks.
+        # Between two checks, within the second, nothing happens.
         await channel.call_raw(UNARY, b"", timeout_s=WITHIN_S)
         assert channel.generation() == generation
         clock.advance(seconds=1)

@@ -144,7 +144,7 @@ async def test_an_older_snapshot_is_refused_by_whoever_saw_a_newer_one(
     shutil.rmtree(studio.folder / "registry")
     shutil.copytree(old, studio.folder / "registry")
     assert await studio.refusal() is RefusalReason.ROLLED_BACK
-    # Also after a restart; somebody who never saw the newer one cannot know.
+    # Also after a restart; a reader that never accepted the newer one cannot know.
     assert await studio.refusal(studio.new_reader("fast-0")) is RefusalReason.ROLLED_BACK
     assert await studio.refusal(studio.new_reader("fast-1")) is None
 
@@ -201,7 +201,7 @@ async def test_a_key_that_nobody_knows_or_that_is_not_good_for_the_time_is_refus
     studio.platform.valid_from_unix_ns = now + 1
     assert await studio.refusal() is RefusalReason.KEY_NOT_VALID
     studio.platform.valid_from_unix_ns = 0
-    # It ended since: whoever stole it could have written any time into the manifest.
+    # The key has ended since: a thief could have written any time into the manifest.
     studio.platform.valid_until_unix_ns = now + SECOND
     assert await studio.refusal() is None
     studio.clock.advance(seconds=1)

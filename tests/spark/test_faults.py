@@ -219,14 +219,14 @@ def test_no_honest_source_is_proposed_and_most_abusers_are(spark: SparkSession, 
     pq.write_table(as_table(made), path)
     proposed = {one["source"] for one in judged(spark, path)}
     told = scores(made, proposed)
-    # Somebody was there to be wronged, and nobody was: not in the quiet ones, and not beside an abuser.
+    # Honest sources were there, and none was proposed: neither in the quiet scenarios, nor beside an abuser.
     assert {name: told[name].honest for name in WITHOUT_ABUSERS} == {
         name: number * len(SEEDS) for name, number in HONEST.items()
     }
     assert [source for source in proposed if source.startswith(WITHOUT_ABUSERS)] == []
     abusers = {abuser for one in made for abuser in one.abusers}
     assert proposed - abusers == set()
-    # Whom a ban keeps off is found again in spite of it: otherwise the audit would take the ban back.
+    # A banned abuser is found again in spite of its ban: otherwise the audit would withdraw it.
     assert [told[name].missed for name in ("bans-alternate", "one-target-bans", "banned-at-last")] == [
         0,
         0,

@@ -138,7 +138,7 @@ def test_a_source_that_takes_most_of_a_contended_route_is_dominant(
     big, small = shares(spark, tmp_path, rows)
     assert (big["dominant"], small["dominant"]) == (True, False)
     assert big["warm_share"] == pytest.approx(0.9)
-    # Of what was offered, not of what was dispatched.
+    # A share of the offered commands, not of the dispatched ones.
     assert big["competing_share"] == pytest.approx(15 / 105)
     assert big["jain"] == pytest.approx(100 * 100 / (2 * (90 * 90 + 10 * 10)))
     assert (big["volume"], big["competitors"]) == (100, 1)
@@ -227,7 +227,7 @@ def test_a_ban_that_works_does_not_clear_whom_it_keeps_off(
     (early,) = found(spark, tmp_path / "1", banned_after(4, 4, abuser=abuser, victim=victim))
     (audited,) = found(spark, tmp_path / "2", banned_after(4, 20, abuser=abuser, victim=victim))
     assert audited["source"] == "acme/abuser"
-    # The same word for word: what the ban changed is no part of what it was for.
+    # Exactly the same finding: the ban's effect is no part of its evidence.
     assert audited == early
 
 

@@ -62,7 +62,7 @@ runs = st.lists(
     min_size=1,
     max_size=6,
 )
-# Small enough that a few commands make somebody dominant, and short enough that a test's clock passes it.
+# Small enough that a few commands make a source dominant, and short enough that a test's clock passes it.
 FAIRNESS = [(30, 0.8, 0.1, 2, 50, 30), (5, 0.6, 0.2, 1, 3, 7), (10, 0.5, 1.0, 2, 1, 3)]
 routes = st.dictionaries(
     st.tuples(targets, names),
@@ -210,7 +210,7 @@ def test_ledger_answers_what_the_twin_answers(
     assert ledger.done
     assert ledger.close(69, 0, "") == b""
     cold = {index for part in expected.parts[len(expected.sends) :] for index in part}
-    # What Slow decided it tells itself; what was closed here nobody else tells.
+    # Slow reports its own decisions; commands settled here are reported here only.
     settled = [index for index in range(twin.count) if index not in cold or index not in by_hops]
     assert [row.verdict for row in rows(plan.telemetry(9))] == [twin.decided[index] for index in settled]
 
@@ -226,7 +226,7 @@ identified = st.builds(
     st.sampled_from(ROUTES),
     st.sampled_from(IDS),
 )
-# Long stretches of one lane, so that somebody gets dominant.
+# Long runs of one lane, so that a source becomes dominant.
 stretches = st.tuples(sources, identified, st.integers(1, 6)).map(
     lambda told: (RunOf([told[1].body] * told[2], told[0]), [told[1]] * told[2])
 )

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 # Written by `make bench`; a tree that has not measured yet has none.
 GENERATED = {"docs/performance.md"}
-# Other people's pages, and what builds leave behind.
+# Pages of others, and build output.
 NOT_OURS = {"target", "node_modules", "build", "dist", "__pycache__"}
 
 _FENCE = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)

@@ -380,7 +380,7 @@ def test_without_news_of_revocations_for_too_long_nobody_comes_in_from_outside_t
     with pytest.raises(Unavailable) as refused:
         gate.require(outsider)
     assert refused.value.reason == "revocations-unknown"
-    # What is under way inside goes on, and who is known to be revoked stays out for that reason.
+    # Calls in progress go on, and a known revocation stays the reason of its refusal.
     assert gate.check(fast) is Verdict.UNDECIDED
     gate.revoke(["1"])
     assert gate.check(outsider) is Verdict.CERTIFICATE_REVOKED

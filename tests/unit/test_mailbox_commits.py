@@ -260,7 +260,7 @@ async def test_whatever_panics_the_commits_go_on_and_everybody_is_told(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     if where == "outcomes":
-        # After the fsync, where nobody had thought of a fault.
+        # After the fsync, at an unexpected place.
         monkeypatch.setattr(commits_module, "_committed", panicking)
     else:
         monkeypatch.setattr(desk.disk, where, panicking)

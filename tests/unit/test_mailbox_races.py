@@ -56,7 +56,7 @@ class Ledger:
     def received(self, who: str, msg_id: int, attempt: int) -> None:
         self.tell(who, msg_id, f"received at attempt {attempt}")
         assert msg_id not in self.acked, self.story(msg_id)
-        # More than one more when a lease ended before its holder, who went away, had seen anything of it.
+        # More than one more when a lease ended before its disconnected holder had received anything.
         assert attempt > self.attempt.get(msg_id, 0), self.story(msg_id)
         self.attempt[msg_id] = attempt
 
@@ -277,7 +277,7 @@ class Keeper:
         response = await self.desk.receiving.receive(self.desk.wanted(self.dice.choice(SIZES), self.identity))
         messages = read_leased_batches(response)[1]
         dead = self.dice.random() < 0.3
-        # Before the answer: whether an answer that nobody hears says "done" is not known.
+        # Before the answer: a lost answer may have been "done".
         self.fates.end(message[0] for message in messages)
         await self.desk.settlements.settle(
             TOPIC,

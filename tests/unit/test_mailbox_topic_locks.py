@@ -23,7 +23,7 @@ async def test_who_comes_as_one_turn_ends_waits_for_those_who_waited_before() ->
 
     async def first_then_third() -> None:
         await work("first", first_may_go)
-        # Without a step of the loop in between: the second has been told that it is its turn, and has not begun.
+        # Without a step of the loop in between: the second waiter was woken, and has not begun.
         await work("third")
 
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:

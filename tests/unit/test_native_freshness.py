@@ -67,5 +67,5 @@ def test_every_name_of_the_stub_is_exported() -> None:
     names = {node.name for node in stub.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
     constants = [node.target for node in stub.body if isinstance(node, ast.AnnAssign)]
     names |= {each.id for each in constants if isinstance(each, ast.Name)}
-    # Besides, a name for what `read_leased_batches` tells of one message; and nobody but a test asks for a panic.
+    # Also a name for a message of `read_leased_batches`; and only a test asks for a panic.
     assert set(native.__all__) == (names - {"panic_for_test"}) | {"Received"}

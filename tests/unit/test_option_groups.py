@@ -56,7 +56,9 @@ def test_what_is_not_said_has_the_default_of_its_field(app: typer.Typer) -> None
 def test_each_option_is_judged_and_explained_as_if_it_stood_alone(app: typer.Typer) -> None:
     assert CliRunner().invoke(app, ["bot", "--tries", "-1"]).exit_code == 2
     shown = CliRunner().invoke(app, ["--help"]).stdout
-    assert all(words in shown for words in ("What was said.", "--source", "Who sends.", "How often.", "Why."))
+    assert all(
+        words in shown for words in ("The parsed values.", "--source", "Who sends.", "How often.", "Why.")
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -261,7 +261,7 @@ def test_the_window_includes_both_of_its_ends() -> None:
 
 # -- errors of a call ------------------------------------------------------------------------------------
 
-# What a producer's call or stream passes through, and so what can end it.
+# The modules that a producer's call or stream passes through, and that can end it.
 ON_THE_WAY = [refused_batch, shield, server_stream, call, body, auth_interceptor, open_calls, peer]
 
 
@@ -286,7 +286,7 @@ def test_every_error_that_ends_a_producers_call_stands_in_the_table() -> None:
         for reason in reasons.split(",")
     }
     made = {entry for module in ON_THE_WAY for entry in raised(module)}
-    # Of a caller who is gone, nobody is left to read it.
+    # For a caller that has disconnected: there is no reader.
     made.remove(("UNAVAILABLE", "peer-gone"))
     assert ("INVALID_ARGUMENT", "oversized") in made
     assert made <= rows

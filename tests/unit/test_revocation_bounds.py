@@ -36,7 +36,7 @@ def test_a_right_revoked_at_the_worst_moment_is_used_no_longer_than_its_profile_
 ) -> None:
     clock = ManualClock()
     dispatch = dispatch_for(profile, clock)
-    # The worst moment is just after the directory was read; from then on nothing is heard.
+    # The worst moment is just after a pull; from then on there is no answer.
     revoked = clock.mono_ns()
     sent = []
     for _ in range(round(200 / STEP_S)):

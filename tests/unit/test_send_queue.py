@@ -54,7 +54,7 @@ def test_a_flood_waits_behind_itself() -> None:
         fair.put(Piece("evil/flood", count=10))
     for source in ("acme/a", "acme/b", "acme/c"):
         fair.put(Piece(source))
-    # The flood was there first, and has its first turn; then it has had ten times what the others want.
+    # The flood came first and has its first turn; then it has had ten times the others' demand.
     assert taken(fair, 4) == ["evil/flood", "acme/a", "acme/b", "acme/c"]
     assert fair.commands == 990
 
@@ -65,7 +65,7 @@ def test_a_source_that_comes_later_is_next_and_not_last() -> None:
         fair.put(Piece("evil/flood", count=10))
     taken(fair, 50)
     fair.put(Piece("acme/late"))
-    # At most what is served at this very moment goes before it.
+    # At most the batch that is being served goes before it.
     assert "acme/late" in taken(fair, 2)
 
 

@@ -102,7 +102,7 @@ async def test_a_reading_tells_at_most_a_hundred_holders_of_a_bound_those_with_m
     status = await told(telling_all)
     assert [holder.used for holder in status.share[0].holder] == list(range(150, 50, -1))
     assert {"share_used.streams"} <= {gauge.name for gauge in status.gauge}
-    # Whoever is asked for is told of, with however little.
+    # A tenant that is asked for is always shown, however little it holds.
     mesh: Any = Mesh(shield=telling_all)
     assert [(each.tenant, each.used) for each in (await read_shares(mesh, tenant="t0")).holdings] == [
         ("t0", 1)

@@ -106,7 +106,7 @@ async def test_a_snapshot_that_is_too_large_is_told_and_the_old_one_stays(tmp_pa
     assert await small.write_once() is PublishOutcome.TOO_LARGE
     assert await small.write_once() is PublishOutcome.TOO_LARGE
     assert small.counters() == {f"{FAILED}.too-large": 2}
-    # An operator hears of it once, with what to compare.
+    # An operator gets one event, with both sizes.
     recorded = [one.event for one in studio.events.after(0, limit=10)]
     (told,) = [event for event in recorded if event.name == "snavio.snapshot.too_large"]
     assert isinstance(told, SnapshotTooLarge)
@@ -158,7 +158,7 @@ async def test_a_newer_snapshot_is_never_replaced_but_by_a_new_epoch(tmp_path: P
     studio.directory._state.popitem()
     assert await studio.writer.write_once() is PublishOutcome.SUPERSEDED
     assert studio.manifest_path.read_bytes() == before
-    # Its next writes are not taken for those that were lost, by a reader who knows them.
+    # A reader that has the lost writes does not take the next ones for them.
     await studio.directory.write(lambda _view: Draft(Tenant("other")), actor="test")
     page = await studio.directory.changes(since=known[1], epoch=known[0], limit=1000)
     assert page.directory_epoch != known[0]

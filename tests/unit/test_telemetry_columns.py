@@ -181,7 +181,7 @@ def test_seldom_events_keep_their_fields_and_their_place() -> None:
         "ban_applied_until": datetime(2026, 11, 16, 2, 15, tzinfo=UTC),
     }
     assert fields(legacy) == {"version_id": "hmac-v1", "source": SOURCE}
-    # Kept for whoever knows it.
+    # Kept for readers that know it.
     assert (unknown["event"], json.loads(unknown["extra"])) == (
         "snavio.future.thing",
         {"source": SOURCE, "n": 3},

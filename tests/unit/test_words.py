@@ -14,9 +14,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("snavio", "services", "spark", "tools", "bench", "tests")
 GENERATED = ROOT / "snavio" / "v1"
-# What builds leave behind, and files that other programs write.
+# Build output, and files that other programs write.
 NOT_OURS = {"target", "__pycache__", "corpus"}
-# A relative clause in place of a noun: the reader has to guess the thing, or who acts.
+# A relative clause in place of a noun: the reader has to guess the thing, or the component that acts.
 CLAUSES = re.compile(r"(?:What|Who|Whether|How|Whoever|Whatever|Whom|Whose)\b")
 # The requirement itself is said, or a page of docs/ is linked: a numbered text is not in the repository.
 NUMBERED = re.compile(r"\bdoc(?:ument)?s?\b[\s#/*|>]+(?:nos?\.?\s*)?0\d\d\b", re.IGNORECASE)
@@ -35,8 +35,8 @@ TWICE = {
 
 def modules(*packages: str) -> Iterator[Path]:
     for package in packages:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            if not path.is_relative_to(GENERATED):
+        for path in sorted((ROOT / package).rglob("*.py*")):
+            if path.suffix in {".py", ".pyi"} and not path.is_relative_to(GENERATED):
                 yield path
 
 
@@ -81,7 +81,7 @@ def test_no_docstring_begins_with_a_clause_in_place_of_a_noun(package: str) -> N
 def test_a_class_name_has_one_meaning() -> None:
     defined: dict[str, list[str]] = defaultdict(list)
     for path in modules("snavio", "services", "spark"):
-        for node in ast.walk(parsed(path)):
+        for node in ast.walk(parsed(path)) if path.suffix == ".py" else ():
             if isinstance(node, ast.ClassDef):
                 defined[node.name].append(str(path.relative_to(ROOT)))
     twice = {name: places for name, places in defined.items() if len(places) > 1}

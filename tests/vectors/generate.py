@@ -31,7 +31,7 @@ GOOD: dict[str, bytes] = {
     "payload": b'{"user":7}',
 }
 
-# What differs from GOOD, and the secret.
+# The differences from GOOD, and the secret.
 WORKED: dict[str, tuple[dict[str, bytes], bytes]] = {
     "an ordinary command": ({}, SECRET),
     "no payload": ({"payload": b""}, SECRET),

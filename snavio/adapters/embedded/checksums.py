@@ -1,8 +1,8 @@
-"""Opens SQLite files so that every page is written with a checksum and checked when it is read.
+"""Opens SQLite files with a checksum on every page, which is verified when the page is read.
 
-SQLite itself takes a page with a flipped bit for what was written: a counter that reads 0 hides a message, and nobody
-is told. Its checksum VFS keeps eight bytes at the end of every page for that, from the file's first write on. Never
-opens a file that has them without the VFS, which would write pages that look damaged afterwards.
+SQLite itself accepts a page with a flipped bit: a counter that reads 0 silently hides a message. Its checksum VFS keeps
+eight bytes at the end of every page for that, from the file's first write on. Never opens a file that has them without
+the VFS, which would write pages that look damaged afterwards.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from snavio.errors import IntegrityError, StateError
 RESERVED_BYTES = 8
 _VFS = "cksmvfs"
 RESERVED_AT = 20
-"""Where a file's header says how many bytes at the end of a page are not SQLite's."""
+"""Offset in a file's header of the number of reserved bytes at the end of a page."""
 _PAGE_SIZE_AT = 16
 _LEAST_PAGE = 512
 _loading = threading.Lock()
 
 
 def connect(path: Path, *, flags: int | None = None) -> Any:
-    """A connection to the file at `path`: through the checksums if it has them, or is empty and may get them.
+    """A connection to the file at `path`: with checksums if it has them, or is empty and may get them.
 
     StateError for a file with checksums where SQLite's extension for them is missing; IntegrityError for one whose
     header denies the checksums that its first page has.
@@ -57,7 +57,7 @@ def connect(path: Path, *, flags: int | None = None) -> Any:
 
 
 def denies_checksums(path: Path) -> bool:
-    """True if the first page has the checksum that it would have if its header said so, and the header does not."""
+    """True if the first page ends with a valid checksum, but the header does not declare one."""
     with path.open("rb") as file:
         header = file.read(_PAGE_SIZE_AT + 2)
         size = int.from_bytes(header[_PAGE_SIZE_AT:], "big")
@@ -73,7 +73,7 @@ def denies_checksums(path: Path) -> bool:
 
 
 def available() -> bool:
-    """Whether SQLite can keep checksums here."""
+    """True if SQLite's checksum extension is available here."""
     with _loading:
         # Asked and not remembered: tests put other files under it, and take them away again.
         if _VFS in apsw.vfs_names():
@@ -92,7 +92,7 @@ def available() -> bool:
 
 
 def reserved_bytes(path: Path) -> int | None:
-    """Bytes that are kept free in every page; None before there is a first one."""
+    """Reserved bytes of every page; None before the first page is written."""
     try:
         with path.open("rb") as file:
             header = file.read(RESERVED_AT + 1)

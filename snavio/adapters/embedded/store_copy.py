@@ -1,7 +1,7 @@
-"""Copies a SQLite store while its owner may be writing, and reads the copy through before it counts as one.
+"""Copies a SQLite store while its owner may be writing, and verifies the copy by reading it.
 
-The reader is one more connection in another process: SQLite's snapshot for it is one moment of the store. Never
-writes to the source, never checkpoints or removes its log, and never calls a copy good that was not read.
+The reader is one more connection in another process: SQLite's snapshot for it is one moment of the store. Never writes
+to the source, never checkpoints or removes its log, and never reports a copy as good that was not read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_FAULTS: Final = 20
 
 @contextmanager
 def reading(path: Path) -> Iterator[Any]:
-    """A connection that reads the store at `path`, whoever owns it."""
+    """A read-only connection to the store at `path`, also while its owner runs."""
     with store_errors(path):
         connection: Any = connect(path, flags=apsw.SQLITE_OPEN_READONLY)
         try:
@@ -40,7 +40,7 @@ def reading(path: Path) -> Iterator[Any]:
 
 @contextmanager
 def unowned(path: Path) -> Iterator[bool]:
-    """Hold the store's lock if nobody has it; False while its owner runs."""
+    """Hold the store's lock if it is free; False while its owner runs."""
     try:
         lock = StoreLock(path)
     except StateError:
@@ -85,7 +85,7 @@ def copy_database(source: Path, target: Path) -> None:
 
 
 def settle(path: Path) -> None:
-    """Have SQLite put the copy at `path` into its one file: a log beside it goes once somebody looks into it."""
+    """Have SQLite move the copy's log into its one file at `path`, so that no log is left beside it."""
     with store_errors(path):
         connection: Any = connect(path)
         try:
@@ -95,7 +95,7 @@ def settle(path: Path) -> None:
 
 
 def faults_of(path: Path) -> list[str]:
-    """Read every page of the store at `path`: the first faults that SQLite and the pages' checksums tell."""
+    """Read every page of the store at `path`: the first faults that SQLite and the page checksums report."""
     if not path.stat().st_size:
         # SQLite takes it for a new one, in which nothing is wrong.
         return [f"{path} is empty"]

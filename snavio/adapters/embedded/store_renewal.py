@@ -1,6 +1,6 @@
-"""Gives stores that came from a backup epochs of their own, so that nothing which knew the lost time believes it.
+"""Gives stores restored from a backup new epochs, so that caches of the lost time are dropped.
 
-Never changes what a store remembers: only by which name and number others tell it from its past.
+Never changes a store's records: only the names and numbers that distinguish it from its past.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from snavio.adapters.embedded.store_copy import reading
 from snavio.errors import StateError
 
 JUMP: Final = 1 << 30
-"""Of numbers that were given out after the backup, and must not be given to something else."""
+"""Added to counters, so that numbers given out after the backup are not given out again."""
 
 
 def _directory(store: Any, _now_ns: int) -> None:
@@ -57,7 +57,7 @@ RENEWALS: Final[Mapping[str, Callable[[Any, int], None]]] = {
     "slow/coordination.db": _coordination,
     "registry/directory.db": _directory,
 }
-"""By the store's place in a state folder. The key store's epoch is Signer's to renew: it is sealed."""
+"""By the store's place in a state folder. Signer renews the key store's epoch itself: the store is sealed."""
 
 
 SCHEMAS: Final[Mapping[str, int]] = {
@@ -71,7 +71,7 @@ SCHEMAS: Final[Mapping[str, int]] = {
 
 
 def require_known(path: Path, place: str) -> None:
-    """StateError for a store that a newer program wrote: no service of this one would open it."""
+    """StateError for a store of a newer program: no service of this one would open it."""
     with reading(path) as store:
         found = store.pragma("user_version")
     if found > SCHEMAS[place]:
@@ -82,7 +82,7 @@ def require_known(path: Path, place: str) -> None:
 
 
 def renew(path: Path, place: str, *, now_ns: int) -> None:
-    """Renew the epoch of the store at `path`, whose place in its state folder is `place`; some have none."""
+    """Renew the epoch of the store at `path`, whose place in its state folder is `place`; some stores have none."""
     step = RENEWALS.get(place)
     if step is None:
         return

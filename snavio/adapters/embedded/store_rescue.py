@@ -1,6 +1,6 @@
-"""Makes a damaged SQLite store one that opens, keeps all that can be kept, and says which rows are not what they were.
+"""Repairs a damaged SQLite store: keeps every readable row, and lists the rows that were lost or changed.
 
-Never touches a store that is in use, and never changes a file whose copy does not lie aside first.
+Never touches a store that is in use, and never changes a file before a copy of it is set aside.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Rescued:
 
 
 def rescue(path: Path, aside: Path) -> Rescued:
-    """Make the store at `path` one that opens; its files as they were are copied to `aside` first."""
+    """Make the store at `path` openable; its files are copied to `aside` first."""
     done = Rescued()
     with StoreLock(path):
         if walk(path).damaged_at is None and not faults_of(path):
@@ -81,7 +81,7 @@ def _set_aside(path: Path, to: Path) -> None:
 
 
 def _copied(path: Path, to: Path) -> Path:
-    """The store's files in the folder `to`, where they can be tried out."""
+    """Copies of the store's files in the folder `to`, for trying out repairs."""
     shutil.rmtree(to, ignore_errors=True)
     _set_aside(path, to)
     return to / path.name
@@ -124,7 +124,7 @@ def _rescue_log(path: Path, trial: Path, done: Rescued) -> None:
 
 
 def _read_through(path: Path, found: WalFinding, trial: Path) -> Path | None:
-    """A copy of the store whose log is read to its end, whatever the damaged frame holds."""
+    """A copy of the store whose log is read to its end, past the damaged frame."""
     log = wal_path(path).read_bytes()
     copy = _copied(path, trial)
     if found.damaged_at == 0:
@@ -153,7 +153,7 @@ def _cut(log: Path, end: int) -> None:
 
 
 def _rescue_pages(path: Path, trial: Path, done: Rescued) -> None:
-    """Write every row that can be read into a new file, with checksums again."""
+    """Write every readable row into a new file, with checksums."""
     copy = _copied(path, trial)
     fresh = trial / "fresh.db"
     with store_errors(path):
@@ -179,7 +179,7 @@ def _rescue_pages(path: Path, trial: Path, done: Rescued) -> None:
 
 
 def _write_anew(source: Any, target: Any) -> int:
-    """Copy every row that can be read; the number of those that no table takes any more."""
+    """Copy every readable row; the number of rows that no table accepts."""
     refused = 0
     target.pragma("page_size", source.pragma("page_size"))
     with target:

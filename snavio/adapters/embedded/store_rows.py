@@ -1,4 +1,4 @@
-"""Reads the rows of a damaged SQLite store one table after the other, and tells two states of it apart row by row.
+"""Reads the rows of a damaged SQLite store table by table, and compares two states of it row by row.
 
 Never writes to the store that it reads.
 """
@@ -30,18 +30,18 @@ class LostRow:
     """`gone`; `older`: an earlier state of it is back; `back`: it had been removed; `doubtful`: on a damaged page."""
 
     def told(self) -> dict[str, object]:
-        """For a report."""
+        """The row as text for a report."""
         key = [one.hex() if isinstance(one, bytes) else one for one in self.key]
         return {"table": self.table, "key": key, "fate": self.fate}
 
 
 def unchecked(path: Path) -> Any:
-    """A connection that takes pages as they are, damaged or not. For a copy only: it writes no checksums."""
+    """A connection that does not verify checksums. For a copy only: it writes none either."""
     return apsw.Connection(str(path), vfs="unix")
 
 
 def schema(connection: Any) -> list[tuple[str, str, str]]:
-    """Type, name and statement of everything that the store consists of, tables first."""
+    """Type, name and statement of every object in the store, tables first."""
     found = connection.execute(
         "SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' "
         "ORDER BY type = 'table' DESC, type = 'index' DESC"
@@ -58,14 +58,14 @@ def tables(connection: Any) -> list[str]:
 
 
 def key_columns(connection: Any, table: str) -> list[str]:
-    """Its primary key, or the row's number."""
+    """The table's primary key, or the rowid."""
     columns = connection.execute(f"PRAGMA table_info({table})").fetchall()
     key = [row[1] for row in sorted(columns, key=lambda row: row[5]) if row[5]]
     return key or ["rowid"]
 
 
 def rows(connection: Any, table: str) -> Iterator[tuple[Key, Key]]:
-    """Key and columns of each row, as far as SQLite finds its way from either end."""
+    """Key and columns of each row, read from both ends as far as SQLite can."""
     seen: set[Key] = set()
     for order in ("", "DESC"):
         try:
@@ -89,7 +89,7 @@ def _in_order(connection: Any, table: str, order: str) -> Iterator[tuple[Key, Ke
 
 
 def states(path: Path) -> dict[str, dict[Key, bytes]]:
-    """A digest of every row of the store at `path`, by table and key, as far as it can be read."""
+    """A digest of every readable row of the store at `path`, by table and key."""
     connection = unchecked(path)
     try:
         return {
@@ -118,20 +118,20 @@ def difference(later: dict[str, dict[Key, bytes]], kept: dict[str, dict[Key, byt
 
 @dataclass(frozen=True, slots=True)
 class RowRange:
-    """Rows of a table behind pages whose checksums do not fit: between two keys that could be read."""
+    """Rows of a table on pages with wrong checksums: between two readable keys."""
 
     table: str
     after: Key | None
     before: Key | None
 
     def told(self) -> str:
-        """In words; None is the table's end."""
+        """The range in words; None is the table's end."""
         first, last = ("the beginning" if self.after is None else self.after), self.before or "the end"
         return f"{self.table}: rows between {first} and {last} stood on damaged pages"
 
 
 def doubtful(path: Path) -> tuple[list[RowRange], list[LostRow]]:
-    """Stretches of the store at `path` that pages with wrong checksums hold, and the rows that can be seen in them."""
+    """Ranges of the store at `path` on pages with wrong checksums, and the rows visible in them."""
     stretches: list[RowRange] = []
     found: list[LostRow] = []
     plain, checked = unchecked(path), connect(path, flags=apsw.SQLITE_OPEN_READONLY)

@@ -1,6 +1,6 @@
 """A directory in memory: the port's promises in their shortest form.
 
-Never for a deployment: it forgets every change at the end of the process.
+Never for a deployment: every change is lost at the end of the process.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class MemoryDirectory:
 
 @dataclass(frozen=True, slots=True)
 class _MemorySurvey:
-    """A `Survey` of what was copied."""
+    """A `Survey` of a copy."""
 
     version: int
     epoch: int
