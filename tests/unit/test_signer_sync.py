@@ -1,4 +1,4 @@
-"""What Signer is left with when registrations, suspensions and their ends meet."""
+"""State of Signer when registrations, suspensions and their ends meet."""
 
 from __future__ import annotations
 
