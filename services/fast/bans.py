@@ -25,7 +25,7 @@ Told = tuple[str, str, str, float, float, int, int, int]
 
 
 class WarmBans:
-    """Takes bans as plans tell them; bounded: when Slow is away for long, the oldest reports are lost and counted."""
+    """Reports bans of plans to Slow; bounded: when Slow is away for long, the oldest reports are lost and counted."""
 
     def __init__(
         self, *, slow: MeshChannel, clock: Clock, instance: str, record: Callable[[Event], None]
@@ -54,7 +54,7 @@ class WarmBans:
         await self._sends.stop()
 
     def counters(self) -> dict[str, int]:
-        """What became of reports."""
+        """Reports by outcome."""
         return dict(self._counts)
 
     def imposed(self, bans: Iterable[Told]) -> None:
