@@ -23,7 +23,7 @@ MAX_REPORTS = 1000
 
 
 class WarmBans:
-    """Reports the bans of plans; bounded: when Slow is away for long, the oldest reports are lost and counted."""
+    """Reports bans of plans to Slow; bounded: when Slow is away for long, the oldest reports are lost and counted."""
 
     def __init__(
         self, *, slow: MeshChannel, clock: Clock, instance: str, record: Callable[[Event], None]
@@ -52,7 +52,7 @@ class WarmBans:
         await self._sends.stop()
 
     def counters(self) -> dict[str, int]:
-        """Counts of reports by their fate."""
+        """Reports by outcome."""
         return dict(self._counts)
 
     def imposed(self, bans: Iterable[WarmBan]) -> None:

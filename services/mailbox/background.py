@@ -1,6 +1,6 @@
-"""Work beside the traffic that goes on whatever happens: what failed is told, counted, and tried again.
+"""Background work whose failures are logged, counted and tried again.
 
-Never lets one failure end a chore: leases that nobody ends and a log that nobody copies would be found out days later.
+Never lets one failure end a chore: leases that never end and a log that is never copied would be found out days later.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class BackgroundWork:
         background().failed(chore, error, **where)
 
     def counted(self, chore: str, turn: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
-        """`turn`, whose failures are counted here; whoever calls it tells them."""
+        """`turn`, whose failures are counted here; its caller logs them."""
 
         async def counting() -> None:
             try:

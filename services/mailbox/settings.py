@@ -1,4 +1,4 @@
-"""What an operator may set for the mailbox."""
+"""Settings of the mailbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Applies the limits of each lane, by conditional writes in the coordination store.
+"""Decides how many commands of each lane pass their limits, by conditional writes in the coordination store.
 
 Never lets a command pass because the store could not be asked, and never uses a permit after its interval.
 """

@@ -75,7 +75,7 @@ class ClientStream(BatchCarrier):
         self._half_ended = False
         self._finished = False
         self._writes = 0
-        self._joint_writes = False
+        self._writing = False
         self._seen = 0
         self._stuck_s = 0.0
 
@@ -176,9 +176,9 @@ class ClientStream(BatchCarrier):
                     frame = self._traffic.leaving(in_flight_batch)
                 if frame is not None:
                     self._writes += 1
-                    self._joint_writes = True
+                    self._writing = True
                     await self._call.write(frame)
-                    self._joint_writes = False
+                    self._writing = False
 
     async def _watch(self, max_age_s: float) -> None:
         """Have an old stream replaced, and give up one that takes nothing any more."""
@@ -202,7 +202,7 @@ class ClientStream(BatchCarrier):
 
     def _look(self, passed_s: float) -> None:
         """Measure how long the same write has been in progress; one timer for many writes."""
-        stuck = self._joint_writes and self._seen == self._writes
+        stuck = self._writing and self._seen == self._writes
         self._seen = self._writes
         self._stuck_s = self._stuck_s + passed_s if stuck else 0.0
         if self._stuck_s >= WRITE_SECONDS:

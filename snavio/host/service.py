@@ -68,7 +68,7 @@ class ServiceHost(Parts):
         self.shares = ServerShares(mesh.share)
         self.introspection = Introspection(service, instance=self.instance, clock=clock)
         self.introspection.shares(*self.shares.all())
-        self._channels: dict[str, MeshChannel] = {}
+        self._channels: dict[tuple[str, bool], MeshChannel] = {}
         self._server: MeshServer | None = None
         self._leaving: Callable[[], None] | None = None
         self._renewal: Renewal | None = None
@@ -110,7 +110,7 @@ class ServiceHost(Parts):
 
         With `sends` it presents a capability to send to every topic, which Signer gives to this service.
         """
-        if service not in self._channels:
+        if (service, sends) not in self._channels:
             provider = None
             if sends:
                 from snavio.rpc.capability_request import sender
@@ -118,14 +118,14 @@ class ServiceHost(Parts):
                 provider = sender(
                     self.mesh.signer, files=self.files, trust_domain=self.mesh.trust_domain, clock=self.clock
                 )
-            self._channels[service] = MeshChannel(
+            self._channels[service, sends] = MeshChannel(
                 getattr(self.mesh, service),
                 files=self.files,
                 service=service,
                 trust_domain=self.mesh.trust_domain,
                 capability_provider=provider,
             )
-        return self._channels[service]
+        return self._channels[service, sends]
 
     def renew(self, renewal: Renewal) -> None:
         """Have `renewal` keep the service's certificate from `serve` on."""

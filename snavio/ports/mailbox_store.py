@@ -1,4 +1,4 @@
-"""What the mailbox stands on: batches of messages, what is settled of them, and which sends were stored.
+"""Store of the mailbox: batches of messages, their progress, and the sends that were stored.
 
 A store never answers before what it was given is as durable as it will ever be, and never hands out bytes
 that are not the ones it was given.
@@ -32,7 +32,7 @@ KEY_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What makes each message of a batch the same as an earlier one, for `window_ms` after that was stored.
+    """Keys that make a message the same as an earlier one, for `window_ms` after that was stored.
 
     `columns` has KEY_BYTES for each: see ReplayWindow.
     """
@@ -158,12 +158,12 @@ class Progress:
         return self.settled == (1 << self.count) - 1
 
     def counted(self, state: MessageState) -> int:
-        """How many messages ended in this state."""
+        """Number of messages that ended in this state."""
         return sum(one.end - one.first for one in self.ends if one.ending.state is state)
 
     @property
     def delivered(self) -> int:
-        """How many messages were acknowledged."""
+        """Number of messages that were acknowledged."""
         return self.settled.bit_count() - sum(one.end - one.first for one in self.ends)
 
     @property
@@ -224,7 +224,7 @@ class Retained:
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """What a topic holds: its messages by state, its highest batch, and its oldest one with unsettled messages."""
+    """A topic in the store: its messages by state, its highest batch, and its oldest one with unsettled messages."""
 
     topic: str
     messages: int
@@ -287,11 +287,11 @@ class MailboxStore(Protocol):
 
     @property
     def replay_secret(self) -> bytes:
-        """What the columns of Keys are fingerprinted under; stays the same for as long as the store exists."""
+        """Secret under which the columns of Keys are fingerprinted; the same for as long as the store exists."""
         ...
 
     def recognise(self, sends: Sequence[Send], *, now_unix_ns: int) -> list[Recognised]:
-        """What of these sends is new: batches with keys are cut down to that, and codes say what became of the rest.
+        """Cut batches with keys down to what is new; codes say what became of the rest.
 
         DUPLICATE, CONFLICT for another payload, or SATURATED when the keys take up all their room; codes are
         then complete. Of two messages with one key in one call, the second is the duplicate. Remembers nothing

@@ -153,6 +153,49 @@ async def test_periodic_work_can_be_had_at_once() -> None:
     await periodic.stop()
 
 
+async def test_work_without_a_period_waits_for_a_nudge_and_keeps_the_quiet_between_two() -> None:
+    loop = asyncio.get_running_loop()
+    turned: list[float] = []
+
+    async def turn() -> None:
+        turned.append(loop.time())
+
+    periodic = Periodic("reports", turn, every_s=None, quiet_s=0.1, jitter=0.0, of=Background())
+    periodic.start()
+    await asyncio.sleep(0.15)
+    assert turned == [], "without a nudge there is nothing to do"
+    periodic.nudge()
+    await until(lambda: len(turned) == 1)
+    for _ in range(3):
+        periodic.nudge()
+    await until(lambda: len(turned) == 2)
+    assert turned[1] - turned[0] >= 0.09
+    await asyncio.sleep(0.15)
+    assert len(turned) == 2, "many nudges are one"
+    await periodic.stop()
+
+
+async def test_a_first_turn_is_waited_for_and_repeated_until_the_time_is_over() -> None:
+    own, tried = Background(), 0
+
+    async def turn() -> None:
+        nonlocal tried
+        tried += 1
+        if tried < 3:
+            raise Unavailable("away")
+
+    periodic = Periodic("pull", turn, every_s=3600.0, of=own)
+    await periodic.start_within(PATIENCE_S)
+    assert tried == 3 and periodic.turns == 1 and counted(own, "pull", faults=False) == 2
+    await periodic.stop()
+
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError):
+        await Periodic("pull", hang, every_s=3600.0, of=own).start_within(0.05)
+
+
 async def test_something_done_once_is_held_and_its_fault_is_counted() -> None:
     own = Background()
 

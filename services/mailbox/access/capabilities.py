@@ -1,4 +1,4 @@
-"""Whether a caller's capability lets it do what it asks: looked up per call and per batch, verified now and then.
+"""Decides whether a caller's capability allows an operation: looked up per call and per batch, verified now and then.
 
 Never serves without one. What a cached verification allows ends with the cache time, with the capability's own end, and
 with any news of a revocation. A revoked capability begins nothing; what it was given before, it may still settle.
@@ -50,7 +50,7 @@ class Verified:
     answers: dict[tuple[Operation, str], Denial | None] = field(default_factory=dict)
 
     def denial(self, operation: Operation, topic: str) -> Denial | None:
-        """What its bounds say, remembered: the same question comes with every batch."""
+        """Cached answers of its bounds: the same question comes with every batch."""
         question = (operation, topic)
         if question in self.answers:
             return self.answers[question]
@@ -62,7 +62,7 @@ class Verified:
 
 
 class Grant:
-    """What one call may do."""
+    """Rights of one call."""
 
     __slots__ = ("_quotas", "_verified")
 
@@ -71,11 +71,11 @@ class Grant:
         self._quotas = quotas
 
     def covers(self, operation: Operation, topic: str) -> bool:
-        """Whether it also goes for this topic; for calls about several."""
+        """True when it also covers this topic; for calls about several."""
         return self._verified.denial(operation, topic) is None
 
     def take(self, wanted: int) -> QuotaTake:
-        """How many of `wanted` messages its quotas let move now; Saturated if none. The rest is to be given back."""
+        """Take up to `wanted` messages from its quotas; Saturated if none. The rest is to be given back."""
         return (
             self._quotas.take(self._verified.metered, wanted) if self._verified.metered else QuotaTake(wanted)
         )
@@ -181,7 +181,7 @@ class Capabilities:
         self._cache.clear()
 
     def denials(self) -> Mapping[str, int]:
-        """How often each reason was given."""
+        """Denials so far, by reason."""
         return self._denied
 
     def gauges(self) -> dict[str, float]:

@@ -1,7 +1,7 @@
-"""How many messages a capability has moved in its interval, for those with a quota.
+"""Messages that a capability has moved in its interval, for those with a quota.
 
 Never evicts a count whose interval runs: a full table refuses, because forgetting would give the quota anew. Never
-lets one tenant fill the table: whoever can narrow a capability can make as many quotas as he likes.
+lets one tenant fill the table: narrowing a capability makes as many quotas as the holder likes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Metered:
     key: bytes
     quota: Quota
     share: str
-    """Whose part of the table it takes."""
+    """The tenant whose part of the table it takes."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What the mailbox knows of Signer's side of capabilities: root secrets, root lines, and what ended early.
+"""Signer's side of capabilities as the mailbox knows it: root secrets, root lines, and what ended early.
 
 Never forgets what was revoked while it could still be presented, and goes on with what it knows while Signer is away.
 """
@@ -61,7 +61,7 @@ class Roots:
         return self._derived(identifier.root, identifier.realm, identifier.version)
 
     def revoked(self, identifier: Identifier, presenter: Identity) -> bool:
-        """Whether a genuine capability ended before its time."""
+        """True when a genuine capability ended before its time."""
         now = self._clock.unix_ns()
         secret = self._secrets.get(identifier.root)
         if secret is None or (secret.ends_ns and secret.ends_ns <= now):

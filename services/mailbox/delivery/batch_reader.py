@@ -24,7 +24,7 @@ class Reads(Protocol):
     """A thread for the disk."""
 
     async def run(self, work: Callable[[], T]) -> T:
-        """What `work` returns or raises; Saturated or Unavailable when the disk is too slow."""
+        """Run `work` and return its result; Saturated or Unavailable when the disk is too slow."""
         ...
 
 
@@ -43,7 +43,7 @@ class BatchReader:
         self._size = 0
         self._rows: OrderedDict[int, tuple[bytes, bytes]] = OrderedDict()
         self.reads = 0
-        """How many batches the disk has given."""
+        """Number of batches that were read from disk."""
         self._log = structlog.get_logger()
 
     def keep(self, batch_id: int, runs: bytes) -> None:

@@ -65,7 +65,7 @@ class LeasedResponse:
 
     @property
     def messages(self) -> int:
-        """How many messages the response hands out, if it was just made."""
+        """Number of messages that the response hands out, if it was just made."""
         return sum(one.lease.left for one in self.leased)
 
 
@@ -135,7 +135,7 @@ class Receiving:
         return LeasedResponse(response + _STANDSTILL_TAG + varint(why) if why else response, standstill=why)
 
     async def _look(self, wanted: Wanted) -> LeasedResponse | None:
-        """What is there now; None when nothing is."""
+        """A response with the messages that are ready now; None when there are none."""
         while True:
             await self._fill_up(wanted.topic)
             # Again after each wait: a consumer that was revoked meanwhile gets nothing of what came since.

@@ -1,4 +1,4 @@
-"""What becomes of a batch whose bytes the disk does not give: set aside for a while, and given up after some times.
+"""Batches whose bytes the disk does not give: delayed for a while, and given up after some attempts.
 
 Never lets one bad sector hold up the messages behind it, and never takes a disk that is away for one that has lost
 something: without other bytes that could be read meanwhile, or the disk's own word, nothing is given up.
@@ -24,7 +24,7 @@ class UnreadableBatches:
         self._rows = rows
 
     def lost(self, batch: Batch, error: Unavailable) -> bool:
-        """Whether it was tried often enough; if not, it comes again after a pause."""
+        """True when it was tried often enough; if not, it comes again after a pause."""
         others_came = self._rows.reads > batch.reads_then
         batch.reads_then = self._rows.reads
         if isinstance(error, Unreadable) or (batch.failures and others_came):

@@ -113,7 +113,7 @@ class Commits:
 
     @property
     def takes_sends(self) -> bool:
-        """Whether the store has not just refused one. For readiness: nobody is refused because of it."""
+        """True unless the store has just refused a send. For readiness only: no send is refused because of it."""
         refused = self._refused_mono_ns
         return refused is None or self._clock.mono_ns() - refused > DEGRADED_NS
 

@@ -1,6 +1,6 @@
-"""Takes messages that come by themselves: checks whose topic it is, stores them, and says under which ids.
+"""Takes messages of tenants and mesh services: checks the topic's owner, stores them, and answers with their ids.
 
-Never stores to a topic of a route for anybody but the mesh: whoever could would have gone around Shield. Never
+Never stores to a topic of a route for anybody but the mesh: that would go around Shield. Never
 answers before the fsync.
 """
 

@@ -1,4 +1,4 @@
-"""What waits in the mailbox, as operators read it.
+"""Depth and age of topics, as operators read them.
 
 Never tells more than the fullest topics: a reading must not grow with the number of tenants.
 """

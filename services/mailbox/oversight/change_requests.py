@@ -44,14 +44,14 @@ class RequestedChange:
     reason: str = ""
 
     def order(self, *, now_unix_ns: int, age_ns: int) -> Order:
-        """What to do with what is found."""
+        """The change to make."""
         states = self.wanted.states if self.wanted is not None else ALL_STATES
         return Order(self.operation, states, bounded(self.reason), now_unix_ns, age_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeOutcome:
-    """How many messages the wish names, how many were changed, and what a preview adds."""
+    """Outcome of a change: messages that it names, messages that were changed, and a preview's samples and token."""
 
     matched: int
     changed: int = 0
@@ -81,7 +81,7 @@ class Oversight:
         self._locks = TopicLocks()
 
     async def preview(self, wish: RequestedChange) -> ChangeOutcome:
-        """What the wish would change, some of it, and a token to have it done."""
+        """Count what the request would change, with samples and a token to have it done."""
         through = self._through(wish.topic)
         matched = 0
         samples: list[SeenMessage] = []
@@ -239,5 +239,5 @@ def _lowest(bits: int, most: int) -> int:
 
 
 def purgeable(states: frozenset[MessageState]) -> bool:
-    """Whether a purge may go by these states: all of them by default would be a slip of the hand."""
+    """True when a purge may go by these states: all of them by default would be a slip of the hand."""
     return states != ALL_STATES and bool(states & CHANGES[MessageOperation.PURGE])

@@ -58,7 +58,7 @@ class Filter:
 
     @property
     def looks_inside(self) -> bool:
-        """Whether the messages themselves have to be read."""
+        """True when the messages themselves have to be read."""
         return bool(self.source or self.name or self.command_id or self.attributes)
 
     @property
@@ -69,12 +69,12 @@ class Filter:
         return MessageState.READY if self.states == {MessageState.READY, MessageState.INFLIGHT} else None
 
     def takes_batch(self, record: BatchRecord) -> bool:
-        """Whether messages stored at that time are meant."""
+        """True when messages stored at that time match."""
         stored, before = record.stored_unix_ns, self.stored_before_unix_ns
         return self.stored_from_unix_ns <= stored and (not before or stored < before)
 
     def takes(self, one: Stretch) -> bool:
-        """Whether messages in that state, with that past, are meant."""
+        """True when messages in that state, with that past, match."""
         if one.state not in self.states or deliveries(one) < self.min_attempts:
             return False
         return not self.dead_reason or (
@@ -84,7 +84,7 @@ class Filter:
         )
 
     def takes_content(self, row: Content | None) -> bool:
-        """Whether a message with that content is meant; what cannot be read is not."""
+        """True when a message with that content matches; one that cannot be read does not."""
         if not self.looks_inside:
             return True
         if row is None:
@@ -97,7 +97,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a message says."""
+    """Content of a message."""
 
     source: str
     command_id: str
@@ -131,7 +131,7 @@ class Chosen:
 
 
 def deliveries(one: Stretch) -> int:
-    """How often messages were delivered, one that is under way included."""
+    """Number of deliveries of messages, one that is under way included."""
     if one.ending is not None:
         return one.ending.attempt
     return one.lease.attempt if one.lease is not None else one.retrying.attempt - 1

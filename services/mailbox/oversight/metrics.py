@@ -1,4 +1,4 @@
-"""The numbers that document 002 asks for (I-10), under its names, for those who watch the mailbox.
+"""Metrics of the mailbox: depth, leases, saturation, rejections and the DLQ, by topic and shard.
 
 Never counts on the way of a message what the rules count anyway, and never tells more than the fullest topics: a
 reading must not grow with the number of tenants.

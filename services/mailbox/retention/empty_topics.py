@@ -1,4 +1,4 @@
-"""Lets go of topics that are empty: whoever needs one again has it again with the next message.
+"""Lets go of topics that are empty: the next message makes one anew.
 
 Never lets go of a topic with a message in any state, with keys that may still be known, with rules of its own, or with
 a receive that waits for it.

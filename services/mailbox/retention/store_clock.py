@@ -1,4 +1,4 @@
-"""How long ago something happened in this store's own time, which passes only while the mailbox runs.
+"""Ages in the store's own time, which passes only while the mailbox runs.
 
 Never goes by the wall clock: a clock that jumps an hour, while we run or while we do not, must expire nothing early.
 So what waited while nobody could receive it does not age either.
@@ -22,7 +22,7 @@ class StoreClock:
         self._noted_ns: int | None = None
 
     def now_ns(self) -> int:
-        """How long the store has been open, in all its lives."""
+        """Time that the store has been open, in all its lives."""
         return self._base_ns + self._clock.mono_ns()
 
     def before_ns(self, retention_s: int) -> int:

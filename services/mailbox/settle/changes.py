@@ -1,4 +1,4 @@
-"""What an operator may do to messages: cancel, resume, requeue, purge; pure rules over one batch.
+"""Operators' changes of messages: cancel, resume, requeue, purge; pure rules over one batch.
 
 Never touches a message whose last change is still on its way to disk, and never one in a state that the operation
 does not name.

@@ -1,4 +1,4 @@
-"""Leases on one stored batch: who holds which messages, and what an acknowledgement of them means.
+"""Leases on one stored batch: their holders, and the meaning of an acknowledgement.
 
 A receipt moves messages only for the holder of the lease that it names; anything else changes nothing. What
 is decided about messages is believed only once it is on disk: until then they are *settling*, in no other
@@ -22,7 +22,7 @@ from snavio.ports.mailbox_store import BatchRecord, EndedMessages, Progress, Ret
 DONE, LATE, GONE = b"\x01", b"\x02", b"\x03"
 ID_STRIDE = 1024
 NOTES_BYTES = 32 << 10
-"""What one batch remembers of reasons and attempts. Beyond it, only the last attempt of a message, without words."""
+"""Bound on reasons and attempts that one batch remembers. Beyond it, only the last attempt, without words."""
 _RECORD_BYTES = 48
 _SHORT = 64
 
@@ -67,7 +67,7 @@ class RangeLease:
     holder: str
     deadline_mono_ns: int
     left: int
-    """How many messages are still held under it."""
+    """Number of messages that are still held under it."""
     since_mono_ns: int = 0
     """When they were received; an extension does not change it."""
     handout: Handout | None = None
@@ -75,7 +75,7 @@ class RangeLease:
 
 
 class Retrying(NamedTuple):
-    """What messages that were tried have before them."""
+    """Retry state of a message range: next attempt, not-before time, history."""
 
     attempt: int
     not_before_unix_ns: int
@@ -109,7 +109,7 @@ class Moved:
 
     @property
     def messages(self) -> int:
-        """How many."""
+        """Number of messages."""
         return self.hi - self.lo
 
 
@@ -168,9 +168,9 @@ class Batch:
         self.counted = 0
         """Stretches of tried messages when they were counted last."""
         self.failures = 0
-        """How often its bytes could not be read; see `UnreadableBatches`."""
+        """Failed reads of its bytes; see `UnreadableBatches`."""
         self.reads_then = 0
-        """How many batches had been read when that was last so."""
+        """Number of batches that had been read when that last happened."""
         self.held: RangeMap[RangeLease] = RangeMap()
         self.settling: RangeMap[Settling] = RangeMap()
         self.delayed: RangeMap[int] = RangeMap()
@@ -213,7 +213,7 @@ class Batch:
             yield from self.retrying(start, end)
 
     def retrying(self, lo: int, hi: int) -> Iterator[tuple[int, int, Retrying]]:
-        """What all of `lo .. hi` has before it, in stretches."""
+        """Retry state of all of `lo .. hi`, in stretches."""
         position = lo
         for start, end, retrying in self.retries.over(lo, hi):
             if position < start:
@@ -224,7 +224,7 @@ class Batch:
             yield position, hi, FIRST
 
     def free(self, lo: int, hi: int, attempt: int) -> list[tuple[int, int]]:
-        """What of `lo .. hi`, which was ready at `attempt`, still is."""
+        """The parts of `lo .. hi`, which was ready at `attempt`, that still are."""
         busy = self.busy(lo, hi) & ones(lo, hi)
         if not busy and not len(self.retries):
             return [(lo, hi)] if attempt == 1 else []
@@ -260,7 +260,7 @@ class Batch:
             )
 
     def progress(self, *, retain: bool) -> Progress:
-        """What the disk is to say, counting on what is on its way there."""
+        """State of the batch for the disk, counting on what is on its way there."""
         return Progress(
             self.topic,
             self.batch_id,
@@ -404,7 +404,7 @@ class Batch:
         self.settling.cut(moved.lo, moved.hi)
 
     def revert(self, moved: Moved) -> None:
-        """The disk refused: everything is where it was, and who held it may say so again."""
+        """The disk refused: everything is where it was, and its holder may settle it again."""
         lo, hi = moved.lo, moved.hi
         self.settling.cut(lo, hi)
         self.settled = self.settled | ones(lo, hi) if moved.ended else self.settled & ~ones(lo, hi)
@@ -435,7 +435,7 @@ class Batch:
         codes.append(GONE * (receipt.end - max(end, receipt.first)))
 
     def _explain(self, lo: int, hi: int, settling: Settling) -> None:
-        """Codes for messages that nobody holds: ended before, or given back."""
+        """Codes for messages that are not leased: ended before, or given back."""
         if lo >= hi:
             return
         for start, end, earlier in self.settling.over(lo, hi):

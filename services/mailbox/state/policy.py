@@ -1,4 +1,4 @@
-"""How often and how long: the rules for one topic's retries, retention and keys, each with a bound.
+"""Rules for one topic's retries, retention and keys, each with a bound.
 
 Values only. Nothing here may mean "for ever".
 """
@@ -28,18 +28,18 @@ class Policy:
     inflight_visibilities: int = 10
     """A lease can be extended to this many times its visibility, and then ends."""
     delivered_s: int = 0
-    """How long acknowledged messages are kept; 0 removes them at once."""
+    """Time that acknowledged messages are kept; 0 removes them at once."""
     delivered_messages: int = 10_000
     dlq_s: int = 14 * DAY_S
     """For dead and for canceled messages."""
     dlq_messages: int = 100_000
     replay_ms: int = 300_000
-    """How long a key is known after its message was stored, whatever becomes of that."""
+    """Time that a key is known after its message was stored, in whatever state that is."""
     shards: int = 1
 
     @property
     def retains(self) -> bool:
-        """Whether acknowledged messages are kept for a while."""
+        """True when acknowledged messages are kept for a while."""
         return self.delivered_s > 0 and self.delivered_messages > 0
 
     def backoff_ms(self, attempt: int, chance: random.Random) -> int:
@@ -51,7 +51,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """What holds for every topic, and for some topics instead."""
+    """Policy of every topic, and of some topics instead."""
 
     default: Policy = field(default_factory=Policy)
     by_topic: Mapping[str, Policy] = field(default_factory=dict)

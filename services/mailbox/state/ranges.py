@@ -52,7 +52,7 @@ class RangeMap(Generic[V]):
         return i, max(i, bisect_left(self._spans, hi, lo=i, key=_start))
 
     def _rest(self, i: int, j: int, lo: int, hi: int) -> list[tuple[int, int, V]]:
-        """What the ranges `i .. j` say outside of `lo .. hi`."""
+        """The parts of ranges `i .. j` outside of `lo .. hi`."""
         rest: list[tuple[int, int, V]] = []
         if i < j:
             start, _, value = self._spans[i]

@@ -1,4 +1,4 @@
-"""What is due when, on the monotonic clock.
+"""Ends of leases and delays, on the monotonic clock.
 
 Never lets the timers of leases and delays that ended early pile up until they are due: a consumer that asks for a
 long visibility and acknowledges at once, or gives back with a long delay what an operator requeues, would fill the

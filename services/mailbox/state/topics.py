@@ -90,11 +90,11 @@ class Topic:
 
     @property
     def tenant(self) -> str:
-        """Whose topic it is."""
+        """Tenant that owns the topic."""
         return self.name.partition("/")[0]
 
     def counted(self, state: MessageState) -> int:
-        """How many ended so, and are kept."""
+        """Number of messages that ended so, and are kept."""
         return {
             MessageState.DELIVERED: self.delivered,
             MessageState.DEAD: self.dead,
@@ -136,7 +136,7 @@ class Leased:
         return self.count == self.lease.batch.count
 
     def left(self) -> list[Leased]:
-        """What the lease still holds of these, after some were taken from it."""
+        """The parts of these that the lease still holds, after some were taken from it."""
         held = self.lease.batch.held.over(self.first, self.first + self.count)
         return [Leased(self.lease, lo, hi - lo) for lo, hi, lease in held if lease is self.lease]
 

@@ -89,7 +89,7 @@ class OversightServicer:
 
 
 def may_see(topic: str, identity: Identity) -> bool:
-    """Whether the topic is the caller's, or everybody's business is."""
+    """True when the topic is the caller's, or the caller is an operator."""
     own = identity.tenant != "" and topic.startswith(identity.tenant + "/")
     return own or identity.kind is IdentityKind.OPERATOR
 

@@ -26,11 +26,11 @@ MAX_CREDIT = 20_000
 CHUNK_BYTES = (16 << 10, 1 << 20)
 """Least and most of what a consumer may ask for."""
 LOOK_SECONDS = 5.0
-"""How long one look for messages lasts; after it, the consumer's right is checked again."""
+"""Duration of one look for messages; after it, the consumer's right is checked again."""
 
 
 class Opening(Protocol):
-    """What the servicer knows of a consumer's first request."""
+    """The servicer's reading of a consumer's first request."""
 
     def __call__(self, asked: Any, call: Call) -> Wanted:
         """The request, checked; raises what is to be said against it."""
@@ -38,7 +38,7 @@ class Opening(Protocol):
 
 
 class QuotaOf(Protocol):
-    """How many messages a consumer's capability lets move."""
+    """Quota of a consumer's capability."""
 
     def __call__(self, call: Call, topic: str, messages: int) -> Quota:
         """Saturated if none."""
@@ -46,7 +46,7 @@ class QuotaOf(Protocol):
 
 
 class Credit:
-    """How many messages a consumer still wants. Lives on one event loop."""
+    """Number of messages that a consumer still wants. Lives on one event loop."""
 
     def __init__(self) -> None:
         self.left = 0

@@ -318,7 +318,7 @@ def _owns(topic: str, identity: Identity) -> bool:
 
 
 def _owner(topic: str, call: Call) -> str:
-    """Who holds the leases of this call: the identity, which outlives the hourly certificate."""
+    """Holder of the leases of this call: the identity, which outlives the hourly certificate."""
     if not _owns(topic, call.peer.identity):
         raise NotAllowed("This topic belongs to another tenant.", reason="not-owner")
     return call.peer.identity.spiffe_id

@@ -1,6 +1,6 @@
-"""The bytes of batches, wherever they are: large ones in the payload log, small ones beside their row.
+"""The bytes of batches: large ones in the payload log, small ones beside their row.
 
-A small one costs one sync instead of two, and nobody has to wait for it to become large. Every body carries a seal
+A small one costs one sync instead of two, and does not wait to become large. Every body carries a seal
 per message behind its runs, so that damage to one does not cost the others. Never hands out a body whose digest
 does not match without saying which messages are damaged.
 """
@@ -26,7 +26,7 @@ SEAL_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What a batch's row says of its bytes."""
+    """A batch's row, as far as it concerns its bytes."""
 
     place: PayloadLocation
     digest: bytes
@@ -105,7 +105,7 @@ class BatchBodies:
             writer.execute("DELETE FROM bodies WHERE batch_id = ?", (batch_id,))
 
     def seal(self, batch: NewBatch, batch_id: int, now_unix_ns: int, body: Body) -> bytes:
-        """What stands in the row as digest: over bytes and columns, so that no row passes for another."""
+        """The row's digest: over bytes and columns, so that no row passes for another."""
         return self._row_digest(
             Row(
                 batch.topic,
@@ -164,5 +164,5 @@ def _seals(batch: NewBatch, now_unix_ns: int) -> bytes:
 
 
 def _context(topic: str, stored_unix_ns: int, shard: int) -> bytes:
-    """What a message would be wrong without, beside its own bytes."""
+    """Columns that a message's seal covers beside its own bytes."""
     return f"{topic}\n{stored_unix_ns}\n{shard}".encode()

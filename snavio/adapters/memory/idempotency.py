@@ -40,7 +40,7 @@ class IdempotencyKeys:
         return len(self._window)
 
     def gauges(self) -> dict[str, float]:
-        """How many keys are known, and how many may be."""
+        """Number of keys that are known, and their bound."""
         return {"replay_keys": len(self._window), "replay_keys_capacity": self.capacity}
 
     def time(self, now_unix_ns: int) -> int:

@@ -45,7 +45,7 @@ class _Row:
     digest: bytes
 
     def intact(self) -> bytes:
-        """What was stored. IntegrityError when it is not that any more."""
+        """The stored runs. IntegrityError when they have changed."""
         runs = bytes(self.runs)
         if blake3_digest(runs) != self.digest:
             raise IntegrityError(f"Batch {self.record.batch_id} is not what was stored.")
@@ -246,7 +246,7 @@ def _purged(ends: Sequence[EndedMessages]) -> int:
 
 
 def _held(record: BatchRecord, state: MessageState) -> int:
-    """How many messages of a batch are in `state`."""
+    """Number of messages of a batch that are in `state`."""
     if state in (MessageState.READY, MessageState.INFLIGHT):
         return record.count - record.settled.bit_count()
     if state is MessageState.DELIVERED:
