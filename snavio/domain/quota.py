@@ -2,7 +2,7 @@
 
 Pure: state, limit and time in, permits and new state out. Never gives out more than `max` permits of one aligned
 interval, for any order of calls and any clocks; when time runs backwards, or the cost of the running interval is
-unknown, it waits for the next one. `redis/coordination_scripts.py` has the same rule in Lua, and a property test
+unknown, it waits for the next one. `redis/usage.lua` has the same rule in Lua, and a property test
 compares the two.
 """
 

@@ -24,11 +24,8 @@ ITEM = re.compile(r"^\| \*\*(?P<word>[^*]+)\*\* \| (?P<meaning>.+) \|$", re.MULT
 MOST_WORDS = 40
 
 TWICE = {
-    "Lease": "a consumer's lease in the SDK, and the mailbox's record of the same lease; neither imports the other",
-    "Nack": "a consumer's return of a message in the SDK, and the mailbox's decision on the same return",
-    "Operation": "the operations of a capability, and an operator's change of messages",
-    "Proposal": "a ban proposal as Registry's client sends it, and as a row of the audit's files",
-    "Taken": "messages taken against a quota, and messages taken by a receive",
+    "Column": "a column of a printed table, and a column of the archive",
+    "Entry": "a row of the command line's table of commands, and a verified file of the audit's index",
 }
 """Class names that are defined twice, each with its reason."""
 
