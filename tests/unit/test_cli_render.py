@@ -48,7 +48,7 @@ def test_a_wide_terminal_gets_a_table_and_a_narrow_one_lines_that_can_be_copied(
     wide = shown(capsys, TABLE)
     assert "───" in wide and "\x1b[31m" not in wide and "[b]" in wide
     terminal(monkeypatch, 24)
-    assert shown(capsys, TABLE).splitlines()[0] == "acme/bot  12,345  -"
+    assert shown(capsys, TABLE).splitlines()[0] == "acme/bot  12,345"
 
 
 def test_tabs_divide_what_other_programs_cut(capsys: pytest.CaptureFixture[str]) -> None:
