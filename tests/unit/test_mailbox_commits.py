@@ -289,7 +289,7 @@ async def test_what_is_on_disk_and_cannot_be_brought_in_is_delivered_by_the_next
     host(own)
     desk = Desk()
     desk.commits.start()
-    monkeypatch.setattr(desk.delivery, "stored", panicking)
+    monkeypatch.setattr(desk.delivery.window, "stored", panicking)
     assert await (await desk.take(send_batch(1, (TOPIC, commands(3))))) == DONE * 3, "it is durable"
     async with asyncio.timeout(10):
         while own.lost_work is None:
