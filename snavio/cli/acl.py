@@ -9,7 +9,7 @@ import typer
 from snavio.cli.caller import Caller, Command, Reason, Right, Target, read_source, wrote
 from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
-from snavio.cli.render import Column, Table, show, time_text
+from snavio.cli.render import Table, TableColumn, show, time_text
 from snavio.cli.times import TIME_HELP, Period, read_past
 from snavio.errors import BadRequest
 
@@ -159,7 +159,7 @@ def at(
         }
         for access in found.access
     ]
-    state = Column("state", lambda row: "suspended" if row["suspended"] else "allowed")
+    state = TableColumn("state", lambda row: "suspended" if row["suspended"] else "allowed")
     show(
         {"version": found.version, "routed": found.routed, "sources": sources, "more": found.more},
         None if found.routed else f"There was no route for {command} of {target}, so nothing could be sent.",

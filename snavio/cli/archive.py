@@ -17,7 +17,7 @@ from snavio.cli.group import CommandGroup
 from snavio.cli.options import Config, Json, StateDir
 from snavio.cli.output import aside
 from snavio.cli.platform_keys import platform_keys
-from snavio.cli.render import LIST, NUMBER, Column, Kind, Table, one_line, show
+from snavio.cli.render import LIST, NUMBER, Kind, Table, TableColumn, one_line, show
 from snavio.errors import BadRequest, SnavioError
 
 if TYPE_CHECKING:
@@ -53,12 +53,12 @@ def ls(folder: Folder = None, state_dir: StateDir = None, config: Config = None,
     found = _hours(_place(folder, state_dir, config))
     total = {"events": sum(hour["events"] for hour in found), "bytes": sum(hour["bytes"] for hour in found)}
     columns = (
-        Column("hour of export (UTC)", "hour"),
-        Column("files", kind=NUMBER),
-        Column("events", kind=NUMBER),
-        Column("bytes", kind=NUMBER),
-        Column("per event", lambda row: row["bytes"] / row["events"] if row["events"] else None, NUMBER),
-        Column("processes", "instances", LIST),
+        TableColumn("hour of export (UTC)", "hour"),
+        TableColumn("files", kind=NUMBER),
+        TableColumn("events", kind=NUMBER),
+        TableColumn("bytes", kind=NUMBER),
+        TableColumn("per event", lambda row: row["bytes"] / row["events"] if row["events"] else None, NUMBER),
+        TableColumn("processes", "instances", LIST),
     )
     none = "The archive is empty: Relay writes a minute after the first event at the latest."
     show(
@@ -164,7 +164,7 @@ def result_table(answer: QueryResult) -> Table:
     # By place, not by name: two columns may have the same.
     places = [str(place) for place in range(len(answer.columns))]
     columns = [
-        Column(one_line(name, most=0), place, shown)
+        TableColumn(one_line(name, most=0), place, shown)
         for name, place in zip(answer.columns, places, strict=True)
     ]
     rows = [dict(zip(places, row, strict=True)) for row in answer.rows]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from snavio.cli.render import LIST, Column, Record, Row, Table, time_text
+from snavio.cli.render import LIST, Record, Row, Table, TableColumn, time_text
 
 if TYPE_CHECKING:
     from snavio.domain.capability import Capability
@@ -76,9 +76,9 @@ def listed(rows: Sequence[Row]) -> Table:
     return Table(
         (
             "id",
-            Column("state", lambda row: "revoked" if row["revoked"] else "good"),
-            Column("topics", "realm"),
-            Column("operations", kind=LIST),
+            TableColumn("state", lambda row: "revoked" if row["revoked"] else "good"),
+            TableColumn("topics", "realm"),
+            TableColumn("operations", kind=LIST),
             "holder",
             "expires",
         ),

@@ -12,7 +12,7 @@ import typer
 from snavio.cli.caller import OperatorCaller
 from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
-from snavio.cli.render import Column, Table, show, time_text
+from snavio.cli.render import Table, TableColumn, show, time_text
 
 if TYPE_CHECKING:
     from snavio.admin.certificates import CertificateClient
@@ -54,10 +54,12 @@ def list_certificates(
     rows = [_document(record) for record in found]
     columns = (
         "serial",
-        Column("state", lambda row: "revoked" if row["revoked"] else "barred" if row["barred"] else "good"),
-        Column("until", "not_after"),
+        TableColumn(
+            "state", lambda row: "revoked" if row["revoked"] else "barred" if row["barred"] else "good"
+        ),
+        TableColumn("until", "not_after"),
         "identity",
-        Column("from", "parent_serial"),
+        TableColumn("from", "parent_serial"),
     )
     show({"certificates": rows}, Table(columns, rows, none="No certificate is alive."), json=json)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from snavio.cli.group import Entry
+from snavio.cli.group import CommandEntry
 
 QUIET: Final = ("version",)
 """Commands that run no code that logs."""
@@ -52,14 +52,14 @@ version  serve:version     Show what is installed.
 """
 
 
-def _entries() -> Iterator[Entry]:
+def _entries() -> Iterator[CommandEntry]:
     panel = ""
     for row in _TABLE.strip().splitlines():
         if row.startswith("["):
             panel = row.strip("[]")
         else:
             name, place, summary = row.split(maxsplit=2)
-            yield Entry(name, place, summary, panel, logs=name not in QUIET)
+            yield CommandEntry(name, place, summary, panel, logs=name not in QUIET)
 
 
 COMMANDS: Final = tuple(_entries())

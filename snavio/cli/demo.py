@@ -13,7 +13,7 @@ import typer
 from snavio.cli.exits import ExitCode
 from snavio.cli.options import Json
 from snavio.cli.output import count, line, micros
-from snavio.cli.render import NUMBER, Block, Column, Table, show
+from snavio.cli.render import NUMBER, Block, Table, TableColumn, show
 
 if TYPE_CHECKING:
     from snavio.cli.invalid_commands import Refusal
@@ -188,9 +188,9 @@ def _blocks(script: Script) -> Iterator[Block]:
         ("  delivered, and lost", "lost", script.lost, script.lost == 0),
     ]
     titles = ("attempt", "answer", "count", "good")
-    result = Column("result", lambda row: "✓" if row["good"] else "NOT AS EXPECTED")
+    result = TableColumn("result", lambda row: "✓" if row["good"] else "NOT AS EXPECTED")
     yield Table(
-        ("attempt", "answer", Column("count", kind=NUMBER), result),
+        ("attempt", "answer", TableColumn("count", kind=NUMBER), result),
         [dict(zip(titles, row, strict=True)) for row in rows],
         style=lambda row: "" if row["good"] else "red",
     )

@@ -21,7 +21,7 @@ from snavio.cli.option_groups import grouped
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CommandEntry:
     """One row of a table of commands."""
 
     name: str
@@ -63,7 +63,7 @@ class HelpfulCommand(TyperCommand):
 class HelpfulGroup(TyperGroup):
     """A group with our help page, which ends quietly when the reader of its output has gone."""
 
-    entries: Sequence[Entry] = ()
+    entries: Sequence[CommandEntry] = ()
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -96,7 +96,7 @@ class HelpfulGroup(TyperGroup):
 class LazyCommand(TyperCommand):
     """A command or group by name and summary; the module behind it is imported when it is called."""
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: CommandEntry) -> None:
         super().__init__(entry.name, short_help=entry.summary, rich_help_panel=entry.panel)
         self.entry = entry
         self._loaded: Any = None

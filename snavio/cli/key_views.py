@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from snavio.cli.output import ago
-from snavio.cli.render import NUMBER, Block, Column, Kind, Table, time_text
+from snavio.cli.render import NUMBER, Block, Kind, Table, TableColumn, time_text
 
 if TYPE_CHECKING:
     from snavio.v1.signer_pb2 import KeyHolder, KeysetStatus, KeyVersion, KeyVersionUse
@@ -86,10 +86,11 @@ def status_blocks(status: KeysetStatus) -> Iterator[Block]:
         + (f"; minimum {status.keyset.minimum}" if status.keyset.minimum else "")
     )
     pairs = list(zip(status.keyset.version, status.use, strict=True))
-    ends = Column("ends", lambda row: f"in {_span(row['ends_in_s'])}" if row["ends"] else None)
-    use = (Column("last hour", "last_hour", NUMBER), Column("last 24 h", "last_24h", NUMBER))
+    ends = TableColumn("ends", lambda row: f"in {_span(row['ends_in_s'])}" if row["ends"] else None)
+    use = (TableColumn("last hour", "last_hour", NUMBER), TableColumn("last 24 h", "last_24h", NUMBER))
     yield Table(
-        ("version", "state", ends, *use, Column("share", "share_24h", PERCENT)), document(status)["versions"]
+        ("version", "state", ends, *use, TableColumn("share", "share_24h", PERCENT)),
+        document(status)["versions"],
     )
     yield spread_line(status)
     for version, used in pairs:

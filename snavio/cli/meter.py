@@ -10,7 +10,7 @@ import typer
 from snavio.cli.group import CommandGroup
 from snavio.cli.options import Config, Json, StateDir
 from snavio.cli.output import line
-from snavio.cli.render import Column, Kind, Table, show
+from snavio.cli.render import Kind, Table, TableColumn, show
 
 meter = CommandGroup(
     "Measure what the mesh promises, on a canary tenant of its own.",
@@ -70,10 +70,10 @@ def revocation(
     measured = document(times, at_unix_ns=clock.unix_ns())
     keep(installation.mesh.state_dir, measured)
     seconds = Kind("{:.3f} s".format, right=True)
-    columns: tuple[Column | str, ...] = (
+    columns: tuple[TableColumn | str, ...] = (
         "profile",
-        *(Column(name, kind=seconds) for name in ("p50", "p99", "max", "bound")),
-        Column("state", lambda row: "kept" if row["kept"] else "NOT KEPT"),
+        *(TableColumn(name, kind=seconds) for name in ("p50", "p99", "max", "bound")),
+        TableColumn("state", lambda row: "kept" if row["kept"] else "NOT KEPT"),
     )
     rows = [
         {"profile": one.profile.name.lower(), "p50": one.p50, "p99": one.p99, "max": one.max}

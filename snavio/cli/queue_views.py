@@ -14,10 +14,10 @@ from snavio.cli.render import (
     NUMBER,
     SHARE,
     Block,
-    Column,
     Record,
     Row,
     Table,
+    TableColumn,
     one_line,
     share_text,
     time_text,
@@ -51,12 +51,12 @@ def topics_table(rows: Sequence[Row], none: str) -> Table:
     return Table(
         (
             "topic",
-            Column("ready", kind=NUMBER),
-            Column("leased", "inflight", NUMBER),
-            Column("dead", kind=NUMBER),
-            Column("canceled", kind=NUMBER),
-            Column("oldest", _oldest_s, AGE),
-            Column("full", "saturation", SHARE),
+            TableColumn("ready", kind=NUMBER),
+            TableColumn("leased", "inflight", NUMBER),
+            TableColumn("dead", kind=NUMBER),
+            TableColumn("canceled", kind=NUMBER),
+            TableColumn("oldest", _oldest_s, AGE),
+            TableColumn("full", "saturation", SHARE),
         ),
         rows,
         none=none,
@@ -138,11 +138,13 @@ def messages_table(messages: Sequence[TopicMessage], none: str = "") -> Table:
         }
         for one in messages
     ]
-    return Table(("id", "state", *_TRY, "stored", *_WHAT, Column("payload", kind=CLIPPED)), rows, none=none)
+    return Table(
+        ("id", "state", *_TRY, "stored", *_WHAT, TableColumn("payload", kind=CLIPPED)), rows, none=none
+    )
 
 
-_TRY = (Column("try", kind=NUMBER),)
-_WHAT = (Column("source", kind=CLIPPED), Column("command", kind=CLIPPED))
+_TRY = (TableColumn("try", kind=NUMBER),)
+_WHAT = (TableColumn("source", kind=CLIPPED), TableColumn("command", kind=CLIPPED))
 
 
 def dead_blocks(messages: Sequence[TopicMessage], total: int) -> Iterator[Block]:
@@ -159,7 +161,7 @@ def dead_blocks(messages: Sequence[TopicMessage], total: int) -> Iterator[Block]
         }
         for one in messages
     ]
-    yield Table(("id", "reason", *_TRY, "ended", *_WHAT, Column("last error", kind=CLIPPED)), rows)
+    yield Table(("id", "reason", *_TRY, "ended", *_WHAT, TableColumn("last error", kind=CLIPPED)), rows)
     for one in messages:
         if one.payload:
             yield f"{one.msg_id}  {one_line(_payload(one))}"

@@ -48,7 +48,7 @@ AGE: Final = Kind(ago, right=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """A column: its title, the key of its value in a row (by default the title), and the type of it."""
 
     title: str
@@ -65,7 +65,7 @@ class Column:
 class Table:
     """Rows under titles. The rows are the documents that `--json` prints, or are made like them."""
 
-    columns: Sequence[Column | str]
+    columns: Sequence[TableColumn | str]
     rows: Sequence[Row]
     none: str = ""
     """The sentence in place of a table without rows."""
@@ -75,9 +75,11 @@ class Table:
     """Away from a terminal, columns are divided by tabs instead of being aligned."""
     title: str = ""
 
-    def cells(self) -> tuple[list[Column], list[list[str]]]:
+    def cells(self) -> tuple[list[TableColumn], list[list[str]]]:
         """The columns, and the text of every cell."""
-        columns = [column if isinstance(column, Column) else Column(column) for column in self.columns]
+        columns = [
+            column if isinstance(column, TableColumn) else TableColumn(column) for column in self.columns
+        ]
         return columns, [[column.cell(row) for column in columns] for row in self.rows]
 
 
@@ -211,7 +213,7 @@ def _stacked(row: Sequence[str], width: int) -> None:
     line(shown)
 
 
-def _rich(table: Table, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Any:
+def _rich(table: Table, columns: Sequence[TableColumn], rows: Sequence[Sequence[str]]) -> Any:
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from snavio.cli.output import short
-from snavio.cli.render import Block, Column, Kind, Row, Table
+from snavio.cli.render import Block, Kind, Row, Table, TableColumn
 from snavio.launch.share_readings import ShareReading
 
 MOST_HOLDINGS = 30
@@ -23,12 +23,12 @@ def share_blocks(reading: ShareReading) -> Iterator[Block]:
     held: list[dict[str, Any]] = [asdict(each) | {"part": each.part} for each in reading.holdings]
     yield Table(
         (
-            Column("tenant", lambda row: row["tenant"] or "(mesh)"),
+            TableColumn("tenant", lambda row: row["tenant"] or "(mesh)"),
             "service",
             "bound",
-            Column("used", kind=SHORT),
-            Column("share", kind=SHORT),
-            Column("part", kind=Kind("{:.1%}".format, right=True)),
+            TableColumn("used", kind=SHORT),
+            TableColumn("share", kind=SHORT),
+            TableColumn("part", kind=Kind("{:.1%}".format, right=True)),
         ),
         held[:MOST_HOLDINGS],
         none=f"{reading.tenant or 'No tenant'} holds nothing of any bound.",
@@ -40,11 +40,11 @@ def share_blocks(reading: ShareReading) -> Iterator[Block]:
         (
             "service",
             "bound",
-            Column("used", kind=SHORT),
-            Column("of", "total", SHORT),
-            Column("reserve", kind=SHORT),
-            Column("a tenant", "per_tenant", SHORT),
-            Column("refused", kind=SHORT),
+            TableColumn("used", kind=SHORT),
+            TableColumn("of", "total", SHORT),
+            TableColumn("reserve", kind=SHORT),
+            TableColumn("a tenant", "per_tenant", SHORT),
+            TableColumn("refused", kind=SHORT),
         ),
         [asdict(each) for each in reading.bounds],
         style=lambda row: "" if row["used"] else "dim",

@@ -15,7 +15,7 @@ from snavio.cli.group import CommandGroup
 from snavio.cli.options import Config, Json, StateDir
 from snavio.cli.output import ago
 from snavio.cli.platform_keys import platform_keys
-from snavio.cli.render import NUMBER, Block, Column, Table, show
+from snavio.cli.render import NUMBER, Block, Table, TableColumn, show
 
 if TYPE_CHECKING:
     from snavio.config import MeshSettings
@@ -151,9 +151,9 @@ async def _verify(mesh: MeshSettings, certificates: Path, folder: Path) -> dict[
 def _blocks(found: dict[str, Any]) -> Iterator[Block]:
     columns = (
         "name",
-        Column("rows", kind=NUMBER),
-        Column("bytes", "size", NUMBER),
-        Column("BLAKE3", "blake3"),
+        TableColumn("rows", kind=NUMBER),
+        TableColumn("bytes", "size", NUMBER),
+        TableColumn("BLAKE3", "blake3"),
     )
     for kind, told in found.items():
         if "unreadable" in told:

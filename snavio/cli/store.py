@@ -11,7 +11,7 @@ import typer
 from snavio.cli.exits import ExitCode
 from snavio.cli.group import CommandGroup
 from snavio.cli.options import Config, Json, StateDir
-from snavio.cli.render import Column, Table, show
+from snavio.cli.render import Table, TableColumn, show
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,8 +56,8 @@ def check(state_dir: StateDir = None, config: Config = None, json: Json = False)
     columns = (
         "store",
         "file",
-        Column("state", lambda row: "whole" if row["whole"] else "damaged"),
-        Column("found", lambda row: "; ".join(row["faults"]) or row["note"]),
+        TableColumn("state", lambda row: "whole" if row["whole"] else "damaged"),
+        TableColumn("found", lambda row: "; ".join(row["faults"]) or row["note"]),
     )
     table = Table(columns, stores, style=lambda row: "" if row["whole"] else "red")
     show({"stores": stores}, table, json=json)

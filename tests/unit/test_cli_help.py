@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from snavio.cli.app import app
 from snavio.cli.commands import COMMANDS
-from snavio.cli.group import Entry
+from snavio.cli.group import CommandEntry
 from snavio.cli.help import flowing, summary
 
 
@@ -69,7 +69,7 @@ def test_a_long_option_stands_on_a_line_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("entry", COMMANDS, ids=lambda entry: entry.name)
-def test_the_table_says_what_the_command_says_of_itself(entry: Entry) -> None:
+def test_the_table_says_what_the_command_says_of_itself(entry: CommandEntry) -> None:
     command = typer.main.get_command(app).commands[entry.name].load()  # type: ignore[attr-defined]
     assert entry.summary == summary(command.help)
 

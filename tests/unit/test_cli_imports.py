@@ -16,7 +16,15 @@ HEAVY = {
     *("rich", "orjson", "uvloop", "pyarrow", "duckdb", "apsw", "markdown_it", "pygments"),
 }
 OURS = {
-    *("snavio", "snavio.cli", "snavio.errors", "snavio.cli.app", "snavio.cli.commands", "snavio.cli.exits"),
+    *(
+        "snavio",
+        "snavio.cli",
+        "snavio.errors",
+        "snavio.cli.app",
+        "snavio.cli.commands",
+        "snavio.cli.exits",
+        "snavio.extras",
+    ),
     *("snavio.cli.group", "snavio.cli.help", "snavio.cli.option_groups"),
 }
 VERSION = {

@@ -6,14 +6,14 @@ import orjson
 import pytest
 from rich.console import Console
 
-from snavio.cli.render import NUMBER, Column, Record, Styled, Table, message_document, show, time_text
-from snavio.v1.registry_pb2 import AclEntry, Difference, Entry
+from snavio.cli.render import NUMBER, Record, Styled, Table, TableColumn, message_document, show, time_text
+from snavio.v1.registry_pb2 import AclEntry, CommandEntry, Difference
 
 ROWS = [
     {"topic": "acme/bot", "ready": 12_345, "note": None},
     {"topic": "x\x1b[31m[b]", "ready": 0, "note": "y"},
 ]
-TABLE = Table(("topic", Column("ready", kind=NUMBER), "note"), ROWS, none="No topics.")
+TABLE = Table(("topic", TableColumn("ready", kind=NUMBER), "note"), ROWS, none="No topics.")
 
 
 def shown(capsys: pytest.CaptureFixture[str], *blocks: object, json: bool = False) -> str:
@@ -62,7 +62,7 @@ def test_records_and_styled_lines_are_plain_without_colour(capsys: pytest.Captur
 
 
 def test_numbers_of_64_bits_are_numbers() -> None:
-    entry = Entry(acl=AclEntry(source="acme/billing", target="bot", name="Ping"))
+    entry = CommandEntry(acl=AclEntry(source="acme/billing", target="bot", name="Ping"))
     told = message_document(Difference(after=entry, version=2**63))
     assert (told["version"], told["after"]["acl"]["source"]) == (2**63, "acme/billing")
 

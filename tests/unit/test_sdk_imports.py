@@ -24,7 +24,7 @@ LOADED = {
     "snavio": "_native clock errors native pki tasks tracebacks",
     "snavio.domain": "caveat chunks identity lineage message varint verdict",
     "snavio.hop": "client client_stream connection in_flight instance_names room_waiters send_queue write_queue",
-    "snavio.host": "background",
+    "snavio.host": "background periodic",
     "snavio.ports": "queue",
     "snavio.rpc": "capability capability_request channel connection_options credentials proto_message renewal status",
     "snavio.sdk": "ack_buffer batch_submitter certificate consumer delivery envelope key_poller keyring leases lifetime"

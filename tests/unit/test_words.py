@@ -23,10 +23,7 @@ NUMBERED = re.compile(r"\bdoc(?:ument)?s?\b[\s#/*|>]+(?:nos?\.?\s*)?0\d\d\b", re
 ITEM = re.compile(r"^\| \*\*(?P<word>[^*]+)\*\* \| (?P<meaning>.+) \|$", re.MULTILINE)
 MOST_WORDS = 40
 
-TWICE = {
-    "Column": "a column of a printed table, and a column of the archive",
-    "Entry": "a row of the command line's table of commands, and a verified file of the audit's index",
-}
+TWICE: dict[str, str] = {}
 """Class names that are defined twice, each with its reason."""
 
 

@@ -163,7 +163,7 @@ pub fn read_leased_batches<'a>(
     let mut last = 0;
     while let Some(placed) = walk.next()? {
         let number = placed.field.number;
-        if number < last || (number == last && number != 2) {
+        if number < last || (number == last && (1..5).contains(&number) && number != 2) {
             return Err(Malformed);
         }
         last = number;
@@ -171,6 +171,8 @@ pub fn read_leased_batches<'a>(
             (1, Value::Fixed64(epoch)) => boot_epoch = epoch,
             (2, Value::Bytes(_)) => read_leased_batch(response, placed.body, topic, &mut messages)?,
             (3 | 4, Value::Varint(_)) => {}
+            // A later mailbox may say more; a consumer of today must go on.
+            (5.., _) => {}
             _ => return Err(Malformed),
         }
     }
@@ -190,7 +192,7 @@ fn read_leased_batch<'a>(
     let first = messages.len();
     while let Some(placed) = walk.next()? {
         let field = &placed.field;
-        if field.number < last || (field.number == last && field.number != 5) {
+        if field.number < last || (field.number == last && field.number <= HASH_CHAIN && field.number != 5) {
             return Err(Malformed);
         }
         last = field.number;
@@ -214,6 +216,8 @@ fn read_leased_batch<'a>(
             6 => common.shard = u32::try_from(field.varint()?).map_err(|_| Malformed)?,
             PAYLOAD_HASH => payload_hashes = Some(field.bytes()?),
             HASH_CHAIN => chains = Some(field.bytes()?),
+            // As in the response.
+            number if number > HASH_CHAIN => {}
             _ => return Err(Malformed),
         }
     }
@@ -242,7 +246,11 @@ fn open_command<'a>(command: &'a [u8], mut message: Received<'a>) -> Result<Rece
     let mut fields = Fields::new(command);
     let mut seen = 0u16;
     while let Some(field) = fields.next()? {
-        if field.number > 15 || (seen & (1 << field.number) != 0 && field.number != 14) {
+        if field.number > 15 {
+            // Of a later version: Shield refuses fields that it does not know, so the mesh that stored it knew this one.
+            continue;
+        }
+        if seen & (1 << field.number) != 0 && field.number != 14 {
             return Err(Malformed);
         }
         seen |= 1 << field.number;
@@ -386,6 +394,26 @@ mod tests {
                 assert_eq!(content(message), content(good), "bit {bit}");
             }
         }
+    }
+
+    #[test]
+    fn fields_of_a_later_mailbox_are_passed_over() {
+        let mut message = command("bot", "say");
+        put_bytes(&mut message, 16, b"later");
+        put_number(&mut message, 17, 1);
+        let mut batch = Vec::new();
+        put_number(&mut batch, 1, 3);
+        put_bytes(&mut batch, 5, &run("acme/a", &[message]));
+        put_bytes(&mut batch, 9, b"later");
+        put_bytes(&mut batch, 9, b"and once more");
+        put_number(&mut batch, 10, 1);
+        let mut response = vec![1 << 3 | 1];
+        response.extend_from_slice(&77u64.to_le_bytes());
+        put_bytes(&mut response, 2, &batch);
+        put_number(&mut response, 5, 1);
+        put_bytes(&mut response, 6, b"later");
+        let (_, messages) = read_leased_batches(&response, None).unwrap();
+        assert_eq!(messages.iter().map(|one| (one.msg_id, one.name)).collect::<Vec<_>>(), [(3072, "say")]);
     }
 
     #[test]
