@@ -25,7 +25,7 @@ OURS = {
         "snavio.cli.exits",
         "snavio.extras",
     ),
-    *("snavio.cli.group", "snavio.cli.help", "snavio.cli.option_groups"),
+    *("snavio.extras", "snavio.cli.group", "snavio.cli.help", "snavio.cli.option_groups"),
 }
 VERSION = {
     "snavio.native",

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from snavio.cli.render import NUMBER, Record, Styled, Table, TableColumn, message_document, show, time_text
-from snavio.v1.registry_pb2 import AclEntry, CommandEntry, Difference
+from snavio.v1.registry_pb2 import AclEntry, Entry, Difference
 
 ROWS = [
     {"topic": "acme/bot", "ready": 12_345, "note": None},
@@ -62,7 +62,7 @@ def test_records_and_styled_lines_are_plain_without_colour(capsys: pytest.Captur
 
 
 def test_numbers_of_64_bits_are_numbers() -> None:
-    entry = CommandEntry(acl=AclEntry(source="acme/billing", target="bot", name="Ping"))
+    entry = Entry(acl=AclEntry(source="acme/billing", target="bot", name="Ping"))
     told = message_document(Difference(after=entry, version=2**63))
     assert (told["version"], told["after"]["acl"]["source"]) == (2**63, "acme/billing")
 

@@ -150,6 +150,11 @@ def test_damaged_responses_are_refused() -> None:
     broken_command = response(LeasedBatch(batch_id=1, run=[RunOf([COMMANDS[0], b"\xff"]).message()]))
     beyond_the_batch = response(LeasedBatch(batch_id=1, first=1023, run=[RunOf(COMMANDS[:2]).message()]))
     overflowing = response(LeasedBatch(batch_id=2**60, run=[RunOf(COMMANDS[:1]).message()]))
-    for frame in (good[:-1], good + b"\x78\x01", broken_command, beyond_the_batch, overflowing, b"\x08\x01"):
+    for frame in (good[:-1], good + b"\x78", broken_command, beyond_the_batch, overflowing, b"\x08\x01"):
         with pytest.raises(ValueError, match="not a ReceiveResponse"):
             read_leased_batches(frame)
+
+
+def test_a_field_of_a_later_mailbox_is_passed_over() -> None:
+    good = response(LeasedBatch(batch_id=1, attempt=1, run=[RunOf(COMMANDS[:2]).message()]))
+    assert read_leased_batches(good + b"\x78\x01") == read_leased_batches(good)
