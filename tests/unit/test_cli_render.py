@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from snavio.cli.render import NUMBER, Record, Styled, Table, TableColumn, message_document, show, time_text
-from snavio.v1.registry_pb2 import AclEntry, Entry, Difference
+from snavio.v1.registry_pb2 import AclEntry, Difference, Entry
 
 ROWS = [
     {"topic": "acme/bot", "ready": 12_345, "note": None},
