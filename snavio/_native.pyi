@@ -535,13 +535,13 @@ def seal_runs(runs: bytes, context: bytes) -> bytes:
     """
 
 def salvage_runs(body: bytes, count: int, context: bytes) -> tuple[bytes, list[bool]]:
-    """What can be had of a damaged row, given as runs and seals: runs of `count` commands, and which were damaged.
+    """Readable runs of a damaged row, given as runs and seals: `count` commands, and a flag for each damaged one.
 
-    Those are empty commands now, so that the numbers of the others stay what they were.
+    A damaged command is replaced with an empty one, so that the others keep their numbers.
     """
 
 class WalWalk:
-    """Walks a write-ahead log of SQLite: a torn end is well, damage is not. ValueError for a header that is none."""
+    """Walks a write-ahead log of SQLite: a torn end is accepted, damage is found. ValueError for an invalid header."""
 
     def __init__(self, header: bytes) -> None: ...
     @staticmethod
@@ -551,16 +551,16 @@ class WalWalk:
     def frame_bytes(self) -> int: ...
     @property
     def committed_end(self) -> int:
-        """Where the last transaction ends that SQLite would read."""
+        """End of the last transaction that SQLite would read, as an offset in the log."""
     @property
     def committed(self) -> int:
         """Transactions that SQLite would read."""
     @property
     def behind(self) -> int:
-        """Transactions that it would not, and that the log holds."""
+        """Transactions in the log that SQLite would not read: behind the first frame that does not verify."""
     @property
     def behind_end(self) -> int:
-        """Where the last of those ends."""
+        """End of the last of those, as an offset in the log."""
     @property
     def damage(self) -> tuple[int, tuple[int, int] | None] | None:
         """Offset of the damaged frame, and the byte and bit that make it whole if it is one bit away."""

@@ -1,4 +1,4 @@
-"""What an operator may set for Fast."""
+"""Settings of Fast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator may set for Shield."""
+"""Settings of Shield."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator may set for Slow."""
+"""Settings of Slow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Document 002, item by item: what becomes of a message after it was stored. Real mTLS, a real store, a moved clock."""
+"""The mailbox's promises about stored messages, item by item, with real mTLS, a real store and a moved clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Items of document 002 that no other module is about: frames, hashes, neutrality, profiles, timers, defaults."""
+"""Promises of the mailbox without a module of their own: frames, hashes, neutrality, profiles, timers, defaults."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class Lives(RuleBasedStateMachine):
         self.refusing = refusing
 
     def pass_time(self) -> None:
-        """What the clock alone does to the twin."""
+        """Apply to the twin the transitions that time alone causes."""
         now = self.clock.mono_ns()
         for message in self.twin.values():
             if message.state is MessageState.INFLIGHT and message.deadline <= now:

@@ -164,7 +164,7 @@ async def test_G_9_gauge_survives_the_failover_that_it_is_to_judge(consumers: in
 
 
 async def restarted(desk: Desk) -> Desk:
-    """What is not on disk is gone."""
+    """Restart the mailbox on the same disk: everything that was only in memory is lost."""
     await desk.close()
     again = Desk(disk=desk.disk)
     again.commits.start()

@@ -1,4 +1,4 @@
-"""What is stored once stays stored once, for the whole replay window: the stores' promise, against each adapter."""
+"""A key is stored once within the whole replay window: the stores' promise, against each adapter."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ async def office(tmp_path: Path) -> AsyncIterator[MailboxFixture]:
 
 
 async def refusal(office: MailboxFixture, method: str, request: Any) -> Any:
-    """How gRPC tells it, to anybody."""
+    """The gRPC error of a refused call, as a client of any language gets it."""
     files = office.authority.service("acme", "worker")
     channel = office.channel(files)
     with pytest.raises(SnavioError) as told:

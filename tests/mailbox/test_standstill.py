@@ -45,7 +45,7 @@ async def given_back(desk: Desk, ids: list[int], attempts: list[int], delay_ms: 
 
 
 async def why(desk: Desk) -> int:
-    """What an empty answer says."""
+    """The standstill reason of an empty receive."""
     taken = await desk.receiving.take(replace(desk.wanted(10), explain=True))
     answer = mail.ReceiveResponse.FromString(taken.response)
     assert not answer.batch and answer.standstill == taken.standstill

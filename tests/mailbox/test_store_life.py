@@ -1,4 +1,4 @@
-"""What every MailboxStore keeps of messages that ended, and of time; and that an older store is brought forward."""
+"""Every MailboxStore keeps ended messages and the clock, and migrates a store of an older schema."""
 
 from __future__ import annotations
 

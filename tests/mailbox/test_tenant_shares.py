@@ -30,7 +30,7 @@ async def refused(call: Awaitable[Any]) -> None:
 
 
 async def held(office: MailboxFixture, bound: str) -> dict[str, int]:
-    """Who holds how much of a bound, as operators see it."""
+    """Each tenant's share of a bound, as Introspection shows it to operators."""
     status = await office.operator().channel.call(
         "/snavio.v1.Introspection/Status", StatusRequest(), StatusResponse, timeout_s=SECONDS
     )
