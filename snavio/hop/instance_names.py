@@ -10,9 +10,11 @@ from typing import Final, Protocol
 
 import structlog
 
-from snavio.errors import Conflict, SnavioError
+from snavio.errors import BadRequest, Conflict, SnavioError
+from snavio.v1.batch_pb2 import Hello
 
 TAKEN: Final = "instance-taken"
+MAX_CHARACTERS: Final = 64
 # For a living process to say that it is there. The second one is accepted within 5 s, this and its reconnecting.
 ANSWER_SECONDS = 2.0
 
@@ -35,6 +37,24 @@ class _Holder:
         self.streams: list[NamedStream] = []
 
 
+class HeldName:
+    """The hold of one stream on its process's name."""
+
+    def __init__(self, holders: dict[str, _Holder], name: str, epoch: int, stream: NamedStream) -> None:
+        self._holders = holders
+        self.name = name
+        self.epoch = epoch
+        self._stream = stream
+
+    def leave(self) -> None:
+        """The stream has ended; the name is free with the last one."""
+        holder = self._holders.get(self.name)
+        if holder is not None and holder.epoch == self.epoch and self._stream in holder.streams:
+            holder.streams.remove(self._stream)
+            if not holder.streams:
+                del self._holders[self.name]
+
+
 class InstanceNames:
     """Lives on one event loop. Bounded by the streams that are open."""
 
@@ -42,8 +62,14 @@ class InstanceNames:
         self._holders: dict[str, _Holder] = {}
         self._log = structlog.get_logger()
 
-    async def enter(self, name: str, epoch: int, stream: NamedStream) -> None:
-        """Take `name` for the life `epoch` of a process; Conflict while another life of it answers."""
+    async def enter(self, identity: str, hello: Hello, stream: NamedStream) -> HeldName:
+        """Take the name in `hello` for a stream of `identity`; Conflict while another life of it answers.
+
+        BadRequest for a Hello without a name and an epoch.
+        """
+        if not 0 < len(hello.instance) <= MAX_CHARACTERS or not 0 < hello.epoch < 1 << 63:
+            raise BadRequest("The Hello names no instance and epoch.", reason="bad-hello")
+        name, epoch = f"{identity}/{hello.instance}", hello.epoch
         while (holder := self._holders.get(name)) is not None and holder.epoch != epoch:
             if await self._alive(holder):
                 self._log.error("instance refused", instance=name, epoch=epoch, older_epoch=holder.epoch)
@@ -56,14 +82,7 @@ class InstanceNames:
         if holder is None:
             holder = self._holders[name] = _Holder(epoch)
         holder.streams.append(stream)
-
-    def leave(self, name: str, epoch: int, stream: NamedStream) -> None:
-        """The stream has ended; the name is free with the last one."""
-        holder = self._holders.get(name)
-        if holder is not None and holder.epoch == epoch and stream in holder.streams:
-            holder.streams.remove(stream)
-            if not holder.streams:
-                del self._holders[name]
+        return HeldName(self._holders, name, epoch, stream)
 
     @staticmethod
     async def _alive(holder: _Holder) -> bool:

@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import BadRequest, SnavioError, Unauthenticated
+from snavio.hop.instance_names import HeldName, InstanceNames
 from snavio.hop.write_queue import WriteQueue
 from snavio.native import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS
 from snavio.rpc.certificate_gate import CertificateGate
@@ -56,17 +57,19 @@ class BatchStream:
         # Set when something is read; `still_there` waits for it.
         self._sign: asyncio.Event | None = None
         self._displaced: SnavioError | None = None
+        self.name: HeldName | None = None
 
     async def greet(
         self,
         answer: Hello,
         *,
         require: Callable[[], object] = lambda: None,
-        admit: Callable[[Hello], Awaitable[None]] | None = None,
+        names: InstanceNames | None = None,
     ) -> Hello:
         """Exchange Hellos; BadRequest when the peer speaks another version or no Hello at all.
 
-        An exception of `require` or `admit` ends the stream in place of the answer.
+        An exception of `require` ends the stream in place of the answer. With `names` the peer must give its instance
+        and epoch, and holds that name until `finish`; Conflict while another living process does.
         """
         async with asyncio.timeout(HELLO_SECONDS):
             frame = await self._call.read()
@@ -74,8 +77,9 @@ class BatchStream:
             raise BadRequest("The stream ended before its Hello.", reason="no-hello")
         hello = read_hello(frame)
         require()
-        if admit is not None:
-            await admit(hello)
+        if names is not None:
+            # The identity is in the name, so that no service can take another's place.
+            self.name = await names.enter(self._call.peer.identity.name, hello, self)
         await self._call.write(Verdicts(hello=answer).SerializeToString())
         self._writer = asyncio.create_task(self._write())
         self._writer.add_done_callback(self._written_off)
@@ -156,6 +160,8 @@ class BatchStream:
 
     async def finish(self) -> None:
         """Wait, within bounds, until everything read is answered and everything answered is written."""
+        if self.name is not None:
+            self.name.leave()
         writer = self._writer
         if writer is None:
             return

@@ -21,7 +21,6 @@ from tests.support.mesh import NAME, SOURCE, TARGET, DemoMesh, demo_mesh
 
 LIBRARY = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 AHEAD_S = 3600
-SECOND = "fast-0"
 STRICT, SENDS, BACK_WITHIN_S = "refund", 100, 5.0
 
 
@@ -75,32 +74,34 @@ async def test_clock_set_back_an_hour_before_a_restart_leaves_nothing_unknown(
 
 
 @pytest.mark.timeout(600)
-async def test_second_fast_of_one_name_is_refused_and_the_first_goes_on(
-    tmp_path: Path, figure: Callable[[str], None]
+@pytest.mark.parametrize("service", ["fast", "shield"])
+async def test_second_process_of_one_name_is_refused_and_the_first_goes_on(
+    tmp_path: Path, service: str, figure: Callable[[str], None]
 ) -> None:
+    second = f"{service}-0"
     async with demo_mesh(tmp_path) as mesh, mesh.producer() as producer:
         await strict_route(mesh)
         assert await sent(producer) == {"delivered": SENDS}
         # The first one's default name; on another machine, so that no file lock can tell.
         elsewhere = tmp_path / "elsewhere"
-        shutil.copytree(mesh.certificates("fast"), elsewhere / "certs" / "fast")
-        await mesh.another("fast", SECOND, state_dir=str(elsewhere))
+        shutil.copytree(mesh.certificates(service), elsewhere / "certs" / service)
+        await mesh.another(service, second, state_dir=str(elsewhere))
         async with asyncio.timeout(60):
-            while (code := mesh.processes.ended(SECOND)) is None:
+            while (code := mesh.processes.ended(second)) is None:
                 assert (await producer.send(TARGET, NAME, b"meanwhile")).delivered
                 await asyncio.sleep(0.05)
         assert code != 0
-        log = mesh.processes.log(SECOND).read_text()
-        assert "Another process runs under the name fast/fast-0." in log
+        log = mesh.processes.log(second).read_text()
+        assert f"Another process runs under the name {service}/{second}." in log
         assert await sent(producer) == {"delivered": SENDS}
-        mesh.processes.forget(SECOND)
+        mesh.processes.forget(second)
 
         # One that is back after kill -9 is let in.
         began = time.monotonic()
-        await restart(mesh, "fast")
+        await restart(mesh, service)
         started_s = time.monotonic() - began
         assert (await producer.send(TARGET, NAME, b"back")).delivered
         back_s = time.monotonic() - began - started_s
         assert back_s < BACK_WITHIN_S
         assert await sent(producer) == {"delivered": SENDS}
-    figure(f"a Fast that was killed delivers again {back_s:.2f} s after it was ready")
+    figure(f"a {service} that was killed delivers again {back_s:.2f} s after it was ready")

@@ -197,7 +197,7 @@ class RawStream:
 
     async def greet(self, frame: bytes | None = None) -> Hello:
         """Exchange Hellos."""
-        await self.send(hello_frame() if frame is None else frame)
+        await self.send(hello_frame(instance="shield-0", epoch=1) if frame is None else frame)
         self.hello = (await self._read()).hello
         return self.hello
 

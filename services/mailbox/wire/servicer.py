@@ -32,7 +32,6 @@ from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.methods import read_strictly
 from snavio.rpc.server import Call, Methods
 from snavio.telemetry.latency import LatencyWindow
-from snavio.v1.batch_pb2 import Hello
 from snavio.v1.mailbox_pb2 import (
     AckRequest,
     ExtendRequest,
@@ -51,7 +50,6 @@ MAX_MESSAGES = 5000
 MAX_RESPONSE_BYTES = 1 << 20
 MAX_RECEIPTS = 20_000
 MAX_REASON_BYTES = 256
-MAX_INSTANCE_CHARACTERS = 64
 
 
 class MailboxServicer:
@@ -104,23 +102,15 @@ class MailboxServicer:
         stream = BatchStream(call, gate=self._gate, window=WINDOW)
         answer = mesh_hello(self._clock, in_flight=WINDOW)
         answer.instance, answer.epoch = "mailbox", self._delivery.boot_epoch
-        # Before the first batch already: a sender that has no capability gets one before it has anything to resend.
-        sender: Sender | None = None
-
-        async def admit(hello: Hello) -> None:
-            nonlocal sender
-            if not 0 < len(hello.instance) <= MAX_INSTANCE_CHARACTERS or not 0 < hello.epoch < 1 << 63:
-                raise BadRequest("The Hello names no instance and epoch.", reason="bad-hello")
-            # The identity is in the name, so that no service can take another's place in the record of sends.
-            named = Sender(f"{call.peer.identity.name}/{hello.instance}", hello.epoch)
-            await self._instance_names.enter(named.peer, named.epoch, stream)
-            sender = named
-
         try:
+            # Before the first batch already: a sender that has no capability gets one before it has anything to resend.
             await stream.greet(
-                answer, require=lambda: self._capabilities.check(call, Operation.SEND, None), admit=admit
+                answer,
+                require=lambda: self._capabilities.check(call, Operation.SEND, None),
+                names=self._instance_names,
             )
-            assert sender is not None
+            assert stream.name is not None
+            sender = Sender(stream.name.name, stream.name.epoch)
             async for frame in stream.batches():
                 try:
                     grant = self._capabilities.check(call, Operation.SEND, None)
@@ -135,8 +125,6 @@ class MailboxServicer:
                     final=self._timed(lambda answer: stream.reply(answer, final=True)),
                 )
         finally:
-            if sender is not None:
-                self._instance_names.leave(sender.peer, sender.epoch, stream)
             await stream.finish()
 
     def _timed(self, answer: Callable[[bytes], None]) -> Callable[[bytes], None]:

@@ -32,20 +32,12 @@ class House:
 
     async def dispatch(self, call: Call) -> None:
         stream = BatchStream(call, gate=CertificateGate(clock=SystemClock()))
-        epoch = 0
-
-        async def admit(hello: Hello) -> None:
-            nonlocal epoch
-            await self.instance_names.enter(hello.instance, hello.epoch, stream)
-            epoch = hello.epoch
-            self.admitted.append(epoch)
-
         try:
-            await stream.greet(mesh_hello(SystemClock(), in_flight=16), admit=admit)
+            hello = await stream.greet(mesh_hello(SystemClock(), in_flight=16), names=self.instance_names)
+            self.admitted.append(hello.epoch)
             async for frame in stream.batches():
                 await deliver(Batch.FromString(frame), stream)
         finally:
-            self.instance_names.leave("fast-0", epoch, stream)
             await stream.finish()
 
 
