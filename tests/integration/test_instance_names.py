@@ -78,7 +78,7 @@ async def test_second_living_process_of_one_name_is_refused_with_a_sentence(
         async with asyncio.timeout(30):
             await ended.wait()
         trouble = second[1].trouble
-        assert trouble is not None and "Another process runs under the name fast-0." in str(trouble)
+        assert trouble is not None and "Another process runs under the name shield/fast-0." in str(trouble)
         assert process.lost_work == f"hop {METHOD}"
         await delivered(first[1])
         assert set(house.admitted) == {2}
