@@ -275,9 +275,9 @@ class HopClient:
         if client_stream is self._client_stream:
             self._client_stream = None
             self._connected.clear()
-        unwritten = [
-            in_flight_batch for in_flight_batch in client_stream.outbox.items if in_flight_batch is not None
-        ]
+        # One that was given up before it was written has left the stream already: taken off twice, its place would be
+        # another's, and the stream would end before that one's answer, or never.
+        unwritten = [each for each in client_stream.outbox.items if each and each.via is client_stream]
         client_stream.outbox.items.clear()
         for in_flight_batch in unwritten:
             in_flight_batch.via = None
@@ -319,6 +319,8 @@ class HopClient:
     def _land(self, in_flight_batch: InFlightBatch) -> None:
         if self._flying.pop(in_flight_batch.seq, None) is not None and not in_flight_batch.heard_of:
             self._unheard -= 1
+        # It may still stand behind a write that a peer does not take, while its place in the window is filled again.
+        in_flight_batch.frame = None
         # Given up is as good as answered: the stream that waits for it would otherwise never end.
         self._off(in_flight_batch)
 

@@ -37,6 +37,15 @@ class Stray(Exception):
     """A cancellation from inside the work, such as that of a future which it awaited."""
 
 
+def stray(work: str, cancelled: asyncio.CancelledError) -> Stray:
+    """`cancelled` as a fault of `work`; raised again when it is the running task that is cancelled."""
+    task = asyncio.current_task()
+    if task is None or task.cancelling():
+        raise cancelled
+    # Of something else: passed on, it would end this work for good, without a word.
+    return Stray(f"{work} was cancelled from within")
+
+
 class Background:
     """The background work of one process. `failed` and `lost` may be called on any thread."""
 
@@ -144,12 +153,8 @@ class Background:
             try:
                 await body()
                 return
-            except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if task is None or task.cancelling():
-                    raise
-                # Of something else: passed on, it would end this work for good, without a word.
-                error: Exception = Stray(f"{work} was cancelled from within")
+            except asyncio.CancelledError as cancelled:
+                error: Exception = stray(work, cancelled)
             except Exception as fault:
                 error = fault
             except BaseException as fault:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from snavio.errors import SnavioError
-from snavio.host.background import FIRST_PAUSE_S, LONGEST_PAUSE_S, Background, background
+from snavio.host.background import FIRST_PAUSE_S, LONGEST_PAUSE_S, Background, background, stray
 from snavio.tasks import ended
 
 JITTER: Final = 0.2
@@ -99,6 +99,9 @@ class Periodic:
             self._nudged.clear()
             try:
                 await self._turn()
+            except asyncio.CancelledError as cancelled:
+                # Here, because the back-off of the task itself may be far longer than `longest_s`.
+                owed_s = self._trial.failed(stray(self.work, cancelled))
             except Exception as error:
                 owed_s = self._trial.failed(error)
             else:

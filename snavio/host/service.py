@@ -182,13 +182,17 @@ class ServiceHost(Parts):
 
     async def stop(self) -> None:
         """Drain the server, then stop every part; may be called again."""
-        if self._leaving is not None:
-            self._leaving()
         if self._server is not None:
             server = self._server
             # On top of the stack whenever it was started: whatever handlers use must outlive them.
             self.at_stop("server", lambda: server.drain(DRAIN_SECONDS), within_s=DRAIN_SECONDS + 2 * UNWIND_S)
+            # As a part, so that its failure keeps nothing else from stopping.
+            self.at_stop("leaving", self._leave)
         await super().stop()
+
+    async def _leave(self) -> None:
+        if self._leaving is not None:
+            self._leaving()
 
     def _journal(self, *, on_disk: bool) -> Reporting:
         folder = self.mesh.state_dir / self.service

@@ -256,6 +256,9 @@ class Consumer(Startable):
             if rows:
                 receiving.took(len(rows))
                 lease = Lease(boot_epoch, rows, now_mono_ns=now, visibility_ns=self._visibility_ns)
+                if len(lease.open) != len(rows):
+                    # A message that is there twice would be handed out twice and settled once.
+                    raise IntegrityError("The mailbox's answer names a message twice.", reason="malformed")
                 keeper.take(lease)
                 rows.reverse()
                 self._unsettled += len(rows)

@@ -127,7 +127,8 @@ class ReceiveStream:
         return NOTHING
 
     def took(self, messages: int) -> None:
-        self._credit -= messages
+        # Not below nothing: a mailbox that sends more than its credit would be read on, and be granted that much more.
+        self._credit = max(0, self._credit - messages)
 
     @property
     def awaited(self) -> int:

@@ -58,6 +58,13 @@ def half_strip(response: bytes) -> bytes:
     return serialised
 
 
+def repeat_batch(response: bytes) -> bytes:
+    told = ReceiveResponse.FromString(response)
+    told.batch.append(told.batch[0])
+    serialised: bytes = told.SerializeToString()
+    return serialised
+
+
 def tampering(monkeypatch: pytest.MonkeyPatch, tamper: Tamper, *, times: int) -> None:
     """Change the next so many responses with messages on their way to the SDK."""
     receive = ReceiveCalls.receive
@@ -156,6 +163,20 @@ async def test_response_with_half_of_its_hashes_is_an_integrity_error(
             with pytest.raises(IntegrityError) as refused:
                 await anext(consumer)
             assert refused.value.code is Code.E_INTEGRITY
+
+
+async def test_response_that_names_a_message_twice_is_an_integrity_error_and_hands_nothing_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tampering(monkeypatch, repeat_batch, times=1)
+    async with running_mailbox(tmp_path) as office:
+        sender = await office.sender()
+        await sender.send(send_batch(1, (TOPIC, commands(3, size=60))))
+        async with asyncio.timeout(SECONDS), consumer_of(office) as consumer:
+            with pytest.raises(IntegrityError) as refused:
+                await anext(consumer)
+            assert refused.value.code is Code.E_INTEGRITY
+            assert consumer.unsettled == 0
 
 
 async def test_stream_of_chunks_is_verified_too(tmp_path: Path) -> None:

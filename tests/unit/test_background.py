@@ -138,6 +138,22 @@ async def test_periodic_work_goes_on_after_faults_and_panics_and_stops_when_told
     assert turns == stopped and counted(own, "sweep") == 2 and counted(own, "sweep", faults=False) == 3
 
 
+async def test_turns_that_are_cancelled_from_within_wait_no_longer_than_other_failures() -> None:
+    own, turns = Background(jitter=lambda: 1.0), 0
+
+    async def turn() -> None:
+        nonlocal turns
+        turns += 1
+        raise asyncio.CancelledError
+
+    periodic = Periodic("pull", turn, every_s=0.01, first_s=0.01, longest_s=0.01, of=own)
+    periodic.start()
+    # With the back-off of a task it would take minutes.
+    await until(lambda: turns >= 12)
+    await periodic.stop()
+    assert counted(own, "pull") == turns
+
+
 async def test_periodic_work_can_be_had_at_once() -> None:
     turned = asyncio.Event()
 

@@ -211,6 +211,24 @@ async def test_a_service_reads_the_denylist_before_it_serves_and_drains_before_i
     await bench.close()
 
 
+async def test_a_service_that_fails_to_wake_its_calls_stops_all_the_same(tmp_path: Path) -> None:
+    bench, signer = Bench(tmp_path), ScriptedSigner()
+    await bench.neighbour("signer", signer.methods())
+    own = Background()
+    host(own)
+    app = Hosted(bench.mesh("slow"))
+    await app.start()
+
+    def leave() -> None:
+        raise RuntimeError("a bug")
+
+    app.host._leaving = leave
+    await app.drain()
+    assert app.log == ["start one", "start two", "stop two", "stop one"]
+    assert own.counters()['background_faults_total{work="stop leaving"}'] == 1
+    await bench.close()
+
+
 async def test_a_service_does_not_serve_without_a_denylist(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     app = Hosted(bench.mesh("slow"))
