@@ -33,12 +33,12 @@ EXTRA_OF: Final[Mapping[str, str]] = {
 MESH_MODULES: Final = tuple(module for module, extra in EXTRA_OF.items() if extra in ("cli", "mesh"))
 
 
-def install_hint(error: ImportError) -> str | None:
-    """The sentence for a module that an extra brings; None for any other failed import."""
+def install_hint(error: ImportError, *, service: bool = False) -> str | None:
+    """The sentence for a module that an extra brings, to a `service` or to a command; None for any other failure."""
     module = (error.name or "").partition(".")[0]
     if not isinstance(error, ModuleNotFoundError) or module not in EXTRA_OF:
         return None
-    return _sentence(module)
+    return _sentence(module, extra="mesh" if service and module in MESH_MODULES else None)
 
 
 def require_mesh() -> None:

@@ -1,7 +1,8 @@
 """Keeps the time from exec to the first answer short by deferring imports that a process does not need at start.
 
 A service that was killed is away until its imports are done, so they are part of the duration of a fault. Never leaves
-a trace: afterwards the deferred modules can be imported as usual.
+a trace: afterwards the deferred modules can be imported as usual. A library that no installed extra brings ends the
+process with one sentence.
 """
 
 from __future__ import annotations
@@ -29,8 +30,21 @@ def lean_imports() -> Iterator[None]:
         sys.modules[_DRAWING] = None  # type: ignore[assignment]
     try:
         yield
+    except ModuleNotFoundError as error:
+        _say_what_to_install(error)
+        raise
     finally:
         if hidden:
             del sys.modules[_DRAWING]
         gc.freeze()
         gc.enable()
+
+
+def _say_what_to_install(error: ModuleNotFoundError) -> None:
+    """SystemExit with the sentence for a missing extra; returns for any other module, whose traceback is wanted."""
+    from snavio.extras import install_hint
+
+    hint = install_hint(error, service=True)
+    if hint is not None:
+        sys.stderr.write(f"{hint}\n")
+        raise SystemExit(2) from None

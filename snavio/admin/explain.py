@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from google.protobuf.json_format import MessageToDict
-
+from snavio.admin.documents import message_document
 from snavio.admin.queue import QueueClient, TopicMessage
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
 from snavio.errors import BadRequest, SnavioError
@@ -44,11 +43,8 @@ class Explanation:
         return self.traces[-1] if self.traces else None
 
     def document(self) -> dict[str, Any]:
-        """As JSON; traces are as gRPC's own JSON spells them."""
-        traces = [
-            MessageToDict(trace, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
-            for trace in self.traces
-        ]
+        """As JSON; traces have the names of the wire's fields, and numbers are numbers."""
+        traces = [message_document(trace, always_print_fields_with_no_presence=True) for trace in self.traces]
         return {
             "command_id": self.command_id,
             "found": bool(traces),

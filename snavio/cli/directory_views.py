@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from snavio.cli.render import Styled, message_document
+from snavio.cli.render import Styled
 
 if TYPE_CHECKING:
     from snavio.v1 import registry_pb2 as wire
@@ -112,6 +112,8 @@ def _words(difference: wire.Difference) -> str:
 
 
 def _fields(difference: wire.Difference, side: str) -> dict[str, Any] | None:
+    from snavio.admin.documents import message_document
+
     if not difference.HasField(side):
         return None
     entry = getattr(difference, side)

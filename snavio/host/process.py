@@ -24,6 +24,7 @@ import uvloop
 from snavio.clock import Clock, SystemClock
 from snavio.config import MeshSettings, S, load
 from snavio.errors import SnavioError
+from snavio.extras import install_hint
 from snavio.host.background import Background, host
 from snavio.telemetry.logs import configure
 
@@ -70,6 +71,13 @@ def run(
         code: int = uvloop.run(_serve(name, lambda: build(mesh, settings, SystemClock())))
     except SnavioError as error:
         sys.stderr.write(f"{name}: {error}\n")
+        return USAGE_ERROR
+    except ModuleNotFoundError as error:
+        # The library of a back end is imported when a configuration asks for it.
+        hint = install_hint(error, service=True)
+        if hint is None:
+            raise
+        sys.stderr.write(f"{name}: {hint}\n")
         return USAGE_ERROR
     return code
 

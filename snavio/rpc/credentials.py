@@ -43,8 +43,9 @@ class CertificateFiles:
     ca: Path
 
     @classmethod
-    def in_folder(cls, folder: Path) -> CertificateFiles:
+    def in_folder(cls, folder: str | Path) -> CertificateFiles:
         """The files as `write_certificate_folder` names them."""
+        folder = Path(folder)
         return cls(folder / CERTIFICATE_FILE, folder / PRIVATE_KEY_FILE, folder / CA_FILE)
 
     def stamp(self) -> Stamp:

@@ -29,27 +29,27 @@ class ServiceCertificate:
 
     def __init__(
         self,
-        folder: Path,
+        folder: str | Path,
         *,
         signer: str,
         clock: Clock,
         trust_domain: str,
         source: str = "",
-        principal: Path | None = None,
+        principal: str | Path | None = None,
         ttl_s: int = 0,
     ) -> None:
-        self._folder = folder
+        self._folder = Path(folder)
         self._signer = signer
         self._clock = clock
         self._trust_domain = trust_domain
-        self._principal = principal
+        self._principal = None if principal is None else Path(principal)
         self._ttl_s = ttl_s
         self._wanted = _service(source, trust_domain) if source else None
-        self._renewal = Renewal(folder, self._certify, clock=clock)
+        self._renewal = Renewal(self._folder, self._certify, clock=clock)
         # Whoever renews a service for months must not lose the right to it because the principal's own has ended.
         self._principal_renewal = (
-            principal_renewal(principal, signer=signer, clock=clock, trust_domain=trust_domain)
-            if principal is not None
+            principal_renewal(self._principal, signer=signer, clock=clock, trust_domain=trust_domain)
+            if self._principal is not None
             else None
         )
 

@@ -18,7 +18,7 @@ def mailbox_channel(
     mailbox: str,
     wanted: CapabilityScope,
     *,
-    certificates: Path,
+    certificates: str | Path,
     signer: str | None,
     capability: str | None,
     trust_domain: str,

@@ -58,7 +58,7 @@ class Mailer(Closable):
         mailbox: str,
         topic: str,
         *,
-        certificates: Path,
+        certificates: str | Path,
         signer: str | None = None,
         capability: str | None = None,
         trust_domain: str = DEFAULT_TRUST_DOMAIN,

@@ -19,7 +19,7 @@ from snavio.adapters.embedded import store_copy
 from snavio.adapters.embedded.checksums import connect
 from snavio.adapters.embedded.mailbox_copy import copy_mailbox
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
-from snavio.adapters.embedded.store_copy import copy_database, faults_of
+from snavio.adapters.embedded.store_copy import copy_database, faults_of, reading
 from snavio.clock import SystemClock
 from snavio.errors import IntegrityError, SnavioError, StateError
 from snavio.launch.backup import make, read
@@ -374,3 +374,24 @@ def test_backup_of_a_newer_program_is_refused_before_anything_is_exchanged(
         restore(tmp_path / "backup", processes, clock=SystemClock(), tell=lambda _: None)
     StateFolder(processes.state_dir).check_format()
     assert not list(processes.state_dir.glob("before-restore-*"))
+
+
+def test_copy_of_a_large_store_is_whole_while_its_log_has_newer_pages(tmp_path: Path) -> None:
+    # More than SQLite's cache holds, so that the copy's first pages are written before its last are read.
+    source, target = tmp_path / "large.db", tmp_path / "copy" / "large.db"
+    owner = connect(source)
+    try:
+        owner.execute("PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0")
+        owner.execute("CREATE TABLE first (n INTEGER); CREATE TABLE rest (body BLOB)")
+        owner.execute("INSERT INTO first VALUES (1)")
+        for _ in range(8):
+            owner.execute("INSERT INTO rest VALUES (randomblob(1 << 20))")
+        owner.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        owner.execute("UPDATE first SET n = 2")
+        copy_database(source, target)
+    finally:
+        owner.close()
+    assert faults_of(target) == []
+    with reading(target) as copy:
+        assert copy.execute("SELECT n FROM first").fetchall() == [(2,)]
+        assert copy.execute("SELECT count(*) FROM rest").fetchall() == [(8,)]

@@ -6,8 +6,7 @@ import orjson
 import pytest
 from rich.console import Console
 
-from snavio.cli.render import NUMBER, Record, Styled, Table, TableColumn, message_document, show, time_text
-from snavio.v1.registry_pb2 import AclEntry, Difference, Entry
+from snavio.cli.render import NUMBER, Record, Styled, Table, show, time_text
 
 ROWS = [
     {"topic": "acme/bot", "ready": 12_345, "note": None},
@@ -59,12 +58,6 @@ def test_tabs_divide_what_other_programs_cut(capsys: pytest.CaptureFixture[str])
 def test_records_and_styled_lines_are_plain_without_colour(capsys: pytest.CaptureFixture[str]) -> None:
     said = shown(capsys, Record((("id", 7), ("holder", "acme"))), Styled("+ tenant [x]", "green"))
     assert said == "id      7\nholder  acme\n+ tenant [x]\n"
-
-
-def test_numbers_of_64_bits_are_numbers() -> None:
-    entry = Entry(acl=AclEntry(source="acme/billing", target="bot", name="Ping"))
-    told = message_document(Difference(after=entry, version=2**63))
-    assert (told["version"], told["after"]["acl"]["source"]) == (2**63, "acme/billing")
 
 
 def test_times_are_rfc_3339_and_none_is_none() -> None:

@@ -158,6 +158,16 @@ def test_command_line_of_a_plain_install_says_what_to_install(arguments: list[st
     assert "Traceback" not in run.stderr
 
 
+@pytest.mark.parametrize("service", ["fast", "mailbox", "registry", "relay", "shield", "signer", "slow"])
+def test_service_of_a_plain_install_says_what_to_install(service: str) -> None:
+    program = f"{PROGRAM}\nimport runpy\nrunpy.run_module('services.{service}', run_name='__main__')"
+    words = [sys.executable, "-c", program, "", " ".join(absent_modules())]
+    run = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode == 2, run.stderr
+    assert run.stderr.endswith(' is not installed here: pip install "snavio[mesh]" brings it.\n')
+    assert run.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("arguments", [["up"], ["serve", "mailbox"], ["demo"]])
 def test_command_line_without_the_services_says_what_to_install(tmp_path: Path, arguments: list[str]) -> None:
     absent = [module for module in MESH_MODULES if EXTRA_OF[module] == "mesh"]

@@ -68,6 +68,10 @@ def copy_database(source: Path, target: Path) -> None:
         checked = reserved_bytes(source) == RESERVED_BYTES
         copy: Any = connect(target) if checked else apsw.Connection(str(target))
         try:
+            # The checksum VFS learns from the first page that there are checksums, and the backup writes that one last.
+            # Of a store beyond SQLite's cache, pages from the source's log would be written before, and look damaged.
+            size = connection.execute("PRAGMA page_size").fetchone()[0]
+            copy.execute(f"PRAGMA page_size = {size:d}; PRAGMA user_version = 0")
             with copy.backup("main", connection, "main") as backup:
                 while not backup.done:
                     backup.step(STEP_PAGES)
