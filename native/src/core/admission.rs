@@ -101,8 +101,8 @@ impl Admission {
         self.change(source, |standing| standing.suspended = suspended);
     }
 
-    /// Commands let in per (source, key version) since the last call. Only what an HMAC vouched for is counted,
-    /// in a counter that each key brings along, so nobody can make this grow.
+    /// Commands let in per (source, key version) since the last call. Only what an HMAC vouched for is counted, in a
+    /// counter of each key, so that no caller can make this grow.
     pub fn drain_usage(&self) -> Vec<(String, String, u64)> {
         let standings = self.standings.read().unwrap_or_else(PoisonError::into_inner);
         let mut usage = Vec::new();
@@ -366,9 +366,10 @@ impl Admission {
     }
 }
 
-/// Tells of admitted commands that were closed here, because the way to Fast was full or broke: nobody else does.
+/// Telemetry of admitted commands that were closed here, because the connection to Fast was full or broke: no other
+/// service reports them.
 ///
-/// `runs` are the serialised runs of part 0. Off the warm path, so they are laid open only now.
+/// `runs` are the serialised runs of part 0. Off the warm path, so they are parsed only now.
 pub fn tell_closed(runs: &[u8], ledger: &Ledger, settled_unix_ns: i64) -> Vec<u8> {
     let mut parsed = ParsedBatch::open_batch(runs, &frames::Limits::UNBOUNDED, "shield");
     parsed.block.number(|position| ledger.index_in(0, position as usize));
@@ -376,7 +377,7 @@ pub fn tell_closed(runs: &[u8], ledger: &Ledger, settled_unix_ns: i64) -> Vec<u8
     parsed.block.settle(settled_unix_ns, ledger)
 }
 
-/// Why a command was not let in.
+/// Refusal of a command.
 struct Fault {
     code: u8,
     skew_ms: i64,
@@ -478,7 +479,7 @@ impl<'a, 'f> Refusals<'a, 'f> {
         *known.get_or_insert_with(|| self.rows.add_run("", admitted_unix_ns))
     }
 
-    /// Says more about the first command with this code; a thousand equal sentences would help nobody.
+    /// Adds a detail to the first command with this code; the others would only repeat it.
     fn explain(&mut self, index: usize, code: u8, retry_after_ms: u32, detail: impl FnOnce() -> String) {
         let bit = 1u128 << (code & 127);
         if self.explained & bit == 0 {

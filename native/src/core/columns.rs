@@ -39,7 +39,7 @@ impl Texts {
     }
 }
 
-/// One column; nulls are told apart by a value that no row has.
+/// One column; nulls are marked by a value that no row has.
 #[derive(Debug)]
 pub enum Column<'a> {
     Text(&'a Texts),
@@ -88,7 +88,7 @@ impl Tombstones {
         self.by_right.is_empty()
     }
 
-    /// When the right of entry `acl_version` was taken away, if that was before `settled_unix_ns`.
+    /// Time at which the right of entry `acl_version` was revoked, if that was before `settled_unix_ns`.
     fn revoked(&self, right: [&str; 3], acl_version: u64, settled_unix_ns: i64) -> Option<i64> {
         // Version 0 is a right that was read for the very command.
         if acl_version == 0 || self.by_right.is_empty() {
@@ -455,7 +455,7 @@ fn event_name(kind: u8, code: u8) -> &'static str {
         (0, DUPLICATE) => "snavio.command.duplicate",
         (0, MALFORMED..64) => "snavio.command.invalid",
         (0, 64..) => "snavio.command.failed",
-        // A newer writer's; kept, for whoever knows it.
+        // A newer writer's; kept for newer readers.
         _ => "snavio.telemetry.unknown",
     }
 }
