@@ -26,12 +26,12 @@ use super::wire::Malformed;
 
 /// Keys and state of a source.
 #[derive(Clone)]
-struct Standing {
+struct SourceState {
     keys: KeySet,
     suspended: bool,
 }
 
-impl Default for Standing {
+impl Default for SourceState {
     fn default() -> Self {
         Self { keys: KeySet::none(), suspended: false }
     }
@@ -57,7 +57,7 @@ pub struct Admission {
     near_limit_ns: u64,
     sampling: u64,
     limits: Limits,
-    standings: RwLock<HashMap<Box<str>, Standing, foldhash::fast::RandomState>>,
+    sources: RwLock<HashMap<Box<str>, SourceState, foldhash::fast::RandomState>>,
     nonces: Mutex<NonceSet>,
     /// The latest time that was ever given; time that steps back is not followed.
     latest_unix_ns: AtomicI64,
@@ -79,7 +79,7 @@ impl Admission {
             near_limit_ns: u64::from(window_ms) * 800_000,
             sampling: foldhash::fast::RandomState::default().hash_one(0u8) | 1,
             limits,
-            standings: RwLock::default(),
+            sources: RwLock::default(),
             nonces: Mutex::new(nonces),
             latest_unix_ns: AtomicI64::new(i64::MIN),
             floods: Mutex::default(),
@@ -90,42 +90,42 @@ impl Admission {
     }
 
     pub fn set_keyset(&self, source: &str, keys: KeySet) {
-        self.change(source, |standing| standing.keys = keys.counting_on(&standing.keys));
+        self.change(source, |state| state.keys = keys.counting_on(&state.keys));
     }
 
     pub fn remove_keyset(&self, source: &str) {
-        self.change(source, |standing| standing.keys = KeySet::none());
+        self.change(source, |state| state.keys = KeySet::none());
     }
 
     pub fn set_suspended(&self, source: &str, suspended: bool) {
-        self.change(source, |standing| standing.suspended = suspended);
+        self.change(source, |state| state.suspended = suspended);
     }
 
-    /// Commands let in per (source, key version) since the last call. Only what an HMAC vouched for is counted,
-    /// in a counter that each key brings along, so nobody can make this grow.
+    /// Commands let in per (source, key version) since the last call. Only what an HMAC vouched for is counted, in a
+    /// counter of each key, so that no caller can make this grow.
     pub fn drain_usage(&self) -> Vec<(String, String, u64)> {
-        let standings = self.standings.read().unwrap_or_else(PoisonError::into_inner);
+        let sources = self.sources.read().unwrap_or_else(PoisonError::into_inner);
         let mut usage = Vec::new();
-        for (source, standing) in standings.iter() {
-            for (version, used) in standing.keys.drain_usage() {
+        for (source, state) in sources.iter() {
+            for (version, used) in state.keys.drain_usage() {
                 usage.push((source.to_string(), version.to_owned(), used));
             }
         }
         usage
     }
 
-    fn change(&self, source: &str, change: impl FnOnce(&mut Standing)) {
-        let mut standings = self.standings.write().unwrap_or_else(PoisonError::into_inner);
-        let standing = standings.entry(source.into()).or_default();
-        change(standing);
-        if standing.keys.is_empty() && !standing.suspended {
-            standings.remove(source);
+    fn change(&self, source: &str, change: impl FnOnce(&mut SourceState)) {
+        let mut sources = self.sources.write().unwrap_or_else(PoisonError::into_inner);
+        let state = sources.entry(source.into()).or_default();
+        change(state);
+        if state.keys.is_empty() && !state.suspended {
+            sources.remove(source);
         }
     }
 
-    fn standing(&self, source: &str) -> Standing {
-        let standings = self.standings.read().unwrap_or_else(PoisonError::into_inner);
-        standings.get(source).cloned().unwrap_or_default()
+    fn state_of(&self, source: &str) -> SourceState {
+        let sources = self.sources.read().unwrap_or_else(PoisonError::into_inner);
+        sources.get(source).cloned().unwrap_or_default()
     }
 
     fn nonces(&self) -> MutexGuard<'_, NonceSet> {
@@ -192,7 +192,7 @@ impl Admission {
 
     fn judge_commands(&self, frame: &Frame<'_>, caller: Caller<'_>, now_unix_ns: i64) -> Judged {
         let now_unix_ns = self.latest_unix_ns.fetch_max(now_unix_ns, Ordering::AcqRel).max(now_unix_ns);
-        let standing = self.standing(caller.source);
+        let state = self.state_of(caller.source);
         let count = frame.commands.len();
         let mut refusals = Refusals::new(frame, caller, &self.floods, now_unix_ns);
         let mut passed: Vec<Passed> = Vec::with_capacity(count);
@@ -200,7 +200,7 @@ impl Admission {
         let mut scratch = Vec::new();
         let mut skewed: Vec<(usize, u8)> = Vec::new();
         for (index, bytes) in frame.commands.iter().enumerate() {
-            match self.vouch(bytes, &standing, now_unix_ns, &mut scratch) {
+            match self.vouch(bytes, &state, now_unix_ns, &mut scratch) {
                 Ok((key, nonce)) => {
                     if let Some(kind) = self.skew_to_tell(&nonce, now_unix_ns) {
                         skewed.push((index, kind));
@@ -233,7 +233,7 @@ impl Admission {
             }
         }
         for run in passed.chunk_by(|left, right| left.key == right.key) {
-            if let Some(key) = run.first().and_then(|first| standing.keys.get(first.key as usize)) {
+            if let Some(key) = run.first().and_then(|first| state.keys.get(first.key as usize)) {
                 key.note_use(run.len() as u64);
             }
         }
@@ -242,7 +242,7 @@ impl Admission {
         Judged {
             budget_ms: frame.budget_ms,
             accepted: passed.len(),
-            runs: Runs::new(passed, &standing.keys, caller, now_unix_ns),
+            runs: Runs::new(passed, &state.keys, caller, now_unix_ns),
             frame_code: verdict::UNDECIDED,
             ledger: refusals.ledger,
             rows: refusals.rows,
@@ -254,16 +254,16 @@ impl Admission {
     fn vouch(
         &self,
         bytes: &[u8],
-        standing: &Standing,
+        state: &SourceState,
         now_unix_ns: i64,
         scratch: &mut Vec<u8>,
     ) -> Result<(usize, Nonce), Fault> {
         let command = Command::parse(bytes).map_err(|Malformed| verdict::MALFORMED)?;
         let sent_unix_ns = command.check(self.limits.max_payload_bytes)?;
-        if standing.suspended {
+        if state.suspended {
             return Err(verdict::SUSPENDED.into());
         }
-        let position = standing.keys.find(&command, sent_unix_ns)?;
+        let position = state.keys.find(&command, sent_unix_ns)?;
         if command.audience != self.audience.as_bytes() {
             return Err(verdict::WRONG_AUDIENCE.into());
         }
@@ -272,7 +272,7 @@ impl Admission {
             let skew_ms = sent_unix_ns.saturating_sub(now_unix_ns) / 1_000_000;
             return Err(Fault { code: verdict::TIMESTAMP_OUTSIDE_WINDOW, skew_ms });
         }
-        let key = standing.keys.get(position).ok_or(verdict::UNKNOWN_KEY_VERSION)?;
+        let key = state.keys.get(position).ok_or(verdict::UNKNOWN_KEY_VERSION)?;
         if !key.mac.verifies(&command, scratch) {
             return Err(verdict::HMAC_MISMATCH.into());
         }
@@ -366,9 +366,10 @@ impl Admission {
     }
 }
 
-/// Tells of admitted commands that were closed here, because the way to Fast was full or broke: nobody else does.
+/// Telemetry of admitted commands that were closed here, because the connection to Fast was full or broke: no other
+/// service reports them.
 ///
-/// `runs` are the serialised runs of part 0. Off the warm path, so they are laid open only now.
+/// `runs` are the serialised runs of part 0. Off the warm path, so they are parsed only now.
 pub fn tell_closed(runs: &[u8], ledger: &Ledger, settled_unix_ns: i64) -> Vec<u8> {
     let mut parsed = ParsedBatch::open_batch(runs, &frames::Limits::UNBOUNDED, "shield");
     parsed.block.number(|position| ledger.index_in(0, position as usize));
@@ -376,7 +377,7 @@ pub fn tell_closed(runs: &[u8], ledger: &Ledger, settled_unix_ns: i64) -> Vec<u8
     parsed.block.settle(settled_unix_ns, ledger)
 }
 
-/// Why a command was not let in.
+/// Refusal of a command.
 struct Fault {
     code: u8,
     skew_ms: i64,
@@ -478,7 +479,7 @@ impl<'a, 'f> Refusals<'a, 'f> {
         *known.get_or_insert_with(|| self.rows.add_run("", admitted_unix_ns))
     }
 
-    /// Says more about the first command with this code; a thousand equal sentences would help nobody.
+    /// Adds a detail to the first command with this code; the others would only repeat it.
     fn explain(&mut self, index: usize, code: u8, retry_after_ms: u32, detail: impl FnOnce() -> String) {
         let bit = 1u128 << (code & 127);
         if self.explained & bit == 0 {

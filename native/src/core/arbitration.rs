@@ -141,8 +141,8 @@ impl Arbitration {
         Ok(ledger.close_indices(found.into_iter(), DUPLICATE, &Hint::default()))
     }
 
-    /// Remembers what was delivered under strict keys. What another delivered before us is not remembered: nobody
-    /// here knows when that was.
+    /// Remembers the deliveries under strict keys. Duplicates of another instance's delivery are not remembered: the
+    /// time of that delivery is not known here.
     pub fn remember(&self, ledger: &Ledger, known: &mut Duplicates, until_mono_ns: i64, now_mono_ns: i64) {
         for (key, once) in self.sent.iter().enumerate() {
             if *once != Some(true) {
@@ -226,7 +226,7 @@ impl Arbitration {
         if key < self.parsed.lanes.len() { Ok(()) } else { Err(Misuse("no such key")) }
     }
 
-    /// The commands of a key that nobody has decided, in order.
+    /// The undecided commands of a key, in order.
     fn open_members<'a>(&'a self, key: usize, ledger: &'a Ledger) -> impl Iterator<Item = u32> + 'a {
         let members = &self.members[self.starts[key]..self.starts[key + 1]];
         members.iter().copied().filter(|index| ledger.code(*index as usize) == UNDECIDED)

@@ -13,7 +13,7 @@ const FIRST_UNSAFE_INTEGER: f64 = 9_007_199_254_740_992.0;
 /// ECMAScript writes numbers from here on with an exponent.
 const FIRST_WITH_EXPONENT: f64 = 1e21;
 
-/// Why a document has no canonical form. No message repeats the document.
+/// Error of a document without a canonical form. No message repeats the document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CanonicalError {
     NotUtf8,

@@ -39,7 +39,7 @@ impl Texts {
     }
 }
 
-/// One column; nulls are told apart by a value that no row has.
+/// One column; nulls are marked by a value that no row has.
 #[derive(Debug)]
 pub enum Column<'a> {
     Text(&'a Texts),
@@ -66,17 +66,17 @@ pub struct Tombstones {
 
 impl Tombstones {
     pub fn add(&mut self, source: &str, target: &str, name: &str, version: u64, revoked_unix_ns: i64) {
-        let graves = self.by_right.entry([source, target, name].map(Box::from)).or_default();
-        if !graves.iter().any(|grave| grave.version == version) {
-            graves.push(Tombstone { version, revoked_unix_ns });
+        let tombstones = self.by_right.entry([source, target, name].map(Box::from)).or_default();
+        if !tombstones.iter().any(|tombstone| tombstone.version == version) {
+            tombstones.push(Tombstone { version, revoked_unix_ns });
         }
     }
 
     /// Forgets what was taken away before `unix_ns`.
     pub fn forget(&mut self, unix_ns: i64) {
-        self.by_right.retain(|_, graves| {
-            graves.retain(|grave| grave.revoked_unix_ns >= unix_ns);
-            !graves.is_empty()
+        self.by_right.retain(|_, tombstones| {
+            tombstones.retain(|tombstone| tombstone.revoked_unix_ns >= unix_ns);
+            !tombstones.is_empty()
         });
     }
 
@@ -88,15 +88,17 @@ impl Tombstones {
         self.by_right.is_empty()
     }
 
-    /// When the right of entry `acl_version` was taken away, if that was before `settled_unix_ns`.
+    /// Time at which the right of entry `acl_version` was revoked, if that was before `settled_unix_ns`.
     fn revoked(&self, right: [&str; 3], acl_version: u64, settled_unix_ns: i64) -> Option<i64> {
         // Version 0 is a right that was read for the very command.
         if acl_version == 0 || self.by_right.is_empty() {
             return None;
         }
-        let graves = self.by_right.get(&right.map(Box::<str>::from))?;
-        let first =
-            graves.iter().filter(|grave| grave.version > acl_version).min_by_key(|grave| grave.version)?;
+        let tombstones = self.by_right.get(&right.map(Box::<str>::from))?;
+        let first = tombstones
+            .iter()
+            .filter(|tombstone| tombstone.version > acl_version)
+            .min_by_key(|tombstone| tombstone.version)?;
         (first.revoked_unix_ns < settled_unix_ns).then_some(first.revoked_unix_ns)
     }
 }
@@ -455,7 +457,7 @@ fn event_name(kind: u8, code: u8) -> &'static str {
         (0, DUPLICATE) => "snavio.command.duplicate",
         (0, MALFORMED..64) => "snavio.command.invalid",
         (0, 64..) => "snavio.command.failed",
-        // A newer writer's; kept, for whoever knows it.
+        // A newer writer's; kept for newer readers.
         _ => "snavio.telemetry.unknown",
     }
 }

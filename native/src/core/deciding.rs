@@ -1,7 +1,7 @@
 //! The decision about one lane, from memory alone: the checks of Fast, in their order.
 //!
-//! When unsure it escalates: a missing or aged entry never allows and never refuses anything. It reads no clock and knows
-//! no wall time, so that no step of one changes a decision.
+//! Escalates in doubt: a missing or aged entry never allows and never refuses anything. It reads no clock and knows no
+//! wall time, so that no step of one changes a decision.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -135,8 +135,8 @@ impl Dispatch {
                 }
             }
         };
-        // Who is kept off the warm path does not compete for it: its traffic would make a dominant source of the one
-        // that the ban protects.
+        // A source that is kept off the warm path does not compete for it: its traffic would make a dominant source of
+        // the one that the ban protects.
         if matches!(outlook.decision, Decision::Escalate(COLD_ONLY | WARM_BANNED)) {
             return outlook;
         }
@@ -178,7 +178,7 @@ fn permits(route: &Route, live: &mut Live, count: u32, now_mono_ns: i64, outlook
     let taken = live.purse.take(u64::from(count), now_mono_ns);
     if route.terms.limited == Limited::Watched {
         if taken < u64::from(count) {
-            // The lane is told as one: part of it went without.
+            // The lane is reported as one: part of it went without.
             outlook.grant = GRANT_SHADOW;
         }
         live.purse.went_without(u64::from(count) - taken);

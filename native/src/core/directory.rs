@@ -1,6 +1,6 @@
 //! Routes, rights and bans as last read from the authority.
 //!
-//! Holds what it was told and decides nothing. Strings are interned and counted, so that a directory whose
+//! Holds the entries that were set and decides nothing. Strings are interned and counted, so that a directory whose
 //! entries come and go for years does not grow with its past.
 
 use std::hash::BuildHasher;
@@ -36,7 +36,7 @@ pub struct Terms {
     pub fairness: Fairness,
 }
 
-/// Where commands of one name go.
+/// Destination of the commands of one name.
 #[derive(Debug)]
 pub struct Route {
     pub queue: u32,
@@ -73,7 +73,7 @@ impl Route {
     }
 }
 
-/// Why a source goes by Slow: the wire's BanList.
+/// Kind of a ban: the wire's BanList.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BanList {
     WarmBan,
@@ -96,11 +96,11 @@ pub struct Directory {
     strings: Interner,
     routes: HashMap<[u32; 2], Route, RandomState>,
     acls: HashMap<[u32; 3], u64, RandomState>,
-    /// When each ends, monotonic.
+    /// End of each ban, on the monotonic clock.
     warm_bans: HashMap<[u32; 3], i64, RandomState>,
     cold_only: HashMap<[u32; 3], i64, RandomState>,
     frozen: HashMap<[u32; 3], i64, RandomState>,
-    /// When the authority was read; None is as old as can be.
+    /// Time of the last read from the authority; None is older than any limit.
     pub read_mono_ns: Option<i64>,
 }
 
@@ -282,7 +282,7 @@ pub struct Now {
 }
 
 impl Directory {
-    /// The directory of a snapshot; never read from the authority until somebody says when.
+    /// The directory of a snapshot; it has no time of a read from the authority until one is set.
     pub fn of_snapshot(parts: &Parts<'_>, now: Now) -> Result<Self, snapshot::Unreadable> {
         let of = |part: &snapshot::Part| (part.header.version, part.header.epoch);
         if of(parts.routes) != of(parts.acl) || parts.bans.is_some_and(|bans| of(bans) != of(parts.acl)) {
@@ -462,7 +462,7 @@ impl Regions {
         }
     }
 
-    /// Where an entry goes; once for each that was counted.
+    /// Position of the next entry; to be called once for each that was counted.
     fn next(&mut self, hash: u64) -> usize {
         let start = &mut self.starts[self.region(hash)];
         *start += 1;
@@ -470,7 +470,7 @@ impl Regions {
     }
 }
 
-/// The terms that a row of a routes part tells.
+/// The terms in a row of a routes part.
 fn terms_of(part: &snapshot::Part, row: u32) -> Result<Terms, snapshot::Unreadable> {
     let flags = part.number(8, row);
     let limited = match flags & 0b011 {

@@ -222,7 +222,7 @@ impl Dispatch {
         }
     }
 
-    /// Frees what nobody needs any more: idle windows, old answers. To be called now and then.
+    /// Frees idle windows and old answers. To be called now and then.
     pub fn sweep(&self, now_mono_ns: i64) {
         lock(&self.unknown).sweep(now_mono_ns);
         lock(&self.duplicates).forget_until(now_mono_ns);

@@ -1,4 +1,4 @@
-//! Why Fast does not dispatch a command itself: the wire's EscalationReason.
+//! Reasons of escalation from Fast to Slow: the wire's EscalationReason.
 
 pub const CACHE_MISS: u8 = 1;
 pub const ACL_EXPIRED: u8 = 2;

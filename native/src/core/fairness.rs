@@ -1,7 +1,7 @@
 //! Shares of one route's warm path by source, and the sources that take so much that others need protection.
 //!
-//! Counts only what passed the ACL, so that refused traffic frames nobody. Holds a bounded number of sources; what
-//! it cannot count exactly it counts in the source's favour, so that nobody is banned on a guess.
+//! Counts only commands that passed the ACL, so that refused traffic cannot cause a ban. Holds a bounded number of
+//! sources; an inexact count is in the source's favour, so that no source is banned on an estimate.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
@@ -11,7 +11,7 @@ pub const SOURCES_PER_WINDOW: usize = 64;
 /// Bans that one route holds; more than can be dominant one after another while a ban lasts, in practice.
 const BANS_PER_ROUTE: usize = 64;
 
-/// When a source has too much of a route: the route's own parameters.
+/// The route's parameters of fairness.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fairness {
     pub window_ns: i64,
@@ -21,7 +21,7 @@ pub struct Fairness {
     pub competing_share: f64,
     /// Or so many other sources.
     pub competitors: u32,
-    /// Warm dispatches in the window below which nobody dominates.
+    /// Warm dispatches in the window below which no source dominates.
     pub minimum_volume: u32,
     pub ban_ns: i64,
 }
@@ -40,7 +40,7 @@ impl Default for Fairness {
     }
 }
 
-/// Why a source was banned. The two shares are of different wholes.
+/// The shares that caused a ban: of the warm dispatches, and of the offered commands.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dominance {
     /// Its part of the window's warm dispatches.
@@ -149,7 +149,7 @@ impl Window {
             volume: self.dispatched,
         };
         self.ban(source, now_mono_ns.saturating_add(rules.ban_ns), now_mono_ns);
-        // What it was banned for is used up: without it the first command after the ban would ban it again.
+        // The window starts again: otherwise the first command after the ban would ban the source again.
         self.begin(now_mono_ns, room);
         Some(found)
     }

@@ -1,4 +1,4 @@
-//! Bounds what a source's bad commands cost in telemetry: some are told one by one, the rest are counted.
+//! Bounds the telemetry of a source's bad commands: some are reported one by one, the rest are counted.
 //!
 //! It must never lose a count, and a forger at full speed must not make it grow: per source and second it holds a
 //! handful of numbers, and no more sources than its bound.
@@ -6,13 +6,13 @@
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-/// Told one by one, per source, group and second.
+/// Reported one by one, per source, group and second.
 const TOLD_PER_SECOND: u32 = 100;
-/// Beyond that, one in so many is told as a sample …
+/// Beyond that, one in so many is reported as a sample …
 const ONE_IN: u32 = 100;
 /// … and no more than this many per second.
 const SAMPLES_PER_SECOND: u32 = 10;
-/// Sources have certificates, so nobody fills this at will; beyond it they are counted as nobody.
+/// Sources have certificates, so an attacker cannot fill this; beyond it they are counted without a name.
 const MAX_SOURCES: usize = 65_536;
 /// Closed seconds that wait to be drained; beyond it, a second lasts longer.
 const MAX_CLOSED: usize = 65_536;

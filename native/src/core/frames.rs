@@ -5,7 +5,7 @@
 use super::verdict::{MALFORMED, OVERSIZED};
 use super::wire::{Field, Fields, Malformed, Value};
 
-/// Why a frame as a whole is refused: a Verdict.
+/// Refusal of a whole frame: a Verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameRefused(pub u8);
 
@@ -38,7 +38,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// Where `part`, a stretch of `frame`, is in it; the frame's reader holds it under 4 GiB.
+    /// The place of `part` in `frame`, which contains it; the frame's reader keeps it under 4 GiB.
     #[inline]
     pub fn within(frame: &[u8], part: &[u8]) -> Self {
         let start = (part.as_ptr() as usize).wrapping_sub(frame.as_ptr() as usize) as u32;
@@ -178,7 +178,7 @@ pub struct Command {
 /// Reads a run's head and prepares to read its commands.
 ///
 /// The head must stand before the commands, in order and each field once, so that it can be copied as it is.
-/// A run without a source is refused: its commands could be attributed to nobody.
+/// A run without a source is refused: its commands could not be attributed.
 pub fn read_run(frame: &[u8], run: Span) -> Result<(RunHead, Commands<'_>), Malformed> {
     let mut head = RunHead { head: Span { start: run.start, end: run.start }, ..RunHead::default() };
     let mut commands = Commands { walk: Walk::new(frame, run), first: None };

@@ -42,7 +42,7 @@ impl Purse {
     /// As many of `count` permits as there are, those that end first first.
     pub fn take(&mut self, count: u64, now_mono_ns: i64) -> u64 {
         self.wanted += count;
-        self.bury(now_mono_ns);
+        self.drop_ended(now_mono_ns);
         let mut missing = count;
         for grant in &mut self.grants {
             let taken = missing.min(grant.permits);
@@ -63,7 +63,7 @@ impl Purse {
     pub fn put(&mut self, mut grant: Grant, now_mono_ns: i64) {
         let paid = self.debt.min(grant.permits);
         (grant.permits, self.debt) = (grant.permits - paid, self.debt - paid);
-        self.bury(now_mono_ns);
+        self.drop_ended(now_mono_ns);
         if self.grants.len() >= GRANTS_PER_ROUTE {
             self.grants.remove(0);
         }
@@ -74,14 +74,14 @@ impl Purse {
     /// The demand since the last report; begins the next one.
     pub fn report(&mut self, now_mono_ns: i64) -> Need {
         self.listed = false;
-        self.bury(now_mono_ns);
+        self.drop_ended(now_mono_ns);
         let left = self.grants.iter().map(|grant| grant.permits).sum();
         Need { wanted: std::mem::take(&mut self.wanted), debt: self.debt, left }
     }
 
     /// Gives up what is left.
     pub fn empty(&mut self, now_mono_ns: i64) -> Vec<Grant> {
-        self.bury(now_mono_ns);
+        self.drop_ended(now_mono_ns);
         std::mem::take(&mut self.grants)
     }
 
@@ -89,8 +89,8 @@ impl Purse {
         !self.listed && self.grants.iter().all(|grant| now_mono_ns >= grant.ends_mono_ns)
     }
 
-    /// Grants that have ended or are used up. For good: a clock that seemed to go back would not revive them.
-    fn bury(&mut self, now_mono_ns: i64) {
+    /// Drops grants that have ended or are used up, for good: a clock that seemed to go back would not revive them.
+    fn drop_ended(&mut self, now_mono_ns: i64) {
         self.grants.retain(|grant| grant.permits > 0 && now_mono_ns < grant.ends_mono_ns);
     }
 }

@@ -10,7 +10,7 @@ use super::command::{self, Command};
 use super::signing::MacKey;
 use super::verdict;
 
-/// A shorter secret is a mistake of configuration; an empty one would let everybody sign.
+/// A shorter secret is a mistake of configuration; with an empty one anyone could sign.
 pub const SHORTEST_SECRET: usize = 16;
 
 /// One version of a source's key.
@@ -21,11 +21,11 @@ pub struct Key {
     not_before_unix_ns: i64,
     not_after_unix_ns: i64,
     revoked: bool,
-    /// Commands let in under it that nobody has asked about yet; shared with the key that replaces it.
+    /// Commands admitted under it since the last `drain_usage`; shared with the key that replaces it.
     used: Arc<AtomicU64>,
 }
 
-/// Why a key was not taken.
+/// Reason for which a key was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadKey {
     Version,
@@ -93,11 +93,11 @@ impl KeySet {
         Ok(Self(keys.into()))
     }
 
-    /// This set, going on with the counts of `before`: a key set that is replaced while a batch is judged under
-    /// it, or before anybody asked, forgets no use.
+    /// This set with the counts of `before`: no use is lost when a key set is replaced while a batch is judged under
+    /// it, or before `drain_usage`.
     pub fn counting_on(self, before: &Self) -> Self {
         let mut keys = self.0;
-        // Nobody else holds a set that was just made.
+        // A set that was just made has no other owner.
         for key in Arc::get_mut(&mut keys).into_iter().flatten() {
             if let Some(same) = before.0.iter().find(|other| other.version == key.version) {
                 key.used = Arc::clone(&same.used);

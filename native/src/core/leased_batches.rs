@@ -1,7 +1,7 @@
 //! Frames leased messages with their hashes, and reads what a consumer received, message by message.
 //!
 //! The mesh checked all of this on the way in: bytes that do not parse here were damaged since, and are refused whole.
-//! A message that parses and does not match its hashes is told apart from the others, and never passes as verified.
+//! A message that parses and does not match its hashes is marked, and never passes as verified.
 
 use super::envelope::ChainHasher;
 use super::frames::{Command, Span, Walk, read_run};
@@ -226,7 +226,7 @@ fn read_leased_batch<'a>(
     topic.map_or(Ok(()), |topic| verify(messages, topic, payload_hashes, chains))
 }
 
-/// Opens the commands of one run; what `common` says of all of them is told with each.
+/// Parses the commands of one run; the fields in `common` are repeated with each.
 pub fn open_run<'a>(
     frame: &'a [u8],
     run: Span,

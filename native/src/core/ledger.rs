@@ -269,7 +269,7 @@ impl Ledger {
         }
     }
 
-    /// Adds what `opening` tells about a command that `refuse` decided; `reason` is filled in.
+    /// Adds the details in `opening` to a command that `refuse` decided; `reason` is filled in.
     pub fn explain(&mut self, refusal: Refusal) {
         self.remark(refusal.clone());
         self.explained.push(refusal);
@@ -462,7 +462,7 @@ impl Ledger {
                 shares: hint.shares,
             })
             .collect();
-        // The first speaks for all: a thousand that are told the same must not take the room of another lane.
+        // The first stands for all: a thousand equal details must not take the room of another lane.
         if let Some(refusal) = refusals.first() {
             self.remark(refusal.clone());
         }

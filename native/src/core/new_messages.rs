@@ -17,7 +17,7 @@ pub const MAX_ATTR_NAME_BYTES: usize = 64;
 pub const MAX_ATTR_VALUE_BYTES: usize = 1024;
 const LEASED_RUN: u32 = 5;
 
-/// Why a request is refused: the message that is at fault, if one is, and a sentence about it.
+/// Refusal of a request: the number of the message at fault, if there is one, and a sentence about it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct MessageRefused {
     pub index: Option<usize>,
@@ -35,13 +35,13 @@ fn whole(reason: &'static str, sentence: &'static str) -> MessageRefused {
     MessageRefused { index: None, reason, sentence }
 }
 
-/// Who sends, where to, and when.
+/// Sender, topic and time of a request.
 pub struct Sender<'a> {
     pub topic: &'a str,
-    /// Stands in the run.
+    /// The source of the run.
     pub source: &'a str,
     pub cert_serial: &'a str,
-    /// Whose keys these are.
+    /// The scope of the idempotency keys.
     pub scope: &'a str,
     pub now_unix_ns: i64,
 }

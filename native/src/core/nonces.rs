@@ -23,7 +23,7 @@ pub enum Claim {
     Fresh,
     Replayed,
     Saturated,
-    /// Its time is over, so nobody remembers whether it was claimed.
+    /// Its time is over: an earlier claim would be forgotten by now.
     Expired,
 }
 
@@ -50,7 +50,7 @@ impl Nonce {
         self.until_unix_ns
     }
 
-    /// A number that is uniform over commands and that nobody foresees who does not know `multiplier`.
+    /// A number that is uniform over commands and unpredictable without `multiplier`.
     #[inline]
     pub fn spread(&self, multiplier: u64) -> u64 {
         let wide = u128::from(self.fingerprint) * u128::from(multiplier);

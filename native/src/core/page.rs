@@ -95,7 +95,7 @@ pub struct Shape<'a> {
     pub seldom: Vec<Seldom<'a>>,
 }
 
-/// A Detail as it was told.
+/// A Detail as it was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Told<'a> {
     pub row: u32,
@@ -109,7 +109,7 @@ pub struct Told<'a> {
     pub detail: &'a str,
 }
 
-/// An Event as it was told.
+/// An Event as it was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seldom<'a> {
     pub at_unix_ns: i64,

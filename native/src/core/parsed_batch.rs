@@ -33,10 +33,10 @@ pub struct Lane {
     pub source: Span,
     pub target: Span,
     pub name: Span,
-    /// Why it was escalated; 0 in a batch that was not.
+    /// Reason of the escalation; 0 in a batch from Shield.
     pub reason: u8,
     pub count: u32,
-    /// Number of the block's lane in which its facts are told.
+    /// Number of the block's lane that holds its facts.
     pub told: u32,
     /// Number of its first command.
     pub first: u32,
@@ -241,7 +241,7 @@ fn text(bytes: &[u8]) -> Result<&str, Malformed> {
     std::str::from_utf8(bytes).map_err(|_| Malformed)
 }
 
-/// What the mesh behind Shield needs to know of a command. Shield has checked the rest.
+/// The fields of a command that the mesh behind Shield needs. Shield has checked the rest.
 struct Essentials<'a> {
     id: &'a [u8],
     timestamp: &'a [u8],

@@ -17,7 +17,7 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// Where our own bytes are appended.
+    /// Buffer for the bytes that do not come from the frame.
     #[inline]
     pub fn own(&mut self) -> &mut Vec<u8> {
         &mut self.own

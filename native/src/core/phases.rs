@@ -24,7 +24,7 @@ impl Profile {
         }
     }
 
-    /// When an entry of this profile is stale, and when it has expired.
+    /// Ages at which an entry of this profile becomes stale, and expired.
     pub fn phases(self) -> Phases {
         let seconds = |fresh, stale| Phases { fresh_ns: fresh * SECOND_NS, stale_ns: stale * SECOND_NS };
         match self {
@@ -36,7 +36,7 @@ impl Profile {
     }
 }
 
-/// Where a cache stands.
+/// Phase of a cache entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Used as it is.

@@ -293,7 +293,7 @@ impl Sorting<'_> {
     }
 }
 
-/// As telemetry tells it.
+/// As in telemetry.
 fn told_phase(phase: Phase) -> u8 {
     match phase {
         Phase::Fresh => PHASE_FRESH,

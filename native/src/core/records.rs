@@ -14,7 +14,7 @@ use super::snapshot::{Kind, Table, Unreadable};
 /// The directory's DispatchMode.
 const COLD_ONLY: u8 = 2;
 
-/// Why records cannot become a snapshot; `record` counts within what was given.
+/// Error of records that cannot become a snapshot; `record` is a position in the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadRecord {
     Kind,

@@ -134,7 +134,7 @@ impl<K: Clone + Eq + Hash> Reframers<K> {
     }
 }
 
-/// Where a reframer goes: which TargetQueue, and which topic of it.
+/// Destination of a reframer: the number of a TargetQueue, and a topic of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Destination {
     pub queue: u32,

@@ -1,7 +1,7 @@
-//! Which keyed messages were stored already, for as long as the replay window of their topic lasts.
+//! The keys of stored messages, for as long as the replay window of their topic lasts.
 //!
-//! It must never forget a live key: when it is full it refuses, because to evict is to store somebody's command
-//! twice. It must never let one tenant fill it, nor give a key back early because a clock was set.
+//! Never forgets a live key: when it is full it refuses, because an eviction would let a command be stored twice. Never
+//! lets one tenant fill it, nor drops a key early because a clock was set.
 
 use std::collections::BTreeMap;
 
@@ -23,8 +23,8 @@ const TICK_NS: i64 = 62_500_000;
 /// Keys that are given back in one call: a second's worth must not hold up the batch that finds it over.
 const GIVEN_BACK_AT_ONCE: usize = 8192;
 
-/// Fingerprints of keyed messages under a secret of the store: nobody outside can aim at a place in the tables, and
-/// two keys of 128 bits do not meet.
+/// Fingerprints of keyed messages under a secret of the store: a sender cannot aim at a place in the tables, and two
+/// keys of 128 bits do not collide.
 pub struct Fingerprints<'a> {
     secret: &'a [u8; 32],
     scope: Vec<u8>,
@@ -133,15 +133,15 @@ struct Owner {
     live: usize,
 }
 
-/// Where the first message with a key is.
+/// Place of the first message with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum First {
     Stored(u64),
-    /// In this very call: batch, and position among what is new in it.
+    /// In the same call: batch, and position among its new messages.
     Here(u32, u32),
 }
 
-/// What `sift` found about one batch.
+/// Findings of `sift` about one batch.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Sifted {
     /// A verdict per message; DELIVERED is what is new.
@@ -196,7 +196,7 @@ impl ReplayWindow {
     pub fn sift(&mut self, batches: &[&[u8]], now_ns: i64, closed: bool) -> Vec<Sifted> {
         self.pass(now_ns);
         let wanted: usize = batches.iter().map(|columns| columns.len() / COLUMN).sum();
-        // What is over may still take up room; when room is needed, all of it is given back.
+        // Expired keys may still take up room; when room is needed, all of them are dropped.
         while self.live + wanted > self.capacity && self.give_back(usize::MAX) > 0 {}
         let mut here: HashMap<Key, (u32, u32, [u8; 8]), FixedState> = HashMap::default();
         let mut taken: HashMap<[u8; 8], usize, FixedState> = HashMap::default();

@@ -17,7 +17,7 @@ pub struct Caller<'a> {
 /// A command that its HMAC vouches for.
 #[derive(Debug)]
 pub(super) struct Passed {
-    /// Where it is in its frame.
+    /// Its place in the frame.
     pub place: Span,
     /// Number of the command in its batch.
     pub index: u32,

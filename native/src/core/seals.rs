@@ -1,9 +1,9 @@
 //! A check for every message of a stored row, so that one that was damaged does not take the others with it.
 //!
 //! The row's BLAKE3 says that all of it is what was stored; only when it does not are these looked at. They never
-//! decide that a damaged row is good, only which of its messages can be told apart from the damage: place and check
-//! are kept for each, so that a length that was hit does not hide what stands behind it. Sixty-four bits tell any
-//! accident; against somebody who writes to the disk on purpose neither they nor an unkeyed hash would help.
+//! decide that a damaged row is good, only which of its messages can be told apart from the damage: place and check are
+//! kept for each, so that a length that was hit does not hide what stands behind it. Sixty-four bits detect any
+//! accident; against an attacker who writes to the disk neither they nor an unkeyed hash would help.
 
 use super::frames::{Command, Span, Walk, read_run};
 use super::wire::{Malformed, put_varint, varint_len};
@@ -50,7 +50,7 @@ fn step(sum: u64, low: u64, high: u64) -> u64 {
     fold(low ^ sum, high ^ K1).wrapping_add(low).rotate_left(23) ^ high
 }
 
-/// What a message's check covers beside its own bytes: the row's columns (`context`) and the head of its run.
+/// Input of a message's check beside its own bytes: the row's columns (`context`) and the head of its run.
 fn head_sum(context: u64, head: &[u8]) -> u64 {
     mix(context, head)
 }
@@ -125,7 +125,7 @@ pub fn salvage(body: &[u8], count: usize, context: &[u8]) -> (Vec<u8>, Vec<bool>
     (write(&found), damaged)
 }
 
-/// What stands where the seals say.
+/// The bytes at the places that the seals name.
 fn place_runs<'a>(runs: &'a [u8], seals: &[(Span, u64)]) -> Vec<Option<Piece<'a>>> {
     let mut pieces = Vec::with_capacity(seals.len());
     let mut before = 0;
@@ -161,7 +161,7 @@ fn read_seal(seal: &[u8]) -> (Span, u64) {
 }
 
 /// The head of a run: what stands between the end of the run before it and its first command, without tag and length.
-/// Where it begins is counted from what is behind it, because the length itself may be what was hit.
+/// Its begin is counted back from its first command, because the length itself may be damaged.
 fn head_of<'a>(runs: &'a [u8], before: u32, run: &[(Span, u64)]) -> Option<&'a [u8]> {
     let (first, last) = (run.first()?.0, run.last()?.0);
     let commands = last.end.checked_sub(first.start)? as usize;

@@ -1,4 +1,4 @@
-//! What the mailbox must store of a SendBatch, and stretches of what it stored.
+//! Parsing of a SendBatch into rows to store, and ranges of stored rows.
 //!
 //! Runs are re-tagged and never rewritten, so that what was stored is what is delivered.
 
@@ -25,7 +25,7 @@ pub struct TopicRuns {
     pub runs: Pieces,
     /// For a topic that stores each (source, id) once: a column per command, see `replay`. Otherwise empty.
     pub keys: Vec<u8>,
-    /// How long they must be known at least, whatever the topic's own window is.
+    /// Minimum time for which they are kept, whatever the topic's own window is.
     pub once_ms: u32,
 }
 
@@ -69,7 +69,7 @@ impl Sending {
     }
 }
 
-/// Adds the entries of one topic to `topics`, and tells how many commands they hold.
+/// Adds the entries of one topic to `topics`; returns the number of their commands.
 fn read_topic(
     frame: &[u8],
     entry: Span,

@@ -1,7 +1,7 @@
 //! The signed text of a command, and HMAC-SHA256 with its key work done once per key.
 //!
-//! It must never compare tags in a time that depends on them, truncate one, or leave key material in memory
-//! that was given back. The two SHA-256 states below are as good as the secret: whoever has them can sign.
+//! It must never compare tags in a time that depends on them, truncate one, or leave key material in memory that was
+//! given back. The two SHA-256 states below are as sensitive as the secret: they suffice to sign.
 
 use std::fmt;
 

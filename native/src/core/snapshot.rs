@@ -81,7 +81,7 @@ impl Kind {
     }
 }
 
-/// Why bytes are not a part.
+/// Error of bytes that are not a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
     Header,
@@ -172,9 +172,9 @@ impl Header {
 pub struct Part {
     pub header: Header,
     body: Vec<u8>,
-    /// Where each string begins; one more than there are strings.
+    /// Offset of each string, and the end of the last one.
     starts: Vec<u32>,
-    /// Where each column begins.
+    /// Offset of each column.
     columns: Vec<usize>,
 }
 
@@ -256,7 +256,7 @@ impl Part {
     }
 }
 
-/// Where the strings of a body begin, and where the last one ends. Every one of them is a name.
+/// Offsets of the strings of a body, and the end of the last one. Every string is checked to be a name.
 fn strings(body: &[u8], count: usize) -> Result<Vec<u32>, Unreadable> {
     let (low, rest) = body.split_at_checked(count).ok_or(Unreadable::Bounds)?;
     let (high, text) = rest.split_at_checked(count).ok_or(Unreadable::Bounds)?;

@@ -44,7 +44,7 @@ pub struct Row {
     pub verdict: u8,
     /// `BY_VERDICT` waits for a verdict; other kinds are written with the first write.
     pub kind: u8,
-    /// Another service decides it and tells what became of it, unless it is closed here meanwhile.
+    /// Another service decides and reports it, unless it is closed here meanwhile.
     pub away: bool,
 }
 
@@ -54,7 +54,7 @@ pub struct Facts {
     pub source: u32,
     pub target: u32,
     pub name: u32,
-    /// Where they were sent; 0 where nowhere.
+    /// The topic that they were sent to; 0 for none.
     pub topic: u32,
     /// Version of the ACL entry they relied on; 0 where none.
     pub acl_version: u64,
@@ -202,7 +202,7 @@ impl TelemetryBlock {
         }
     }
 
-    /// Leaves rows to another service, which decides them and tells what became of them.
+    /// Leaves rows to another service, which decides and reports them.
     pub fn leave(&mut self, leave: impl Fn(&Row) -> bool) {
         for row in &mut self.rows {
             row.away |= leave(row);
@@ -214,7 +214,7 @@ impl TelemetryBlock {
         self.rows.retain_mut(|row| index(row.index).map(|index| row.index = index).is_some());
     }
 
-    /// Rows that this service tells, as far as it is known.
+    /// Number of rows that this service reports, as far as it is known.
     pub fn len(&self) -> usize {
         self.rows.iter().filter(|row| !row.away).count()
     }
@@ -403,7 +403,7 @@ fn put_share(out: &mut Vec<u8>, field: u32, share: f64) {
 /// The bytes of a UUID in lower-case text form.
 #[inline]
 pub fn uuid_bytes(text: &[u8]) -> Option<[u8; 16]> {
-    // Where each byte's two digits stand; the dashes are at 8, 13, 18 and 23.
+    // Positions of each byte's two digits; the dashes are at 8, 13, 18 and 23.
     const PLACES: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
     let text: &[u8; 36] = text.try_into().ok()?;
     if text[8] != b'-' || text[13] != b'-' || text[18] != b'-' || text[23] != b'-' {

@@ -1,7 +1,7 @@
 //! Routes that are not known here: what was asked of the authority lately, and what it did not know either.
 //!
-//! Bounded as a whole and per source. A source that names more unknown routes than its share is told to wait, so
-//! that inventing names fills neither this table nor the authority's day; nobody else notices.
+//! Bounded as a whole and per source. A source that names more unknown routes than its share is refused with a retry
+//! hint, so that invented names neither fill this table nor load the authority, and other sources are not affected.
 
 use std::collections::VecDeque;
 

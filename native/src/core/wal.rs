@@ -79,7 +79,8 @@ fn summed(big_endian: bool, sums: Sums, bytes: &[u8]) -> Sums {
 /// same effect, so there may be several.
 fn single_bits(big_endian: bool, bytes: &[u8], found: Sums, wanted: Sums) -> Vec<(usize, u8)> {
     let missing = (wanted.0.wrapping_sub(found.0), wanted.1.wrapping_sub(found.1));
-    // What one more in the first or the second word of the last pair adds; of pairs before it, by recurrence.
+    // The effect on the sums of adding one to the first or the second word of the last pair; for earlier pairs, by
+    // recurrence.
     let (mut first, mut second): (Sums, Sums) = ((1, 1), (0, 1));
     let mut bits = Vec::new();
     for (at, pair) in bytes.chunks_exact(8).enumerate().rev() {
@@ -191,7 +192,7 @@ impl Walk {
         }
     }
 
-    /// Where the last transaction ends that SQLite would read.
+    /// End of the last transaction that SQLite would read, as an offset in the log.
     #[must_use]
     pub fn committed_end(&self) -> u64 {
         self.committed_end
@@ -209,17 +210,17 @@ impl Walk {
         self.behind + u64::from(self.suspect.as_ref().is_some_and(|suspect| suspect.commits))
     }
 
-    /// Where the last of those ends.
+    /// End of the last of those, as an offset in the log.
     #[must_use]
     pub fn behind_end(&self) -> u64 {
         self.behind_end
     }
 
-    /// What is wrong with the log; None for a whole one and for one with a torn end.
+    /// Damage of the log; None for a whole one and for one with a torn end.
     #[must_use]
     pub fn damage(&self) -> Option<Damage> {
         let suspect = self.suspect.as_ref()?;
-        // One bit away and never committed: nobody was told that it is stored.
+        // One bit away and never committed: no sender has an answer that it is stored.
         let hidden = suspect.near && (suspect.commits || self.behind > 0);
         (suspect.synced || hidden).then_some(Damage { offset: suspect.offset, flip: suspect.flip })
     }

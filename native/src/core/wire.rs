@@ -3,7 +3,7 @@
 //! It must never read past its input, panic, or accept two encodings of one length: an attacker who can
 //! spell the same message twice can make two parsers disagree about it.
 
-/// Why bytes are not a message.
+/// Error of bytes that are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 

@@ -31,7 +31,7 @@ type ToldFairness = (u32, f64, f64, u32, u32, u32);
 #[pyclass(frozen, module = "snavio._native")]
 struct Dispatch {
     inner: core::Dispatch,
-    /// Terms that routes were last told with: most routes share theirs, and so they share the memory.
+    /// Terms of the route that was set last: most routes have the same terms, and so they share the memory.
     told: Mutex<Arc<Terms>>,
 }
 

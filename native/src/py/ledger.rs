@@ -18,7 +18,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(batch_header, module)?)
 }
 
-/// Shared by whoever planned the batch and whoever answers it.
+/// Shared by the plan of a batch and the code that answers it.
 #[pyclass(frozen, module = "snavio._native")]
 pub struct Ledger {
     inner: Mutex<core::Ledger>,

@@ -88,7 +88,7 @@ impl ReplayWindow {
 }
 
 impl ReplayWindow {
-    /// What was found, and the runs of what is new unless all of them are.
+    /// The findings per batch, and the runs of the new messages unless all of them are new.
     fn sift_all(
         &self,
         pairs: &[(&[u8], &[u8])],
