@@ -6,7 +6,7 @@ import orjson
 import pytest
 from rich.console import Console
 
-from snavio.cli.render import NUMBER, Record, Styled, Table, show, time_text
+from snavio.cli.render import NUMBER, Record, Styled, Table, TableColumn, show, time_text
 
 ROWS = [
     {"topic": "acme/bot", "ready": 12_345, "note": None},
