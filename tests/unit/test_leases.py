@@ -579,6 +579,7 @@ class Lives(RuleBasedStateMachine):
         if not stored:
             delivery.transitions.revert(settling)
             return
+        self.commit()
         self.desk.write(settling.progress)
         delivery.transitions.confirm(settling)
         named = {(part.batch_id, part.first + i) for i, code in enumerate(codes) if code == 1}
@@ -590,11 +591,19 @@ class Lives(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.desk.clock.advance(seconds=seconds)
         self.desk.delivery.tick()
+        self.commit()
+
+    def commit(self) -> None:
+        """Write recorded progress; the mailbox's commits keep the order in which it was made."""
         self.desk.write(self.desk.recorded)
         self.desk.recorded.clear()
 
-    @rule()
-    def restart(self) -> None:
+    @rule(written=st.booleans())
+    def restart(self, written: bool) -> None:
+        # Progress that was not committed is lost with the process, and never written by its next life.
+        if written:
+            self.commit()
+        self.desk.recorded.clear()
         self.desk.boot()
         self.out.clear()
 
