@@ -1,7 +1,7 @@
 """The stream to Slow: every source waits in a queue of its own, and the source that was served least is next.
 
 Never lets a flood of one source, banned or not, keep the escalations of others waiting; what does not fit into a
-source's own share is refused with a hint.
+source's own share, or into a tenant's half of all, is refused with a hint.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ def make_escalations(host: ServiceHost, settings: FastSettings) -> BatchClient:
     """The client for escalations, with its fair queue, shown to operators."""
     queue = FairSendQueue(
         max_bytes=settings.escalation_bytes,
+        # Shares of sources alone are no bound: a tenant has as many sources as it registers, and could fill it all.
+        max_tenant_bytes=settings.escalation_bytes // 2,
         max_source_bytes=settings.escalation_bytes_per_source,
         max_source_commands=settings.escalations_per_source,
         what="Escalations",

@@ -71,7 +71,7 @@ class FastSettings(Section):
         default=64 << 20,
         ge=1 << 20,
         le=4 << 30,
-        description="Commands that may wait for Slow, in bytes; more are refused as saturated.",
+        description="Bytes that may wait for Slow, half of them one tenant's; more are refused as saturated.",
     )
     escalation_bytes_per_source: int = Field(
         default=8 << 20,

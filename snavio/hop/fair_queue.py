@@ -1,8 +1,9 @@
 """A send queue that is fair by tenant and, within a tenant, by source: the one served least is served next.
 
-Start-time fair queueing on both levels, counted in commands. Bounded in bytes and, where asked for, per source. Never
-lets a flood of one tenant, whatever number of sources and connections it comes from, keep another's next batch waiting
-behind it; the same holds for sources of one tenant. A source whose share is full is refused while the others are not.
+Start-time fair queueing on both levels, counted in commands. Bounded in bytes and, where asked for, per tenant and per
+source: one whose share is full is refused while the others are not. Never lets a flood of one tenant, whatever number
+of sources and connections it comes from, keep another's next batch waiting behind it; the same holds for sources of one
+tenant.
 """
 
 from __future__ import annotations
@@ -107,6 +108,7 @@ class FairSendQueue:
         max_bytes: int,
         what: str,
         crowded_bytes: int | None = None,
+        max_tenant_bytes: int | None = None,
         max_source_bytes: int | None = None,
         max_source_commands: int | None = None,
     ) -> None:
@@ -116,7 +118,8 @@ class FairSendQueue:
         self.crowded_bytes = max_bytes // 2 if crowded_bytes is None else crowded_bytes
         self.max_held = self.crowded_bytes // 2
         self.refused = 0
-        """Commands that were refused because the queue, or their source's share of it, was full."""
+        """Commands that were refused because the queue, or their tenant's or source's share of it, was full."""
+        self._max_tenant_bytes = max_bytes if max_tenant_bytes is None else max_tenant_bytes
         self._max_source_bytes = max_bytes if max_source_bytes is None else max_source_bytes
         self._max_source_commands = max_source_commands
         self._what = what
@@ -144,7 +147,7 @@ class FairSendQueue:
         return size
 
     def put(self, batch_part: BatchPart) -> None:
-        """Append to the source's own queue; Saturated when that, or everything, is full."""
+        """Append to the source's own queue; Saturated when that, its tenant's share, or everything is full."""
         size = self.size + len(batch_part.buffer)
         if size > self.max_bytes:
             raise self._saturated(batch_part)
@@ -205,7 +208,9 @@ class FairSendQueue:
         name = _tenant_of(source_name)
         tenant = self._tenants.get(name)
         source = None if tenant is None else tenant.sources.get(source_name)
-        # A first one always fits: a share that is smaller than one batch would refuse a source for ever.
+        # A first one always fits: a share that is smaller than one batch would refuse its owner for ever.
+        if tenant is not None and tenant.size + len(batch_part.buffer) > self._max_tenant_bytes:
+            raise self._saturated(batch_part)
         if source is not None and self._over(source, batch_part):
             raise self._saturated(batch_part)
         if tenant is None:

@@ -133,6 +133,19 @@ async def test_a_source_whose_line_is_full_is_refused_with_a_hint_and_alone(tmp_
         assert (await scene.stream.answer(wanted)).codes == [GOOD]
 
 
+async def test_a_tenant_with_many_sources_leaves_room_for_the_escalations_of_others(tmp_path: Path) -> None:
+    async with fast(tmp_path, escalation_bytes=1 << 20) as scene:
+        await scene.bench.neighbours["slow"].stop()
+        await eventually(lambda: not scene.app.slow.connected.is_set())
+        flood = [scene.forge.command() for _ in range(600)]
+        for number in range(14):
+            await scene.stream.send(scene.batch(*flood, source=f"evil/flood-{number}"))
+        await scene.stream.send(scene.batch(*flood, source=RIVAL))
+        wanted = scene.seq
+        await scene.bench.neighbours["slow"].start()
+        assert (await scene.stream.answer(wanted)).codes == [GOOD] * 600
+
+
 async def test_sources_of_one_batch_are_answered_each_by_itself(scene: Scene) -> None:
     scene.slow.script = scene.slow.hold
     scene.seq += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from dataclasses import dataclass
 
@@ -91,6 +92,27 @@ def test_a_full_share_refuses_its_source_alone_and_with_a_hint() -> None:
     fair.put(Piece("evil/flood", count=10))
 
 
+def test_sources_of_one_tenant_fill_the_tenants_share_and_leave_room_for_others() -> None:
+    fair = line(max_bytes=100, max_tenant_bytes=50)
+    for number in range(5):
+        fair.put(Piece(f"evil/{number}"))
+    with pytest.raises(Saturated):
+        fair.put(Piece("evil/more"))
+    fair.put(Piece("acme/a"))
+    assert (fair.held("evil"), fair.held("acme"), fair.refused) == (50, 10, 1)
+    while fair.held("evil") == 50:
+        fair.take()
+    fair.put(Piece("evil/more"))
+
+
+def test_a_tenants_share_smaller_than_one_part_still_lets_one_wait() -> None:
+    fair = line(max_tenant_bytes=5)
+    fair.put(Piece("acme/a"))
+    with pytest.raises(Saturated):
+        fair.put(Piece("acme/b"))
+    fair.put(Piece("globex/b"))
+
+
 def test_a_share_smaller_than_one_part_still_lets_one_wait() -> None:
     fair = line(max_source_bytes=5, max_source_commands=1)
     fair.put(Piece("acme/a", count=50))
@@ -161,3 +183,63 @@ def test_nothing_is_lost_and_each_source_keeps_its_own_order(puts: list[tuple[st
         assert deadlines == sorted(deadlines)
     assert (fair.size, fair.commands, fair.sources, fair._turns.remembered) == (0, 0, 0, 0)
     assert not fair._tenants
+
+
+class SlowTwin:
+    """The bounds of a fair queue over one list, counted anew for each question."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Piece] = []
+
+    def fits(self, piece: Piece) -> bool:
+        own = [each for each in self.waiting if each.source == piece.source]
+        tenants = [each for each in self.waiting if tenant_of(each) == tenant_of(piece)]
+        return not (
+            size(self.waiting, piece) > 300
+            or (tenants and size(tenants, piece) > 150)
+            or (own and (size(own, piece) > 80 or sum(each.count for each in (*own, piece)) > 20))
+        )
+
+
+def tenant_of(piece: Piece) -> str:
+    return piece.source.partition("/")[0]
+
+
+def size(waiting: list[Piece], *more: Piece) -> int:
+    return sum(len(each.body) for each in (*waiting, *more))
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_bounds_and_counts_are_those_of_a_slow_twin_whatever_comes_leaves_or_is_late(seed: int) -> None:
+    chance, twin, now = random.Random(seed), SlowTwin(), 0
+    fair = line(max_bytes=300, max_tenant_bytes=150, max_source_bytes=80, max_source_commands=20)
+    refused = 0
+    for _ in range(120):
+        step = chance.random()
+        if step < 0.6:
+            source = chance.choice(["a/x", "a/y", "a/z", "b/x", "c/x", "", "a"])
+            body = bytes(chance.choice([0, 1, 30, 90]))
+            piece = Piece(source, chance.choice([0, 1, 7, 25]), body, now + chance.randint(-2, 40))
+            if twin.fits(piece):
+                fair.put(piece)
+                twin.waiting.append(piece)
+            else:
+                refused += piece.count
+                with pytest.raises(Saturated):
+                    fair.put(piece)
+        elif step < 0.85 and fair:
+            head = fair.head()
+            assert fair.take() is head
+            assert next(each for each in twin.waiting if each.source == source_of(head)) is head
+            twin.waiting = [each for each in twin.waiting if each is not head]
+        else:
+            now += chance.randint(0, 10)
+            late = Counter(id(each) for each in twin.waiting if each.deadline_mono_ns <= now)
+            assert Counter(id(each) for each in fair.overdue(now)) == late
+            twin.waiting = [each for each in twin.waiting if each.deadline_mono_ns > now]
+        assert (fair.size, fair.commands) == (size(twin.waiting), sum(each.count for each in twin.waiting))
+        assert (bool(fair), fair.refused) == (bool(twin.waiting), refused)
+        assert fair.sources == len({each.source for each in twin.waiting})
+        for tenant in "abc":
+            assert fair.held(tenant) == size([each for each in twin.waiting if tenant_of(each) == tenant])
