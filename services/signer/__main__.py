@@ -15,8 +15,7 @@ with lean_imports():
     from services.signer.settings import SignerSettings
     from snavio.clock import SystemClock
     from snavio.config import load
-    from snavio.errors import SnavioError
-    from snavio.host.process import USAGE_ERROR, run
+    from snavio.host.process import USAGE_ERROR, run, start_failure
     from snavio.telemetry.logs import configure
 
 
@@ -34,8 +33,10 @@ def init(arguments: list[str]) -> int:
     try:
         mesh, settings = load(SignerSettings, "signer", config=parsed.config)
         made = asyncio.run(prepare(mesh, settings, clock=SystemClock(), restored=parsed.restored))
-    except SnavioError as error:
-        sys.stderr.write(f"signer init: {error}\n")
+    except Exception as error:
+        if (said := start_failure(error)) is None:
+            raise
+        sys.stderr.write(f"signer init: {said}\n")
         return USAGE_ERROR
     sys.stdout.write(f"prepared {mesh.state_dir}: {len(made)} certificates made\n")
     return 0

@@ -100,8 +100,8 @@ class Parts:
         self.at_stop(work, periodic.stop)
         try:
             await periodic.start_within(within_s)
-        except TimeoutError:
-            raise Unavailable(f"{work} did not succeed within {within_s:.0f} s.") from None
+        except TimeoutError as late:
+            raise Unavailable(f"{work} did not succeed within {within_s:.0f} s: {late}.") from None
         return periodic
 
     async def stop(self) -> None:

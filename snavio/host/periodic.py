@@ -61,15 +61,23 @@ class Periodic:
         self._task = self._background.keep(self.work, self._run)
 
     async def start_within(self, within_s: float) -> None:
-        """Wait for one turn that succeeds, then go on in the background; TimeoutError after `within_s`."""
-        async with asyncio.timeout(within_s):
-            for pause_s in itertools.chain([0.0], itertools.repeat(START_RETRY_S)):
-                await asyncio.sleep(pause_s)
-                try:
-                    await self._turn()
-                    break
-                except SnavioError as error:
-                    self._background.failed(self.work, error)
+        """Wait for one turn that succeeds, then go on in the background.
+
+        TimeoutError after `within_s`, with the last failure as its text.
+        """
+        why = "no answer"
+        try:
+            async with asyncio.timeout(within_s):
+                for pause_s in itertools.chain([0.0], itertools.repeat(START_RETRY_S)):
+                    await asyncio.sleep(pause_s)
+                    try:
+                        await self._turn()
+                        break
+                    except SnavioError as error:
+                        why = str(error).rstrip(".")
+                        self._background.failed(self.work, error)
+        except TimeoutError:
+            raise TimeoutError(why) from None
         self.turns += 1
         self.start()
 

@@ -69,17 +69,26 @@ def run(
     try:
         mesh, settings = load(settings_type, name, config=parsed.config)
         code: int = uvloop.run(_serve(name, lambda: build(mesh, settings, SystemClock())))
-    except SnavioError as error:
-        sys.stderr.write(f"{name}: {error}\n")
-        return USAGE_ERROR
-    except ModuleNotFoundError as error:
-        # The library of a back end is imported when a configuration asks for it.
-        hint = install_hint(error, service=True)
-        if hint is None:
+    except Exception as error:
+        if (said := start_failure(error)) is None:
             raise
-        sys.stderr.write(f"{name}: {hint}\n")
+        sys.stderr.write(f"{name}: {said}\n")
         return USAGE_ERROR
     return code
+
+
+def start_failure(error: Exception) -> str | None:
+    """The sentence for an operator's mistake; None for a fault of the program, whose traceback is wanted."""
+    match error:
+        case SnavioError():
+            return str(error)
+        case ModuleNotFoundError():
+            # The library of a back end is imported when a configuration asks for it.
+            return install_hint(error, service=True)
+        case OSError() if error.filename is not None:
+            # A state folder that is a file, or that belongs to another user.
+            return f"{error.filename} cannot be used: {error.strerror}."
+    return None
 
 
 def keep_freed_memory() -> None:

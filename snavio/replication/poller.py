@@ -49,8 +49,8 @@ class Poller:
         """Succeed once within `within_s`, or raise Unavailable; then go on in the background."""
         try:
             await self._pulls.start_within(within_s)
-        except TimeoutError:
-            raise Unavailable(f"{self._name} could not be read within {within_s:.0f} s.") from None
+        except TimeoutError as late:
+            raise Unavailable(f"{self._name} could not be read within {within_s:.0f} s: {late}.") from None
 
     def begin(self, *, read_mono_ns: int | None = None) -> None:
         """Go on in the background at once, for a copy that exists already or need not be waited for.
