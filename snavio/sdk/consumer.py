@@ -107,7 +107,7 @@ class Consumer(Startable):
         self._channel: MeshChannel | None = None
         self._desk: AckBuffer | None = None
         self._keeper: LeaseKeeper | None = None
-        self._chores: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
         self._failure: BaseException | None = None
         self._open = False
         self._unsettled = 0
@@ -157,14 +157,14 @@ class Consumer(Startable):
         )
         self._receiving = receiving = self._way(channel)
         self._open = True
-        for name, chore in (
+        for name, work in (
             ("fetch", self._fetch(receiving, self._keeper)),
             ("leases", self._keeper.run()),
             ("settle", self._desk.run()),
         ):
-            task = asyncio.create_task(chore, name=f"consumer {name}")
+            task = asyncio.create_task(work, name=f"consumer {name}")
             task.add_done_callback(self._ended)
-            self._chores[name] = task
+            self._tasks[name] = task
 
     async def close(self) -> None:
         """Give back what was not handed out, bring the acks home, end. Bounded in time."""
@@ -288,14 +288,14 @@ class Consumer(Startable):
             self._arrived.set()
 
     async def _stop(self, name: str) -> None:
-        task = self._chores.pop(name, None)
+        task = self._tasks.pop(name, None)
         if task is not None:
             task.cancel()
             await asyncio.wait({task})
 
     async def _end_fetch(self) -> None:
         """Stop asking; what the mailbox sent before it knew is taken, to be given back."""
-        fetching = self._chores.get("fetch")
+        fetching = self._tasks.get("fetch")
         if self._receiving is not None and fetching is not None and self._receiving.awaited:
             await self._receiving.end()
             await asyncio.wait({fetching}, timeout=LAST_ANSWERS_S)

@@ -67,10 +67,10 @@ class Commits:
         max_waiting_bytes: int = 64 << 20,
         max_group_bytes: int = 8 << 20,
         age_ns: Callable[[], int] = lambda: 0,
-        chores: BackgroundWork | None = None,
+        background: BackgroundWork | None = None,
     ) -> None:
         self._age_ns = age_ns
-        self._chores = chores or BackgroundWork()
+        self._background = background or BackgroundWork()
         self._store = store
         self._clock = clock
         self._max_waiting_bytes = max_waiting_bytes
@@ -229,7 +229,7 @@ class Commits:
                     self._stirred.set()
             except Exception as error:
                 # Whatever it is, this thread must live on: without it the log grows until the disk is full.
-                self._chores.failed("checkpoint", error)
+                self._background.failed("checkpoint", error)
                 self._stirred.set()
                 self._ended.wait(1.0)
 

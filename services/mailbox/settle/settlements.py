@@ -75,8 +75,8 @@ class Settlements:
             if late:
                 raise Unavailable("The disk did not answer in time; it may have been done.")
 
-    def bury(self, settling: Settling) -> None:
-        """Commit what ended by itself; nobody waits for it."""
+    def commit_ended(self, settling: Settling) -> None:
+        """Commit messages that ended by themselves; no caller waits for it."""
         self.commit(settling)
 
     def commit(self, settling: Settling) -> asyncio.Future[Outcome]:
