@@ -67,7 +67,7 @@ def report(error: BaseException, *, as_json: bool) -> ExitCode:
         import json
 
         document = {"error": {"reason": reason, "message": sentence, "exit_code": int(code)}}
-        # What could not be written may be this very output.
+        # The output that could not be written may be this very stream.
         with contextlib.suppress(OSError):
             sys.stdout.write(json.dumps(document, ensure_ascii=False, separators=(",", ":")) + "\n")
             sys.stdout.flush()

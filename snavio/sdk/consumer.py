@@ -85,7 +85,7 @@ class Consumer(Startable):
         self._clock = clock or SystemClock()
         if principal_certificates is not None and signer is None:
             raise BadRequest("principal_certificates needs Signer's address too.", reason="no-signer")
-        # Without Signer's address somebody else has to see to it that the certificate does not end.
+        # Without Signer's address the certificate has to be renewed by another process.
         self._certificate = signer and ServiceCertificate(
             certificates,
             signer=signer,
@@ -241,7 +241,7 @@ class Consumer(Startable):
     async def _fetch(self, receiving: MessageSource, keeper: LeaseKeeper) -> None:
         intake = self._intake
         while not receiving.ended:
-            # What may be on its way is taken at once: its lease has begun.
+            # Messages in flight are taken at once: their leases have begun.
             room = intake.max_unsettled - self._unsettled if receiving.awaited else await self._room()
             answer, asked = b"", 0
             async for attempt in persist(Unavailable, Saturated, first_pause_s=0.05):

@@ -210,7 +210,7 @@ def left_out(reply: Reply, *, whole: bool) -> AttemptAnswer:
     """The answer for commands that a final reply has no code for; `whole` if no reply came before it."""
     refusals = reply.refusals()
     if whole and refusals and not reply.codes:
-        # The frame was refused before anybody looked into it: nothing of it was delivered, so nothing is in doubt.
+        # The frame was refused before it was parsed: nothing of it was delivered, so nothing is in doubt.
         _, reason, retry_after_ms, throttle_until, detail = refusals[0]
         return AttemptAnswer(reason, retry_after_ms, throttle_until, detail)
     return AttemptAnswer(Verdict.OUTCOME_UNKNOWN, detail="the answer left it out")

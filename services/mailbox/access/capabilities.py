@@ -239,7 +239,7 @@ class Capabilities:
         self._denials.append(now)
         if len(self._denials) < SPIKE or now - self._denials[0] > SPIKE_NS:
             return
-        # Denials come from anybody: whoever makes many of them must not keep the cache empty.
+        # Any caller can cause denials: many of them must not keep the cache empty.
         if now - self._purged_mono_ns < PURGE_QUIET_NS:
             return
         self._purged_mono_ns = now

@@ -18,7 +18,7 @@ class _Line:
 
 
 class TopicLocks:
-    """Lives on one event loop. `len` is the number of topics that somebody works on or waits for."""
+    """Lives on one event loop. `len` is the number of topics with a holder or a waiter."""
 
     def __init__(self) -> None:
         self._lines: dict[str, _Line] = {}

@@ -183,7 +183,7 @@ class Retention:
             if asked is not None:
                 await self._rows.refill(self._delivery, asked)
             return asked is not None
-        # What is older and still there is leased, or came back: it has its turn with the other topics.
+        # Older batches that remain are leased or were requeued: they have their turn with the other topics.
         ages = (batch.stored_age_ns for batch in topic.batches.values() if batch.stored_age_ns > before)
         topic.oldest_age_ns = min(on_disk, min(ages, default=now))
         return False
@@ -220,7 +220,7 @@ class Retention:
         messages = sum(delivered for _, delivered in old)
 
         def heard(outcome: Outcome) -> None:
-            # Also when nobody waits any more: it is done all the same.
+            # Also when the caller no longer waits: the change is stored all the same.
             if not isinstance(outcome, SnavioError):
                 topic.count(MessageState.DELIVERED, -messages)
                 topic.pruned["delivered"] = topic.pruned.get("delivered", 0) + messages

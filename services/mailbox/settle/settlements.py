@@ -47,7 +47,7 @@ class Settlements:
     ) -> bytes:
         """A Settlement per receipt. Saturated or Unavailable when the disk did not take it: ask again."""
         if boot_epoch != self._delivery.boot_epoch:
-            # Attempts are counted anew after a restart: an old receipt would settle somebody else's lease.
+            # Attempts are counted anew after a restart: an old receipt would settle another consumer's lease.
             return LATE * len(msg_ids)
         settling = self._delivery.settle(
             topic, receipts(msg_ids, attempts), holder=holder, final=final, nack=nack
