@@ -128,7 +128,7 @@ async def compose_parts(
     message_intake = MessageIntake(
         store=store, commits=commits, delivery=delivery, intake=intake, clock=clock
     )
-    # After the server and before the store: what was answered is committed, what is committed is answered.
+    # After the server and before the store: every answered send is committed, every committed one is answered.
     host.at_stop("commits", commits.close, within_s=CLOSE_SECONDS)
     commits.start()
     return MailboxParts(

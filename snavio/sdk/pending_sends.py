@@ -73,8 +73,8 @@ class PendingSends:
         self._full_bytes = full_bytes
         self._full_commands = full_commands
         self.deadline_mono_ns = deadline_mono_ns
-        # Deadlines that may come along: the link keeps one per consignment, so who waits much shorter must not
-        # share it. A bundle that takes no more has no such deadlines, which saves `send` a second question.
+        # Deadlines that may come along: the connection keeps one per part, so a send with a much shorter one must not
+        # share it. One that takes no more has no such deadlines, which saves `send` a second check.
         self.earliest = deadline_mono_ns - DEADLINE_SLACK_NS
         self.latest = deadline_mono_ns + DEADLINE_SLACK_NS
         self.waiters: list[asyncio.Future[AttemptAnswer]] = []

@@ -200,7 +200,7 @@ class Oversight:
         if len(self._locks) >= WORKING_TOPICS:
             raise Saturated("Too many topics are being changed.", retry_after_ms=1000)
         async with self._locks.of(topic):
-            # A change whose caller went away is still on its way: what the disk says before it is there is out of date.
+            # A change whose caller went away is still on its way: a read of the disk before then is out of date.
             known = self._delivery.topics.topic(topic)
             await self._settlements.over(known.adopted.values() if known else ())
             yield

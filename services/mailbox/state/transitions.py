@@ -182,7 +182,7 @@ class Transitions:
                 # Its timer may have fired, or been swept up, while it held nothing.
                 self._window.timers.arm(moved.lease.deadline_mono_ns, moved.lease)
             elif not moved.ended and topic.batches.get(batch.batch_id) is batch:
-                # Not at once: what wants to end would be refused again and again.
+                # Not at once: the same messages would be refused again and again.
                 for lo, hi, retrying in list(batch.retrying(moved.lo, moved.hi)):
                     wait_ns = max(_REFUSED_PAUSE_NS, self._window.wait_ns(retrying.not_before_unix_ns))
                     self._window.delay(batch, lo, hi, retrying.attempt, wait_ns)
