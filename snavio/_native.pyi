@@ -40,7 +40,7 @@ class Ledger:
         A Refusal with the hint stands once, for the first command closed, when `code` is a refusal (>= 16).
         """
     def decide_each(self, codes: bytes, hints: dict[int, tuple[int, str]]) -> bytes:
-        """Decide what is undecided as `codes` say, one per command; 0 says nothing. Verdicts as from `close`.
+        """Decide undecided commands by `codes`, one per command; 0 leaves it open. Verdicts as from `close`.
 
         `hints` has (retry_after_ms, detail) by code; each stands once, for the first command refused with it.
         """
@@ -65,13 +65,13 @@ class Reply:
     def refusals(self) -> list[tuple[int, int, int, int, str]]:
         """(index, reason, retry_after_ms, throttle_until_unix_ns, detail)."""
     def shares(self) -> list[tuple[int, float, float, int]]:
-        """(index, source_share, competing_share, dispatch_volume) of refusals that speak of fairness."""
+        """(index, source_share, competing_share, dispatch_volume) of refusals for fairness."""
 
 def read_verdicts(frame: bytes) -> Reply:
     """Raises ValueError when the bytes are not a Verdicts message."""
 
 class PartBuffer:
-    """The body of a batch part, measured and not yet written: stretches of the frame that it came in.
+    """The body of a batch part, measured and not yet written: ranges of the frame that it came in.
 
     It holds no more memory than a third above its length: where less of the frame goes on, it is written at once.
     `bytes` writes it; `batch_frame` writes it into the frame that it leaves in, which saves a copy.
@@ -131,9 +131,9 @@ class Admission:
     ) -> Judgement:
         """Judge one serialised Command, as a batch of one with batch_seq 0."""
     def flood_telemetry(self, now_unix_ns: int) -> list[tuple[int, bytes]]:
-        """(rows, TelemetryBlock) per second that is over and had refusals beyond those told one by one."""
+        """(rows, TelemetryBlock) per second that is over and had refusals beyond those reported one by one."""
     def key_usage(self) -> list[tuple[str, str, int]]:
-        """(source, key version, commands let in) since the last call; what was told is forgotten."""
+        """(source, key version, admitted commands) since the last call; resets the counts."""
     def counters(self) -> dict[str, int]:
         """Commands per verdict name since start, plus `nonces_live`."""
 
@@ -154,7 +154,7 @@ class Judgement:
         """The same as `runs`, not yet written."""
     @property
     def frame_code(self) -> int:
-        """0, or why the frame as a whole was refused (MALFORMED, OVERSIZED); then nothing is accepted."""
+        """0, or the Verdict of a frame that was refused as a whole (MALFORMED, OVERSIZED); then nothing is accepted."""
     @property
     def rows(self) -> int:
         """The number of rows that `telemetry` writes."""
@@ -210,9 +210,9 @@ class Dispatch:
         """`ban_list` is the wire's BanList number; an empty target and name mean every route."""
     def lift_ban(self, ban_list: int, source: str, target: str, name: str) -> None: ...
     def set_cold_only(self, cold_only: bool) -> None:
-        """Send every command by Slow from now on, or not any more."""
+        """Turn on or off that every command is escalated to Slow."""
     def clear(self) -> None:
-        """Forget every route, right and ban (the directory's epoch changed); everything escalates until told again."""
+        """Forget every route, right and ban (the directory's epoch changed); everything escalates until set again."""
     def load_snapshot(
         self,
         routes_part: bytes,
@@ -242,9 +242,9 @@ class Dispatch:
     def plan(self, batch: bytes, *, now_mono_ns: int) -> Plan:
         """Plan a serialised Batch (hello absent). Never raises on bad bytes."""
     def learn(self, plan: Plan, *, now_mono_ns: int) -> None:
-        """Take what the answers to a plan teach: routes that Slow does not know, strict deliveries."""
+        """Remember from the answers to a plan: routes that Slow does not know, strict deliveries."""
     def sweep(self, *, now_mono_ns: int) -> None:
-        """Free what nobody needs any more. To be called now and then."""
+        """Free idle windows and old answers. To be called now and then."""
     def counters(self) -> dict[str, int]:
         """`dispatched`, `refused`, one `escalated.<reason>` each, `usage.fresh|stale|expired`, `usage.acl.stale`,
         `usage.routing.stale`, `strict`, `duplicates`, `route_missing`, `unknown_saturated`, `warm_bans`; and gauges:
@@ -379,7 +379,7 @@ class Committed:
     def __len__(self) -> int: ...
 
 class Arbitration:
-    """An opened ArbitrationBatch: what Slow must decide, command by command, without parsing payloads in Python."""
+    """A parsed ArbitrationBatch: the commands for Slow to decide, without parsing payloads in Python."""
 
     @staticmethod
     def open(frame: bytes, max_batch_bytes: int = ..., max_batch_commands: int = ...) -> Arbitration: ...
@@ -435,7 +435,7 @@ class Arbitration:
         """TelemetryBlock of the commands that were decided since the last call; empty when there are none."""
 
 class Sending:
-    """An opened SendBatch: what the mailbox must store."""
+    """A parsed SendBatch: the rows for the mailbox to store."""
 
     @staticmethod
     def open(
@@ -457,10 +457,10 @@ class Sending:
         """Per entry of `topics`: 32 bytes for each command when `once` is set, for a ReplayWindow; else empty."""
     @property
     def once_ms(self) -> list[int]:
-        """Per entry of `topics`: how long its keys must be known at least; 0 leaves it to the topic."""
+        """Per entry of `topics`: minimum time to keep its keys, in milliseconds; 0 means the topic's window."""
 
 class ReplayWindow:
-    """Which keyed messages were stored, for as long as the replay window of their topic lasts.
+    """The keys of stored messages, for as long as the replay window of their topic lasts.
 
     Keys are columns of 32 bytes: fingerprints of the key, of the payload and of the tenant that it counts for.
     Times are nanoseconds of one clock that does not step back. Refuses when full; never evicts.
@@ -484,7 +484,7 @@ class ReplayWindow:
     def __len__(self) -> int: ...
 
 def replay_keys(secret: bytes, topic: str, scope: str, messages: list[tuple[bytes, bytes]]) -> bytes:
-    """Columns for (key, payload) pairs. Keys of two scopes (a source, or a tenant) never meet."""
+    """Columns for (key, payload) pairs. Keys of two scopes (a source, or a tenant) never collide."""
 
 def blocks_with(blocks: list[bytes], id: bytes) -> list[int]:
     """Positions of the blocks in which `id` stands, at whatever place; without the GIL."""
@@ -501,12 +501,12 @@ def read_journal_page(
     """
 
 class Tombstones:
-    """Rights that were taken away lately."""
+    """Rights that were revoked lately."""
 
     def __init__(self) -> None: ...
     def add(self, source: str, target: str, name: str, *, version: int, revoked_unix_ns: int) -> None: ...
     def forget(self, before_unix_ns: int) -> None:
-        """Drop those that were taken away earlier."""
+        """Drop those that were revoked earlier."""
     def __len__(self) -> int: ...
 
 def telemetry_columns(

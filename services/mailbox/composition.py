@@ -43,7 +43,7 @@ class MailboxParts:
     store: MailboxStore
     readers: StoreReaders
     commits: Commits
-    chores: BackgroundWork
+    background: BackgroundWork
     tenants: MailboxShares
     delivery: Delivery
     settlements: Settlements
@@ -69,10 +69,10 @@ async def compose_parts(
     host.at_stop("store", lambda: readers.close(store.close))
     epoch = await asyncio.to_thread(store.begin_epoch, clock.unix_ns())
     records = await asyncio.to_thread(store.topics)
-    chores = BackgroundWork()
+    background = BackgroundWork()
     age = StoreClock(clock=clock, age_ns=await asyncio.to_thread(store.age))
     commits = Commits(
-        store, clock=clock, max_waiting_bytes=settings.queued_bytes, age_ns=age.now_ns, chores=chores
+        store, clock=clock, max_waiting_bytes=settings.queued_bytes, age_ns=age.now_ns, background=background
     )
     # Without a disk the store is the cache, and a second copy could not be wiped.
     rows = BatchReader(store, worker=readers, max_bytes=0 if settings.amnesia else settings.cached_bytes)
@@ -85,8 +85,8 @@ async def compose_parts(
         with contextlib.suppress(Unavailable):  # stopping: the attempt is then not counted
             commits.submit(progress=(progress,))
 
-    def bury(settling: Settling) -> None:
-        settlements.bury(settling)
+    def commit_ended(settling: Settling) -> None:
+        settlements.commit_ended(settling)
 
     delivery = Delivery(
         clock=clock,
@@ -97,7 +97,7 @@ async def compose_parts(
         limits=limits,
         shares=tenants,
         policies=settings.policies(),
-        bury=bury,
+        commit_ended=commit_ended,
         age_ns=age.now_ns,
     )
     settlements = Settlements(delivery=delivery, commits=commits, rows=rows, clock=clock)
@@ -121,21 +121,21 @@ async def compose_parts(
         events=events,
         clock=clock,
         empty_topics=EmptyTopics(delivery=delivery, listing=listing, store=store, awaited=waiters.waiting),
-        chores=chores,
+        background=background,
     )
     receiving = Receiving(delivery=delivery, rows=rows, waiters=waiters, stopping=stopping, clock=clock)
     intake = BatchIntake(store=store, commits=commits, delivery=delivery, rows=rows, clock=clock)
     message_intake = MessageIntake(
         store=store, commits=commits, delivery=delivery, intake=intake, clock=clock
     )
-    # After the server and before the store: what was answered is committed, what is committed is answered.
+    # After the server and before the store: every answered send is committed, every committed one is answered.
     host.at_stop("commits", commits.close, within_s=CLOSE_SECONDS)
     commits.start()
     return MailboxParts(
         store=store,
         readers=readers,
         commits=commits,
-        chores=chores,
+        background=background,
         tenants=tenants,
         delivery=delivery,
         settlements=settlements,

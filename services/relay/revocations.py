@@ -67,8 +67,8 @@ class Revocations:
     async def start(self) -> None:
         """Load what was known, then follow Registry, which may be away."""
         self._cursor = await self._outbox.cursor()
-        for grave in await self._outbox.graves():
-            self._bury(grave)
+        for right in await self._outbox.revoked_rights():
+            self._add_tombstone(right)
         self._pull.begin()
 
     async def stop(self) -> None:
@@ -90,7 +90,7 @@ class Revocations:
                 ChangesResponse,
                 timeout_s=CALL_SECONDS,
             )
-            graves = [
+            rights = [
                 RevokedRight(
                     change.acl.source, change.acl.target, change.acl.name, change.version, change.at_unix_ns
                 )
@@ -98,9 +98,9 @@ class Revocations:
                 if change.WhichOneof("value") == "acl" and change.deleted
             ]
             cursor = Cursor(answer.directory_epoch, answer.version)
-            if graves or cursor != self._cursor:
+            if rights or cursor != self._cursor:
                 async with self._turn:
-                    await self._take(graves, cursor)
+                    await self._take(rights, cursor)
             if not answer.more:
                 self._known_unix_ns = asked
                 return
@@ -112,47 +112,47 @@ class Revocations:
         )
         self._cursor = Cursor(answer.directory_epoch, answer.version)
 
-    async def _take(self, graves: list[RevokedRight], cursor: Cursor) -> None:
+    async def _take(self, rights: list[RevokedRight], cursor: Cursor) -> None:
         forget = self._clock.unix_ns() - REMEMBERED_NS
         archived_until = await self._outbox.exported_until_unix_ns()
         late: list[Event] = []
-        for grave in graves:
-            if grave.revoked_unix_ns < archived_until:
-                late += await self._look_up(grave, archived_until)
+        for right in rights:
+            if right.revoked_unix_ns < archived_until:
+                late += await self._look_up(right, archived_until)
         async with self._own.stored_with(late) as (pages, lives):
-            ids = await self._outbox.bury(
-                graves, cursor, forget_before_unix_ns=forget, pages=pages, lives=lives
+            ids = await self._outbox.remember_revoked(
+                rights, cursor, forget_before_unix_ns=forget, pages=pages, lives=lives
             )
             self._waiting.add(ids, pages, [SERVICE] * len(ids))
-        for grave in graves:
-            self._bury(grave)
+        for right in rights:
+            self._add_tombstone(right)
         self._tombstones.forget(forget)
         self._cursor = cursor
 
-    def _bury(self, grave: RevokedRight) -> None:
+    def _add_tombstone(self, right: RevokedRight) -> None:
         self._tombstones.add(
-            grave.source,
-            grave.target,
-            grave.name,
-            version=grave.version,
-            revoked_unix_ns=grave.revoked_unix_ns,
+            right.source,
+            right.target,
+            right.name,
+            version=right.version,
+            revoked_unix_ns=right.revoked_unix_ns,
         )
 
     async def _look_up(
-        self, grave: RevokedRight, archived_until_unix_ns: int
+        self, right: RevokedRight, archived_until_unix_ns: int
     ) -> list[ExecutedAfterRevocation]:
         """Archived commands that used the right after it was revoked."""
         found: list[ExecutedAfterRevocation] = []
         # An export may be hours later than its events, when Signer was away.
-        hour_ns = grave.revoked_unix_ns - grave.revoked_unix_ns % HOUR_NS
+        hour_ns = right.revoked_unix_ns - right.revoked_unix_ns % HOUR_NS
         end_ns = max(archived_until_unix_ns, self._clock.unix_ns())
         while hour_ns <= end_ns:
             for path, entry in (await present_files(self._archive, hour_ns)).items():
-                if entry.max_at_unix_ns < grave.revoked_unix_ns:
+                if entry.max_at_unix_ns < right.revoked_unix_ns:
                     continue
                 try:
                     contents = await self._archive.get(path, max_bytes=MAX_FILE_BYTES)
-                    found += await asyncio.to_thread(_executed, contents, grave)
+                    found += await asyncio.to_thread(_executed, contents, right)
                 except (SnavioError, ValueError) as error:
                     # A damaged file is for `archive verify` to report; the others still tell what they know.
                     self._log.warning("a file of the archive cannot be read", name=path, message=str(error))
@@ -160,31 +160,31 @@ class Revocations:
         return found
 
 
-def _executed(contents: bytes, grave: RevokedRight) -> list[ExecutedAfterRevocation]:
+def _executed(contents: bytes, right: RevokedRight) -> list[ExecutedAfterRevocation]:
     import pyarrow.compute as pc
 
     table = read(contents)
     fits = (
         (pc.field("event") == DELIVERED)
-        & (pc.field("source") == grave.source)
-        & (pc.field("target") == grave.target)
-        & (pc.field("command_name") == grave.name)
-        & (pc.field("acl_version") < grave.version)
+        & (pc.field("source") == right.source)
+        & (pc.field("target") == right.target)
+        & (pc.field("command_name") == right.name)
+        & (pc.field("acl_version") < right.version)
     )
     plain = table.select(["event", "source", "target", "command_name", "acl_version", "at"])
     for column in ("event", "source", "target", "command_name"):
         index = plain.column_names.index(column)
         plain = plain.set_column(index, column, plain[column].cast("string"))
     counted = plain.filter(fits).group_by("at").aggregate([([], "count_all")]).to_pylist()
-    revoked_us = grave.revoked_unix_ns // 1000
+    revoked_us = right.revoked_unix_ns // 1000
     moments = [(round(row["at"].timestamp() * 1e6), row["count_all"]) for row in counted]
     return [
         ExecutedAfterRevocation(
-            source=grave.source,
-            target=grave.target,
-            command_name=grave.name,
+            source=right.source,
+            target=right.target,
+            command_name=right.name,
             stale_duration_seconds=(at_us - revoked_us) / 1e6,
-            acl_revocation_timestamp=format_timestamp(grave.revoked_unix_ns),
+            acl_revocation_timestamp=format_timestamp(right.revoked_unix_ns),
             count=count,
         )
         for at_us, count in sorted(moments)

@@ -70,7 +70,7 @@ def make_caches(
         ),
         stale_ms=settings.keys_stale_ms,
     )
-    host.introspection.counts(freshness.counters, prefix="standing.")
+    host.introspection.counts(freshness.counters, prefix="freshness.")
     freshness.register(host.introspection)
     # One name for both: which of them it was stands in the log.
     host.introspection.counts(lambda: dict(Counter(snapshots.counters()) + Counter(key_snapshots.counters())))

@@ -77,7 +77,7 @@ class ArchiveFollower:
 
             def wanted(file: FileEntry, folder: str = hour.folder) -> bool:
                 name = f"{folder}/{file.name}"
-                # Before the file is read: what changes meanwhile is read again the next time.
+                # Before the file is read: a change meanwhile is read again the next time.
                 looked[name] = _mark(self._archive / name)
                 return name not in self._seen and not self._still_bad(name, looked[name])
 

@@ -184,7 +184,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     """Nothing of it stays, the JVM included."""
     for sign, wait_s in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, STOP_SECONDS)):
         if process.returncode is not None and sign is signal.SIGTERM:
-            # The leader is gone; what it left in its group goes with it.
+            # The leader is gone; the other processes of its group are ended with it.
             sign = signal.SIGKILL  # noqa: PLW2901
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, sign)

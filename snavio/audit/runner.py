@@ -103,7 +103,7 @@ async def run_batch(
         pins = Pins(order.out / "files")
         pins.release()
         told({"step": "verifying"})
-        # Before anything is read: what is proposed while we read is the next audit's to judge.
+        # Before anything is read: proposals made meanwhile are judged by the next audit.
         began = await access.desk.version() if order.propose else 0
         keys = await access.keys.ever()
         now = clock.unix_ns()

@@ -138,7 +138,7 @@ def hours_of(archive: Path, folder: str) -> Iterator[Hour]:
 def _judge(archive: Path, folder: str, file: FileEntry, pin: Pin) -> IndexEntry | ArchiveFinding:
     name = f"{folder}/{file.name}"
     try:
-        # First held, then checked: what is read later is what was checked.
+        # First pinned, then checked: the bytes that are read later are those that were checked.
         path = pin(folder, archive / folder / file.name)
     except FileNotFoundError:
         return ArchiveFinding(name, "missing", "A manifest lists it and it is not there.")

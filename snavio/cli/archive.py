@@ -153,7 +153,7 @@ def _keys_of_signer(state_dir: Path | None, config: Path | None) -> Sequence[Ver
         mesh, certificates = OperatorCaller(state_dir, config).attached()
         return asyncio.run(_keys(mesh, certificates))
     except SnavioError as error:
-        # Whoever wrote into the archive must not be believed because Signer is away for a moment.
+        # Forged files in the archive must not be counted because Signer is unavailable for a moment.
         aside("Without Signer's keys nothing is counted; --unverified counts all that can be read.")
         raise error from None
 

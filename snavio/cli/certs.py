@@ -174,7 +174,7 @@ def renew(
     from snavio.launch.installation import find
     from snavio.sdk.principal import renew_now
 
-    # Who names a Signer needs no mesh that runs here.
+    # With the address of a Signer no mesh has to run here.
     here = find(state_dir=caller.state_dir, config=caller.config).mesh if signer else caller.attached()[0]
     leaf = asyncio.run(
         renew_now(folder, signer=signer or here.signer, clock=SystemClock(), trust_domain=here.trust_domain)

@@ -119,7 +119,7 @@ def _fields(difference: wire.Difference, side: str) -> dict[str, Any] | None:
     entry = getattr(difference, side)
     message = getattr(entry, entry.WhichOneof("value"))
     fields = message_document(message)
-    # Defaults that say nothing would bury what was asked for.
+    # Fields with their defaults would hide the others.
     fields.pop("fairness" if _is_default_fairness(fields.get("fairness")) else "", None)
     return fields
 

@@ -67,7 +67,7 @@ def report(error: BaseException, *, as_json: bool) -> ExitCode:
         import json
 
         document = {"error": {"reason": reason, "message": sentence, "exit_code": int(code)}}
-        # What could not be written may be this very output.
+        # The output that could not be written may be this very stream.
         with contextlib.suppress(OSError):
             sys.stdout.write(json.dumps(document, ensure_ascii=False, separators=(",", ":")) + "\n")
             sys.stdout.flush()
@@ -77,7 +77,7 @@ def report(error: BaseException, *, as_json: bool) -> ExitCode:
 def _sentence(error: BaseException) -> str:
     match error:
         case NotAllowed(reason="not-allowed"):
-            # Refused for who asks, not for what: others may.
+            # Refused because of the caller's identity: another identity may.
             return f"{str(error).rstrip()} `--as` says under whose certificate a command acts."
         case ImportError() if (hint := install_hint(error)) is not None:
             return hint

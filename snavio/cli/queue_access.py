@@ -117,7 +117,7 @@ class MailboxAccess:
 
         async def answer(mesh: MeshSettings, certificates: Path) -> T:
             who = read_actor(certificates, trust_domain=mesh.trust_domain)
-            # A call to nobody would wait for its whole deadline.
+            # A call to a server that does not run would wait for its whole deadline.
             await require_serving("mailbox", mesh, who)
             async with QueueClient(
                 mesh.mailbox,

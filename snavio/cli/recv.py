@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from snavio.launch.installation import Installation
     from snavio.sdk import Command
 
-# What is held without an ack; a consumer keeps no more leases than this.
+# Messages held without an ack; a consumer keeps no more leases than this.
 MOST_HELD = 2000
 
 

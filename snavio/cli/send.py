@@ -68,7 +68,7 @@ def send(
     try:
         began = asyncio.run(_send(installation, who, commands, content_type, outcomes))
     except KeyboardInterrupt:
-        # What was answered until then is on disk at the target, so it is told.
+        # Commands that were answered until then are on disk at the target, so they are reported.
         interrupted = True
     seconds = time.perf_counter() - began
     reasons = Counter(outcome.reason for outcome in outcomes)

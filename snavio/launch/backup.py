@@ -57,7 +57,7 @@ def make(state: Path, folder: Path, *, clock: Clock, tell: Callable[[str], None]
         raise StateError(
             f"{state} is no state folder of a mesh: there is nothing to back up.", reason="no-state"
         )
-    # Half of a restore is stores of two times, with epochs that nobody renewed.
+    # Half a restore would leave stores of two times, with epochs that were not renewed.
     StateFolder(state).check_format()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ _EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 # Where the file is not there: what the systems in use have in common.
 _USUAL_FIRST: Final = 32768
 _LOWEST: Final = 10240
-# Two that are handed out by one process never meet, whether or not anybody listens on the first yet.
+# Two ports from one process are never the same, even while no server listens on the first yet.
 _given: set[int] = set()
 _claims: dict[int, int] = {}
 """Descriptor of the file of claims, by the process that opened it: a fork must not count as the holder."""
@@ -80,7 +80,7 @@ def _open_claims() -> int:
         return -1
     path = Path(tempfile.gettempdir()) / f"snavio-ports-{os.getuid()}"
     try:
-        # Never through a link that somebody else laid there. Never closed: closing lets every lock go.
+        # Never through a link that another user placed there. Never closed: closing lets every lock go.
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError:
         return -1

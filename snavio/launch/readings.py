@@ -96,7 +96,7 @@ class Readings:
         self._before_mono_ns = 0
 
     async def take(self) -> MeshReading:
-        """Ask everybody; the first reading has no rates."""
+        """Read the status of every service; the first reading has no rates."""
         now_mono_ns = self._clock.mono_ns()
         statuses = await self._probes.statuses()
         elapsed_s = (now_mono_ns - self._before_mono_ns) / 1e9

@@ -106,7 +106,7 @@ def rescue_all(state: StateFolder, *, clock: Clock) -> tuple[list[RescuedStore],
             try:
                 rescued = rescue(path, aside / store.name)
             except IntegrityError as error:
-                # The others are rescued all the same, and what is gone of them is told.
+                # The others are rescued all the same, and their losses are reported.
                 beyond.append(f"{store.place} cannot be rescued, only a backup brings it back: {error}")
                 continue
             if rescued.steps:

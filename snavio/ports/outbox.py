@@ -137,13 +137,13 @@ class Outbox(Protocol):
         """The position from which to read the directory's changes."""
         ...
 
-    async def graves(self) -> list[RevokedRight]:
+    async def revoked_rights(self) -> list[RevokedRight]:
         """Revoked rights, as far as they are remembered."""
         ...
 
-    async def bury(
+    async def remember_revoked(
         self,
-        graves: Sequence[RevokedRight],
+        rights: Sequence[RevokedRight],
         cursor: Cursor,
         *,
         forget_before_unix_ns: int,

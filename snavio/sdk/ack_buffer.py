@@ -146,7 +146,7 @@ class AckBuffer:
         try:
             codes = await self._told(bundle)
         except SnavioError as error:
-            # The leases will end and the messages come again, to whoever may settle them.
+            # The leases will expire and the messages be delivered again, to a consumer that may settle them.
             self._log.error("settlement refused", reason=error.reason, messages=count)
             self.late_acks += count if bundle.nack is None else 0
             for waiter in bundle.waiters.values():

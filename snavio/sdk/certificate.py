@@ -46,7 +46,7 @@ class ServiceCertificate:
         self._ttl_s = ttl_s
         self._wanted = _service(source, trust_domain) if source else None
         self._renewal = Renewal(self._folder, self._certify, clock=clock)
-        # Whoever renews a service for months must not lose the right to it because the principal's own has ended.
+        # A process that renews a service for months must not lose it because the principal's own certificate ended.
         self._principal_renewal = (
             principal_renewal(self._principal, signer=signer, clock=clock, trust_domain=trust_domain)
             if self._principal is not None

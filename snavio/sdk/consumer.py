@@ -85,7 +85,7 @@ class Consumer(Startable):
         self._clock = clock or SystemClock()
         if principal_certificates is not None and signer is None:
             raise BadRequest("principal_certificates needs Signer's address too.", reason="no-signer")
-        # Without Signer's address somebody else has to see to it that the certificate does not end.
+        # Without Signer's address the certificate has to be renewed by another process.
         self._certificate = signer and ServiceCertificate(
             certificates,
             signer=signer,
@@ -107,7 +107,7 @@ class Consumer(Startable):
         self._channel: MeshChannel | None = None
         self._desk: AckBuffer | None = None
         self._keeper: LeaseKeeper | None = None
-        self._chores: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
         self._failure: BaseException | None = None
         self._open = False
         self._unsettled = 0
@@ -157,14 +157,14 @@ class Consumer(Startable):
         )
         self._receiving = receiving = self._way(channel)
         self._open = True
-        for name, chore in (
+        for name, work in (
             ("fetch", self._fetch(receiving, self._keeper)),
             ("leases", self._keeper.run()),
             ("settle", self._desk.run()),
         ):
-            task = asyncio.create_task(chore, name=f"consumer {name}")
+            task = asyncio.create_task(work, name=f"consumer {name}")
             task.add_done_callback(self._ended)
-            self._chores[name] = task
+            self._tasks[name] = task
 
     async def close(self) -> None:
         """Give back what was not handed out, bring the acks home, end. Bounded in time."""
@@ -241,7 +241,7 @@ class Consumer(Startable):
     async def _fetch(self, receiving: MessageSource, keeper: LeaseKeeper) -> None:
         intake = self._intake
         while not receiving.ended:
-            # What may be on its way is taken at once: its lease has begun.
+            # Messages in flight are taken at once: their leases have begun.
             room = intake.max_unsettled - self._unsettled if receiving.awaited else await self._room()
             answer, asked = b"", 0
             async for attempt in persist(Unavailable, Saturated, first_pause_s=0.05):
@@ -291,14 +291,14 @@ class Consumer(Startable):
             self._arrived.set()
 
     async def _stop(self, name: str) -> None:
-        task = self._chores.pop(name, None)
+        task = self._tasks.pop(name, None)
         if task is not None:
             task.cancel()
             await asyncio.wait({task})
 
     async def _end_fetch(self) -> None:
         """Stop asking; what the mailbox sent before it knew is taken, to be given back."""
-        fetching = self._chores.get("fetch")
+        fetching = self._tasks.get("fetch")
         if self._receiving is not None and fetching is not None and self._receiving.awaited:
             await self._receiving.end()
             await asyncio.wait({fetching}, timeout=LAST_ANSWERS_S)

@@ -156,7 +156,7 @@ class ReceiveStream:
         if self._closing:
             return
         if self._ended or self._generation != self._channel.generation():
-            # Another certificate or capability: what was leased for this stream comes, and then its end.
+            # Another certificate or capability: messages already leased for this stream still arrive, then it ends.
             self._closing = True
             await self._call.done_writing()
             return

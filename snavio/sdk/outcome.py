@@ -75,7 +75,7 @@ class Outcome:
 
 _SATURATED = frozenset({Verdict.SATURATED, Verdict.RATE_LIMIT_EXCEEDED, Verdict.FAIRNESS_VIOLATION})
 
-# What is not named here is a command that Shield found ill-formed or untimely: the caller's mistake.
+# Verdicts that are not listed are commands that Shield found ill-formed or untimely: the caller's mistake.
 _ERRORS: dict[Verdict, type[SnavioError]] = {
     Verdict.UNDECIDED: Unavailable,
     Verdict.SUSPENDED: NotAllowed,

@@ -73,8 +73,8 @@ class PendingSends:
         self._full_bytes = full_bytes
         self._full_commands = full_commands
         self.deadline_mono_ns = deadline_mono_ns
-        # Deadlines that may come along: the link keeps one per consignment, so who waits much shorter must not
-        # share it. A bundle that takes no more has no such deadlines, which saves `send` a second question.
+        # Deadlines that may come along: the connection keeps one per part, so a send with a much shorter one must not
+        # share it. One that takes no more has no such deadlines, which saves `send` a second check.
         self.earliest = deadline_mono_ns - DEADLINE_SLACK_NS
         self.latest = deadline_mono_ns + DEADLINE_SLACK_NS
         self.waiters: list[asyncio.Future[AttemptAnswer]] = []
@@ -210,7 +210,7 @@ def left_out(reply: Reply, *, whole: bool) -> AttemptAnswer:
     """The answer for commands that a final reply has no code for; `whole` if no reply came before it."""
     refusals = reply.refusals()
     if whole and refusals and not reply.codes:
-        # The frame was refused before anybody looked into it: nothing of it was delivered, so nothing is in doubt.
+        # The frame was refused before it was parsed: nothing of it was delivered, so nothing is in doubt.
         _, reason, retry_after_ms, throttle_until, detail = refusals[0]
         return AttemptAnswer(reason, retry_after_ms, throttle_until, detail)
     return AttemptAnswer(Verdict.OUTCOME_UNKNOWN, detail="the answer left it out")

@@ -215,7 +215,7 @@ class Producer(Startable):
             try:
                 body = mesh.signing.sign(request)
             except Unavailable:
-                # The last key ended meanwhile; what Shield said is still the best answer there is.
+                # The last key ended meanwhile; Shield's verdict is still the best answer.
                 return _outcome(request[0], verdict, answer, attempts, doubt=doubt)
             attempts += 1
             attempt_deadline = min(deadline, self._clock.mono_ns() + self._attempt_ns)

@@ -99,16 +99,16 @@ async def test_a_damaged_page_is_found_out(outbox: Outbox, tmp_path: Path) -> No
     await reopened.close()
 
 
-async def test_graves_are_remembered_with_how_far_the_changes_are_known(
+async def test_revoked_rights_are_remembered_with_how_far_the_changes_are_known(
     outbox: Outbox, tmp_path: Path
 ) -> None:
     old, young = RevokedRight("a/b", "t", "n", 3, 100), RevokedRight("a/b", "t", "n", 5, 200)
-    assert (await outbox.cursor(), await outbox.graves()) == (Cursor(), [])
-    await outbox.bury([old, young], Cursor(2, 5), forget_before_unix_ns=0)
+    assert (await outbox.cursor(), await outbox.revoked_rights()) == (Cursor(), [])
+    await outbox.remember_revoked([old, young], Cursor(2, 5), forget_before_unix_ns=0)
     reopened = await again(outbox, tmp_path)
-    assert (await reopened.cursor(), await reopened.graves()) == (Cursor(2, 5), [old, young])
-    await reopened.bury([], Cursor(2, 6), forget_before_unix_ns=150)
-    assert (await reopened.cursor(), await reopened.graves()) == (Cursor(2, 6), [young])
+    assert (await reopened.cursor(), await reopened.revoked_rights()) == (Cursor(2, 5), [old, young])
+    await reopened.remember_revoked([], Cursor(2, 6), forget_before_unix_ns=150)
+    assert (await reopened.cursor(), await reopened.revoked_rights()) == (Cursor(2, 6), [young])
     await reopened.close()
 
 

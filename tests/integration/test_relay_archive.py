@@ -528,14 +528,14 @@ def after_revocation(relay: Inside) -> list[tuple[int, float]]:
 async def test_a_dispatch_after_its_revocation_is_told_whenever_the_revocation_is_heard_of(
     tmp_path: Path, known: str
 ) -> None:
-    grave = RevokedRight(SOURCE, TARGET, NAME, 9, NOW - 2_000_000_000)
+    right = RevokedRight(SOURCE, TARGET, NAME, 9, NOW - 2_000_000_000)
     async with inside(tmp_path) as relay:
         following = revocations(relay)
         await relay.intake.take(arrival(TEN, block([1, 65, 1], lane={"acl_version": 4})))
         if known == "after the export":
             await relay.exporter.export_once(flush=True)
         async with relay.turn:
-            await following._take([grave], Cursor(1, 9))
+            await following._take([right], Cursor(1, 9))
         await relay.exporter.export_once(flush=True)
         await relay.exporter.export_once(flush=True)
         assert sum(count for count, _ in after_revocation(relay)) == 12
@@ -548,7 +548,7 @@ async def test_a_dispatch_after_its_revocation_is_told_whenever_the_revocation_i
 
 
 @pytest.mark.parametrize(
-    "grave",
+    "right",
     [
         RevokedRight(SOURCE, TARGET, NAME, 9, NOW + 1),
         RevokedRight(SOURCE, TARGET, NAME, 3, NOW - 5_000_000_000),
@@ -556,12 +556,12 @@ async def test_a_dispatch_after_its_revocation_is_told_whenever_the_revocation_i
     ],
     ids=["later", "granted again since", "somebody else's"],
 )
-async def test_a_dispatch_by_a_right_that_stood_is_not_told(tmp_path: Path, grave: RevokedRight) -> None:
+async def test_a_dispatch_by_a_right_that_stood_is_not_told(tmp_path: Path, right: RevokedRight) -> None:
     async with inside(tmp_path) as relay:
         following = revocations(relay)
         await relay.intake.take(arrival(TEN))
         async with relay.turn:
-            await following._take([grave], Cursor(1, 9))
+            await following._take([right], Cursor(1, 9))
         await relay.exporter.export_once(flush=True)
         await relay.exporter.export_once(flush=True)
         assert after_revocation(relay) == []

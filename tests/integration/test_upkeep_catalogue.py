@@ -354,5 +354,5 @@ async def test_commands_refused_on_keys_that_are_out_of_date_are_told(tmp_path: 
         told = fields(rows[0])
         assert (rows[0]["service"], told["cache_type"], told["reason"]) == ("shield", "HMAC", "out-of-date")
         assert told["age_seconds"] >= told["stale_ttl"] == 3.0
-        assert (await mesh.counters("shield"))["standing.refused_out_of_date"] >= 1
+        assert (await mesh.counters("shield"))["freshness.refused_out_of_date"] >= 1
         await late.close()

@@ -1,4 +1,4 @@
-"""The mailbox's chores go on: past a damaged topic, past faults of our own, and while there is something to do."""
+"""The mailbox's background work goes on: past a damaged topic, past its own faults, and while there is work."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_P_9_damaged_topic_keeps_retention_from_no_other_and_is_told(
             await consumer.nack((await consumer.receive()).receipts(), dead=True)
             await until_dead(office, 1)
             await sender.send(send_batch(3, (TOPIC, commands(5))))
-        assert (await counters(office))['chore_failures_total{chore="retention"}'] > 0
+        assert (await counters(office))['work_failures_total{work="retention"}'] > 0
 
 
 async def test_P_9_topics_take_turns_also_when_the_first_ones_fail(
@@ -110,7 +110,7 @@ async def test_checkpoints_go_on_after_a_fault_of_our_own(
         async with asyncio.timeout(SECONDS):
             while calls < 2:
                 await asyncio.sleep(0.01)
-        assert (await counters(office))['chore_failures_total{chore="checkpoint"}'] == 1
+        assert (await counters(office))['work_failures_total{work="checkpoint"}'] == 1
 
 
 async def test_leases_go_on_ending_after_a_fault_of_our_own(
@@ -131,7 +131,7 @@ async def test_leases_go_on_ending_after_a_fault_of_our_own(
         async with asyncio.timeout(SECONDS):
             while calls < 2:
                 await asyncio.sleep(0.01)
-        assert (await counters(office))['chore_failures_total{chore="scan"}'] == 1
+        assert (await counters(office))['work_failures_total{work="scan"}'] == 1
 
 
 async def test_P_9_dlq_of_small_batches_is_back_within_its_bound_after_one_look(

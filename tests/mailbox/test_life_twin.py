@@ -80,7 +80,7 @@ class Lives(RuleBasedStateMachine):
             record=lambda progress: self.store([progress]),
             limits=self.limits,
             policies=Policies(policy),
-            bury=self.bury,
+            commit_ended=self.commit_ended,
             chance=random.Random(7),
         )
 
@@ -94,7 +94,7 @@ class Lives(RuleBasedStateMachine):
         else:
             self.delivery.transitions.revert(settling)
 
-    def bury(self, settling: Settling) -> None:
+    def commit_ended(self, settling: Settling) -> None:
         """Messages end by themselves; a disk that refuses has them a moment later, and never to hand them out again."""
         now = self.clock.mono_ns()
         for moved in settling.moved:

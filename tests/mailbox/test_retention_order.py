@@ -75,10 +75,10 @@ async def retained_while_requeued(
     msg_ids: list[int],
     monkeypatch: pytest.MonkeyPatch,
     *,
-    chore: Callable[[], Awaitable[object]] | None = None,
+    work: Callable[[], Awaitable[object]] | None = None,
     caller_leaves: bool = False,
 ) -> None:
-    """Retention, or one chore of it, begins while a requeue is on its way to the disk."""
+    """Retention, or one part of it, begins while a requeue is on its way to the disk."""
     keeper = retention_of(office)
     async with slow_commit(keeper._store, monkeypatch) as reached:
         requeue = asyncio.create_task(desk(office).requeue(TOPIC, msg_ids))
@@ -88,7 +88,7 @@ async def retained_while_requeued(
             requeue.cancel()
             await asyncio.wait((requeue,))
             await asyncio.sleep(0.05)
-        step = asyncio.ensure_future(chore() if chore else keeper.step())
+        step = asyncio.ensure_future(work() if work else keeper.step())
         await asyncio.sleep(0.1)
     if not caller_leaves:
         assert await requeue == len(msg_ids)
@@ -145,8 +145,8 @@ async def test_I_14_batch_that_is_requeued_while_retention_looks_keeps_its_bytes
         keeper = retention_of(office)
         topic, policy = keeper._delivery.topics.topic(TOPIC), keeper._delivery.policies.of(TOPIC)
         assert topic is not None
-        chore = partial(keeper._batch_rewrite.look_through, topic, policy)
-        await retained_while_requeued(office, ids, monkeypatch, chore=chore)
+        work = partial(keeper._batch_rewrite.look_through, topic, policy)
+        await retained_while_requeued(office, ids, monkeypatch, work=work)
         again = await office.consumer().receive()
         assert again.marks == ["first0", *(f"x{number}" for number in range(1, 100))]
 

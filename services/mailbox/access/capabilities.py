@@ -54,7 +54,7 @@ class Verified:
         question = (operation, topic)
         if question in self.answers:
             return self.answers[question]
-        # A dispatcher's capability meets every topic; what was asked longest ago is cheap to find out again.
+        # A dispatcher's capability is checked for every topic; the oldest result is cheap to compute again.
         if len(self.answers) >= MAX_ANSWERS:
             self.answers.pop(next(iter(self.answers)))
         answer = self.answers[question] = self.bounds.denial(operation, topic)
@@ -128,7 +128,7 @@ class Capabilities:
         self._most_cached = most_cached
         self._most_given = most_given
         self._quotas = Quotas(clock=clock)
-        # By what is presented and who presents it. The oldest goes when it is full: verifying again costs little.
+        # By the capability and its presenter. The oldest goes when it is full: verifying again costs little.
         self._cache: dict[tuple[str, str], Verified] = {}
         # Capabilities under which something was leased. The one longest without goes: its acks, should it be revoked,
         # are then refused, and the messages delivered again.
@@ -157,7 +157,7 @@ class Capabilities:
             verified = self._verify(text, identity, now)
         if now >= verified.expires_mono_ns:
             self._deny(Denial.EXPIRED)
-        # An acknowledgement that is refused is work done twice: what was leased under it may be settled to its end.
+        # A refused acknowledgement is work done twice: messages leased under a capability may be settled to its end.
         if verified.revoked and not (operation in SETTLING and verified.cap_id in self._given):
             self._deny(Denial.REVOKED)
         denial = (
@@ -239,7 +239,7 @@ class Capabilities:
         self._denials.append(now)
         if len(self._denials) < SPIKE or now - self._denials[0] > SPIKE_NS:
             return
-        # Denials come from anybody: whoever makes many of them must not keep the cache empty.
+        # Any caller can cause denials: many of them must not keep the cache empty.
         if now - self._purged_mono_ns < PURGE_QUIET_NS:
             return
         self._purged_mono_ns = now

@@ -103,7 +103,7 @@ class Quotas:
         return fresh
 
     def _sweep(self, now: int) -> None:
-        # Whoever has filled his share asks all the time; it must not cost a walk through the table each.
+        # A caller whose share is full may ask all the time; each call must not cost a walk through the table.
         if now < self._sweep_mono_ns:
             return
         self._sweep_mono_ns = now + SWEEP_QUIET_NS

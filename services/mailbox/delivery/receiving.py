@@ -159,7 +159,7 @@ class Receiving:
 
     @property
     def stopping(self) -> bool:
-        """The mailbox comes to its end: nobody waits for messages any more."""
+        """Shutdown of the mailbox: every receive that waits returns."""
         return self._stopping()
 
     def give_back(self, taken: LeasedResponse) -> None:
@@ -191,7 +191,7 @@ class Receiving:
                 failures += damaged
                 left = one.left()
                 if runs is None or left != [one]:
-                    # What is not damaged of it comes next, with the bytes that were saved.
+                    # Its undamaged messages come next, with the bytes that were salvaged.
                     waiting.extendleft(reversed(left if runs is not None else []))
                     continue
                 part, kept = _fit(one, runs, max_bytes - size, at_least=0 if framed else 1)
@@ -203,7 +203,7 @@ class Receiving:
                     self._give_back(waiting)
                     break
         except BaseException:
-            # The caller went away, or the disk did: nobody has seen any of these.
+            # The caller went away, or the disk failed: no consumer has seen any of these.
             self._give_back(leased)
             raise
         return framed, failures
@@ -225,7 +225,7 @@ class Receiving:
         except IntegrityError as error:
             return None, self._condemn(batch, error)
         except NotFound:
-            # None are lost where somebody purged the batch since it was leased.
+            # None are lost where the batch was purged since it was leased.
             if lost := self._delivery.withdraw(batch.topic, batch.batch_id):
                 self._log.error("messages are lost", batch_id=batch.batch_id, messages=lost)
             return None, 0

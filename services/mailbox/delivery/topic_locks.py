@@ -18,7 +18,7 @@ class _Line:
 
 
 class TopicLocks:
-    """Lives on one event loop. `len` is the number of topics that somebody works on or waits for."""
+    """Lives on one event loop. `len` is the number of topics with a holder or a waiter."""
 
     def __init__(self) -> None:
         self._lines: dict[str, _Line] = {}
@@ -30,8 +30,8 @@ class TopicLocks:
     async def of(self, topic: str) -> AsyncIterator[None]:
         """Be the only one with a turn of this topic."""
         line = self._lines.setdefault(topic, _Line())
-        # Counted, and not asked of the lock: that is free for a moment between one turn and the next, and who came
-        # just then would be given a line of his own.
+        # Counted, and not read from the lock: it is free for a moment between two turns, and a caller that came
+        # just then would get a second lock for the same topic.
         line.people += 1
         try:
             async with line.lock:

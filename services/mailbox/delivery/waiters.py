@@ -93,7 +93,7 @@ class WaitingReceive:
         if self._holds:
             self._waiters.shares.give_back(self._tenant)
         if self._woken:
-            # Whatever kept this one from a look at the topic: what it was woken for is still there.
+            # This waiter did not look at the topic: the messages that it was woken for are still there.
             self._waiters.wake(self._topic)
 
     def looked(self) -> None:

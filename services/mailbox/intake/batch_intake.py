@@ -140,7 +140,7 @@ class BatchIntake:
                 # Nothing to store, and so nothing to recall: one answer, of which a resend has heard all or nothing.
                 final(_together(refusals))
                 return
-            # What is refused must be refused again when the send comes again, or its resend would be half stored.
+            # A refused message must be refused again when the send is repeated, or the resend would be half stored.
             codes = ledger.codes.replace(b"\x00", bytes([Verdict.DELIVERED]))
         except Exception:
             self._release(batches, taken)

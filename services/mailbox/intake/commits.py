@@ -26,7 +26,7 @@ CHECKPOINT_SECONDS = 0.02
 IDLE_SECONDS = 1.0
 CLOSE_SECONDS = 10.0
 DEGRADED_NS = 5_000_000_000
-"""Then senders are let try again: somebody has to find out that there is room."""
+"""Length of the degraded state; then sends are accepted again, because only a write shows that there is room."""
 _NEW = bytes([Verdict.DELIVERED])
 
 
@@ -67,10 +67,10 @@ class Commits:
         max_waiting_bytes: int = 64 << 20,
         max_group_bytes: int = 8 << 20,
         age_ns: Callable[[], int] = lambda: 0,
-        chores: BackgroundWork | None = None,
+        background: BackgroundWork | None = None,
     ) -> None:
         self._age_ns = age_ns
-        self._chores = chores or BackgroundWork()
+        self._background = background or BackgroundWork()
         self._store = store
         self._clock = clock
         self._max_waiting_bytes = max_waiting_bytes
@@ -160,7 +160,7 @@ class Commits:
                 try:
                     loop.call_soon_threadsafe(self._heard, group, outcomes, took)
                 except RuntimeError:
-                    open_ended = False  # the loop is gone, and with it everybody who waits
+                    open_ended = False  # the loop is gone, and with it every caller that waits
         self._ended.set()
         self._stirred.set()
 
@@ -168,7 +168,7 @@ class Commits:
         try:
             return self._commit(group)
         except Exception as error:
-            # It may have been stored: everybody in it is told that nobody knows.
+            # It may have been stored: every send in it is answered with an unknown outcome.
             background().failed("mailbox-commits", error)
             return [Unavailable("The commit failed unexpectedly.") for _ in group]
 
@@ -180,7 +180,7 @@ class Commits:
         except IntegrityError as error:
             self._log.error("commit met damaged rows", message=str(error), jobs=len(group))
             if len(group) > 1:
-                # A damaged page costs those whose rows are in it, not whoever was committed together with them.
+                # A damaged page costs the requests whose rows are in it, not those that were committed with them.
                 return [self._commit([job])[0] for job in group]
             return [error]
         except SnavioError as error:
@@ -212,7 +212,7 @@ class Commits:
         except SnavioError:
             raise
         except Exception as error:
-            # Whatever it is, this thread must live on, and nobody may be told that it was stored.
+            # After any error this thread must live on, and no send may be answered as stored.
             self._log.exception("commit failed unexpectedly")
             raise Unavailable("The store failed unexpectedly.") from error
         stored = iter(_committed(recognised, ids, now, age_ns))
@@ -228,8 +228,8 @@ class Commits:
                 if self._store.checkpoint():
                     self._stirred.set()
             except Exception as error:
-                # Whatever it is, this thread must live on: without it the log grows until the disk is full.
-                self._chores.failed("checkpoint", error)
+                # After any error this thread must live on: without it the log grows until the disk is full.
+                self._background.failed("checkpoint", error)
                 self._stirred.set()
                 self._ended.wait(1.0)
 

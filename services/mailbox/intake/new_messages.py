@@ -136,7 +136,7 @@ class MessageIntake:
         def heard(outcome: Outcome) -> None:
             if not stored.done():
                 stored.set_result(outcome)
-            # Also when nobody waits any more: it is stored all the same, and is to be delivered.
+            # Also when the caller no longer waits: the message is stored all the same, and is to be delivered.
             self._intake.decided(send.batches)
             if isinstance(outcome, Committed):
                 self._intake.bring_in(outcome, (taken,))

@@ -35,7 +35,7 @@ _SECOND = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class RequestedChange:
-    """A change that somebody asks for; by ids or by filter."""
+    """A requested change, by ids or by filter."""
 
     topic: str
     operation: MessageOperation
@@ -119,7 +119,7 @@ class Oversight:
         """Change what of these is still as it was, at most so many; how many. The caller has the topic's turn."""
         order = wish.order(now_unix_ns=self._clock.unix_ns(), age_ns=self._delivery.transitions.age_ns())
         adopted = [(await self._adopt(wish.topic, one.record), one.bits) for one in part]
-        # From here to `begin` nobody else has a turn: what is counted is what is moved.
+        # No await from here to `begin`: the messages that are counted are those that are moved.
         settling, changed = Settling(), 0
         for batch, asked in adopted:
             if batch is None:
@@ -200,7 +200,7 @@ class Oversight:
         if len(self._locks) >= WORKING_TOPICS:
             raise Saturated("Too many topics are being changed.", retry_after_ms=1000)
         async with self._locks.of(topic):
-            # A change whose caller went away is still on its way: what the disk says before it is there is out of date.
+            # A change whose caller went away is still on its way: a read of the disk before then is out of date.
             known = self._delivery.topics.topic(topic)
             await self._settlements.over(known.adopted.values() if known else ())
             yield

@@ -237,7 +237,7 @@ class Listing:
             if len(records) < PAGE_BATCHES:
                 return
             after = records[-1].batch_id
-            # One who looks through a million batches must not keep the others waiting.
+            # A listing of a million batches must not keep other calls waiting.
             await asyncio.sleep(0)
 
     def _bits(self, wanted: Filter, batch: Batch, record: BatchRecord) -> int:

@@ -71,7 +71,7 @@ class BatchRewrite:
         return self._needed(name, record).bit_count() * SPARSE <= record.count
 
     def _needed(self, name: str, record: BatchRecord) -> int:
-        """Bitmap of the messages whose bytes somebody may still want."""
+        """Bitmap of the messages whose bytes are still needed."""
         batch = self._listing.batch(name, record)
         done = select(batch, frozenset({MessageState.DELIVERED, MessageState.PURGED}), ones(0, batch.count))
         for lo, hi, _ in batch.settling:
@@ -87,7 +87,7 @@ class BatchRewrite:
             record = await self._listing.run(lambda: self._store.record(topic.name, batch_id))
             if record is None or not self._sparse(topic.name, record):
                 return
-            # Said before it is done: nobody may requeue what has no bytes any more.
+            # Recorded before it is done: a message without its bytes must not be requeued.
             everything = Chosen(record, ones(0, record.count))
             await self._oversight.apply(wish, [everything], record.count)
             needed = self._needed(topic.name, record)
@@ -99,7 +99,7 @@ class BatchRewrite:
                     lambda: self._store.rewrite_batch(topic.name, record.batch_id, keep=needed)
                 )
             except (IntegrityError, Unreadable):
-                return  # whoever receives of it finds out which messages are damaged
+                return  # the next receive finds out which messages are damaged
             self._rows.forget(record.batch_id)
             batch = topic.batches.get(record.batch_id)
             if size is not None and batch is not None:

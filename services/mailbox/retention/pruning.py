@@ -79,10 +79,10 @@ class Retention:
         events: EventJournal,
         clock: Clock,
         empty_topics: EmptyTopics | None = None,
-        chores: BackgroundWork | None = None,
+        background: BackgroundWork | None = None,
     ) -> None:
         self._empty_topics = empty_topics
-        self._chores = chores or BackgroundWork()
+        self._background = background or BackgroundWork()
         self._delivery = delivery
         self._oversight = oversight
         self._listing = listing
@@ -99,7 +99,7 @@ class Retention:
         self._log = structlog.get_logger()
 
     async def step(self) -> None:
-        """As much of every chore as a tick has time for, topic by topic."""
+        """As much of every kind of work as a tick has time for, topic by topic."""
         until = asyncio.get_running_loop().time() + BUDGET_SECONDS
         await self._note_age()
         self._delivery.shares.stored.recount()
@@ -107,7 +107,7 @@ class Retention:
             try:
                 await self._empty_topics.step()
             except SnavioError as error:
-                self._chores.failed("empty_topics", error)
+                self._background.failed("empty_topics", error)
         due = self._due()
         while due:
             topic = due.popleft()
@@ -117,7 +117,7 @@ class Retention:
             except Exception as error:
                 # A damaged page, a slow disk: the topics behind it are none the worse for it. What is too old now is
                 # too old at the next tick as well.
-                self._chores.failed("retention", error, topic=topic.name)
+                self._background.failed("retention", error, topic=topic.name)
             if asyncio.get_running_loop().time() >= until:
                 return
             if more:
@@ -129,7 +129,7 @@ class Retention:
             try:
                 await self._listing.run(lambda: self._age.note(self._store))
             except SnavioError as error:
-                self._chores.failed("retention", error)
+                self._background.failed("retention", error)
 
     def _due(self) -> deque[Topic]:
         """Some topics in turn, then all with too much or too old messages, wherever they stand."""
@@ -183,7 +183,7 @@ class Retention:
             if asked is not None:
                 await self._rows.refill(self._delivery, asked)
             return asked is not None
-        # What is older and still there is leased, or came back: it has its turn with the other topics.
+        # Older batches that remain are leased or were requeued: they have their turn with the other topics.
         ages = (batch.stored_age_ns for batch in topic.batches.values() if batch.stored_age_ns > before)
         topic.oldest_age_ns = min(on_disk, min(ages, default=now))
         return False
@@ -220,7 +220,7 @@ class Retention:
         messages = sum(delivered for _, delivered in old)
 
         def heard(outcome: Outcome) -> None:
-            # Also when nobody waits any more: it is done all the same.
+            # Also when the caller no longer waits: the change is stored all the same.
             if not isinstance(outcome, SnavioError):
                 topic.count(MessageState.DELIVERED, -messages)
                 topic.pruned["delivered"] = topic.pruned.get("delivered", 0) + messages

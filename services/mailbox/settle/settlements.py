@@ -47,7 +47,7 @@ class Settlements:
     ) -> bytes:
         """A Settlement per receipt. Saturated or Unavailable when the disk did not take it: ask again."""
         if boot_epoch != self._delivery.boot_epoch:
-            # Attempts are counted anew after a restart: an old receipt would settle somebody else's lease.
+            # Attempts are counted anew after a restart: an old receipt would settle another consumer's lease.
             return LATE * len(msg_ids)
         settling = self._delivery.settle(
             topic, receipts(msg_ids, attempts), holder=holder, final=final, nack=nack
@@ -75,8 +75,8 @@ class Settlements:
             if late:
                 raise Unavailable("The disk did not answer in time; it may have been done.")
 
-    def bury(self, settling: Settling) -> None:
-        """Commit what ended by itself; nobody waits for it."""
+    def commit_ended(self, settling: Settling) -> None:
+        """Commit messages that ended by themselves; no caller waits for it."""
         self.commit(settling)
 
     def commit(self, settling: Settling) -> asyncio.Future[Outcome]:

@@ -49,7 +49,7 @@ class StoredBytes:
 
 
 class Spans:
-    """Stretches of tried messages in memory. Nobody is refused for them: who has too many gets nothing new to try."""
+    """Ranges of tried messages in memory. No send is refused for them: a tenant with too many gets no untried ones."""
 
     def __init__(self, shares: Shares, *, per_topic: int) -> None:
         self.shares = shares
@@ -58,7 +58,7 @@ class Spans:
     def held_up(self, topic: Topic) -> str | None:
         """Why nothing untried of this topic is handed out before tried messages end; None when it is."""
         limit, held = self.shares.limit, self.shares.held(topic.tenant)
-        # When all together have too many, those go on who hold no more than an equal part.
+        # When all tenants together have too many, those that hold no more than an equal part go on.
         most = limit.per_tenant if not self.crowded else (limit.total - limit.reserve) // self.shares.tenants
         if held > most:
             return TENANT_SHARE
@@ -101,7 +101,7 @@ class MailboxShares:
 
     @classmethod
     def undivided(cls, limits: Limits) -> MailboxShares:
-        """All of it for whoever comes first, and any number of bytes."""
+        """No shares: the first tenant may take all of it, and any number of bytes."""
         return cls.of(limits, lambda _, total: ShareLimit(total, total), store_bytes=1 << 62, held=dict)
 
     @property

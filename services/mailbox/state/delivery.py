@@ -48,7 +48,7 @@ class NackTerms:
 class Delivery:
     """The mailbox's state, composed: topics and their room, the ready window, leased messages, transitions, endings.
 
-    `woken(topic)` is called at every transition to ready; see `Transitions` for `record`, `bury` and `age_ns`.
+    `woken(topic)` is called at every transition to ready; see `Transitions` for `record`, `commit_ended` and `age_ns`.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Delivery:
         limits: Limits | None = None,
         shares: MailboxShares | None = None,
         policies: Policies | None = None,
-        bury: Callable[[Settling], None] | None = None,
+        commit_ended: Callable[[Settling], None] | None = None,
         age_ns: Callable[[], int] = lambda: 0,
         chance: random.Random | None = None,
     ) -> None:
@@ -82,7 +82,7 @@ class Delivery:
             inflight=self.inflight,
             policies=self.policies,
             record=record,
-            bury=bury,
+            commit_ended=commit_ended,
             age_ns=age_ns,
         )
         self.endings = Endings(topics=self.topics, transitions=self.transitions, clock=clock)

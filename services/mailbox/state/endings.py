@@ -82,7 +82,7 @@ class Endings:
                 error = next((one.reason for one in reversed(tried.history) if one.reason), "")
                 ending = self.dead(DeadReason.EXPIRED, tried.attempt - 1, error)
                 batch.move(settling, lo, hi, Verb.END, attempt=tried.attempt - 1, ending=ending)
-            # Only those: what is leased or waits anew must not take the place of what is to go.
+            # Only those: leased and requeued messages must not take the place of messages to remove.
             seen += len(settling.moved) > before
             if seen >= limit:
                 break

@@ -24,7 +24,7 @@ class Policy:
     backoff_base_ms: int = 250
     backoff_max_ms: int = 60_000
     ready_s: int = 7 * DAY_S
-    """A message that nobody acknowledged for so long goes to the DLQ as expired."""
+    """Time without an acknowledgement after which a message goes to the DLQ as expired."""
     inflight_visibilities: int = 10
     """A lease can be extended to this many times its visibility, and then ends."""
     delivered_s: int = 0

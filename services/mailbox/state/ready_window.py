@@ -119,7 +119,7 @@ class ReadyWindow:
                 # A change that is on its way knows more of the batch than the disk did.
                 self.load(topic, topic.adopted.get(record.batch_id) or Batch(topic.name, record))
         if len(records) < asked.limit:
-            # Not up to what is stored now: a batch may have been stored after the disk was asked.
+            # Not up to the newest stored batch: one may have been stored after the disk was asked.
             topic.loaded_through = max(topic.loaded_through, asked.last_id)
         if records:
             self._topics.wake(asked.topic)

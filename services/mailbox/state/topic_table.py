@@ -153,7 +153,7 @@ class TopicTable:
 
 
 def _topic(record: TopicRecord) -> Topic:
-    # What is before the first unsettled batch is only kept, and never delivered from.
+    # Batches before the first unsettled one are only retained, and never delivered from.
     loaded = record.first_batch_id - 1 if record.messages else record.last_batch_id
     return Topic(
         record.topic,

@@ -46,7 +46,7 @@ class Topic:
     name: str
     messages: int = 0
     stored: bool = False
-    """The store knows it. Until its first batch is there, it is only room that somebody took up."""
+    """The store knows it. Until its first batch is stored, it only takes up a place in the table."""
     kept_until_mono_ns: int = 0
     """It is not let go before, however empty: it was used lately, or keys of its messages are still known."""
     inflight: int = 0

@@ -25,8 +25,8 @@ _REFUSED_PAUSE_NS = 1_000_000_000
 class Transitions:
     """`record(progress)` is called for what is to reach the disk without an answer.
 
-    `bury(settling)` is called for messages that end by themselves; its owner commits them, then calls `confirm` or
-    `revert`. `age_ns()` is the store's age.
+    `commit_ended(settling)` is called for messages that end by themselves; its owner commits them, then calls
+    `confirm` or `revert`. `age_ns()` is the store's age.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Transitions:
         inflight: InflightCounts,
         policies: Policies,
         record: Callable[[Progress], None],
-        bury: Callable[[Settling], None] | None = None,
+        commit_ended: Callable[[Settling], None] | None = None,
         age_ns: Callable[[], int] = lambda: 0,
     ) -> None:
         self._topics = topics
@@ -46,7 +46,7 @@ class Transitions:
         self._policies = policies
         self._limits = topics.limits
         self.record = record
-        self.bury = bury or self._bury_at_once
+        self.commit_ended = commit_ended or self._end_at_once
         self.age_ns = age_ns
 
     def adopt(self, name: str, record: BatchRecord) -> Batch | None:
@@ -182,7 +182,7 @@ class Transitions:
                 # Its timer may have fired, or been swept up, while it held nothing.
                 self._window.timers.arm(moved.lease.deadline_mono_ns, moved.lease)
             elif not moved.ended and topic.batches.get(batch.batch_id) is batch:
-                # Not at once: what wants to end would be refused again and again.
+                # Not at once: the same messages would be refused again and again.
                 for lo, hi, retrying in list(batch.retrying(moved.lo, moved.hi)):
                     wait_ns = max(_REFUSED_PAUSE_NS, self._window.wait_ns(retrying.not_before_unix_ns))
                     self._window.delay(batch, lo, hi, retrying.attempt, wait_ns)
@@ -193,12 +193,12 @@ class Transitions:
             self.record(self.progress(batch))
 
     def send_off(self, settling: Settling) -> None:
-        """Begin decisions that nobody asked for, and have them committed."""
+        """Begin transitions without a caller, such as expiry, and have them committed."""
         if settling.moved:
             self.begin(settling)
-            self.bury(settling)
+            self.commit_ended(settling)
 
-    def _bury_at_once(self, settling: Settling) -> None:
+    def _end_at_once(self, settling: Settling) -> None:
         for progress in settling.progress:
             self.record(progress)
         self.confirm(settling)

@@ -108,7 +108,7 @@ class ReceiveStreams:
         finally:
             self.open -= 1
             credit.end()
-            # What was leased and not sent is given back by the task that leased it.
+            # Messages that were leased and not sent are given back by the task that leased them.
             for task in (handing, listening):
                 task.cancel()
             await asyncio.wait({handing, listening})

@@ -160,7 +160,7 @@ class MailboxServicer:
         wait_s = min(asked.wait_ms, self._settings.max_wait_ms) / 1000
         remaining_s = call.remaining_s()
         if remaining_s is not None:
-            # An answer after the caller's deadline would lease messages to nobody.
+            # An answer after the caller's deadline would lease messages that no consumer gets.
             wait_s = max(0.0, min(wait_s, remaining_s - 0.1))
         grant = self._capabilities.check(call, Operation.RECV, asked.topic)
         taken = grant.take(wanted.max_messages)
@@ -263,7 +263,7 @@ class MailboxServicer:
             names = [
                 name
                 for name in self._delivery.topics.names()
-                # Whose it is first: of all topics of all tenants most are others', and that is quickly seen.
+                # The owner first: most topics belong to other tenants, and this check is the cheaper one.
                 if _may_see(name, call.peer.identity) and grant.covers(Operation.STATS, name)
             ]
         response = StatsResponse()

@@ -204,14 +204,14 @@ class SqliteOutbox:
             lambda: Cursor(self._state("directory_epoch"), self._state("directory_version"))
         )
 
-    async def graves(self) -> list[RevokedRight]:
+    async def revoked_rights(self) -> list[RevokedRight]:
         return await self._worker.run(
             lambda: [RevokedRight(*row) for row in self._all("SELECT * FROM grave ORDER BY version")]
         )
 
-    async def bury(
+    async def remember_revoked(
         self,
-        graves: Sequence[RevokedRight],
+        rights: Sequence[RevokedRight],
         cursor: Cursor,
         *,
         forget_before_unix_ns: int,
@@ -222,8 +222,8 @@ class SqliteOutbox:
             self._connection.executemany(
                 "INSERT OR REPLACE INTO grave VALUES (?, ?, ?, ?, ?)",
                 [
-                    (grave.source, grave.target, grave.name, grave.version, grave.revoked_unix_ns)
-                    for grave in graves
+                    (right.source, right.target, right.name, right.version, right.revoked_unix_ns)
+                    for right in rights
                 ],
             )
             self._execute("DELETE FROM grave WHERE revoked_unix_ns < ?", (forget_before_unix_ns,))
