@@ -93,7 +93,7 @@ class ClientStream(BatchCarrier):
             self.over.set()
 
     async def _converse(self, max_age_s: float) -> None:
-        chores = [
+        tasks = [
             background().once("stream writer", self._write()),
             background().once("stream watch", self._watch(max_age_s)),
         ]
@@ -120,9 +120,9 @@ class ClientStream(BatchCarrier):
             self._log.warning("stream broken", code="UNREADABLE")
         finally:
             self._finished = True
-            for chore in chores:
-                chore.cancel()
-            await asyncio.gather(*chores, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def _notice(self, hello: Hello) -> None:
         if hello.still_there:
