@@ -105,7 +105,7 @@ class Consumer(Startable):
         self._stream = stream
         self._receiving: MessageSource | None = None
         self._channel: MeshChannel | None = None
-        self._desk: AckBuffer | None = None
+        self._acks: AckBuffer | None = None
         self._keeper: LeaseKeeper | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._failure: BaseException | None = None
@@ -124,7 +124,7 @@ class Consumer(Startable):
     @property
     def late_acks(self) -> int:
         """Acks that changed nothing because the lease had ended before."""
-        return 0 if self._desk is None else self._desk.late_acks
+        return 0 if self._acks is None else self._acks.late_acks
 
     @property
     def unsettled(self) -> int:
@@ -146,7 +146,7 @@ class Consumer(Startable):
         )
         self._channel = channel
         intake = self._intake
-        self._desk = AckBuffer(self._topic, channel=channel, call_s=intake.call_s, settled=self._released)
+        self._acks = AckBuffer(self._topic, channel=channel, call_s=intake.call_s, settled=self._released)
         self._keeper = LeaseKeeper(
             self._topic,
             channel=channel,
@@ -160,7 +160,7 @@ class Consumer(Startable):
         for name, work in (
             ("fetch", self._fetch(receiving, self._keeper)),
             ("leases", self._keeper.run()),
-            ("settle", self._desk.run()),
+            ("settle", self._acks.run()),
         ):
             task = asyncio.create_task(work, name=f"consumer {name}")
             task.add_done_callback(self._ended)
@@ -185,8 +185,8 @@ class Consumer(Startable):
 
     async def flush(self) -> None:
         """Wait until the mailbox has confirmed every settlement so far; Unavailable if it takes too long."""
-        if self._desk is not None:
-            await self._desk.flush()
+        if self._acks is not None:
+            await self._acks.flush()
 
     # -- handing out ---------------------------------------------------------------------------------
 
@@ -194,7 +194,7 @@ class Consumer(Startable):
         return self
 
     async def __anext__(self) -> Command:
-        if self._desk is None:
+        if self._acks is None:
             raise Unavailable("The consumer is not open.", reason="not-open")
         self._handed += 1
         if not self._handed % TURN:
@@ -205,9 +205,9 @@ class Consumer(Startable):
                 lease = self._lease
                 assert lease is not None
                 if row[_INTEGRITY] > Integrity.VERIFIED:
-                    self._refuse(row, lease, self._desk)
+                    self._refuse(row, lease, self._acks)
                 elif row[0] in lease.open:
-                    return Command(row, lease, self._desk)
+                    return Command(row, lease, self._acks)
             elif self._batches:
                 self._lease, self._rows = self._batches.popleft()
                 if not self._batches:
@@ -220,14 +220,14 @@ class Consumer(Startable):
                 await self._arrived.wait()
         raise StopAsyncIteration
 
-    def _refuse(self, row: Row, lease: Lease, desk: AckBuffer) -> None:
+    def _refuse(self, row: Row, lease: Lease, acks: AckBuffer) -> None:
         """Give back a message that does not match its hashes; the application never sees it."""
         manner = DAMAGED[Integrity(row[_INTEGRITY])]
         self.integrity_failures += 1
         self._log.error(
             "message is damaged", code=Code.E_INTEGRITY.name, msg_id=row[0], attempt=row[1], why=manner.reason
         )
-        desk.nack(lease, row[0], manner)
+        acks.nack(lease, row[0], manner)
 
     # -- prefetching ---------------------------------------------------------------------------------
 
@@ -305,16 +305,16 @@ class Consumer(Startable):
         await self._stop("fetch")
 
     async def _give_back(self) -> None:
-        desk = self._desk
-        assert desk is not None
+        acks = self._acks
+        assert acks is not None
         if self._lease is not None:
             self._batches.appendleft((self._lease, self._rows))
         for lease, rows in self._batches:
             for row in rows:
-                desk.nack(lease, row[0], NOT_HANDED_OUT)
+                acks.nack(lease, row[0], NOT_HANDED_OUT)
         self._batches.clear()
         self._rows = []
         try:
-            await desk.flush()
+            await acks.flush()
         except SnavioError as error:
             self._log.warning("not everything was settled", reason=error.reason, messages=self._unsettled)

@@ -96,12 +96,12 @@ class Lease:
 class Command:
     """One command for us. Settle it with `ack` or `nack`; until then its lease is extended."""
 
-    __slots__ = ("_desk", "_lease", "_row")
+    __slots__ = ("_acks", "_lease", "_row")
 
-    def __init__(self, row: Row, lease: Lease, desk: AckBuffer) -> None:
+    def __init__(self, row: Row, lease: Lease, acks: AckBuffer) -> None:
         self._row = row
         self._lease = lease
-        self._desk = desk
+        self._acks = acks
 
     def __repr__(self) -> str:
         return f"Command({self.command_id!r}, {self.name!r} from {self.source!r}, attempt {self.attempt})"
@@ -184,7 +184,7 @@ class Command:
     @property
     def envelope(self) -> Envelope:
         """Its envelope: hashes, computed from its bytes at every call."""
-        return envelope_of(self._desk.topic, self._row)
+        return envelope_of(self._acks.topic, self._row)
 
     @property
     def lost(self) -> bool:
@@ -197,9 +197,9 @@ class Command:
         Returns at once and goes to the mailbox with others; `durable` waits for the mailbox's fsync and tells
         what it said, or raises Unavailable when it said nothing in time.
         """
-        settlement = self._desk.ack(self._lease, self._row[0])
+        settlement = self._acks.ack(self._lease, self._row[0])
         if durable and settlement is Settlement.BUFFERED:
-            return await self._desk.confirmed_ack()
+            return await self._acks.confirmed_ack()
         return settlement
 
     async def nack(
@@ -211,7 +211,7 @@ class Command:
         other attempt: it goes to the topic's DLQ, with the reason.
         """
         manner = Nack.of(delay_s=delay_s, reason=reason, dead=dead)
-        settlement = self._desk.nack(self._lease, self._row[0], manner)
+        settlement = self._acks.nack(self._lease, self._row[0], manner)
         if durable and settlement is Settlement.BUFFERED:
-            return await self._desk.confirmed_nack(self._lease, manner)
+            return await self._acks.confirmed_nack(self._lease, manner)
         return settlement
