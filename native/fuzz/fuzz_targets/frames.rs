@@ -4,10 +4,10 @@
 
 use _native::core::dispatch::{Dispatch, Rules};
 use _native::core::frames::Limits;
+use _native::core::leased_batches::read_leased_batches;
 use _native::core::ledger::Reply;
 use _native::core::new_messages::{Sender, read_new_messages};
 use _native::core::page::Page;
-use _native::core::leased_batches::read_leased_batches;
 use _native::core::seals::{SEAL, salvage, seal_runs};
 use _native::core::sending::{Sending, slice_runs};
 use libfuzzer_sys::fuzz_target;
