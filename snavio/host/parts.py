@@ -19,6 +19,10 @@ from snavio.host.periodic import JITTER, Periodic
 
 STOP_SECONDS: Final = 6.0
 """For one part to stop, unless it is given another bound. A client that waits for its last answers takes 5 s."""
+ALL_SECONDS: Final = 9.0
+"""For all of them together: less than the time after which the process ends whatever is left."""
+LEAST_SECONDS: Final = 0.25
+"""Kept for each part that still has to stop, however long those before it hang: the journal is among the last."""
 
 
 class RunnablePart(Protocol):
@@ -104,18 +108,22 @@ class Parts:
             raise Unavailable(f"{work} did not succeed within {within_s:.0f} s: {late}.") from None
         return periodic
 
-    async def stop(self) -> None:
-        """Stop everything, last named first, each part within its bound. Does nothing a second time."""
+    async def stop(self, *, within_s: float = ALL_SECONDS) -> None:
+        """Stop everything, last named first, each part within its bound, all `within_s`. Does nothing a second time."""
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + within_s
         while self._stops:
-            await self._stopped(self._stops.pop())
+            part = self._stops.pop()
+            left_s = ends_s - loop.time() - LEAST_SECONDS * len(self._stops)
+            await self._stopped(part, within_s=min(part.within_s, max(LEAST_SECONDS, left_s)))
 
-    async def _stopped(self, part: _Stop) -> None:
+    async def _stopped(self, part: _Stop, *, within_s: float) -> None:
         # As a task of its own, which is not waited for when it ignores its cancellation.
         stopping = background().once(f"stop {part.name}", _call(part.stop))
-        await asyncio.wait({stopping}, timeout=part.within_s)
+        await asyncio.wait({stopping}, timeout=within_s)
         if not stopping.done():
             stopping.cancel()
-            self._log.warning("a part did not stop in time", part=part.name, within_s=part.within_s)
+            self._log.warning("a part did not stop in time", part=part.name, within_s=round(within_s, 2))
 
 
 async def _call(stop: Callable[[], Awaitable[object]]) -> None:

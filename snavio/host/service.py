@@ -15,7 +15,7 @@ from snavio.clock import Clock
 from snavio.config import MeshSettings
 from snavio.domain.identity import Identity
 from snavio.host.introspection import Introspection
-from snavio.host.parts import Parts
+from snavio.host.parts import ALL_SECONDS, Parts
 from snavio.replication.denylist import Denylist, denylist_poller
 from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.certificate_refusals import CertificateRefusals
@@ -180,15 +180,15 @@ class ServiceHost(Parts):
             self.at_stop("metrics", metrics.stop)
         return port
 
-    async def stop(self) -> None:
-        """Drain the server, then stop every part; may be called again."""
+    async def stop(self, *, within_s: float = ALL_SECONDS) -> None:
+        """Drain the server, then stop every part, all `within_s`; may be called again."""
         if self._server is not None:
             server = self._server
             # On top of the stack whenever it was started: whatever handlers use must outlive them.
             self.at_stop("server", lambda: server.drain(DRAIN_SECONDS), within_s=DRAIN_SECONDS + 2 * UNWIND_S)
             # As a part, so that its failure keeps nothing else from stopping.
             self.at_stop("leaving", self._leave)
-        await super().stop()
+        await super().stop(within_s=within_s)
 
     async def _leave(self) -> None:
         if self._leaving is not None:

@@ -115,6 +115,18 @@ async def test_a_part_that_fails_or_hangs_while_it_stops_does_not_keep_the_other
             task.cancel()
 
 
+async def test_parts_that_hang_one_after_another_leave_time_for_those_behind_them() -> None:
+    host(Background())
+    parts, log = Parts(), list[str]()
+    await parts.run(Part("journal", log))
+    ends = [asyncio.Event(), asyncio.Event()]
+    for end in ends:
+        parts.at_stop("hanging", end.wait, within_s=3600.0)
+    async with asyncio.timeout(PATIENCE_S):
+        await parts.stop(within_s=0.1)
+    assert log[-1] == "stop journal"
+
+
 async def test_repeated_work_counts_its_turns_backs_off_and_ends_with_the_others() -> None:
     own, tried = Background(jitter=lambda: 1.0), 0
     host(own)
