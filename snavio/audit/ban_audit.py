@@ -86,7 +86,7 @@ class AuditReport:
 async def audit(
     found: Sequence[Proposal],
     *,
-    desk: BanRegistry,
+    bans: BanRegistry,
     clock: Clock,
     policy_version: str,
     since_unix_ns: int | None,
@@ -110,7 +110,7 @@ async def audit(
         why = "no whole period with events is over for 15 minutes"
     # Before the proposals: a ban that is proposed again without reserve is confirmed by that, and untold here.
     for start, end in _parts(judged, found):
-        verdict = await desk.conclude(
+        verdict = await bans.conclude(
             since_unix_ns=start,
             until_unix_ns=end,
             policy_version=policy_version,
@@ -125,8 +125,8 @@ async def audit(
     whole = [one for one in due if any(start <= one.window_start_unix_ns < end for start, end in judged)]
     partial = [one for one in due if one not in whole]
     answers = [
-        *await _proposed(whole, desk, provisional=False),
-        *await _proposed(partial, desk, provisional=True),
+        *await _proposed(whole, bans, provisional=False),
+        *await _proposed(partial, bans, provisional=True),
     ]
     return AuditReport(
         tuple(answers),
@@ -145,12 +145,12 @@ def _still_runs(proposal: Proposal, now: int, period_ns: int) -> bool:
 
 
 async def _proposed(
-    proposals: Sequence[Proposal], desk: BanRegistry, *, provisional: bool
+    proposals: Sequence[Proposal], bans: BanRegistry, *, provisional: bool
 ) -> list[tuple[Proposal, ProposalReply]]:
     answers: list[tuple[Proposal, ProposalReply]] = []
     for at in range(0, len(proposals), AT_ONCE):
         part = proposals[at : at + AT_ONCE]
-        answers += zip(part, await desk.propose(part, provisional=provisional), strict=True)
+        answers += zip(part, await bans.propose(part, provisional=provisional), strict=True)
     return answers
 
 

@@ -107,10 +107,10 @@ class ReplyFile:
 class Proposer:
     """Sends what a folder of proposal files holds. One at a time per folder; see `alone`."""
 
-    def __init__(self, folder: Path, *, answers: Path, desk: BanRegistry, clock: Clock) -> None:
+    def __init__(self, folder: Path, *, answers: Path, bans: BanRegistry, clock: Clock) -> None:
         self._folder = folder
         self._answers = ReplyFile(answers)
-        self._desk = desk
+        self._bans = bans
         self._clock = clock
         self._log = structlog.get_logger()
         self._read: dict[str, tuple[int, int]] = {}
@@ -181,7 +181,7 @@ class Proposer:
 
     async def _send(self, due: Sequence[Proposal]) -> Sequence[ProposalReply]:
         try:
-            answers = await self._desk.propose(due, provisional=True)
+            answers = await self._bans.propose(due, provisional=True)
         except BadRequest as error:
             if len(due) == 1:
                 return [ProposalReply(due[0].proposal_id, False, error.reason, str(error))]

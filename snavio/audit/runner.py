@@ -46,7 +46,7 @@ class MeshAccess:
 
     keys: PlatformKeys
     registry: MeshChannel
-    desk: RegistryBanClient
+    bans: RegistryBanClient
 
     @classmethod
     @asynccontextmanager
@@ -104,7 +104,7 @@ async def run_batch(
         pins.release()
         told({"step": "verifying"})
         # Before anything is read: proposals made meanwhile are judged by the next audit.
-        began = await access.desk.version() if order.propose else 0
+        began = await access.bans.version() if order.propose else 0
         keys = await access.keys.ever()
         now = clock.unix_ns()
         verified_archive = await asyncio.to_thread(
@@ -151,7 +151,7 @@ async def _audit(
         try:
             return await audit(
                 lines.proposals,
-                desk=access.desk,
+                bans=access.bans,
                 clock=clock,
                 policy_version=str(last["policy_version"]),
                 since_unix_ns=order.wanted.since_unix_ns,
@@ -188,7 +188,7 @@ async def watch(
         routes = order.out / "routes.jsonl"
         write_routes(await read_routes(access.registry), routes)
         proposer = Proposer(
-            order.out / "proposals", answers=order.out / "answers.json", desk=access.desk, clock=clock
+            order.out / "proposals", answers=order.out / "answers.json", bans=access.bans, clock=clock
         )
         stop = asyncio.Event()
         seen(await asyncio.to_thread(follower.step, await access.keys.ever()))

@@ -45,7 +45,7 @@ async def test_the_job_tells_its_policy_and_the_audit_goes_by_it(
     assert (last["proposals"], last["policy_version"], last["period_minutes"]) == (1, "Hourly", 60)
 
     registry = Registry()
-    access: Any = SimpleNamespace(desk=registry)
+    access: Any = SimpleNamespace(bans=registry)
     read = IndexEntry(tmp_path / "1.parquet", EventRange("fast-0", 1, 1, 500), START, START + 3 * MINUTE)
     # Three quarters of an hour later: six periods of ten minutes are over, and not a single one of an hour.
     clock = ManualClock(START + 45 * MINUTE)

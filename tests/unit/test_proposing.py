@@ -106,7 +106,7 @@ def proposer(tmp_path: Path, registry: Registry, clock: ManualClock | None = Non
     return Proposer(
         tmp_path / "proposals",
         answers=tmp_path / "answers.json",
-        desk=registry,
+        bans=registry,
         clock=clock or ManualClock(NOW),
     )
 
@@ -261,7 +261,7 @@ async def audited(
     found = proposals(*(lines or LINES))
     return await audit(
         found,
-        desk=registry,
+        bans=registry,
         clock=ManualClock(NOW),
         policy_version="1",
         since_unix_ns=NOW - 65 * MINUTE,

@@ -61,10 +61,10 @@ class WriteServicer:
         self._trust = trust
         self._asking = AccessRequests(ownership)
         self._forecast = Forecast(trust)
-        self._standing = SignerSync(directory, trust, ownership.clock)
+        self._signer_sync = SignerSync(directory, trust, ownership.clock)
         self.joint_writes = JointWrites()
         """Writes at Signer and in the directory; finish them before the directory is closed."""
-        self._batches = BatchWriter(directory, ownership, trust, self._standing, self.joint_writes)
+        self._batches = BatchWriter(directory, ownership, trust, self._signer_sync, self.joint_writes)
         self._log = structlog.get_logger()
 
     def methods(self) -> Methods:
@@ -128,7 +128,7 @@ class WriteServicer:
         )
         # Asked once before Signer is: a refused registration must not leave a key set behind, nor end certificates.
         _, (_, suspended) = await self._directory.read(
-            lambda view: (decision(view), self._standing.suspended(view, service.source))
+            lambda view: (decision(view), self._signer_sync.suspended(view, service.source))
         )
         return await self.joint_writes.whole(
             self._register(service, decision, call, request.options, suspended=suspended),
@@ -147,14 +147,14 @@ class WriteServicer:
         await self._trust.keyset(service.source)
         # Before the directory: a principal that is named no more is then without its right even if we fail here,
         # and the same registration again sets everything straight.
-        told = await self._standing.tell(service, suspended=suspended)
+        told = await self._signer_sync.tell(service, suspended=suspended)
         try:
             written = await self._write(decision, call, options)
         except SnavioError:
             # Another write came first, or none was possible. Signer must not go on with what the directory never took.
-            await self._standing.agree(service.source, told)
+            await self._signer_sync.agree(service.source, told)
             raise
-        await self._standing.agree(service.source, told)
+        await self._signer_sync.agree(service.source, told)
         return written
 
     async def claim_target(self, request: wire.ClaimTargetRequest, call: Call) -> wire.WriteResponse:
@@ -194,7 +194,7 @@ class WriteServicer:
     ) -> wire.WriteResponse:
         written = await self._write(decision, call, options)
         # After the write, which Shield obeys; an error here is answered, and the same request again repairs it.
-        await self._standing.agree(suspension.source)
+        await self._signer_sync.agree(suspension.source)
         return written
 
     async def apply(self, request: wire.ApplyRequest, call: Call) -> wire.ApplyResponse:

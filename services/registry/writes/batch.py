@@ -67,7 +67,7 @@ class BatchWriter:
     directory: Directory
     ownership: Ownership
     trust: SignerCalls
-    standing: SignerSync
+    signer_sync: SignerSync
     joint_writes: JointWrites = field(default_factory=JointWrites)
 
     async def apply(
@@ -141,15 +141,15 @@ class BatchWriter:
             if isinstance(service, Service):
                 # Before the write, as for a single registration: a service without keys could send nothing.
                 await self.trust.keyset(service.source)
-                told.append(await self.standing.tell(service, suspended=service.source in suspended))
+                told.append(await self.signer_sync.tell(service, suspended=service.source in suspended))
 
     async def _agree(self, told: Sequence[ServiceNotice]) -> None:
         for each in told:
-            await self.standing.agree(each.service.source, each)
+            await self.signer_sync.agree(each.service.source, each)
 
     def _suspended(self, view: DirectoryView, wanted: Sequence[WriteRequest]) -> frozenset[str]:
         sources = {write.value.source for write in wanted if isinstance(write.value, Service)}
-        return frozenset(source for source in sources if self.standing.suspended(view, source))
+        return frozenset(source for source in sources if self.signer_sync.suspended(view, source))
 
     async def _enrolments(self, differences: Sequence[Difference]) -> list[wire.TenantEnrolment]:
         """Make tokens after the write, which shows which tenants are new: repeating a batch gets no further tokens."""

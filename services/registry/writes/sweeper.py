@@ -28,7 +28,7 @@ class Sweeper:
 
     def __init__(self, *, directory: Directory, trust: SignerCalls, clock: Clock, trust_domain: str) -> None:
         self._directory = directory
-        self._standing = SignerSync(directory, trust, clock)
+        self._signer_sync = SignerSync(directory, trust, clock)
         self._clock = clock
         self._actor = Identity(trust_domain, IdentityKind.MESH, "registry").spiffe_id
         self._log = structlog.get_logger()
@@ -65,7 +65,7 @@ class Sweeper:
         """
         try:
             # What the directory says by then: an operator may have suspended it anew.
-            await self._standing.agree(suspension.source)
+            await self._signer_sync.agree(suspension.source)
         except SnavioError as error:
             self._log.warning("suspension not lifted yet", source=suspension.source, reason=error.reason)
             return False, isinstance(error, Unavailable)
