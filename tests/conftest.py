@@ -7,6 +7,7 @@ furnish(mesh)`, which registers whatever the file needs beyond the demo tenant.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,15 +32,28 @@ def pytest_configure() -> None:
     watch_over()
 
 
-@pytest.fixture(autouse=True)
-def logs_as_they_were() -> Iterator[None]:
-    """Restore the logging setup: a CLI command that ran in this process would silence the log for later tests."""
+@contextmanager
+def _logs_restored() -> Iterator[None]:
     before = structlog.get_config() if structlog.is_configured() else None
     yield
     if before is None:
         structlog.reset_defaults()
     else:
         structlog.configure(**before)
+
+
+@pytest.fixture(autouse=True)
+def logs_as_they_were() -> Iterator[None]:
+    """Restore the logging setup: a CLI command that ran in this process would silence the log for later tests."""
+    with _logs_restored():
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def logs_as_the_file_found_them() -> Iterator[None]:
+    """The same after each file: a fixture of the file may run a command before its first test."""
+    with _logs_restored():
+        yield
 
 
 @pytest.fixture

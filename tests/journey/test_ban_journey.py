@@ -282,12 +282,12 @@ async def test_the_hourly_run_finds_the_same_and_says_so(mesh: DemoMesh, tmp_pat
     told = await _cli(mesh, "audit", "--out", str(tmp_path / "abuse"), "--short", "--json")
     document = json.loads(told)
     ids = {one["source"]: one["proposal_id"] for one in document["proposals"]}
-    # On a slow machine the other crowded for so long that this policy, too, calls it abuse: it was lifted, or its
-    # period still runs.
+    # On a slow machine the other crowded for so long that this policy, too, calls it abuse: it was lifted, its period
+    # still runs, or ended after the ban was lifted, and then the audit bans it by right.
     assert SOURCE in ids and ids.keys() <= {SOURCE, CROWDER}
     applied = {one["proposal_id"]: one["applied"] for one in document["answers"]}
     assert applied.pop(ids[SOURCE]) is True
-    assert set(applied.values()) <= {False} and applied.keys() <= {ids.get(CROWDER)}
+    assert applied.keys() <= {ids.get(CROWDER)}
     assert document["archive"]["by_reason"] == {"unsigned": 1}
     stray.unlink()
     if os.environ.get("SNAVIO_FULL") != "1":
