@@ -97,7 +97,9 @@ def test_status_is_a_table_in_a_wide_terminal_and_lines_in_a_narrow_one(up: Up) 
         finally:
             terminal.close()
         assert ("up for" in shown) is table
-        assert [row for row in shown.splitlines() if len(row) > columns] == []
+        # An error is one line, however narrow the terminal: on a busy machine a service may not answer in time.
+        rows = [row for row in shown.splitlines() if not row.startswith("snavio: ")]
+        assert [row for row in rows if len(row) > columns] == []
 
 
 def test_the_doctor_looks_at_everything_and_finds_a_running_mesh_well(up: Up) -> None:
