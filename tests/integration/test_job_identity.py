@@ -34,7 +34,7 @@ async def test_a_job_outlives_its_certificate(tmp_path: Path, monkeypatch: pytes
         async with MeshAccess.open(
             control.mesh, operator_certificates=control.mesh.certificates(ADMIN), clock=control.clock
         ) as access:
-            await access.desk.version()
+            await access.bans.version()
             first = Leaf.in_folder(folder)
             control.clock.advance(seconds=LIFE_S * 0.7)
             async with asyncio.timeout(PATIENCE_S):
@@ -45,7 +45,7 @@ async def test_a_job_outlives_its_certificate(tmp_path: Path, monkeypatch: pytes
             assert control.clock.unix_ns() > first.not_after_ns
             # Both ways, the channels look at the files four times a second and then speak with the new certificate.
             async with asyncio.timeout(PATIENCE_S):
-                for call in (access.desk.version, lambda: read_routes(access.registry)):
+                for call in (access.bans.version, lambda: read_routes(access.registry)):
                     await _until_it_answers(call)
 
 

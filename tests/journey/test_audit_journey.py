@@ -100,7 +100,7 @@ async def test_the_hourly_audit_confirms_what_it_finds_again_and_withdraws_what_
         async with MeshAccess.open(
             mesh.processes.mesh, operator_certificates=operator_folder, clock=SystemClock()
         ) as access:
-            answers = await access.desk.propose([guilty, innocent], provisional=True)
+            answers = await access.bans.propose([guilty, innocent], provisional=True)
         assert [answer.applied for answer in answers] == [True, True]
         async with BanClient(mesh.addresses["registry"], certificates=operator_folder) as desk:
             assert {standing.ban.source for standing in (await desk.ls()).ban} == {SOURCE, HONEST}
