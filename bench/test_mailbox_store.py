@@ -242,6 +242,8 @@ def test_send_receive_and_ack(
     note(
         "mailbox, receive and ack without the wire: CPU per message",
         [one / total * 1e6 for one in received[1:]],
+        # Two hashes of each message, which its consumer compares it with, are more than half of it.
+        target="≤ 2",
     )
     rates = [total / one for one in seconds[1:]]
     record("mailbox, receive and ack without the wire", values=rates, unit="messages/s", target="≥ 150,000")
