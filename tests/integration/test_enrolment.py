@@ -416,7 +416,9 @@ async def test_no_token_reaches_logs_errors_or_the_disk(control: Control) -> Non
         token = await token_for(control)
         secret = token.split(".")[2]
         texts = []
-        for attempt in (ask(control, token=token, name=""), ask(control, token=token[:-1] + "2")):
+        # The first letter, all of whose bits count, and another than it is: a fixed letter is right once in 32 runs.
+        forged = token.replace(f".{secret}", f".{'b' if secret[0] == 'a' else 'a'}{secret[1:]}")
+        for attempt in (ask(control, token=token, name=""), ask(control, token=forged)):
             with pytest.raises(SnavioError) as refusal:
                 await attempt
             texts += [repr(refusal.value), str(refusal.value)]
