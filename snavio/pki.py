@@ -29,8 +29,11 @@ CA_TTL_S: Final = 10 * 365 * 86_400
 # A machine whose clock is a little behind must accept a certificate that was made just now.
 BACKDATE_S: Final = 300
 MAX_CSR_BYTES: Final = 16_384
-# Not registered: any UUID may be used under this arc.
-LINEAGE_OID: Final = x509.ObjectIdentifier("2.25.305821105408246119474742976030998643995")
+# Not registered: this arc takes any UUID, in seven numbers. Under 2.25 a UUID is one number of 128 bits, which Go's
+# crypto/x509 cannot hold: it refuses the whole certificate, and no Go program could have talked to the mesh.
+LINEAGE_OID: Final = x509.ObjectIdentifier("1.2.840.113556.1.8000.2554.58899.160.50373.4574.45390.677.14009627")
+# The same UUID, in certificates of 0.1.0.
+LINEAGE_OID_0_1: Final = x509.ObjectIdentifier("2.25.305821105408246119474742976030998643995")
 
 CERTIFICATE_FILE: Final = "cert.pem"
 PRIVATE_KEY_FILE: Final = "key.pem"
@@ -240,10 +243,13 @@ def serial_of(certificate: x509.Certificate) -> str:
 
 def lineage_of(certificate: x509.Certificate) -> Lineage:
     """The lineage of the certificate; an empty one if it has none. ValueError when it cannot be read."""
-    try:
-        extension = certificate.extensions.get_extension_for_oid(LINEAGE_OID).value
-    except x509.ExtensionNotFound:
+    extensions = [one for one in certificate.extensions if one.oid in (LINEAGE_OID, LINEAGE_OID_0_1)]
+    if not extensions:
         return Lineage()
+    if len(extensions) > 1:
+        # Of two that differ, a revocation would be compared with one only.
+        raise ValueError("two lineages")
+    extension = extensions[0].value
     assert isinstance(extension, x509.UnrecognizedExtension)
     return parse_lineage(_utf8_text(extension.value))
 
