@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -69,6 +70,15 @@ func writeFolder(folder string, certificate, key, ca []byte) error {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return err
 	}
+	// One writer at a time: another's cleaning would take away the generation that this one is about to link.
+	alone, err := os.Open(folder)
+	if err != nil {
+		return err
+	}
+	defer alone.Close()
+	if err := lock(alone); err != nil {
+		return err
+	}
 	var random [8]byte
 	_, _ = rand.Read(random[:])
 	name := generation + hex.EncodeToString(random[:])
@@ -105,6 +115,18 @@ func writeFolder(folder string, certificate, key, ca []byte) error {
 		}
 	}
 	return nil
+}
+
+func lock(folder *os.File) error {
+	for end := time.Now().Add(callTimeout); ; time.Sleep(5 * time.Millisecond) {
+		err := syscall.Flock(int(folder.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(end) {
+			return local("folder-locked", "Another process does not finish writing %s.", folder.Name())
+		}
+	}
 }
 
 func writeDurably(path string, content []byte, mode os.FileMode) error {

@@ -126,6 +126,12 @@ const operations: Record<string, (r: Plain) => Plain | Promise<Plain>> = {
     const consumer = consumerFor(r);
     return handed(consumer, await consumer.receive(r["most"], r["wait_ms"]));
   },
+  async take(r) {
+    const consumer = consumerFor(r);
+    const taken: Delivery[] = [];
+    while (taken.length < r["most"]) taken.push(...await consumer.receive(r["most"] - taken.length, 1000));
+    return handed(consumer, taken);
+  },
   // Receives exactly `most` messages over RecvStream.
   async stream(r) {
     const consumer = consumerFor(r);

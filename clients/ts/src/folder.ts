@@ -51,7 +51,8 @@ export function bundleOf(certificate: Buffer, key: Buffer, ca: Buffer): Bundle {
 
 /**
  * Replaces all three files at once: each is a link through `current`, which is replaced as one. File by file, a crash
- * in between would leave a certificate with another key.
+ * in between would leave a certificate with another key. Never waits in between, so that two writers of this process
+ * take turns; of two processes only one may renew a folder.
  */
 export function writeFolder(folder: string, bundle: Bundle): void {
   mkdirSync(folder, { recursive: true, mode: 0o700 });

@@ -117,6 +117,8 @@ func (a *agent) do(r *request) (answer, error) {
 		return answer{"not_after_unix_ns": a.identity.NotAfter().UnixNano(), "spiffe_id": a.identity.SPIFFEID()}, nil
 	case "receive":
 		return a.receive(ctx, r)
+	case "take":
+		return a.take(ctx, r)
 	case "stream":
 		return a.stream(ctx, r)
 	case "ack", "nack", "extend":
@@ -331,6 +333,20 @@ func (a *agent) receive(ctx context.Context, r *request) (answer, error) {
 	deliveries, err := consumer.Receive(ctx, r.Most, time.Duration(r.WaitMs)*time.Millisecond)
 	if err != nil {
 		return nil, err
+	}
+	return a.handed(consumer, deliveries), nil
+}
+
+// take receives until there are `most` messages.
+func (a *agent) take(ctx context.Context, r *request) (answer, error) {
+	consumer := a.consumer(r)
+	var deliveries []*snavio.Delivery
+	for len(deliveries) < r.Most {
+		more, err := consumer.Receive(ctx, r.Most-len(deliveries), time.Second)
+		if err != nil {
+			return nil, err
+		}
+		deliveries = append(deliveries, more...)
 	}
 	return a.handed(consumer, deliveries), nil
 }
