@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from snavio.cli.caller import Caller
-from snavio.cli.options import Json
 from snavio.cli.output import ago
-from snavio.cli.render import Block, Styled, show, time_text
+from snavio.cli.render import Block, Styled, time_text
 
 if TYPE_CHECKING:
     from snavio.admin.explain import Explanation
@@ -22,10 +21,9 @@ _STYLES = {1: "green", 2: "bold red", 3: "yellow", 4: "dim", 5: "dim"}
 
 
 def explain(
-    command_id: Annotated[str, typer.Argument(help="The command's id, a UUID.", show_default=False)],
+    command_id: Annotated[str, typer.Argument(help="The command's id, a UUID.")],
     *,
     caller: Caller,
-    json: Json = False,
 ) -> None:
     """Show what became of a command, step by step.
 
@@ -52,9 +50,7 @@ def explain(
     )
     if not found.oldest_unix_ns:
         raise Unavailable("Neither Shield nor Fast nor Slow could be asked.")
-    show(
-        found.document(), *(_unknown(found) if found.trace is None else _steps(found.trace, found)), json=json
-    )
+    caller.show(found.document(), *(_unknown(found) if found.trace is None else _steps(found.trace, found)))
     if found.trace is None:
         raise typer.Exit(int(ExitCode.REFUSED))
 

@@ -29,27 +29,21 @@ MOST_NAMED = 8
 Topic = Annotated[
     str,
     typer.Argument(
-        help="The topic, `<tenant>/<target>`; a tenant's own certificate may leave the tenant out.",
-        show_default=False,
+        help="The topic, `<tenant>/<target>`; a tenant's own certificate may leave the tenant out."
     ),
 ]
-FromSource = Annotated[
-    str, typer.Option("--source", help="Only those of this source, `<tenant>/<service>`.", show_default=False)
-]
-Named = Annotated[str, typer.Option("--name", help="Only commands of this name.", show_default=False)]
-CommandId = Annotated[str, typer.Option("--command-id", help="Only this command.", show_default=False)]
+FromSource = Annotated[str, typer.Option("--source", help="Only those of this source, `<tenant>/<service>`.")]
+Named = Annotated[str, typer.Option("--name", help="Only commands of this name.")]
+CommandId = Annotated[str, typer.Option("--command-id", help="Only this command.")]
 Because = Annotated[
     str,
     typer.Option(
-        "--because",
-        help="Only dead ones with this reason: max-attempts, nack-dead, expired, integrity.",
-        show_default=False,
+        "--because", help="Only dead ones with this reason: max-attempts, nack-dead, expired, integrity."
     ),
 ]
 MAX_ATTEMPTS = 2**32 - 1
 MinAttempts = Annotated[
-    int,
-    typer.Option(min=0, max=MAX_ATTEMPTS, help="Only those delivered so often at least.", show_default=False),
+    int, typer.Option(min=0, max=MAX_ATTEMPTS, help="Only those delivered so often at least.")
 ]
 
 
@@ -102,12 +96,12 @@ class Tried(Dead):
 
 
 @dataclass(frozen=True, slots=True)
-class MailboxAccess:
-    """Which mailbox, and as whom."""
+class MailboxCaller(Caller):
+    """A caller of the mailbox."""
 
-    caller: Caller
-
-    def ask(self, question: Callable[[QueueClient, Callable[[str], str]], Awaitable[T]], *needs: str) -> T:
+    def ask_queue(
+        self, question: Callable[[QueueClient, Callable[[str], str]], Awaitable[T]], *needs: str
+    ) -> T:
         """The answer of the running mesh's mailbox. The question also gets a reader of topic names.
 
         `needs` are the operations beside stats; a service gets no capability that allows more than it may do.
@@ -129,7 +123,7 @@ class MailboxAccess:
             ) as queue:
                 return await question(queue, lambda words: full_name(words, who.identity))
 
-        return self.caller.answer(answer)
+        return self.answer(answer)
 
 
 def full_name(words: str, identity: Identity) -> str:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snavio.cli.group import CommandGroup
-from snavio.cli.options import Json
-from snavio.cli.queue_access import Dead, MailboxAccess, Stored, Topic, Tried, known, states
-from snavio.cli.render import Block, show
+from snavio.cli.queue_access import Dead, MailboxCaller, Stored, Topic, Tried, known, states
+from snavio.cli.render import Block
 
 if TYPE_CHECKING:
     from snavio.admin.queue import Preview, QueueClient, TopicMessage
@@ -27,25 +26,16 @@ MAX_MESSAGE_ID = 2**64 - 1
 Ids = Annotated[
     list[int] | None,
     typer.Argument(
-        min=1,
-        max=MAX_MESSAGE_ID,
-        help="Message ids, to be changed at once; or none, and a filter.",
-        show_default=False,
+        min=1, max=MAX_MESSAGE_ID, help="Message ids, to be changed at once; or none, and a filter."
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it. Without, a change by filter is only shown.")]
 AtMost = Annotated[
-    int | None,
-    typer.Option(
-        "--at-most", min=0, help="With --yes: do nothing if more than so many match.", show_default=False
-    ),
+    int | None, typer.Option("--at-most", min=0, help="With --yes: do nothing if more than so many match.")
 ]
-Why = Annotated[str, typer.Option("--reason", "-r", help="Why; kept with the messages.", show_default=False)]
+Why = Annotated[str, typer.Option("--reason", "-r", help="Why; kept with the messages.")]
 States = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--state", help="Only messages in this state; may be said several times.", show_default=False
-    ),
+    list[str] | None, typer.Option("--state", help="Only messages in this state; may be said several times.")
 ]
 
 
@@ -56,8 +46,7 @@ class ChangeOptions:
     yes: Yes = False
     at_most: AtMost = None
     reason: Why = ""
-    mailbox: MailboxAccess
-    json: Json = False
+    caller: MailboxCaller
 
 
 dlq = CommandGroup(
@@ -83,7 +72,7 @@ def _carry_out(
     from snavio.cli.queue_views import preview_blocks, preview_document
     from snavio.errors import BadRequest, Conflict
 
-    yes, at_most, reason, json = options.yes, options.at_most, options.reason, options.json
+    yes, at_most, reason = options.yes, options.at_most, options.reason
     if ids and (only or (chosen and not dead_only)):
         raise BadRequest("Name either message ids or a filter, not both.", reason="ids-or-filter")
     if operation == "purge" and not ids and not chosen:
@@ -116,15 +105,14 @@ def _carry_out(
         await known(queue, full)
         return (None, await by_ids(queue, full)) if ids else await by_filter(queue, full)
 
-    preview, changed = options.mailbox.ask(ask, "list", "manage")
+    preview, changed = options.caller.ask_queue(ask, "list", "manage")
     done = DONE[operation]
     if preview is None:
         named = len(set(ids or []))
         rest = f"; {named - changed} were not in a state for that" if changed < named else ""
-        show(
+        options.caller.show(
             {"operation": operation, "topic": topic, "named": named, "changed": changed},
             f"{changed} of {named} {done}{rest}.",
-            json=json,
         )
         return
     told = {"operation": operation, "topic": topic, "applied": yes, "changed": changed}
@@ -132,7 +120,7 @@ def _carry_out(
         said: Iterable[Block] = [f"{changed} of {preview.matched} messages {done}."]
     else:
         said = preview_blocks(preview, f"would be {done}")
-    show(told | preview_document(preview), *said, json=json)
+    options.caller.show(told | preview_document(preview), *said)
 
 
 async def _require_dead(queue: QueueClient, topic: str, ids: list[int]) -> None:
@@ -209,8 +197,7 @@ def list_dead(
         int, typer.Option("--limit", "-n", min=1, max=MOST_SHOWN, help="At most so many.")
     ] = 100,
     payload: Annotated[bool, typer.Option("--payload", help="Show payloads, too.")] = False,
-    mailbox: MailboxAccess,
-    json: Json = False,
+    caller: MailboxCaller,
 ) -> None:
     """Dead messages with reason, attempt and last error, oldest first.
 
@@ -230,12 +217,11 @@ def list_dead(
         total = (await known(queue, full(topic))).dead
         return await up_to(queue, full(topic), (MessageState.DEAD,), limit, only, payload=payload), total
 
-    found, total = mailbox.ask(ask, "list")
+    found, total = caller.ask_queue(ask, "list")
     nothing = f"Nothing of that kind is dead in {topic}." if only else f"Nothing is dead in {topic}."
-    show(
+    caller.show(
         {"dead": total, "messages": [message_document(one) for one in found]},
         *(dead_blocks(found, total) if found else [nothing]),
-        json=json,
     )
 
 
