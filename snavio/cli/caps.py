@@ -12,12 +12,13 @@ from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
 from snavio.cli.output import ago, aside
 from snavio.cli.render import show, time_text
+from snavio.cli.words import one_of_each
 
 if TYPE_CHECKING:
     from snavio.admin.capabilities import CapabilityClient
     from snavio.config import MeshSettings
     from snavio.domain.capability import Capability
-    from snavio.domain.caveat import Operation, Quota
+    from snavio.domain.caveat import Quota
     from snavio.v1.signer_pb2 import CapabilityRecord
 
 CONSUMER = ("recv", "ack", "nack", "extend", "stats")
@@ -65,7 +66,7 @@ def issue(
     from snavio.cli.times import read_span
     from snavio.domain.capability import read_text
 
-    wanted = [each.value for each in _operations(op)] if op else list(CONSUMER)
+    wanted = _operations(op) or list(CONSUMER)
     limits = _quota(quota)
     ttl_s = round(read_span(ttl, option="--for")) if ttl else 0
     made = caller.ask_client(
@@ -100,7 +101,7 @@ def attenuate(
     from snavio.cli.capability_views import document
     from snavio.cli.times import read_span
     from snavio.clock import SystemClock
-    from snavio.domain.caveat import Caveat
+    from snavio.domain.caveat import Caveat, Operation
     from snavio.errors import BadRequest
 
     held = _read(capability)
@@ -108,7 +109,7 @@ def attenuate(
     if topic:
         caveats.append(Caveat(topics=tuple(topic)))
     if op:
-        caveats.append(Caveat(operations=frozenset(_operations(op))))
+        caveats.append(Caveat(operations=frozenset(map(Operation, _operations(op)))))
     if holder:
         caveats.append(Caveat(holder=holder))
     if ttl:
@@ -263,20 +264,10 @@ def _read(text: str) -> Capability:
         raise BadRequest(f"{error}{hint}", reason=error.reason) from None
 
 
-def _operations(words: list[str]) -> list[Operation]:
-    import difflib
-
+def _operations(words: list[str] | None) -> list[str]:
     from snavio.domain.caveat import Operation
-    from snavio.errors import BadRequest
 
-    found = []
-    for word in (each for words_ in words for each in words_.split(",")):
-        if word not in set(Operation):
-            near = difflib.get_close_matches(word, list(Operation), 1)
-            meant = f" Did you mean {near[0]}?" if near else f" There are {', '.join(Operation)}."
-            raise BadRequest(f"--op: no operation {word[:32]!r}.{meant}", reason="bad-operation")
-        found.append(Operation(word))
-    return found
+    return one_of_each(words or (), list(Operation), "--op", reason="bad-operation")
 
 
 def _quota(words: str) -> Quota | None:

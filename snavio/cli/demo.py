@@ -13,7 +13,7 @@ import typer
 from snavio.cli.exits import ExitCode
 from snavio.cli.options import Json
 from snavio.cli.output import count, line, micros
-from snavio.cli.render import NUMBER, Block, Table, TableColumn, show
+from snavio.cli.render import NUMBER, Block, Table, TableColumn, picked, show
 
 if TYPE_CHECKING:
     from snavio.cli.invalid_commands import Refusal
@@ -170,15 +170,12 @@ def _blocks(script: Script) -> Iterator[Block]:
 
 def _document(script: Script) -> dict[str, Any]:
     return {
-        "good": script.good,
+        **picked(script, "good", "delivered", "acknowledged", "times"),
         "seconds": round(script.seconds, 3),
-        "delivered": script.delivered,
-        "acknowledged": script.acknowledged,
         "refusals": [
             {"attempt": one.attempt, "reason": one.answered.reason, "expected": one.expected.reason}
             for one in script.refusals
         ],
-        "times": script.times,
         "killed": {
             "sent": script.sent_under_fire,
             "promised": script.promised,

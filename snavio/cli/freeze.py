@@ -9,6 +9,7 @@ import typer
 
 from snavio.cli.caller import Caller, Reason
 from snavio.cli.output import line
+from snavio.cli.render import picked
 from snavio.cli.times import read_span
 
 if TYPE_CHECKING:
@@ -82,15 +83,8 @@ def _order(stop: Stop, *, frozen: bool) -> None:
                 )
         told: list[dict[str, Any]] = []
         async for word_of in switch.acknowledgements(order, within_s=wait_s):
-            told.append(
-                {
-                    "service": word_of.service,
-                    "instance": word_of.instance,
-                    "obeys": word_of.obeys,
-                    "after_ms": round(word_of.after_s * 1000),
-                    "detail": word_of.detail,
-                }
-            )
+            about = picked(word_of, "service", "instance", "obeys", "detail")
+            told.append(about | {"after_ms": round(word_of.after_s * 1000)})
             if not stop.caller.json:
                 obeys = "obeys" if word_of.obeys else "gave no word"
                 line(f"{word_of.instance} {obeys} after {word_of.after_s:.2f} s. {word_of.detail}")

@@ -11,6 +11,7 @@ from snavio.cli.group import CommandGroup
 from snavio.cli.installation import InstallationOptions
 from snavio.cli.output import line
 from snavio.cli.render import Kind, Table, TableColumn
+from snavio.cli.words import one_of_each
 
 meter = CommandGroup(
     "Measure what the mesh promises, on a canary tenant of its own.",
@@ -48,14 +49,10 @@ def revocation(
     from snavio.cli.exits import ExitCode
     from snavio.clock import SystemClock
     from snavio.domain.directory import Profile
-    from snavio.errors import BadRequest
     from snavio.launch.revocation_meter import RevocationMeter, document, keep
 
     known = {each.name.lower(): each for each in Profile}
-    wanted = profile or list(known)
-    for name in wanted:
-        if name not in known:
-            raise BadRequest(f"There is no profile {name}: {', '.join(known)}.")
+    wanted = one_of_each(profile or known, known, "--profile")
     installation = here.attach()
     clock = SystemClock()
     canary = RevocationMeter(

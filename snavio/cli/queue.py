@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snavio.cli.group import CommandGroup
-from snavio.cli.queue_access import MailboxCaller, Topic, Tried, known, states
+from snavio.cli.queue_access import MailboxCaller, States, Topic, Tried, known, states
 from snavio.cli.queue_changes import add_changes, dlq
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from snavio.admin.queue import QueueClient, TopicMessage, TopicStats
+    from snavio.admin.queue import QueueClient, TopicMessage
 
 queue = CommandGroup(
     "See what waits in the mailbox and what is dead, and put it right.",
@@ -24,12 +24,6 @@ queue = CommandGroup(
         "snavio queue dlq reprocess acme/discord-bot --because max-attempts --yes",
     ),
 )
-States = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--state", help="Only ready, inflight, delivered, dead or canceled ones; may be said several times."
-    ),
-]
 
 
 @queue.command("ls")
@@ -48,10 +42,9 @@ def list_topics(
     """
     from snavio.cli.queue_views import topic_document, topics_table
 
-    async def ask(queue: QueueClient, _name: Callable[[str], str]) -> list[TopicStats]:
-        return await queue.stats()
-
-    found = [one for one in caller.ask_queue(ask) if one.topic.startswith(prefix)]
+    found = [
+        one for one in caller.ask_queue(lambda queue, _name: queue.stats()) if one.topic.startswith(prefix)
+    ]
     found.sort(key=lambda one: (-one.ready - one.inflight, -one.dead, one.topic))
     rows = [topic_document(one) for one in found]
     none = f"No topic begins with {prefix!r}." if prefix else "No topics yet: the first message makes one."
@@ -69,10 +62,7 @@ def stats(topic: Topic, *, caller: MailboxCaller) -> None:
     """
     from snavio.cli.queue_views import topic_document, topic_record
 
-    async def ask(queue: QueueClient, name: Callable[[str], str]) -> TopicStats:
-        return await known(queue, name(topic))
-
-    told = topic_document(caller.ask_queue(ask))
+    told = topic_document(caller.ask_queue(lambda queue, name: known(queue, name(topic))))
     caller.show(told, topic_record(told))
 
 
@@ -147,10 +137,8 @@ def top(
 
     every_s = read_span(interval, option="--interval", least_s=0.2)
 
-    async def ask(queue: QueueClient, _name: Callable[[str], str]) -> None:
-        await watch(queue, prefix=prefix, interval_s=every_s, rounds=rounds, rows=rows, json=caller.json)
-
-    caller.ask_queue(ask)
+    shown: dict[str, Any] = {"prefix": prefix, "interval_s": every_s, "rounds": rounds, "rows": rows}
+    caller.ask_queue(lambda queue, _name: watch(queue, **shown, json=caller.json))
 
 
 async def up_to(

@@ -14,6 +14,7 @@ import typer
 
 from snavio.cli.caller import Caller
 from snavio.cli.times import Period
+from snavio.cli.words import one_of, one_of_each
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,6 +40,12 @@ Because = Annotated[
     str,
     typer.Option(
         "--because", help="Only dead ones with this reason: max-attempts, nack-dead, expired, integrity."
+    ),
+]
+States = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--state", help="Only ready, inflight, delivered, dead or canceled ones; may be said several times."
     ),
 ]
 MAX_ATTEMPTS = 2**32 - 1
@@ -157,22 +164,11 @@ def states(words: list[str] | None) -> tuple[MessageState, ...]:
     from snavio.domain.message import MessageState
 
     known_words = {state.name.lower(): state for state in MessageState if state is not MessageState.PURGED}
-    found = [_one_of(word, list(known_words), "--state") for some in words or [] for word in some.split(",")]
-    return tuple(known_words[word] for word in found)
+    return tuple(known_words[word] for word in one_of_each(words or (), known_words, "--state"))
 
 
 def _reason(words: str) -> str:
     from snavio.domain.message import DeadReason
 
     reasons = [word for key, word in vars(DeadReason).items() if key.isupper()]
-    return _one_of(words, reasons, "--because") if words else ""
-
-
-def _one_of(word: str, words: list[str], option: str) -> str:
-    from snavio.errors import BadRequest
-
-    if word not in words:
-        near = difflib.get_close_matches(word, words, 1)
-        meant = f"Did you mean {near[0]}?" if near else f"There are {', '.join(words)}."
-        raise BadRequest(f"{option}: {word[:32]!r} is none. {meant}", reason="bad-option")
-    return word
+    return one_of(words, reasons, "--because") if words else ""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snavio.cli.group import CommandGroup
-from snavio.cli.queue_access import Dead, MailboxCaller, Stored, Topic, Tried, known, states
+from snavio.cli.queue_access import Dead, MailboxCaller, States, Stored, Topic, Tried, known, states
 from snavio.cli.render import Block
 
 if TYPE_CHECKING:
@@ -34,9 +34,6 @@ AtMost = Annotated[
     int | None, typer.Option("--at-most", min=0, help="With --yes: do nothing if more than so many match.")
 ]
 Why = Annotated[str, typer.Option("--reason", "-r", help="Why; kept with the messages.")]
-States = Annotated[
-    list[str] | None, typer.Option("--state", help="Only messages in this state; may be said several times.")
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +85,8 @@ def _carry_out(
         return int(await change(full, ids or [], reason=reason))
 
     async def by_filter(queue: QueueClient, full: str) -> tuple[Preview, int]:
-        preview: Preview = (
-            await queue.preview_resume(full, reason=reason, **only)
-            if operation == "resume"
-            else await getattr(queue, f"preview_{operation}")(full, *chosen, reason=reason, **only)
-        )
+        look = getattr(queue, f"preview_{operation}")
+        preview: Preview = await look(full, *chosen, reason=reason, **only)
         if yes and at_most is not None and preview.matched > at_most:
             raise Conflict(
                 f"{preview.matched} messages match, more than --at-most {at_most}: nothing was changed.",

@@ -103,44 +103,37 @@ def message_document(one: TopicMessage) -> dict[str, Any]:
     return told | payload_document(one.payload) if one.payload else told
 
 
-def messages_table(messages: Sequence[TopicMessage], none: str = "") -> Table:
-    """A row per message."""
-    rows = [
+def _rows(messages: Sequence[TopicMessage]) -> list[dict[str, Any]]:
+    return [
         {
+            **picked(one, "reason", "source"),
             "id": one.msg_id,
             "state": _state(one),
             "try": one.attempt,
             "stored": clock(one.stored_unix_ns),
-            "source": one.source,
+            "ended": clock(one.ended_unix_ns),
             "command": one.name,
             "payload": _payload(one),
+            "last error": one.last_error,
         }
         for one in messages
     ]
-    return Table(
-        ("id", "state", *_TRY, "stored", *_WHAT, TableColumn("payload", kind=CLIPPED)), rows, none=none
-    )
 
 
 _TRY = (TableColumn("try", kind=NUMBER),)
 _WHAT = (TableColumn("source", kind=CLIPPED), TableColumn("command", kind=CLIPPED))
 
 
+def messages_table(messages: Sequence[TopicMessage], none: str = "") -> Table:
+    """A row per message."""
+    columns = ("id", "state", *_TRY, "stored", *_WHAT, TableColumn("payload", kind=CLIPPED))
+    return Table(columns, _rows(messages), none=none)
+
+
 def dead_blocks(messages: Sequence[TopicMessage], total: int) -> Iterator[Block]:
     """A row per dead message, their payloads where they were asked for, and the number of all."""
-    rows = [
-        {
-            "id": one.msg_id,
-            "reason": one.reason,
-            "try": one.attempt,
-            "ended": clock(one.ended_unix_ns),
-            "source": one.source,
-            "command": one.name,
-            "last error": one.last_error,
-        }
-        for one in messages
-    ]
-    yield Table(("id", "reason", *_TRY, "ended", *_WHAT, TableColumn("last error", kind=CLIPPED)), rows)
+    columns = ("id", "reason", *_TRY, "ended", *_WHAT, TableColumn("last error", kind=CLIPPED))
+    yield Table(columns, _rows(messages))
     for one in messages:
         if one.payload:
             yield f"{one.msg_id}  {one_line(_payload(one))}"

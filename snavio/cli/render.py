@@ -7,7 +7,7 @@ markup.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Self
@@ -181,14 +181,14 @@ class Screen:
         else:
             from rich.console import Group
 
-            self._live.update(Group(*map(_drawn, blocks)), refresh=True)
+            self._live.update(Group(*_drawn(blocks)), refresh=True)
 
     def say(self, document: Any, *blocks: Block) -> None:
         """Print what stays in sight, above the reading."""
         if self._live is None:
             show(document, *blocks, json=self._json)
         else:
-            self._live.console.print(*map(_drawn, blocks), sep="\n")
+            self._live.console.print(*_drawn(blocks), sep="\n")
 
 
 def time_text(unix_ns: int, *, milliseconds: bool = False) -> str | None:
@@ -214,22 +214,22 @@ def _record(record: Record) -> list[str]:
     return [f"{name:<{width}}  {one_line(str(value), most=0)}" for name, value in record.pairs]
 
 
-def _drawn(block: Block) -> Any:
-    """A block as rich draws it on a live screen."""
-    from rich.console import Group
+def _drawn(blocks: Iterable[Block]) -> Iterator[Any]:
+    """The blocks as rich draws them on a live screen."""
     from rich.text import Text
 
-    match block:
-        case Table(rows=[]):
-            return Text(block.none)
-        case Table():
-            title = [Text(block.title, style="bold")] if block.title else []
-            return Group(*title, _rich(block, *block.cells()))
-        case Record():
-            return Text("\n".join(_record(block)))
-        case Styled():
-            return Text(one_line(block.text, most=0), style=block.style)
-    return Text(block or "")
+    for block in blocks:
+        match block:
+            case Table():
+                if block.title:
+                    yield Text(block.title, style="bold")
+                yield _rich(block, *block.cells()) if block.rows else Text(block.none)
+            case Record():
+                yield Text("\n".join(_record(block)))
+            case Styled():
+                yield Text(one_line(block.text, most=0), style=block.style)
+            case str() if block:
+                yield Text(block)
 
 
 def _table(table: Table) -> None:

@@ -16,7 +16,7 @@ from snavio.cli.group import CommandGroup
 from snavio.cli.installation import InstallationOptions
 from snavio.cli.options import Json
 from snavio.cli.output import line
-from snavio.cli.render import show
+from snavio.cli.render import picked, show
 from snavio.cli.times import Period, read_span
 
 if TYPE_CHECKING:
@@ -259,9 +259,7 @@ def _show(here: InstallationOptions, order: JobRequest, result: JobResult) -> No
     found: Sequence[Proposal] = ()
     if order.job == "abuse":
         found = read_proposals(order.out / "proposals.jsonl").proposals
-        told["proposals"] = [
-            {"proposal_id": one.proposal_id, "kind": one.kind, "source": one.source} for one in found
-        ]
+        told["proposals"] = [picked(one, "proposal_id", "kind", "source") for one in found]
     if audited is not None:
         told["answers"] = [
             {"proposal_id": one.proposal_id, "applied": answer.applied, "reason": answer.reason}

@@ -94,20 +94,18 @@ async def play(out: Path, say: Callable[[str], None]) -> dict[str, Any]:
 async def _traffic(running: TemporaryMesh, clock: SystemClock) -> int:
     mesh = running.mesh
     delivered, end = 0, time.monotonic() + TRAFFIC_S
-    forger = Forger(mesh, certificates=mesh.certificates(folder_name(CONSUMER)), clock=clock)
-    await forger.begin()
     forged = 0
-    try:
-        async with producer(mesh) as sender:
-            while time.monotonic() < end or forged < FORGED:
-                outcomes = await sender.send_batch([(TARGET, NAME, b"hello")] * BATCH, timeout_s=30)
-                delivered += sum(outcome.delivered for outcome in outcomes)
-                some = min(FORGED - forged, 40)
-                await asyncio.gather(*(forger.submit(forger.signed(secret=bytes(32))) for _ in range(some)))
-                forged += some
-                await asyncio.sleep(0.2)
-    finally:
-        await forger.close()
+    async with (
+        Forger(mesh, certificates=mesh.certificates(folder_name(CONSUMER)), clock=clock) as forger,
+        producer(mesh) as sender,
+    ):
+        while time.monotonic() < end or forged < FORGED:
+            outcomes = await sender.send_batch([(TARGET, NAME, b"hello")] * BATCH, timeout_s=30)
+            delivered += sum(outcome.delivered for outcome in outcomes)
+            some = min(FORGED - forged, 40)
+            await asyncio.gather(*(forger.submit(forger.signed(secret=bytes(32))) for _ in range(some)))
+            forged += some
+            await asyncio.sleep(0.2)
     return delivered
 
 

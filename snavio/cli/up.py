@@ -7,6 +7,7 @@ import contextlib
 import errno
 import functools
 import os
+import shlex
 import signal
 import time
 from collections.abc import Callable
@@ -135,7 +136,7 @@ def suggestions(installation: Installation) -> list[str]:
     from snavio.launch.state import StateFolder
 
     default = StateFolder.default() == installation.mesh.state_dir
-    where = "" if default else f" --state-dir {_quoted(str(installation.mesh.state_dir))}"
+    where = "" if default else f" --state-dir {shlex.quote(str(installation.mesh.state_dir))}"
     return [
         f"{program()} send discord-bot notify-user --payload 'hello'{where}",
         f"{program()} recv discord-bot{where}",
@@ -196,9 +197,3 @@ async def _until(stop: asyncio.Event, work: object) -> None:
         for task in (working, stopping):
             task.cancel()
         await asyncio.gather(working, stopping, return_exceptions=True)
-
-
-def _quoted(text: str) -> str:
-    import shlex
-
-    return shlex.quote(text)
