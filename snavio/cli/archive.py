@@ -80,8 +80,9 @@ def verify(folder: Folder = None, *, here: InstallationOptions) -> None:
     from snavio.telemetry.archive_inspection import check, hours, lasting, overlaps
     from snavio.telemetry.missing_events import missing
 
-    keys = asyncio.run(_keys(here.attach()))
-    place = _place(folder, here)
+    installation = here.attach()
+    place = installation.mesh.archive() if folder is None else archive_folder(folder)
+    keys = asyncio.run(_keys(installation))
     found = list(hours(place))
     findings = [finding for hour in found for finding in check(place, hour, keys)] + overlaps(found)
     findings = lasting(place, findings + missing(place, found), now_unix_ns=time.time_ns())

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from snavio.cli.output import ago, count, megabytes, micros
-from snavio.cli.render import AGE, BLANK, Block, Kind, Record, Row, Table, TableColumn
+from snavio.cli.render import AGE, BLANK, Block, Kind, Record, Row, Table, TableColumn, picked
 from snavio.launch.readings import LatencyReading, MeshReading, ServiceReading
 
 MOST_TOPICS = 3
@@ -36,15 +36,11 @@ def mesh_blocks(reading: MeshReading, *, phases: Mapping[str, str] | None = None
 
 
 def _service(service: ServiceReading, phases: Mapping[str, str]) -> dict[str, Any]:
-    serving = service.serving
-    return {
-        "service": service.name,
-        "state": "serving" if serving else phases.get(service.name, "away"),
-        "pid": service.pid if serving else None,
-        "uptime_s": service.uptime_s if serving else None,
-        "resident_bytes": service.resident_bytes if serving else None,
-        "cpu_percent": service.cpu_percent if serving else None,
-    }
+    state = "serving" if service.serving else phases.get(service.name, "away")
+    numbers = picked(service, "pid", "uptime_s", "resident_bytes", "cpu_percent")
+    return {"service": service.name, "state": state} | (
+        numbers if service.serving else dict.fromkeys(numbers)
+    )
 
 
 def _style(row: Row) -> str:

@@ -183,7 +183,7 @@ async def test_a_forger_is_banned_goes_by_slow_and_comes_back(mesh: DemoMesh, wa
     forger = Forger(
         mesh.processes.mesh, certificates=mesh.certificates(f"{TENANT}-billing"), clock=SystemClock()
     )
-    await forger.begin()
+    await forger.start()
     # Within one minute: a burst that is split over two minutes counts in neither.
     await room(20, within=60)
     verdicts = await asyncio.gather(*(forger.submit(forger.signed(secret=bytes(32))) for _ in range(FORGED)))

@@ -42,7 +42,7 @@ async def forge(mesh: DemoMesh) -> float:
     forger = Forger(
         mesh.processes.mesh, certificates=mesh.certificates(f"{TENANT}-billing"), clock=SystemClock()
     )
-    await forger.begin()
+    await forger.start()
     await room(30, within=60)
     forged = [forger.submit(forger.signed(secret=bytes(32))) for _ in range(POLICY.burst_hmac)]
     assert set(await asyncio.gather(*forged)) == {Verdict.HMAC_MISMATCH}

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def mesh_settings(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeshSections]:
     """One Redis under both Slows."""
-    async with redis_server(tmp_path_factory.mktemp("redis"), fsync=None) as redis:
+    async with redis_server(tmp_path_factory.mktemp("several") / "redis", fsync=None) as redis:
         yield {"slow": {"coordination": "redis", "coordination_url": redis.url}}
 
 
