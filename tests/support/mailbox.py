@@ -23,6 +23,7 @@ from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.credentials import CertificateFiles
 from snavio.rpc.server import Call, MeshServer, Methods
+from snavio.rpc.status import error_of
 from snavio.v1 import mailbox_pb2 as mail
 from snavio.v1.batch_pb2 import BatchHeader, Hello, Run, Verdicts
 from snavio.v1.signer_pb2 import DenylistRequest, DenylistResponse
@@ -159,6 +160,46 @@ class ReceivingPeer:
         answer = await self.channel.call(SERVICE + method, request, mail.SettleResponse, timeout_s=SECONDS)
         codes: bytes = answer.codes
         return codes
+
+
+class ReceivingStream:
+    """A consumer's end."""
+
+    def __init__(self, peer: ReceivingPeer, *, credit: int, **asked: Any) -> None:
+        self._call = peer.channel.stream(SERVICE + "RecvStream")
+        opened = mail.ReceiveRequest(**{"topic": TOPIC, "visibility_ms": 30_000, **asked})
+        self._first = mail.RecvStreamRequest(open=opened, credit=credit)
+
+    async def open(self) -> ReceivingStream:
+        await self._call.write(self._first.SerializeToString())
+        return self
+
+    async def add(self, credit: int) -> None:
+        await self._call.write(mail.RecvStreamRequest(credit=credit).SerializeToString())
+
+    async def read(self) -> Got:
+        try:
+            async with asyncio.timeout(SECONDS):
+                frame = await self._call.read()
+        except grpc.aio.AioRpcError as error:
+            raise error_of(error) from None
+        if frame is grpc.aio.EOF:
+            raise EOFError(await self._call.code())
+        epoch, messages = read_leased_batches(frame)
+        return Got(epoch, messages, frame)
+
+    async def some(self, count: int) -> list[Got]:
+        got: list[Got] = []
+        while sum(len(one.messages) for one in got) < count:
+            got.append(await self.read())
+        return got
+
+    def cancel(self) -> None:
+        self._call.cancel()
+
+    async def code(self) -> Any:
+        async with asyncio.timeout(SECONDS):
+            return await self._call.code()
 
 
 @dataclass
