@@ -81,8 +81,3 @@ class RegistryApp(HostedService):
         QueryServicer(directory=directory, ownership=ownership, trust=trust).register(methods)
         bans.register(methods)
         return await host.serve(methods, listen=settings.listen)
-
-
-def build(mesh: MeshSettings, settings: RegistrySettings, clock: Clock) -> RegistryApp:
-    """Registry, not yet started."""
-    return RegistryApp(mesh, settings, clock)

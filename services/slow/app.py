@@ -110,8 +110,3 @@ class SlowApp(HostedService):
             in_flight=settings.batches_in_flight,
         )
         return await host.serve(servicer.methods(), explain=True, window_bytes=HOP_WINDOW_BYTES)
-
-
-def build(mesh: MeshSettings, settings: SlowSettings, clock: Clock) -> SlowApp:
-    """Slow, not yet started."""
-    return SlowApp(mesh, settings, clock)
