@@ -58,8 +58,8 @@ async def test_a_manifest_says_what_document_001_asks_for(tmp_path: Path) -> Non
         ("bans", 0),
     ]
     assert orjson.loads((tmp_path / PLACES[ACL]).read_bytes())["parts"] == [found["parts"][1]]
-    assert studio.writer.counters() == {"Snavio.Snapshot.Generated": 1}
-    assert studio.writer.gauges()["Snavio.Snapshot.SizeBytes"] == sum(p["size"] for p in found["parts"])
+    assert studio.writer.meter.counters() == {"Snavio.Snapshot.Generated": 1}
+    assert studio.writer.meter.gauges()["Snavio.Snapshot.SizeBytes"] == sum(p["size"] for p in found["parts"])
 
 
 async def test_nothing_is_written_while_nothing_changes(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ async def test_a_full_disk_at_any_write_leaves_the_old_snapshot(
         assert await studio.refusal(studio.new_reader(f"reader-{allowed}")) is None
         assert not list(tmp_path.rglob("*.new"))
     assert allowed >= 4
-    assert studio.writer.counters()["Snavio.Snapshot.Failed.archive-full"] >= 4
+    assert studio.writer.meter.counters()["Snavio.Snapshot.Failed.archive-full"] >= 4
     assert await studio.refusal() is None
 
 
@@ -212,7 +212,7 @@ async def test_a_signature_that_readers_would_refuse_is_not_published(tmp_path: 
 
     writer = studio.new_writer(sign=forgetful)
     assert await writer.write_once() is PublishOutcome.FAILED
-    assert writer.counters() == {"Snavio.Snapshot.Failed.invalid-bad-signature": 1}
+    assert writer.meter.counters() == {"Snavio.Snapshot.Failed.invalid-bad-signature": 1}
     assert not studio.manifest_path.exists()
 
 
