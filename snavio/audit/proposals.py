@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +17,8 @@ import orjson
 from snavio.admin.bans import Proposal
 
 MAX_FILE_BYTES: Final = 64 << 20
+BURST: Final = "burst-"
+MAX_EVIDENCE: Final = 2048
 MAX_TARGETS: Final = 100
 """That Registry takes in one proposal; a source that harms more of them is banned from all its routes."""
 _ID: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -49,6 +51,18 @@ def read_proposal(found: Any) -> Proposal:
         ban_applied_until_unix_ns=_unix_ns(found["ban_applied_until"]),
         evidence=evidence,
     )
+
+
+def as_asked(proposal: Proposal, *, provisional: bool) -> Proposal:
+    """The proposal as Registry is asked: never more than the archive vouches for."""
+    targets, evidence = proposal.affected_targets, proposal.evidence
+    if proposal.kind.startswith(BURST):
+        # The targets of refused commands were never checked: they may not exist, or be named to be spared.
+        # Such a source leaves the warm path of all its routes, and what it named is evidence.
+        named = orjson.dumps({**orjson.loads(evidence), "targets": list(targets)}).decode()
+        evidence = named if len(named) <= MAX_EVIDENCE and named.isprintable() else evidence
+        targets = ()
+    return replace(proposal, affected_targets=targets, evidence=evidence, provisional=provisional)
 
 
 @dataclass(frozen=True, slots=True)
