@@ -6,7 +6,7 @@ Pure. Its bytes hold every secret of the installation: they are for sealing and 
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -37,6 +37,12 @@ class Contents:
     delegations: dict[str, Delegation] = field(default_factory=dict, repr=False)
     snapshot_key: SnapshotKey | None = None
     holders: dict[str, Holder] = field(default_factory=dict)
+
+    def changed(self, **fields: Any) -> Contents:
+        """The contents with these fields, under a new version; the same object if none of them differs."""
+        if all(getattr(self, name) == value for name, value in fields.items()):
+            return self
+        return replace(self, version=self.version + 1, **fields)
 
 
 def encode(contents: Contents) -> bytes:

@@ -132,7 +132,7 @@ class SqliteOutbox:
 
         def read() -> list[PlannedExport]:
             exports = self._execute("SELECT number, exported_unix_ns, folder FROM export ORDER BY number")
-            return [PlannedExport(*export, pages_of(export[0])) for export in exports.fetchall()]
+            return [PlannedExport(number, at, to, pages_of(number)) for number, at, to in exports.fetchall()]
 
         return await self._file.run(read)
 
