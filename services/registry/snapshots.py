@@ -17,7 +17,8 @@ from snavio.native import SnapshotTables, blake3_hex, snapshot_header
 from snavio.ports.archive import Archive
 from snavio.ports.directory import Directory
 from snavio.ports.survey import Survey
-from snavio.signed.publisher import FAILED, Published, Publisher, PublishingMeter, Sign
+from snavio.signed.publisher import FAILED, Published, Publisher, PublishingMeter
+from snavio.signed.signed_document import Sign
 from snavio.signed.snapshot_manifest import ACL, SNAPSHOT, Manifest, ManifestPart, part_path
 from snavio.signed.snapshot_reader import Keys
 from snavio.signed.verification import ACL as ACL_PART

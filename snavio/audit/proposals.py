@@ -15,6 +15,7 @@ from typing import Any, Final
 import orjson
 
 from snavio.admin.bans import Proposal
+from snavio.signed.signed_document import text_in
 
 MAX_FILE_BYTES: Final = 64 << 20
 BURST: Final = "burst-"
@@ -40,10 +41,10 @@ def read_proposal(found: Any) -> Proposal:
     if not isinstance(orjson.loads(evidence), dict):
         raise ValueError("evidence is no object")
     return Proposal(
-        proposal_id=_text(found, "proposal_id", _ID),
-        policy_version=_text(found, "policy_version", _VERSION),
-        kind=_text(found, "kind", _WORD),
-        source=_text(found, "source", _SOURCE),
+        proposal_id=text_in(found, "proposal_id", _ID),
+        policy_version=text_in(found, "policy_version", _VERSION),
+        kind=text_in(found, "kind", _WORD),
+        source=text_in(found, "source", _SOURCE),
         affected_targets=tuple(targets) if len(targets) <= MAX_TARGETS else (),
         total_violations=violations,
         window_start_unix_ns=_unix_ns(found["window_start"]),
@@ -93,13 +94,6 @@ def read_proposals(path: Path) -> ProposalLines:
         return read_lines(path.read_bytes().splitlines())
     except FileNotFoundError:
         return ProposalLines((), 0)
-
-
-def _text(found: Any, field: str, form: re.Pattern[str]) -> str:
-    value = found[field]
-    if not isinstance(value, str) or form.fullmatch(value) is None:
-        raise ValueError(f"{field} is not in its form")
-    return value
 
 
 def _unix_ns(text: str) -> int:

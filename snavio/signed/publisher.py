@@ -8,26 +8,24 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 import structlog
 
 from snavio.clock import Clock
 from snavio.errors import Conflict, NotFound, Saturated, SnavioError
 from snavio.ports.archive import Archive
+from snavio.signed.signed_document import Sign
 from snavio.signed.snapshot_manifest import MAX_MANIFEST_BYTES, PLACES, Manifest, ManifestPart, read_manifest
 from snavio.signed.snapshot_reader import Keys
 from snavio.signed.snapshot_refusal import RefusalReason, SnapshotRefused
 from snavio.signed.verification import verify_manifest, verify_part
 
-SIGNING_ATTEMPTS: Final = 3
+GENERATED: Final = "Snavio.Snapshot.Generated"
 FAILED: Final = "Snavio.Snapshot.Failed"
 
 T = TypeVar("T")
-
-Sign: TypeAlias = Callable[[bytes], Awaitable[tuple[str, bytes]]]
-"""Signs with the platform's key: the key's id and the signature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +91,7 @@ class PublishingMeter:
 
     def generated(self) -> float:
         """Count a snapshot that this round wrote; the seconds that it took."""
-        self.counts["Snavio.Snapshot.Generated"] += 1
+        self.counts[GENERATED] += 1
         self._write_seconds = (self._clock.mono_ns() - self._began_mono_ns) / 1e9
         return self._write_seconds
 
@@ -157,23 +155,17 @@ class Publisher:
 
     async def signed(self, manifest: Manifest) -> Manifest:
         """The manifest with a signature that its readers accept."""
-        # The signed bytes contain the key's id, and only the signature shows which key signs now.
-        for _ in range(SIGNING_ATTEMPTS):
-            named = replace(manifest, key_id=self._key_id)
-            key_id, signature = await self._sign(named.signed_form())
-            if key_id == self._key_id:
-                signed = replace(named, signature=signature)
-                # Exactly the readers' check; a signature that they refuse is worse than the old snapshot.
-                verify_manifest(
-                    read_manifest(signed.encoded()),
-                    kind=signed.kind,
-                    keys=await self._keys(),
-                    now_unix_ns=self._clock.unix_ns(),
-                    max_bytes=self._max_bytes,
-                )
-                return signed
-            self._key_id = key_id
-        raise Conflict("The signing key changes faster than it signs.", reason="signing-key-changes")
+        signed = await manifest.signed(self._sign, key_id=self._key_id)
+        self._key_id = signed.key_id
+        # Exactly the readers' check; a signature that they refuse is worse than the old snapshot.
+        verify_manifest(
+            read_manifest(signed.encoded()),
+            kind=signed.kind,
+            keys=await self._keys(),
+            now_unix_ns=self._clock.unix_ns(),
+            max_bytes=self._max_bytes,
+        )
+        return signed
 
     async def put(self, part: ManifestPart, contents: bytes) -> None:
         """Store a part; before any manifest that names it."""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.registry.snapshots import FAILED, PublishOutcome, SnapshotPlan
+from services.registry.snapshots import PublishOutcome, SnapshotPlan
 from snavio.adapters.embedded.directory_rows import record_line
 from snavio.adapters.embedded.folder_archive import FolderArchive
 from snavio.domain.directory import (
@@ -28,6 +28,7 @@ from snavio.domain.directory import (
 )
 from snavio.errors import BadRequest, Conflict, NotFound, Saturated, Unavailable
 from snavio.native import Dispatch, SnapshotTables, canonical_json, snapshot_header, snapshot_suspensions
+from snavio.signed.publisher import FAILED
 from snavio.signed.snapshot_manifest import ACL, PLACES
 from snavio.signed.verification import ROUTES, VerifiedSnapshot
 from snavio.telemetry.events import SnapshotTooLarge
@@ -105,7 +106,7 @@ async def test_a_snapshot_that_is_too_large_is_told_and_the_old_one_stays(tmp_pa
     small = studio.new_writer(plan=SnapshotPlan(interval_s=30, lifetime_s=3600, max_bytes=size))
     assert await small.write_once() is PublishOutcome.TOO_LARGE
     assert await small.write_once() is PublishOutcome.TOO_LARGE
-    assert small.counters() == {f"{FAILED}.too-large": 2}
+    assert small.meter.counters() == {f"{FAILED}.too-large": 2}
     # An operator gets one event, with both sizes.
     recorded = [one.event for one in studio.events.after(0, limit=10)]
     (told,) = [event for event in recorded if event.name == "snavio.snapshot.too_large"]
