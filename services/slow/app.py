@@ -80,9 +80,8 @@ class SlowApp(HostedService):
             ),
         )
         await host.run(arbiter)
-        for (
-            queue
-        ) in queues:  # They stop first: the arbiter still records the outcomes that come with their end.
+        # They stop first: the arbiter still records the outcomes that come with their end.
+        for queue in queues:
             await host.run(queue)
         grants = Grants(
             lane_rules=lane_rules,

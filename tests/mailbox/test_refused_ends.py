@@ -32,7 +32,7 @@ async def test_I_3_I_4_refused_end_hands_out_no_attempt_twice(restarted: bool) -
             refused.append(settling)
             desk.delivery.transitions.revert(settling)
         else:
-            desk.settlements.commit_ended(settling)
+            desk.settlements.commit(settling)
 
     desk.delivery.transitions.commit_ended = commit_ended
     desk.commits.start()
@@ -67,7 +67,7 @@ async def test_I_3_I_4_refused_end_hands_out_no_attempt_twice(restarted: bool) -
 
 async def test_I_4_disk_that_refuses_for_a_while_ends_them_when_it_is_back() -> None:
     desk = Desk(policies=Policies(Policy(max_attempts=1)), kind=CheckedDelivery)
-    desk.delivery.transitions.commit_ended = desk.settlements.commit_ended
+    desk.delivery.transitions.commit_ended = desk.settlements.commit
     desk.commits.start()
     await (await desk.take(send_batch(1, (TOPIC, commands(2)))))
     assert len(await received(desk)) == 2
