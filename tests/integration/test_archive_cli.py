@@ -142,7 +142,7 @@ async def test_only_what_was_signed_counts_where_somebody_knows_the_keys(tmp_pat
         contents = (folder / "fast-0-7-1-10.parquet").read_bytes()
         (folder / stretch.file_name).write_bytes(contents)
         listed = FileEntry(stretch, NOW, NOW, len(contents), hashlib.sha256(contents).hexdigest())
-        forged = ArchiveManifest(98, NOW, (listed,), (), "platform-1", bytes(64))
+        forged = ArchiveManifest(98, NOW, (listed,), key_id="platform-1", signature=bytes(64))
         (folder / forged.file_name).write_bytes(forged.encoded())
         answer = ask(relay.archive_folder, count, keys=keys)
         assert (answer.rows, [each.problem for each in answer.left_out]) == (((30,),), ["bad-signature"])

@@ -82,6 +82,7 @@ def provisional(source: str, start_s: int) -> Proposal:
     return Proposal(
         hashlib.sha256(key.encode()).hexdigest(),
         *("1", KIND, source, (), FORGED, start_s * SECOND_NS, end, time.time_ns() + 1800 * SECOND_NS, "{}"),
+        provisional=True,
     )
 
 
@@ -100,7 +101,7 @@ async def test_the_hourly_audit_confirms_what_it_finds_again_and_withdraws_what_
         async with MeshAccess.open(
             mesh.processes.mesh, operator_certificates=operator_folder, clock=SystemClock()
         ) as access:
-            answers = await access.bans.propose([guilty, innocent], provisional=True)
+            answers = await access.bans.propose([guilty, innocent])
         assert [answer.applied for answer in answers] == [True, True]
         async with BanClient(mesh.addresses["registry"], certificates=operator_folder) as client:
             assert {standing.ban.source for standing in (await client.ls()).ban} == {SOURCE, HONEST}

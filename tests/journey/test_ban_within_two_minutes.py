@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from snavio.admin.bans import BanClient
-from snavio.audit.proposer import ProposalReply
+from snavio.admin.bans import BanClient, ProposalAnswer
 from snavio.audit.runner import JobRequest, MeshAccess, watch
 from snavio.cli.invalid_commands import Forger
 from snavio.clock import SystemClock
@@ -93,7 +92,7 @@ async def test_abuse_is_banned_within_two_minutes_of_its_evidence_as_delivered(
 
         applied: dict[str, asyncio.Event] = {SOURCE: asyncio.Event(), CROWDER: asyncio.Event()}
 
-        def answered(found: Sequence[tuple[Any, ProposalReply]]) -> None:
+        def answered(found: Sequence[tuple[Any, ProposalAnswer]]) -> None:
             for one, to in found:
                 if to.applied:
                     applied[one.source].set()

@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from services.mailbox.app import MailboxApp, build
+from services.mailbox.app import MailboxApp
 from services.mailbox.settings import MailboxSettings
 from snavio.clock import Clock, ManualClock
 from snavio.config import MeshSettings
@@ -247,7 +247,7 @@ class MailboxFixture:
     async def start(self) -> None:
         if self.signer is None:
             await self.start_signer()
-        self.app = build(self.mesh, self.settings, self.clock)
+        self.app = MailboxApp(self.mesh, self.settings, self.clock)
         self.address = f"127.0.0.1:{await self.app.start()}"
 
     async def stop(self) -> None:

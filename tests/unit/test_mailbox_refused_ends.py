@@ -32,7 +32,7 @@ async def test_I_3_I_4_refused_end_hands_out_no_attempt_twice(restarted: bool) -
             refused.append(settling)
             bare.delivery.transitions.revert(settling)
         else:
-            bare.settlements.commit_ended(settling)
+            bare.settlements.commit(settling)
 
     bare.delivery.transitions.commit_ended = commit_ended
     bare.commits.start()
@@ -69,7 +69,7 @@ async def test_I_3_I_4_refused_end_hands_out_no_attempt_twice(restarted: bool) -
 
 async def test_I_4_disk_that_refuses_for_a_while_ends_them_when_it_is_back() -> None:
     bare = BareMailbox(policies=Policies(Policy(max_attempts=1)), kind=CheckedDelivery)
-    bare.delivery.transitions.commit_ended = bare.settlements.commit_ended
+    bare.delivery.transitions.commit_ended = bare.settlements.commit
     bare.commits.start()
     await (await bare.take(send_batch(1, (TOPIC, commands(2)))))
     assert len(await received(bare)) == 2
