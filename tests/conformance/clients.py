@@ -112,7 +112,7 @@ async def client_process(language: str, command: list[str]) -> AsyncIterator[Cli
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=ROOT,
-        env=os.environ,
+        env=dict(os.environ),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=MOST_LINE_BYTES,
