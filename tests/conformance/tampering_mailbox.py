@@ -15,6 +15,7 @@ from snavio.rpc.capability import CapabilityScope
 from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.credentials import CertificateFiles
+from snavio.rpc.methods import UnaryHandler
 from snavio.rpc.server import Call, MeshServer, Methods
 from snavio.sdk.consumer import OPERATIONS
 from snavio.sdk.mailbox_channel import mailbox_channel
@@ -39,7 +40,7 @@ class TamperingMailbox:
             methods.unary_raw(f"/snavio.v1.Mailbox/{name}", self._forwarding(name))
         return methods
 
-    def _forwarding(self, name: str):  # type: ignore[no-untyped-def]
+    def _forwarding(self, name: str) -> UnaryHandler:
         async def forward(request: bytes, _call: Call) -> bytes:
             if name == "Nack":
                 self.nacks.append(NackRequest.FromString(request))

@@ -70,7 +70,7 @@ class Questions:
         )
 
     async def ask(self, **question: object) -> ServerReflectionResponse:
-        request = ServerReflectionRequest(**question)  # type: ignore[arg-type]
+        request = ServerReflectionRequest(**question)
         await self._stream.write(request.SerializeToString())
         return ServerReflectionResponse.FromString(await self._stream.read())
 
@@ -174,7 +174,7 @@ async def test_the_protos_name_a_package_for_every_language(tmp_path: Path) -> N
 
 
 def grpcurl(mesh: DemoMesh, service: str, *words: str, data: str = "") -> str:
-    """What grpcurl prints, as the billing service, without any proto file."""
+    """Output of grpcurl, as the billing service, without any proto file."""
     program = os.environ.get("SNAVIO_GRPCURL") or shutil.which("grpcurl")
     if program is None:
         pytest.skip("grpcurl is not there")
