@@ -130,5 +130,6 @@ bench-turns: compiled ## this tree against BASE=<commit>, by turns, PAIRS=20; JS
 	$(BIN)/python -m bench.turns $(BASE) --pairs $(PAIRS) $(if $(JSON),--json $(JSON))
 
 clean: ## remove what was built
+	rm -rf clients/ts/node_modules clients/ts/dist
 	rm -rf $(VENV) native/target native/fuzz/target .mypy_cache .ruff_cache .hypothesis .benchmarks dist
 	find . -name '*.so' -path './snavio/*' -delete
