@@ -104,7 +104,9 @@ def spread_line(status: KeysetStatus) -> str:
     if not holders:
         return "No Shield has been heard."
     has = [holder for holder in holders if holder.up_to_date]
-    names = f": {', '.join(map(_name, has))}" if has else ""
+    # A tenant sees how many Shields there are, not what they are called.
+    named = has if len({holder.name for holder in holders}) == len(holders) else []
+    names = f": {', '.join(map(_name, named))}" if named else ""
     said = f"{len(has)} of {len(holders)} Shields have these keys{names}."
     late = ", ".join(_late(holder, status.now_unix_ns) for holder in holders if not holder.up_to_date)
     if not late:

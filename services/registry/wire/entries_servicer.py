@@ -86,7 +86,9 @@ class EntriesServicer:
                 wire.EntryCount(kind=kind, count=count)
                 for kind, count in counted([*deletion.dependents, *deletion.changed])
             ],
-            queue=[wire.QueueAddress(kind=kind, address=at) for kind, at in sorted(queues)],
+            queue=[
+                wire.QueueAddress(kind=wire.QueueKind.Name(kind), address=at) for kind, at in sorted(queues)
+            ],
         )
 
     async def read_log(self, request: wire.ReadLogRequest, call: Call) -> wire.ReadLogResponse:

@@ -80,10 +80,15 @@ class Deletions:
             raise BadRequest(f"kind: must be one of {', '.join(_KEYS)}.", reason="bad-field")
         if len(key) != _KEYS[kind]:
             raise BadRequest(f"key: must have {_KEYS[kind]} parts for a {kind}.", reason="bad-field")
-        rule = {"route": self._route, "target": self._target, "service": self._service}.get(
-            kind, self._principal
-        )
-        return lambda view: rule(view, actor, *key)
+        match kind:
+            case "route":
+                return lambda view: self._route(view, actor, *key)
+            case "target":
+                return lambda view: self._target(view, actor, *key)
+            case "service":
+                return lambda view: self._service(view, actor, *key)
+            case _:
+                return lambda view: self._principal(view, actor, *key)
 
     def _route(self, view: DirectoryView, actor: Identity, target: str, name: str) -> Deletion:
         owner_of(view, actor, target)
@@ -93,7 +98,7 @@ class Deletions:
         if is_over(route, self.ownership.clock.unix_ns()):
             raise NotFound(f"The route for {name} of {target} has ended by itself.", reason="unknown-route")
         # Rights stay unless they are to go, as with an ephemeral route: a route that comes back finds them again.
-        dependents = [
+        dependents: list[Value] = [
             *_bounded(view.under(AclEntry, target, ending=name, limit=MAX_DEPENDENTS + 1)),
             *_bounded(view.under(SourceQuota, target, ending=name, limit=MAX_DEPENDENTS + 1)),
         ]
@@ -105,13 +110,12 @@ class Deletions:
         value = _found(view.find(Target, target), f"Nobody has claimed the target {target}.", "target")
         most = MAX_DEPENDENTS + 1
         routes = _bounded(view.under(Route, target, limit=most))
-        in_the_way = _bounded(
-            [
-                *routes,
-                *view.under(AclEntry, target, limit=most),
-                *view.under(SourceQuota, target, limit=most),
-            ]
-        )
+        in_the_way: list[Value] = [
+            *routes,
+            *view.under(AclEntry, target, limit=most),
+            *view.under(SourceQuota, target, limit=most),
+        ]
+        _bounded(in_the_way)
         # The next owner of the name must not find requests that were made to this one.
         requests = _bounded(view.beginning(AccessRequest, target, limit=most))
         return Deletion(value, [*in_the_way, *requests], in_the_way, routes=tuple(routes))
