@@ -19,6 +19,7 @@ Subject = Annotated[
     typer.Argument(metavar="WHO", help="A source, `<tenant>/<service>`, or a tenant.", show_default=False),
 ]
 SECOND_NS = 1_000_000_000
+LAST_NS = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,16 @@ class Lasting:
         if self.until and self.span:
             raise BadRequest("Say the end once: --until or --for.", reason="bad-time")
         if self.span:
-            return now_unix_ns + round(read_span(self.span, option="--for", least_s=1.0) * SECOND_NS)
+            span_ns = round(read_span(self.span, option="--for", least_s=1.0) * SECOND_NS)
+            return min(now_unix_ns + span_ns, LAST_NS)
         if not self.until:
             return 0
         end = read_time(self.until, now_unix_ns=now_unix_ns, option="--until")
+        if end > LAST_NS:
+            raise BadRequest(
+                f"--until: {self.until} is beyond what the log can hold: leave --until out for no end.",
+                reason="bad-time",
+            )
         if end <= now_unix_ns:
             raise BadRequest(f"--until: {self.until} is over; `--for 2h` counts from now.", reason="bad-time")
         return end

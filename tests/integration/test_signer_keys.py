@@ -443,7 +443,7 @@ async def test_a_principal_sees_the_keys_of_its_tenant_and_of_no_other(control: 
     assert ([status.keyset.source for status in first.keyset], first.more) == (["acme/billing"], True)
     assert [s.keyset.source for s in (await described(after="acme/billing", limit=1)).keyset] == ["acme/bot"]
     (own,) = (await described(SOURCE)).keyset
-    assert (own.primary, [holder.name for holder in own.holder]) == ("hmac-v1", ["shield"])
+    assert (own.primary, [holder.name for holder in own.holder]) == ("hmac-v1", [""])
     assert not any(version.secret for version in own.keyset.version)
     for foreign in ("rival/shop", "rival/nobody", "acme-2/shop"):
         with pytest.raises(NotAllowed) as refusal:

@@ -110,7 +110,7 @@ class KeysetServicer:
         statuses = await self._statuses(page)
         for holder in (holder for status in statuses if tenant for holder in status.holder):
             # How many Shields there are shows a rotation's progress; their names are the installation's.
-            holder.name = "shield"
+            holder.name = ""
         return wire.DescribeKeysetsResponse(keyset=statuses, more=more)
 
     async def keyset_changes(
