@@ -1,4 +1,4 @@
-"""What the commands about entries of the directory share: the client, the list, the page about one, and the deletion.
+"""Parts of the commands about entries of the directory: the client, the list, the page about one, and the deletion.
 
 Never deletes before it has told what depends on the entry and what waits in its queues.
 """

@@ -1,4 +1,4 @@
-"""What a tenant does for itself with `snavio`, against a mesh of real processes: look, delete, and what follows."""
+"""Self-service of a tenant with `snavio`, against a mesh of real processes: look, delete, suspend, send and receive."""
 
 from __future__ import annotations
 
