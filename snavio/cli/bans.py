@@ -10,9 +10,8 @@ import typer
 from snavio.cli.caller import Caller, Reason, read_source
 from snavio.cli.entry_access import ask, gather
 from snavio.cli.group import CommandGroup
-from snavio.cli.options import Json
 from snavio.cli.output import ago
-from snavio.cli.render import Table, show, time_text
+from snavio.cli.render import Table, picked, time_text
 from snavio.cli.suspend import Lasting
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ bans = CommandGroup(
         'snavio bans lift acme/billing --reason "fixed their retry loop"',
     ),
 )
-Who = Annotated[str, typer.Argument(help="The source, `<tenant>/<service>`.", show_default=False)]
+Who = Annotated[str, typer.Argument(help="The source, `<tenant>/<service>`.")]
 
 
 @bans.command("ls")
@@ -42,7 +41,6 @@ def list_bans(
     *,
     source: Annotated[str, typer.Option(help="Only of this source.")] = "",
     caller: Caller,
-    json: Json = False,
 ) -> None:
     """Every ban, freeze and suspension that stands, and when it ends by itself.
 
@@ -85,11 +83,10 @@ def list_bans(
         }
         for row in suspended
     ]
-    show(
+    caller.show(
         {"bans": [_ban(ban, version) for ban, version in found], "suspensions": suspended, "more": more},
         Table(("source", "list", "route", "ends in", "reason"), rows, none="No source is banned."),
         "And more; name one with --source." if more else None,
-        json=json,
     )
 
 
@@ -103,7 +100,6 @@ def cold_only(
     lasting: Lasting,
     reason: Reason = "",
     caller: Caller,
-    json: Json = False,
 ) -> None:
     """Let only Slow decide a source's commands, on one route or on all. For operators.
 
@@ -120,7 +116,7 @@ def cold_only(
     if bool(target) != bool(command):
         raise BadRequest("A route is a target and a command: say both, or neither for all routes.")
     if off:
-        lift(source, target=target, command=command, cold_only=True, reason=reason, caller=caller, json=json)
+        lift(source, target=target, command=command, cold_only=True, reason=reason, caller=caller)
         return
     end = lasting.end_ns(now_unix_ns=SystemClock().unix_ns())
     done = ask(
@@ -131,15 +127,14 @@ def cold_only(
     )
     where = f"{target} {command}" if target else "every route"
     until = f" until {time_text(end)}" if end else ""
-    show(
+    caller.show(
         {"source": source, "until": time_text(end), "version": done.version, "changed": done.changed},
         f"{source} goes by Slow on {where}{until} (version {done.version}).",
-        json=json,
     )
 
 
 @bans.command()
-def explain(source: Who, *, caller: Caller, json: Json = False) -> None:
+def explain(source: Who, *, caller: Caller) -> None:
     """Why a source is banned, or was lately: its bans, the proposals behind them, and those that were refused.
 
     \b
@@ -148,7 +143,7 @@ def explain(source: Who, *, caller: Caller, json: Json = False) -> None:
       snavio bans explain acme/billing --json
     """
     told = caller.ask_client(_client, lambda client: client.explain(source))
-    show(_explanation(source, told), *_lines(source, told), json=json)
+    caller.show(_explanation(source, told), *_lines(source, told))
 
 
 def _lines(source: str, told: ExplainBanResponse) -> Iterator[str]:
@@ -181,7 +176,6 @@ def lift(
     cold_only: Annotated[bool, typer.Option("--cold-only", help="Take it off the cold-only list.")] = False,
     reason: Reason = "",
     caller: Caller,
-    json: Json = False,
 ) -> None:
     """Let a source back to the warm path; proposals about what it did until now ban it no more.
 
@@ -208,7 +202,7 @@ def lift(
     done = caller.ask_client(_client, lifting)
     lifted = [{"list": _LISTS[ban.list], "target": ban.target, "command": ban.name} for ban in done.lifted]
     said = (f"{source} is back on the warm path of {_route(ban)}." for ban in done.lifted)
-    show({"version": done.version, "lifted": lifted}, *said, json=json)
+    caller.show({"version": done.version, "lifted": lifted}, *said)
 
 
 def _client(mesh: MeshSettings, certificates: Path) -> BanClient:
@@ -248,16 +242,13 @@ def _ban(ban: Ban, version: int) -> dict[str, Any]:
 
 def _proposal(proposal: BanProposal) -> dict[str, Any]:
     return {
-        "proposal_id": proposal.proposal_id,
-        "policy_version": proposal.policy_version,
-        "kind": proposal.kind,
-        "source": proposal.source,
+        **picked(
+            proposal, "proposal_id", "policy_version", "kind", "source", "total_violations", "provisional"
+        ),
         "affected_targets": list(proposal.affected_target),
-        "total_violations": proposal.total_violations,
         "window_start": _time(proposal.window_start_unix_ns),
         "window_end": _time(proposal.window_end_unix_ns),
         "ban_applied_until": _time(proposal.ban_applied_until_unix_ns),
-        "provisional": proposal.provisional,
         "evidence": proposal.evidence or None,
     }
 

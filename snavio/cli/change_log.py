@@ -9,7 +9,6 @@ import typer
 
 from snavio.cli.caller import Caller
 from snavio.cli.entry_access import Tenant, entry_client
-from snavio.cli.options import Json
 from snavio.cli.output import line, print_json
 from snavio.cli.render import one_line, show_blocks, time_text
 from snavio.cli.times import Period
@@ -34,13 +33,11 @@ def log(
             "--kind",
             "-k",
             help="Only such as route, acl or ban; may be said several times.",
-            show_default=False,
         ),
     ] = None,
     period: Period,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Show what comes, until Ctrl-C.")] = False,
     caller: Caller,
-    json: Json = False,
 ) -> None:
     """Read the log of changes of the directory: who changed what, when and why.
 
@@ -74,7 +71,7 @@ def log(
                 async for changes, version in pages:  # noqa: B007  the last version is where the next reading begins
                     for change in changes:
                         shown += 1
-                        _print(change, json=json)
+                        _print(change, json=caller.json)
                 if not follow:
                     return shown
                 await asyncio.sleep(PAUSE_SECONDS)
@@ -83,7 +80,7 @@ def log(
         shown = caller.answer(read)
     except KeyboardInterrupt:
         return
-    if not shown and not json:
+    if not shown and not caller.json:
         since = period.since or "1d"
         line(f"Nothing changed since {since}; `--since 30d` looks further back.")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from snavio.cli.render import Block, Record, Table, TableColumn, show
+from snavio.cli.render import Block, Record, Table, TableColumn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 Tenant = Annotated[
     str,
-    typer.Option(help="Only of this tenant. Default: your own; an operator sees all.", show_default=False),
+    typer.Option(help="Only of this tenant. Default: your own; an operator sees all."),
 ]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would go; delete nothing.")]
@@ -72,20 +72,18 @@ def list_kind(
     target: str = "",
     most: int = MOST,
     only: Callable[[dict[str, Any]], bool] = lambda _row: True,
-    json: bool,
 ) -> None:
     """Print the entries of a kind."""
     rows, more = ask(caller, lambda client: gather(client, kind, tenant=tenant, target=target, most=most))
     rows = [row for row in rows if only(row)]
-    show(
+    caller.show(
         {plural: rows, "more": more},
         Table(columns, rows, none=none),
         f"And more than these {len(rows)}; --limit shows them." if more else None,
-        json=json,
     )
 
 
-def page(details: EntryDetails, kind: str, *blocks: Block, about: dict[str, Any], json: bool) -> None:
+def page(caller: Caller, details: EntryDetails, kind: str, *blocks: Block, about: dict[str, Any]) -> None:
     """Print all about one entry: itself, when and by whom it was written, and what belongs to it."""
     from snavio.cli.entry_views import entry_document, limit_words, origin
 
@@ -98,12 +96,10 @@ def page(details: EntryDetails, kind: str, *blocks: Block, about: dict[str, Any]
     by = f" by {written['by']}" if written["by"] else ""
     why = f": {written['reason']}" if written["reason"] else ""
     pairs.append(("written", f"{written['since']}{by} (version {written['version']}){why}"))
-    show({kind: entry} | written | about, Record(pairs), *blocks, json=json)
+    caller.show({kind: entry} | written | about, Record(pairs), *blocks)
 
 
-def delete(
-    caller: Caller, kind: str, *key: str, whole: bool, flag: str, dry_run: bool, reason: str, json: bool
-) -> None:
+def delete(caller: Caller, kind: str, *key: str, whole: bool, flag: str, dry_run: bool, reason: str) -> None:
     """Delete an entry, and tell what went with it, what stays, and what becomes of waiting messages."""
     from snavio.cli.entry_views import QUEUES
     from snavio.errors import Conflict
@@ -149,14 +145,13 @@ def delete(
         "queues": queues,
     }
     verb = "would be" if dry_run else "is"
-    show(
+    caller.show(
         document,
         f"The {kind} {' '.join(key)} {verb} deleted (version {told.version}).",
         f"{_counts(told)}: {_fate(kind, whole=whole, dry_run=dry_run, flag=flag)}."
         if told.dependent
         else None,
         *(_queue_words(**queue) for queue in queues),
-        json=json,
     )
 
 

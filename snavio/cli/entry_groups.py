@@ -14,7 +14,6 @@ from snavio.cli.caller import Source as SourceName
 from snavio.cli.caller import Target as TargetName
 from snavio.cli.entry_access import MOST, DryRun, Limit, Tenant, ask, delete, gather, list_kind, page
 from snavio.cli.group import CommandGroup
-from snavio.cli.options import Json
 from snavio.cli.render import Kind, Table, TableColumn
 
 if TYPE_CHECKING:
@@ -56,10 +55,8 @@ quota = CommandGroup(
     "See the quotas of sources that are kept off the warm path.",
     examples=("snavio quota ls", "snavio quota ls --target discord-bot"),
 )
-OfTarget = Annotated[str, typer.Option("--target", help="Only of this target.", show_default=False)]
-PrincipalName = Annotated[
-    str, typer.Argument(metavar="PRINCIPAL", help="The principal, `<tenant>/<name>`.", show_default=False)
-]
+OfTarget = Annotated[str, typer.Option("--target", help="Only of this target.")]
+PrincipalName = Annotated[str, typer.Argument(metavar="PRINCIPAL", help="The principal, `<tenant>/<name>`.")]
 
 
 def _limit_words(limit: Any) -> str:
@@ -73,22 +70,21 @@ _ROUTES = ("target", "command", "profile", "queue", _LIMIT)
 
 
 @tenant.command("ls")
-def list_tenants(*, limit: Limit = MOST, caller: Caller, json: Json = False) -> None:
+def list_tenants(*, limit: Limit = MOST, caller: Caller) -> None:
     """The tenants that you may see: your own, or all of them as an operator.
 
     \b
     Examples:
       snavio tenant ls
     """
-    list_kind(caller, "tenant", ("tenant",), plural="tenants", none="No tenants yet.", most=limit, json=json)
+    list_kind(caller, "tenant", ("tenant",), plural="tenants", none="No tenants yet.", most=limit)
 
 
 @tenant.command("show")
 def show_tenant(
-    name: Annotated[str, typer.Argument(metavar="TENANT", help="The tenant.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="TENANT", help="The tenant.")],
     *,
     caller: Caller,
-    json: Json = False,
 ) -> None:
     """One tenant: its services, principals and targets, and what it is kept from.
 
@@ -105,6 +101,7 @@ def show_tenant(
 
     details, about = ask(caller, question)
     page(
+        caller,
         details,
         "tenant",
         Table(("source", TableColumn("principals", "principals", Kind(", ".join))), about["services"]),
@@ -114,12 +111,11 @@ def show_tenant(
         Table(("list", "source", "target", "command", "until", "reason"), about["bans"]),
         Table(("source", "until", "reason"), about["suspensions"], title="suspended"),
         about=about,
-        json=json,
     )
 
 
 @service.command("ls")
-def list_services(*, tenant: Tenant = "", limit: Limit = MOST, caller: Caller, json: Json = False) -> None:
+def list_services(*, tenant: Tenant = "", limit: Limit = MOST, caller: Caller) -> None:
     """The services of a tenant, with the principals that may act as each.
 
     \b
@@ -135,12 +131,11 @@ def list_services(*, tenant: Tenant = "", limit: Limit = MOST, caller: Caller, j
         none="No services: `snavio register` adds them.",
         tenant=tenant,
         most=limit,
-        json=json,
     )
 
 
 @service.command("show")
-def show_service(source: SourceName, *, caller: Caller, json: Json = False) -> None:
+def show_service(source: SourceName, *, caller: Caller) -> None:
     """One service: who may act as it, what it may send, and what it is kept from.
 
     \b
@@ -165,13 +160,13 @@ def show_service(source: SourceName, *, caller: Caller, json: Json = False) -> N
 
     details, about = ask(caller, question)
     page(
+        caller,
         details,
         "service",
         Table(("target", "command"), about["rights"], none="It may send nothing yet.", title="may send"),
         Table(("list", "target", "command", "until", "reason"), about["bans"]),
         Table(("source", "until", "reason"), about["suspensions"], title="suspended"),
         about=about,
-        json=json,
     )
 
 
@@ -185,7 +180,6 @@ def delete_service(
     dry_run: DryRun = False,
     reason: Reason = "",
     caller: Caller,
-    json: Json = False,
 ) -> None:
     """Delete a service: its certificates end at once, and nobody can act as it any more.
 
@@ -207,12 +201,11 @@ def delete_service(
         flag="--with-rights",
         dry_run=dry_run,
         reason=reason,
-        json=json,
     )
 
 
 @principal.command("ls")
-def list_principals(*, tenant: Tenant = "", limit: Limit = MOST, caller: Caller, json: Json = False) -> None:
+def list_principals(*, tenant: Tenant = "", limit: Limit = MOST, caller: Caller) -> None:
     """The principals that act for a tenant.
 
     \b
@@ -227,12 +220,11 @@ def list_principals(*, tenant: Tenant = "", limit: Limit = MOST, caller: Caller,
         none="No principals are registered.",
         tenant=tenant,
         most=limit,
-        json=json,
     )
 
 
 @principal.command("show")
-def show_principal(name: PrincipalName, *, caller: Caller, json: Json = False) -> None:
+def show_principal(name: PrincipalName, *, caller: Caller) -> None:
     """One principal, and the services that it may act as.
 
     \b
@@ -248,12 +240,12 @@ def show_principal(name: PrincipalName, *, caller: Caller, json: Json = False) -
 
     details, services = ask(caller, question)
     table = Table(("source",), services, none="It may act as no service.", title="may act as")
-    page(details, "principal", table, about={"services": services}, json=json)
+    page(caller, details, "principal", table, about={"services": services})
 
 
 @principal.command("delete")
 def delete_principal(
-    name: PrincipalName, *, dry_run: DryRun = False, reason: Reason = "", caller: Caller, json: Json = False
+    name: PrincipalName, *, dry_run: DryRun = False, reason: Reason = "", caller: Caller
 ) -> None:
     """Delete a principal: its certificates end, and those that it got for services.
 
@@ -264,11 +256,11 @@ def delete_principal(
       snavio principal delete acme/ci -r "left the team"
     """
     owner, _, own = read_source(name, option="PRINCIPAL").partition("/")
-    delete(caller, "principal", owner, own, whole=False, flag="", dry_run=dry_run, reason=reason, json=json)
+    delete(caller, "principal", owner, own, whole=False, flag="", dry_run=dry_run, reason=reason)
 
 
 @target.command("ls")
-def list_targets(*, tenant: Tenant = "", limit: Limit = MOST, caller: Caller, json: Json = False) -> None:
+def list_targets(*, tenant: Tenant = "", limit: Limit = MOST, caller: Caller) -> None:
     """The targets of a tenant.
 
     \b
@@ -283,12 +275,11 @@ def list_targets(*, tenant: Tenant = "", limit: Limit = MOST, caller: Caller, js
         none="No targets: `snavio register` claims them.",
         tenant=tenant,
         most=limit,
-        json=json,
     )
 
 
 @target.command("show")
-def show_target(name: TargetName, *, caller: Caller, json: Json = False) -> None:
+def show_target(name: TargetName, *, caller: Caller) -> None:
     """One target: its owner, its routes, and who may send to it.
 
     \b
@@ -307,6 +298,7 @@ def show_target(name: TargetName, *, caller: Caller, json: Json = False) -> None
 
     details, about = ask(caller, question)
     page(
+        caller,
         details,
         "target",
         Table(_ROUTES, about["routes"], none="It has no routes: nothing can be sent to it."),
@@ -314,7 +306,6 @@ def show_target(name: TargetName, *, caller: Caller, json: Json = False) -> None
         Table(("source", "command", "max", "interval_seconds"), about["quotas"], title="quotas"),
         Table(("command", "until", "reason"), about["freezes"], title="frozen"),
         about=about,
-        json=json,
     )
 
 
@@ -328,7 +319,6 @@ def delete_target(
     dry_run: DryRun = False,
     reason: Reason = "",
     caller: Caller,
-    json: Json = False,
 ) -> None:
     """Give a target's name back: another tenant may claim it then.
 
@@ -348,7 +338,6 @@ def delete_target(
         flag="--with-routes",
         dry_run=dry_run,
         reason=reason,
-        json=json,
     )
 
 
@@ -360,7 +349,6 @@ def list_routes(
     tenant: Tenant = "",
     limit: Limit = MOST,
     caller: Caller,
-    json: Json = False,
 ) -> None:
     """The routes of a tenant's targets, with their limits.
 
@@ -380,12 +368,11 @@ def list_routes(
         target=target,
         most=limit,
         only=(lambda row: row["limit"] is not None) if limited else (lambda _row: True),
-        json=json,
     )
 
 
 @route.command("show")
-def show_route(name: TargetName, command: Command, *, caller: Caller, json: Json = False) -> None:
+def show_route(name: TargetName, command: Command, *, caller: Caller) -> None:
     """One route: its queue, profile, limit and fairness, and who may use it.
 
     \b
@@ -406,13 +393,13 @@ def show_route(name: TargetName, command: Command, *, caller: Caller, json: Json
 
     details, about = ask(caller, question)
     page(
+        caller,
         details,
         "route",
         "fairness  " + ", ".join(f"{key} {value:g}" for key, value in about["fairness"].items()),
         Table(("source",), about["rights"], none="No source may use it.", title="may use it"),
         Table(("source", "max", "interval_seconds"), about["quotas"], title="quotas"),
         about=about,
-        json=json,
     )
 
 
@@ -427,7 +414,6 @@ def delete_route(
     dry_run: DryRun = False,
     reason: Reason = "",
     caller: Caller,
-    json: Json = False,
 ) -> None:
     """Delete a route: its commands are refused with route-missing from then on.
 
@@ -448,7 +434,6 @@ def delete_route(
         flag="--with-rights",
         dry_run=dry_run,
         reason=reason,
-        json=json,
     )
 
 
@@ -459,7 +444,6 @@ def list_quotas(
     tenant: Tenant = "",
     limit: Limit = MOST,
     caller: Caller,
-    json: Json = False,
 ) -> None:
     """The quotas that a tenant's targets set for single sources.
 
@@ -477,5 +461,4 @@ def list_quotas(
         tenant=tenant,
         target=target,
         most=limit,
-        json=json,
     )

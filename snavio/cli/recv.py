@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from snavio.cli.options import As, Config, Json, StateDir
-from snavio.cli.output import line, print_json
-from snavio.cli.render import one_line
+from snavio.cli.installation import InstallationOptions
+from snavio.cli.options import As
+from snavio.cli.output import line
+from snavio.cli.render import one_line, payload_document, payload_text, picked
 from snavio.cli.times import read_span
 from snavio.errors import BadRequest
 
@@ -38,7 +39,7 @@ FIELDS: Final = (
 
 
 def recv(
-    target: Annotated[str, typer.Argument(help="Whose commands, such as discord-bot.", show_default=False)],
+    target: Annotated[str, typer.Argument(help="Whose commands, such as discord-bot.")],
     *,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for more until Ctrl-C.")] = False,
     ack: Annotated[
@@ -54,13 +55,10 @@ def recv(
             "--format",
             metavar="<text>",
             help="Print each so, such as '{command_id} {payload}'.",
-            show_default=False,
         ),
     ] = "",
     actor: As = "bot",
-    state_dir: StateDir = None,
-    config: Config = None,
-    json: Json = False,
+    here: InstallationOptions,
 ) -> None:
     """Receive the commands of a target, and acknowledge them.
 
@@ -78,17 +76,15 @@ def recv(
     """
     from snavio.cli.actor import act_as
     from snavio.clock import SystemClock
-    from snavio.launch.installation import attach
 
-    printing = _printer(form, json=json)
-    installation = attach(state_dir=state_dir, config=config)
+    printing = _printer(form, here)
+    installation = here.attach()
     who = act_as(actor, installation.mesh, now_unix_ns=SystemClock().unix_ns())
     limit = (most or 0) if ack else min(most or MOST_HELD, MOST_HELD)
     patience = None if follow else read_span(wait, option="--wait", least_s=0.1)
-    received = asyncio.run(
-        _receive(installation, who, target, most=limit, ack=ack, patience=patience, printing=printing)
-    )
-    if not received and not json and not form and not follow:
+    receiving = _receive(installation, who, target, most=limit, ack=ack, patience=patience, printing=printing)
+    received = asyncio.run(receiving)
+    if not received and not here.json and not form and not follow:
         line(f"Nothing waits in {who.topic(target)}.")
 
 
@@ -135,11 +131,11 @@ async def _receive(
     return received
 
 
-def _printer(form: str, *, json: bool) -> Callable[[Command], None]:
+def _printer(form: str, here: InstallationOptions) -> Callable[[Command], None]:
     """The way in which a command is printed; BadRequest for a field that none has, before anything is received."""
     if not form:
-        return lambda command: print_json(_document(command)) if json else line(_sentence(command))
-    if json:
+        return lambda command: here.show(_document(command), _sentence(command))
+    if here.json:
         raise BadRequest("Say the form once: --json or --format.", reason="bad-format")
     try:
         parts = list(Formatter().parse(form))
@@ -173,31 +169,15 @@ def _write(parts: Sequence[tuple[str, str | None, str | None, str | None]], comm
 
 
 def _sentence(command: Command) -> str:
-    try:
-        text = command.payload.decode()
-    except UnicodeDecodeError:
-        text = f"({len(command.payload)} bytes)"
-    # Control characters of a stranger's payload must not reach the terminal.
-    shown = "".join(letter if letter.isprintable() else "�" for letter in text.rstrip("\n"))
+    text = payload_text(command.payload, len(command.payload))
     again = f"  attempt {command.attempt}" if command.attempt > 1 else ""
-    return f"{command.timestamp[11:23]}  {command.source}  {command.name}{again}  {shown}"
+    shown = f"{command.timestamp[11:23]}  {command.source}  {command.name}{again}  {text}"
+    return one_line(shown, most=0)
 
 
 def _document(command: Command) -> dict[str, Any]:
-    try:
-        payload = {"payload": command.payload.decode()}
-    except UnicodeDecodeError:
-        payload = {"payload_base64": _base64(command.payload)}
-    return {
-        "command_id": command.command_id,
-        "source": command.source,
-        "target": command.target,
-        "name": command.name,
-        "timestamp": command.timestamp,
-        "attempt": command.attempt,
-        "content_type": command.content_type,
-        **payload,
-    }
+    about = picked(command, "command_id", "source", "target", "name", "timestamp", "attempt", "content_type")
+    return about | payload_document(command.payload)
 
 
 def _base64(payload: bytes) -> str:

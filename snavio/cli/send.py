@@ -15,10 +15,11 @@ import typer
 
 from snavio.cli.command_file import MOST_TOLD, CommandLine, read_commands
 from snavio.cli.exits import ExitCode
-from snavio.cli.options import As, Config, Json, StateDir
+from snavio.cli.installation import InstallationOptions
+from snavio.cli.options import As
 from snavio.cli.output import count as number
 from snavio.cli.output import micros
-from snavio.cli.render import show
+from snavio.cli.render import picked
 
 if TYPE_CHECKING:
     from snavio.cli.actor import Actor
@@ -30,34 +31,26 @@ BATCH = 1000
 
 
 def send(
-    target: Annotated[
-        str, typer.Argument(help="Who shall act, such as discord-bot.", show_default=False)
-    ] = "",
-    name: Annotated[
-        str, typer.Argument(help="What it shall do, such as notify-user.", show_default=False)
-    ] = "",
+    target: Annotated[str, typer.Argument(help="Who shall act, such as discord-bot.")] = "",
+    name: Annotated[str, typer.Argument(help="What it shall do, such as notify-user.")] = "",
     *,
     payload: Annotated[str | None, typer.Option("--payload", "-p", help="The payload as text.")] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="The payload from a file.")] = None,
     stdin: Annotated[bool, typer.Option("--stdin", help="The payload from standard input.")] = False,
     commands: Annotated[
         Path | None,
-        typer.Option("--commands", help="Send each line of this file, a JSON object.", show_default=False),
+        typer.Option("--commands", help="Send each line of this file, a JSON object."),
     ] = None,
     command_id: Annotated[
         str,
-        typer.Option(
-            "--id", help="The command's id: the same again is the same command.", show_default=False
-        ),
+        typer.Option("--id", help="The command's id: the same again is the same command."),
     ] = "",
     content_type: Annotated[str, typer.Option(help="Media type of the payload.")] = "",
     actor: As = "billing",
     count: Annotated[
         int, typer.Option("--count", "-n", min=1, max=1_000_000, help="Send it so many times.")
     ] = 1,
-    state_dir: StateDir = None,
-    config: Config = None,
-    json: Json = False,
+    here: InstallationOptions,
 ) -> None:
     """Send a signed command, and say what became of it.
 
@@ -78,7 +71,6 @@ def send(
     from snavio.cli.actor import act_as
     from snavio.clock import SystemClock
     from snavio.errors import BadRequest
-    from snavio.launch.installation import attach
 
     if commands is not None:
         if count > 1 or command_id or stdin or payload is not None or file is not None:
@@ -95,7 +87,7 @@ def send(
             raise BadRequest("--id names one command: leave --count out.", reason="bad-field")
         body = _payload(payload, file, stdin=stdin)
         wanted = [CommandLine(target, name, body, content_type, command_id)] * count
-    installation = attach(state_dir=state_dir, config=config)
+    installation = here.attach()
     who = act_as(actor, installation.mesh, now_unix_ns=SystemClock().unix_ns())
     if commands is None:
         _check_names(target, name)
@@ -118,7 +110,7 @@ def send(
         said.append(f"{of_all} commands in {micros(round(seconds * 1e6))}")
     about = {"source": who.identity.source} | ({} if commands else {"target": target, "name": name})
     document = _document(wanted, outcomes, reasons, seconds, **about)
-    show(document, *said, json=json)
+    here.show(document, *said)
     if interrupted:
         raise typer.Exit(ExitCode.INTERRUPTED)
     if not all(outcome.delivered for outcome in outcomes):
@@ -224,14 +216,7 @@ def _document(
         "seconds": round(seconds, 6),
         "outcomes": dict(reasons),
         "commands": [
-            {
-                "command_id": outcome.command_id,
-                "reason": outcome.reason,
-                "delivered": outcome.delivered,
-                "attempts": outcome.attempts,
-                "retry_after_ms": outcome.retry_after_ms,
-                "detail": outcome.detail,
-            }
+            picked(outcome, "command_id", "reason", "delivered", "attempts", "retry_after_ms", "detail")
             | ({"line": each.line} if each.line else {})
             for each, outcome in list(zip(commands, outcomes, strict=False))[:MOST_SHOWN]
         ],

@@ -26,9 +26,7 @@ MOST_BYTES = 64 << 20
 def logs(
     service: Annotated[
         str,
-        typer.Argument(
-            metavar="SERVICE", help="Such as shield; of several instances, shield-2.", show_default=False
-        ),
+        typer.Argument(metavar="SERVICE", help="Such as shield; of several instances, shield-2."),
     ],
     *,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="The last so many.")] = 50,

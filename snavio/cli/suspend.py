@@ -9,14 +9,13 @@ import typer
 
 from snavio.cli.caller import Caller, Reason
 from snavio.cli.entry_access import ask
-from snavio.cli.options import Json
-from snavio.cli.render import show, time_text
+from snavio.cli.render import time_text
 from snavio.cli.times import read_span, read_time
 from snavio.errors import BadRequest
 
 Subject = Annotated[
     str,
-    typer.Argument(metavar="WHO", help="A source, `<tenant>/<service>`, or a tenant.", show_default=False),
+    typer.Argument(metavar="WHO", help="A source, `<tenant>/<service>`, or a tenant."),
 ]
 SECOND_NS = 1_000_000_000
 LAST_NS = 2**63 - 1
@@ -32,14 +31,11 @@ class Lasting:
             "--until",
             metavar="<time>",
             help="Ends by itself at this time, such as 2026-01-31T12:00:00Z.",
-            show_default=False,
         ),
     ] = ""
     span: Annotated[
         str,
-        typer.Option(
-            "--for", metavar="<duration>", help="Ends by itself after 15m, 2h or 7d.", show_default=False
-        ),
+        typer.Option("--for", metavar="<duration>", help="Ends by itself after 15m, 2h or 7d."),
     ] = ""
 
     def end_ns(self, *, now_unix_ns: int) -> int:
@@ -62,9 +58,7 @@ class Lasting:
         return end
 
 
-def suspend(
-    who: Subject, *, lasting: Lasting, reason: Reason = "", caller: Caller, json: Json = False
-) -> None:
+def suspend(who: Subject, *, lasting: Lasting, reason: Reason = "", caller: Caller) -> None:
     """Keep a source, or a whole tenant, out until an end or until it is resumed.
 
     Shield refuses its commands with `suspended`, and no certificate is issued for it. A tenant's suspension holds for
@@ -83,7 +77,7 @@ def suspend(
     done = ask(caller, lambda client: client.suspend(source, until_unix_ns=end, reason=reason))
     until = f"until {time_text(end)}" if end else "until `snavio resume` lets it in"
     before = "" if done.changed else ", as before"
-    show(
+    caller.show(
         {
             "subject": who,
             "suspended": True,
@@ -92,11 +86,10 @@ def suspend(
             "changed": done.changed,
         },
         f"{words} is suspended {until}{before} (version {done.version}).",
-        json=json,
     )
 
 
-def resume(who: Subject, *, reason: Reason = "", caller: Caller, json: Json = False) -> None:
+def resume(who: Subject, *, reason: Reason = "", caller: Caller) -> None:
     """Let a suspended source or tenant in again before its end.
 
     A source whose tenant is suspended stays out until the tenant is resumed, and the other way round.
@@ -113,10 +106,9 @@ def resume(who: Subject, *, reason: Reason = "", caller: Caller, json: Json = Fa
         if done.changed
         else f"{words} was not suspended; nothing changed. `snavio bans ls` shows what is."
     )
-    show(
+    caller.show(
         {"subject": who, "suspended": False, "version": done.version, "changed": done.changed},
         said,
-        json=json,
     )
 
 

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import functools
 import os
+import shlex
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -15,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated, ParamSpec
 
 import typer
 
-from snavio.cli.options import Config, Json, StateDir
-from snavio.cli.output import console, fancy, program
-from snavio.cli.render import show
+from snavio.cli.installation import InstallationOptions
+from snavio.cli.output import program
+from snavio.cli.render import Screen
 
 if TYPE_CHECKING:
     from snavio.cli.registration import Registration
@@ -29,12 +30,10 @@ P = ParamSpec("P")
 
 
 def up(
-    state_dir: StateDir = None,
-    config: Config = None,
-    *,
     no_screen: Annotated[
         bool, typer.Option("--no-screen", help="Plain lines instead of a live screen.")
     ] = False,
+    *,
     port_base: Annotated[
         int | None,
         typer.Option(
@@ -43,14 +42,13 @@ def up(
             max=65_518,
             metavar="<port>",
             help="First of the ports, for a second mesh on this machine; 7401 as a rule.",
-            show_default=False,
         ),
     ] = None,
     seed: Annotated[
         Path | None,
-        typer.Option("--seed", help="Register this file, as `snavio register` does.", show_default=False),
+        typer.Option("--seed", help="Register this file, as `snavio register` does."),
     ] = None,
-    json: Json = False,
+    here: InstallationOptions,
 ) -> None:
     """Start a mesh on this machine, and show what it does until Ctrl-C.
 
@@ -68,13 +66,13 @@ def up(
     """
     import snavio.native  # noqa: F401  says what to do when it was not built, before anything is started
     from snavio.cli.registration import read_registration
-    from snavio.cli.up_views import UpJson, UpLines, UpScreen
+    from snavio.cli.up_views import UpView
     from snavio.config import installed, validate_all
     from snavio.launch.checks import LEFT_BEHIND_SECONDS, check_ports
-    from snavio.launch.installation import Installation, find
+    from snavio.launch.installation import Installation
     from snavio.launch.port_base import on_ports
 
-    installation = find(state_dir=state_dir, config=config)
+    installation = here.find()
     # Read before anything is started: a file with mistakes would leave a mesh without what it should have.
     registration = read_registration(seed) if seed is not None else None
     ports: dict[str, str] = {}
@@ -87,14 +85,12 @@ def up(
     state.check_format()
     state.check_writable()
     left_behind = state.left_behind()
-    out = console()
-    view: UpView = UpJson() if json else UpScreen(out) if fancy(out) and not no_screen else UpLines()
     with state.claimed():
         # After a kill -9 of the last launcher its services are on their way out, and so are their ports.
         check_ports(installation.mesh, patience_s=LEFT_BEHIND_SECONDS if left_behind else 0.0)
         state.note_run(installation.mesh)
-        with view:
-            asyncio.run(_run(installation, view, ports, registration))
+        with Screen(json=here.json, live=not no_screen) as screen:
+            asyncio.run(_run(installation, UpView(screen), ports, registration))
 
 
 async def _run(
@@ -184,7 +180,7 @@ def suggestions(installation: Installation) -> list[str]:
     from snavio.launch.state import StateFolder
 
     default = StateFolder.default() == installation.mesh.state_dir
-    where = "" if default else f" --state-dir {_quoted(str(installation.mesh.state_dir))}"
+    where = "" if default else f" --state-dir {shlex.quote(str(installation.mesh.state_dir))}"
     return [
         f"{program()} send discord-bot notify-user --payload 'hello'{where}",
         f"{program()} recv discord-bot{where}",
@@ -192,7 +188,7 @@ def suggestions(installation: Installation) -> list[str]:
     ]
 
 
-def down(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
+def down(here: InstallationOptions) -> None:
     """Stop the mesh that runs on a state folder, wherever it was started.
 
     \b
@@ -201,13 +197,12 @@ def down(state_dir: StateDir = None, config: Config = None, json: Json = False) 
       snavio down --state-dir /tmp/mesh
     """
     from snavio.errors import Unavailable
-    from snavio.launch.installation import find
 
-    installation = find(state_dir=state_dir, config=config)
+    installation = here.find()
     run = installation.state.running()
     if run is None:
         none = f"No mesh runs on {installation.mesh.state_dir}; nothing to stop."
-        show({"stopped": False, "running": False}, none, json=json)
+        here.show({"stopped": False, "running": False}, none)
         return
     with contextlib.suppress(ProcessLookupError):
         os.kill(run.pid, signal.SIGTERM)
@@ -221,7 +216,7 @@ def down(state_dir: StateDir = None, config: Config = None, json: Json = False) 
             )
         time.sleep(0.05)
     done = f"Stopped the mesh on {installation.mesh.state_dir} (process {run.pid})."
-    show({"stopped": True, "running": False, "pid": run.pid}, done, json=json)
+    here.show({"stopped": True, "running": False, "pid": run.pid}, done)
 
 
 def _on_signals(stop: asyncio.Event, hurry: asyncio.Event) -> None:
@@ -246,9 +241,3 @@ async def _until(stop: asyncio.Event, work: object) -> None:
         for task in (working, stopping):
             task.cancel()
         await asyncio.gather(working, stopping, return_exceptions=True)
-
-
-def _quoted(text: str) -> str:
-    import shlex
-
-    return shlex.quote(text)

@@ -82,7 +82,7 @@ def _revive(kind: Any, stored: Mapping[str, Any]) -> Any:
 
 @cache
 def _readers(kind: Any) -> Mapping[str, Callable[[Any], Any] | None]:
-    """How each field is read back, None as it is. Worked out once: a page of a listing has thousands of values."""
+    """Readers of the fields, None where a value is taken as it is; made once, since a page has thousands of values."""
     return {name: _reader(hint) for name, hint in _shape_of(kind).items()}
 
 
