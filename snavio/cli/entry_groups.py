@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.caller import Caller, Command, Reason, read_source
+from snavio.cli.caller import Caller, Command, Reason, Right, read_source
 from snavio.cli.caller import Source as SourceName
 from snavio.cli.caller import Target as TargetName
 from snavio.cli.entry_access import MOST, DryRun, Limit, Tenant, ask, delete, gather, list_kind, page
@@ -462,3 +462,15 @@ def list_quotas(
         target=target,
         most=limit,
     )
+
+
+@quota.command("show")
+def show_quota(right: Right, *, caller: Caller) -> None:
+    """One quota, and when and by whom it was set.
+
+    \b
+    Examples:
+      snavio quota show acme/billing discord-bot notify-user
+    """
+    details = ask(caller, lambda client: client.show("source_quota", *right.triple))
+    page(caller, details, "source_quota", about={})

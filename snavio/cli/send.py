@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.command_file import MOST_TOLD, CommandLine, read_commands
 from snavio.cli.exits import ExitCode
 from snavio.cli.installation import InstallationOptions
 from snavio.cli.options import As
@@ -23,6 +22,7 @@ from snavio.cli.render import picked
 
 if TYPE_CHECKING:
     from snavio.cli.actor import Actor
+    from snavio.cli.command_file import CommandLine
     from snavio.launch.installation import Installation
     from snavio.sdk import Outcome
 
@@ -69,6 +69,7 @@ def send(
       snavio send discord-bot notify-user -p hi --as bot      refused: acl-deny
     """
     from snavio.cli.actor import act_as
+    from snavio.cli.command_file import CommandLine, read_commands
     from snavio.clock import SystemClock
     from snavio.errors import BadRequest
 
@@ -163,6 +164,8 @@ def _runs(commands: list[CommandLine]) -> Iterator[list[CommandLine]]:
 
 
 def _refused_lines(commands: list[CommandLine], outcomes: list[Outcome]) -> list[str]:
+    from snavio.cli.command_file import MOST_TOLD
+
     refused = [
         f"line {each.line}: {outcome.reason}  {outcome.command_id}"
         for each, outcome in zip(commands, outcomes, strict=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import orjson
@@ -83,6 +83,54 @@ async def test_a_principal_sees_its_own_and_nothing_of_the_neighbour(mesh: DemoM
     for words in (("target", "show", "dog"), ("tenant", "show", "rival"), ("service", "show", "rival/shop")):
         assert (await told(mesh, *words, *AS, code=1))["error"]["reason"] == "not-owner"
     assert (await told(mesh, "target", "show", "nothing", code=1))["error"]["reason"] == "unknown-target"
+
+
+async def test_a_quota_is_shown_with_its_origin(mesh: DemoMesh) -> None:
+    (mesh.processes.state_dir / "quota.toml").write_text(
+        f"""tenant = "acme"
+        [[quota]]
+        source = "billing"
+        target = "{TARGET}"
+        command = "{NAME}"
+        max = 3
+        interval_seconds = 60
+        """
+    )
+    await run(mesh, "register", "-f", "quota.toml", "-r", "careful", *AS)
+    (row,) = (await told(mesh, "quota", "ls", *AS))["quotas"]
+    shown = await told(mesh, "quota", "show", "acme/billing", TARGET, NAME, *AS)
+    assert (row["max"], shown["reason"], shown["source_quota"]["max"]) == (3, "careful", 3)
+    assert shown["by"].endswith("/tenant/acme/principal/ci")
+
+
+async def test_numbers_are_numbers_in_every_document(mesh: DemoMesh) -> None:
+    assert await outcome(mesh) == "delivered"
+    for words in (
+        ("status",),
+        ("queue", "ls"),
+        ("queue", "find", f"{TENANT}/{TARGET}"),
+        ("tenant", "show", "acme"),
+        ("route", "show", TARGET, NAME),
+        ("keys", "ls"),
+        ("certs", "ls"),
+        ("caps", "ls"),
+        ("bans", "ls"),
+        ("acl", "diff", "--since", "1h"),
+        ("try", "acme/billing", TARGET, NAME),
+    ):
+        assert not list(digits(await told(mesh, *words))), words
+
+
+def digits(document: Any, name: str = "") -> Iterator[str]:
+    """Texts that are numbers; a certificate's serial is hexadecimal and may look like one."""
+    if isinstance(document, dict):
+        for key, value in document.items():
+            yield from digits(value, key)
+    elif isinstance(document, list):
+        for value in document:
+            yield from digits(value, name)
+    elif isinstance(document, str) and document.isdigit() and "serial" not in name:
+        yield f"{name}={document}"
 
 
 async def test_a_principal_sees_its_keys_and_their_last_poll(mesh: DemoMesh) -> None:
