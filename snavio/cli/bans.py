@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snavio.cli.caller import Caller, Reason, read_source
-from snavio.cli.entry_access import ask, gather
+from snavio.cli.entry_access import MOST, ask, gather
 from snavio.cli.group import CommandGroup
 from snavio.cli.output import ago
 from snavio.cli.render import Table, picked, time_text
@@ -53,13 +53,17 @@ def list_bans(
 
     async def question(client: EntryClient) -> tuple[list[Any], list[dict[str, Any]], bool]:
         owner = wanted.partition("/")[0]
-        banned = [each async for each in client.entries("ban", tenant=owner)]
+        banned: list[tuple[Any, int]] = []
+        async for each in client.entries("ban", tenant=owner):
+            banned.append(each)
+            if len(banned) > MOST:
+                break
         suspended, more = await gather(client, "suspension", tenant=owner)
         about = (wanted, f"{owner}/*")
         return (
-            [(ban, version) for ban, version in banned if not wanted or ban.source == wanted],
+            [(ban, version) for ban, version in banned[:MOST] if not wanted or ban.source == wanted],
             [row for row in suspended if not wanted or row["source"] in about],
-            more,
+            more or len(banned) > MOST,
         )
 
     found, suspended, more = ask(caller, question)
