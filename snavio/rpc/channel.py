@@ -20,7 +20,7 @@ from snavio.errors import IntegrityError, SnavioError, Unauthenticated, Unavaila
 from snavio.host.background import background
 from snavio.pki import server_name
 from snavio.rpc.capability import CAPABILITY_KEY, CapabilityProvider
-from snavio.rpc.connection_options import COMMON_OPTIONS, Options
+from snavio.rpc.connection_options import CLIENT_SIZES, COMMON_OPTIONS, Options
 from snavio.rpc.credentials import CertificateBundle, CertificateFiles, CertificateWatch, channel_credentials
 from snavio.rpc.proto_message import ProtoMessage
 from snavio.rpc.status import error_of
@@ -198,6 +198,7 @@ def _metadata(presented: str | None) -> tuple[tuple[str, str], ...] | None:
 def _options(name: str) -> Options:
     return (
         *COMMON_OPTIONS,
+        *CLIENT_SIZES,
         ("grpc.ssl_target_name_override", name),
         ("grpc.enable_retries", 0),
         # A proxy from the environment could only see ciphertext, and would break every call to loopback.

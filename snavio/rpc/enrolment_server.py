@@ -19,7 +19,12 @@ from snavio.errors import BadRequest, NotFound, SnavioError, StateError, Unavail
 from snavio.host.shares import HOLDER, ShareLimit, Shares
 from snavio.host.waiting_shares import WaitingShares
 from snavio.rpc.body import Bodies
-from snavio.rpc.connection_options import COMMON_OPTIONS, HANDSHAKE_TIMEOUT_S, MIN_PING_INTERVAL_S
+from snavio.rpc.connection_options import (
+    COMMON_OPTIONS,
+    HANDSHAKE_TIMEOUT_S,
+    MIN_PING_INTERVAL_S,
+    server_sizes,
+)
 from snavio.rpc.credentials import CertificateFiles, enrolment_credentials
 from snavio.rpc.limits import GRPC_CALLS
 from snavio.rpc.proto_message import ProtoMessage
@@ -77,8 +82,8 @@ class EnrolmentServer(Generic[Request, Response]):
             handlers=(_EnrolmentHandlers(behaviours),),
             options=(
                 # A gRPC server takes the last of several options with one name.
-                *(option for option in COMMON_OPTIONS if option[0] != "grpc.max_receive_message_length"),
-                ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
+                *COMMON_OPTIONS,
+                *server_sizes(MAX_REQUEST_BYTES),
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_concurrent_streams", 4),
                 ("grpc.server_handshake_timeout_ms", round(HANDSHAKE_TIMEOUT_S * 1000)),

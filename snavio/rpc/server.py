@@ -23,13 +23,20 @@ from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.connection_options import (
     COMMON_OPTIONS,
     HANDSHAKE_TIMEOUT_S,
-    MAX_MESSAGE_BYTES,
     MIN_PING_INTERVAL_S,
     Options,
+    server_sizes,
 )
 from snavio.rpc.credentials import CertificateFiles, server_credentials
 from snavio.rpc.health import Health
-from snavio.rpc.limits import FIRST_READ_S, GRPC_CALLS, IDLE_STREAM_S, SMALL_ANSWER_BYTES, WINDOW_BYTES
+from snavio.rpc.limits import (
+    FIRST_READ_S,
+    GRPC_CALLS,
+    IDLE_STREAM_S,
+    MAX_FRAME_BYTES,
+    SMALL_ANSWER_BYTES,
+    WINDOW_BYTES,
+)
 from snavio.rpc.methods import Method, Methods
 from snavio.rpc.open_calls import OpenCall, OpenCalls
 from snavio.rpc.peer import Peers
@@ -68,7 +75,7 @@ class MeshServer:
         trust_domain: str = DEFAULT_TRUST_DOMAIN,
         max_connection_age_s: float = 3600.0,
         shares: ServerShares | None = None,
-        max_message_bytes: int = MAX_MESSAGE_BYTES,
+        max_message_bytes: int = MAX_FRAME_BYTES,
         unary_limit_s: float = UNARY_LIMIT_S,
         first_read_s: float = FIRST_READ_S,
         idle_stream_s: float = IDLE_STREAM_S,
@@ -276,9 +283,8 @@ class MeshServer:
 
     def _options(self) -> Options:
         return (
-            # A gRPC server takes the last of several options with one name.
-            *(option for option in COMMON_OPTIONS if option[0] != "grpc.max_receive_message_length"),
-            ("grpc.max_receive_message_length", self._max_message_bytes),
+            *COMMON_OPTIONS,
+            *server_sizes(self._max_message_bytes),
             # An unread body must not fill the memory; while one is read, the window follows its length.
             ("grpc.http2.bdp_probe", 0),
             ("grpc.http2.lookahead_bytes", self._window_bytes),
