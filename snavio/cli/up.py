@@ -48,13 +48,11 @@ def up(
     """
     import snavio.native  # noqa: F401  says what to do when it was not built, before anything is started
     from snavio.cli.up_views import UpJson, UpLines, UpScreen
-    from snavio.config import installed, validate_all
     from snavio.launch.checks import LEFT_BEHIND_SECONDS, check_ports
     from snavio.launch.installation import find
 
-    installation = find(state_dir=state_dir, config=config)
     # All sections, now: a service that stumbles over its own would only be restarted again and again.
-    validate_all(installation.config, installed())
+    installation = find(state_dir=state_dir, config=config, whole=True)
     state = installation.state
     state.check_format()
     state.check_writable()
