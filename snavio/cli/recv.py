@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 
 # Messages held without an ack; a consumer keeps no more leases than this.
 MOST_HELD = 2000
+STANDSTILLS = {
+    "leased": "another consumer holds every message",
+    "delayed": "every message is delayed",
+    "retries": "too many messages are being retried, and no new one comes before some of them end",
+    "tenant-share": "the tenant's share of message ranges in memory is used up",
+    "memory": "the limit of batches in memory is reached",
+}
 
 
 def recv(
@@ -57,11 +64,13 @@ def recv(
     who = act_as(actor, installation.mesh, now_unix_ns=SystemClock().unix_ns())
     limit = (most or 0) if ack else min(most or MOST_HELD, MOST_HELD)
     patience = None if follow else read_span(wait, option="--wait", least_s=0.1)
-    received = asyncio.run(
+    received, standstill = asyncio.run(
         _receive(installation, who, target, most=limit, ack=ack, patience=patience, json=json)
     )
     if not received and not json and not follow:
-        line(f"Nothing waits in {who.topic(target)}.")
+        topic = who.topic(target)
+        why = STANDSTILLS.get(standstill)
+        line(f"Nothing of {topic} can be received now: {why}." if why else f"Nothing waits in {topic}.")
 
 
 async def _receive(
@@ -73,7 +82,8 @@ async def _receive(
     ack: bool,
     patience: float | None,
     json: bool,
-) -> int:
+) -> tuple[int, str]:
+    """The number of commands that came, and the reason why nothing more did."""
     from snavio.cli.actor import require_serving
     from snavio.sdk import Consumer
 
@@ -104,7 +114,7 @@ async def _receive(
         finally:
             for command in held:
                 await command.nack(delay_s=0, reason="only looked at")
-    return received
+    return received, consumer.standstill
 
 
 def _sentence(command: Command) -> str:

@@ -15,7 +15,7 @@ import structlog
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 
-from snavio.errors import BadRequest, NotFound, SnavioError, StateError, Unavailable
+from snavio.errors import BadRequest, NotFound, SnavioError, Unavailable
 from snavio.host.shares import HOLDER, ShareLimit, Shares
 from snavio.host.waiting_shares import WaitingShares
 from snavio.rpc.body import Bodies
@@ -27,6 +27,7 @@ from snavio.rpc.connection_options import (
 )
 from snavio.rpc.credentials import CertificateFiles, enrolment_credentials
 from snavio.rpc.limits import GRPC_CALLS
+from snavio.rpc.listening import address_taken, require_free
 from snavio.rpc.proto_message import ProtoMessage
 from snavio.rpc.status import DEADLINE_EXCEEDED, abort, abort_internal, code_of
 from snavio.rpc.throttle import Throttle, address_of
@@ -81,7 +82,6 @@ class EnrolmentServer(Generic[Request, Response]):
         server = grpc.aio.server(
             handlers=(_EnrolmentHandlers(behaviours),),
             options=(
-                # A gRPC server takes the last of several options with one name.
                 *COMMON_OPTIONS,
                 *server_sizes(MAX_REQUEST_BYTES),
                 ("grpc.so_reuseport", 0),
@@ -96,13 +96,11 @@ class EnrolmentServer(Generic[Request, Response]):
             ),
             maximum_concurrent_rpcs=GRPC_CALLS,
         )
+        require_free(self._listen)
         try:
             port: int = server.add_secure_port(self._listen, enrolment_credentials(self._files))
         except RuntimeError:
-            raise StateError(
-                f"Cannot listen on {self._listen}: the address is taken, or is not one of this machine.",
-                reason="address-taken",
-            ) from None
+            raise address_taken(self._listen) from None
         await server.start()
         self._server = server
         return port

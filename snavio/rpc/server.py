@@ -37,6 +37,7 @@ from snavio.rpc.limits import (
     SMALL_ANSWER_BYTES,
     WINDOW_BYTES,
 )
+from snavio.rpc.listening import address_taken, require_free
 from snavio.rpc.methods import Method, Methods
 from snavio.rpc.open_calls import OpenCall, OpenCalls
 from snavio.rpc.peer import Peers
@@ -125,13 +126,12 @@ class MeshServer:
             options=self._options(),
             maximum_concurrent_rpcs=GRPC_CALLS,
         )
+        if not self._reuse_port:
+            require_free(self._listen)
         try:
             port: int = server.add_secure_port(self._listen, server_credentials(self._files))
         except RuntimeError:
-            raise StateError(
-                f"Cannot listen on {self._listen}: the address is taken, or is not one of this machine.",
-                reason="address-taken",
-            ) from None
+            raise address_taken(self._listen) from None
         await server.start()
         self._server = server
         return port

@@ -14,7 +14,7 @@ from snavio.domain.chunks import CHUNK_BYTES, Reassembly
 from snavio.errors import SnavioError, Unauthenticated, Unavailable
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.status import error_of
-from snavio.v1.mailbox_pb2 import ReceiveRequest, RecvStreamRequest
+from snavio.v1.mailbox_pb2 import ReceiveRequest, ReceiveResponse, RecvStreamRequest, Standstill
 
 CALL = "/snavio.v1.Mailbox/Receive"
 STREAM = "/snavio.v1.Mailbox/RecvStream"
@@ -22,6 +22,13 @@ MOST_PER_RECEIVE = 1000
 MAX_RECEIVE_BYTES = 1 << 20
 ANSWER_MARGIN_S = 5.0
 NOTHING = b""
+
+
+def standstill_of(response: bytes) -> str:
+    """The reason that a response without messages gives, such as `leased`; empty when it gives none."""
+    name: str = Standstill.Name(ReceiveResponse.FromString(response).standstill)
+    reason = name.removeprefix("STANDSTILL_").lower().replace("_", "-")
+    return "" if reason == "unspecified" else reason
 
 
 class MessageSource(Protocol):
@@ -66,6 +73,7 @@ class ReceiveCalls:
             max_messages=min(room, MOST_PER_RECEIVE),
             max_bytes=MAX_RECEIVE_BYTES,
             wait_ms=round(self._wait_s * 1000),
+            explain=True,
         ).SerializeToString()
         return await self._channel.call_raw(CALL, request, timeout_s=self._wait_s + ANSWER_MARGIN_S)
 
@@ -97,6 +105,7 @@ class ReceiveStream:
             visibility_ms=visibility_ms,
             max_messages=MOST_PER_RECEIVE,
             max_bytes=MAX_RECEIVE_BYTES,
+            explain=True,
         )
         self._call: Any = None
         self._generation = 0

@@ -203,6 +203,21 @@ async def test_typed_methods_parse_and_refuse_nonsense(authority: Authority) -> 
         assert refused.value.reason == "malformed"
 
 
+async def test_taken_port_is_told_in_one_sentence_and_gRPC_says_nothing(
+    authority: Authority, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with serving(authority) as served:
+        port = served.address.rpartition(":")[2]
+        for listen in (f"127.0.0.1:{port}", f"localhost:{port}", "192.0.2.1:1"):
+            second = MeshServer(
+                listen=listen, files=served.files, methods=Methods(), gate=served.gate, clock=SystemClock()
+            )
+            with pytest.raises(StateError, match=f"Cannot listen on {listen}") as refused:
+                await second.start()
+            assert refused.value.reason == "address-taken"
+    assert capfd.readouterr().err == ""
+
+
 async def test_answer_that_cannot_be_read_is_an_integrity_error(authority: Authority) -> None:
     async def nonsense(_request: bytes, _call: Call) -> bytes:
         return b"\xff\xff"
