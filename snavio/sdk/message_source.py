@@ -115,6 +115,20 @@ class ReceiveStream:
 
     async def receive(self, room: int) -> bytes:
         try:
+            return await self._receive(room)
+        except grpc.aio.AioRpcError as broken:
+            self._call = None
+            if not await self._channel.heed(broken, strict=True):
+                raise error_of(broken, peer="Mailbox", address=self._channel.address) from None
+        # Another certificate or capability is there now: at once, as a call would do it.
+        try:
+            return await self._receive(room)
+        except grpc.aio.AioRpcError as broken:
+            self._call = None
+            raise await self._heeded(broken) from None
+
+    async def _receive(self, room: int) -> bytes:
+        try:
             if self._call is None:
                 if self._ended:
                     return NOTHING
@@ -126,9 +140,6 @@ class ReceiveStream:
             code = await self._call.code()
             if code is not grpc.StatusCode.OK:
                 raise Unavailable("The stream broke.", reason="stream-broken")
-        except grpc.aio.AioRpcError as broken:
-            self._call = None
-            raise await self._heeded(broken) from None
         except grpc.aio.UsageError:
             # It ended while credit was written; how it did is told by the next one.
             pass
@@ -182,6 +193,6 @@ class ReceiveStream:
 
     async def _heeded(self, broken: grpc.aio.AioRpcError) -> SnavioError:
         error = error_of(broken, peer="Mailbox", address=self._channel.address)
-        if isinstance(error, Unauthenticated) and await self._channel.heed(broken):
+        if isinstance(error, Unauthenticated) and await self._channel.heed(broken, strict=True):
             return Unavailable(str(error), reason=error.reason)
         return error
