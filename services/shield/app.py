@@ -103,8 +103,3 @@ class ShieldApp(HostedService):
             window_bytes=HOP_WINDOW_BYTES,
             unary_limit_s=ANSWER_SECONDS,
         )
-
-
-def build(mesh: MeshSettings, settings: ShieldSettings, clock: Clock) -> ShieldApp:
-    """Shield, not yet started."""
-    return ShieldApp(mesh, settings, clock)

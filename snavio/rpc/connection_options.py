@@ -26,15 +26,6 @@ CLIENT_SIZES: Final[Options] = (
     ("grpc.max_send_message_length", MAX_FRAME_BYTES),
 )
 
-
-def server_sizes(largest_request: int) -> Options:
-    """The bounds of messages at a server that receives at most so many bytes in one."""
-    return (
-        ("grpc.max_receive_message_length", largest_request),
-        ("grpc.max_send_message_length", MAX_ANSWER_BYTES),
-    )
-
-
 COMMON_OPTIONS: Final[Options] = (
     # Snavio compresses nothing, and decompressing a message would be work done before the interceptor has authorised
     # its sender. The first option disables decompression, the second returns the reason to the client.
