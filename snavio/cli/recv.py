@@ -36,6 +36,13 @@ FIELDS: Final = (
     "payload",
     "payload_base64",
 )
+STANDSTILLS = {
+    "leased": "another consumer holds every message",
+    "delayed": "every message is delayed",
+    "retries": "too many messages are being retried, and no new one comes before some of them end",
+    "tenant-share": "the tenant's share of message ranges in memory is used up",
+    "memory": "the limit of batches in memory is reached",
+}
 
 
 def recv(
@@ -83,9 +90,11 @@ def recv(
     limit = (most or 0) if ack else min(most or MOST_HELD, MOST_HELD)
     patience = None if follow else read_span(wait, option="--wait", least_s=0.1)
     receiving = _receive(installation, who, target, most=limit, ack=ack, patience=patience, printing=printing)
-    received = asyncio.run(receiving)
+    received, standstill = asyncio.run(receiving)
     if not received and not here.json and not form and not follow:
-        line(f"Nothing waits in {who.topic(target)}.")
+        topic = who.topic(target)
+        why = STANDSTILLS.get(standstill)
+        line(f"Nothing of {topic} can be received now: {why}." if why else f"Nothing waits in {topic}.")
 
 
 async def _receive(
@@ -97,7 +106,8 @@ async def _receive(
     ack: bool,
     patience: float | None,
     printing: Callable[[Command], None],
-) -> int:
+) -> tuple[int, str]:
+    """The number of commands that came, and the reason why nothing more did."""
     from snavio.cli.actor import require_serving
     from snavio.sdk import Consumer
 
@@ -128,7 +138,7 @@ async def _receive(
         finally:
             for command in held:
                 await command.nack(delay_s=0, reason="only looked at")
-    return received
+    return received, consumer.standstill
 
 
 def _printer(form: str, here: InstallationOptions) -> Callable[[Command], None]:

@@ -67,20 +67,18 @@ def up(
     import snavio.native  # noqa: F401  says what to do when it was not built, before anything is started
     from snavio.cli.registration import read_registration
     from snavio.cli.up_views import UpView
-    from snavio.config import installed, validate_all
     from snavio.launch.checks import LEFT_BEHIND_SECONDS, check_ports
     from snavio.launch.installation import Installation
     from snavio.launch.port_base import on_ports
 
-    installation = here.find()
+    # All sections, now: a service that stumbles over its own would only be restarted again and again.
+    installation = here.find(whole=True)
     # Read before anything is started: a file with mistakes would leave a mesh without what it should have.
     registration = read_registration(seed) if seed is not None else None
     ports: dict[str, str] = {}
     if port_base is not None:
         mesh, ports = on_ports(installation.mesh, port_base)
         installation = Installation(mesh, installation.config)
-    # All sections, now: a service that stumbles over its own would only be restarted again and again.
-    validate_all(installation.config, installed())
     state = installation.state
     state.check_format()
     state.check_writable()
