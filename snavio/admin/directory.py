@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from snavio.admin.client import RegistryClient
-from snavio.domain.directory import Value
-from snavio.replication.directory_wire import entry_to_wire
+from snavio.domain.directory import AclEntry, Profile, Value
+from snavio.replication.directory_wire import entry_to_wire, value_to_wire
 from snavio.v1 import registry_pb2 as wire
 
 CALL_SECONDS = 10.0
@@ -78,11 +78,19 @@ class DirectoryClient(RegistryClient):
         request = wire.AclDiffRequest(from_unix_ns=from_unix_ns, to_unix_ns=to_unix_ns, target=target)
         return await self._call("AclDiff", request, wire.AclDiffResponse)
 
-    async def grant(self, source: str, target: str, name: str, *, reason: str = "") -> wire.WriteResponse:
-        """Let a source send a command to a target."""
-        request = wire.GrantAccessRequest(
-            acl=wire.AclEntry(source=source, target=target, name=name), options=_because(reason)
-        )
+    async def grant(
+        self,
+        source: str,
+        target: str,
+        name: str,
+        *,
+        profile: Profile | None = None,
+        ttl_seconds: int = 0,
+        reason: str = "",
+    ) -> wire.WriteResponse:
+        """Let a source send a command to a target; for as long as `ttl_seconds`, if they are given."""
+        acl = value_to_wire(AclEntry(source, target, name, profile, ttl_seconds))
+        request = wire.GrantAccessRequest(acl=acl, options=_because(reason))
         return await self._call("GrantAccess", request, wire.WriteResponse)
 
     async def revoke(self, source: str, target: str, name: str, *, reason: str = "") -> wire.WriteResponse:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import math
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,8 +11,12 @@ from snavio.cli.caller import Caller, Command, Reason, Right, Target, read_sourc
 from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
 from snavio.cli.render import Table, TableColumn, show, time_text
-from snavio.cli.times import TIME_HELP, Period, read_past
+from snavio.cli.times import TIME_HELP, Period, read_past, read_span
 from snavio.errors import BadRequest
+
+if TYPE_CHECKING:
+    from snavio.domain.directory import Profile
+    from snavio.v1.registry_pb2 import AclEntry
 
 acl = CommandGroup(
     "See, grant and revoke the rights of sources, now and in the past.",
@@ -42,26 +47,74 @@ def list_rights(
         raise BadRequest("Name whose rights: --target discord-bot, --source acme/billing, or both.")
     asked = read_source(source, option="--source") if source else ""
     found = caller.ask(lambda client: client.access(target=target, source=asked))
-    rights = [{"source": one.source, "target": one.target, "command": one.name} for one in found.acl]
+    rights = [_right(one) for one in found.acl]
+    own = tuple(column for column in ("profile", "until") if any(right[column] for right in rights))
     show(
         {"version": found.version, "rights": rights, "more": found.more},
-        Table(("source", "target", "command"), rights, none="No rights."),
+        Table(("source", "target", "command", *own), rights, none="No rights."),
         "And more; name both --source and --target to see fewer." if found.more else None,
         json=json,
     )
 
 
 @acl.command()
-def grant(right: Right, *, reason: Reason = "", caller: Caller, json: Json = False) -> None:
+def grant(
+    right: Right,
+    *,
+    span: Annotated[
+        str,
+        typer.Option(
+            "--for", metavar="<duration>", help="The right ends by itself after so long, such as 2h."
+        ),
+    ] = "",
+    profile: Annotated[
+        str,
+        typer.Option(
+            help="Sensitivity of this right instead of its route's: critical, moderate, low or sync."
+        ),
+    ] = "",
+    reason: Reason = "",
+    caller: Caller,
+    json: Json = False,
+) -> None:
     """Let a source send a command to a target that you own.
+
+    Without --for the right lasts until it is revoked, and without --profile it is as sensitive as its route; granting
+    it again sets both anew.
 
     \b
     Examples:
       snavio acl grant acme/billing discord-bot notify-user --reason "ticket 17"
+      snavio acl grant rival/shop discord-bot notify-user --for 2h --profile critical
     """
-    done = caller.ask(lambda client: client.grant(*right.triple, reason=reason))
+    ttl = math.ceil(read_span(span, option="--for", least_s=1)) if span else 0
+    own = read_profile(profile) if profile else None
+    done = caller.ask(lambda client: client.grant(*right.triple, profile=own, ttl_seconds=ttl, reason=reason))
     words = "may now send" if done.changed else "may already send"
-    wrote(f"{right.source} {words} {right.command} to {right.target}.", done, json=json)
+    until = f" for {span}" if span else ""
+    wrote(f"{right.source} {words} {right.command} to {right.target}{until}.", done, json=json)
+
+
+def read_profile(word: str) -> Profile:
+    """A profile as it is typed."""
+    from snavio.domain.directory import Profile
+
+    known = {profile.name.lower(): profile for profile in Profile}
+    if word not in known:
+        raise BadRequest(f"--profile: must be one of {', '.join(known)}.", reason="bad-field")
+    return known[word]
+
+
+def _right(one: AclEntry) -> dict[str, Any]:
+    from snavio.v1.registry_pb2 import Profile as Wire
+
+    return {
+        "source": one.source,
+        "target": one.target,
+        "command": one.name,
+        "profile": Wire.Name(one.profile).removeprefix("PROFILE_").lower() if one.profile else None,
+        "until": time_text(one.expires_unix_ns) if one.expires_unix_ns else None,
+    }
 
 
 @acl.command()

@@ -39,6 +39,7 @@ _REFUSED_AT: Final[Mapping[Verdict, str]] = {
     Verdict.WRONG_AUDIENCE: "key",
     Verdict.SUSPENDED: "bans",
     Verdict.ACL_DENY: "acl",
+    Verdict.FROZEN: "bans",
     Verdict.RATE_LIMIT_EXCEEDED: "grant",
     Verdict.FAIRNESS_VIOLATION: "grant",
     Verdict.CONFLICT: "dedupe",

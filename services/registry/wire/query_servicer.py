@@ -19,7 +19,7 @@ from services.registry.reads.visibility import owned_since, require_stake
 from services.registry.signer.signer_calls import SignerCalls
 from services.registry.writes.access_requests import AccessRequests
 from services.registry.writes.ownership import Ownership
-from snavio.domain.directory import AclEntry, DirectoryView, Service, require_name, require_source
+from snavio.domain.directory import AclEntry, DirectoryView, Service, is_over, require_name, require_source
 from snavio.domain.directory.rules import require_target
 from snavio.errors import BadRequest
 from snavio.ports.directory import Directory
@@ -38,7 +38,7 @@ class QueryServicer:
         self._forecast = Forecast(trust)
         self._clock = ownership.clock
         self._reader = DirectoryReader(directory, ownership.clock)
-        self._unchanged = UnchangedCache(directory)
+        self._unchanged = UnchangedCache(directory, ownership.clock)
         self._followers = Followers(ownership.clock)
         self._past = History(directory, ownership.clock)
         self._asking = AccessRequests(ownership)
@@ -97,7 +97,9 @@ class QueryServicer:
                     suspended=answer.suspended,
                     warm_banned=answer.warm_banned,
                     source_quota=value_to_wire(answer.source_quota) if answer.source_quota else None,
-                    frozen=answer.frozen,
+                    frozen=answer.freeze is not None,
+                    frozen_until_unix_ns=answer.freeze.until_unix_ns if answer.freeze is not None else 0,
+                    acl_version=answer.acl_version,
                 )
                 for answer in answers
             ],
@@ -175,6 +177,8 @@ class QueryServicer:
         if target:
             require_target(target, "target")
 
+        now = self._clock.unix_ns()
+
         def question(view: DirectoryView) -> list[AclEntry]:
             if service is not None and target:
                 require_stake(view, reader, AclEntry, (source, target, ""))
@@ -188,7 +192,7 @@ class QueryServicer:
         version, found = await self._directory.read(question)
         return wire.ListAccessResponse(
             version=version,
-            acl=[value_to_wire(entry) for entry in found[:MAX_LISTED]],
+            acl=[value_to_wire(entry) for entry in found[:MAX_LISTED] if not is_over(entry, now)],
             more=len(found) > MAX_LISTED,
         )
 

@@ -18,6 +18,7 @@ from snavio.domain.directory.route import (
     Fairness,
     Limit,
     Profile,
+    ProfileLimit,
     QueueKind,
     Route,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "Overlay",
     "Principal",
     "Profile",
+    "ProfileLimit",
     "ProposalState",
     "QueueKind",
     "RequestState",
