@@ -449,13 +449,17 @@ class Arbitration:
     def duplicates(self, key: int) -> tuple[int, int]:
         """The number of commands of the key, and of those that were delivered before."""
     def dispatch(
-        self, approved: list[tuple[int, int, str, int]], grants: bytes | None = None
+        self,
+        approved: list[tuple[int, int, str, int]],
+        grants: bytes | None = None,
+        acl_versions: list[int] | None = None,
     ) -> list[PlannedSend]:
         """(key, queue, topic, once_ms) per approved key, each key at most once; returns `sends` as in Plan.
 
         With `once_ms` the queue stores each id once for at least so long; 0 for any number of times.
 
-        `grants` tells telemetry by what permit each goes: 1 unlimited, 3 arbitrated, 4 under a shadow limit.
+        `grants` tells telemetry by what permit each goes: 1 unlimited, 3 arbitrated, 4 under a shadow limit;
+        `acl_versions` by which version of its right.
 
         Each send is a new part of the ledger; parts are numbered across calls.
         """

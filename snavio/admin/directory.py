@@ -108,11 +108,25 @@ class DirectoryClient(RegistryClient):
         )
 
     async def answer_access(
-        self, source: str, target: str, name: str, *, grant: bool, reason: str = ""
+        self,
+        source: str,
+        target: str,
+        name: str,
+        *,
+        grant: bool,
+        profile: Profile | None = None,
+        ttl_seconds: int = 0,
+        reason: str = "",
     ) -> wire.WriteResponse:
-        """Grant what was asked for, or decline it."""
+        """Grant what was asked for, or decline it; profile and life are those of the right that is granted."""
         request = wire.AnswerAccessRequest(
-            source=source, target=target, name=name, grant=grant, options=_because(reason)
+            source=source,
+            target=target,
+            name=name,
+            grant=grant,
+            profile=int(profile or 0),  # type: ignore[arg-type]
+            ttl_seconds=ttl_seconds,
+            options=_because(reason),
         )
         return await self._call("AnswerAccess", request, wire.WriteResponse)
 

@@ -10,6 +10,7 @@ from snavio.cli.caller import Caller, Reason, Right, wrote
 from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
 from snavio.cli.render import Table, show
+from snavio.cli.right_terms import Life, OwnProfile, read_life, read_profile
 from snavio.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -76,15 +77,30 @@ def list_requests(
 
 
 @access.command()
-def grant(right: Right, *, reason: Reason = "", caller: Caller, json: Json = False) -> None:
+def grant(
+    right: Right,
+    *,
+    span: Life = "",
+    profile: OwnProfile = "",
+    reason: Reason = "",
+    caller: Caller,
+    json: Json = False,
+) -> None:
     """Grant what was asked for; the right is written in the same step.
 
     \b
     Examples:
       snavio access grant acme/billing discord-bot notify-user
+      snavio access grant rival/shop discord-bot notify-user --for 7d
     """
-    done = caller.ask(lambda client: client.answer_access(*right.triple, grant=True, reason=reason))
-    wrote(f"Granted: {right.source} may send {right.command} to {right.target}.", done, json=json)
+    ttl, own = read_life(span), read_profile(profile)
+    done = caller.ask(
+        lambda client: client.answer_access(
+            *right.triple, grant=True, profile=own, ttl_seconds=ttl, reason=reason
+        )
+    )
+    until = f" for {span}" if span else ""
+    wrote(f"Granted: {right.source} may send {right.command} to {right.target}{until}.", done, json=json)
 
 
 @access.command()
@@ -106,7 +122,10 @@ def _document(asked: AccessRequest) -> dict[str, Any]:
         "source": asked.source,
         "target": asked.target,
         "command": asked.name,
-        "state": RequestState.Name(asked.state).removeprefix("REQUEST_STATE_").lower(),
+        # A right that was revoked since, or has ended, is not what a reader of "granted" would expect.
+        "state": "ended"
+        if asked.right_ended
+        else RequestState.Name(asked.state).removeprefix("REQUEST_STATE_").lower(),
         "reason": asked.reason,
         "requested_by": asked.requested_by,
         "answer": asked.answer,

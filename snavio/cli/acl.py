@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,11 +10,11 @@ from snavio.cli.caller import Caller, Command, Reason, Right, Target, read_sourc
 from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
 from snavio.cli.render import Table, TableColumn, show, time_text
-from snavio.cli.times import TIME_HELP, Period, read_past, read_span
+from snavio.cli.right_terms import Life, OwnProfile, read_life, read_profile
+from snavio.cli.times import TIME_HELP, Period, read_past
 from snavio.errors import BadRequest
 
 if TYPE_CHECKING:
-    from snavio.domain.directory import Profile
     from snavio.v1.registry_pb2 import AclEntry
 
 acl = CommandGroup(
@@ -61,18 +60,8 @@ def list_rights(
 def grant(
     right: Right,
     *,
-    span: Annotated[
-        str,
-        typer.Option(
-            "--for", metavar="<duration>", help="The right ends by itself after so long, such as 2h."
-        ),
-    ] = "",
-    profile: Annotated[
-        str,
-        typer.Option(
-            help="Sensitivity of this right instead of its route's: critical, moderate, low or sync."
-        ),
-    ] = "",
+    span: Life = "",
+    profile: OwnProfile = "",
     reason: Reason = "",
     caller: Caller,
     json: Json = False,
@@ -87,22 +76,11 @@ def grant(
       snavio acl grant acme/billing discord-bot notify-user --reason "ticket 17"
       snavio acl grant rival/shop discord-bot notify-user --for 2h --profile critical
     """
-    ttl = math.ceil(read_span(span, option="--for", least_s=1)) if span else 0
-    own = read_profile(profile) if profile else None
+    ttl, own = read_life(span), read_profile(profile)
     done = caller.ask(lambda client: client.grant(*right.triple, profile=own, ttl_seconds=ttl, reason=reason))
     words = "may now send" if done.changed else "may already send"
     until = f" for {span}" if span else ""
     wrote(f"{right.source} {words} {right.command} to {right.target}{until}.", done, json=json)
-
-
-def read_profile(word: str) -> Profile:
-    """A profile as it is typed."""
-    from snavio.domain.directory import Profile
-
-    known = {profile.name.lower(): profile for profile in Profile}
-    if word not in known:
-        raise BadRequest(f"--profile: must be one of {', '.join(known)}.", reason="bad-field")
-    return known[word]
 
 
 def _right(one: AclEntry) -> dict[str, Any]:

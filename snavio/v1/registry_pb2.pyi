@@ -234,7 +234,7 @@ class AclEntry(_message.Message):
     def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., profile: _Optional[_Union[Profile, str]] = ..., ttl_seconds: _Optional[int] = ..., expires_unix_ns: _Optional[int] = ...) -> None: ...
 
 class AccessRequest(_message.Message):
-    __slots__ = ("source", "target", "name", "reason", "state", "requested_by", "answer", "expires_unix_ns")
+    __slots__ = ("source", "target", "name", "reason", "state", "requested_by", "answer", "expires_unix_ns", "right_ended")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -243,6 +243,7 @@ class AccessRequest(_message.Message):
     REQUESTED_BY_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    RIGHT_ENDED_FIELD_NUMBER: _ClassVar[int]
     source: str
     target: str
     name: str
@@ -251,7 +252,8 @@ class AccessRequest(_message.Message):
     requested_by: str
     answer: str
     expires_unix_ns: int
-    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ..., state: _Optional[_Union[RequestState, str]] = ..., requested_by: _Optional[str] = ..., answer: _Optional[str] = ..., expires_unix_ns: _Optional[int] = ...) -> None: ...
+    right_ended: bool
+    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ..., state: _Optional[_Union[RequestState, str]] = ..., requested_by: _Optional[str] = ..., answer: _Optional[str] = ..., expires_unix_ns: _Optional[int] = ..., right_ended: _Optional[bool] = ...) -> None: ...
 
 class SourceQuota(_message.Message):
     __slots__ = ("source", "target", "name", "max", "interval_seconds", "always", "burst", "cooldown_seconds", "shadow")
@@ -894,18 +896,22 @@ class RequestAccessRequest(_message.Message):
     def __init__(self, access_request: _Optional[_Union[AccessRequest, _Mapping]] = ...) -> None: ...
 
 class AnswerAccessRequest(_message.Message):
-    __slots__ = ("source", "target", "name", "grant", "options")
+    __slots__ = ("source", "target", "name", "grant", "profile", "ttl_seconds", "options")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     GRANT_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_FIELD_NUMBER: _ClassVar[int]
+    TTL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     source: str
     target: str
     name: str
     grant: bool
+    profile: Profile
+    ttl_seconds: int
     options: WriteOptions
-    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., grant: _Optional[bool] = ..., options: _Optional[_Union[WriteOptions, _Mapping]] = ...) -> None: ...
+    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., grant: _Optional[bool] = ..., profile: _Optional[_Union[Profile, str]] = ..., ttl_seconds: _Optional[int] = ..., options: _Optional[_Union[WriteOptions, _Mapping]] = ...) -> None: ...
 
 class ListAccessRequestsRequest(_message.Message):
     __slots__ = ("tenant",)

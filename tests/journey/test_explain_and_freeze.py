@@ -153,8 +153,8 @@ def switch(mesh: DemoMesh) -> KillSwitch:
 @pytest.mark.parametrize(
     ("subject", "verdict", "bound_s", "instances"),
     [
-        (FrozenSubject(target=TARGET), Verdict.ACL_DENY, 120.0, {"fast-0", "slow-0"}),
-        (FrozenSubject(target=TARGET, name=NAME), Verdict.ACL_DENY, 120.0, {"fast-0", "slow-0"}),
+        (FrozenSubject(target=TARGET), Verdict.FROZEN, 120.0, {"fast-0", "slow-0"}),
+        (FrozenSubject(target=TARGET, name=NAME), Verdict.FROZEN, 120.0, {"fast-0", "slow-0"}),
         (FrozenSubject(source=SOURCE), Verdict.SUSPENDED, None, {"shield-0", "slow-0"}),
     ],
     ids=["target", "command", "source"],

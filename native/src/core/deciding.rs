@@ -186,25 +186,49 @@ fn permits(
     outlook: &mut Outlook,
 ) -> u32 {
     outlook.grant = GRANT_UNLIMITED;
-    let own = own.filter(|own| own.limited != Limited::No);
-    if route.terms.limited == Limited::No && own.is_none() {
+    if let Some(own) = own.filter(|own| own.limited != Limited::No) {
+        return permits_of_both(route, own, live, count, now_mono_ns, outlook);
+    }
+    if route.terms.limited == Limited::No {
         return count;
     }
     outlook.grant = GRANT_PREFETCHED;
-    let mut purse = own.map(|own| (own.limited, own.purse()));
+    outlook.thirsty = !std::mem::replace(&mut live.purse.listed, true);
+    let taken = live.purse.take(u64::from(count), now_mono_ns);
+    if route.terms.limited == Limited::Watched {
+        if taken < u64::from(count) {
+            // The lane is reported as one: part of it went without.
+            outlook.grant = GRANT_SHADOW;
+        }
+        live.purse.went_without(u64::from(count) - taken);
+        return count;
+    }
+    // No more than `count`, which fits.
+    taken as u32
+}
+
+/// As `permits` for a source with a limit of its own: a command goes with a permit of each, or not at all.
+fn permits_of_both(
+    route: &Route,
+    own: &OwnTerms,
+    live: &mut Live,
+    count: u32,
+    now_mono_ns: i64,
+    outlook: &mut Outlook,
+) -> u32 {
+    outlook.grant = GRANT_PREFETCHED;
+    let mut purse = own.purse();
     let mut most = u64::from(count);
     // What both have is known before either is asked: a permit that the other lacks would be spent for nothing.
-    if let Some((Limited::Yes, purse)) = &mut purse {
+    if own.limited == Limited::Yes {
         most = most.min(purse.left(now_mono_ns));
     }
     let wanted = most;
     if route.terms.limited == Limited::Yes {
         most = most.min(live.purse.left(now_mono_ns));
     }
-    if let Some((limited, purse)) = &mut purse {
-        outlook.source_thirsty = !std::mem::replace(&mut purse.listed, true);
-        spend(purse, *limited, u64::from(count), most, now_mono_ns, outlook);
-    }
+    outlook.source_thirsty = !std::mem::replace(&mut purse.listed, true);
+    spend(&mut purse, own.limited, u64::from(count), most, now_mono_ns, outlook);
     if route.terms.limited != Limited::No {
         outlook.thirsty = !std::mem::replace(&mut live.purse.listed, true);
         spend(&mut live.purse, route.terms.limited, wanted, most, now_mono_ns, outlook);

@@ -201,10 +201,12 @@ class QueryServicer:
     ) -> wire.ListAccessRequestsResponse:
         tenant = request.tenant or call.peer.identity.tenant
         require_name(tenant, "tenant")
-        _, (incoming, outgoing) = await self._directory.read(
+        _, (incoming, outgoing, gone) = await self._directory.read(
             self._asking.concerning(call.peer.identity, tenant)
         )
-        return wire.ListAccessRequestsResponse(
-            incoming=[value_to_wire(asked) for asked in incoming],
-            outgoing=[value_to_wire(asked) for asked in outgoing],
-        )
+        lists = []
+        for requests in (incoming, outgoing):
+            lists.append([value_to_wire(asked) for asked in requests])
+            for asked, told in zip(requests, lists[-1], strict=True):
+                told.right_ended = asked.acl in gone
+        return wire.ListAccessRequestsResponse(incoming=lists[0], outgoing=lists[1])
