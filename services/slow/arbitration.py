@@ -108,6 +108,10 @@ class Arbiter:
         """Commands that wait, and the queues that they wait in."""
         return {"commands": self._waiting.cost, "queues": self._waiting.queues}
 
+    def waiting_of(self, source: str) -> int:
+        """Commands of a source that wait, banned ones included."""
+        return self._waiting.cost_of(source) + self._waiting.cost_of(f"{source} banned")
+
     async def decide(self, frame: bytes, answer: Callable[[bytes, bool], None]) -> None:
         """Decide a serialised ArbitrationBatch; `answer(verdicts, final)` is called until final, at least once."""
         try:

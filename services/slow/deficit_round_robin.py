@@ -73,6 +73,11 @@ class DeficitRoundRobin(Generic[T]):
         """Queues with something waiting."""
         return len(self._queues)
 
+    def cost_of(self, name: str) -> int:
+        """What waits under one name."""
+        queue = self._queues.get(name)
+        return queue.cost if queue is not None else 0
+
     def put(self, name: str, item: T, *, cost: int, held: bool = False) -> None:
         """Append to the queue `name`; Saturated when that, or everything, is full.
 

@@ -50,9 +50,11 @@ class DirectoryClient(RegistryClient):
         request = wire.EnrolmentTokenRequest(tenant=tenant, principal=principal, ttl_seconds=ttl_s)
         return await self._call("CreateEnrolment", request, wire.EnrolmentToken)
 
-    async def check(self, source: str, target: str, name: str) -> wire.CheckResponse:
-        """The decisions that a command would meet."""
-        request = wire.CheckRequest(source=source, target=target, name=name)
+    async def check(
+        self, source: str, target: str, name: str, *, caller_unix_ns: int = 0
+    ) -> wire.CheckResponse:
+        """The decisions that a command would meet; with the caller's clock, whether that is right."""
+        request = wire.CheckRequest(source=source, target=target, name=name, caller_unix_ns=caller_unix_ns)
         return await self._call("Check", request, wire.CheckResponse)
 
     async def history(self, kind: str, *key: str, limit: int = 0) -> Sequence[wire.Change]:

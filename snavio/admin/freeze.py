@@ -175,24 +175,23 @@ class KillSwitch(RegistryClient):
         if subject.source:
             shields = [each.bound_ms / 1000 for each in followers.follower if each.service == "shield"]
             return max(shields, default=SHIELD_BOUND_S)
-        if not subject.name:
-            # Some command of it may be of any profile.
-            fasts = [each.bound_ms / 1000 for each in followers.follower if each.service == "fast"]
-            return max([max(CEILING_S.values()), *fasts])
         fasts = [each.bound_ms / 1000 for each in followers.follower if each.service == "fast"]
-        longest_s = max([max(CEILING_S.values()), *fasts])
+        promised_s = max(CEILING_S.values())
+        longest_s: float = max([promised_s, *fasts])
+        if not subject.name or longest_s > promised_s:
+            # Some command of it may be of any profile, or the installation has ages of its own.
+            return longest_s
         request = wire.HistoryRequest(kind="route", key=[subject.target, subject.name], limit=1)
+        rights = wire.ListAccessRequest(target=subject.target)
         try:
             found = await self._call("History", request, wire.HistoryResponse)
-            rights = await self._call(
-                "ListAccess", wire.ListAccessRequest(target=subject.target), wire.ListAccessResponse
-            )
+            listed = await self._call("ListAccess", rights, wire.ListAccessResponse)
         except (NotFound, BadRequest):
             return longest_s
-        if rights.more or longest_s > max(CEILING_S.values()):
-            # Some right may be of any profile, or the installation has ages of its own.
+        if listed.more:
             return longest_s
-        profiles = {right.profile for right in rights.acl if right.name == subject.name and right.profile}
+        # A right may be less sensitive than its route.
+        profiles = {right.profile for right in listed.acl if right.name == subject.name and right.profile}
         profiles.add(found.change[-1].route.profile if found.change else 0)
         return max(CEILING_S[Profile(profile or Profile.LOW)] for profile in profiles)
 

@@ -742,14 +742,16 @@ class TenantEnrolment(_message.Message):
     def __init__(self, tenant: _Optional[str] = ..., token: _Optional[str] = ..., expires_unix_ns: _Optional[int] = ...) -> None: ...
 
 class CheckRequest(_message.Message):
-    __slots__ = ("source", "target", "name")
+    __slots__ = ("source", "target", "name", "caller_unix_ns")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    CALLER_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     source: str
     target: str
     name: str
-    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+    caller_unix_ns: int
+    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ..., caller_unix_ns: _Optional[int] = ...) -> None: ...
 
 class GateReport(_message.Message):
     __slots__ = ("gate", "state", "detail", "advice")

@@ -165,3 +165,43 @@ class ReportBansResponse(_message.Message):
     ESCALATED_FIELD_NUMBER: _ClassVar[int]
     escalated: int
     def __init__(self, escalated: _Optional[int] = ...) -> None: ...
+
+class ForecastRequest(_message.Message):
+    __slots__ = ("source", "target", "name")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    target: str
+    name: str
+    def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class LimitForecast(_message.Message):
+    __slots__ = ("source", "max", "left", "now", "retry_after_ms", "shadow")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    SHADOW_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    max: int
+    left: int
+    now: int
+    retry_after_ms: int
+    shadow: bool
+    def __init__(self, source: _Optional[str] = ..., max: _Optional[int] = ..., left: _Optional[int] = ..., now: _Optional[int] = ..., retry_after_ms: _Optional[int] = ..., shadow: _Optional[bool] = ...) -> None: ...
+
+class ForecastResponse(_message.Message):
+    __slots__ = ("routed", "limit", "store_answers", "queue_connected", "waiting")
+    ROUTED_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    STORE_ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    routed: bool
+    limit: _containers.RepeatedCompositeFieldContainer[LimitForecast]
+    store_answers: bool
+    queue_connected: bool
+    waiting: int
+    def __init__(self, routed: _Optional[bool] = ..., limit: _Optional[_Iterable[_Union[LimitForecast, _Mapping]]] = ..., store_answers: _Optional[bool] = ..., queue_connected: _Optional[bool] = ..., waiting: _Optional[int] = ...) -> None: ...

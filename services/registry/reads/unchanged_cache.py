@@ -30,4 +30,5 @@ class UnchangedCache:
         if not known:
             return None
         # Serialised messages may be joined: the time is a field of its own behind the others.
-        return self._answer + ChangesResponse(now_unix_ns=self._clock.unix_ns()).SerializeToString()
+        time: bytes = ChangesResponse(now_unix_ns=self._clock.unix_ns()).SerializeToString()
+        return self._answer + time

@@ -16,7 +16,6 @@ from services.registry.reads.history import History
 from services.registry.reads.preflight import facts_for
 from services.registry.reads.unchanged_cache import UnchangedCache
 from services.registry.reads.visibility import owned_since, require_stake
-from services.registry.signer.signer_calls import SignerCalls
 from services.registry.writes.access_requests import AccessRequests
 from services.registry.writes.ownership import Ownership
 from snavio.domain.directory import AclEntry, DirectoryView, Service, is_over, require_name, require_source
@@ -33,9 +32,9 @@ MAX_LISTED: Final = 5000
 class QueryServicer:
     """Every method of `snavio.v1.Registry` that reads."""
 
-    def __init__(self, *, directory: Directory, ownership: Ownership, trust: SignerCalls) -> None:
+    def __init__(self, *, directory: Directory, ownership: Ownership, forecast: Forecast) -> None:
         self._directory = directory
-        self._forecast = Forecast(trust)
+        self._forecast = forecast
         self._clock = ownership.clock
         self._reader = DirectoryReader(directory, ownership.clock)
         self._unchanged = UnchangedCache(directory, ownership.clock)
@@ -117,7 +116,9 @@ class QueryServicer:
     async def check(self, request: wire.CheckRequest, call: Call) -> wire.CheckResponse:
         question = facts_for(request.source, request.target, request.name, self._clock.unix_ns())
         version, facts = await self._directory.read(question)
-        return await self._forecast.of(facts, reader=call.peer.identity, version=version)
+        return await self._forecast.of(
+            facts, reader=call.peer.identity, version=version, caller_unix_ns=request.caller_unix_ns
+        )
 
     async def history(self, request: wire.HistoryRequest, call: Call) -> wire.HistoryResponse:
         changes = await self._past.history(

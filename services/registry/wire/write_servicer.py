@@ -52,6 +52,7 @@ class WriteServicer:
         directory: Directory,
         ownership: Ownership,
         trust: SignerCalls,
+        forecast: Forecast,
         spares: Callable[[str], bool] = lambda _source: False,
     ) -> None:
         self._directory = directory
@@ -59,7 +60,7 @@ class WriteServicer:
         self._ownership = ownership
         self._trust = trust
         self._asking = AccessRequests(ownership)
-        self._forecast = Forecast(trust)
+        self._forecast = forecast
         self._signer_sync = SignerSync(directory, trust, ownership.clock)
         self.joint_writes = JointWrites()
         """Writes at Signer and in the directory; finish them before the directory is closed."""
