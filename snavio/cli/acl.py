@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.caller import Caller, Command, Reason, Right, Target, read_source, wrote
+from snavio.cli.caller import Caller, Command, Reason, Right, Target, read_source
 from snavio.cli.group import CommandGroup
-from snavio.cli.options import Json
-from snavio.cli.render import Table, TableColumn, show, time_text
+from snavio.cli.render import Table, TableColumn, picked, time_text
 from snavio.cli.right_terms import Life, OwnProfile, read_life, read_profile
 from snavio.cli.times import TIME_HELP, Period, read_past
 from snavio.errors import BadRequest
@@ -33,7 +32,6 @@ def list_rights(
     target: Annotated[str, typer.Option(help="Rights to this target.")] = "",
     source: Annotated[str, typer.Option(help="Rights of this source.")] = "",
     caller: Caller,
-    json: Json = False,
 ) -> None:
     """The rights of a target or of a source, as they are now.
 
@@ -48,11 +46,10 @@ def list_rights(
     found = caller.ask(lambda client: client.access(target=target, source=asked))
     rights = [_right(one) for one in found.acl]
     own = tuple(column for column in ("profile", "until") if any(right[column] for right in rights))
-    show(
+    caller.show(
         {"version": found.version, "rights": rights, "more": found.more},
         Table(("source", "target", "command", *own), rights, none="No rights."),
         "And more; name both --source and --target to see fewer." if found.more else None,
-        json=json,
     )
 
 
@@ -64,7 +61,6 @@ def grant(
     profile: OwnProfile = "",
     reason: Reason = "",
     caller: Caller,
-    json: Json = False,
 ) -> None:
     """Let a source send a command to a target that you own.
 
@@ -80,15 +76,14 @@ def grant(
     done = caller.ask(lambda client: client.grant(*right.triple, profile=own, ttl_seconds=ttl, reason=reason))
     words = "may now send" if done.changed else "may already send"
     until = f" for {span}" if span else ""
-    wrote(f"{right.source} {words} {right.command} to {right.target}{until}.", done, json=json)
+    caller.wrote(f"{right.source} {words} {right.command} to {right.target}{until}.", done)
 
 
 def _right(one: AclEntry) -> dict[str, Any]:
     from snavio.v1.registry_pb2 import Profile as Wire
 
     return {
-        "source": one.source,
-        "target": one.target,
+        **picked(one, "source", "target"),
         "command": one.name,
         "profile": Wire.Name(one.profile).removeprefix("PROFILE_").lower() if one.profile else None,
         "until": time_text(one.expires_unix_ns) if one.expires_unix_ns else None,
@@ -96,7 +91,7 @@ def _right(one: AclEntry) -> dict[str, Any]:
 
 
 @acl.command()
-def revoke(right: Right, *, reason: Reason = "", caller: Caller, json: Json = False) -> None:
+def revoke(right: Right, *, reason: Reason = "", caller: Caller) -> None:
     """Take that right away; the log keeps when and why.
 
     \b
@@ -105,7 +100,7 @@ def revoke(right: Right, *, reason: Reason = "", caller: Caller, json: Json = Fa
     """
     done = caller.ask(lambda client: client.revoke(*right.triple, reason=reason))
     words = "may no longer send" if done.changed else "had no right to send"
-    wrote(f"{right.source} {words} {right.command} to {right.target}.", done, json=json)
+    caller.wrote(f"{right.source} {words} {right.command} to {right.target}.", done)
 
 
 @acl.command()
@@ -114,7 +109,6 @@ def diff(
     period: Period,
     target: Annotated[str, typer.Option(help="Only this target.")] = "",
     caller: Caller,
-    json: Json = False,
 ) -> None:
     """Which rights came and went between two times; what came and went again in between is left out.
 
@@ -145,7 +139,7 @@ def diff(
         }
         for moved in found.difference
     ]
-    show(
+    caller.show(
         {"from_version": found.from_version, "to_version": found.to_version, "differences": rows}
         | {"more": found.more},
         Table(
@@ -155,7 +149,6 @@ def diff(
             style=lambda row: "green" if row["change"] == "granted" else "red",
         ),
         "And more; a shorter period or --target shows fewer." if found.more else None,
-        json=json,
     )
 
 
@@ -166,7 +159,6 @@ def at(
     when: Annotated[str, typer.Argument(help=f"At this time: {TIME_HELP}")] = "now",
     *,
     caller: Caller,
-    json: Json = False,
 ) -> None:
     """List the sources that could send a command at a time, from the log.
 
@@ -191,9 +183,8 @@ def at(
         for access in found.access
     ]
     state = TableColumn("state", lambda row: "suspended" if row["suspended"] else "allowed")
-    show(
+    caller.show(
         {"version": found.version, "routed": found.routed, "sources": sources, "more": found.more},
         None if found.routed else f"There was no route for {command} of {target}, so nothing could be sent.",
         Table(("source", "since", state, "by", "reason"), sources, none="No source had the right."),
-        json=json,
     )

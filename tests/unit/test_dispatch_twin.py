@@ -303,7 +303,8 @@ def test_a_history_of_batches_is_what_the_twin_makes_of_it(
                 elif key not in twin.source_limits:
                     assert not held
             case ("allow", key, profile, end):
-                dispatch.allow(*key, 7, profile=profile, ends_unix_ns=end)
+                source, target, name = key
+                dispatch.allow(source, target, name, 7, profile=profile, ends_unix_ns=end)
                 twin.acls = twin.acls | {key}
                 twin.own[key] = OwnTwin(profile, end)
             case ("deny", key):
