@@ -106,7 +106,7 @@ async def test_a_right_ends_by_itself_everywhere_and_stays_ended_after_a_restart
         [right] = [one for one in (await directory.access(source=SOURCE)).acl if one.name == LENT]
     began = time.time_ns()
     assert 0 < right.expires_unix_ns - began <= 3 * 10**9
-    verdicts = []
+    verdicts: list[Verdict] = []
     async with asyncio.timeout(60):
         while not verdicts or verdicts[-1] is Verdict.DELIVERED:
             asked = time.time_ns()
