@@ -217,7 +217,7 @@ async def test_the_command_line_freezes_and_shows_who_obeys(mesh: DemoMesh, tmp_
     assert document["bound_s"] == 120.0
     async with mesh.producer() as producer:
         outcome = await producer.send(TARGET, NAME, b"{}")
-    assert outcome.verdict is Verdict.ACL_DENY
+    assert outcome.verdict is Verdict.FROZEN
     assert "Frozen" in outcome.detail
     ran = await asyncio.to_thread(snavio, "unfreeze", TARGET, NAME, *at, folder=tmp_path)
     assert ran.returncode == 0, ran.stderr

@@ -42,8 +42,13 @@ def test_an_end_that_a_request_names_is_not_taken_over() -> None:
     from snavio.replication.directory_wire import acl_from_wire, route_from_wire
 
     acl = reg.AclEntry(
-        source=SOURCE, target=TARGET, name=NAME, expires_unix_ns=2**62, profile=1, ttl_seconds=9
-    )  # type: ignore[arg-type]
+        source=SOURCE,
+        target=TARGET,
+        name=NAME,
+        profile=reg.PROFILE_CRITICAL,
+        ttl_seconds=9,
+        expires_unix_ns=2**62,
+    )
     assert acl_from_wire(acl) == AclEntry(SOURCE, TARGET, NAME, Profile.CRITICAL, 9)
     limit = reg.Limit(max=5, interval_seconds=1, by_profile=True)
     taken = route_from_wire(reg.Route(target=TARGET, name=NAME, limit=limit))
