@@ -57,6 +57,10 @@ async def send(mesh: DemoMesh, name: str, count: int, *, service: str = "billing
 
 
 async def test_permits_are_told_and_asking_takes_none(mesh: DemoMesh) -> None:
+    async with asyncio.timeout(60):
+        # Slow connects to the mailbox by itself; until then nobody knows.
+        while "can be reached" not in (await gates(mesh, SMALL))[1]["queue"]:
+            await asyncio.sleep(0.05)
     for _ in range(3):
         check, told = await gates(mesh, SMALL)
         assert check.passes, told

@@ -81,12 +81,12 @@ def slow_gates(
         waits = f" {forecast.waiting} commands of the source wait at Slow." if forecast.waiting else ""
         yield GateReport("queue", GateState.PASSES, f"The queue can be reached.{waits}")
     else:
+        # A queue that was never tried looks the same as one that is away: no reason to say that a command would fail.
         yield GateReport(
             "queue",
-            GateState.FAILS,
-            "Slow cannot reach this kind of queue.",
+            GateState.UNKNOWN,
+            "Slow has not reached this kind of queue: its last attempt failed, or it has made none yet.",
             "Ask an operator: `snavio status` shows its link.",
-            Verdict.DELIVERY_FAILURE,
         )
 
 
