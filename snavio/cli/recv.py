@@ -20,6 +20,7 @@ from snavio.errors import BadRequest
 
 if TYPE_CHECKING:
     from snavio.cli.actor import Actor
+    from snavio.config import MeshSettings
     from snavio.launch.installation import Installation
     from snavio.sdk import Command
 
@@ -113,6 +114,7 @@ async def _receive(
 
     mesh = installation.mesh
     await require_serving("mailbox", mesh, who)
+    await _require_target(mesh, who, target)
     received = 0
     held: list[Command] = []
     async with Consumer(
@@ -176,6 +178,31 @@ def _write(parts: Sequence[tuple[str, str | None, str | None, str | None]], comm
         out = one_line(out.decode(errors="replace"), most=0).encode()
     sys.stdout.buffer.write(out + b"\n")
     sys.stdout.flush()
+
+
+async def _require_target(mesh: MeshSettings, who: Actor, target: str) -> None:
+    """NotFound for a target that the tenant does not own: an empty queue would look as if nothing had been sent."""
+    from snavio.admin.directory import DirectoryClient
+    from snavio.domain.directory.rules import require_target
+    from snavio.errors import NotAllowed, NotFound, SnavioError
+
+    name = who.topic(target).partition("/")[2]
+    if "/" in name:
+        return
+    require_target(name, "TARGET")
+    client = DirectoryClient(mesh.registry, certificates=who.certificates, trust_domain=mesh.trust_domain)
+    try:
+        async with client:
+            await client.access(target=name)
+    except NotAllowed as error:
+        if error.reason == "not-owner":
+            raise NotFound(
+                f"Tenant {who.identity.tenant} has no target {name!r}: check the spelling, or `snavio register` it.",
+                reason="unknown-target",
+            ) from None
+    except SnavioError:
+        # What waits in the mailbox can be received while Registry is away.
+        return
 
 
 def _sentence(command: Command) -> str:

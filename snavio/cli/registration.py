@@ -26,6 +26,7 @@ from snavio.domain.directory import (
     Limit,
     Principal,
     Profile,
+    ProfileLimit,
     QueueKind,
     Route,
     Service,
@@ -122,8 +123,9 @@ class _Reading:
         builders: tuple[tuple[str, Callable[[Mapping[str, Any]], Value]], ...] = (
             ("service", self._service),
             ("target", lambda row: Target(row["name"], self.tenant)),
+            ("limit", self._profile_limit),
             ("route", self._route),
-            ("acl", lambda row: AclEntry(self._source(row), row["target"], row["command"])),
+            ("acl", self._acl),
             ("quota", self._quota),
             ("alert", self._alert),
         )
@@ -188,9 +190,18 @@ class _Reading:
             **plain,
         )
 
+    def _profile_limit(self, row: Mapping[str, Any]) -> ProfileLimit:
+        limit = {key: row[key] for key in row if key not in ("target", "profile")}
+        return ProfileLimit(row["target"], _choice(Profile, row["profile"], "limit.profile"), Limit(**limit))
+
+    def _acl(self, row: Mapping[str, Any]) -> AclEntry:
+        profile = _choice(Profile, row["profile"], "acl.profile") if "profile" in row else None
+        return AclEntry(self._source(row), row["target"], row["command"], profile, row.get("ttl_seconds", 0))
+
     def _quota(self, row: Mapping[str, Any]) -> SourceQuota:
         source = self._source(row)
-        return SourceQuota(source, row["target"], row["command"], row["max"], row["interval_seconds"])
+        more = {key: row[key] for key in ("always", "burst", "cooldown_seconds", "shadow") if key in row}
+        return SourceQuota(source, row["target"], row["command"], row["max"], row["interval_seconds"], **more)
 
     def _alert(self, row: Mapping[str, Any]) -> AlertChannel:
         channel = _choice(ChannelKind, row["kind"], "alert.kind")

@@ -403,7 +403,7 @@ async def test_resolve_tells_slow_the_limit_the_quota_and_the_ban_as_long_as_the
     control: Control,
 ) -> None:
     await acme(control)
-    triple = {"source": "acme/billing", "target": "bot", "name": "Ping"}
+    triple: dict[str, Any] = {"source": "acme/billing", "target": "bot", "name": "Ping"}
     key = wire.ResolveKey(**triple)
     await route(control, limit=wire.Limit(max=7, interval_seconds=60))
     quota = wire.SourceQuota(**triple, max=3, interval_seconds=60)

@@ -114,7 +114,7 @@ def test_file_in_the_documentation_is_one(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "directory.md").read_text("utf-8")
     found = read(tmp_path, page.partition("```toml\n")[2].partition("```")[0])
     assert {value.kind for value in found.values} == {
-        "tenant", "principal", "service", "target", "route", "acl", "source_quota", "alert_channel",
+        "tenant", "principal", "service", "target", "route", "acl", "source_quota", "profile_limit", "alert_channel",
     }  # fmt: skip
     (route,) = [value for value in found.values if isinstance(value, Route)]
     assert route.fairness == Fairness()

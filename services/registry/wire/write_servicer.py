@@ -20,7 +20,6 @@ from services.registry.writes.batch import BatchWriter, wanted_from_wire
 from services.registry.writes.ownership import Ownership, expecting
 from snavio.domain.directory import (
     AccessRequest,
-    AclEntry,
     Ban,
     BanList,
     Route,
@@ -53,6 +52,7 @@ class WriteServicer:
         directory: Directory,
         ownership: Ownership,
         trust: SignerCalls,
+        forecast: Forecast,
         spares: Callable[[str], bool] = lambda _source: False,
     ) -> None:
         self._directory = directory
@@ -60,7 +60,7 @@ class WriteServicer:
         self._ownership = ownership
         self._trust = trust
         self._asking = AccessRequests(ownership)
-        self._forecast = Forecast(trust)
+        self._forecast = forecast
         self._signer_sync = SignerSync(directory, trust, ownership.clock)
         self.joint_writes = JointWrites()
         """Writes at Signer and in the directory; finish them before the directory is closed."""
@@ -228,7 +228,14 @@ class WriteServicer:
         return await self._write(self._asking.ask(call.peer.identity, asked), call, options)
 
     async def answer_access(self, request: wire.AnswerAccessRequest, call: Call) -> wire.WriteResponse:
-        acl = AclEntry(request.source, request.target, request.name)
+        wanted = wire.AclEntry(
+            source=request.source,
+            target=request.target,
+            name=request.name,
+            profile=request.profile,
+            ttl_seconds=request.ttl_seconds,
+        )
+        acl = acl_from_wire(wanted)
         require_text(request.options.reason, "options.reason")
         decision = self._asking.answer(
             call.peer.identity, acl, grant=request.grant, words=request.options.reason
