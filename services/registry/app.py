@@ -80,7 +80,7 @@ class RegistryApp(HostedService):
         methods = writes.methods()
         QueryServicer(directory=directory, ownership=ownership, trust=trust).register(methods)
         bans.register(methods)
-        return await host.serve(methods, listen=settings.listen)
+        return await host.serve(methods)
 
 
 def build(mesh: MeshSettings, settings: RegistrySettings, clock: Clock) -> RegistryApp:
