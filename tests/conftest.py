@@ -6,6 +6,7 @@ furnish(mesh)`, which registers whatever the file needs beyond the demo tenant.
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,11 +25,14 @@ if TYPE_CHECKING:
     from tests.support.pki import Authority
 
 FIGURE = "figure"
+NO_CONTEXTS = "/nonexistent/snavio-tests"
 Figure = Callable[[str], None]
 
 
 def pytest_configure() -> None:
-    """Processes that a test starts end with the run, also when the run is killed."""
+    """Processes that a test starts end with the run, also when the run is killed; contexts of the person are not seen."""
+    os.environ["SNAVIO_CONFIG_DIR"] = NO_CONTEXTS
+    os.environ.pop("SNAVIO_CONTEXT", None)
     watch_over()
 
 

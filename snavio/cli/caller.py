@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from snavio.cli.options import Config, StateDir
+from snavio.cli.exits import ASKED_AS
+from snavio.cli.options import Config, Context, StateDir
 from snavio.cli.render import show
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ By = Annotated[
     str | None,
     typer.Option(
         "--as",
-        help="Act under this certificate: a name, such as acme-ci or demo/billing, or a folder. Default: the operator.",
+        help="Act under this certificate: a name, such as acme-ci or demo/billing, or a folder. Default: the context's, or "
+        "the operator's.",
         show_default=False,
     ),
 ]
@@ -78,13 +80,25 @@ class MeshCaller(ABC):
 
     def answer(self, question: Callable[[MeshSettings, Path], Awaitable[T]]) -> T:
         """The answer of the running mesh; `question` gets what `attached` finds."""
+        from snavio.cli.actor import read_actor
+        from snavio.clock import SystemClock
+        from snavio.errors import NotAllowed, Unauthenticated
+
         mesh, certificates = self.attached()
+        who = read_actor(certificates, trust_domain=mesh.trust_domain)
+        who.require_living(SystemClock().unix_ns())
 
         async def prepared() -> T:
             await self.prepare(mesh, certificates)
             return await question(mesh, certificates)
 
-        return asyncio.run(prepared())
+        try:
+            return asyncio.run(prepared())
+        except Unauthenticated as error:
+            raise who.refused(error) from None
+        except NotAllowed as error:
+            error.add_note(f"{ASKED_AS}{who.label}")
+            raise
 
     def ask_client(
         self,
@@ -106,13 +120,18 @@ class OperatorCaller(MeshCaller):
 
     state_dir: StateDir = None
     config: Config = None
+    context: Context = None
+
+    def installation(self) -> Installation:
+        """The mesh that the options mean."""
+        from snavio.launch.installation import attach
+
+        return attach(state_dir=self.state_dir, config=self.config, context=self.context)
 
     def attached(self) -> tuple[MeshSettings, Path]:
         """See `MeshCaller`."""
-        from snavio.launch.installation import attach
-
-        installation = attach(state_dir=self.state_dir, config=self.config)
-        return installation.mesh, installation.operator_certificates
+        installation = self.installation()
+        return installation.mesh, installation.identity
 
     async def prepare(self, mesh: MeshSettings, certificates: Path) -> None:
         """Nothing: an operator's certificate is renewed when its mesh starts."""
@@ -125,18 +144,18 @@ class Caller(MeshCaller):
     by: By = None
     state_dir: StateDir = None
     config: Config = None
+    context: Context = None
 
     def attached(self) -> tuple[MeshSettings, Path]:
         """See `MeshCaller`."""
         from snavio.launch.installation import attach
 
-        installation = attach(state_dir=self.state_dir, config=self.config)
+        installation = attach(state_dir=self.state_dir, config=self.config, context=self.context)
         return installation.mesh, certificates_of(self.by, installation)
 
     async def prepare(self, mesh: MeshSettings, certificates: Path) -> None:
-        """Renew the certificate that `--as` names, if it is due."""
-        if self.by is not None:
-            await _renew_if_due(certificates, mesh)
+        """Renew a principal's certificate, if it is due."""
+        await _renew_if_due(certificates, mesh)
 
     def ask(self, question: Callable[[DirectoryClient], Awaitable[T]]) -> T:
         """The answer of the running mesh's Registry about its directory."""
@@ -177,7 +196,8 @@ def certificates_of(by: str | None, installation: Installation) -> Path:
     from snavio.cli.actor import find_folder, no_certificate
 
     if by is None:
-        return installation.operator_certificates
-    if (found := find_folder(by, installation.mesh)) is not None:
+        return installation.identity
+    tenant = installation.context.tenant if installation.context is not None else ""
+    if (found := find_folder(by, installation.mesh, tenant=tenant)) is not None:
         return found
     raise no_certificate(by, installation.mesh)

@@ -30,6 +30,11 @@ register register:register Register a tenant's services, targets, routes and rig
 try      register:try_     Show what a command would meet, gate by gate, without sending one.
 acl      acl:acl           See, grant and revoke the rights of sources, now and in the past.
 access   access:access     Ask a target's owner for a right, and answer requests for one.
+tenant   tenant:tenant     Invite tenants.
+join     join:join         Join a mesh with an invitation, and make it the one that commands talk to.
+context  context:contexts  See, add and choose the meshes that commands talk to.
+whoami   whoami:whoami     Show who you are to the mesh, of which tenant, until when, and what you may do.
+init     init:init         Write a registration file, commented, from a few answers.
 enroll   enroll:enroll     Get a principal's certificate for a one-time token.
 keys     keys:keys         See, rotate and retire the HMAC keys that sources sign with.
 certs    certs:certs       See which certificates are alive, renew and revoke them.

@@ -12,8 +12,12 @@ import traceback
 from enum import IntEnum
 from typing import Final
 
-from snavio.errors import BadRequest, NotAllowed, SnavioError, StateError, Unauthenticated, Unavailable
+from snavio.errors import BadRequest, NotAllowed, SnavioError, StateError, Unavailable
 from snavio.extras import install_hint
+
+
+ASKED_AS: Final = "asked as "
+"""Begins the note of a refusal that tells who was refused."""
 
 
 class ExitCode(IntEnum):
@@ -42,7 +46,7 @@ def code_of(error: BaseException) -> ExitCode:
     match error:
         case StateError():
             return ExitCode.STATE
-        case Unavailable() | Unauthenticated():
+        case Unavailable():
             return ExitCode.UNREACHABLE
         case BadRequest() | ImportError():
             return ExitCode.USAGE
@@ -78,7 +82,9 @@ def _sentence(error: BaseException) -> str:
     match error:
         case NotAllowed(reason="not-allowed"):
             # Refused because of the caller's identity: another identity may.
-            return f"{str(error).rstrip()} `--as` says under whose certificate a command acts."
+            asked = [note for note in getattr(error, "__notes__", ()) if note.startswith(ASKED_AS)]
+            who = f" ({asked[0]})" if asked else ""
+            return f"{str(error).rstrip()}{who} `--as` says under whose certificate a command acts."
         case ImportError() if (hint := install_hint(error)) is not None:
             return hint
         case SnavioError() | ImportError():

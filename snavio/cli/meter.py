@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from snavio.cli.group import CommandGroup
-from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.options import Config, Context, Json, StateDir
 from snavio.cli.output import line
 from snavio.cli.render import Kind, Table, TableColumn, show
 
@@ -36,6 +36,7 @@ def revocation(
     rounds: Annotated[int, typer.Option(min=1, max=1000, help="Revocations of each profile.")] = 3,
     state_dir: StateDir = None,
     config: Config = None,
+    context: Context = None,
     json: Json = False,
 ) -> None:
     """Measure the time from a revocation to the first refused command: p50, p99 and the longest, per profile.
@@ -59,10 +60,10 @@ def revocation(
     for name in wanted:
         if name not in known:
             raise BadRequest(f"There is no profile {name}: {', '.join(known)}.")
-    installation = attach(state_dir=state_dir, config=config)
+    installation = attach(state_dir=state_dir, config=config, context=context)
     clock = SystemClock()
     canary = RevocationMeter(
-        installation.mesh, operator_certificates=installation.operator_certificates, clock=clock
+        installation.mesh, operator_certificates=installation.identity, clock=clock
     )
     if not json:
         line(f"Revoking a canary's rights, {rounds} times for each of {', '.join(wanted)} …")

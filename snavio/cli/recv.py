@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.options import As, Config, Json, StateDir
+from snavio.cli.options import As, Config, Context, Json, StateDir
 from snavio.cli.output import line, print_json
 from snavio.cli.times import read_span
 
@@ -32,9 +32,10 @@ def recv(
     wait: Annotated[
         str, typer.Option(metavar="<duration>", help="End when nothing came for so long.")
     ] = "2s",
-    actor: As = "bot",
+    actor: As = None,
     state_dir: StateDir = None,
     config: Config = None,
+    context: Context = None,
     json: Json = False,
 ) -> None:
     """Receive the commands of a target, and acknowledge them.
@@ -53,8 +54,8 @@ def recv(
     from snavio.clock import SystemClock
     from snavio.launch.installation import attach
 
-    installation = attach(state_dir=state_dir, config=config)
-    who = act_as(actor, installation.mesh, now_unix_ns=SystemClock().unix_ns())
+    installation = attach(state_dir=state_dir, config=config, context=context)
+    who = act_as(actor, installation, default="bot", now_unix_ns=SystemClock().unix_ns())
     limit = (most or 0) if ack else min(most or MOST_HELD, MOST_HELD)
     patience = None if follow else read_span(wait, option="--wait", least_s=0.1)
     received = asyncio.run(
@@ -74,10 +75,11 @@ async def _receive(
     patience: float | None,
     json: bool,
 ) -> int:
-    from snavio.cli.actor import require_serving
+    from snavio.cli.actor import have_certificate, require_serving
     from snavio.sdk import Consumer
 
     mesh = installation.mesh
+    await have_certificate(who, mesh)
     await require_serving("mailbox", mesh, who)
     received = 0
     held: list[Command] = []
@@ -85,6 +87,9 @@ async def _receive(
         mailbox=mesh.mailbox,
         topic=who.topic(target),
         certificates=who.certificates,
+        signer=mesh.signer if who.principal is not None else None,
+        principal_certificates=who.principal,
+        source=who.identity.source if who.principal is not None else "",
         max_unsettled=min(most, MOST_HELD) or MOST_HELD,
         trust_domain=mesh.trust_domain,
     ) as consumer:

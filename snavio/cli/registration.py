@@ -66,6 +66,11 @@ def read_registration(path: Path) -> Registration:
         raise BadRequest(f"{path} is not UTF-8 text.", reason="bad-registration") from None
     if len(raw) > MAX_BYTES:
         raise BadRequest(f"{path} is larger than {MAX_BYTES} bytes.", reason="bad-registration")
+    return parse_registration(text, path)
+
+
+def parse_registration(text: str, path: Path) -> Registration:
+    """The registration of a text; `path` is where mistakes are said to be."""
     try:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:

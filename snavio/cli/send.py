@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snavio.cli.exits import ExitCode
-from snavio.cli.options import As, Config, Json, StateDir
+from snavio.cli.options import As, Config, Context, Json, StateDir
 from snavio.cli.output import count as number
 from snavio.cli.output import micros
 from snavio.cli.render import show
@@ -34,12 +34,13 @@ def send(
     file: Annotated[Path | None, typer.Option("--file", "-f", help="The payload from a file.")] = None,
     stdin: Annotated[bool, typer.Option("--stdin", help="The payload from standard input.")] = False,
     content_type: Annotated[str, typer.Option(help="Media type of the payload.")] = "",
-    actor: As = "billing",
+    actor: As = None,
     count: Annotated[
         int, typer.Option("--count", "-n", min=1, max=1_000_000, help="Send it so many times.")
     ] = 1,
     state_dir: StateDir = None,
     config: Config = None,
+    context: Context = None,
     json: Json = False,
 ) -> None:
     """Send a signed command, and say what became of it.
@@ -59,8 +60,8 @@ def send(
     from snavio.launch.installation import attach
 
     body = _payload(payload, file, stdin=stdin)
-    installation = attach(state_dir=state_dir, config=config)
-    who = act_as(actor, installation.mesh, now_unix_ns=SystemClock().unix_ns())
+    installation = attach(state_dir=state_dir, config=config, context=context)
+    who = act_as(actor, installation, default="billing", now_unix_ns=SystemClock().unix_ns())
     _check_names(target, name)
     commands = [(target, name, body)] * count
     outcomes: list[Outcome] = []
@@ -94,13 +95,19 @@ async def _send(
     outcomes: list[Outcome],
 ) -> float:
     """Send them, adding to `outcomes` as answers come; returns when the first was sent."""
-    from snavio.cli.actor import require_serving
+    from snavio.cli.actor import have_certificate, require_serving
     from snavio.sdk import Producer
 
     mesh = installation.mesh
+    await have_certificate(who, mesh)
     await require_serving("shield", mesh, who)
     async with Producer(
-        shield=mesh.shield, signer=mesh.signer, certificates=who.certificates, trust_domain=mesh.trust_domain
+        shield=mesh.shield,
+        signer=mesh.signer,
+        certificates=who.certificates,
+        principal_certificates=who.principal,
+        source=who.identity.source if who.principal is not None else "",
+        trust_domain=mesh.trust_domain,
     ) as producer:
         began = time.perf_counter()
         if len(commands) == 1:

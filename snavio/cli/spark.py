@@ -13,7 +13,7 @@ import typer
 from snavio.cli.archive_folder import archive_folder
 from snavio.cli.exits import ExitCode
 from snavio.cli.group import CommandGroup
-from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.options import Config, Context, Json, StateDir
 from snavio.cli.output import line
 from snavio.cli.render import show
 from snavio.cli.times import Period, read_span
@@ -73,6 +73,7 @@ class JobOptions:
     spark: SparkOptions
     state_dir: StateDir = None
     config: Config = None
+    context: Context = None
     json: Json = False
 
 
@@ -215,7 +216,7 @@ def _run(
     from snavio.launch.installation import attach
 
     since, until = (period or Period()).read(now_unix_ns=SystemClock().unix_ns())
-    installation = attach(state_dir=options.state_dir, config=options.config)
+    installation = attach(state_dir=options.state_dir, config=options.config, context=options.context)
     policy = ["--policy", str(options.policy.absolute())] if options.policy is not None else []
     where = options.spark
     order = JobRequest(
@@ -245,7 +246,7 @@ async def _batch(installation: Any, order: JobRequest, archive: Path, view: View
 
     clock = SystemClock()
     async with MeshAccess.open(
-        installation.mesh, operator_certificates=installation.operator_certificates, clock=clock
+        installation.mesh, operator_certificates=installation.identity, clock=clock
     ) as access:
         return await run_batch(order, archive=archive, access=access, clock=clock, told=view.told)
 
@@ -256,7 +257,7 @@ async def _watch(installation: Any, order: JobRequest, archive: Path, view: View
 
     clock = SystemClock()
     async with MeshAccess.open(
-        installation.mesh, operator_certificates=installation.operator_certificates, clock=clock
+        installation.mesh, operator_certificates=installation.identity, clock=clock
     ) as access:
         await watch(
             order,

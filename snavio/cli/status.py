@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snavio.cli.exits import ExitCode
-from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.options import Config, Context, Json, StateDir
 from snavio.cli.output import console, fancy, line, print_json
 from snavio.cli.render import show
 from snavio.cli.times import read_span
@@ -28,6 +28,7 @@ def status(
     interval: Annotated[str, typer.Option(metavar="<duration>", help="Measure rates over this time.")] = "1s",
     state_dir: StateDir = None,
     config: Config = None,
+    context: Context = None,
     json: Json = False,
 ) -> None:
     """Show every service of a running mesh: state, memory, CPU, rates, latencies and backlog.
@@ -45,7 +46,7 @@ def status(
     from snavio.launch.installation import attach
 
     every_s = read_span(interval, option="--interval", least_s=0.2)
-    installation = attach(state_dir=state_dir, config=config)
+    installation = attach(state_dir=state_dir, config=config, context=context)
     if tenants or tenant:
         if watch:
             raise typer.BadParameter("shares are read once; leave --watch out.", param_hint="--tenants")
@@ -71,7 +72,7 @@ async def _show(installation: Installation, *, watch: bool, interval: float, jso
     from snavio.launch.revocation_meter import last
 
     out = console()
-    async with Probes(installation.mesh, certificates=installation.operator_certificates) as probes:
+    async with Probes(installation.mesh, certificates=installation.identity) as probes:
         readings = Readings(probes, clock=SystemClock())
         reading = await readings.take()
         live = Live(console=out, auto_refresh=False) if watch and fancy(out) and not json else None
@@ -102,7 +103,7 @@ def _shares(installation: Installation, tenant: str, *, json: bool) -> None:
     from snavio.launch.share_readings import ShareReading, read_shares
 
     async def read() -> ShareReading:
-        async with Probes(installation.mesh, certificates=installation.operator_certificates) as probes:
+        async with Probes(installation.mesh, certificates=installation.identity) as probes:
             return await read_shares(probes, tenant=tenant)
 
     reading = asyncio.run(read())
