@@ -30,7 +30,7 @@ Figure = Callable[[str], None]
 
 
 def pytest_configure() -> None:
-    """Processes that a test starts end with the run, also when the run is killed; contexts of the person are not seen."""
+    """Processes that a test starts end with the run, also when it is killed; contexts of the person are not seen."""
     os.environ["SNAVIO_CONFIG_DIR"] = NO_CONTEXTS
     os.environ.pop("SNAVIO_CONTEXT", None)
     watch_over()

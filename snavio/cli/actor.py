@@ -70,8 +70,8 @@ class Actor:
         if now_unix_ns < self.not_before_unix_ns:
             ahead = ago((self.not_before_unix_ns - now_unix_ns) / 1e9)
             raise Unauthenticated(
-                f"This machine's clock is behind: it says {time_text(now_unix_ns)}, and the certificate of {self.label} "
-                f"begins {ahead} later. Set the clock right.",
+                f"This machine's clock is behind: it says {time_text(now_unix_ns)}, and the certificate of "
+                f"{self.label} begins {ahead} later. Set the clock right.",
                 reason="clock-behind",
             )
 
@@ -80,8 +80,8 @@ class Actor:
         match self.identity.kind:
             case IdentityKind.PRINCIPAL:
                 return (
-                    f"An operator's `snavio tenant invite {self.identity.tenant} --principal {self.identity.name}` prints "
-                    "an invitation for `snavio join`."
+                    f"An operator's `snavio tenant invite {self.identity.tenant} --principal "
+                    f"{self.identity.name}` prints an invitation for `snavio join`."
                 )
             case IdentityKind.SERVICE:
                 return (
@@ -122,7 +122,9 @@ def act_as(name: str | None, installation: Installation, *, default: str, now_un
             raise no_certificate(name or default, installation.mesh)
         actor = read_actor(folder, trust_domain=installation.mesh.trust_domain)
     if actor.identity.kind is not IdentityKind.SERVICE:
-        raise BadRequest(f"{actor.certificates} is the certificate of {actor.identity}, which is not a service.")
+        raise BadRequest(
+            f"{actor.certificates} is the certificate of {actor.identity}, which is not a service."
+        )
     if actor.principal is None:
         actor.require_living(now_unix_ns)
     else:
@@ -136,8 +138,8 @@ def _in_context(name: str | None, installation: Installation, context: Context) 
     if name is None:
         if own.identity.kind is not IdentityKind.SERVICE:
             raise BadRequest(
-                f"The context {context.name} is that of {own.label}, and commands are sent and received by services: name "
-                "one that it may act as with --as, such as --as billing.",
+                f"The context {context.name} is that of {own.label}, and commands are sent and received by "
+                "services: name one that it may act as with --as, such as --as billing.",
                 reason="no-service",
             )
         return own
@@ -173,7 +175,8 @@ async def have_certificate(who: Actor, mesh: MeshSettings) -> None:
         raise principal.refused(error) from None
     except NotAllowed as error:
         raise NotAllowed(
-            f"{principal.label[0].upper()}{principal.label[1:]} may not act as {who.label}: {error}", reason=error.reason
+            f"{principal.label[0].upper()}{principal.label[1:]} may not act as {who.label}: {error}",
+            reason=error.reason,
         ) from None
 
 
@@ -217,8 +220,8 @@ def read_actor(folder: Path, *, trust_domain: str) -> Actor:
 def find_folder(name: str, mesh: MeshSettings, *, tenant: str = "") -> Path | None:
     """The certificate folder that `--as` means, the same in every command: a folder, or a name.
 
-    Names are looked for in the state folder or the context's, then where `snavio enroll` writes; a name without a tenant
-    may also be one of `tenant`, or of the demo tenant.
+    Names are looked for in the state folder or the context's, then where `snavio enroll` writes; a name without a
+    tenant may also be one of `tenant`, or of the demo tenant.
     """
     from snavio.launch.demo_tenant import folder_name
 

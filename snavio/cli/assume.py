@@ -33,7 +33,8 @@ def assume(
         ),
     ] = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Go on renewing it until Ctrl-C, for a program that only reads files.")
+        bool,
+        typer.Option("--keep", help="Go on renewing it until Ctrl-C, for a program that only reads files."),
     ] = False,
     by: By = None,
     state_dir: StateDir = None,
@@ -70,8 +71,8 @@ def _service(service: str, principal: Actor, out: Path | None, installation: Ins
     own = principal.identity
     if own.kind is not IdentityKind.PRINCIPAL:
         raise BadRequest(
-            f"Services are acted for by principals, and this is {principal.label}: `--as` names a principal, `snavio join` "
-            "makes one.",
+            f"Services are acted for by principals, and this is {principal.label}: `--as` names a principal, "
+            "`snavio join` makes one.",
             reason="not-a-principal",
         )
     tenant, _, name = service.rpartition("/")
@@ -93,7 +94,13 @@ async def _have(who: Actor, principal: Actor, mesh: MeshSettings, *, keep: bool,
     until = time_text(had.not_after_unix_ns)
     show(
         {"identity": had.identity.spiffe_id, "folder": str(who.certificates), "not_after": until},
-        Record((("service", f"{who.label}, until {until}"), ("through", principal.label), ("folder", who.certificates))),
+        Record(
+            (
+                ("service", f"{who.label}, until {until}"),
+                ("through", principal.label),
+                ("folder", who.certificates),
+            )
+        ),
         f"It acts with `{program()} send … --as {who.label}`."
         if not keep
         else "Renewing it before it ends, until Ctrl-C.",

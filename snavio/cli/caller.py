@@ -32,8 +32,8 @@ By = Annotated[
     str | None,
     typer.Option(
         "--as",
-        help="Act under this certificate: a name, such as acme-ci or demo/billing, or a folder. Default: the context's, or "
-        "the operator's.",
+        help="Act under this certificate: a name, such as acme-ci or demo/billing, or a folder. Default: the "
+        "context's, or the operator's.",
         show_default=False,
     ),
 ]

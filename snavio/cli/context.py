@@ -139,7 +139,9 @@ def rm(name: Name, *, json: Json = False) -> None:
       snavio context rm acme-ci
     """
     found = _file().remove(name)
-    show({"removed": found.name}, f"Forgot {found.name}; its identity is still in {found.identity}.", json=json)
+    show(
+        {"removed": found.name}, f"Forgot {found.name}; its identity is still in {found.identity}.", json=json
+    )
 
 
 def _file() -> ContextFile:
@@ -194,5 +196,7 @@ def _ca(folder: Path) -> tuple[str, str]:
     try:
         ca = x509.load_pem_x509_certificate((folder / CA_FILE).read_bytes())
     except (OSError, ValueError):
-        raise StateError(f"{folder / CA_FILE} is no certificate that can be read.", reason="bad-certificate") from None
+        raise StateError(
+            f"{folder / CA_FILE} is no certificate that can be read.", reason="bad-certificate"
+        ) from None
     return fingerprint_of(ca).hex(), trust_domain_of(ca)

@@ -84,7 +84,9 @@ def _door(caller: OperatorCaller) -> str:
     from snavio.errors import BadRequest
 
     if not (found := caller.installation().enrolment):
-        raise BadRequest("Say with --signer where newcomers enrol; the context does not.", reason="no-enrolment")
+        raise BadRequest(
+            "Say with --signer where newcomers enrol; the context does not.", reason="no-enrolment"
+        )
     return found
 
 

@@ -15,7 +15,6 @@ from typing import Final
 from snavio.errors import BadRequest, NotAllowed, SnavioError, StateError, Unavailable
 from snavio.extras import install_hint
 
-
 ASKED_AS: Final = "asked as "
 """Begins the note of a refusal that tells who was refused."""
 

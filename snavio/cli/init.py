@@ -54,7 +54,8 @@ def init(
     sender: Annotated[
         list[str] | None,
         typer.Option(
-            help="A source that may send it: a service, or <tenant>/<service>; may be given again. Default: the services.",
+            help="A source that may send it: a service, or <tenant>/<service>; may be given again. Default: "
+            "the services.",
             show_default=False,
         ),
     ] = None,
@@ -80,7 +81,9 @@ def init(
     from snavio.errors import StateError
 
     if out.exists() and not force:
-        raise StateError(f"{out} is there already: --force replaces it, --out names another.", reason="file-taken")
+        raise StateError(
+            f"{out} is there already: --force replaces it, --out names another.", reason="file-taken"
+        )
     known_tenant, known_principal = _known(context) if not (tenant and principal) else ("", "")
     answers = _answers(
         tenant or known_tenant,
@@ -101,8 +104,8 @@ def init(
         raise StateError(f"{out} cannot be written: {error.strerror}.", reason="unwritable") from None
     show(
         {"file": str(out), "tenant": answers.tenant, "services": answers.services, "target": answers.target},
-        f"Wrote {out}. Next: `{program()} register -f {out} --dry-run` shows what it would change, and without --dry-run "
-        "changes it.",
+        f"Wrote {out}. Next: `{program()} register -f {out} --dry-run` shows what it would change, and without "
+        "--dry-run changes it.",
         json=json,
     )
 
@@ -134,8 +137,12 @@ def _answers(  # noqa: PLR0917  one per question
     tenant = tenant or _ask("Tenant", "--tenant", asked=asked)
     principal = principal or _ask("Principal that acts as the services", "--principal", asked=asked)
     if not services:
-        services = _ask("Services, with commas between them", "--service", asked=asked).replace(",", " ").split()
-    target = target or _ask("Target that takes commands", "--target", asked=asked, default=f"{tenant}-{services[-1]}")
+        services = (
+            _ask("Services, with commas between them", "--service", asked=asked).replace(",", " ").split()
+        )
+    target = target or _ask(
+        "Target that takes commands", "--target", asked=asked, default=f"{tenant}-{services[-1]}"
+    )
     command = command or _ask("A command that it takes", "--command", asked=asked, default="notify-user")
     return RegistrationAnswers(
         tenant, principal, services, target, command, senders or services, profile, limit
@@ -157,8 +164,8 @@ def registration_text(answers: RegistrationAnswers) -> str:
     """The file."""
     principals = _list([answers.principal])
     lines = [
-        "# A registration: what the directory shall hold about this tenant. `snavio register -f` writes it, all of it or",
-        "# nothing; what is in the directory and not here stays. docs/directory.md explains every key.",
+        "# A registration: what the directory shall hold about this tenant. `snavio register -f` writes it,",
+        "# all of it or nothing; what is in the directory and not here stays. docs/directory.md explains every key.",
         f"tenant = {_text(answers.tenant)}",
         "",
         "# People and machines that act for the tenant. One that is taken out loses its certificates.",

@@ -32,14 +32,16 @@ def invite(
     principal: Annotated[
         str,
         typer.Option(
-            help="The principal that it is for, which is registered if it is not; without, the newcomer chooses a name.",
+            help="The principal that it is for, which is registered if it is not; without, the newcomer "
+            "chooses a name.",
             show_default=False,
         ),
     ] = "",
     contact: Annotated[
         str,
         typer.Option(
-            help="Mail address for alerts; with it a tenant that does not exist is created.", show_default=False
+            help="Mail address for alerts; with it a tenant that does not exist is created.",
+            show_default=False,
         ),
     ] = "",
     good_for: Annotated[
@@ -92,11 +94,13 @@ def invite(
     )
     if json:
         return
-    aside(f"Good once, for {ago(life_s)}, until {end}; not shown again. On the other machine: {program()} join -")
+    aside(
+        f"Good once, for {ago(life_s)}, until {end}; not shown again. On the other machine: {program()} join -"
+    )
     if local := sorted({address for address in addresses.values() if _is_loopback(address)}):
         aside(
             f"{local[0]} and the like are addresses of this machine only. For others, give the services names in "
-            "snavio.toml under [mesh], such as shield = \"mesh.example:7401\", and shield_listen to listen elsewhere."
+            'snavio.toml under [mesh], such as shield = "mesh.example:7401", and shield_listen to listen elsewhere.'
         )
 
 
@@ -108,11 +112,15 @@ def reachable(installation: Installation) -> dict[str, str]:
     enrolment = installation.enrolment
     if not enrolment:
         raise BadRequest(
-            "This context does not say where newcomers enrol: `snavio context add` with --address enrolment=HOST:PORT does.",
+            "This context does not say where newcomers enrol: `snavio context add` with --address "
+            "enrolment=HOST:PORT does.",
             reason="no-enrolment",
         )
     mesh = installation.mesh
-    return {"enrolment": enrolment, **{name: str(getattr(mesh, name)) for name in SERVICES if name != "enrolment"}}
+    return {
+        "enrolment": enrolment,
+        **{name: str(getattr(mesh, name)) for name in SERVICES if name != "enrolment"},
+    }
 
 
 def _entries(tenant: str, principal: str, contact: str) -> list[Value]:

@@ -19,8 +19,8 @@ def join(
     invitation: Annotated[
         str,
         typer.Argument(
-            help="The line that `snavio tenant invite` printed; `-` reads it from standard input, so that it stays out of "
-            "the shell's history.",
+            help="The line that `snavio tenant invite` printed; `-` reads it from standard input, so that it "
+            "stays out of the shell's history.",
             show_default=False,
         ),
     ],
@@ -30,7 +30,9 @@ def join(
     ] = "",
     context: Annotated[
         str,
-        typer.Option("--context", help="Name of the context. Default: <tenant>-<principal>", show_default=False),
+        typer.Option(
+            "--context", help="Name of the context. Default: <tenant>-<principal>", show_default=False
+        ),
     ] = "",
     json: Json = False,
 ) -> None:
@@ -85,6 +87,6 @@ def join(
     if off := joined.clock_off_s:
         way = "ahead of" if off > 0 else "behind"
         aside(
-            f"This machine's clock is {ago(abs(off))} {way} the mesh's: commands from here are refused (timestamp-skew) "
-            "until it is set right."
+            f"This machine's clock is {ago(abs(off))} {way} the mesh's: commands from here are refused "
+            "(timestamp-skew) until it is set right."
         )

@@ -62,9 +62,7 @@ def revocation(
             raise BadRequest(f"There is no profile {name}: {', '.join(known)}.")
     installation = attach(state_dir=state_dir, config=config, context=context)
     clock = SystemClock()
-    canary = RevocationMeter(
-        installation.mesh, operator_certificates=installation.identity, clock=clock
-    )
+    canary = RevocationMeter(installation.mesh, operator_certificates=installation.identity, clock=clock)
     if not json:
         line(f"Revoking a canary's rights, {rounds} times for each of {', '.join(wanted)} …")
     times = asyncio.run(canary.measure([known[name] for name in dict.fromkeys(wanted)], rounds=rounds))

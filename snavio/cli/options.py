@@ -43,8 +43,8 @@ As = Annotated[
     str | None,
     typer.Option(
         "--as",
-        help="Act as this service: a name, tenant/service, or a certificate folder. In a context, one that its principal "
-        "may act as; its certificate is had and renewed in passing.",
+        help="Act as this service: a name, tenant/service, or a certificate folder. In a context, one that its "
+        "principal may act as; its certificate is had and renewed in passing.",
         show_default=False,
     ),
 ]

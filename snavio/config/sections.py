@@ -102,8 +102,8 @@ Region = Annotated[
 
 
 _LISTEN = (
-    "Address on which {} listens, such as 0.0.0.0:7401, where it is called at another one: behind a name, a balancer or a "
-    "translated address. Certificates name the service and not its host, so both work."
+    "Address on which {} listens, such as 0.0.0.0:7401, where it is called at another one: behind a name, a "
+    "balancer or a translated address. Certificates name the service and not its host, so both work."
 )
 
 
@@ -134,8 +134,8 @@ class MeshSettings(Section):
     )
     enrolment: Address | None = Field(
         default=None,
-        description="Where newcomers without a certificate enrol, as invitations tell it; where Signer lets them in, if "
-        "not set.",
+        description="Where newcomers without a certificate enrol, as invitations tell it; where Signer lets "
+        "them in, if not set.",
     )
     shield_listen: Address | None = Field(default=None, description=_LISTEN.format("Shield"))
     fast_listen: Address | None = Field(default=None, description=_LISTEN.format("Fast"))

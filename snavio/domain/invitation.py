@@ -77,7 +77,9 @@ def parse_invitation(text: str) -> Invitation:
         tenant, principal, trust_domain, *listed = words
     except (ValueError, struct.error, zlib.error):
         raise _garbled() from None
-    names = valid_name(tenant) and (not principal or valid_name(principal)) and _DOMAIN.fullmatch(trust_domain)
+    names = (
+        valid_name(tenant) and (not principal or valid_name(principal)) and _DOMAIN.fullmatch(trust_domain)
+    )
     if not names or len(listed) != len(SERVICES):
         raise _garbled()
     addresses, host = {}, ""

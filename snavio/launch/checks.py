@@ -39,8 +39,9 @@ def check_ports(mesh: MeshSettings, *, patience_s: float = 0.0) -> None:
             told = "; ".join(f"{cause}, and {name} needs it" for name, cause in causes.items())
             first = next(iter(causes))
             raise BadRequest(
-                f"{told}: end what uses it, or give {first if len(causes) == 1 else 'each of them'} another address, in "
-                f'snavio.toml under [mesh] with {first} = "127.0.0.1:PORT", or with SNAVIO_MESH__{first.upper()}.',
+                f"{told}: end what uses it, or give {first if len(causes) == 1 else 'each of them'} another "
+                f'address, in snavio.toml under [mesh] with {first} = "127.0.0.1:PORT", or with '
+                f"SNAVIO_MESH__{first.upper()}.",
                 reason="port-taken",
             )
         time.sleep(0.1)

@@ -104,7 +104,8 @@ def attach(*, state_dir: Path | None, config: Path | None, context: str | None =
     local = state_dir is not None or config is not None
     if local and context is not None:
         raise BadRequest(
-            "--context names a mesh, and --state-dir or --config another: give one of them.", reason="two-meshes"
+            "--context names a mesh, and --state-dir or --config another: give one of them.",
+            reason="two-meshes",
         )
     if not local and (context is not None or os.environ.get(NAME_VARIABLE)):
         named = chosen(context)
@@ -129,8 +130,8 @@ def of_context(context: Context) -> Installation:
     except ValidationError as error:
         place = error.errors()[0]["loc"][0]
         raise BadRequest(
-            f"The context {context.name} cannot be used: its {place} is {str(given[str(place)])[:80]!r}, which is none. "
-            "`snavio context add` replaces it.",
+            f"The context {context.name} cannot be used: its {place} is {str(given[str(place)])[:80]!r}, which "
+            "is none. `snavio context add` replaces it.",
             reason="bad-context",
         ) from None
 

@@ -100,7 +100,7 @@ class ServiceCertificate:
     async def keep_accepted(self, refusal: Callable[[], Exception | None]) -> None:
         """Replace the certificate whenever `refusal` tells that the mesh refuses it; until cancelled.
 
-        An identity that was revoked as a whole gets none until it is restored, so this goes on asking, ever more rarely.
+        An identity that was revoked as a whole gets none until it is restored: this goes on asking, ever more rarely.
         """
         pause_s = FIRST_PAUSE_S
         while True:

@@ -15,7 +15,15 @@ import structlog
 
 from snavio.clock import Clock, SystemClock
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
-from snavio.errors import BadRequest, Code, IntegrityError, Saturated, SnavioError, Unauthenticated, Unavailable
+from snavio.errors import (
+    BadRequest,
+    Code,
+    IntegrityError,
+    Saturated,
+    SnavioError,
+    Unauthenticated,
+    Unavailable,
+)
 from snavio.native import read_leased_batches
 from snavio.rpc.capability import CapabilityProvider, CapabilityScope
 from snavio.rpc.capability_request import ask_signer
@@ -124,9 +132,10 @@ class Consumer(Startable):
 
     @classmethod
     def from_context(cls, target: str, *, service: str, context: str | None = None, **options: Any) -> Self:
-        """A consumer of one of the tenant's targets, as one of its services, in a context: `context`, SNAVIO_CONTEXT, or
-        the one in use. The service's certificate is had through the context's principal, and kept. `options` are the
-        other arguments.
+        """A consumer of one of the tenant's targets, as one of its services, in a context.
+
+        That is `context`, SNAVIO_CONTEXT, or the one in use. The service's certificate is had through the context's
+        principal, and kept. `options` are the other arguments.
         """
         access = service_access(service, context)
         return cls(

@@ -84,7 +84,9 @@ class Context:
                 reason="no-identity",
             ) from None
         except ValueError:
-            raise StateError(f"{self.identity / CA_FILE} is no certificate.", reason="bad-certificate") from None
+            raise StateError(
+                f"{self.identity / CA_FILE} is no certificate.", reason="bad-certificate"
+            ) from None
         if self.ca_sha256 and shown != self.ca_sha256:
             raise StateError(
                 f"{self.identity / CA_FILE} is not the CA that the context {self.name} was made for: nothing was sent. "

@@ -148,8 +148,9 @@ def _require_clock(shown: list[x509.Certificate]) -> None:
         if not begin <= now < end:
             wrong = "behind" if now < begin else "ahead, or the mesh's certificate has ended"
             raise Unauthenticated(
-                f"This machine's clock is {wrong}: it says {now:%Y-%m-%d %H:%M:%S} UTC, and the mesh's certificate is good "
-                f"from {begin:%Y-%m-%d %H:%M:%S} to {end:%Y-%m-%d %H:%M:%S}. Set the clock right; nothing was sent.",
+                f"This machine's clock is {wrong}: it says {now:%Y-%m-%d %H:%M:%S} UTC, and the mesh's "
+                f"certificate is good from {begin:%Y-%m-%d %H:%M:%S} to {end:%Y-%m-%d %H:%M:%S}. Set the clock "
+                "right; nothing was sent.",
                 reason="clock-wrong",
             )
 

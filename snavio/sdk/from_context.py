@@ -42,7 +42,8 @@ def service_access(service: str, context: str | None) -> ServiceAccess:
         return ServiceAccess(found.endpoints(), who.tenant, who.source, found.identity, None)
     if who.kind is not IdentityKind.PRINCIPAL:
         raise BadRequest(
-            f"The context {found.name} is that of {who}, which cannot act as {service[:80]!r}.", reason="wrong-context"
+            f"The context {found.name} is that of {who}, which cannot act as {service[:80]!r}.",
+            reason="wrong-context",
         )
     return _through_principal(service, found)
 
@@ -51,7 +52,8 @@ def _through_principal(service: str, context: Context) -> ServiceAccess:
     tenant, _, name = service.rpartition("/")
     if tenant not in ("", context.tenant) or not valid_name(name):
         raise BadRequest(
-            f"{service[:80]!r} is no service of {context.tenant}, whose context {context.name} is.", reason="bad-source"
+            f"{service[:80]!r} is no service of {context.tenant}, whose context {context.name} is.",
+            reason="bad-source",
         )
     return ServiceAccess(
         context.endpoints(),

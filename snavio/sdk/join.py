@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from snavio.clock import Clock
 from snavio.domain.identity import valid_name
@@ -67,7 +67,9 @@ async def join(
         file.check_writable()
         enrolled = await _enrol(invitation, folder, principal)
         if enrolled.identity.tenant != invitation.tenant:
-            raise IntegrityError("The certificate that came back is of another tenant.", reason="bad-certificate")
+            raise IntegrityError(
+                "The certificate that came back is of another tenant.", reason="bad-certificate"
+            )
         await asyncio.to_thread(file.put, context, use=True)
     return JoinResult(context, enrolled)
 
@@ -75,7 +77,9 @@ async def join(
 async def _enrol(invitation: Invitation, folder: Path, principal: str) -> EnrolmentResult:
     address = invitation.addresses["enrolment"]
     try:
-        return await enroll(invitation.token.text, address=address, folder=folder, name=principal, nested=True)
+        return await enroll(
+            invitation.token.text, address=address, folder=folder, name=principal, nested=True
+        )
     except NotAllowed as error:
         if error.reason == "wrong-installation":
             raise NotAllowed(
@@ -85,8 +89,8 @@ async def _enrol(invitation: Invitation, folder: Path, principal: str) -> Enrolm
             ) from None
         if error.reason == "enrolment-refused":
             raise NotAllowed(
-                "The mesh does not accept this invitation: it was used, it has ended, or it was withdrawn. Ask an operator "
-                f"for another: `snavio tenant invite {invitation.tenant} --principal {principal}`.",
+                "The mesh does not accept this invitation: it was used, it has ended, or it was withdrawn. Ask "
+                f"an operator for another: `snavio tenant invite {invitation.tenant} --principal {principal}`.",
                 reason=error.reason,
             ) from None
         raise
@@ -99,8 +103,8 @@ def _require_open(invitation: Invitation, clock: Clock) -> None:
             for seconds in (invitation.expires_unix_s, clock.unix_ns() // 1_000_000_000)
         )
         raise NotAllowed(
-            f"This invitation ended at {end:%Y-%m-%d %H:%M:%S} UTC, and this machine's clock says {now:%Y-%m-%d %H:%M:%S}: "
-            f"ask an operator for another. Nothing was sent.",
+            f"This invitation ended at {end:%Y-%m-%d %H:%M:%S} UTC, and this machine's clock says "
+            f"{now:%Y-%m-%d %H:%M:%S}: ask an operator for another. Nothing was sent.",
             reason="invitation-expired",
         )
 
@@ -120,8 +124,8 @@ def _principal(invitation: Invitation, wanted: str) -> str:
         )
     if not valid_name(wanted):
         raise BadRequest(
-            f"--name: {wanted[:40]!r} is no name: 1 to 63 lower-case letters, digits and hyphens, with none of those at "
-            "its ends.",
+            f"--name: {wanted[:40]!r} is no name: 1 to 63 lower-case letters, digits and hyphens, with none of "
+            "those at its ends.",
             reason="bad-name",
         )
     return wanted
@@ -137,16 +141,20 @@ def _require_ours(file: ContextFile, context: Context) -> None:
         )
 
 
+def _opened(folder: Path) -> IO[bytes]:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return (folder / ".join.lock").open("wb")
+
+
 @asynccontextmanager
 async def _alone(folder: Path) -> AsyncIterator[None]:
     """One join at a time into a folder: two at once would mix one's key with the other's certificate."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = (folder / ".join.lock").open("wb")
+        lock = await asyncio.to_thread(_opened, folder)
     except OSError as error:
         raise StateError(
-            f"{folder} cannot be written ({error.strerror}): fix its permissions, or set {FOLDER_VARIABLE} to a folder of "
-            "yours. Nothing was sent.",
+            f"{folder} cannot be written ({error.strerror}): fix its permissions, or set {FOLDER_VARIABLE} to "
+            "a folder of yours. Nothing was sent.",
             reason="folder-unwritable",
         ) from None
     with lock:
@@ -160,6 +168,7 @@ async def _alone(folder: Path) -> AsyncIterator[None]:
                         await asyncio.sleep(LOCK_PAUSE_S)
         except TimeoutError:
             raise Unavailable(
-                f"Another `snavio join` has been writing to {folder} for {LOCK_SECONDS:.0f} s.", reason="join-under-way"
+                f"Another `snavio join` has been writing to {folder} for {LOCK_SECONDS:.0f} s.",
+                reason="join-under-way",
             ) from None
         yield

@@ -302,7 +302,8 @@ class Producer(Startable):
                     with attempt:
                         await self._fetch(feed)
                 self._accepted = asyncio.create_task(
-                    self._certificate.keep_accepted(lambda: dispatcher.link.trouble), name="producer certificate"
+                    self._certificate.keep_accepted(lambda: dispatcher.link.trouble),
+                    name="producer certificate",
                 )
                 self._following = asyncio.create_task(feed.follow(), name="producer keys")
                 await dispatcher.connected()
@@ -317,7 +318,6 @@ class Producer(Startable):
                 f"{away} could not be reached within {self._patience.start_s:.0f} s."
                 + (f" {trouble}" if trouble is not None else "")
             ) from None
-
 
     async def _fetch(self, feed: KeyPoller) -> None:
         """The first keys; with another certificate if the one that is there was revoked."""

@@ -20,7 +20,15 @@ import pytest
 from snavio.clock import ManualClock
 from snavio.domain.enrolment import Token, parse_token
 from snavio.domain.invitation import Invitation
-from snavio.errors import BadRequest, Conflict, NotAllowed, SnavioError, StateError, Unauthenticated, Unavailable
+from snavio.errors import (
+    BadRequest,
+    Conflict,
+    NotAllowed,
+    SnavioError,
+    StateError,
+    Unauthenticated,
+    Unavailable,
+)
 from snavio.rpc.credentials import CertificateFiles
 from snavio.sdk import enrolment
 from snavio.sdk.context import ContextFile
@@ -58,7 +66,9 @@ async def refusal(invitation: Invitation, folder: Path, control: Control, **more
     return refused.value
 
 
-async def test_a_join_leaves_a_context_with_the_ca_of_the_invitation(control: Control, tmp_path: Path) -> None:
+async def test_a_join_leaves_a_context_with_the_ca_of_the_invitation(
+    control: Control, tmp_path: Path
+) -> None:
     invitation = await invited(control)
     joined = await accept(invitation, tmp_path / "config", control)
     kept = ContextFile(tmp_path / "config").read()
@@ -87,7 +97,9 @@ async def test_an_expired_invitation_is_refused_with_both_times(control: Control
     assert await living(control) == 0
 
 
-async def test_an_invitation_whose_token_ended_at_the_mesh_is_refused(control: Control, tmp_path: Path) -> None:
+async def test_an_invitation_whose_token_ended_at_the_mesh_is_refused(
+    control: Control, tmp_path: Path
+) -> None:
     invitation = await invited(control)
     control.clock.advance(seconds=86_401)
     behind = ManualClock(invitation.expires_unix_s * 10**9 - 1)
@@ -109,7 +121,9 @@ async def test_an_invitation_of_another_mesh_is_refused_before_anything_is_sent(
         await accept(foreign, tmp_path / "config", other)
 
 
-async def test_a_wrong_fingerprint_is_refused_before_anything_is_sent(control: Control, tmp_path: Path) -> None:
+async def test_a_wrong_fingerprint_is_refused_before_anything_is_sent(
+    control: Control, tmp_path: Path
+) -> None:
     invitation = await invited(control)
     wrong = replace(invitation, token=Token(bytes(32), invitation.token.secret))
     with overheard(door(control)) as (address, heard):
@@ -162,7 +176,9 @@ async def test_a_certificate_of_the_mesh_that_is_not_good_yet_tells_of_the_clock
     assert "This machine's clock is behind" in str(error)
 
 
-@pytest.mark.parametrize("forbid", [lambda folder: folder.write_text(""), lambda folder: folder.symlink_to("/proc")])
+@pytest.mark.parametrize(
+    "forbid", [lambda folder: folder.write_text(""), lambda folder: folder.symlink_to("/proc")]
+)
 async def test_a_folder_that_cannot_be_written_is_said_before_the_token_is_spent(
     control: Control, tmp_path: Path, forbid: Callable[[Path], object]
 ) -> None:
@@ -182,7 +198,9 @@ async def test_a_read_only_home_is_said_before_the_token_is_spent(control: Contr
     await accept(invitation, tmp_path / "good", control)
 
 
-async def test_two_joins_at_once_with_one_invitation_make_one_principal(control: Control, tmp_path: Path) -> None:
+async def test_two_joins_at_once_with_one_invitation_make_one_principal(
+    control: Control, tmp_path: Path
+) -> None:
     invitation = await invited(control)
     both = await asyncio.gather(
         *(accept(invitation, tmp_path, control) for _ in range(2)), return_exceptions=True

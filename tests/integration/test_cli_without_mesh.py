@@ -37,7 +37,15 @@ LOCAL = {
     *("config default", "caps attenuate", "caps show", "certs renew", "archive ls", "archive verify"),
     *("archive query", "snapshot show", "spark demo", "spark audit", "send", "recv", "backup", "restore"),
     *("context ls", "context show", "context use", "context add", "context rm", "join", "init", "whoami"),
-    *("certs assume", "store check", "store rescue", "spark watch", "spark report", "spark shadow", "spark backfill"),
+    *(
+        "certs assume",
+        "store check",
+        "store rescue",
+        "spark watch",
+        "spark report",
+        "spark shadow",
+        "spark backfill",
+    ),
 }
 FOREIGN = ("grpc", "UNKNOWN", "ipv4:", "failed to connect", "Traceback", "Something unexpected")
 

@@ -288,7 +288,9 @@ async def test_token_for_a_tenant_or_a_principal_that_does_not_exist_is_not_made
             await token("acme", principal="ci")
         assert nobody.value.reason == "no-principal"
         principal = reg.Entry(principal=reg.Principal(tenant="acme", principal="ci"))
-        await control.ask(ADMIN, "Apply", reg.ApplyRequest(write=[reg.Write(entry=principal)]), reg.ApplyResponse)
+        await control.ask(
+            ADMIN, "Apply", reg.ApplyRequest(write=[reg.Write(entry=principal)]), reg.ApplyResponse
+        )
         made = await token("acme", principal="ci", ttl_seconds=60)
         assert made.expires_unix_ns == control.clock.unix_ns() + 60 * 10**9
         enrolled = await newcomer(control, made.token, name="")

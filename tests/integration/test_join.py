@@ -65,7 +65,9 @@ command = "notify-user"
 """
 
 
-def test_from_an_invitation_to_a_received_command_in_four_commands(operator: Machine, newcomer: Machine) -> None:
+def test_from_an_invitation_to_a_received_command_in_four_commands(
+    operator: Machine, newcomer: Machine
+) -> None:
     text = invitation(operator, "acme", "--contact", "ops@acme.example", "--principal", "ci")
     (newcomer.folder / "service.toml").write_text(REGISTRATION.format(tenant="acme"))
     joined = newcomer.told("join", "-", given=text)
@@ -82,7 +84,9 @@ def test_from_an_invitation_to_a_received_command_in_four_commands(operator: Mac
     assert sorted(path.name for path in newcomer.folder.iterdir()) == ["config", "service.toml"]
 
 
-def test_a_used_invitation_is_refused_and_says_who_gives_another(operator: Machine, newcomer: Machine) -> None:
+def test_a_used_invitation_is_refused_and_says_who_gives_another(
+    operator: Machine, newcomer: Machine
+) -> None:
     text = invitation(operator, "used", "--contact", "ops@used.example", "--principal", "ci")
     newcomer.told("join", text)
     again = Machine(newcomer.folder / "second")

@@ -68,7 +68,9 @@ async def delivered(producer: Producer, *, until: Verdict = Verdict.DELIVERED) -
             await asyncio.sleep(0.05)
 
 
-async def test_a_producer_goes_on_after_its_certificate_alone_was_revoked(mesh: DemoMesh, context: Context) -> None:
+async def test_a_producer_goes_on_after_its_certificate_alone_was_revoked(
+    mesh: DemoMesh, context: Context
+) -> None:
     async with Producer.from_context("billing") as producer:
         await delivered(producer)
         first = Leaf.in_folder(context.service_folder("billing")).serial
@@ -93,7 +95,9 @@ async def test_a_producer_says_revoked_while_its_service_is_barred_and_goes_on_w
         await delivered(producer)
 
 
-async def test_a_producer_that_starts_with_a_revoked_certificate_gets_another(mesh: DemoMesh, context: Context) -> None:
+async def test_a_producer_that_starts_with_a_revoked_certificate_gets_another(
+    mesh: DemoMesh, context: Context
+) -> None:
     async with Producer.from_context(f"{TENANT}/billing", context="here") as producer:
         await delivered(producer)
     first = Leaf.in_folder(context.service_folder("billing")).serial

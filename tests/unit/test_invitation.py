@@ -52,7 +52,8 @@ def test_a_mistyped_letter_is_noticed_before_anything_is_sent(place: int, letter
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "snvi1.", "snvi1.A", "\x00\x1b[2J", "ÄÖ" * 5000, "snvi1." + "A" * MAX_LETTERS, TOKEN.text]
+    "text",
+    ["", "x", "snvi1.", "snvi1.A", "\x00\x1b[2J", "ÄÖ" * 5000, "snvi1." + "A" * MAX_LETTERS, TOKEN.text],
 )
 def test_what_is_no_invitation_is_refused_and_not_quoted(text: str) -> None:
     with pytest.raises(BadRequest) as refused:

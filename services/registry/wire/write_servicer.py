@@ -115,15 +115,15 @@ class WriteServicer:
         if tenant is None:
             # Whoever enrolled with it would be a principal of whatever tenant gets this name.
             raise NotFound(
-                f"There is no tenant {request.tenant}: `snavio tenant invite {request.tenant} --contact ADDRESS` makes and "
-                "invites one.",
+                f"There is no tenant {request.tenant}: `snavio tenant invite {request.tenant} --contact "
+                "ADDRESS` makes and invites one.",
                 reason="no-tenant",
             )
         if request.principal and principal is None:
             # A misspelled name would become a principal that no registration names and nobody looks for.
             raise NotFound(
-                f"There is no principal {request.principal} of {request.tenant}: a registration's `principals` makes it, "
-                f"and so does `snavio tenant invite {request.tenant} --principal {request.principal}`.",
+                f"There is no principal {request.principal} of {request.tenant}: a registration's `principals` "
+                f"makes it, and so does `snavio tenant invite {request.tenant} --principal {request.principal}`.",
                 reason="no-principal",
             )
         made = await self._trust.token(
