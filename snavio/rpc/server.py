@@ -98,9 +98,8 @@ class MeshServer:
         # Never SERVING again: the process is about to end.
         background().on_lost(self._health.close)
         self._draining = asyncio.Event()
-        # Both bounded by the shares.
+        # Bounded by the share of streams.
         self._streams: set[Call] = set()
-        self._running: set[asyncio.Task[Any]] = set()
         self._server: Any = None
 
     async def start(self) -> int:
@@ -155,7 +154,7 @@ class MeshServer:
             # gRPC ends its own half of a call at the end of the grace and does not wait for ours, so the
             # handlers are ended first.
             if not await self._ended(within_s=grace_s):
-                for task in self._running:
+                for task in self._open_calls.tasks():
                     task.cancel()
                 await self._ended(within_s=UNWIND_S)
                 await self._server.stop(None)
@@ -168,21 +167,14 @@ class MeshServer:
         # Calls that gRPC accepted before it stopped accepting run first.
         await asyncio.sleep(0)
         end = asyncio.get_running_loop().time() + within_s
-        while self._running:
+        while running := self._open_calls.tasks():
             left = end - asyncio.get_running_loop().time()
             if left <= 0:
                 return False
-            await asyncio.wait(self._running, timeout=min(left, _SENDING_S))
+            await asyncio.wait(running, timeout=min(left, _SENDING_S))
             if all(opened.answered for opened in self._open_calls):
                 return True
         return True
-
-    def _track(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._running.add(task)
-        # Not before gRPC has sent the status, which the task does after the handler has returned.
-        task.add_done_callback(self._running.discard)
 
     def _handler(self, method: Method) -> Any:
         # To gRPC a unary method is a stream of one message: otherwise it would read the body before the headers are
@@ -199,16 +191,18 @@ class MeshServer:
             opened = guarded_call()
             call = self._call(context, self._draining, method, opened)
             tenant = opened.peer.identity.tenant
-            self._track()
             opened.awaits_body = True
             request, held = await self._bodies.read(context, tenant, max_bytes=call.max_bytes)
             opened.awaits_body = False
             try:
                 remaining = call.remaining_s()
-                limit = self._unary_limit_s if remaining is None else min(remaining, self._unary_limit_s)
-                # A caller without a deadline must not be able to keep a handler waiting for ever.
-                async with asyncio.timeout(limit):
+                if remaining is not None and remaining <= self._unary_limit_s:
+                    # gRPC itself cancels the handler at the caller's deadline, and a timer costs as much as the guard.
                     answer = await handler(request, call)
+                else:
+                    # A caller without a deadline must not be able to keep a handler waiting for ever.
+                    async with asyncio.timeout(self._unary_limit_s):
+                        answer = await handler(request, call)
             finally:
                 self._bodies.release(tenant, held)
             if len(answer) > SMALL_ANSWER_BYTES:
@@ -232,7 +226,6 @@ class MeshServer:
             # The connection's maximum age alone would cut a stream off with batches in flight.
             ageing = asyncio.get_running_loop().call_later(self._max_age_s, call.drain)
             try:
-                self._track()
                 try:
                     await handler(call)
                 finally:
