@@ -154,8 +154,8 @@ def _in_context(name: str | None, installation: Installation, context: Context) 
     return read_actor(folder, trust_domain=installation.mesh.trust_domain)
 
 
-async def have_certificate(who: Actor, mesh: MeshSettings) -> None:
-    """Get the certificate of a service that is had through a principal, or another before it ends."""
+async def have_certificate(who: Actor, mesh: MeshSettings, *, refused: Unauthenticated | None = None) -> None:
+    """Get the certificate of a service that is had through a principal, or another if it ends soon or was refused."""
     if who.principal is None:
         return
     from snavio.clock import SystemClock
@@ -163,14 +163,16 @@ async def have_certificate(who: Actor, mesh: MeshSettings) -> None:
 
     principal = read_actor(who.principal, trust_domain=mesh.trust_domain)
     try:
-        await ServiceCertificate(
+        certificate = ServiceCertificate(
             who.certificates,
             signer=mesh.signer,
             clock=SystemClock(),
             trust_domain=mesh.trust_domain,
             source=who.identity.source,
             principal=who.principal,
-        ).obtain(within_s=ASSUME_S)
+        )
+        await certificate.obtain(within_s=ASSUME_S)
+        await certificate.replaced(refused)
     except Unauthenticated as error:
         raise principal.refused(error) from None
     except NotAllowed as error:
@@ -178,6 +180,19 @@ async def have_certificate(who: Actor, mesh: MeshSettings) -> None:
             f"{principal.label[0].upper()}{principal.label[1:]} may not act as {who.label}: {error}",
             reason=error.reason,
         ) from None
+
+
+async def ready_for(service: str, mesh: MeshSettings, who: Actor) -> None:
+    """Have a certificate that `service` accepts, and know that it serves; raises at once what stands in the way."""
+    await have_certificate(who, mesh)
+    try:
+        await require_serving(service, mesh, who)
+    except Unauthenticated as error:
+        if who.principal is None or error.reason not in _CERTIFICATE:
+            raise
+        # The one that was there was revoked; its principal may have another, or is told why not.
+        await have_certificate(who, mesh, refused=error)
+        await require_serving(service, mesh, who)
 
 
 async def require_serving(service: str, mesh: MeshSettings, who: Actor) -> None:

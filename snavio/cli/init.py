@@ -23,8 +23,9 @@ class RegistrationAnswers:
     tenant: str
     principal: str
     services: list[str]
-    target: str
-    command: str
+    target: str = ""
+    """Empty for a tenant that only sends."""
+    command: str = ""
     senders: list[str] = field(default_factory=list)
     profile: str = "low"
     limit: int = 0
@@ -140,9 +141,12 @@ def _answers(  # noqa: PLR0917  one per question
         services = (
             _ask("Services, with commas between them", "--service", asked=asked).replace(",", " ").split()
         )
-    target = target or _ask(
-        "Target that takes commands", "--target", asked=asked, default=f"{tenant}-{services[-1]}"
-    )
+    if asked and not target:
+        target = typer.prompt(
+            "Target that takes commands; empty for none", default="", show_default=False
+        ).strip()
+    if not target:
+        return RegistrationAnswers(tenant, principal, services)
     command = command or _ask("A command that it takes", "--command", asked=asked, default="notify-user")
     return RegistrationAnswers(
         tenant, principal, services, target, command, senders or services, profile, limit
@@ -175,7 +179,13 @@ def registration_text(answers: RegistrationAnswers) -> str:
     ]
     for name in answers.services:
         lines += ["[[service]]", f"name = {_text(name)}", f"principals = {principals}", ""]
-    lines += [
+    if answers.target:
+        lines += _target_lines(answers)
+    return "\n".join(lines)
+
+
+def _target_lines(answers: RegistrationAnswers) -> list[str]:
+    lines = [
         "# A name that commands are sent to; it belongs to the first tenant that claims it.",
         "[[target]]",
         f"name = {_text(answers.target)}",
@@ -202,7 +212,7 @@ def registration_text(answers: RegistrationAnswers) -> str:
             f"command = {_text(answers.command)}",
             "",
         ]
-    return "\n".join(lines)
+    return lines
 
 
 def _text(words: str) -> str:

@@ -75,12 +75,11 @@ async def _receive(
     patience: float | None,
     json: bool,
 ) -> int:
-    from snavio.cli.actor import have_certificate, require_serving
+    from snavio.cli.actor import ready_for
     from snavio.sdk import Consumer
 
     mesh = installation.mesh
-    await have_certificate(who, mesh)
-    await require_serving("mailbox", mesh, who)
+    await ready_for("mailbox", mesh, who)
     received = 0
     held: list[Command] = []
     async with Consumer(

@@ -95,12 +95,11 @@ async def _send(
     outcomes: list[Outcome],
 ) -> float:
     """Send them, adding to `outcomes` as answers come; returns when the first was sent."""
-    from snavio.cli.actor import have_certificate, require_serving
+    from snavio.cli.actor import ready_for
     from snavio.sdk import Producer
 
     mesh = installation.mesh
-    await have_certificate(who, mesh)
-    await require_serving("shield", mesh, who)
+    await ready_for("shield", mesh, who)
     async with Producer(
         shield=mesh.shield,
         signer=mesh.signer,

@@ -34,7 +34,8 @@ class Machine:
 def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     folder = tmp_path_factory.mktemp("operator")
     configured(folder)
-    with running(folder):
+    with running(folder) as up:
+        up.drain()
         yield Machine(folder)
 
 
