@@ -190,6 +190,10 @@ class Terminal:
             self.text += piece.decode("utf-8", "replace")
         return plain(self.text)
 
+    def type(self, words: str) -> None:
+        """As a person would."""
+        os.write(self._master, words.encode())
+
     def press_ctrl_c(self) -> None:
         """As a person would."""
         os.write(self._master, b"\x03")
