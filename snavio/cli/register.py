@@ -66,8 +66,8 @@ def register(
     wanted = read_registration(file)
     if len(wanted.values) > MOST_AT_ONCE:
         raise BadRequest(
-            f"{file} has {len(wanted.values):,} entries, and Registry writes {MOST_AT_ONCE:,} at once: divide it into files "
-            "of that size, services and targets first.",
+            f"{file} has {len(wanted.values):,} entries, and Registry writes {MOST_AT_ONCE:,} at once: divide it into "
+            "files of that size, services and targets first.",
             reason="too-many-writes",
         )
     triples = wanted.triples[:MOST_CHECKED]

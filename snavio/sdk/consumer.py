@@ -32,7 +32,6 @@ from snavio.rpc.credentials import CertificateFiles
 from snavio.sdk.ack_buffer import AckBuffer
 from snavio.sdk.certificate import ServiceCertificate
 from snavio.sdk.delivery import Command, Integrity, Lease, Nack, Row
-from snavio.sdk.from_context import service_access
 from snavio.sdk.leases import LeaseKeeper
 from snavio.sdk.lifetime import Startable
 from snavio.sdk.message_source import MOST_PER_RECEIVE, MessageSource, ReceiveCalls, ReceiveStream
@@ -137,6 +136,9 @@ class Consumer(Startable):
         That is `context`, SNAVIO_CONTEXT, or the one in use. The service's certificate is had through the context's
         principal, and kept. `options` are the other arguments.
         """
+        # Here: a program that says its addresses itself reads no contexts.
+        from snavio.sdk.from_context import service_access
+
         access = service_access(service, context)
         return cls(
             mailbox=access.endpoints.mailbox,

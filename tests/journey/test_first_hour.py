@@ -65,7 +65,7 @@ class Player:
             self.command_id = found[0]
 
     def run(self, machine: str, words: str) -> str:
-        """What a command prints, its errors last."""
+        """The output of a command, its errors last."""
         place = self.folder / machine
         typed = words.replace("snvi1.…", self.invitation).replace(" ID", f" {self.command_id}")
         program, *arguments = shlex.split(typed)
@@ -95,7 +95,7 @@ def fits(line: str, said: str) -> bool:
 
 
 def steps() -> Iterator[Step]:
-    """What the page tells to do, in its order."""
+    """The steps of the page, in its order."""
     for kind, body in _FENCE.findall(PAGE.read_text("utf-8")):
         if kind == "console":
             yield from _commands(body)

@@ -139,7 +139,7 @@ def test_an_ended_certificate_is_told_as_that_and_not_as_a_dead_mesh(
 ) -> None:
     made = context(machine, "used", authority)
     authority.leaf(CI, ttl_s=60, issued_ago_s=120, folder=made.identity)
-    for words in (("whoami",), ("queue", "ls"), ("send", "bot", "Ping", "--as", "billing"), ("acl", "ls")):
+    for words in (("whoami",), ("queue", "ls"), ("send", "bot", "Ping", "--as", "billing"), ("acl", "ls", "--target", "bot")):
         ran = snavio(*words, folder=machine / "here", SNAVIO_CONFIG_DIR=str(machine / "config"))
         said = ran.stdout + ran.stderr
         assert ran.returncode == ExitCode.REFUSED, said
