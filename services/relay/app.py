@@ -95,8 +95,3 @@ class RelayApp(HostedService):
         host.introspection.counts(compaction.counters, prefix="compaction.")
         host.introspection.gauges(waiting.gauges, prefix="outbox.")
         return await host.serve(RelayServicer(intake=intake).methods())
-
-
-def build(mesh: MeshSettings, settings: RelaySettings, clock: Clock) -> RelayApp:
-    """Relay, not yet started."""
-    return RelayApp(mesh, settings, clock)

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snavio.cli.caller import By
-from snavio.cli.options import Config, Context, Json, StateDir
+from snavio.cli.caller import Caller
 from snavio.cli.output import program
-from snavio.cli.render import Record, show, time_text
+from snavio.cli.render import Record, time_text
 
 if TYPE_CHECKING:
     from snavio.cli.actor import Actor
@@ -36,11 +35,7 @@ def assume(
         bool,
         typer.Option("--keep", help="Go on renewing it until Ctrl-C, for a program that only reads files."),
     ] = False,
-    by: By = None,
-    state_dir: StateDir = None,
-    config: Config = None,
-    context: Context = None,
-    json: Json = False,
+    caller: Caller,
 ) -> None:
     """Get the certificate of a service through a principal that its registration names, or another before it ends.
 
@@ -54,13 +49,14 @@ def assume(
     from snavio.cli.actor import read_actor
     from snavio.cli.caller import certificates_of
     from snavio.clock import SystemClock
-    from snavio.launch.installation import attach
 
-    installation = attach(state_dir=state_dir, config=config, context=context)
-    principal = read_actor(certificates_of(by, installation), trust_domain=installation.mesh.trust_domain)
+    installation = caller.attach()
+    principal = read_actor(
+        certificates_of(caller.by, installation), trust_domain=installation.mesh.trust_domain
+    )
     principal.require_living(SystemClock().unix_ns())
     who = _service(service, principal, out, installation)
-    asyncio.run(_have(who, principal, installation.mesh, keep=keep, json=json))
+    asyncio.run(_have(who, principal, installation.mesh, caller, keep=keep))
 
 
 def _service(service: str, principal: Actor, out: Path | None, installation: Installation) -> Actor:
@@ -84,7 +80,7 @@ def _service(service: str, principal: Actor, out: Path | None, installation: Ins
     return Actor(identity, folder.absolute(), 0, principal=principal.certificates)
 
 
-async def _have(who: Actor, principal: Actor, mesh: MeshSettings, *, keep: bool, json: bool) -> None:
+async def _have(who: Actor, principal: Actor, mesh: MeshSettings, caller: Caller, *, keep: bool) -> None:
     from snavio.cli.actor import have_certificate, read_actor
     from snavio.clock import SystemClock
     from snavio.sdk.certificate import ServiceCertificate
@@ -92,7 +88,7 @@ async def _have(who: Actor, principal: Actor, mesh: MeshSettings, *, keep: bool,
     await have_certificate(who, mesh)
     had = read_actor(who.certificates, trust_domain=mesh.trust_domain)
     until = time_text(had.not_after_unix_ns)
-    show(
+    caller.show(
         {"identity": had.identity.spiffe_id, "folder": str(who.certificates), "not_after": until},
         Record(
             (
@@ -104,7 +100,6 @@ async def _have(who: Actor, principal: Actor, mesh: MeshSettings, *, keep: bool,
         f"It acts with `{program()} send … --as {who.label}`."
         if not keep
         else "Renewing it before it ends, until Ctrl-C.",
-        json=json,
     )
     if not keep:
         return

@@ -173,11 +173,10 @@ def renew(
       snavio certs renew ~/.snavio/ci --signer mesh.example:7404
     """
     from snavio.clock import SystemClock
-    from snavio.launch.installation import find
     from snavio.sdk.principal import renew_now
 
     # With the address of a Signer no mesh has to run here.
-    here = find(state_dir=caller.state_dir, config=caller.config) if signer else caller.installation()
+    here = caller.find() if signer else caller.attach()
     leaf = asyncio.run(
         renew_now(
             folder,

@@ -83,7 +83,7 @@ def _door(caller: OperatorCaller) -> str:
     """Where newcomers enrol, by the configuration or the context; no mesh has to run here for that."""
     from snavio.errors import BadRequest
 
-    if not (found := caller.installation().enrolment):
+    if not (found := caller.attach().enrolment):
         raise BadRequest(
             "Say with --signer where newcomers enrol; the context does not.", reason="no-enrolment"
         )

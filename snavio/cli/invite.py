@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from snavio.cli.caller import OperatorCaller, directory_client
-from snavio.cli.options import Json
 from snavio.cli.output import ago, aside, program
-from snavio.cli.render import show, time_text
+from snavio.cli.render import time_text
 from snavio.cli.times import read_span
 
 if TYPE_CHECKING:
@@ -48,7 +47,6 @@ def invite(
         str, typer.Option("--for", metavar="<duration>", help="Life of the invitation, at most 7d.")
     ] = "24h",
     caller: OperatorCaller,
-    json: Json = False,
 ) -> None:
     """Print an invitation: one line that lets one principal of a tenant in, once, from any machine.
 
@@ -69,7 +67,7 @@ def invite(
     if life_s > LONGEST_S:
         raise BadRequest("--for: an invitation lives for at most 7d.", reason="bad-time")
     values = _entries(tenant, principal, contact)
-    installation = caller.installation()
+    installation = caller.attach()
     addresses = reachable(installation)
 
     async def ask(mesh: MeshSettings, certificates: Path) -> tuple[EnrolmentToken, bool]:
@@ -80,7 +78,7 @@ def invite(
     made, changed = caller.answer(ask)
     invitation = _invitation(made, tenant, principal, installation.mesh.trust_domain, addresses)
     end = time_text(made.expires_unix_ns)
-    show(
+    caller.show(
         {
             "invitation": invitation.text,
             "tenant": tenant,
@@ -90,9 +88,8 @@ def invite(
             "changed": changed,
         },
         invitation.text,
-        json=json,
     )
-    if json:
+    if caller.json:
         return
     aside(
         f"Good once, for {ago(life_s)}, until {end}; not shown again. On the other machine: {program()} join -"

@@ -9,9 +9,8 @@ import typer
 
 from snavio.cli.caller import Caller
 from snavio.cli.exits import ExitCode
-from snavio.cli.options import Json
 from snavio.cli.output import ago
-from snavio.cli.render import Record, show, time_text
+from snavio.cli.render import Record, time_text
 
 if TYPE_CHECKING:
     from snavio.cli.actor import Actor
@@ -46,7 +45,7 @@ propose bans from the archive | Registry/ProposeBans Registry/ConcludeAudit Regi
 _OF_ALL = ("grpc.", "snavio.v1.Signer/GetPublicKeys", "snavio.v1.Enrolment/")
 
 
-def whoami(*, caller: Caller, json: Json = False) -> None:
+def whoami(*, caller: Caller) -> None:
     """Show who you are to the mesh, of which tenant, until when, and what you may do.
 
     Exit code 0 when the mesh accepts the certificate, 1 when it refuses it, 3 when it does not answer.
@@ -60,9 +59,8 @@ def whoami(*, caller: Caller, json: Json = False) -> None:
     from snavio.cli.actor import read_actor
     from snavio.cli.caller import certificates_of
     from snavio.clock import SystemClock
-    from snavio.launch.installation import attach
 
-    installation = attach(state_dir=caller.state_dir, config=caller.config, context=caller.context)
+    installation = caller.attach()
     folder = certificates_of(caller.by, installation)
     who = read_actor(folder, trust_domain=installation.mesh.trust_domain)
     now = SystemClock().unix_ns()
@@ -81,7 +79,7 @@ def whoami(*, caller: Caller, json: Json = False) -> None:
         "folder": str(folder),
         "rights": rights(who.identity),
     }
-    show(
+    caller.show(
         document,
         Record(
             (
@@ -95,7 +93,6 @@ def whoami(*, caller: Caller, json: Json = False) -> None:
         ),
         "You may:",
         *(f"  {words}" for words in document["rights"]),
-        json=json,
     )
     if code is not ExitCode.OK:
         raise typer.Exit(int(code))

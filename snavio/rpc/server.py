@@ -20,16 +20,11 @@ from snavio.rpc.auth_interceptor import AuthInterceptor, guarded_call
 from snavio.rpc.body import Bodies
 from snavio.rpc.call import WRITE_LIMIT_S, Call
 from snavio.rpc.certificate_gate import CertificateGate
-from snavio.rpc.connection_options import (
-    COMMON_OPTIONS,
-    HANDSHAKE_TIMEOUT_S,
-    MAX_MESSAGE_BYTES,
-    MIN_PING_INTERVAL_S,
-    Options,
-)
+from snavio.rpc.connection_options import MAX_MESSAGE_BYTES, Options
 from snavio.rpc.credentials import CertificateFiles, server_credentials
 from snavio.rpc.health import Health
 from snavio.rpc.limits import FIRST_READ_S, GRPC_CALLS, IDLE_STREAM_S, SMALL_ANSWER_BYTES, WINDOW_BYTES
+from snavio.rpc.listening import listen, server_options
 from snavio.rpc.methods import Method, Methods
 from snavio.rpc.open_calls import OpenCall, OpenCalls
 from snavio.rpc.peer import Peers
@@ -117,14 +112,7 @@ class MeshServer:
             options=self._options(),
             maximum_concurrent_rpcs=GRPC_CALLS,
         )
-        try:
-            port: int = server.add_secure_port(self._listen, server_credentials(self._files))
-        except RuntimeError:
-            raise StateError(
-                f"Cannot listen on {self._listen}: the address is taken, or is not one of this machine.",
-                reason="address-taken",
-            ) from None
-        await server.start()
+        port = await listen(server, self._listen, server_credentials(self._files))
         self._server = server
         return port
 
@@ -269,16 +257,9 @@ class MeshServer:
 
     def _options(self) -> Options:
         return (
-            # A gRPC server takes the last of several options with one name.
-            *(option for option in COMMON_OPTIONS if option[0] != "grpc.max_receive_message_length"),
-            ("grpc.max_receive_message_length", self._max_message_bytes),
-            # An unread body must not fill the memory; while one is read, the window follows its length.
-            ("grpc.http2.bdp_probe", 0),
-            ("grpc.http2.lookahead_bytes", self._window_bytes),
+            *server_options(max_message_bytes=self._max_message_bytes, window_bytes=self._window_bytes),
             ("grpc.so_reuseport", int(self._reuse_port)),
             ("grpc.max_concurrent_streams", _MAX_STREAMS_PER_CONNECTION),
-            ("grpc.server_handshake_timeout_ms", round(HANDSHAKE_TIMEOUT_S * 1000)),
-            ("grpc.http2.min_ping_interval_without_data_ms", round(MIN_PING_INTERVAL_S * 1000)),
             ("grpc.max_connection_age_ms", round(self._max_age_s * 1000)),
             # A stream that began just before its connection's age was reached still gets its own full age.
             ("grpc.max_connection_age_grace_ms", round((self._max_age_s + _FINISHING_S) * 1000)),

@@ -485,7 +485,12 @@ async def test_a_forged_manifest_is_not_made_true_by_compaction(tmp_path: Path) 
         folder = relay.archive_folder / folder_of(NOW)
         (hour,) = hours(relay.archive_folder)
         forged = ArchiveManifest(
-            99, NOW, (), tuple(file.name for file in hour.files), "platform-1", bytes(64)
+            99,
+            NOW,
+            (),
+            tuple(file.name for file in hour.files),
+            key_id="platform-1",
+            signature=bytes(64),
         )
         (folder / forged.file_name).write_bytes(forged.encoded())
         relay.clock.advance(seconds=HOUR_S + 300)

@@ -106,7 +106,8 @@ def steps() -> Iterator[Step]:
 
 
 def _commands(body: str) -> Iterator[Step]:
-    machine, words, expected = "", "", []
+    machine, words = "", ""
+    expected: list[str] = []
     for line in body.splitlines():
         if (prompt := _PROMPT.match(line)) is not None:
             if words:

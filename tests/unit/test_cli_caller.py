@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from snavio.cli import caller as callers
-from snavio.cli.caller import Caller, MeshCaller, OperatorCaller
+from snavio.cli.caller import Caller, OperatorCaller
 from snavio.config import MeshSettings
 from tests.support.pki import Authority
 
@@ -18,7 +18,7 @@ MESH = MeshSettings()
     ("caller", "renews"), [(Caller(by="acme-admin"), True), (Caller(), True), (OperatorCaller(), False)]
 )
 def test_principals_certificate_is_renewed_before_the_question(
-    caller: MeshCaller, renews: bool, authority: Authority, monkeypatch: pytest.MonkeyPatch
+    caller: OperatorCaller, renews: bool, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = authority.principal("acme", "admin").certificate.parent
     told: list[Path] = []

@@ -139,8 +139,8 @@ def test_an_ended_certificate_is_told_as_that_and_not_as_a_dead_mesh(
 ) -> None:
     made = context(machine, "used", authority)
     authority.leaf(CI, ttl_s=60, issued_ago_s=120, folder=made.identity)
-    for words in (("whoami",), ("queue", "ls"), ("send", "bot", "Ping", "--as", "billing"), ("acl", "ls", "--target", "bot")):
-        ran = snavio(*words, folder=machine / "here", SNAVIO_CONFIG_DIR=str(machine / "config"))
+    for words in ("whoami", "queue ls", "send bot Ping --as billing", "acl ls --target bot"):
+        ran = snavio(*words.split(), folder=machine / "here", SNAVIO_CONFIG_DIR=str(machine / "config"))
         said = ran.stdout + ran.stderr
         assert ran.returncode == ExitCode.REFUSED, said
         assert "ended 1 min ago" in said, said
@@ -213,11 +213,11 @@ def test_the_sdk_without_a_context_says_how_to_get_one() -> None:
 
 
 def test_without_a_home_folder_a_join_says_so_and_other_commands_go_on(machine: Path) -> None:
-    nowhere = {"HOME": "", "SNAVIO_CONFIG_DIR": "", "XDG_CONFIG_HOME": ""}
-    listed = snavio("context", "ls", folder=machine / "here", **nowhere)
+    here = machine / "here"
+    listed = snavio("context", "ls", folder=here, HOME="", SNAVIO_CONFIG_DIR="", XDG_CONFIG_HOME="")
     assert listed.returncode == ExitCode.STATE
     assert "set HOME, or SNAVIO_CONFIG_DIR" in listed.stderr
-    ran = snavio("send", "bot", "Ping", folder=machine / "here", **nowhere)
+    ran = snavio("send", "bot", "Ping", folder=here, HOME="", SNAVIO_CONFIG_DIR="", XDG_CONFIG_HOME="")
     assert ran.returncode == ExitCode.UNREACHABLE
     assert "No mesh has run on" in ran.stderr
 
@@ -226,7 +226,11 @@ def test_a_context_that_is_misspelled_is_answered_with_the_closest(
     machine: Path, authority: Authority
 ) -> None:
     context(machine, "acme-ci", authority)
-    for more in ({"SNAVIO_CONTEXT": "acme-cl"}, {}):
-        words = ("whoami",) if more else ("whoami", "--context", "acme-cl")
-        ran = snavio(*words, folder=machine / "here", SNAVIO_CONFIG_DIR=str(machine / "config"), **more)
+    for words, variable in ((("whoami",), "acme-cl"), (("whoami", "--context", "acme-cl"), "")):
+        ran = snavio(
+            *words,
+            folder=machine / "here",
+            SNAVIO_CONFIG_DIR=str(machine / "config"),
+            SNAVIO_CONTEXT=variable,
+        )
         assert (ran.returncode, "did you mean acme-ci?" in ran.stderr) == (ExitCode.USAGE, True), ran.stderr
