@@ -64,7 +64,10 @@ def report(error: BaseException, *, as_json: bool) -> ExitCode:
     sentence = _sentence(error)
     reason = error.reason if isinstance(error, SnavioError) else "internal"
     if isinstance(error, Unavailable) and reason in ("unavailable", "deadline-exceeded"):
-        sentence += " Is the mesh up? `snavio up` starts one, `snavio doctor` looks for what is wrong."
+        sentence += (
+            " Is the mesh up? `snavio up` starts one on this machine, `snavio doctor` looks for what is wrong; `snavio "
+            "whoami` tells which mesh is meant."
+        )
     sys.stderr.write(f"snavio: {sentence}\n")
     if as_json:
         import json

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from snavio.launch.processes import SERVICES
 from tests.support.terminal import ROOT, SNAVIO, configured, environment, running
 
 PAGE = ROOT / "docs" / "first-hour.md"
@@ -119,11 +120,21 @@ def _commands(body: str) -> Iterator[Step]:
     yield Step(machine, words, tuple(expected))
 
 
+def _elsewhere(line: re.Match[str]) -> str:
+    if line[1] not in SERVICES:
+        return line[0]
+    return f'{line[1]} = "localhost:{line[2]}"\n{line[1]}_listen = "127.0.0.1:{line[2]}"'
+
+
 @pytest.fixture(scope="module")
 def player(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Player]:
     folder = tmp_path_factory.mktemp("machines")
     (folder / "operator").mkdir()
-    configured(folder / "operator")
+    config = configured(folder / "operator")
+    # Called by a name, listening on an address: as behind a balancer.
+    text = re.sub(r'^(\w+) = "127.0.0.1:(\d+)"$', _elsewhere, config.read_text(), flags=re.MULTILINE)
+    config.write_text(text)
+    assert text.count("_listen = ") == len(SERVICES) + 1
     with running(folder / "operator") as up:
         up.drain()
         yield Player(folder)
