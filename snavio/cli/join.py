@@ -88,5 +88,5 @@ def join(
         way = "ahead of" if off > 0 else "behind"
         aside(
             f"This machine's clock is {ago(abs(off))} {way} the mesh's: commands from here are refused "
-            "(timestamp-skew) until it is set right."
+            "(timestamp-outside-window) until it is set right."
         )
