@@ -67,8 +67,8 @@ async def test_a_command_is_signed_so_that_shield_admits_it(scripted: Stage) -> 
     assert (command.audience, command.content_type) == ("shield-1", "text/plain")
 
 
-async def test_a_payload_over_the_bound_is_told_with_the_bound(mesh: Stage) -> None:
-    async with producer_of(mesh) as producer:
+async def test_a_payload_over_the_bound_is_told_with_the_bound(scripted: Stage) -> None:
+    async with producer_of(scripted) as producer:
         assert (await producer.send(TARGET, NAME, bytes(MAX_PAYLOAD_BYTES))).delivered
         with pytest.raises(BadRequest, match="at most 262,144 bytes"):
             await producer.send(TARGET, NAME, bytes(MAX_PAYLOAD_BYTES + 1))

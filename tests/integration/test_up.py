@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,19 +13,7 @@ import pytest
 
 from snavio.launch.processes import SERVICES
 from snavio.launch.state import FORMAT, StateFolder
-from tests.support.terminal import (
-    SNAVIO,
-    Terminal,
-    Up,
-    alive,
-    all_end,
-    children,
-    configured,
-    environment,
-    running,
-    snavio,
-    told,
-)
+from tests.support.terminal import Terminal, Up, alive, all_end, children, configured, running, snavio, told
 
 
 @pytest.fixture(scope="module")
@@ -56,28 +43,6 @@ def test_the_demo_tenant_sends_and_receives(up: Up) -> None:
     received = told("recv", "discord-bot", "--max", "1", folder=up.folder)
     assert received["command_id"] == sent["commands"][0]["command_id"]
     assert (received["source"], received["payload"]) == ("demo/billing", "héllo")
-
-
-def test_a_bench_that_is_ended_by_ctrl_c_leaves_nothing_in_the_queue(up: Up) -> None:
-    bench = subprocess.Popen(
-        [*SNAVIO, "bench"],
-        cwd=up.folder,
-        env=environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        while not [
-            topic for topic in told("queue", "ls", "demo/bench", folder=up.folder)["topics"] if topic["ready"]
-        ]:
-            assert bench.poll() is None
-        bench.send_signal(signal.SIGINT)
-        assert bench.wait(60) == 130
-    finally:
-        bench.kill()
-        bench.wait()
-    left = told("queue", "stats", "demo/bench", folder=up.folder)
-    assert (left["ready"], left["inflight"]) == (0, 0)
 
 
 def test_what_is_only_looked_at_comes_again(up: Up) -> None:
