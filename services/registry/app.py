@@ -87,4 +87,4 @@ class RegistryApp(HostedService):
         QueryServicer(directory=directory, ownership=ownership, forecast=forecast).register(methods)
         bans.register(methods)
         EntriesServicer(directory=directory, ownership=ownership, batches=writes.batches).register(methods)
-        return await host.serve(methods, listen=settings.listen)
+        return await host.serve(methods)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from snavio.cli.installation import InstallationOptions
+from snavio.cli.installation import MeshOptions
 from snavio.cli.options import As
 from snavio.cli.output import line
 from snavio.cli.render import one_line, payload_document, payload_text, picked
@@ -65,8 +65,8 @@ def recv(
             help="Print each so, such as '{command_id} {payload}'.",
         ),
     ] = "",
-    actor: As = "bot",
-    here: InstallationOptions,
+    actor: As = None,
+    here: MeshOptions,
 ) -> None:
     """Receive the commands of a target, and acknowledge them.
 
@@ -87,7 +87,7 @@ def recv(
 
     printing = _printer(form, here)
     installation = here.attach()
-    who = act_as(actor, installation.mesh, now_unix_ns=SystemClock().unix_ns())
+    who = act_as(actor, installation, default="bot", now_unix_ns=SystemClock().unix_ns())
     limit = (most or 0) if ack else min(most or MOST_HELD, MOST_HELD)
     patience = None if follow else read_span(wait, option="--wait", least_s=0.1)
     receiving = _receive(installation, who, target, most=limit, ack=ack, patience=patience, printing=printing)
@@ -109,11 +109,11 @@ async def _receive(
     printing: Callable[[Command], None],
 ) -> tuple[int, str]:
     """The number of commands that came, and the reason why nothing more did."""
-    from snavio.cli.actor import require_serving
+    from snavio.cli.actor import ready_for
     from snavio.sdk import Consumer
 
     mesh = installation.mesh
-    await require_serving("mailbox", mesh, who)
+    await ready_for("mailbox", mesh, who)
     await _require_target(mesh, who, target)
     received = 0
     held: list[Command] = []
@@ -121,6 +121,9 @@ async def _receive(
         mailbox=mesh.mailbox,
         topic=who.topic(target),
         certificates=who.certificates,
+        signer=mesh.signer if who.principal is not None else None,
+        principal_certificates=who.principal,
+        source=who.identity.source if who.principal is not None else "",
         max_unsettled=min(most, MOST_HELD) or MOST_HELD,
         trust_domain=mesh.trust_domain,
     ) as consumer:
@@ -143,7 +146,7 @@ async def _receive(
     return received, consumer.standstill
 
 
-def _printer(form: str, here: InstallationOptions) -> Callable[[Command], None]:
+def _printer(form: str, here: MeshOptions) -> Callable[[Command], None]:
     """The way in which a command is printed; BadRequest for a field that none has, before anything is received."""
     if not form:
         return lambda command: here.show(_document(command), _sentence(command))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from snavio.v1 import registry_pb2 as wire
 
 MOST_CHECKED = 100
+MOST_AT_ONCE = 1000
 
 
 def register(
@@ -62,8 +63,15 @@ def register(
       command = "notify-user"
     """
     from snavio.cli.registration import read_registration
+    from snavio.errors import BadRequest
 
     wanted = read_registration(file)
+    if len(wanted.values) > MOST_AT_ONCE:
+        raise BadRequest(
+            f"{file} has {len(wanted.values):,} entries, and Registry writes {MOST_AT_ONCE:,} at once: divide it into "
+            "files of that size, services and targets first.",
+            reason="too-many-writes",
+        )
     triples = wanted.triples[:MOST_CHECKED]
     answer = caller.ask(
         lambda client: client.apply(

@@ -50,10 +50,10 @@ def _public_addresses(chosen: Chosen) -> Iterator[tuple[str, str]]:
     """Public addresses that the chosen services listen on. Addresses of the others are only called: no danger."""
     for service in SERVICES:
         if service in chosen:
-            listen = getattr(chosen[service], "listen", None)
-            address = listen or getattr(chosen["mesh"], service)
-            if not is_loopback(address):
-                yield (service, "listen") if listen else ("mesh", service)
+            mesh = chosen["mesh"]
+            key = f"{service}_listen" if getattr(mesh, f"{service}_listen") else service
+            if not is_loopback(getattr(mesh, key)):
+                yield "mesh", key
 
 
 def _public_enrolment(chosen: Chosen) -> Iterator[tuple[str, str]]:

@@ -111,10 +111,16 @@ Region = Annotated[
 ]
 
 
+_LISTEN = (
+    "Address on which {} listens, such as 0.0.0.0:7401, where it is called at another one: behind a name, a "
+    "balancer or a translated address. Certificates name the service and not its host, so both work."
+)
+
+
 class MeshSettings(Section):
     """Settings that every process of one installation shares.
 
-    Each service listens on its address, and the others call it there.
+    Each service is called at its address, and listens there unless it has another address to listen on.
     """
 
     trust_domain: TrustDomain = Field(
@@ -136,6 +142,18 @@ class MeshSettings(Section):
     relay: Address = Field(
         default="127.0.0.1:7407", description="Relay, which every service sends its telemetry to."
     )
+    enrolment: Address | None = Field(
+        default=None,
+        description="Where newcomers without a certificate enrol, as invitations tell it; where Signer lets "
+        "them in, if not set.",
+    )
+    shield_listen: Address | None = Field(default=None, description=_LISTEN.format("Shield"))
+    fast_listen: Address | None = Field(default=None, description=_LISTEN.format("Fast"))
+    slow_listen: Address | None = Field(default=None, description=_LISTEN.format("Slow"))
+    signer_listen: Address | None = Field(default=None, description=_LISTEN.format("Signer"))
+    registry_listen: Address | None = Field(default=None, description=_LISTEN.format("Registry"))
+    mailbox_listen: Address | None = Field(default=None, description=_LISTEN.format("the mailbox"))
+    relay_listen: Address | None = Field(default=None, description=_LISTEN.format("Relay"))
     public_bind: bool = Field(
         default=False, description="The second word for a service that other machines can reach."
     )
@@ -305,6 +323,10 @@ class MeshSettings(Section):
             "moderate": (self.acl_moderate_fresh_ms, self.acl_moderate_stale_ms),
             "low": (self.acl_low_fresh_ms, self.acl_low_stale_ms),
         }
+
+    def listens(self, service: str) -> str:
+        """The address on which a service listens."""
+        return str(getattr(self, f"{service}_listen") or getattr(self, service))
 
     def queue_kinds(self) -> frozenset[QueueKind]:
         """The kinds of target queue that routes may name."""

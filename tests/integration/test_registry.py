@@ -350,8 +350,7 @@ async def test_registration_without_signer_writes_nothing_and_works_again_later(
     with pytest.raises(Unavailable):
         await service(control, "acme", "billing")
     assert (await changes(control)).version == 1
-    # Signer comes back at the address that Registry knows.
-    control.signer_settings = control.signer_settings.model_copy(update={"listen": control.mesh.signer})
+    # At the address that Registry knows.
     await control.start_signer()
     async with asyncio.timeout(10):
         while True:

@@ -22,6 +22,7 @@ from snavio.domain.directory import (
     AccessRequest,
     Ban,
     BanList,
+    Principal,
     Route,
     Service,
     Suspension,
@@ -105,12 +106,25 @@ class WriteServicer:
 
     async def create_enrolment(self, request: wire.EnrolmentTokenRequest, call: Call) -> wire.EnrolmentToken:
         require_name(request.tenant, "tenant")
-        _, tenant = await self._directory.read(lambda view: view.find(Tenant, request.tenant))
+        _, (tenant, principal) = await self._directory.read(
+            lambda view: (
+                view.find(Tenant, request.tenant),
+                view.find(Principal, request.tenant, request.principal) if request.principal else None,
+            )
+        )
         if tenant is None:
             # Whoever enrolled with it would be a principal of whatever tenant gets this name.
             raise NotFound(
-                f"There is no tenant {request.tenant}; registering one answers with its first token.",
+                f"There is no tenant {request.tenant}: `snavio tenant invite {request.tenant} --contact "
+                "ADDRESS` makes and invites one.",
                 reason="no-tenant",
+            )
+        if request.principal and principal is None:
+            # A misspelled name would become a principal that no registration names and nobody looks for.
+            raise NotFound(
+                f"There is no principal {request.principal} of {request.tenant}: a registration's `principals` "
+                f"makes it, and so does `snavio tenant invite {request.tenant} --principal {request.principal}`.",
+                reason="no-principal",
             )
         made = await self._trust.token(
             tenant.tenant,
