@@ -43,6 +43,7 @@ pub mod seals;
 pub mod sending;
 pub mod split;
 pub mod telemetry;
+pub mod tenants;
 #[cfg(test)]
 mod testing;
 pub mod unknown;
