@@ -65,7 +65,9 @@ class Cutting:
         self._through = await self._streams.cut_through()
         if self._through > await self._outbox.last_page():
             # Its numbers began anew, and all of its pages would look as if they had been cut.
-            self._log.warning("the outbox is another one; its pages are cut from the first", was=self._through)
+            self._log.warning(
+                "the outbox is another one; its pages are cut from the first", was=self._through
+            )
             await self._streams.rewind()
             self._through = 0
         await self._outbox.forget(self._through)
@@ -124,9 +126,7 @@ class Cutting:
         drafts += _gathered(found, now)
         return drafts, [life for life in spoken if life not in self._spoken]
 
-    def _read(
-        self, pages: Sequence[UncutPage]
-    ) -> tuple[Rows, list[tuple[int, str, bytes]], list[SpokenOf]]:
+    def _read(self, pages: Sequence[UncutPage]) -> tuple[Rows, list[tuple[int, str, bytes]], list[SpokenOf]]:
         try:
             parts, rare, spoken, counted, nobodys = self._native(pages)
         except ValueError:

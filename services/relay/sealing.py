@@ -146,21 +146,25 @@ class Sealing:
             # A tenant that is quiet costs nothing; its keys are asked for when it speaks again.
             if now - self._tenants[tenant].asked_mono_ns > KEY_AGE_NS:
                 del self._tenants[tenant]
-        ready = [
-            tenant for tenant in waiting if self._tenant(tenant).parked_until_mono_ns <= now
-        ][:MAX_TENANTS]
+        ready = [tenant for tenant in waiting if self._tenant(tenant).parked_until_mono_ns <= now][
+            :MAX_TENANTS
+        ]
         if not ready:
             return 0
         self._counts["sealing.rounds"] += 1
         try:
             able = await self._with_keys(ready)
             orders = await self._composed(able)
-            answers = await self._signing.sign(
-                [
-                    TenantOrder(tenant, self._tenant(tenant).key_id, tuple(one.form for one in envelopes))
-                    for tenant, envelopes in orders.items()
-                ]
-            ) if orders else []
+            answers = (
+                await self._signing.sign(
+                    [
+                        TenantOrder(tenant, self._tenant(tenant).key_id, tuple(one.form for one in envelopes))
+                        for tenant, envelopes in orders.items()
+                    ]
+                )
+                if orders
+                else []
+            )
         except SnavioError:
             self._counts['sse_publisher_sign_failures_total{reason="provider_unavailable"}'] += 1
             raise
@@ -208,7 +212,9 @@ class Sealing:
         if not self._knows(tenant):
             self._counts['sse_relay_skip_total{reason="no_signing_key"}'] += 1
             state.park(self._clock.mono_ns())
-            self._log.warning("a tenant has no signing key, and the directory does not know it", tenant=tenant)
+            self._log.warning(
+                "a tenant has no signing key, and the directory does not know it", tenant=tenant
+            )
             return
         await self._signing.provision(tenant)
         self._log.info("scope provisioned", tenant=tenant)
@@ -259,7 +265,9 @@ class Sealing:
             if all(key.key_id != signed_by for key in state.keys):
                 state.position = await self._streams.begin_epoch(tenant)
                 self._counts["sealing.epochs"] += 1
-                self._log.warning("a stream begins anew: its key was revoked", tenant=tenant, key_id=signed_by)
+                self._log.warning(
+                    "a stream begins anew: its key was revoked", tenant=tenant, key_id=signed_by
+                )
                 self._appended(tenant, (), state.position)
         state.epoch_checked = True
 

@@ -75,7 +75,9 @@ def events_for_tenants(
     if kind is None or not isinstance(told, dict) or (kind.internal and name != SIGNING_KEY_ROTATED):
         return []
     known = _ROTATION if name == SIGNING_KEY_ROTATED else {*kind.fields, *kind.beyond, "count"}
-    document: dict[str, Any] = {key: value for key, value in told.items() if key in known and value is not None}
+    document: dict[str, Any] = {
+        key: value for key, value in told.items() if key in known and value is not None
+    }
     source = document.get("source", "")
     source = source if isinstance(source, str) else ""
     tenants: list[Any] = [tenant_of(source)]
@@ -87,9 +89,7 @@ def events_for_tenants(
         # Whoever took the right away wants to hear of it, not only who used it.
         tenants = list(dict.fromkeys([*tenants, owner(str(told.get("target", "")))]))
     try:
-        body = canonical_json(
-            orjson.dumps({**document, "event": name, "at": format_timestamp(at_unix_ns)})
-        )
+        body = canonical_json(orjson.dumps({**document, "event": name, "at": format_timestamp(at_unix_ns)}))
     except (ValueError, TypeError):
         return []
     return [
@@ -112,7 +112,9 @@ def gap_of(name: str, fields: bytes) -> tuple[str, int, int | None] | None:
     return (found[1], int(found[2]), count if isinstance(count, int) else None) if found else None
 
 
-def dropped(tenant: str, *, at_unix_ns: int, reason: str, events: int | None, age_s: float | None) -> TenantEvent:
+def dropped(
+    tenant: str, *, at_unix_ns: int, reason: str, events: int | None, age_s: float | None
+) -> TenantEvent:
     """A statement to a tenant that events about it are missing; their number is null where nobody knows it."""
     document = {
         "event": DROPPED,

@@ -92,9 +92,7 @@ class TenantStreams(Protocol):
         """The outbox's page up to which drafts were cut; 0 before the first."""
         ...
 
-    async def cut(
-        self, page_id: int, drafts: Sequence[NewDraft], *, spoken: Sequence[SpokenOf] = ()
-    ) -> None:
+    async def cut(self, page_id: int, drafts: Sequence[NewDraft], *, spoken: Sequence[SpokenOf] = ()) -> None:
         """Store drafts together with the page up to which they were cut. Conflict if the page is not a newer one."""
         ...
 

@@ -62,7 +62,10 @@ async def test_drafts_and_the_page_they_were_cut_from_are_stored_together(
         await streams.cut(6, [draft(5), draft(1)])
     reopened = await again(streams, tmp_path, clock)
     assert (await reopened.cut_through(), await reopened.waiting()) == (5, {"acme": 2, "globex": 1})
-    assert [one.new for one in await reopened.drafts("acme", limit=10, max_bytes=1000)] == [draft(1), draft(3)]
+    assert [one.new for one in await reopened.drafts("acme", limit=10, max_bytes=1000)] == [
+        draft(1),
+        draft(3),
+    ]
     assert len(await reopened.drafts("acme", limit=10, max_bytes=1)) == 1
     assert await reopened.spoken_of("fast-0", 7) == ["acme"]
     assert await reopened.spoken_of("fast-0", 8) == []

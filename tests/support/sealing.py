@@ -65,9 +65,7 @@ class TenantSigner:
         except (Conflict, NotFound) as error:
             return TenantAnswer("", (), error.reason)
         seed = bytes(32) if order.tenant == self.lying else key.seed
-        return TenantAnswer(
-            key.key_id, tuple(ed25519_sign(seed, message) for message in order.messages), ""
-        )
+        return TenantAnswer(key.key_id, tuple(ed25519_sign(seed, message) for message in order.messages), "")
 
     async def provision(self, tenant: str) -> None:
         self._reach()

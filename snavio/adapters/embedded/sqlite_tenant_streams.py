@@ -103,9 +103,7 @@ class SqliteTenantStreams:
     async def cut_through(self) -> int:
         return await self._worker.run(lambda: self._state("cut"))
 
-    async def cut(
-        self, page_id: int, drafts: Sequence[NewDraft], *, spoken: Sequence[SpokenOf] = ()
-    ) -> None:
+    async def cut(self, page_id: int, drafts: Sequence[NewDraft], *, spoken: Sequence[SpokenOf] = ()) -> None:
         def write() -> None:
             with store_errors(self._path), self._connection:
                 if page_id <= self._state("cut"):
@@ -198,12 +196,14 @@ class SqliteTenantStreams:
                         continue
                     gone, events = [], 0
                     rows = self._execute(
-                        "SELECT id, size, events, cut_unix_ns FROM draft WHERE tenant = ? ORDER BY id", (tenant,)
+                        "SELECT id, size, events, cut_unix_ns FROM draft WHERE tenant = ? ORDER BY id",
+                        (tenant,),
                     )
+                    left = size
                     for draft_id, draft_size, draft_events, cut_unix_ns in rows.fetchall():
-                        if cut_unix_ns >= cut_before_unix_ns and size <= max_bytes_per_tenant:
+                        if cut_unix_ns >= cut_before_unix_ns and left <= max_bytes_per_tenant:
                             break
-                        size -= draft_size
+                        left -= draft_size
                         events += draft_events
                         gone.append((draft_id,))
                     self._connection.executemany("DELETE FROM draft WHERE id = ?", gone)
@@ -293,8 +293,8 @@ class SqliteTenantStreams:
             through = window.high
             with store_errors(self._path):
                 rows = self._connection.execute(
-                    "SELECT seq, envelope_id, source, family, events, issued_unix_ns, digest, size, sum, body FROM entry"
-                    " WHERE tenant = ? AND seq > ? ORDER BY seq",
+                    "SELECT seq, envelope_id, source, family, events, issued_unix_ns, digest, size, sum, body"
+                    " FROM entry WHERE tenant = ? AND seq > ? ORDER BY seq",
                     (tenant, _stored(after)),
                 )
                 for row in rows:
@@ -306,7 +306,7 @@ class SqliteTenantStreams:
                     size += row[7]
                     if blake3_digest(row[9]) != row[8]:
                         raise IntegrityError(f"An envelope of {tenant} in {self._path} is damaged.")
-                    found.append(StreamEntry(_read(row[0]), *row[1:7], row[9]))
+                    found.append(_entry(row))
             return StreamPart(tuple(found), through)
 
         return await self._worker.run(read)
@@ -381,8 +381,8 @@ class SqliteTenantStreams:
 
     def _insert(self, tenant: str, entries: Sequence[StreamEntry]) -> None:
         self._connection.executemany(
-            "INSERT INTO entry (tenant, seq, envelope_id, source, family, events, issued_unix_ns, digest, size, sum, body)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO entry (tenant, seq, envelope_id, source, family, events, issued_unix_ns, digest, size, sum,"
+            " body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 (
                     tenant,
@@ -434,6 +434,11 @@ class SqliteTenantStreams:
 
     def _execute(self, statement: str, values: tuple[Any, ...] = ()) -> Any:
         return self._connection.execute(statement, values)
+
+
+def _entry(row: tuple[Any, ...]) -> StreamEntry:
+    seq, envelope_id, source, family, events, issued_unix_ns, digest, _size, _sum, body = row
+    return StreamEntry(_read(seq), envelope_id, source, family, events, issued_unix_ns, digest, body)
 
 
 def _stored(seq: int) -> int:
