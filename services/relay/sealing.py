@@ -19,7 +19,7 @@ from snavio.domain.stream import TYPE_PREFIX, Envelope, Position
 from snavio.errors import Conflict, IntegrityError, SnavioError
 from snavio.host.periodic import Periodic
 from snavio.native import ed25519_verify, format_timestamp
-from snavio.ports.tenant_streams import Draft, StreamEntry, TenantStreams
+from snavio.ports.tenant_streams import StoredDraft, StreamEntry, TenantStreams
 from snavio.signed.stream_envelope import chained_digest, composed, decoded, with_signature
 from snavio.signed.verification import VerifyingKey
 
@@ -65,7 +65,7 @@ class SealingTenant:
 class ComposedDraft:
     """A draft as an envelope without its signature."""
 
-    draft: Draft
+    draft: StoredDraft
     seq: int
     digest: str
     issued_unix_ns: int
@@ -272,7 +272,7 @@ class Sealing:
         state.epoch_checked = True
 
     def _chained(
-        self, tenant: str, key_id: str, position: Position, drafts: Sequence[Draft]
+        self, tenant: str, key_id: str, position: Position, drafts: Sequence[StoredDraft]
     ) -> list[ComposedDraft]:
         now = self._clock.unix_ns()
         issued_at = format_timestamp(now)

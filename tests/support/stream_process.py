@@ -1,4 +1,4 @@
-"""A process that stores pages, cuts and seals them, and kills itself at a chosen step: `<folder> <step, 0 for none>`."""
+"""A process that stores, cuts and seals pages, and kills itself at a chosen step: `<folder> <step, 0 for none>`."""
 
 from __future__ import annotations
 
@@ -81,7 +81,11 @@ async def run(folder: Path, kill_at: int) -> int:
         fence=NOW,
     )
     cutting = Cutting(
-        outbox=watched_outbox, streams=watched_streams, owner=lambda _target: "", clock=clock, told_per_s=10_000
+        outbox=watched_outbox,
+        streams=watched_streams,
+        owner=lambda _target: "",
+        clock=clock,
+        told_per_s=10_000,
     )
     await cutting.load()
     for _ in range(ROUNDS):
