@@ -40,7 +40,7 @@ from snavio.wiring import open_archive, open_outbox, open_tenant_streams
 
 @dataclass(frozen=True, slots=True)
 class StreamReading:
-    """What the calls about streams work on."""
+    """Parts that the calls about streams work on."""
 
     tails: StreamTails
     statements: Statements

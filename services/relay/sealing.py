@@ -15,7 +15,7 @@ import structlog
 
 from services.relay.tenant_keys import TenantAnswer, TenantOrder, TenantSigning, scope_of
 from snavio.clock import Clock
-from snavio.domain.stream import TYPE_PREFIX, Envelope, Position
+from snavio.domain.stream import TYPE_PREFIX, Position, SealedEnvelope
 from snavio.errors import Conflict, IntegrityError, SnavioError
 from snavio.host.periodic import Periodic
 from snavio.native import ed25519_verify, format_timestamp
@@ -280,7 +280,7 @@ class Sealing:
         chained: list[ComposedDraft] = []
         for draft in drafts:
             seq += 1
-            envelope = Envelope(
+            envelope = SealedEnvelope(
                 envelope_id=draft.new.envelope_id,
                 type=TYPE_PREFIX + draft.new.family,
                 scope=scope_of(tenant),

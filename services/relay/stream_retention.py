@@ -51,7 +51,7 @@ class StreamRetention:
         await self._looks.stop()
 
     def counters(self) -> dict[str, int]:
-        """What was removed; `pruned_early` for bytes, before its time."""
+        """Counters of removals; `pruned_early` are those for bytes, before their time."""
         return dict(self._counts)
 
     async def look(self) -> None:

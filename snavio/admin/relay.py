@@ -28,7 +28,7 @@ class RelayClient(ServiceClient):
     call_seconds = CALL_SECONDS
 
     async def progress(self) -> RelayProgress:
-        """What it has received, archived, sealed and sent on."""
+        """Counts of events received, archived, sealed and sent on."""
         told = await self._channel.call(STATUS, StatusRequest(), StatusResponse, timeout_s=CALL_SECONDS)
         return RelayProgress(
             {each.name: each.value for each in told.counter}, {each.name: each.value for each in told.gauge}

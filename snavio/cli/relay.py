@@ -30,7 +30,7 @@ After = Annotated[
 
 @relay.command()
 def status(*, caller: OperatorCaller, json: Json = False) -> None:
-    """What Relay has received, archived, cut, sealed and sent on since its start, and what waits.
+    """Events that Relay has received, archived, cut, sealed and sent on since its start, and those that wait.
 
     \b
     Examples:

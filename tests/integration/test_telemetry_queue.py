@@ -136,11 +136,11 @@ async def test_envelopes_that_are_sent_again_are_known_by_their_ids(mesh: DemoMe
 
 async def test_an_operator_sees_how_far_it_has_come_and_sends_it_again(mesh: DemoMesh) -> None:
     def run(*words: str) -> Any:
-        folder = str(mesh.processes.state_dir)
-        return CliRunner().invoke(app, ["relay", *words, "--state-dir", folder, "--json"])
+        place = ("--config", str(mesh.processes.config), "--state-dir", str(mesh.processes.state_dir))
+        return CliRunner().invoke(app, ["relay", *words, *place, "--json"])
 
     status = await asyncio.to_thread(run, "status")
-    assert status.exit_code == 0, status.output
+    assert status.exit_code == 0, (status.output, status.exception)
     told = orjson.loads(status.stdout)
     assert told["envelopes_sealed"] >= 1 and told["events_received"] >= 20 and told["tenants_parked"] == 0
     again = await asyncio.to_thread(run, "re-emit", TENANT)
