@@ -8,8 +8,7 @@ import typer
 
 from snavio.cli.caller import OperatorCaller
 from snavio.cli.group import CommandGroup
-from snavio.cli.options import Json
-from snavio.cli.render import Record, show
+from snavio.cli.render import Record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,14 +21,14 @@ relay = CommandGroup(
     examples=("snavio relay status", "snavio relay re-emit acme"),
 )
 MAX_SEQ = 2**64 - 1
-Tenant = Annotated[str, typer.Argument(help="The tenant.", show_default=False)]
+Tenant = Annotated[str, typer.Argument(help="The tenant.")]
 After = Annotated[
     int, typer.Option("--after", min=0, max=MAX_SEQ, help="Only envelopes after this number; 0 is all.")
 ]
 
 
 @relay.command()
-def status(*, caller: OperatorCaller, json: Json = False) -> None:
+def status(*, caller: OperatorCaller) -> None:
     """Events that Relay has received, archived, cut, sealed and sent on since its start, and those that wait.
 
     \b
@@ -38,11 +37,11 @@ def status(*, caller: OperatorCaller, json: Json = False) -> None:
       snavio relay status --json | jq .envelopes_sealed
     """
     found = _document(caller.ask_client(_client, lambda client: client.progress()))
-    show(found, Record([(name.replace("_", " "), value) for name, value in found.items()]), json=json)
+    caller.show(found, Record([(name.replace("_", " "), value) for name, value in found.items()]))
 
 
 @relay.command("re-emit")
-def re_emit(tenant: Tenant, *, after: After = 0, caller: OperatorCaller, json: Json = False) -> None:
+def re_emit(tenant: Tenant, *, after: After = 0, caller: OperatorCaller) -> None:
     """Send a tenant's stored envelopes to its queue again, under their own ids.
 
     Those that the queue still knows are not stored a second time.
@@ -54,10 +53,8 @@ def re_emit(tenant: Tenant, *, after: After = 0, caller: OperatorCaller, json: J
     """
     answer = caller.ask_client(_client, lambda client: client.re_emit(tenant, after=after))
     document = {"tenant": tenant, "after": answer.after, "envelopes": answer.envelopes}
-    show(
-        document,
-        f"{answer.envelopes} envelopes of {tenant} after {answer.after} go to its queue again.",
-        json=json,
+    caller.show(
+        document, f"{answer.envelopes} envelopes of {tenant} after {answer.after} go to its queue again."
     )
 
 
