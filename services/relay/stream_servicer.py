@@ -61,7 +61,6 @@ class StreamServicer:
                 f"source, family: at most {MAX_FILTERS}, and families of the catalogue.", reason="bad-field"
             )
         after = request.after
-        first = True
         while not call.draining.is_set():
             part, position = await self._tails.after(
                 tenant,
@@ -71,9 +70,9 @@ class StreamServicer:
                 limit=PAGE_ENVELOPES,
                 max_bytes=PAGE_BYTES,
             )
-            if part.entries or part.through > after or not first:
-                await call.write(_page(part, position).SerializeToString())
-            after, first = part.through, False
+            # The first also when it is empty: the caller hears that its number is within the window.
+            await call.write(_page(part, position).SerializeToString())
+            after = part.through
             if after >= position.high:
                 await self._tails.moved(tenant, after, within_s=self._beat_s)
 

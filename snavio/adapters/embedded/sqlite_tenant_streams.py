@@ -7,6 +7,7 @@ again: an epoch begins above every number of those before it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -348,10 +349,18 @@ class SqliteTenantStreams:
 
     async def prune(self, *, issued_before_unix_ns: int, max_bytes_per_tenant: int) -> Pruned:
         entries = early = 0
-        for tenant in await self.tenants():
+        bounds = (max_bytes_per_tenant, issued_before_unix_ns)
+        due = await self._file.run(
+            lambda: self._all(
+                "SELECT tenant FROM stream WHERE bytes > ? OR EXISTS (SELECT 1 FROM entry"
+                " WHERE entry.tenant = stream.tenant AND seq = low + 1 AND issued_unix_ns < ?)",
+                bounds,
+            )
+        )
+        for (tenant,) in due:
             # One tenant at a time, so that sealing never waits for all of them.
             pruned = await self._file.run(
-                lambda tenant=tenant: self._prune(tenant, issued_before_unix_ns, max_bytes_per_tenant)  # type: ignore[misc]
+                partial(self._prune, tenant, issued_before_unix_ns, max_bytes_per_tenant)
             )
             entries += pruned.entries
             early += pruned.early
