@@ -710,6 +710,21 @@ def sign_batch(
     """
 
 def hmac_sha256(secret: bytes, message: bytes) -> bytes: ...
+def cut_by_tenant(
+    pages: list[bytes], *, told: int, troubles: int, part_events: int, part_bytes: int
+) -> tuple[
+    list[tuple[str, str, int, bytes]],
+    list[tuple[int, int, str, bytes]],
+    list[tuple[int, str]],
+    int,
+    int,
+]:
+    """Events of block fields by source and family. ValueError on bad bytes.
+
+    (source, family, events, JSON array in its canonical form); rare events (position of the page, at_unix_ns, name,
+    JSON); tenants that pages speak of (position, tenant); commands that were counted, not told; rows of nobody.
+    """
+
 def format_timestamp(unix_ns: int) -> str:
     """RFC 3339 with nine fractional digits and `Z`."""
 

@@ -90,6 +90,8 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Signer/RotateScope": (OPERATOR,),
         # Registry signs for the platform only; the servicer checks.
         "/snavio.v1.Signer/Sign": (mesh("relay", "registry"),),
+        # Nobody else speaks for many tenants at once.
+        "/snavio.v1.Signer/SignMany": (mesh("relay"),),
         # Tenants read the platform's and their own; the servicer checks.
         "/snavio.v1.Signer/GetPublicKeys": (ANYBODY,),
         "/snavio.v1.Signer/Events": (OPERATOR,),
@@ -150,6 +152,11 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Registry/DeleteEntry": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Registry/ReadLog": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Relay/Append": (ANY_MESH,),
+        # The gateway decides which reader may read which tenant.
+        "/snavio.v1.Relay/ReadStream": (mesh("gateway"),),
+        "/snavio.v1.Relay/StreamWindow": (mesh("gateway"),),
+        "/snavio.v1.Relay/TenantState": (mesh("gateway"),),
+        "/snavio.v1.Relay/ReEmit": (OPERATOR,),
         # Introspection is for operators and the mesh; health is for every caller.
         "/snavio.v1.Introspection/Status": (OPERATOR, ANY_MESH),
         # The servicer checks that the command is the caller's.

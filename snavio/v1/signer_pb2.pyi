@@ -428,6 +428,38 @@ class SignResponse(_message.Message):
     signature: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, key_id: _Optional[str] = ..., signature: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
+class ScopeMessages(_message.Message):
+    __slots__ = ("scope", "key_id", "message")
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    KEY_ID_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    scope: str
+    key_id: str
+    message: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, scope: _Optional[str] = ..., key_id: _Optional[str] = ..., message: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class SignManyRequest(_message.Message):
+    __slots__ = ("scope",)
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    scope: _containers.RepeatedCompositeFieldContainer[ScopeMessages]
+    def __init__(self, scope: _Optional[_Iterable[_Union[ScopeMessages, _Mapping]]] = ...) -> None: ...
+
+class ScopeSignatures(_message.Message):
+    __slots__ = ("key_id", "signature", "reason")
+    KEY_ID_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    key_id: str
+    signature: _containers.RepeatedScalarFieldContainer[bytes]
+    reason: str
+    def __init__(self, key_id: _Optional[str] = ..., signature: _Optional[_Iterable[bytes]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class SignManyResponse(_message.Message):
+    __slots__ = ("scope",)
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    scope: _containers.RepeatedCompositeFieldContainer[ScopeSignatures]
+    def __init__(self, scope: _Optional[_Iterable[_Union[ScopeSignatures, _Mapping]]] = ...) -> None: ...
+
 class GetPublicKeysRequest(_message.Message):
     __slots__ = ("scope", "include_ended")
     SCOPE_FIELD_NUMBER: _ClassVar[int]

@@ -117,6 +117,7 @@ EXPECTED = """
     snavio.v1.Signer              ProvisionScope        mesh/registry mesh/relay operator
     snavio.v1.Signer              RotateScope           operator
     snavio.v1.Signer              Sign                  mesh/relay mesh/registry
+    snavio.v1.Signer              SignMany              mesh/relay
     snavio.v1.Signer              GetPublicKeys         anybody
     snavio.v1.Signer              Events                operator
     snavio.v1.Signer              CreateEnrolment       mesh/registry
@@ -165,6 +166,10 @@ EXPECTED = """
     snavio.v1.Registry            DeleteEntry           operator principal
     snavio.v1.Registry            ReadLog               operator principal
     snavio.v1.Relay               Append                mesh
+    snavio.v1.Relay               ReadStream            mesh/gateway
+    snavio.v1.Relay               StreamWindow          mesh/gateway
+    snavio.v1.Relay               TenantState           mesh/gateway
+    snavio.v1.Relay               ReEmit                operator
     snavio.v1.Introspection       Status                operator mesh
     snavio.v1.Explain             Explain               operator principal service
     grpc.health.v1.Health         Check                 anybody

@@ -13,8 +13,8 @@ use super::verdict::{
 };
 use super::wire::Malformed;
 
-const NULL_PLACE: i32 = -1;
-const NULL_NUMBER: i64 = i64::MIN;
+pub(super) const NULL_PLACE: i32 = -1;
+pub(super) const NULL_NUMBER: i64 = i64::MIN;
 
 /// A column of strings that repeat.
 #[derive(Debug, Default)]
@@ -128,35 +128,35 @@ pub struct Rare {
 /// The columns so far.
 #[derive(Debug, Default)]
 pub struct Columns {
-    event: Texts,
-    seq: Vec<i64>,
-    at: Vec<i64>,
-    count: Vec<i64>,
-    command_id: Vec<u8>,
-    source: Texts,
-    target: Texts,
-    command_name: Texts,
-    timestamp: Vec<i64>,
-    received_at: Vec<i64>,
-    path: Texts,
-    verdict: Vec<i64>,
-    reason: Texts,
-    latency_ms: Vec<f64>,
-    retry_after_ms: Vec<i64>,
-    throttle_until: Vec<i64>,
-    dedupe_mode: Texts,
-    source_share: Vec<f64>,
-    competing_share: Vec<f64>,
-    dispatch_volume: Vec<i64>,
-    skew_seconds: Vec<f64>,
-    key_version: Texts,
-    escalation: Texts,
-    cache_phase: Texts,
-    acl_version: Vec<i64>,
-    acl_age_ms: Vec<i64>,
-    grant: Texts,
-    topic: Texts,
-    detail: Texts,
+    pub(super) event: Texts,
+    pub(super) seq: Vec<i64>,
+    pub(super) at: Vec<i64>,
+    pub(super) count: Vec<i64>,
+    pub(super) command_id: Vec<u8>,
+    pub(super) source: Texts,
+    pub(super) target: Texts,
+    pub(super) command_name: Texts,
+    pub(super) timestamp: Vec<i64>,
+    pub(super) received_at: Vec<i64>,
+    pub(super) path: Texts,
+    pub(super) verdict: Vec<i64>,
+    pub(super) reason: Texts,
+    pub(super) latency_ms: Vec<f64>,
+    pub(super) retry_after_ms: Vec<i64>,
+    pub(super) throttle_until: Vec<i64>,
+    pub(super) dedupe_mode: Texts,
+    pub(super) source_share: Vec<f64>,
+    pub(super) competing_share: Vec<f64>,
+    pub(super) dispatch_volume: Vec<i64>,
+    pub(super) skew_seconds: Vec<f64>,
+    pub(super) key_version: Texts,
+    pub(super) escalation: Texts,
+    pub(super) cache_phase: Texts,
+    pub(super) acl_version: Vec<i64>,
+    pub(super) acl_age_ms: Vec<i64>,
+    pub(super) grant: Texts,
+    pub(super) topic: Texts,
+    pub(super) detail: Texts,
     pub late: Vec<Late>,
     pub rare: Vec<Rare>,
 }
@@ -202,7 +202,7 @@ impl Columns {
         Ok(())
     }
 
-    fn add_rows(&mut self, shape: &Shape<'_>, first_seq: i64, tombstones: &Tombstones) {
+    pub(super) fn add_rows(&mut self, shape: &Shape<'_>, first_seq: i64, tombstones: &Tombstones) {
         let (start, rows) = (self.len(), shape.verdict.len());
         if rows == 0 {
             return;
@@ -451,7 +451,7 @@ fn micros(unix_ns: i64) -> i64 {
     unix_ns.div_euclid(1000)
 }
 
-fn event_name(kind: u8, code: u8) -> &'static str {
+pub(super) fn event_name(kind: u8, code: u8) -> &'static str {
     match (kind, code) {
         (SKEW_NEAR_LIMIT, _) => "snavio.telemetry.skew_near_limit",
         (SKEW_SAMPLE, _) => "snavio.telemetry.skew_sample",

@@ -44,6 +44,7 @@ pub mod seals;
 pub mod sending;
 pub mod split;
 pub mod telemetry;
+pub mod tenants;
 #[cfg(test)]
 mod testing;
 pub mod unknown;
