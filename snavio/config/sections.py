@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from snavio.domain.directory.route import QueueKind
 
 # In the order of the manual: the shared section, then the path of a command, then the services beside it.
-SERVICES = ("shield", "fast", "slow", "mailbox", "registry", "signer", "relay")
+SERVICES = ("shield", "fast", "slow", "mailbox", "registry", "signer", "relay", "gateway")
 SECTIONS = ("mesh", *SERVICES)
 
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
@@ -125,6 +125,10 @@ class MeshSettings(Section):
     mailbox: Address = Field(default="127.0.0.1:7406", description="The mailbox, where consumers receive.")
     relay: Address = Field(
         default="127.0.0.1:7407", description="Relay, which every service sends its telemetry to."
+    )
+    gateway: Address = Field(
+        default="127.0.0.1:7408",
+        description="The gateway's health and status, for operators; tenants reach it at `[gateway] https`.",
     )
     public_bind: bool = Field(
         default=False, description="The second word for a service that other machines can reach."

@@ -23,7 +23,7 @@ from snavio.errors import StateError, Unavailable
 from snavio.launch.free_ports import free_ports
 
 # In the order in which they need each other.
-SERVICES: Final = ("signer", "relay", "registry", "mailbox", "slow", "fast", "shield")
+SERVICES: Final = ("signer", "relay", "registry", "mailbox", "slow", "fast", "shield", "gateway")
 READY_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 15.0
 MAX_LOG_BYTES: Final = 16 << 20
@@ -41,6 +41,8 @@ class MeshProcesses:
         self.config = config
         self.enrolment = ""
         """Where newcomers enrol, if we chose the address."""
+        self.https = ""
+        """Where tenants reach the gateway, likewise."""
         self._running: dict[str, subprocess.Popen[str]] = {}
         self._more: dict[str, tuple[str, dict[str, str]]] = {}
         """Further instances: their service and what is different for them."""
@@ -52,19 +54,21 @@ class MeshProcesses:
         """An installation on free ports whose configuration lies in its own state folder."""
         state_dir.mkdir(parents=True, exist_ok=True)
         given = settings or {}
-        free = free_addresses("enrolment")
-        enrolment = free.pop("enrolment")
+        free = free_addresses("enrolment", "https")
+        enrolment, https = free.pop("enrolment"), free.pop("https")
         mesh = MeshSettings.model_validate(
             {"state_dir": state_dir.absolute(), **free, **given.get("mesh", {})}
         )
         config = state_dir / "snavio.toml"
         signer = {"enrol_listen": enrolment, **given.get("signer", {})}
+        gateway = {"https": https, **given.get("gateway", {})}
         # As given, not as told: a secret tells itself as a row of asterisks.
         shared = {**mesh.model_dump(exclude_none=True), **given.get("mesh", {})}
         config.touch(mode=0o600)
-        config.write_text(_toml({**given, "signer": signer, "mesh": shared}), "utf-8")
+        config.write_text(_toml({**given, "signer": signer, "gateway": gateway, "mesh": shared}), "utf-8")
         processes = cls(mesh, config=config)
         processes.enrolment = str(signer["enrol_listen"])
+        processes.https = str(gateway["https"])
         return processes
 
     def prepare(self, *, restored: bool = False) -> None:

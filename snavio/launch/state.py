@@ -136,7 +136,7 @@ class StateFolder:
     def _read_run(self) -> RunningMesh | None:
         try:
             found = orjson.loads((self.path / RUN_FILE).read_bytes())
-            addresses = {name: str(found["addresses"][name]) for name in SERVICES}
+            addresses = {str(name): str(address) for name, address in found["addresses"].items()}
             return RunningMesh(int(found["pid"]), addresses, str(found["trust_domain"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None

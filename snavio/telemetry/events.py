@@ -246,6 +246,37 @@ class CertificateRefused:
         return asdict(self)
 
 
+@dataclass(frozen=True, slots=True)
+class StreamOpened:
+    """A gateway began to serve a tenant's events to a reader."""
+
+    name: ClassVar[str] = schema.STREAM_OPENED
+
+    tenant: str
+    opened_by: str
+    """SPIFFE id of the reader."""
+    detail: str
+    """Serial of its certificate, the number after which it reads, and its filters."""
+
+    def fields(self) -> Mapping[str, Value]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamVerificationFailed:
+    """A gateway read an envelope that could not be believed."""
+
+    name: ClassVar[str] = schema.STREAM_VERIFICATION_FAILED
+
+    tenant: str
+    reason: str
+    """Such as `bad_signature`."""
+    detail: str
+
+    def fields(self) -> Mapping[str, Value]:
+        return asdict(self)
+
+
 def certificate_refused(identity: Identity | None, reason: str, count: int) -> CertificateRefused:
     """The event about refusals of one caller."""
     return CertificateRefused(

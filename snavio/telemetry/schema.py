@@ -156,6 +156,8 @@ SIGNING_KEY_ROTATED: Final = "signing_key_rotated"
 DLQ_PRUNED: Final = "snavio.mailbox.dlq-pruned"
 CERTIFICATE_REFUSED: Final = "snavio.certificate.refused"
 CACHE_EXPIRED: Final = "snavio.cache.expired"
+STREAM_OPENED: Final = "snavio.stream.opened"
+STREAM_VERIFICATION_FAILED: Final = "snavio.stream.verification_failed"
 
 EVENTS: Final = (
     EventType(
@@ -289,9 +291,19 @@ EVENTS: Final = (
         frozenset({"source", "tenant"}),
         internal=True,
     ),
+    EventType(
+        STREAM_OPENED,
+        "A gateway began to serve a tenant's events to a reader; `extra` has the reader's identity.",
+        {"tenant": "tenant", "opened_by": "extra", "detail": "detail"},
+    ),
+    EventType(
+        STREAM_VERIFICATION_FAILED,
+        "A gateway read an envelope that could not be believed, and handed it to nobody.",
+        {"tenant": "tenant", "reason": "reason", "detail": "detail"},
+    ),
 )
 
-AUDIT: Final = frozenset({ABUSE_DETECTED, SIGNING_KEY_ROTATED})
+AUDIT: Final = frozenset({ABUSE_DETECTED, SIGNING_KEY_ROTATED, STREAM_OPENED, STREAM_VERIFICATION_FAILED})
 """Events that their writer makes durable before anything relies on them."""
 
 BY_NAME: Final[Mapping[str, EventType]] = {event.name: event for event in EVENTS}

@@ -54,6 +54,7 @@ LAYERS = {
     "snavio.adapters": [*BASE, *WIRE, "snavio.domain", "snavio.ports"],
     "snavio.rpc": [*RPC],
     "snavio.hop": [*RPC],
+    "snavio.http": [*RPC, "snavio.config"],
     "snavio.replication": [*RPC],
     "snavio.signed": [*RPC],
     "snavio.config": ["snavio.errors", "snavio.domain", "snavio.host.shares"],
