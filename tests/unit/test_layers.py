@@ -65,7 +65,7 @@ LAYERS = {
         "snavio.host.introspection",
     ],
     "snavio.wiring": [*MESH, "snavio.adapters"],
-    "snavio.sdk": [*RPC, "snavio.hop"],
+    "snavio.sdk": [*RPC, "snavio.hop", "snavio.signed"],
     "snavio.admin": [*RPC, "snavio.replication", "snavio.sdk"],
     "snavio.audit": [*CLIENTS],
     "snavio.launch": [*CLIENTS, "snavio.adapters"],
