@@ -22,6 +22,7 @@ GENESIS: Final = ""
 """`prev` of an epoch's first envelope."""
 DIGEST_PREFIX: Final = "b3:"
 POSITION_TYPE: Final = "snavio.stream.position"
+STATE_TYPE: Final = "snavio.stream.state"
 
 
 class OutsideReplayWindow(Conflict):

@@ -68,6 +68,23 @@ class Pruned:
     """Of them, those that were removed for their bytes, before their time."""
 
 
+@dataclass(frozen=True, slots=True)
+class SpokenOf:
+    """A tenant that a life of a process has spoken of; a gap in that life may be one in the tenant's events."""
+
+    instance: str
+    epoch: int
+    tenant: str
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedDrafts:
+    """Drafts of one tenant that were never sealed."""
+
+    events: int
+    oldest_unix_ns: int
+
+
 class TenantStreams(Protocol):
     """See the module. Unavailable when it cannot be written now, IntegrityError when it is damaged."""
 
@@ -75,15 +92,16 @@ class TenantStreams(Protocol):
         """The outbox's page up to which drafts were cut; 0 before the first."""
         ...
 
-    async def cut(self, page_id: int, drafts: Sequence[NewDraft], *, carry: bytes = b"") -> None:
-        """Store drafts together with the page up to which they were cut. Conflict if the page is not a newer one.
-
-        `carry` is what the cutter needs to go on, such as counts of a second that is not over.
-        """
+    async def cut(self, page_id: int, drafts: Sequence[NewDraft], *, spoken: Sequence[SpokenOf] = ()) -> None:
+        """Store drafts together with the page up to which they were cut. Conflict if the page is not a newer one."""
         ...
 
-    async def carried(self) -> bytes:
-        """The newest `carry`."""
+    async def rewind(self) -> None:
+        """Cut from the first page on: the outbox is another one, whose pages were never cut."""
+        ...
+
+    async def spoken_of(self, instance: str, epoch: int) -> list[str]:
+        """Tenants that this life of a process has spoken of."""
         ...
 
     async def waiting(self) -> Mapping[str, int]:
@@ -94,8 +112,10 @@ class TenantStreams(Protocol):
         """The tenant's oldest drafts, in order; at least one if there is one."""
         ...
 
-    async def drop_drafts(self, tenant: str, *, cut_before_unix_ns: int) -> int:
-        """Forget drafts that are too old; the number of events in them."""
+    async def drop_drafts(
+        self, *, cut_before_unix_ns: int, max_bytes_per_tenant: int
+    ) -> Mapping[str, DroppedDrafts]:
+        """Forget drafts that are too old, and the oldest of tenants with too many bytes of them; by tenant."""
         ...
 
     async def tenants(self) -> list[str]:
@@ -137,8 +157,20 @@ class TenantStreams(Protocol):
         """
         ...
 
-    async def begin_epoch(self, tenant: str, *, drop: bool) -> Position:
-        """Begin a new epoch of one stream; with `drop` its entries are removed, as after an emergency rotation."""
+    async def begin_epoch(self, tenant: str) -> Position:
+        """Begin a new epoch of one stream, without the entries of the one before: nobody can verify them any more."""
+        ...
+
+    async def counts(self, tenant: str) -> Mapping[str, int]:
+        """Number of events that are kept, by family."""
+        ...
+
+    async def queued_through(self) -> Mapping[str, int]:
+        """By tenant, the number up to which envelopes were sent to its queue."""
+        ...
+
+    async def queued(self, tenant: str, seq: int) -> None:
+        """Remember that envelopes up to `seq` were sent; an older number sends those after it again."""
         ...
 
     async def prune(self, *, issued_before_unix_ns: int, max_bytes_per_tenant: int) -> Pruned:

@@ -28,6 +28,30 @@ def encoded(envelope: Envelope) -> bytes:
     return canonical_json(orjson.dumps(envelope.document()))
 
 
+def composed(envelope: Envelope, events: bytes) -> tuple[bytes, bytes]:
+    """The signed form of an envelope in two parts, between which its signature stands in its full form.
+
+    `events` is a canonical JSON array, which replaces the envelope's: a writer need not parse what it has serialised.
+    """
+    text = {name: orjson.dumps(value) for name, value in envelope.document().items() if name != "payload"}
+    source = orjson.dumps(envelope.payload["source"])
+    # In the order of the canonical form, which has `signature` between `seq` and `type`.
+    head = b"".join(
+        [
+            b'{"epoch":%b,"id":%b,"issued_at":%b' % (text["epoch"], text["id"], text["issued_at"]),
+            b',"key_id":%b,"payload":{"events":%b' % (text["key_id"], events),
+            b',"source":%b},"prev":%b' % (source, text["prev"]),
+            b',"scope":%b,"seq":%b,' % (text["scope"], text["seq"]),
+        ]
+    )
+    return head, b'"type":%b}' % text["type"]
+
+
+def with_signature(parts: tuple[bytes, bytes], signature: bytes) -> bytes:
+    """The canonical form of the whole envelope."""
+    return b'%b"signature":"%b",%b' % (parts[0], signature.hex().encode(), parts[1])
+
+
 def chained_digest(form: bytes) -> str:
     """`prev` of the envelope after the one with this signed form."""
     return DIGEST_PREFIX + blake3_hex(form)

@@ -22,10 +22,12 @@ from snavio.native import ed25519_public_key, ed25519_sign
 from snavio.rpc.status import code_of
 from snavio.signed.stream_envelope import (
     chained_digest,
+    composed,
     decoded,
     encoded,
     envelope_verified,
     signed_form,
+    with_signature,
 )
 from snavio.signed.verification import VerifyingKey
 
@@ -107,6 +109,15 @@ def test_an_envelope_is_the_same_after_its_bytes() -> None:
     assert decoded(encoded(signed)) == signed
     assert signed_form(signed) == signed_form(envelope())
     assert chained_digest(signed_form(signed)).startswith("b3:")
+
+
+@pytest.mark.parametrize("source", ["acme/shop", "", 'a/"\\\b\f\n\x01\x1f', "a/ü\u2028"])
+def test_an_envelope_composed_of_its_parts_is_the_canonical_one(source: str) -> None:
+    whole = replace(envelope(), payload={"source": source, "events": [{"a": 1}, {"b": "é"}]})
+    parts = composed(replace(whole, payload={"source": source}), '[{"a":1},{"b":"é"}]'.encode())
+    assert b"".join(parts) == signed_form(whole)
+    signature = bytes(range(64))
+    assert with_signature(parts, signature) == encoded(whole.with_signature(signature))
 
 
 def test_a_signature_counts_with_a_good_key_and_every_member_is_under_it() -> None:
