@@ -144,9 +144,7 @@ def error_of_call(_stream: Any, code: grpc.StatusCode) -> AssertionError:
 
 
 @asynccontextmanager
-async def streaming(
-    folder: Path, *, known: bool = True, **settings: Any
-) -> AsyncIterator[StreamingRelay]:
+async def streaming(folder: Path, *, known: bool = True, **settings: Any) -> AsyncIterator[StreamingRelay]:
     async with control_plane(folder / "state", registry=True) as control:
         if known:
             await control.write(ADMIN, "CreateTenant", CreateTenantRequest(tenant=Tenant(tenant="acme")))
