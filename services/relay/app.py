@@ -6,6 +6,7 @@ Never takes a page before the outbox is open and what was received before is kno
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from services.relay.compaction import LONGEST_PAUSE_S, LOOK_SECONDS, ArchiveCompaction
@@ -14,6 +15,7 @@ from services.relay.directory_names import DirectoryNames
 from services.relay.exporter import Exporter
 from services.relay.page_intake import PageIntake
 from services.relay.pending_pages import PendingPages
+from services.relay.queueing import QueueFeed
 from services.relay.relay_events import RelayEvents
 from services.relay.revocations import Revocations
 from services.relay.sealing import Sealing
@@ -26,10 +28,11 @@ from services.relay.stream_tails import StreamTails
 from services.relay.tenant_keys import TenantKeys
 from snavio.clock import Clock
 from snavio.config import MeshSettings
+from snavio.domain.stream import Position
 from snavio.host.service import HostedService, ServiceHost
 from snavio.native import Tombstones
 from snavio.ports.outbox import Outbox
-from snavio.ports.tenant_streams import TenantStreams
+from snavio.ports.tenant_streams import StreamEntry, TenantStreams
 from snavio.signed.manifest_signer import ManifestSigner
 from snavio.signed.platform_keys import PlatformKeys
 from snavio.wiring import open_archive, open_outbox, open_tenant_streams
@@ -37,10 +40,11 @@ from snavio.wiring import open_archive, open_outbox, open_tenant_streams
 
 @dataclass(frozen=True, slots=True)
 class StreamReading:
-    """What the calls of the gateway read from."""
+    """Parts that the calls about streams work on."""
 
     tails: StreamTails
     statements: Statements
+    queues: QueueFeed
 
 
 class RelayApp(HostedService):
@@ -114,13 +118,15 @@ class RelayApp(HostedService):
         )
         if settings.compact:
             host.every(LOOK_SECONDS, "compaction", compaction.look, longest_s=LONGEST_PAUSE_S)
-        reading = await self._streams(streams, outbox, waiting, own, names)
+        reading = await self._streams(streams, outbox, waiting, intake, names)
         host.introspection.counts(intake.counters, prefix="intake.")
         host.introspection.counts(exporter.counters, prefix="export.")
         host.introspection.counts(compaction.counters, prefix="compaction.")
         host.introspection.gauges(waiting.gauges, prefix="outbox.")
         methods = RelayServicer(intake=intake).methods()
-        StreamServicer(tails=reading.tails, statements=reading.statements).register(methods)
+        StreamServicer(
+            tails=reading.tails, statements=reading.statements, send_again=reading.queues.send_again
+        ).register(methods)
         return await host.serve(methods, leaving=reading.tails.wake)
 
     async def _streams(
@@ -128,19 +134,31 @@ class RelayApp(HostedService):
         streams: TenantStreams,
         outbox: Outbox,
         waiting: PendingPages,
-        own: RelayEvents,
+        intake: PageIntake,
         names: DirectoryNames,
     ) -> StreamReading:
-        """Start what cuts, seals and ends the tenants' streams."""
+        """Start what cuts, seals, sends on and ends the tenants' streams."""
         host, settings, clock = self.host, self._settings, self.host.clock
         signing, tails = TenantKeys(host.channel("signer")), StreamTails(streams)
+        queues = QueueFeed(
+            streams=streams,
+            tails=tails,
+            mailbox=host.channel("mailbox", sends=True),
+            tell=intake.record,
+            clock=clock,
+        )
+
+        def appended(tenant: str, entries: Sequence[StreamEntry], position: Position) -> None:
+            tails.appended(tenant, entries, position)
+            queues.nudge()
+
         sealing = Sealing(
             streams=streams,
             signing=signing,
             knows=names.knows,
             clock=clock,
             fence=host.epoch,
-            appended=tails.appended,
+            appended=appended,
         )
         cutting = Cutting(
             outbox=outbox,
@@ -153,9 +171,7 @@ class RelayApp(HostedService):
         retention = StreamRetention(
             streams=streams,
             tails=tails,
-            outbox=outbox,
-            waiting=waiting,
-            own=own,
+            tell=intake.record,
             clock=clock,
             window_s=settings.stream_window_s,
             max_bytes_per_tenant=settings.stream_max_bytes,
@@ -163,14 +179,17 @@ class RelayApp(HostedService):
         await host.run(sealing)
         await host.run(cutting)
         await host.run(retention)
+        await host.run(queues)
         waiting.added = cutting.nudge
         host.introspection.counts(cutting.counters, prefix="cutting.")
         host.introspection.counts(sealing.counters)
         host.introspection.counts(retention.counters, prefix="streams.")
         host.introspection.counts(tails.counters, prefix="streams.")
+        host.introspection.counts(queues.counters, prefix="queues.")
+        host.introspection.gauges(queues.gauges, prefix="queues.")
         host.introspection.gauges(sealing.gauges, prefix="sealing.")
         host.introspection.gauges(tails.gauges, prefix="stream_tails.")
-        return StreamReading(tails, Statements(streams=streams, signing=signing, clock=clock))
+        return StreamReading(tails, Statements(streams=streams, signing=signing, clock=clock), queues)
 
 
 def build(mesh: MeshSettings, settings: RelaySettings, clock: Clock) -> RelayApp:

@@ -12,6 +12,8 @@ from snavio.v1.registry_pb2 import Change
 
 AGAIN_SECONDS = 600.0
 """Changes are taken as they come; reading all of it again mends what was missed."""
+QUIET_SECONDS = 2.0
+"""Between two readings, however many names are unknown."""
 
 
 class DirectoryNames:
@@ -22,7 +24,12 @@ class DirectoryNames:
         self._tenants: set[str] = set()
         self._owners: dict[str, str] = {}
         self._readings = Periodic(
-            "directory names", self.read, every_s=AGAIN_SECONDS, first_s=0.5, longest_s=30.0
+            "directory names",
+            self.read,
+            every_s=AGAIN_SECONDS,
+            first_s=0.5,
+            longest_s=30.0,
+            quiet_s=QUIET_SECONDS,
         )
 
     async def start(self) -> None:
@@ -56,9 +63,15 @@ class DirectoryNames:
                 self._owners.pop(change.target.target, None)
 
     def knows(self, tenant: str) -> bool:
-        """True if the directory has this tenant."""
-        return tenant in self._tenants
+        """True if the directory has this tenant; otherwise it is read again, soon, in case a change was missed."""
+        known = tenant in self._tenants
+        if not known:
+            self._readings.nudge()
+        return known
 
     def owner(self, target: str) -> str:
-        """The tenant that owns a target; empty if unknown."""
-        return self._owners.get(target, "")
+        """The tenant that owns a target; empty if unknown, and then it is read again, soon."""
+        owner = self._owners.get(target, "")
+        if not owner:
+            self._readings.nudge()
+        return owner

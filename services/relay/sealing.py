@@ -15,11 +15,11 @@ import structlog
 
 from services.relay.tenant_keys import TenantAnswer, TenantOrder, TenantSigning, scope_of
 from snavio.clock import Clock
-from snavio.domain.stream import TYPE_PREFIX, Envelope, Position
+from snavio.domain.stream import TYPE_PREFIX, Position, SealedEnvelope
 from snavio.errors import Conflict, IntegrityError, SnavioError
 from snavio.host.periodic import Periodic
 from snavio.native import ed25519_verify, format_timestamp
-from snavio.ports.tenant_streams import Draft, StreamEntry, TenantStreams
+from snavio.ports.tenant_streams import StoredDraft, StreamEntry, TenantStreams
 from snavio.signed.stream_envelope import chained_digest, composed, decoded, with_signature
 from snavio.signed.verification import VerifyingKey
 
@@ -65,7 +65,7 @@ class SealingTenant:
 class ComposedDraft:
     """A draft as an envelope without its signature."""
 
-    draft: Draft
+    draft: StoredDraft
     seq: int
     digest: str
     issued_unix_ns: int
@@ -272,7 +272,7 @@ class Sealing:
         state.epoch_checked = True
 
     def _chained(
-        self, tenant: str, key_id: str, position: Position, drafts: Sequence[Draft]
+        self, tenant: str, key_id: str, position: Position, drafts: Sequence[StoredDraft]
     ) -> list[ComposedDraft]:
         now = self._clock.unix_ns()
         issued_at = format_timestamp(now)
@@ -280,7 +280,7 @@ class Sealing:
         chained: list[ComposedDraft] = []
         for draft in drafts:
             seq += 1
-            envelope = Envelope(
+            envelope = SealedEnvelope(
                 envelope_id=draft.new.envelope_id,
                 type=TYPE_PREFIX + draft.new.family,
                 scope=scope_of(tenant),

@@ -32,7 +32,7 @@ class Statements:
         return await self._signed(tenant, {"type": POSITION_TYPE, **_members(position)})
 
     async def state(self, tenant: str, position: Position) -> bytes:
-        """What is kept of the tenant's events, by family, with the position to go on from, signed."""
+        """Signed numbers of the events that are kept, by family, with the position to go on from."""
         counts = await self._streams.counts(tenant)
         document = {"type": STATE_TYPE, "position": _members(position), "events": dict(counts)}
         return await self._signed(tenant, document)

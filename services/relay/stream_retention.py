@@ -5,16 +5,14 @@ Never drops a draft in silence: its tenant and the archive are told how many eve
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import structlog
 
-from services.relay.pending_pages import PendingPages
-from services.relay.relay_events import SERVICE, RelayEvents
 from services.relay.stream_tails import StreamTails
 from snavio.clock import Clock
 from snavio.host.periodic import Periodic
-from snavio.ports.outbox import Outbox
 from snavio.ports.tenant_streams import TenantStreams
 from snavio.telemetry.events import Event, TelemetryDropped
 
@@ -29,18 +27,14 @@ class StreamRetention:
         *,
         streams: TenantStreams,
         tails: StreamTails,
-        outbox: Outbox,
-        waiting: PendingPages,
-        own: RelayEvents,
+        tell: Callable[[Sequence[Event]], Awaitable[None]],
         clock: Clock,
         window_s: float,
         max_bytes_per_tenant: int,
     ) -> None:
         self._streams = streams
         self._tails = tails
-        self._outbox = outbox
-        self._waiting = waiting
-        self._own = own
+        self._tell = tell
         self._clock = clock
         self._window_ns = round(window_s * 1e9)
         self._max_bytes = max_bytes_per_tenant
@@ -57,7 +51,7 @@ class StreamRetention:
         await self._looks.stop()
 
     def counters(self) -> dict[str, int]:
-        """What was removed; `pruned_early` for bytes, before its time."""
+        """Counters of removals; `pruned_early` are those for bytes, before their time."""
         return dict(self._counts)
 
     async def look(self) -> None:
@@ -79,7 +73,4 @@ class StreamRetention:
             events.append(TelemetryDropped(tenant, dropped.events, "not-sealed", age_s, None))
             self._counts["dropped_events"] += dropped.events
             self._log.error("events were never sealed", tenant=tenant, events=dropped.events)
-        async with self._own.stored_with(events) as (pages, lives):
-            if pages:
-                ids = await self._outbox.store(pages, lives)
-                self._waiting.add(ids, pages, [SERVICE] * len(ids))
+        await self._tell(events)

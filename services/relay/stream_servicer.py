@@ -5,6 +5,7 @@ Never leaves out an envelope that was asked for: a reader that falls behind what
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from services.relay.statements import Statements
@@ -27,7 +28,15 @@ MAX_FILTERS: Final = 256
 class StreamServicer:
     """The handlers that read streams."""
 
-    def __init__(self, *, tails: StreamTails, statements: Statements, beat_s: float = BEAT_SECONDS) -> None:
+    def __init__(
+        self,
+        *,
+        tails: StreamTails,
+        statements: Statements,
+        send_again: Callable[[str, int], Awaitable[int]],
+        beat_s: float = BEAT_SECONDS,
+    ) -> None:
+        self._send_again = send_again
         self._tails = tails
         self._statements = statements
         self._beat_s = beat_s
@@ -36,6 +45,7 @@ class StreamServicer:
         """Add the handlers."""
         methods.stream_raw(AT + "ReadStream", self.read_stream)
         methods.unary(AT + "StreamWindow", self.stream_window, wire.StreamWindowRequest)
+        methods.unary(AT + "ReEmit", self.re_emit, wire.ReEmitRequest)
         methods.unary(AT + "TenantState", self.tenant_state, wire.TenantStateRequest)
 
     async def read_stream(self, call: Call) -> None:
@@ -74,6 +84,11 @@ class StreamServicer:
         position = await self._tails.position(tenant)
         statement = await self._statements.position(tenant, position) if request.signed else b""
         return wire.StreamWindowResponse(position=_position(position), statement=statement)
+
+    async def re_emit(self, request: wire.ReEmitRequest, _call: Call) -> wire.ReEmitResponse:
+        tenant = _tenant(request.tenant)
+        after = request.after or (await self._tails.position(tenant)).low
+        return wire.ReEmitResponse(envelopes=await self._send_again(tenant, after), after=after)
 
     async def tenant_state(self, request: wire.TenantStateRequest, _call: Call) -> wire.TenantStateResponse:
         tenant = _tenant(request.tenant)

@@ -135,7 +135,7 @@ class StreamTails:
                     waiting.set_result(None)
 
     def counters(self) -> dict[str, int]:
-        """Where readers were served from."""
+        """Counters of reads, by memory and disk."""
         return dict(self._counts)
 
     def gauges(self) -> dict[str, float]:

@@ -42,6 +42,7 @@ explain  explain:explain   Show what became of a command, step by step.
 bans     bans:bans         See which sources are kept off the warm path and why, and let them back.
 queue    queue:queue       See what waits in the mailbox and what is dead, and put it right.
 snapshot snapshot:snapshot See the snapshots that Fast and Shield start from, and check them as they would.
+relay    relay:relay       See how far telemetry has come, and send a tenant's envelopes to its queue again.
 archive  archive:archive   See the telemetry that Relay has archived, check it, and query it in SQL.
 meter    meter:meter       Measure what the mesh promises, on a canary tenant of its own.
 spark    spark:spark       Run Spark jobs over the archive: find abuse, report on service, try a rule on the past.

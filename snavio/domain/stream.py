@@ -57,7 +57,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Envelope:
+class SealedEnvelope:
     """One signed link of a tenant's chain. The signature is over its canonical form without `signature`."""
 
     envelope_id: str
@@ -145,7 +145,7 @@ def resume(header: str | None, low: int, high: int) -> int:
     return number + 1
 
 
-def read_envelope(document: Mapping[str, Any]) -> Envelope:
+def read_envelope(document: Mapping[str, Any]) -> SealedEnvelope:
     """The envelope of a parsed document; BadRequest `bad-envelope` for any other form. Checks no signature."""
     texts = ("id", "type", "scope", "key_id", "issued_at", "epoch", "seq", "prev", "signature")
     if set(document) != {*texts, "payload"}:
@@ -163,7 +163,7 @@ def read_envelope(document: Mapping[str, Any]) -> Envelope:
     events = payload.get("events")
     if not isinstance(events, list) or not isinstance(payload.get("source"), str):
         raise _malformed("payload without source and events")
-    return Envelope(
+    return SealedEnvelope(
         envelope_id=values["id"],
         type=values["type"],
         scope=values["scope"],

@@ -28,7 +28,7 @@ class NewDraft:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class StoredDraft:
     """A stored draft; ids grow in the order in which drafts were cut."""
 
     draft_id: int
@@ -108,7 +108,7 @@ class TenantStreams(Protocol):
         """Number of drafts by tenant."""
         ...
 
-    async def drafts(self, tenant: str, *, limit: int, max_bytes: int) -> list[Draft]:
+    async def drafts(self, tenant: str, *, limit: int, max_bytes: int) -> list[StoredDraft]:
         """The tenant's oldest drafts, in order; at least one if there is one."""
         ...
 

@@ -156,6 +156,7 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Relay/ReadStream": (mesh("gateway"),),
         "/snavio.v1.Relay/StreamWindow": (mesh("gateway"),),
         "/snavio.v1.Relay/TenantState": (mesh("gateway"),),
+        "/snavio.v1.Relay/ReEmit": (OPERATOR,),
         # Introspection is for operators and the mesh; health is for every caller.
         "/snavio.v1.Introspection/Status": (OPERATOR, ANY_MESH),
         # The servicer checks that the command is the caller's.

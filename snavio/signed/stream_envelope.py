@@ -10,7 +10,7 @@ from typing import Final
 
 import orjson
 
-from snavio.domain.stream import DIGEST_PREFIX, Envelope, read_envelope
+from snavio.domain.stream import DIGEST_PREFIX, SealedEnvelope, read_envelope
 from snavio.errors import BadRequest
 from snavio.native import blake3_hex, canonical_json, ed25519_verify, parse_timestamp
 from snavio.signed.verification import VerifyingKey
@@ -18,17 +18,17 @@ from snavio.signed.verification import VerifyingKey
 SIGNATURE_HEX: Final = 128
 
 
-def signed_form(envelope: Envelope) -> bytes:
+def signed_form(envelope: SealedEnvelope) -> bytes:
     """The bytes that are signed: the canonical form without `signature`."""
     return canonical_json(orjson.dumps(envelope.document(signed=False)))
 
 
-def encoded(envelope: Envelope) -> bytes:
+def encoded(envelope: SealedEnvelope) -> bytes:
     """The canonical form of the whole envelope."""
     return canonical_json(orjson.dumps(envelope.document()))
 
 
-def composed(envelope: Envelope, events: bytes) -> tuple[bytes, bytes]:
+def composed(envelope: SealedEnvelope, events: bytes) -> tuple[bytes, bytes]:
     """The signed form of an envelope in two parts, between which its signature stands in its full form.
 
     `events` is a canonical JSON array, which replaces the envelope's: a writer need not parse what it has serialised.
@@ -57,7 +57,7 @@ def chained_digest(form: bytes) -> str:
     return DIGEST_PREFIX + blake3_hex(form)
 
 
-def decoded(body: bytes) -> Envelope:
+def decoded(body: bytes) -> SealedEnvelope:
     """The envelope in these bytes; BadRequest `bad-envelope` for anything but canonical JSON of its form."""
     try:
         if canonical_json(body) != body:
@@ -70,7 +70,7 @@ def decoded(body: bytes) -> Envelope:
     return read_envelope(document)
 
 
-def envelope_verified(envelope: Envelope, form: bytes, keys: Iterable[VerifyingKey]) -> bool:
+def envelope_verified(envelope: SealedEnvelope, form: bytes, keys: Iterable[VerifyingKey]) -> bool:
     """True if one of the scope's keys, good when the envelope was issued, has signed `form`."""
     if len(envelope.signature) != SIGNATURE_HEX:
         return False

@@ -113,3 +113,19 @@ class TenantStateResponse(_message.Message):
     position: StreamPosition
     statement: bytes
     def __init__(self, position: _Optional[_Union[StreamPosition, _Mapping]] = ..., statement: _Optional[bytes] = ...) -> None: ...
+
+class ReEmitRequest(_message.Message):
+    __slots__ = ("tenant", "after")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    after: int
+    def __init__(self, tenant: _Optional[str] = ..., after: _Optional[int] = ...) -> None: ...
+
+class ReEmitResponse(_message.Message):
+    __slots__ = ("envelopes", "after")
+    ENVELOPES_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    envelopes: int
+    after: int
+    def __init__(self, envelopes: _Optional[int] = ..., after: _Optional[int] = ...) -> None: ...

@@ -165,6 +165,7 @@ EXPECTED = """
     snavio.v1.Relay               ReadStream            mesh/gateway
     snavio.v1.Relay               StreamWindow          mesh/gateway
     snavio.v1.Relay               TenantState           mesh/gateway
+    snavio.v1.Relay               ReEmit                operator
     snavio.v1.Introspection       Status                operator mesh
     snavio.v1.Explain             Explain               operator principal service
     grpc.health.v1.Health         Check                 anybody

@@ -11,8 +11,8 @@ import pytest
 from snavio.domain.stream import (
     EPOCH_STRIDE,
     MAX_SEQ,
-    Envelope,
     OutsideReplayWindow,
+    SealedEnvelope,
     begin_epoch,
     read_envelope,
     resume,
@@ -90,8 +90,8 @@ def test_a_bookmark_of_an_older_epoch_is_always_below_a_newer_one() -> None:
     assert resume(str(after.high), after.low, after.high) == after.next_seq
 
 
-def envelope(seq: int = EPOCH_STRIDE + 1) -> Envelope:
-    return Envelope(
+def envelope(seq: int = EPOCH_STRIDE + 1) -> SealedEnvelope:
+    return SealedEnvelope(
         envelope_id="019a0000-0000-7000-8000-000000000001",
         type="snavio.telemetry.command",
         scope="tenant:acme",

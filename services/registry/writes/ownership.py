@@ -33,6 +33,7 @@ from snavio.domain.directory import (
 )
 from snavio.domain.directory.route import QueueKind
 from snavio.domain.identity import Identity
+from snavio.domain.queue_address import RESERVED_PREFIX
 from snavio.errors import BadRequest, Conflict, NotFound
 from snavio.ports.directory import Decision as AnyDecision
 
@@ -58,7 +59,12 @@ class Ownership:
         return self._of_tenant(actor, service, service.tenant)
 
     def claim_target(self, actor: Identity, target: Target) -> Decision:
-        """A name belongs to the tenant that claimed it first."""
+        """A name belongs to the tenant that claimed it first; those of the mesh's own topics belong to nobody."""
+        if target.target.startswith(RESERVED_PREFIX):
+            raise BadRequest(
+                f"target.target: names that begin with {RESERVED_PREFIX} are reserved.",
+                reason="reserved-name",
+            )
         require_tenant(actor, target.tenant)
 
         def decide(view: DirectoryView) -> Draft:

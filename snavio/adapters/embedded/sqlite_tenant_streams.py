@@ -17,11 +17,11 @@ from snavio.errors import Conflict, IntegrityError
 from snavio.host.store_worker import StoreWorker
 from snavio.native import blake3_digest
 from snavio.ports.tenant_streams import (
-    Draft,
     DroppedDrafts,
     NewDraft,
     Pruned,
     SpokenOf,
+    StoredDraft,
     StreamEntry,
     StreamPart,
 )
@@ -163,9 +163,9 @@ class SqliteTenantStreams:
             lambda: dict(self._all("SELECT tenant, count(*) FROM draft GROUP BY tenant ORDER BY min(id)"))
         )
 
-    async def drafts(self, tenant: str, *, limit: int, max_bytes: int) -> list[Draft]:
-        def read() -> list[Draft]:
-            found: list[Draft] = []
+    async def drafts(self, tenant: str, *, limit: int, max_bytes: int) -> list[StoredDraft]:
+        def read() -> list[StoredDraft]:
+            found: list[StoredDraft] = []
             size = 0
             with store_errors(self._path):
                 rows = self._connection.execute(
@@ -179,7 +179,7 @@ class SqliteTenantStreams:
                         break
                     if blake3_digest(row[7]) != row[8]:
                         raise IntegrityError(f"Draft {row[0]} of {self._path} is damaged.")
-                    found.append(Draft(row[0], NewDraft(*row[1:8])))
+                    found.append(StoredDraft(row[0], NewDraft(*row[1:8])))
             return found
 
         return await self._worker.run(read)
