@@ -5,7 +5,7 @@ Never lets a stream begin that is not on record.
 
 from __future__ import annotations
 
-from services.gateway.callers import Caller, StreamScope
+from services.gateway.callers import Reader, StreamScope
 from snavio.errors import SnavioError
 from snavio.signed.stream_chain import EnvelopeRefused
 from snavio.telemetry.events import StreamOpened, StreamVerificationFailed
@@ -20,7 +20,7 @@ class Audit:
         self._within_s = within_s
         self._refused: dict[str, int] = {}
 
-    async def opened(self, caller: Caller, scope: StreamScope, *, after: int) -> None:
+    async def opened(self, caller: Reader, scope: StreamScope, *, after: int) -> None:
         """Unavailable `not-on-record` when Relay does not have it in time."""
         wanted = [f"source={each}" for each in sorted(scope.sources)]
         wanted += [f"type={each}" for each in sorted(scope.families)]
@@ -32,7 +32,7 @@ class Audit:
         )
         await self._reporting.record_at_relay(event, within_s=self._within_s)
 
-    async def refused(self, caller: Caller, refused: EnvelopeRefused) -> None:
+    async def refused(self, caller: Reader, refused: EnvelopeRefused) -> None:
         """An envelope that was not handed on. The stream has ended already, so that Relay is away changes nothing."""
         outcome = refused.fault.value
         self._refused[outcome] = self._refused.get(outcome, 0) + 1

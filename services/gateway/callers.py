@@ -1,4 +1,4 @@
-"""Who calls, and what of a tenant they may read.
+"""The caller of a request, and the part of a tenant that it may read.
 
 Never tells a stranger whether a tenant exists: another tenant's name and one that nobody has get the same answer.
 """
@@ -30,7 +30,7 @@ class StreamScope:
     families: frozenset[str] = frozenset()
 
     def narrowed(self, sources: frozenset[str], families: frozenset[str]) -> StreamScope:
-        """What was asked for, within this scope; NotAllowed where that leaves nothing."""
+        """The scope of a request within this one; NotAllowed where that leaves nothing."""
         return StreamScope(_within(self.sources, sources, "source"), _within(self.families, families, "type"))
 
 
@@ -40,7 +40,7 @@ CheckCapability = Callable[[str, Peer, str], Awaitable[StreamScope]]
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class Reader:
     """One caller with the right to read of one tenant."""
 
     peer: Peer
@@ -60,7 +60,7 @@ class Callers:
         self._tenants = tenants
         self._check_capability = check_capability
 
-    async def admit(self, request: Request, operation: str) -> Caller:
+    async def admit(self, request: Request, operation: str) -> Reader:
         """The caller of `operation` on the tenant in the path; raises what speaks against it."""
         peer = self.identify(request)
         tenant = request.path_params["tenant"]
@@ -77,12 +77,12 @@ class Callers:
         self._gate.require(peer)
         return peer
 
-    async def _with_right(self, request: Request, peer: Peer, tenant: str) -> Caller:
+    async def _with_right(self, request: Request, peer: Peer, tenant: str) -> Reader:
         identity = peer.identity
         if identity.kind is IdentityKind.OPERATOR:
-            return Caller(peer, tenant, EVERYTHING)
+            return Reader(peer, tenant, EVERYTHING)
         if identity.kind is IdentityKind.PRINCIPAL and identity.tenant == tenant:
-            return Caller(peer, tenant, EVERYTHING)
+            return Reader(peer, tenant, EVERYTHING)
         presented = request.headers.getlist(CAPABILITY_HEADER)
         if len(presented) > 1:
             raise BadRequest(f"{CAPABILITY_HEADER}: more than one.", reason="bad-header")
@@ -92,7 +92,7 @@ class Callers:
                 reason="not-your-tenant" if identity.tenant != tenant else "cap-required",
             )
         scope = await self._check_capability(presented[0], peer, tenant)
-        return Caller(peer, tenant, scope, presented[0])
+        return Reader(peer, tenant, scope, presented[0])
 
 
 def _within(allowed: frozenset[str], asked: frozenset[str], what: str) -> frozenset[str]:

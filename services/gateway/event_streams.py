@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from services.gateway.audit import Audit
-from services.gateway.callers import Caller, Callers, CheckCapability, StreamScope
+from services.gateway.callers import Callers, CheckCapability, Reader, StreamScope
 from services.gateway.feeds import Feeds
 from services.gateway.positions import Positions
 from services.gateway.settings import GatewaySettings
@@ -48,7 +48,7 @@ def frame(seq: int, body: bytes) -> bytes:
 class OpenStream:
     """One stream that is being served."""
 
-    def __init__(self, caller: Caller, since_mono_ns: int) -> None:
+    def __init__(self, caller: Reader, since_mono_ns: int) -> None:
         self.caller = caller
         self.since_mono_ns = since_mono_ns
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -166,7 +166,7 @@ class EventStreams:
         for opened in self._open:
             opened.end("draining")
 
-    async def _capability_holds(self, caller: Caller) -> bool:
+    async def _capability_holds(self, caller: Reader) -> bool:
         try:
             await self._check_capability(caller.capability, caller.peer, caller.tenant)
         except SnavioError:

@@ -151,7 +151,7 @@ class TenantFeed:
     async def _catch_up(
         self, after: int, scope: StreamScope
     ) -> AsyncGenerator[tuple[int, Served | None], None]:
-        """What Relay has after a number, up to the tail: each with the number that was looked at."""
+        """Envelopes of Relay after a number, up to the tail, each with the number that was looked at."""
         filtered = bool(scope.sources or scope.families)
         chain = self._make_chain(self._tenant, ChainEnd(after), filtered)
         async with aclosing(self._pages(after, scope)) as pages:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """What one connection and all of them together may take."""
+    """Bounds of one connection, and of all of them together."""
 
     head_bytes: int = 32 << 10
     """Request line and headers of one request."""

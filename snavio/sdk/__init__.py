@@ -32,7 +32,15 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"snavio.sdk.{_LATER[name]}"), name)
+    try:
+        return getattr(import_module(f"snavio.sdk.{_LATER[name]}"), name)
+    except ModuleNotFoundError as error:
+        from snavio.errors import BadRequest
+
+        raise BadRequest(
+            f'{error.name} is not installed here: pip install "snavio[events]" brings it.',
+            reason="missing-library",
+        ) from None
 
 
 __all__ = [

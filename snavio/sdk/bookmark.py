@@ -5,12 +5,11 @@ Never ahead of the handler, and never half written: a place that is lost is read
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
-
-import orjson
 
 from snavio.errors import StateError
 
@@ -57,7 +56,7 @@ class FileBookmark:
     def read(self) -> StreamPlace | None:
         """StateError when the file is there and is none of ours: beginning anew would skip what was not handled."""
         try:
-            found = orjson.loads(self._path.read_bytes())
+            found = json.loads(self._path.read_bytes())
             return StreamPlace(int(found["seq"]), str(found["digest"]))
         except FileNotFoundError:
             return None
@@ -72,7 +71,7 @@ class FileBookmark:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with fresh.open("wb") as file:
             # As text: other readers of the file may not have whole numbers of 64 bits.
-            file.write(orjson.dumps({"seq": str(place.seq), "digest": place.digest}))
+            file.write(json.dumps({"seq": str(place.seq), "digest": place.digest}).encode())
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(self._path)

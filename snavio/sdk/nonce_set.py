@@ -17,7 +17,7 @@ MOST: Final = 200_000
 
 
 class NonceSet:
-    """What protects beyond the bound is the chain: an older envelope does not continue it."""
+    """Bounded: beyond it the chain protects, which an older envelope does not continue."""
 
     def __init__(self, *, clock: Clock, ttl_s: float = TTL_S, most: int = MOST) -> None:
         if ttl_s <= 0 or most < 1:
