@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from snavio.clock import Clock
-from snavio.domain.stream import EPOCH_STRIDE, GENESIS, Envelope
+from snavio.domain.stream import EPOCH_STRIDE, GENESIS, SealedEnvelope
 from snavio.errors import BadRequest, IntegrityError
 from snavio.rpc.channel import MeshChannel
 from snavio.signed.stream_envelope import chained_digest, decoded, envelope_verified, signed_form
@@ -59,7 +59,7 @@ class ChainEnd:
 class VerifiedEnvelope:
     """An envelope that was verified, in the bytes in which it came."""
 
-    envelope: Envelope
+    envelope: SealedEnvelope
     digest: str
     body: bytes = field(repr=False)
 
@@ -106,7 +106,7 @@ class StreamChain:
         self._require_order(envelope)
         return VerifiedEnvelope(envelope, chained_digest(form), body)
 
-    async def _signed(self, envelope: Envelope, form: bytes) -> bool:
+    async def _signed(self, envelope: SealedEnvelope, form: bytes) -> bool:
         if envelope_verified(envelope, form, self._keys):
             return True
         now = self._clock.mono_ns()
@@ -116,7 +116,7 @@ class StreamChain:
         self._keys = await self._ask()
         return envelope_verified(envelope, form, self._keys)
 
-    def _require_order(self, envelope: Envelope) -> None:
+    def _require_order(self, envelope: SealedEnvelope) -> None:
         end = self.end
         first = envelope.seq % EPOCH_STRIDE == 1
         if first and envelope.prev != GENESIS:
@@ -132,8 +132,8 @@ class StreamChain:
             raise _broken(envelope, f"does not continue {end.seq}")
 
 
-def _broken(envelope: Envelope, why: str) -> EnvelopeRefused:
-    return EnvelopeRefused(EnvelopeFault.CHAIN, f"Envelope {envelope.seq} {why}.")
+def _broken(envelope: SealedEnvelope, why: str) -> EnvelopeRefused:
+    return EnvelopeRefused(EnvelopeFault.CHAIN, f"SealedEnvelope {envelope.seq} {why}.")
 
 
 def keys_from_signer(signer: MeshChannel, tenant: str) -> StreamKeys:

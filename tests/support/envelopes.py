@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from snavio.domain.stream import EPOCH_STRIDE, GENESIS, POSITION_TYPE, STATE_TYPE, Envelope, Position
+from snavio.domain.stream import EPOCH_STRIDE, GENESIS, POSITION_TYPE, STATE_TYPE, SealedEnvelope, Position
 from snavio.native import canonical_json, ed25519_public_key, ed25519_sign, format_timestamp, uuid7
 from snavio.signed.stream_envelope import chained_digest, encoded, signed_form
 from snavio.signed.verification import VerifyingKey
@@ -35,9 +35,9 @@ class EnvelopeMaker:
     def keys(self) -> Sequence[VerifyingKey]:
         return [VerifyingKey(self.key_id, ed25519_public_key(self.seed), 0)]
 
-    def unsigned(self, **changes: Any) -> Envelope:
+    def unsigned(self, **changes: Any) -> SealedEnvelope:
         """The next one; nothing has changed."""
-        made = Envelope(
+        made = SealedEnvelope(
             envelope_id=uuid7(),
             type="snavio.telemetry.command",
             scope=f"tenant:{self.tenant}",
@@ -50,7 +50,7 @@ class EnvelopeMaker:
         )
         return replace(made, **changes)
 
-    def sign(self, envelope: Envelope) -> bytes:
+    def sign(self, envelope: SealedEnvelope) -> bytes:
         return encoded(envelope.with_signature(ed25519_sign(self.seed, signed_form(envelope))))
 
     def next(self, **changes: Any) -> bytes:
