@@ -261,9 +261,9 @@ def test_revocation_of_each_profile(runner: asyncio.Runner, mesh: DemoMesh) -> N
 
 async def register_rules(mesh: DemoMesh) -> None:
     limit = Limit(max=1_000_000_000, interval_seconds=3600)
-    async with directory_of(mesh) as desk:
+    async with directory_of(mesh) as client:
         for route in (Route(TARGET, BARE), Route(TARGET, RULED, limit=limit)):
-            await desk.apply([route, AclEntry(SOURCE, TARGET, route.name)])
+            await client.apply([route, AclEntry(SOURCE, TARGET, route.name)])
     until = time.time_ns() + 3_600_000_000_000
     async with mesh.operator() as operator:
         for number in range(50):
@@ -300,9 +300,9 @@ class Counts:
 
 async def demand(mesh: DemoMesh) -> Counts:
     """Steady demand from all instances, for several whole intervals."""
-    async with directory_of(mesh) as desk:
+    async with directory_of(mesh) as client:
         limit = Limit(max=MAXIMUM, interval_seconds=INTERVAL_S)
-        await desk.apply([Route(TARGET, LIMITED, limit=limit), AclEntry(SOURCE, TARGET, LIMITED)])
+        await client.apply([Route(TARGET, LIMITED, limit=limit), AclEntry(SOURCE, TARGET, LIMITED)])
     shields = [mesh.addresses["shield"]]
     for number in range(1, WAYS):
         fast = await mesh.another("fast", f"fast-{number}")

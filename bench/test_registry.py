@@ -53,14 +53,14 @@ def test_changes_with_nothing_new(benchmark: Any, runner: asyncio.Runner, mesh: 
 
 
 def test_check_of_one_command(benchmark: Any, runner: asyncio.Runner, mesh: DemoMesh) -> None:
-    desk = _desk(mesh)
+    client = _client(mesh)
 
     async def check() -> None:
-        assert (await desk.check(SOURCE, TARGET, NAME)).passes
+        assert (await client.check(SOURCE, TARGET, NAME)).passes
 
     p95 = _measured(benchmark, runner, check)
     record("Check of one command: p95", values=p95, unit="ms", target="-", note="asks Signer too")
-    runner.run(desk.__aexit__(None, None, None))
+    runner.run(client.__aexit__(None, None, None))
 
 
 def _measured(benchmark: Any, runner: asyncio.Runner, call: Callable[[], Awaitable[None]]) -> list[float]:
@@ -85,9 +85,9 @@ def _measured(benchmark: Any, runner: asyncio.Runner, call: Callable[[], Awaitab
 async def _fill(mesh: DemoMesh) -> None:
     values: list[Value] = [Route(TARGET, f"bench-{number}") for number in range(ROUTES // 2)]
     values += [AclEntry(SOURCE, TARGET, f"bench-{number}") for number in range(ROUTES // 2)]
-    async with _desk(mesh) as desk:
-        await desk.apply(values)
+    async with _client(mesh) as client:
+        await client.apply(values)
 
 
-def _desk(mesh: DemoMesh) -> DirectoryClient:
+def _client(mesh: DemoMesh) -> DirectoryClient:
     return DirectoryClient(mesh.addresses["registry"], certificates=mesh.certificates("operator-admin"))

@@ -25,7 +25,7 @@ from snavio.launch.processes import SERVICES
 from snavio.ports.coordination import Coordination, PermitAsk
 from snavio.sdk import Producer
 from snavio.v1 import registry_pb2 as reg
-from tests.support.arbiter import MAILBOX, Desk, desk
+from tests.support.arbiter import MAILBOX, ArbiterStage, arbiter_stage
 from tests.support.frames import RunOf, command, escalated
 from tests.support.mesh import SOURCE, TARGET, TENANT, DemoMesh
 from tests.support.redis import RedisServer
@@ -248,7 +248,7 @@ def test_a_banned_flood_beside_strict_traffic(benchmark: Any, runner: asyncio.Ru
             max_claims_per_source=1000,
         )
         limit = reg.Limit(max=1_000_000_000, interval_seconds=3600)
-        async with desk(store, clock, queue_kind=MAILBOX, limit=limit) as slow:
+        async with arbiter_stage(store, clock, queue_kind=MAILBOX, limit=limit) as slow:
             stop = asyncio.Event()
             flood = asyncio.create_task(_flood(slow, stop)) if flooded else None
             frames = [_frame("acme/billing", STRICT_REASON) for _ in range(10)]
@@ -280,13 +280,13 @@ def _frame(source: str, reason: int) -> bytes:
     return escalated((reason, [RunOf([command() for _ in range(100)], source=source)]))
 
 
-async def _decided(slow: Desk, frame: bytes) -> None:
+async def _decided(slow: ArbiterStage, frame: bytes) -> None:
     done = asyncio.Event()
     await slow.arbiter.decide(frame, lambda _verdicts, final: done.set() if final else None)
     await done.wait()
 
 
-async def _flood(slow: Desk, stop: asyncio.Event) -> None:
+async def _flood(slow: ArbiterStage, stop: asyncio.Event) -> None:
     """As many batches as Fast keeps in flight, all of one banned source: its queue at Slow is never empty."""
     frame = _frame("mallory/bot", WARM_BANNED)
     waiting: set[asyncio.Task[None]] = set()

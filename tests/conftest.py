@@ -1,7 +1,8 @@
 """Fixtures for every folder: a running mesh, a certificate authority, a clock, figures; and a log that stays as it was.
 
 A test file that asks for `mesh` or `control` may define `SETTINGS`, its settings by section, and `async def
-furnish(mesh)`, which registers whatever the file needs beyond the demo tenant.
+furnish(mesh)`, which registers whatever the file needs beyond the demo tenant. Settings that are known only when
+something else runs come from a fixture `mesh_settings` of the file.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 FIGURE = "figure"
 Figure = Callable[[str], None]
+MeshSections = dict[str, dict[str, object]]
 
 
 def pytest_configure() -> None:
@@ -62,15 +64,22 @@ def figure(record_property: Callable[[str, object], None]) -> Figure:
     return lambda sentence: record_property(FIGURE, sentence)
 
 
+@pytest.fixture(scope="module")
+def mesh_settings(request: pytest.FixtureRequest) -> MeshSections | None:
+    """The settings of the file's mesh."""
+    return getattr(request.module, "SETTINGS", None)
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def mesh(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    mesh_settings: MeshSections | None,
 ) -> AsyncIterator[DemoMesh]:
     """A mesh of real processes with the demo tenant, one for all tests of a file."""
     from tests.support.mesh import demo_mesh
 
-    settings = getattr(request.module, "SETTINGS", None)
-    async with demo_mesh(tmp_path_factory.mktemp("mesh") / "mesh", settings=settings) as running:
+    async with demo_mesh(tmp_path_factory.mktemp("mesh") / "mesh", settings=mesh_settings) as running:
         if (furnish := getattr(request.module, "furnish", None)) is not None:
             await furnish(running)
         yield running

@@ -5,10 +5,10 @@ import sys
 from snavio.imports import lean_imports
 
 with lean_imports():
-    from services.fast.app import build
+    from services.fast.app import FastApp
     from services.fast.settings import FastSettings
     from snavio.host.process import run
 
 
 if __name__ == "__main__":
-    sys.exit(run("fast", FastSettings, build))
+    sys.exit(run("fast", FastSettings, FastApp))

@@ -85,8 +85,3 @@ class FastApp(HostedService):
 
     def _record(self, event: Event) -> None:
         self.events.record(event, at_unix_ns=self.host.clock.unix_ns())
-
-
-def build(mesh: MeshSettings, settings: FastSettings, clock: Clock) -> FastApp:
-    """Fast, not yet started."""
-    return FastApp(mesh, settings, clock)

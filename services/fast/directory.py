@@ -30,7 +30,7 @@ LASTS_MONO_NS = 2**63 - 1
 """The end of a ban that lasts until it is lifted."""
 
 
-class CachedDirectory:
+class CachedDirectory(Poller):
     """Pulls `Changes` into the native dispatch tables."""
 
     def __init__(
@@ -47,7 +47,6 @@ class CachedDirectory:
     ) -> None:
         self._meters = meters
         self._dispatch = dispatch
-        self._clock = clock
         self._snapshots = snapshots
         self._forgotten_mono_ns: int | None = None
         """When the entries of another epoch were read, until this one is read as a whole."""
@@ -59,27 +58,19 @@ class CachedDirectory:
             instance=instance,
             bound_ms=bound_ms,
         )
-        self._pull = Poller("directory", self._refresh, clock=clock, interval_s=interval_s)
+        super().__init__("directory", self._pull, clock=clock, interval_s=interval_s)
 
     async def start(self, *, within_s: float) -> None:
         """Begin with a snapshot, or else read everything once; then keep up."""
         if await self._load_snapshot():
             # Old entries escalate by their age, so the start need not wait for a Registry that is away.
-            self._pull.begin()
+            self.begin()
         else:
-            await self._pull.start(within_s=within_s)
-
-    async def stop(self) -> None:
-        """End the pull."""
-        await self._pull.stop()
+            await super().start(within_s=within_s)
 
     def gauges(self) -> dict[str, float]:
         """The version of the directory that holds here."""
         return {"version": float(self._feed.version)}
-
-    def refresh_soon(self) -> None:
-        """Pull again now: a stale entry was used, or a command was not found."""
-        self._pull.nudge()
 
     async def _load_snapshot(self) -> bool:
         if self._snapshots is None:
@@ -107,7 +98,7 @@ class CachedDirectory:
         )
         return snapshot.manifest
 
-    async def _refresh(self) -> None:
+    async def _pull(self) -> None:
         asked = await self._feed.catch_up()
         # Only now: a half-read list lacks revocations, and renewing the age of what it grants
         # would keep a revoked right alive.

@@ -75,7 +75,7 @@ class Dispatcher:
     def _follow_up(self, plan: Plan) -> None:
         """Start what a plan asks of others; no answer depends on it."""
         if plan.stale_used:
-            self._directory.refresh_soon()
+            self._directory.nudge()
         if plan.thirsty:
             self._grants.thirsty()
         if plan.warm_bans:

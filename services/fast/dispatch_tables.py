@@ -12,9 +12,8 @@ from typing import Final
 
 from services.fast.settings import FastSettings
 from snavio.clock import Clock
-from snavio.hop.server_stream import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS
 from snavio.host.introspection import Introspection
-from snavio.native import Dispatch
+from snavio.native import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS, Dispatch
 from snavio.telemetry.cache_meter import USAGE
 
 # Taken off every fresh time, by chance, so that instances do not ask again in step. It only shortens.

@@ -7,10 +7,10 @@ import sys
 from snavio.imports import lean_imports
 
 with lean_imports():
-    from services.mailbox.app import build
+    from services.mailbox.app import MailboxApp
     from services.mailbox.settings import MailboxSettings
     from snavio.host.process import run
 
 
 if __name__ == "__main__":
-    sys.exit(run("mailbox", MailboxSettings, build))
+    sys.exit(run("mailbox", MailboxSettings, MailboxApp))

@@ -95,8 +95,3 @@ class MailboxApp(HostedService):
     def _leave(self) -> None:
         self._stopping = True
         self.waiters.wake_all()
-
-
-def build(mesh: MeshSettings, settings: MailboxSettings, clock: Clock) -> MailboxApp:
-    """The mailbox, not yet started."""
-    return MailboxApp(mesh, settings, clock)

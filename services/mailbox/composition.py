@@ -86,7 +86,8 @@ async def compose_parts(
             commits.submit(progress=(progress,))
 
     def commit_ended(settling: Settling) -> None:
-        settlements.commit_ended(settling)
+        # Messages that ended by themselves: no caller waits for it.
+        settlements.commit(settling)
 
     delivery = Delivery(
         clock=clock,

@@ -75,14 +75,9 @@ class RegistryApp(HostedService):
             host.every(settings.snapshot_plan().interval_s, "snapshots", snapshots.turn, at_once=True)
         host.introspection.counts(bans.counters, prefix="proposal.")
         host.introspection.counts(events.counters, prefix="event.")
-        host.introspection.counts(snapshots.counters)
-        host.introspection.gauges(snapshots.gauges)
+        host.introspection.counts(snapshots.meter.counters)
+        host.introspection.gauges(snapshots.meter.gauges)
         methods = writes.methods()
         QueryServicer(directory=directory, ownership=ownership, trust=trust).register(methods)
         bans.register(methods)
         return await host.serve(methods, listen=settings.listen)
-
-
-def build(mesh: MeshSettings, settings: RegistrySettings, clock: Clock) -> RegistryApp:
-    """Registry, not yet started."""
-    return RegistryApp(mesh, settings, clock)

@@ -7,30 +7,25 @@ something goes wrong the snapshot before stays, and it is counted.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-import structlog
-
 from snavio.clock import Clock
 from snavio.domain.directory import AclEntry, Ban, Route, Suspension
-from snavio.errors import SnavioError
 from snavio.native import SnapshotTables, blake3_hex, snapshot_header
 from snavio.ports.archive import Archive
 from snavio.ports.directory import Directory
 from snavio.ports.survey import Survey
-from snavio.signed.publisher import Published, Publisher, Sign
+from snavio.signed.publisher import FAILED, Published, Publisher, PublishingMeter
+from snavio.signed.signed_document import Sign
 from snavio.signed.snapshot_manifest import ACL, SNAPSHOT, Manifest, ManifestPart, part_path
 from snavio.signed.snapshot_reader import Keys
-from snavio.signed.snapshot_refusal import SnapshotRefused
 from snavio.signed.verification import ACL as ACL_PART
 from snavio.signed.verification import BANS, ROUTES, SUSPENSIONS, VerifiedSnapshot, examine, verify_part
 from snavio.telemetry.events import EventJournal, SnapshotTooLarge, SnapshotWritten
 
 PARTS: Final = (ROUTES, ACL_PART, SUSPENSIONS, BANS)
-FAILED: Final = "Snavio.Snapshot.Failed"
 
 
 class PublishOutcome(StrEnum):
@@ -90,38 +85,14 @@ class SnapshotWriter:
             lifetime_s=plan.lifetime_s,
             max_bytes=plan.max_bytes,
         )
-        self._counts: Counter[str] = Counter()
+        self.meter = PublishingMeter(clock, what="snapshot", unreadable="bad-record")
         self._told_version = -1
-        self._size_bytes = 0
-        self._write_seconds = 0.0
-        self._log = structlog.get_logger()
-
-    def counters(self) -> dict[str, int]:
-        """Rounds by outcome, under the public names of metrics."""
-        return dict(self._counts)
-
-    def gauges(self) -> dict[str, float]:
-        """Size of the newest snapshot, and the time that it took to write."""
-        return {
-            "Snavio.Snapshot.SizeBytes": float(self._size_bytes),
-            "Snavio.Snapshot.WriteDuration": self._write_seconds,
-        }
 
     async def write_once(self) -> PublishOutcome:
         """Publish the directory if it has changed; a failure is counted and returned, not raised."""
-        began = self._clock.mono_ns()
-        try:
-            outcome = await self._write()
-        except SnapshotRefused as refused:
-            outcome = self._failed(f"invalid-{refused.refusal.value}", refused.detail)
-        except SnavioError as error:
-            outcome = self._failed(error.reason, str(error))
-        except ValueError as error:
-            outcome = self._failed("bad-record", str(error))
+        outcome = await self.meter.guarded(self._write) or PublishOutcome.FAILED
         if outcome is PublishOutcome.WRITTEN:
-            self._counts["Snavio.Snapshot.Generated"] += 1
-            self._write_seconds = (self._clock.mono_ns() - began) / 1e9
-            written = SnapshotWritten(f"{self._size_bytes} bytes in {self._write_seconds:.3f} s")
+            written = SnapshotWritten(f"{self.meter.size_bytes} bytes in {self.meter.generated():.3f} s")
             self._events.record(written, at_unix_ns=self._clock.unix_ns())
         return outcome
 
@@ -130,7 +101,7 @@ class SnapshotWriter:
         try:
             await self.write_once()
         except Exception:
-            self._failed("internal", "")
+            self.meter.failed("internal", "")
             raise
 
     async def _write(self) -> PublishOutcome:
@@ -144,8 +115,7 @@ class SnapshotWriter:
             # Our own signature proves that the directory was ahead once: it came from a backup. It takes a new epoch
             # before its next writes have the numbers of those that were lost: a reader who knows the lost ones would
             # never hear of the others, revocations among them.
-            self._counts["Snavio.Snapshot.Superseded"] += 1
-            self._log.warning("the directory went back in time and takes a new epoch", version=taken.version)
+            self.meter.went_back("directory", taken.version)
             await self._directory.renew_epoch()
             return PublishOutcome.SUPERSEDED
         if taken.parts is None:
@@ -162,7 +132,7 @@ class SnapshotWriter:
         # The whole snapshot's manifest is the last to appear: what it names is complete by then.
         for manifest in reversed(manifests):
             await self._publisher.publish(manifest, before[manifest.kind])
-        self._size_bytes = size
+        self.meter.size_bytes = size
         await self._publisher.prune(PARTS, kept={*(part.path for part in described), *newest.paths})
         return PublishOutcome.WRITTEN
 
@@ -189,22 +159,17 @@ class SnapshotWriter:
         )
 
     def _too_large(self, size: int, version: int) -> PublishOutcome:
-        self._counts[f"{FAILED}.too-large"] += 1
+        self.meter.counts[f"{FAILED}.too-large"] += 1
         # Once per version: it is found anew in every round until somebody acts.
         if version != self._told_version:
             self._told_version = version
             self._events.record(
                 SnapshotTooLarge(size, self._plan.max_bytes, version), at_unix_ns=self._clock.unix_ns()
             )
-        self._log.error(
+        self.meter.log.error(
             SnapshotTooLarge.name, size_bytes=size, max_bytes=self._plan.max_bytes, version=version
         )
         return PublishOutcome.TOO_LARGE
-
-    def _failed(self, reason: str, detail: str) -> PublishOutcome:
-        self._counts[f"{FAILED}.{reason}"] += 1
-        self._log.error("snapshot not written", reason=reason, detail=detail)
-        return PublishOutcome.FAILED
 
 
 def _take(survey: Survey, published: Published) -> _Taken:

@@ -5,10 +5,10 @@ import sys
 from snavio.imports import lean_imports
 
 with lean_imports():
-    from services.relay.app import build
+    from services.relay.app import RelayApp
     from services.relay.settings import RelaySettings
     from snavio.host.process import run
 
 
 if __name__ == "__main__":
-    sys.exit(run("relay", RelaySettings, build))
+    sys.exit(run("relay", RelaySettings, RelayApp))

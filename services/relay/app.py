@@ -190,8 +190,3 @@ class RelayApp(HostedService):
         host.introspection.gauges(sealing.gauges, prefix="sealing.")
         host.introspection.gauges(tails.gauges, prefix="stream_tails.")
         return StreamReading(tails, Statements(streams=streams, signing=signing, clock=clock), queues)
-
-
-def build(mesh: MeshSettings, settings: RelaySettings, clock: Clock) -> RelayApp:
-    """Relay, not yet started."""
-    return RelayApp(mesh, settings, clock)

@@ -105,8 +105,3 @@ class ShieldApp(HostedService):
             unary_limit_s=ANSWER_SECONDS,
             max_message_bytes=MAX_FRAME_BYTES,
         )
-
-
-def build(mesh: MeshSettings, settings: ShieldSettings, clock: Clock) -> ShieldApp:
-    """Shield, not yet started."""
-    return ShieldApp(mesh, settings, clock)

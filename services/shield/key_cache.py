@@ -14,7 +14,7 @@ from typing import Protocol
 from services.shield.key_usage import KeyUsage
 from services.shield.snapshot_key_cache import SnapshotKeyCache
 from snavio.clock import Clock
-from snavio.errors import SnavioError, Unavailable
+from snavio.errors import SnavioError
 from snavio.native import Admission
 from snavio.replication.denylist import Denylist, entries_of
 from snavio.replication.poller import Poller
@@ -149,7 +149,7 @@ class KeyCache:
         self, keys: SealedKeys, manifest: Manifest, *, read_mono_ns: int, within_s: float
     ) -> None:
         async with asyncio.TaskGroup() as asking:
-            asking.create_task(self._newer_keys(read_mono_ns, within_s))
+            asking.create_task(self._pull.start_or_go_on(within_s=within_s, read_mono_ns=read_mono_ns))
             if self._denylist is not None:
                 asking.create_task(
                     self._denylist.start_with(
@@ -159,12 +159,6 @@ class KeyCache:
                         within_s=within_s,
                     )
                 )
-
-    async def _newer_keys(self, read_mono_ns: int, within_s: float) -> None:
-        try:
-            await self._pull.start(within_s=within_s)
-        except Unavailable:
-            self._pull.begin(read_mono_ns=read_mono_ns)
 
     # -- keeping up ----------------------------------------------------------------------------------
 

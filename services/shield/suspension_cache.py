@@ -18,7 +18,7 @@ from snavio.v1.registry_pb2 import Change
 KIND = "suspension"
 
 
-class SuspensionCache:
+class SuspensionCache(Poller):
     """Keeps `admission`'s suspended sources."""
 
     def __init__(
@@ -46,29 +46,17 @@ class SuspensionCache:
             instance=instance,
             bound_ms=bound_ms,
         )
-        self._pull = Poller("suspensions", self._refresh, clock=clock, interval_s=interval_s)
+        super().__init__("suspensions", self._pull, clock=clock, interval_s=interval_s)
 
     async def start(self, *, within_s: float) -> None:
         """Read them once, then keep reading."""
         # Not instead of the pull: a suspension of this minute must hold from the first command on.
         await self._load_snapshot()
-        await self._pull.start(within_s=within_s)
-
-    async def stop(self) -> None:
-        """End the pull."""
-        await self._pull.stop()
-
-    def age_ns(self) -> int | None:
-        """Age of the list; None before the first."""
-        return self._pull.age_ns()
+        await super().start(within_s=within_s)
 
     def gauges(self) -> dict[str, float]:
         """The version of the directory that holds here."""
         return {"version": float(self._feed.version)}
-
-    def nudge(self) -> None:
-        """Pull again soon."""
-        self._pull.nudge()
 
     async def _load_snapshot(self) -> None:
         if self._snapshots is None:
@@ -81,7 +69,7 @@ class SuspensionCache:
         for source in sources:
             self._set(source, suspended=True)
 
-    async def _refresh(self) -> None:
+    async def _pull(self) -> None:
         await self._feed.catch_up()
         self._lift()
 

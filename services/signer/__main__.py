@@ -10,7 +10,7 @@ from pathlib import Path
 from snavio.imports import lean_imports
 
 with lean_imports():
-    from services.signer.app import build
+    from services.signer.app import SignerApp
     from services.signer.bootstrap import prepare
     from services.signer.settings import SignerSettings
     from snavio.clock import SystemClock
@@ -44,4 +44,4 @@ def init(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     words = sys.argv[1:]
-    sys.exit(init(words[1:]) if words[:1] == ["init"] else run("signer", SignerSettings, build, words))
+    sys.exit(init(words[1:]) if words[:1] == ["init"] else run("signer", SignerSettings, SignerApp, words))

@@ -67,8 +67,3 @@ class SignerApp(HostedService):
         self.keys = await compose_keys(host, settings, store=store, methods=methods)
         self.enrolment_port = await open_door(host, certificates.door)
         return await host.serve(methods, listen=settings.listen)
-
-
-def build(mesh: MeshSettings, settings: SignerSettings, clock: Clock) -> SignerApp:
-    """Signer, not yet started."""
-    return SignerApp(mesh, settings, clock)

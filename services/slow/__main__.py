@@ -5,10 +5,10 @@ import sys
 from snavio.imports import lean_imports
 
 with lean_imports():
-    from services.slow.app import build
+    from services.slow.app import SlowApp
     from services.slow.settings import SlowSettings
     from snavio.host.process import run
 
 
 if __name__ == "__main__":
-    sys.exit(run("slow", SlowSettings, build))
+    sys.exit(run("slow", SlowSettings, SlowApp))

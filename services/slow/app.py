@@ -80,9 +80,8 @@ class SlowApp(HostedService):
             ),
         )
         await host.run(arbiter)
-        for (
-            queue
-        ) in queues:  # They stop first: the arbiter still records the outcomes that come with their end.
+        # They stop first: the arbiter still records the outcomes that come with their end.
+        for queue in queues:
             await host.run(queue)
         grants = Grants(
             lane_rules=lane_rules,
@@ -110,8 +109,3 @@ class SlowApp(HostedService):
             in_flight=settings.batches_in_flight,
         )
         return await host.serve(servicer.methods(), explain=True, window_bytes=HOP_WINDOW_BYTES)
-
-
-def build(mesh: MeshSettings, settings: SlowSettings, clock: Clock) -> SlowApp:
-    """Slow, not yet started."""
-    return SlowApp(mesh, settings, clock)

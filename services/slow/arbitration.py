@@ -25,9 +25,8 @@ from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated
 from snavio.hop.forward import send_parts
 from snavio.hop.ledger_part import nothing_delivered
-from snavio.hop.server_stream import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS
 from snavio.host.background import background
-from snavio.native import Arbitration
+from snavio.native import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS, Arbitration
 from snavio.ports.queue import TargetQueue
 from snavio.telemetry.journal import Journal
 from snavio.v1.registry_pb2 import Route

@@ -6,7 +6,7 @@ Never retries: a proposal that was not answered is proposed again by the caller,
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final, Literal
 
 from snavio.admin.client import RegistryClient
@@ -53,11 +53,16 @@ class ProposalAnswer:
     reason: str
     """Why it was refused, a stable word; empty otherwise."""
     detail: str
-    covers: tuple[str, ...]
+    covers: tuple[str, ...] = ()
     """`<target>:<command>` of the bans; empty with an applied proposal: every route of the source."""
-    until_unix_ns: int
-    state: State
-    retry_after_ms: int
+    until_unix_ns: int = 0
+    state: State = "applied"
+    retry_after_ms: int = 0
+
+    @property
+    def applied(self) -> bool:
+        """True if its bans stand, from now on or since before."""
+        return self.decision != "refused"
 
     @property
     def final(self) -> bool:
@@ -150,19 +155,9 @@ class BanClient(RegistryClient):
 
 
 def _to_wire(proposal: Proposal) -> wire.BanProposal:
-    return wire.BanProposal(
-        proposal_id=proposal.proposal_id,
-        policy_version=proposal.policy_version,
-        kind=proposal.kind,
-        source=proposal.source,
-        affected_target=proposal.affected_targets,
-        total_violations=proposal.total_violations,
-        window_start_unix_ns=proposal.window_start_unix_ns,
-        window_end_unix_ns=proposal.window_end_unix_ns,
-        ban_applied_until_unix_ns=proposal.ban_applied_until_unix_ns,
-        evidence=proposal.evidence,
-        provisional=proposal.provisional,
-    )
+    fields = asdict(proposal)
+    # Repeated fields are in the singular on the wire.
+    return wire.BanProposal(affected_target=fields.pop("affected_targets"), **fields)
 
 
 def _outcome(told: wire.ProposalOutcome) -> ProposalAnswer:

@@ -11,13 +11,9 @@ from snavio.admin.client import SignerClient
 from snavio.domain.caveat import Quota
 from snavio.v1 import signer_pb2 as wire
 
-CALL_SECONDS = 5.0
-
 
 class CapabilityClient(SignerClient):
     """A client of Signer, under the certificate in `certificates`."""
-
-    call_seconds = CALL_SECONDS
 
     async def issue(
         self,

@@ -12,13 +12,9 @@ from snavio.admin.client import SignerClient
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
 from snavio.v1 import signer_pb2 as wire
 
-CALL_SECONDS = 5.0
-
 
 class CertificateClient(SignerClient):
     """A client of Signer's CA, under an operator's certificate."""
-
-    call_seconds = CALL_SECONDS
 
     def __init__(
         self, *, signer_address: str, certificates: Path, trust_domain: str = DEFAULT_TRUST_DOMAIN

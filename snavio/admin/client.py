@@ -22,7 +22,7 @@ class ServiceClient(Closable):
 
     service: ClassVar[str]
     """As its certificate names it; its methods are those of `snavio.v1` under the same name."""
-    call_seconds: ClassVar[float]
+    call_seconds: ClassVar[float] = 5.0
     """Time limit of a call that sets none."""
 
     def __init__(self, address: str, *, certificates: Path, trust_domain: str = DEFAULT_TRUST_DOMAIN) -> None:

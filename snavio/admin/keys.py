@@ -11,13 +11,9 @@ from snavio.admin.client import SignerClient
 from snavio.rpc.proto_message import ProtoMessage
 from snavio.v1 import signer_pb2 as wire
 
-CALL_SECONDS = 5.0
-
 
 class KeyClient(SignerClient):
     """A client of Signer under an operator's certificate."""
-
-    call_seconds = CALL_SECONDS
 
     async def status(self, source: str) -> wire.KeysetStatus:
         """One source's key versions with their traffic; NotFound if it has none."""

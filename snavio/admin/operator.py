@@ -6,6 +6,7 @@ Never keeps a private key in memory longer than it takes to write it to its fold
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeVar
 
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity
 from snavio.pki import make_key_and_csr, write_certificate_folder
@@ -17,6 +18,8 @@ from snavio.v1 import registry_pb2 as registry
 from snavio.v1 import signer_pb2 as signer
 
 CALL_SECONDS = 5.0
+
+M = TypeVar("M", bound=ProtoMessage)
 
 
 class Operator(Closable):
@@ -44,53 +47,32 @@ class Operator(Closable):
     async def certify(self, identity: Identity, folder: Path, *, ttl_seconds: int = 0) -> str:
         """Make a key, have it certified for `identity`, write both to `folder`; returns the serial."""
         private_key_pem, csr_pem = make_key_and_csr()
-        issued = await self._signer.call(
-            "/snavio.v1.Signer/IssueCertificate",
-            signer.IssueCertificateRequest(
-                csr_pem=csr_pem.decode(), spiffe_id=identity.spiffe_id, ttl_seconds=ttl_seconds
-            ),
-            signer.IssueCertificateResponse,
-            timeout_s=CALL_SECONDS,
+        request = signer.IssueCertificateRequest(
+            csr_pem=csr_pem.decode(), spiffe_id=identity.spiffe_id, ttl_seconds=ttl_seconds
         )
+        issued = await self._ask_signer("IssueCertificate", request, signer.IssueCertificateResponse)
         write_certificate_folder(
             folder,
             certificate_pem=issued.certificate_pem.encode(),
             private_key_pem=private_key_pem,
             ca_pem=issued.ca_pem.encode(),
         )
-        serial: str = issued.serial
-        return serial
+        return str(issued.serial)
 
     async def revoke_certificate(self, serial: str, *, reason: str) -> None:
         """Put a certificate on the denylist."""
-        await self._signer.call(
-            "/snavio.v1.Signer/RevokeCertificate",
-            signer.RevokeCertificateRequest(serial=serial, reason=reason),
-            signer.RevokeCertificateResponse,
-            timeout_s=CALL_SECONDS,
-        )
+        request = signer.RevokeCertificateRequest(serial=serial, reason=reason)
+        await self._ask_signer("RevokeCertificate", request, signer.RevokeCertificateResponse)
 
     async def rotate_key(self, source: str) -> str:
         """Add a key version for `source`; returns the version that is primary now."""
-        status = await self._signer.call(
-            "/snavio.v1.Signer/RotateKeyset",
-            signer.RotateKeysetRequest(source=source),
-            signer.KeysetStatus,
-            timeout_s=CALL_SECONDS,
-        )
-        primary: str = status.primary
-        return primary
+        request = signer.RotateKeysetRequest(source=source)
+        return str((await self._ask_signer("RotateKeyset", request, signer.KeysetStatus)).primary)
 
     async def revoke_key(self, source: str, key_version: str) -> str:
         """End a key version at once; returns the version that is primary now."""
-        status = await self._signer.call(
-            "/snavio.v1.Signer/RevokeKey",
-            signer.RevokeKeyRequest(source=source, key_version=key_version),
-            signer.KeysetStatus,
-            timeout_s=CALL_SECONDS,
-        )
-        primary: str = status.primary
-        return primary
+        request = signer.RevokeKeyRequest(source=source, key_version=key_version)
+        return str((await self._ask_signer("RevokeKey", request, signer.KeysetStatus)).primary)
 
     async def create_tenant(self, tenant: str) -> int:
         """Create a tenant; returns the directory's version, as all writes below do."""
@@ -151,9 +133,13 @@ class Operator(Closable):
         )
         return [each for each in answer.follower if each.service == service]
 
+    async def _ask_signer(self, method: str, request: ProtoMessage, response: type[M]) -> M:
+        return await self._signer.call(
+            f"/snavio.v1.Signer/{method}", request, response, timeout_s=CALL_SECONDS
+        )
+
     async def _write(self, method: str, request: ProtoMessage) -> int:
         answer = await self._registry.call(
             f"/snavio.v1.Registry/{method}", request, registry.WriteResponse, timeout_s=CALL_SECONDS
         )
-        version: int = answer.version
-        return version
+        return int(answer.version)

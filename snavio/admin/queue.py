@@ -6,14 +6,15 @@ Never changes by filter what was not shown before: `Preview.apply` is the only w
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN
 from snavio.domain.message import Attempt, AttemptOutcome, MessageState
 from snavio.rpc.capability import CapabilityScope
 from snavio.rpc.channel import MeshChannel
+from snavio.rpc.proto_message import ProtoMessage
 from snavio.sdk.lifetime import Closable
 from snavio.sdk.mailbox_channel import mailbox_channel
 from snavio.v1 import mailbox_pb2 as wire
@@ -23,6 +24,9 @@ CALL_SECONDS = 30.0
 PAGE = 200
 MOST_IDS = 10_000
 OPERATIONS = ("stats", "peek", "list", "manage")
+
+M = TypeVar("M", bound=ProtoMessage)
+V = TypeVar("V", "TopicStats", "TopicMessage")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,33 +145,13 @@ class QueueClient(Closable):
 
     async def stats(self, topic: str = "") -> list[TopicStats]:
         """One topic in numbers, or all that the caller may see."""
-        answer = await self._channel.call(
-            SERVICE + "Stats", wire.StatsRequest(topic=topic), wire.StatsResponse, timeout_s=CALL_SECONDS
-        )
-        return [
-            TopicStats(
-                one.topic,
-                one.ready,
-                one.inflight,
-                one.delivered,
-                one.dead,
-                one.canceled,
-                one.capacity,
-                one.oldest_age_ms,
-                one.dlq_profile,
-                dict(one.died),
-                one.stored_total,
-                one.acked_total,
-            )
-            for one in answer.topic
-        ]
+        answer = await self._call("Stats", wire.StatsRequest(topic=topic), wire.StatsResponse)
+        return [_same_fields(TopicStats, one, died=dict(one.died)) for one in answer.topic]
 
     async def peek(self, topic: str, *, limit: int = 10) -> list[TopicMessage]:
         """The oldest ready messages with their payloads; leases are untouched."""
         request = wire.PeekRequest(topic=topic, limit=limit)
-        answer = await self._channel.call(
-            SERVICE + "Peek", request, wire.ListResponse, timeout_s=CALL_SECONDS
-        )
+        answer = await self._call("Peek", request, wire.ListResponse)
         return [_message(one) for one in answer.message]
 
     async def page(
@@ -183,9 +167,7 @@ class QueueClient(Closable):
         request = wire.ListRequest(
             topic=topic, filter=_filter(states, only), limit=limit, after=after, payload=payload
         )
-        answer = await self._channel.call(
-            SERVICE + "List", request, wire.ListResponse, timeout_s=CALL_SECONDS
-        )
+        answer = await self._call("List", request, wire.ListResponse)
         return [_message(one) for one in answer.message], answer.next
 
     async def messages(
@@ -262,9 +244,10 @@ class QueueClient(Closable):
 
     async def change(self, request: wire.ChangeRequest) -> Any:
         """As the request says."""
-        return await self._channel.call(
-            SERVICE + "Change", request, wire.ChangeResponse, timeout_s=CALL_SECONDS
-        )
+        return await self._call("Change", request, wire.ChangeResponse)
+
+    async def _call(self, method: str, request: ProtoMessage, response: type[M]) -> M:
+        return await self._channel.call(SERVICE + method, request, response, timeout_s=CALL_SECONDS)
 
     async def _by_ids(self, operation: Any, topic: str, msg_ids: Iterable[int], reason: str) -> int:
         ids, changed = list(msg_ids), 0
@@ -299,28 +282,19 @@ def _filter(states: tuple[MessageState, ...], only: Mapping[str, Any]) -> wire.F
 
 
 def _message(view: Any) -> TopicMessage:
-    return TopicMessage(
-        view.msg_id,
-        MessageState(view.state),
-        view.attempt,
-        view.stored_unix_ns,
-        view.next_run_at_unix_ns,
-        view.source,
-        view.command_id,
-        view.target,
-        view.name,
-        view.content_type,
-        view.payload_bytes,
-        view.payload,
-        view.reason,
-        view.last_error,
-        view.ended_unix_ns,
-        tuple(
+    return _same_fields(
+        TopicMessage,
+        view,
+        state=MessageState(view.state),
+        attempts=tuple(
             Attempt(one.attempt, one.at_unix_ns, AttemptOutcome(one.outcome), one.reason)
             for one in view.attempt_record
         ),
-        view.unreadable,
-        dict(view.attribute),
-        view.idem_key,
-        view.shard,
+        attributes=dict(view.attribute),
     )
+
+
+def _same_fields(kind: type[V], view: Any, **other: Any) -> V:
+    """A value with the fields of the message that have the same name, and with `other`."""
+    same = (each.name for each in fields(kind) if each.name not in other)
+    return kind(**{name: getattr(view, name) for name in same}, **other)

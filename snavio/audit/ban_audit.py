@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from snavio.admin.bans import Proposal
-from snavio.audit.proposer import AT_ONCE, BanRegistry, ProposalReply
+from snavio.admin.bans import Proposal, ProposalAnswer
+from snavio.audit.proposals import as_asked
+from snavio.audit.proposer import AT_ONCE, BanRegistry
 from snavio.clock import Clock
 
 LATENESS_NS: Final = 15 * 60_000_000_000
@@ -69,7 +70,7 @@ class Evidence:
 class AuditReport:
     """The outcome of an audit."""
 
-    answers: tuple[tuple[Proposal, ProposalReply], ...] = ()
+    answers: tuple[tuple[Proposal, ProposalAnswer], ...] = ()
     over: int = 0
     """Found, and the ban would have ended before now."""
     running: int = 0
@@ -111,10 +112,10 @@ async def audit(
     # Before the proposals: a ban that is proposed again without reserve is confirmed by that, and untold here.
     for start, end in _parts(judged, found):
         verdict = await bans.conclude(
-            since_unix_ns=start,
-            until_unix_ns=end,
+            from_unix_ns=start,
+            to_unix_ns=end,
             policy_version=policy_version,
-            proposal_ids=[one.proposal_id for one in found if start <= one.window_start_unix_ns < end],
+            found=[one.proposal_id for one in found if start <= one.window_start_unix_ns < end],
             as_of_version=began_at_version,
         )
         confirmed += verdict.confirmed
@@ -146,11 +147,12 @@ def _still_runs(proposal: Proposal, now: int, period_ns: int) -> bool:
 
 async def _proposed(
     proposals: Sequence[Proposal], bans: BanRegistry, *, provisional: bool
-) -> list[tuple[Proposal, ProposalReply]]:
-    answers: list[tuple[Proposal, ProposalReply]] = []
+) -> list[tuple[Proposal, ProposalAnswer]]:
+    answers: list[tuple[Proposal, ProposalAnswer]] = []
     for at in range(0, len(proposals), AT_ONCE):
         part = proposals[at : at + AT_ONCE]
-        answers += zip(part, await bans.propose(part, provisional=provisional), strict=True)
+        asked = [as_asked(one, provisional=provisional) for one in part]
+        answers += zip(part, await bans.propose(asked), strict=True)
     return answers
 
 

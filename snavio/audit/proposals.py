@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -15,8 +15,11 @@ from typing import Any, Final
 import orjson
 
 from snavio.admin.bans import Proposal
+from snavio.signed.signed_document import text_in
 
 MAX_FILE_BYTES: Final = 64 << 20
+BURST: Final = "burst-"
+MAX_EVIDENCE: Final = 2048
 MAX_TARGETS: Final = 100
 """That Registry takes in one proposal; a source that harms more of them is banned from all its routes."""
 _ID: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -38,10 +41,10 @@ def read_proposal(found: Any) -> Proposal:
     if not isinstance(orjson.loads(evidence), dict):
         raise ValueError("evidence is no object")
     return Proposal(
-        proposal_id=_text(found, "proposal_id", _ID),
-        policy_version=_text(found, "policy_version", _VERSION),
-        kind=_text(found, "kind", _WORD),
-        source=_text(found, "source", _SOURCE),
+        proposal_id=text_in(found, "proposal_id", _ID),
+        policy_version=text_in(found, "policy_version", _VERSION),
+        kind=text_in(found, "kind", _WORD),
+        source=text_in(found, "source", _SOURCE),
         affected_targets=tuple(targets) if len(targets) <= MAX_TARGETS else (),
         total_violations=violations,
         window_start_unix_ns=_unix_ns(found["window_start"]),
@@ -49,6 +52,18 @@ def read_proposal(found: Any) -> Proposal:
         ban_applied_until_unix_ns=_unix_ns(found["ban_applied_until"]),
         evidence=evidence,
     )
+
+
+def as_asked(proposal: Proposal, *, provisional: bool) -> Proposal:
+    """The proposal as Registry is asked: never more than the archive vouches for."""
+    targets, evidence = proposal.affected_targets, proposal.evidence
+    if proposal.kind.startswith(BURST):
+        # The targets of refused commands were never checked: they may not exist, or be named to be spared.
+        # Such a source leaves the warm path of all its routes, and what it named is evidence.
+        named = orjson.dumps({**orjson.loads(evidence), "targets": list(targets)}).decode()
+        evidence = named if len(named) <= MAX_EVIDENCE and named.isprintable() else evidence
+        targets = ()
+    return replace(proposal, affected_targets=targets, evidence=evidence, provisional=provisional)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +94,6 @@ def read_proposals(path: Path) -> ProposalLines:
         return read_lines(path.read_bytes().splitlines())
     except FileNotFoundError:
         return ProposalLines((), 0)
-
-
-def _text(found: Any, field: str, form: re.Pattern[str]) -> str:
-    value = found[field]
-    if not isinstance(value, str) or form.fullmatch(value) is None:
-        raise ValueError(f"{field} is not in its form")
-    return value
 
 
 def _unix_ns(text: str) -> int:

@@ -13,16 +13,15 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
 import orjson
 import structlog
 
-from snavio.admin.bans import Proposal
+from snavio.admin.bans import AuditAnswer, Proposal, ProposalAnswer
 from snavio.audit.index_file import write_whole
-from snavio.audit.proposals import read_proposals
+from snavio.audit.proposals import as_asked, read_proposals
 from snavio.clock import Clock
 from snavio.errors import BadRequest, Conflict, Saturated, SnavioError, Unauthenticated, Unavailable
 
@@ -30,55 +29,26 @@ AT_ONCE: Final = 500
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
 LOOK_SECONDS: Final = 1.0
+LEAST_WAIT_MS: Final = 1000
+"""Before a proposal is sent again that Registry has put off."""
 REMEMBERED_NS: Final = 86_400_000_000_000
 KEPT_FILES: Final = 50
 """Files of proposals that stay after all they say was answered."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProposalReply:
-    """Registry's answer to one proposal."""
-
-    proposal_id: str
-    applied: bool
-    """Its bans stand, from now on or since before."""
-    reason: str
-    """Why it was refused; a stable word."""
-    detail: str
-    retry_after_ms: int = 0
-    """Ask again after so long; 0: it is final."""
-
-
-@dataclass(frozen=True, slots=True)
-class AuditChange:
-    """The bans that an audit changed."""
-
-    confirmed: tuple[str, ...]
-    withdrawn: tuple[str, ...]
-
-
 class BanRegistry(Protocol):
-    """Registry, as a proposer sees it. Unavailable while it is away; the same proposal again changes nothing."""
+    """Registry, as a proposer sees it; see `BanClient`. The same proposal again changes nothing."""
 
-    async def version(self) -> int:
-        """Where the directory stands now; what an audit began from."""
-        ...
-
-    async def propose(self, proposals: Sequence[Proposal], *, provisional: bool) -> Sequence[ProposalReply]:
-        """One answer per proposal, in order."""
-        ...
-
+    async def propose(self, proposals: Sequence[Proposal]) -> Sequence[ProposalAnswer]: ...
     async def conclude(
         self,
         *,
-        since_unix_ns: int,
-        until_unix_ns: int,
+        from_unix_ns: int,
+        to_unix_ns: int,
         policy_version: str,
-        proposal_ids: Sequence[str],
+        found: Sequence[str],
         as_of_version: int,
-    ) -> AuditChange:
-        """Provisional bans of the range that the audit found again stay, the others go."""
-        ...
+    ) -> AuditAnswer: ...
 
 
 class ReplyFile:
@@ -117,7 +87,7 @@ class Proposer:
         self._waiting: dict[str, Proposal] = {}
         self._not_before: dict[str, int] = {}
         self.counts: Counter[str] = Counter()
-        self.answered: list[tuple[Proposal, ProposalReply]] = []
+        self.answered: list[tuple[Proposal, ProposalAnswer]] = []
         """The last thousand answers, for display."""
 
     @property
@@ -179,12 +149,12 @@ class Proposer:
                 if proposal.proposal_id not in self._answers:
                     self._waiting[proposal.proposal_id] = proposal
 
-    async def _send(self, due: Sequence[Proposal]) -> Sequence[ProposalReply]:
+    async def _send(self, due: Sequence[Proposal]) -> Sequence[ProposalAnswer]:
         try:
-            answers = await self._bans.propose(due, provisional=True)
+            answers = await self._bans.propose([as_asked(proposal, provisional=True) for proposal in due])
         except BadRequest as error:
             if len(due) == 1:
-                return [ProposalReply(due[0].proposal_id, False, error.reason, str(error))]
+                return [ProposalAnswer(due[0].proposal_id, "refused", error.reason, str(error))]
             # One that Registry cannot read must not hold up the others.
             half = len(due) // 2
             return [*await self._send(due[:half]), *await self._send(due[half:])]
@@ -192,12 +162,13 @@ class Proposer:
             raise Conflict("Registry answered to other proposals than it was sent.", reason="bad-answer")
         return answers
 
-    def _take(self, sent: Sequence[Proposal], answers: Sequence[ProposalReply]) -> int:
+    def _take(self, sent: Sequence[Proposal], answers: Sequence[ProposalAnswer]) -> int:
         now = self._clock.unix_ns()
         final = []
         for proposal, answer in zip(sent, answers, strict=True):
-            if answer.retry_after_ms and not answer.applied:
-                self._not_before[proposal.proposal_id] = now + answer.retry_after_ms * 1_000_000
+            if not answer.final:
+                wait_ms = max(answer.retry_after_ms, LEAST_WAIT_MS)
+                self._not_before[proposal.proposal_id] = now + wait_ms * 1_000_000
                 self.counts["put off"] += 1
                 continue
             final.append(proposal)

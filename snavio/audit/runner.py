@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
-from snavio.admin.bans import BanClient
+from snavio.admin.bans import BanClient, ProposalAnswer
 from snavio.audit.archive_index import ArchiveFollower, IndexStep
 from snavio.audit.ban_audit import AuditReport, Evidence, audit
 from snavio.audit.identity import job_certificates, renewed
@@ -20,9 +20,8 @@ from snavio.audit.index_file import moment, write_index
 from snavio.audit.jobs import Job, SparkLocation, Told, command
 from snavio.audit.pinning import Pins
 from snavio.audit.proposals import read_proposals
-from snavio.audit.proposer import ProposalReply, Proposer, alone
+from snavio.audit.proposer import Proposer, alone
 from snavio.audit.quarantine import write_report
-from snavio.audit.registry_client import RegistryBanClient
 from snavio.audit.routes import read_routes, write_routes
 from snavio.audit.verify_archive import TimeRange, VerifiedArchive, believe
 from snavio.clock import Clock
@@ -46,7 +45,7 @@ class MeshAccess:
 
     keys: PlatformKeys
     registry: MeshChannel
-    bans: RegistryBanClient
+    bans: BanClient
 
     @classmethod
     @asynccontextmanager
@@ -69,7 +68,7 @@ class MeshAccess:
             client = await stack.enter_async_context(
                 BanClient(mesh.registry, certificates=folder, trust_domain=mesh.trust_domain)
             )
-            yield cls(PlatformKeys(channels["signer"]), channels["registry"], RegistryBanClient(client))
+            yield cls(PlatformKeys(channels["signer"]), channels["registry"], client)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +167,7 @@ async def _audit(
 
 
 Seen = Callable[[IndexStep], None]
-Answered = Callable[[Sequence[tuple[Any, ProposalReply]]], None]
+Answered = Callable[[Sequence[tuple[Any, ProposalAnswer]]], None]
 
 
 async def watch(

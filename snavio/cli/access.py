@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.caller import Caller, Reason, Right, wrote
+from snavio.cli.caller import Caller, Reason, Right
 from snavio.cli.group import CommandGroup
-from snavio.cli.options import Json
-from snavio.cli.render import Table, show
+from snavio.cli.render import Table, picked
 from snavio.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -29,9 +28,8 @@ access = CommandGroup(
 def request(
     right: Right,
     *,
-    reason: Annotated[str, typer.Option("--reason", "-r", help="What it is wanted for.", show_default=False)],
+    reason: Annotated[str, typer.Option("--reason", "-r", help="What it is wanted for.")],
     caller: Caller,
-    json: Json = False,
 ) -> None:
     """Ask for one of your services to be let in.
 
@@ -41,7 +39,7 @@ def request(
     """
     done = caller.ask(lambda client: client.request_access(*right.triple, reason=reason))
     words = "Asked" if done.changed else "Asked before"
-    wrote(f"{words}: the owner of {right.target} decides.", done, json=json)
+    caller.wrote(f"{words}: the owner of {right.target} decides.", done)
 
 
 @access.command("ls")
@@ -49,7 +47,6 @@ def list_requests(
     tenant: Annotated[str, typer.Argument(help="The tenant; your own if not given.")] = "",
     *,
     caller: Caller,
-    json: Json = False,
 ) -> None:
     """List the rights that are asked of a tenant's targets, and those that it asks for.
 
@@ -67,16 +64,15 @@ def list_requests(
     incoming = [_document(one) for one in found.incoming]
     outgoing = [_document(one) for one in found.outgoing]
     columns = ("state", "source", "target", "command", "reason", "answer")
-    show(
+    caller.show(
         {"incoming": incoming, "outgoing": outgoing},
         Table(columns, incoming, title=f"Asked of {whom}:", none=f"Asked of {whom}: nothing."),
         Table(columns, outgoing, title=f"Asked by {whom}:", none=f"Asked by {whom}: nothing."),
-        json=json,
     )
 
 
 @access.command()
-def grant(right: Right, *, reason: Reason = "", caller: Caller, json: Json = False) -> None:
+def grant(right: Right, *, reason: Reason = "", caller: Caller) -> None:
     """Grant what was asked for; the right is written in the same step.
 
     \b
@@ -84,11 +80,11 @@ def grant(right: Right, *, reason: Reason = "", caller: Caller, json: Json = Fal
       snavio access grant acme/billing discord-bot notify-user
     """
     done = caller.ask(lambda client: client.answer_access(*right.triple, grant=True, reason=reason))
-    wrote(f"Granted: {right.source} may send {right.command} to {right.target}.", done, json=json)
+    caller.wrote(f"Granted: {right.source} may send {right.command} to {right.target}.", done)
 
 
 @access.command()
-def decline(right: Right, *, reason: Reason = "", caller: Caller, json: Json = False) -> None:
+def decline(right: Right, *, reason: Reason = "", caller: Caller) -> None:
     """Decline what was asked for.
 
     \b
@@ -96,18 +92,14 @@ def decline(right: Right, *, reason: Reason = "", caller: Caller, json: Json = F
       snavio access decline acme/billing discord-bot notify-user -r "too many"
     """
     done = caller.ask(lambda client: client.answer_access(*right.triple, grant=False, reason=reason))
-    wrote(f"Declined: {right.source} gets no right to {right.command}.", done, json=json)
+    caller.wrote(f"Declined: {right.source} gets no right to {right.command}.", done)
 
 
 def _document(asked: AccessRequest) -> dict[str, Any]:
     from snavio.v1.registry_pb2 import RequestState
 
     return {
-        "source": asked.source,
-        "target": asked.target,
+        **picked(asked, "source", "target", "reason", "requested_by", "answer"),
         "command": asked.name,
         "state": RequestState.Name(asked.state).removeprefix("REQUEST_STATE_").lower(),
-        "reason": asked.reason,
-        "requested_by": asked.requested_by,
-        "answer": asked.answer,
     }

@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from snavio.cli.caller import Caller, Command, Reason, Right, Target, read_source, wrote
+from snavio.cli.caller import Caller, Command, Reason, Right, Target, read_source
 from snavio.cli.group import CommandGroup
-from snavio.cli.options import Json
-from snavio.cli.render import Table, TableColumn, show, time_text
+from snavio.cli.render import Table, TableColumn, time_text
 from snavio.cli.times import TIME_HELP, Period, read_past
 from snavio.errors import BadRequest
 
@@ -29,7 +28,6 @@ def list_rights(
     target: Annotated[str, typer.Option(help="Rights to this target.")] = "",
     source: Annotated[str, typer.Option(help="Rights of this source.")] = "",
     caller: Caller,
-    json: Json = False,
 ) -> None:
     """The rights of a target or of a source, as they are now.
 
@@ -43,16 +41,15 @@ def list_rights(
     asked = read_source(source, option="--source") if source else ""
     found = caller.ask(lambda client: client.access(target=target, source=asked))
     rights = [{"source": one.source, "target": one.target, "command": one.name} for one in found.acl]
-    show(
+    caller.show(
         {"version": found.version, "rights": rights, "more": found.more},
         Table(("source", "target", "command"), rights, none="No rights."),
         "And more; name both --source and --target to see fewer." if found.more else None,
-        json=json,
     )
 
 
 @acl.command()
-def grant(right: Right, *, reason: Reason = "", caller: Caller, json: Json = False) -> None:
+def grant(right: Right, *, reason: Reason = "", caller: Caller) -> None:
     """Let a source send a command to a target that you own.
 
     \b
@@ -61,11 +58,11 @@ def grant(right: Right, *, reason: Reason = "", caller: Caller, json: Json = Fal
     """
     done = caller.ask(lambda client: client.grant(*right.triple, reason=reason))
     words = "may now send" if done.changed else "may already send"
-    wrote(f"{right.source} {words} {right.command} to {right.target}.", done, json=json)
+    caller.wrote(f"{right.source} {words} {right.command} to {right.target}.", done)
 
 
 @acl.command()
-def revoke(right: Right, *, reason: Reason = "", caller: Caller, json: Json = False) -> None:
+def revoke(right: Right, *, reason: Reason = "", caller: Caller) -> None:
     """Take that right away; the log keeps when and why.
 
     \b
@@ -74,7 +71,7 @@ def revoke(right: Right, *, reason: Reason = "", caller: Caller, json: Json = Fa
     """
     done = caller.ask(lambda client: client.revoke(*right.triple, reason=reason))
     words = "may no longer send" if done.changed else "had no right to send"
-    wrote(f"{right.source} {words} {right.command} to {right.target}.", done, json=json)
+    caller.wrote(f"{right.source} {words} {right.command} to {right.target}.", done)
 
 
 @acl.command()
@@ -83,7 +80,6 @@ def diff(
     period: Period,
     target: Annotated[str, typer.Option(help="Only this target.")] = "",
     caller: Caller,
-    json: Json = False,
 ) -> None:
     """Which rights came and went between two times; what came and went again in between is left out.
 
@@ -114,7 +110,7 @@ def diff(
         }
         for moved in found.difference
     ]
-    show(
+    caller.show(
         {"from_version": found.from_version, "to_version": found.to_version, "differences": rows}
         | {"more": found.more},
         Table(
@@ -124,7 +120,6 @@ def diff(
             style=lambda row: "green" if row["change"] == "granted" else "red",
         ),
         "And more; a shorter period or --target shows fewer." if found.more else None,
-        json=json,
     )
 
 
@@ -135,7 +130,6 @@ def at(
     when: Annotated[str, typer.Argument(help=f"At this time: {TIME_HELP}")] = "now",
     *,
     caller: Caller,
-    json: Json = False,
 ) -> None:
     """List the sources that could send a command at a time, from the log.
 
@@ -160,9 +154,8 @@ def at(
         for access in found.access
     ]
     state = TableColumn("state", lambda row: "suspended" if row["suspended"] else "allowed")
-    show(
+    caller.show(
         {"version": found.version, "routed": found.routed, "sources": sources, "more": found.more},
         None if found.routed else f"There was no route for {command} of {target}, so nothing could be sent.",
         Table(("source", "since", state, "by", "reason"), sources, none="No source had the right."),
-        json=json,
     )

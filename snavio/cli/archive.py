@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snavio.cli.archive_folder import archive_folder
-from snavio.cli.caller import OperatorCaller
 from snavio.cli.exits import ExitCode
 from snavio.cli.group import CommandGroup
-from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.installation import InstallationOptions
 from snavio.cli.output import aside
 from snavio.cli.platform_keys import platform_keys
-from snavio.cli.render import LIST, NUMBER, Kind, Table, TableColumn, one_line, show
+from snavio.cli.render import LIST, NUMBER, Kind, Table, TableColumn, one_line
 from snavio.errors import BadRequest, SnavioError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from snavio.config import MeshSettings
+    from snavio.launch.installation import Installation
     from snavio.signed.verification import VerifyingKey
     from snavio.telemetry.archive_query import QueryResult
 
@@ -36,13 +35,12 @@ archive = CommandGroup(
     ),
 )
 Folder = Annotated[
-    Path | None,
-    typer.Option("--dir", help="Folder of the archive, if not the installation's.", show_default=False),
+    Path | None, typer.Option("--dir", help="Folder of the archive, if not the installation's.")
 ]
 
 
 @archive.command()
-def ls(folder: Folder = None, state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
+def ls(folder: Folder = None, *, here: InstallationOptions) -> None:
     """List the hours of the archive, as its manifests tell.
 
     \b
@@ -50,7 +48,7 @@ def ls(folder: Folder = None, state_dir: StateDir = None, config: Config = None,
       snavio archive ls
       snavio archive ls --json | jq .events
     """
-    found = _hours(_place(folder, state_dir, config))
+    found = _hours(_place(folder, here))
     total = {"events": sum(hour["events"] for hour in found), "bytes": sum(hour["bytes"] for hour in found)}
     columns = (
         TableColumn("hour of export (UTC)", "hour"),
@@ -61,18 +59,15 @@ def ls(folder: Folder = None, state_dir: StateDir = None, config: Config = None,
         TableColumn("processes", "instances", LIST),
     )
     none = "The archive is empty: Relay writes a minute after the first event at the latest."
-    show(
+    here.show(
         {"hours": found, **total},
         Table(columns, found, none=none),
         f"{total['events']:,} events, {total['bytes']:,} bytes." if found else None,
-        json=json,
     )
 
 
 @archive.command()
-def verify(
-    folder: Folder = None, state_dir: StateDir = None, config: Config = None, json: Json = False
-) -> None:
+def verify(folder: Folder = None, *, here: InstallationOptions) -> None:
     """Check every manifest's signature and every file's hash and rows, with the keys that Signer gives.
 
     Exit code 0 when all of it is good, 1 when something is not, 3 when Signer cannot be reached.
@@ -85,36 +80,34 @@ def verify(
     from snavio.telemetry.archive_inspection import check, hours, lasting, overlaps
     from snavio.telemetry.missing_events import missing
 
-    mesh, certificates = OperatorCaller(state_dir, config).attached()
-    place = mesh.archive() if folder is None else _place(folder, state_dir, config)
-    keys = asyncio.run(_keys(mesh, certificates))
+    installation = here.attach()
+    place = installation.mesh.archive() if folder is None else archive_folder(folder)
+    keys = asyncio.run(_keys(installation))
     found = list(hours(place))
     findings = [finding for hour in found for finding in check(place, hour, keys)] + overlaps(found)
     findings = lasting(place, findings + missing(place, found), now_unix_ns=time.time_ns())
     files = sum(len(hour.files) for hour in found)
     events = sum(file.stretch.rows for hour in found for file in hour.files)
-    show(
+    here.show(
         {"files": files, "events": events, "findings": [asdict(finding) for finding in findings]},
         *(f"{finding.problem}: {finding.path}: {finding.detail}" for finding in findings),
         f"{len(findings)} findings in {files:,} files."
         if findings
         else f"All good: {files:,} files, {events:,} events.",
-        json=json,
     )
     if findings:
         raise typer.Exit(ExitCode.REFUSED)
 
 
 @archive.command()
-def query(  # noqa: PLR0917
+def query(
     sql: Annotated[str, typer.Argument(help="One SELECT over the view `events`.")],
     folder: Folder = None,
     unverified: Annotated[
         bool, typer.Option("--unverified", help="Count also what no known key has signed; asks no Signer.")
     ] = False,
-    state_dir: StateDir = None,
-    config: Config = None,
-    json: Json = False,
+    *,
+    here: InstallationOptions,
 ) -> None:
     """Ask the archive in SQL (DuckDB); it only reads. The columns are in docs/telemetry.md; sum `count`, not rows.
 
@@ -129,29 +122,27 @@ def query(  # noqa: PLR0917
     """
     from snavio.telemetry.archive_query import ask
 
-    place = _place(folder, state_dir, config)
-    keys = None if unverified else _keys_of_signer(state_dir, config)
+    place = _place(folder, here)
+    keys = None if unverified else _keys_of_signer(here)
     answer = ask(place, sql, keys=keys)
     for finding in answer.left_out:
         aside(f"left out, {finding.problem}: {finding.path}: {finding.detail}")
-    if json and len(set(answer.columns)) < len(answer.columns):
+    if here.json and len(set(answer.columns)) < len(answer.columns):
         raise BadRequest(
             "Two columns have the same name, and one would hide the other: name them apart with AS.",
             reason="bad-question",
         )
     rows = [dict(zip(answer.columns, map(_plain, row), strict=True)) for row in answer.rows]
-    show(
+    here.show(
         {"columns": answer.columns, "rows": rows, "more": answer.more},
         result_table(answer),
         f"There are more than {len(rows):,} rows; the rest is not shown." if answer.more else None,
-        json=json,
     )
 
 
-def _keys_of_signer(state_dir: Path | None, config: Path | None) -> Sequence[VerifyingKey]:
+def _keys_of_signer(here: InstallationOptions) -> Sequence[VerifyingKey]:
     try:
-        mesh, certificates = OperatorCaller(state_dir, config).attached()
-        return asyncio.run(_keys(mesh, certificates))
+        return asyncio.run(_keys(here.attach()))
     except SnavioError as error:
         # Forged files in the archive must not be counted because Signer is unavailable for a moment.
         aside("Without Signer's keys nothing is counted; --unverified counts all that can be read.")
@@ -171,12 +162,8 @@ def result_table(answer: QueryResult) -> Table:
     return Table(columns, rows, none="\t".join(column.title for column in columns), tabs=True)
 
 
-def _place(folder: Path | None, state_dir: Path | None, config: Path | None) -> Path:
-    from snavio.launch.installation import find
-
-    if folder is None:
-        return find(state_dir=state_dir, config=config).mesh.archive()
-    return archive_folder(folder)
+def _place(folder: Path | None, here: InstallationOptions) -> Path:
+    return here.find().mesh.archive() if folder is None else archive_folder(folder)
 
 
 def _hours(place: Path) -> list[dict[str, Any]]:
@@ -195,8 +182,8 @@ def _hours(place: Path) -> list[dict[str, Any]]:
     ]
 
 
-async def _keys(mesh: MeshSettings, certificates: Path) -> Sequence[VerifyingKey]:
-    async with platform_keys(mesh, certificates) as keys:
+async def _keys(installation: Installation) -> Sequence[VerifyingKey]:
+    async with platform_keys(installation) as keys:
         return await keys.ever()
 
 

@@ -7,14 +7,13 @@ from typing import Annotated
 
 import typer
 
-from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.installation import InstallationOptions
 from snavio.cli.output import aside, megabytes
-from snavio.cli.render import show
 
-Folder = Annotated[Path, typer.Argument(help="Folder of the backup.", show_default=False)]
+Folder = Annotated[Path, typer.Argument(help="Folder of the backup.")]
 
 
-def backup(folder: Folder, state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
+def backup(folder: Folder, here: InstallationOptions) -> None:
     """Copy every store into a new folder while the mesh runs, and check the copy.
 
     The mailbox is taken first and Signer's keys last, so that a restored mesh has everything that was acknowledged
@@ -27,15 +26,14 @@ def backup(folder: Folder, state_dir: StateDir = None, config: Config = None, js
     """
     from snavio.clock import SystemClock
     from snavio.launch.backup import make
-    from snavio.launch.installation import find
     from snavio.native import format_timestamp
 
-    installation = find(state_dir=state_dir, config=config)
+    installation = here.find()
     made = make(
         installation.mesh.state_dir,
         folder.expanduser().absolute(),
         clock=SystemClock(),
-        tell=lambda what: None if json else aside(f"copying: {what}"),
+        tell=lambda what: None if here.json else aside(f"copying: {what}"),
     )
     begun = format_timestamp(made.begun_unix_ns)
     archive = installation.mesh.archive()
@@ -44,7 +42,7 @@ def backup(folder: Folder, state_dir: StateDir = None, config: Config = None, js
         f"Archived telemetry is not part of it: copy {archive} after the backup, its files never change.",
         *made.notes,
     ]
-    show(
+    here.show(
         {
             "folder": str(made.folder),
             "begun": begun,
@@ -57,11 +55,10 @@ def backup(folder: Folder, state_dir: StateDir = None, config: Config = None, js
         },
         f"backed up  {made.folder}  {', '.join(made.stores)}  {len(made.files)} files, {megabytes(made.size)}",
         *(f"  {sentence}" for sentence in missing),
-        json=json,
     )
 
 
-def restore(folder: Folder, state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
+def restore(folder: Folder, here: InstallationOptions) -> None:
     """Bring a backup back into a state folder that is empty, or whose mesh is stopped.
 
     The backup is checked first. What was there is moved aside within the state folder, not deleted. The stores get new
@@ -73,17 +70,16 @@ def restore(folder: Folder, state_dir: StateDir = None, config: Config = None, j
       snavio restore /backups/monday --state-dir /var/lib/snavio
     """
     from snavio.clock import SystemClock
-    from snavio.launch.installation import find
     from snavio.launch.processes import MeshProcesses
     from snavio.launch.restore import restore as bring_back
     from snavio.native import format_timestamp
 
-    installation = find(state_dir=state_dir, config=config)
+    installation = here.find()
     restored = bring_back(
         folder.expanduser().absolute(),
         MeshProcesses(installation.mesh, config=installation.config),
         clock=SystemClock(),
-        tell=lambda what: None if json else aside(what),
+        tell=lambda what: None if here.json else aside(what),
     )
     begun = format_timestamp(restored.backup.begun_unix_ns)
     missing = [
@@ -91,7 +87,7 @@ def restore(folder: Folder, state_dir: StateDir = None, config: Config = None, j
         "Make again what was revoked, frozen, banned or taken away since: it is allowed again.",
         "Commands that were sent with a key made since are refused until their sender has asked for its keys.",
     ]
-    show(
+    here.show(
         {
             "state_dir": str(installation.mesh.state_dir),
             "begun": begun,
@@ -102,5 +98,4 @@ def restore(folder: Folder, state_dir: StateDir = None, config: Config = None, j
         f"restored  {installation.mesh.state_dir}  {', '.join(restored.backup.stores)}",
         f"  What was there is in {restored.aside}." if restored.aside is not None else None,
         *(f"  {sentence}" for sentence in missing),
-        json=json,
     )

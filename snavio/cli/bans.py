@@ -9,9 +9,8 @@ import typer
 
 from snavio.cli.caller import Caller, Reason
 from snavio.cli.group import CommandGroup
-from snavio.cli.options import Json
 from snavio.cli.output import ago
-from snavio.cli.render import Table, show, time_text
+from snavio.cli.render import Table, picked, time_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +30,7 @@ bans = CommandGroup(
         'snavio bans lift acme/billing --reason "fixed their retry loop"',
     ),
 )
-Who = Annotated[str, typer.Argument(help="The source, `<tenant>/<service>`.", show_default=False)]
+Who = Annotated[str, typer.Argument(help="The source, `<tenant>/<service>`.")]
 
 
 @bans.command("ls")
@@ -39,7 +38,6 @@ def list_bans(
     *,
     source: Annotated[str, typer.Option(help="Only of this source.")] = "",
     caller: Caller,
-    json: Json = False,
 ) -> None:
     """Every ban that stands, and when it ends by itself.
 
@@ -59,16 +57,15 @@ def list_bans(
         }
         for each in found.ban
     ]
-    show(
+    caller.show(
         {"version": found.version, "bans": [_ban(each) for each in found.ban], "more": found.more},
         Table(("source", "list", "route", "ends in", "reason"), rows, none="No source is banned."),
         "And more; name one with --source." if found.more else None,
-        json=json,
     )
 
 
 @bans.command()
-def explain(source: Who, *, caller: Caller, json: Json = False) -> None:
+def explain(source: Who, *, caller: Caller) -> None:
     """Why a source is banned, or was lately: its bans, the proposals behind them, and those that were refused.
 
     \b
@@ -77,7 +74,7 @@ def explain(source: Who, *, caller: Caller, json: Json = False) -> None:
       snavio bans explain acme/billing --json
     """
     told = caller.ask_client(_client, lambda client: client.explain(source))
-    show(_explanation(source, told), *_lines(source, told), json=json)
+    caller.show(_explanation(source, told), *_lines(source, told))
 
 
 def _lines(source: str, told: ExplainBanResponse) -> Iterator[str]:
@@ -110,7 +107,6 @@ def lift(
     cold_only: Annotated[bool, typer.Option("--cold-only", help="Take it off the cold-only list.")] = False,
     reason: Reason = "",
     caller: Caller,
-    json: Json = False,
 ) -> None:
     """Let a source back to the warm path; proposals about what it did until now ban it no more.
 
@@ -137,7 +133,7 @@ def lift(
     done = caller.ask_client(_client, lifting)
     lifted = [{"list": _LISTS[ban.list], "target": ban.target, "command": ban.name} for ban in done.lifted]
     said = (f"{source} is back on the warm path of {_route(ban)}." for ban in done.lifted)
-    show({"version": done.version, "lifted": lifted}, *said, json=json)
+    caller.show({"version": done.version, "lifted": lifted}, *said)
 
 
 def _client(mesh: MeshSettings, certificates: Path) -> BanClient:
@@ -178,16 +174,13 @@ def _ban(each: StandingBan) -> dict[str, Any]:
 
 def _proposal(proposal: BanProposal) -> dict[str, Any]:
     return {
-        "proposal_id": proposal.proposal_id,
-        "policy_version": proposal.policy_version,
-        "kind": proposal.kind,
-        "source": proposal.source,
+        **picked(
+            proposal, "proposal_id", "policy_version", "kind", "source", "total_violations", "provisional"
+        ),
         "affected_targets": list(proposal.affected_target),
-        "total_violations": proposal.total_violations,
         "window_start": _time(proposal.window_start_unix_ns),
         "window_end": _time(proposal.window_end_unix_ns),
         "ban_applied_until": _time(proposal.ban_applied_until_unix_ns),
-        "provisional": proposal.provisional,
         "evidence": proposal.evidence or None,
     }
 

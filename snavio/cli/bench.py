@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.installation import InstallationOptions
 from snavio.cli.output import console, count, fancy, micros
-from snavio.cli.render import Record, show
+from snavio.cli.render import Record
 
 if TYPE_CHECKING:
     from snavio.cli.bench_phases import Figures, Progress
 
 
-def bench(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
+def bench(here: InstallationOptions) -> None:
     """Measure this machine for about ten seconds: sends, batches, latency, receiving.
 
     Uses the mesh that runs on the state folder, under a target of its own, or starts a temporary one. The load and the
@@ -29,10 +29,10 @@ def bench(state_dir: StateDir = None, config: Config = None, json: Json = False)
     import snavio.native  # noqa: F401
 
     out = console()
-    if json or not fancy(out):
-        figures, where = asyncio.run(_bench(state_dir, config, lambda _phase, _share: None))
+    if here.json or not fancy(out):
+        figures, where = asyncio.run(_bench(here, lambda _phase, _share: None))
     else:
-        figures, where = _with_bar(state_dir, config)
+        figures, where = _with_bar(here)
     measured = [
         ("one send at a time", f"p50 {micros(figures.alone_p50_us)}, p99 {micros(figures.alone_p99_us)}"),
         ("single sends", f"{count(figures.single_sends_per_s)} commands/s"),
@@ -41,10 +41,10 @@ def bench(state_dir: StateDir = None, config: Config = None, json: Json = False)
         *([("refused", count(figures.refused))] if figures.refused else []),
     ]
     against = f"measured against {where}, payloads of 200 bytes"
-    show({**asdict(figures), "mesh": where}, Record(measured), against, json=json)
+    here.show({**asdict(figures), "mesh": where}, Record(measured), against)
 
 
-def _with_bar(state_dir: Any, config: Any) -> tuple[Figures, str]:
+def _with_bar(here: InstallationOptions) -> tuple[Figures, str]:
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bar
 
@@ -54,18 +54,17 @@ def _with_bar(state_dir: Any, config: Any) -> tuple[Figures, str]:
         def progress(phase: str, share: float) -> None:
             bar.update(task, description=phase, completed=share)
 
-        return asyncio.run(_bench(state_dir, config, progress))
+        return asyncio.run(_bench(here, progress))
 
 
-async def _bench(state_dir: Any, config: Any, progress: Progress) -> tuple[Figures, str]:
+async def _bench(here: InstallationOptions, progress: Progress) -> tuple[Figures, str]:
     from snavio.cli.bench_phases import NAME, TARGET, measure
     from snavio.clock import SystemClock
     from snavio.launch.demo_tenant import DemoTenant
-    from snavio.launch.installation import find
     from snavio.launch.temporary import temporary_mesh
 
     clock = SystemClock()
-    found = find(state_dir=state_dir, config=config)
+    found = here.find()
     run = found.state.running()
     async with AsyncExitStack() as stack:
         if run is not None:

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from snavio.cli.demo_clients import RECEIVE_SECONDS, drain
+from snavio.cli.demo_clients import producer as producer_of
 from snavio.config import MeshSettings
 from snavio.errors import Unavailable
-from snavio.launch.demo_tenant import CONSUMER, PRODUCER, TENANT, folder_name
-from snavio.sdk import Consumer, Producer
+from snavio.sdk import Producer
 
 TARGET: Final = "bench"
 NAME: Final = "measure"
@@ -24,7 +25,6 @@ BATCH: Final = 1000
 BATCHES_AT_ONCE: Final = 8
 ALONE: Final = 300
 PHASE_S: Final = 2.5
-RECEIVE_SECONDS: Final = 30.0
 
 Progress = Callable[[str, float], None]
 """Which phase, and how much of it is done, from 0 to 1."""
@@ -46,18 +46,13 @@ class Figures:
 async def measure(mesh: MeshSettings, *, progress: Progress) -> Figures:
     """Run every phase against a running mesh where the target is registered."""
     figures = Figures()
-    async with Producer(
-        shield=mesh.shield,
-        signer=mesh.signer,
-        certificates=mesh.certificates(folder_name(PRODUCER)),
-        trust_domain=mesh.trust_domain,
-    ) as producer:
+    async with producer_of(mesh) as producer:
         await _warm(producer, figures)
         await _alone(producer, figures, progress)
         await _singles(producer, figures, progress)
-        await _drain(mesh, figures, Figures(), progress=lambda _phase, _share: None)
+        await _receive(mesh, figures, lambda _phase, _share: None)
         await _batches(producer, figures, progress)
-    await _drain(mesh, figures, figures, progress)
+    figures.received_per_s = await _receive(mesh, figures, progress)
     return figures
 
 
@@ -114,31 +109,19 @@ async def _batches(producer: Producer, figures: Figures, progress: Progress) -> 
     figures.batch_commands_per_s = delivered / (time.perf_counter() - began)
 
 
-async def _drain(mesh: MeshSettings, counted: Figures, figures: Figures, progress: Progress) -> None:
-    """Receive and acknowledge all that was delivered so far."""
-    wanted, received = counted.sent, 0
-    began = time.perf_counter()
-    async with Consumer(
-        mailbox=mesh.mailbox,
-        topic=f"{TENANT}/{TARGET}",
-        certificates=mesh.certificates(folder_name(CONSUMER)),
-        max_unsettled=8000,
-        trust_domain=mesh.trust_domain,
-    ) as consumer:
-        try:
-            async with asyncio.timeout(RECEIVE_SECONDS):
-                while received < wanted:
-                    command = await anext(consumer)
-                    await command.ack()
-                    received += 1
-                    progress("receiving and acknowledging", received / wanted)
-                await consumer.flush()
-        except TimeoutError:
-            raise Unavailable(
-                f"Only {received} of {wanted} commands came back within {RECEIVE_SECONDS:.0f} s."
-            ) from None
+async def _receive(mesh: MeshSettings, counted: Figures, progress: Progress) -> float:
+    """Receive and acknowledge all that was delivered so far; how many per second."""
+    wanted, began = counted.sent, time.perf_counter()
+
+    def whole(received: set[str]) -> bool:
+        progress("receiving and acknowledging", len(received) / max(1, wanted))
+        return len(received) >= wanted
+
+    received = len(await drain(mesh, TARGET, whole=whole))
+    if received < wanted:
+        raise Unavailable(f"Only {received} of {wanted} commands came back within {RECEIVE_SECONDS:.0f} s.")
     counted.sent -= received
-    figures.received_per_s = received / (time.perf_counter() - began)
+    return received / (time.perf_counter() - began)
 
 
 def _count(figures: Figures, *, outcomes_delivered: int, sent: int) -> None:

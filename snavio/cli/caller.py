@@ -6,7 +6,6 @@ Never acts under another certificate than the one that was named, and never leav
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -15,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from snavio.cli.options import Config, StateDir
-from snavio.cli.render import show
+from snavio.cli.installation import InstallationOptions
 
 if TYPE_CHECKING:
     from snavio.admin.directory import DirectoryClient
@@ -32,13 +30,12 @@ By = Annotated[
     typer.Option(
         "--as",
         help="Act under this certificate: a name, such as acme-ci or demo/billing, or a folder. Default: the operator.",
-        show_default=False,
     ),
 ]
 Reason = Annotated[str, typer.Option("--reason", "-r", help="Why; kept in the log of changes.")]
-Source = Annotated[str, typer.Argument(help="Who sends, `<tenant>/<service>`.", show_default=False)]
-Target = Annotated[str, typer.Argument(help="Who shall act, such as discord-bot.", show_default=False)]
-Command = Annotated[str, typer.Argument(help="What it shall do, such as notify-user.", show_default=False)]
+Source = Annotated[str, typer.Argument(help="Who sends, `<tenant>/<service>`.")]
+Target = Annotated[str, typer.Argument(help="Who shall act, such as discord-bot.")]
+Command = Annotated[str, typer.Argument(help="What it shall do, such as notify-user.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +60,17 @@ def read_source(words: str, *, option: str = "SOURCE") -> str:
     return words
 
 
-class MeshCaller(ABC):
-    """A caller of a running mesh."""
+@dataclass(frozen=True, slots=True)
+class OperatorCaller(InstallationOptions):
+    """A caller of a running mesh under the operator's certificate only: there is no `--as`."""
 
-    __slots__ = ()
-
-    @abstractmethod
     def attached(self) -> tuple[MeshSettings, Path]:
         """The running mesh, and the certificate folder to act under."""
+        installation = self.attach()
+        return installation.mesh, installation.operator_certificates
 
-    @abstractmethod
     async def prepare(self, mesh: MeshSettings, certificates: Path) -> None:
-        """Steps before the first call."""
+        """Steps before the first call: none, an operator's certificate is renewed when its mesh starts."""
 
     def answer(self, question: Callable[[MeshSettings, Path], Awaitable[T]]) -> T:
         """The answer of the running mesh; `question` gets what `attached` finds."""
@@ -101,36 +97,14 @@ class MeshCaller(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorCaller(MeshCaller):
-    """A caller under the operator's certificate only: there is no `--as`."""
-
-    state_dir: StateDir = None
-    config: Config = None
-
-    def attached(self) -> tuple[MeshSettings, Path]:
-        """See `MeshCaller`."""
-        from snavio.launch.installation import attach
-
-        installation = attach(state_dir=self.state_dir, config=self.config)
-        return installation.mesh, installation.operator_certificates
-
-    async def prepare(self, mesh: MeshSettings, certificates: Path) -> None:
-        """Nothing: an operator's certificate is renewed when its mesh starts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Caller(MeshCaller):
+class Caller(OperatorCaller):
     """A caller under the operator's certificate, or one that `--as` names."""
 
     by: By = None
-    state_dir: StateDir = None
-    config: Config = None
 
     def attached(self) -> tuple[MeshSettings, Path]:
-        """See `MeshCaller`."""
-        from snavio.launch.installation import attach
-
-        installation = attach(state_dir=self.state_dir, config=self.config)
+        """See `OperatorCaller`."""
+        installation = self.attach()
         return installation.mesh, certificates_of(self.by, installation)
 
     async def prepare(self, mesh: MeshSettings, certificates: Path) -> None:
@@ -141,6 +115,10 @@ class Caller(MeshCaller):
     def ask(self, question: Callable[[DirectoryClient], Awaitable[T]]) -> T:
         """The answer of the running mesh's Registry about its directory."""
         return self.ask_client(directory_client, question)
+
+    def wrote(self, sentence: str, done: WriteResponse) -> None:
+        """Show the outcome of a write to the directory."""
+        self.show({"version": done.version, "changed": done.changed}, sentence)
 
 
 def directory_client(mesh: MeshSettings, certificates: Path) -> DirectoryClient:
@@ -165,11 +143,6 @@ async def _renew_if_due(folder: Path, mesh: MeshSettings) -> None:
             await principal_renewal(
                 folder, signer=mesh.signer, clock=SystemClock(), trust_domain=mesh.trust_domain
             ).renew_if_due()
-
-
-def wrote(sentence: str, done: WriteResponse, *, json: bool) -> None:
-    """Show the outcome of a write."""
-    show({"version": done.version, "changed": done.changed}, sentence, json=json)
 
 
 def certificates_of(by: str | None, installation: Installation) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from snavio.cli.render import LIST, Record, Row, Table, TableColumn, time_text
+from snavio.cli.render import LIST, Record, Row, Table, TableColumn, picked, time_text
 
 if TYPE_CHECKING:
     from snavio.domain.capability import Capability
@@ -59,15 +59,10 @@ def record(told: Row) -> Record:
 def record_document(record: CapabilityRecord) -> dict[str, Any]:
     """A capability as Signer has it on record, as JSON."""
     return {
-        "id": record.id,
-        "realm": record.realm,
+        **picked(record, "id", "realm", "holder", "issued_to", "root_version", "revoked"),
         "operations": list(record.operation),
-        "holder": record.holder,
-        "issued_to": record.issued_to,
-        "root_version": record.root_version,
         "issued": time_text(record.issued_unix_ns),
         "expires": time_text(record.expires_unix_ns),
-        "revoked": record.revoked,
     }
 
 

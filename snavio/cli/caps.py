@@ -12,12 +12,13 @@ from snavio.cli.group import CommandGroup
 from snavio.cli.options import Json
 from snavio.cli.output import ago, aside
 from snavio.cli.render import show, time_text
+from snavio.cli.words import one_of_each
 
 if TYPE_CHECKING:
     from snavio.admin.capabilities import CapabilityClient
     from snavio.config import MeshSettings
     from snavio.domain.capability import Capability
-    from snavio.domain.caveat import Operation, Quota
+    from snavio.domain.caveat import Quota
     from snavio.v1.signer_pb2 import CapabilityRecord
 
 CONSUMER = ("recv", "ack", "nack", "extend", "stats")
@@ -30,27 +31,14 @@ caps = CommandGroup(
         "snavio caps ls",
     ),
 )
-Realm = Annotated[
-    str, typer.Argument(help="A topic, `<tenant>/<target>`; or `<tenant>/*`; or `*`.", show_default=False)
-]
-Text = Annotated[
-    str, typer.Argument(help="The capability, `@FILE` that holds it, or `-` for stdin.", show_default=False)
-]
+Realm = Annotated[str, typer.Argument(help="A topic, `<tenant>/<target>`; or `<tenant>/*`; or `*`.")]
+Text = Annotated[str, typer.Argument(help="The capability, `@FILE` that holds it, or `-` for stdin.")]
 Operations = Annotated[
-    list[str] | None,
-    typer.Option("--op", help="What it allows; may be said several times.", show_default=False),
+    list[str] | None, typer.Option("--op", help="What it allows; may be said several times.")
 ]
-Ttl = Annotated[
-    str,
-    typer.Option("--for", "--ttl", metavar="<duration>", help="Its life.", show_default=False),
-]
-QuotaOption = Annotated[
-    str, typer.Option(help="At most so many messages in so long, such as 1000/60s.", show_default=False)
-]
-Holder = Annotated[
-    str,
-    typer.Option(help="Who may use it: spiffe://… or tenant:NAME. Default: who asks.", show_default=False),
-]
+Ttl = Annotated[str, typer.Option("--for", "--ttl", metavar="<duration>", help="Its life.")]
+QuotaOption = Annotated[str, typer.Option(help="At most so many messages in so long, such as 1000/60s.")]
+Holder = Annotated[str, typer.Option(help="Who may use it: spiffe://… or tenant:NAME. Default: who asks.")]
 Reason = Annotated[str, typer.Option("--reason", "-r", help="Why, for the record.")]
 
 
@@ -63,7 +51,6 @@ def issue(
     ttl: Ttl = "",
     quota: QuotaOption = "",
     caller: Caller,
-    json: Json = False,
 ) -> None:
     """Have a capability made. Without --op it allows what a consumer needs: recv, ack, nack, extend, stats.
 
@@ -79,13 +66,13 @@ def issue(
     from snavio.cli.times import read_span
     from snavio.domain.capability import read_text
 
-    wanted = [each.value for each in _operations(op)] if op else list(CONSUMER)
+    wanted = _operations(op) or list(CONSUMER)
     limits = _quota(quota)
     ttl_s = round(read_span(ttl, option="--for")) if ttl else 0
     made = caller.ask_client(
         _client, lambda client: client.issue(realm, wanted, holder=holder, ttl_s=ttl_s, quota=limits)
     )
-    show({"capability": made.capability, **document(read_text(made.capability))}, made.capability, json=json)
+    caller.show({"capability": made.capability, **document(read_text(made.capability))}, made.capability)
     if made.ttl_seconds < ttl_s:
         # Not on stdout, which goes into a file.
         aside(f"It lives for {ago(made.ttl_seconds)} and not {ttl}: Signer makes none for longer.")
@@ -96,8 +83,7 @@ def attenuate(
     capability: Text,
     *,
     topic: Annotated[
-        list[str] | None,
-        typer.Option(help="Only these topics; a `*` at the end stands for any rest.", show_default=False),
+        list[str] | None, typer.Option(help="Only these topics; a `*` at the end stands for any rest.")
     ] = None,
     op: Operations = None,
     holder: Holder = "",
@@ -115,7 +101,7 @@ def attenuate(
     from snavio.cli.capability_views import document
     from snavio.cli.times import read_span
     from snavio.clock import SystemClock
-    from snavio.domain.caveat import Caveat
+    from snavio.domain.caveat import Caveat, Operation
     from snavio.errors import BadRequest
 
     held = _read(capability)
@@ -123,7 +109,7 @@ def attenuate(
     if topic:
         caveats.append(Caveat(topics=tuple(topic)))
     if op:
-        caveats.append(Caveat(operations=frozenset(_operations(op))))
+        caveats.append(Caveat(operations=frozenset(map(Operation, _operations(op)))))
     if holder:
         caveats.append(Caveat(holder=holder))
     if ttl:
@@ -158,10 +144,7 @@ def show_capability(capability: Text, json: Json = False) -> None:
 @caps.command()
 def revoke(
     what: Annotated[
-        str,
-        typer.Argument(
-            help="An id; a holder, spiffe://… or tenant:NAME; or with --root a topic.", show_default=False
-        ),
+        str, typer.Argument(help="An id; a holder, spiffe://… or tenant:NAME; or with --root a topic.")
     ],
     *,
     root: Annotated[
@@ -173,7 +156,6 @@ def revoke(
     ] = False,
     reason: Reason = "",
     caller: Caller,
-    json: Json = False,
 ) -> None:
     """End capabilities before their time: one, a holder's, or all of a root key. Felt within the mailbox's cache time.
 
@@ -210,17 +192,14 @@ def revoke(
     caller.ask_client(_client, ask)
     done = "restored" if restore else "revoked"
     up_to = f" up to root {root}" if root else ""
-    show({done: what, "root": root, "barred": bar}, f"{done}  {what}{up_to}", json=json)
+    caller.show({done: what, "root": root, "barred": bar}, f"{done}  {what}{up_to}")
 
 
 @caps.command()
 def rotate(
-    realm: Annotated[
-        str, typer.Argument(help="A topic, `<tenant>/*` or `*`; without, everything.", show_default=False)
-    ] = "",
+    realm: Annotated[str, typer.Argument(help="A topic, `<tenant>/*` or `*`; without, everything.")] = "",
     *,
     caller: Caller,
-    json: Json = False,
 ) -> None:
     """Take a new root key into use; what was made before stays good for the overlap.
 
@@ -232,22 +211,18 @@ def rotate(
     answer = caller.ask_client(_client, lambda client: client.rotate(realm))
     until = time_text(answer.overlap_until_unix_ns)
     now = f"{realm} is at root key {answer.version}" if realm else "A new secret spreads"
-    show(
+    caller.show(
         {"realm": realm or None, "version": answer.version or None, "overlap_until": until},
         f"{now}; what was made before is good until {until}.",
-        json=json,
     )
 
 
 @caps.command("ls")
 def list_capabilities(
-    realm: Annotated[
-        str, typer.Argument(help="Those whose topic begins so, such as acme/.", show_default=False)
-    ] = "",
+    realm: Annotated[str, typer.Argument(help="Those whose topic begins so, such as acme/.")] = "",
     *,
-    holder: Annotated[str, typer.Option(help="Those of one holder.", show_default=False)] = "",
+    holder: Annotated[str, typer.Option(help="Those of one holder.")] = "",
     caller: Caller,
-    json: Json = False,
 ) -> None:
     """Capabilities that Signer has made and that have not expired, oldest first.
 
@@ -263,7 +238,7 @@ def list_capabilities(
 
     found = caller.ask_client(_client, ask)
     rows = [record_document(record) for record in found]
-    show({"capabilities": rows}, listed(rows), json=json)
+    caller.show({"capabilities": rows}, listed(rows))
 
 
 def _read(text: str) -> Capability:
@@ -289,20 +264,10 @@ def _read(text: str) -> Capability:
         raise BadRequest(f"{error}{hint}", reason=error.reason) from None
 
 
-def _operations(words: list[str]) -> list[Operation]:
-    import difflib
-
+def _operations(words: list[str] | None) -> list[str]:
     from snavio.domain.caveat import Operation
-    from snavio.errors import BadRequest
 
-    found = []
-    for word in (each for words_ in words for each in words_.split(",")):
-        if word not in set(Operation):
-            near = difflib.get_close_matches(word, list(Operation), 1)
-            meant = f" Did you mean {near[0]}?" if near else f" There are {', '.join(Operation)}."
-            raise BadRequest(f"--op: no operation {word[:32]!r}.{meant}", reason="bad-operation")
-        found.append(Operation(word))
-    return found
+    return one_of_each(words or (), list(Operation), "--op", reason="bad-operation")
 
 
 def _quota(words: str) -> Quota | None:

@@ -13,7 +13,7 @@ import typer
 from snavio.cli.exits import ExitCode
 from snavio.cli.options import Json
 from snavio.cli.output import count, line, micros
-from snavio.cli.render import NUMBER, Block, Table, TableColumn, show
+from snavio.cli.render import NUMBER, Block, Table, TableColumn, picked, show
 
 if TYPE_CHECKING:
     from snavio.cli.invalid_commands import Refusal
@@ -24,7 +24,6 @@ COMMANDS = 1000
 KILL_BATCH = 100
 BEFORE_KILL_S = 0.7
 AFTER_KILL_S = 2.5
-RECEIVE_SECONDS = 30.0
 
 
 @dataclass(slots=True)
@@ -74,8 +73,10 @@ def demo(json: Json = False) -> None:
 
 
 async def _play(say: Any) -> Script:
+    from snavio.cli.demo_clients import drain
     from snavio.cli.invalid_commands import try_invalid_commands
     from snavio.clock import SystemClock
+    from snavio.launch.demo_tenant import TARGET
     from snavio.launch.processes import SERVICES
     from snavio.launch.readings import Readings
     from snavio.launch.temporary import temporary_mesh
@@ -89,7 +90,7 @@ async def _play(say: Any) -> Script:
         await _deliver(running, script)
         say(f"{count(script.delivered)} signed commands delivered, {count(script.acknowledged)} acknowledged")
         script.refusals = [refusal async for refusal in try_invalid_commands(running.mesh, clock=clock)]
-        await _drain(running, expected=1)  # the one that was captured for the replay
+        await drain(running.mesh, TARGET, whole=bool)  # the one that was captured for the replay
         reading = await Readings(running.probes, clock=clock).take()
         script.times = {
             "send to verdict": reading.times("shield", "admit_to_verdict"),
@@ -103,27 +104,30 @@ async def _play(say: Any) -> Script:
 
 async def _deliver(running: TemporaryMesh, script: Script) -> None:
     """Act one: a thousand single sends at once, all received and acknowledged."""
+    from snavio.cli.demo_clients import drain, producer
     from snavio.launch.demo_tenant import NAME, TARGET
 
-    async with _producer(running) as producer:
+    async with producer(running.mesh) as sender:
         outcomes = await asyncio.gather(
-            *(producer.send(TARGET, NAME, b"command %d" % number) for number in range(COMMANDS))
+            *(sender.send(TARGET, NAME, b"command %d" % number) for number in range(COMMANDS))
         )
     script.delivered = sum(outcome.delivered for outcome in outcomes)
-    script.acknowledged = len(await _drain(running, expected=script.delivered))
+    received = await drain(running.mesh, TARGET, whole=lambda ids: len(ids) >= script.delivered)
+    script.acknowledged = len(received)
 
 
 async def _kill_under_fire(running: TemporaryMesh, script: Script) -> None:
     """Act three: what was acknowledged to the producer is there after the mailbox was killed."""
+    from snavio.cli.demo_clients import drain, producer
     from snavio.launch.demo_tenant import NAME, TARGET
 
     promised: set[str] = set()
     end = asyncio.get_running_loop().time() + BEFORE_KILL_S + AFTER_KILL_S
 
     async def fire() -> None:
-        async with _producer(running) as producer:
+        async with producer(running.mesh) as sender:
             while asyncio.get_running_loop().time() < end:
-                outcomes = await producer.send_batch([(TARGET, NAME, b"under fire")] * KILL_BATCH)
+                outcomes = await sender.send_batch([(TARGET, NAME, b"under fire")] * KILL_BATCH)
                 script.sent_under_fire += len(outcomes)
                 promised.update(outcome.command_id for outcome in outcomes if outcome.delivered)
 
@@ -134,47 +138,9 @@ async def _kill_under_fire(running: TemporaryMesh, script: Script) -> None:
         await firing
     script.promised = len(promised)
     script.unsure = script.sent_under_fire - script.promised
-    found = await _drain(running, wanted=promised)
+    found = await drain(running.mesh, TARGET, whole=lambda ids: promised <= ids)
     script.found = len(promised & found)
     script.lost = len(promised - found)
-
-
-async def _drain(running: TemporaryMesh, *, expected: int = 0, wanted: set[str] | None = None) -> set[str]:
-    """Receive and acknowledge until as many, or all of those, have come; the ids."""
-    from snavio.launch.demo_tenant import CONSUMER, TARGET, TENANT, folder_name
-    from snavio.sdk import Consumer
-
-    mesh = running.mesh
-    received: set[str] = set()
-    async with Consumer(
-        mailbox=mesh.mailbox,
-        topic=f"{TENANT}/{TARGET}",
-        certificates=mesh.certificates(folder_name(CONSUMER)),
-        trust_domain=mesh.trust_domain,
-    ) as consumer:
-        try:
-            async with asyncio.timeout(RECEIVE_SECONDS):
-                while len(received) < expected or (wanted is not None and not wanted <= received):
-                    command = await anext(consumer)
-                    received.add(command.command_id)
-                    await command.ack()
-                await consumer.flush()
-        except TimeoutError:
-            pass  # what is missing is told as lost
-    return received
-
-
-def _producer(running: TemporaryMesh) -> Any:
-    from snavio.launch.demo_tenant import PRODUCER, folder_name
-    from snavio.sdk import Producer
-
-    mesh = running.mesh
-    return Producer(
-        shield=mesh.shield,
-        signer=mesh.signer,
-        certificates=mesh.certificates(folder_name(PRODUCER)),
-        trust_domain=mesh.trust_domain,
-    )
 
 
 def _blocks(script: Script) -> Iterator[Block]:
@@ -204,15 +170,12 @@ def _blocks(script: Script) -> Iterator[Block]:
 
 def _document(script: Script) -> dict[str, Any]:
     return {
-        "good": script.good,
+        **picked(script, "good", "delivered", "acknowledged", "times"),
         "seconds": round(script.seconds, 3),
-        "delivered": script.delivered,
-        "acknowledged": script.acknowledged,
         "refusals": [
             {"attempt": one.attempt, "reason": one.answered.reason, "expected": one.expected.reason}
             for one in script.refusals
         ],
-        "times": script.times,
         "killed": {
             "sent": script.sent_under_fire,
             "promised": script.promised,

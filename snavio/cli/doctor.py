@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import textwrap
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import Any
 
 import typer
 
 from snavio.cli.exits import ExitCode
-from snavio.cli.options import Config, Json, StateDir
-from snavio.cli.output import console, fancy
-from snavio.cli.render import show
-
-if TYPE_CHECKING:
-    from snavio.launch.health import HealthFinding
+from snavio.cli.installation import InstallationOptions
+from snavio.cli.render import Row, Table, TableColumn
 
 
-def doctor(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
+def doctor(here: InstallationOptions) -> None:
     """Check toolchain, native library, state folder, disk, certificates, ports, services and clock.
 
     Each line says ok, or what to do. Exit code 1 when something is to do.
@@ -30,31 +25,28 @@ def doctor(state_dir: StateDir = None, config: Config = None, json: Json = False
     """
     from snavio.clock import SystemClock
     from snavio.launch.health import examine
-    from snavio.launch.installation import find
 
-    installation = find(state_dir=state_dir, config=config)
-
-    async def look() -> list[HealthFinding]:
-        findings = []
-        async for finding in examine(installation, clock=SystemClock()):
-            findings.append(finding)
-            if not json:
-                _show(finding)
-        return findings
+    async def look() -> list[dict[str, Any]]:
+        return [asdict(finding) async for finding in examine(here.find(), clock=SystemClock())]
 
     findings = asyncio.run(look())
-    good = all(finding.good for finding in findings)
-    show({"good": good, "findings": [asdict(finding) for finding in findings]}, json=json)
+    good = all(finding["good"] for finding in findings)
+    here.show(
+        {"good": good, "findings": findings},
+        Table(
+            (
+                TableColumn("", lambda row: "ok" if row["good"] else "!!"),
+                "name",
+                TableColumn("found", _found),
+            ),
+            findings,
+            style=lambda row: "" if row["good"] else "bold red",
+        ),
+    )
     if not good:
         raise typer.Exit(ExitCode.REFUSED)
 
 
-def _show(finding: HealthFinding) -> None:
-    out = console()
-    mark, style = ("ok", "green") if finding.good else ("!!", "bold red")
-    text = finding.found if finding.good else f"{finding.found.rstrip('.')}. {finding.advice}"
-    rows = textwrap.wrap(text, max(30, out.width - 20), break_on_hyphens=False) or [""]
-    out.print(f"{mark}  ", style=style if fancy(out) else None, end="")
-    out.print(f"{finding.name:<15} {rows[0]}", markup=False)
-    for row in rows[1:]:
-        out.print(f"{'':<19} {row}", markup=False)
+def _found(finding: Row) -> str:
+    found: str = finding["found"]
+    return found if finding["good"] else f"{found.rstrip('.')}. {finding['advice']}"

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from snavio.cli.caller import Caller
-from snavio.cli.options import Json
 from snavio.cli.output import ago
-from snavio.cli.render import Block, Styled, show, time_text
+from snavio.cli.render import Block, Styled, time_text
 
 if TYPE_CHECKING:
     from snavio.admin.explain import Explanation
@@ -22,10 +21,9 @@ _STYLES = {1: "green", 2: "bold red", 3: "yellow", 4: "dim", 5: "dim"}
 
 
 def explain(
-    command_id: Annotated[str, typer.Argument(help="The command's id, a UUID.", show_default=False)],
+    command_id: Annotated[str, typer.Argument(help="The command's id, a UUID.")],
     *,
     caller: Caller,
-    json: Json = False,
 ) -> None:
     """Show what became of a command, step by step.
 
@@ -52,9 +50,9 @@ def explain(
     )
     if not found.oldest_unix_ns:
         raise Unavailable("Neither Shield nor Fast nor Slow could be asked.")
-    show(
-        found.document(), *(_unknown(found) if found.trace is None else _steps(found.trace, found)), json=json
-    )
+    said = _unknown(found) if found.trace is None else _steps(found.trace, found)
+    away = (f"{name} could not be asked." for name in found.away)
+    caller.show(found.document(), *said, *away)
     if found.trace is None:
         raise typer.Exit(int(ExitCode.REFUSED))
 
@@ -70,7 +68,6 @@ def _steps(trace: Trace, found: Explanation) -> Iterator[Block]:
         yield Styled(text, _STYLES.get(step.state, ""))
     if len(found.traces) > 1:
         yield f"It was settled {len(found.traces)} times; this is the last. --json has them all."
-    yield from _away(found)
 
 
 def _unknown(found: Explanation) -> Iterator[Block]:
@@ -81,8 +78,3 @@ def _unknown(found: Explanation) -> Iterator[Block]:
     for name, oldest in found.oldest_unix_ns.items():
         kept = f"the commands of the last {ago(max(0, now - oldest) / 1e9)}" if oldest else "none yet"
         yield f"{name} keeps {kept}."
-    yield from _away(found)
-
-
-def _away(found: Explanation) -> Iterator[Block]:
-    yield from (f"{name} could not be asked." for name in found.away)

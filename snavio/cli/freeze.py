@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snavio.cli.caller import Caller, Reason
-from snavio.cli.options import Json
 from snavio.cli.output import line
-from snavio.cli.render import show
+from snavio.cli.render import picked
 from snavio.cli.times import read_span
 
 if TYPE_CHECKING:
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
     from snavio.admin.freeze import KillSwitch
     from snavio.config import MeshSettings
 
-What = Annotated[str, typer.Argument(help="A source, `<tenant>/<service>`, or a target.", show_default=False)]
-Which = Annotated[str | None, typer.Argument(help="Only this command of the target.", show_default=False)]
+What = Annotated[str, typer.Argument(help="A source, `<tenant>/<service>`, or a target.")]
+Which = Annotated[str | None, typer.Argument(help="Only this command of the target.")]
 Wait = Annotated[
     str,
     typer.Option("--wait", metavar="<duration>", help="Wait so long for each instance's answer."),
@@ -36,7 +35,6 @@ class Stop:
     wait: Wait = "10s"
     reason: Reason = ""
     caller: Caller
-    json: Json = False
 
 
 def freeze(stop: Stop) -> None:
@@ -75,7 +73,7 @@ def _order(stop: Stop, *, frozen: bool) -> None:
 
     async def carry_out(switch: KillSwitch) -> bool:
         order = await switch.order(subject, frozen=frozen, reason=stop.reason)
-        if not stop.json:
+        if not stop.caller.json:
             line(_became(str(subject), frozen=frozen, changed=order.changed, version=order.version))
             line(f"An instance that does not answer obeys within {order.bound_s:g} s.")
             if order.listening_s < order.bound_s:
@@ -85,16 +83,9 @@ def _order(stop: Stop, *, frozen: bool) -> None:
                 )
         told: list[dict[str, Any]] = []
         async for word_of in switch.acknowledgements(order, within_s=wait_s):
-            told.append(
-                {
-                    "service": word_of.service,
-                    "instance": word_of.instance,
-                    "obeys": word_of.obeys,
-                    "after_ms": round(word_of.after_s * 1000),
-                    "detail": word_of.detail,
-                }
-            )
-            if not stop.json:
+            about = picked(word_of, "service", "instance", "obeys", "detail")
+            told.append(about | {"after_ms": round(word_of.after_s * 1000)})
+            if not stop.caller.json:
                 obeys = "obeys" if word_of.obeys else "gave no word"
                 line(f"{word_of.instance} {obeys} after {word_of.after_s:.2f} s. {word_of.detail}")
         document = {
@@ -106,7 +97,7 @@ def _order(stop: Stop, *, frozen: bool) -> None:
             "registry_listening_s": round(order.listening_s, 3),
             "acknowledgements": told,
         }
-        show(document, json=stop.json)
+        stop.caller.show(document)
         return all(each["obeys"] for each in told)
 
     if not stop.caller.ask_client(_switch, carry_out):

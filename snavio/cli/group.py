@@ -34,7 +34,24 @@ class CommandEntry:
     """The command runs code that logs, so the library's log has to be kept off the terminal."""
 
 
-class HelpfulCommand(TyperCommand):
+class Helpful:
+    """Our help page, for commands and groups; typer prints its own in the same places."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the page."""
+        print_help(self, ctx)
+
+    def get_usage(self, ctx: Any) -> str:
+        """The line of usage, with arguments as the documentation names them."""
+        usage: str = super().get_usage(ctx)  # type: ignore[misc]
+        return usage.replace("{", "").replace("}", "")
+
+    def get_params(self, ctx: Any) -> Any:
+        """Arguments and options, with names that say what they take."""
+        return _named(super().get_params(ctx))  # type: ignore[misc]
+
+
+class HelpfulCommand(Helpful, TyperCommand):
     """A command with our help page."""
 
     logs = True
@@ -47,20 +64,8 @@ class HelpfulCommand(TyperCommand):
             quiet_logs()
         return super().invoke(ctx)
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print the page; typer prints its own in the same place."""
-        print_help(self, ctx)
 
-    def get_usage(self, ctx: Any) -> str:
-        """The line of usage, with arguments as the documentation names them."""
-        return _plain_usage(super().get_usage(ctx))
-
-    def get_params(self, ctx: Any) -> Any:
-        """Arguments and options, with names that say what they take."""
-        return _named(super().get_params(ctx))
-
-
-class HelpfulGroup(TyperGroup):
+class HelpfulGroup(Helpful, TyperGroup):
     """A group with our help page, which ends quietly when the reader of its output has gone."""
 
     entries: Sequence[CommandEntry] = ()
@@ -79,18 +84,6 @@ class HelpfulGroup(TyperGroup):
         """As typer does; here a command writes."""
         with quiet_pipe():
             return super().invoke(ctx)
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print the page; typer prints its own in the same place."""
-        print_help(self, ctx)
-
-    def get_usage(self, ctx: Any) -> str:
-        """The line of usage, with arguments as the documentation names them."""
-        return _plain_usage(super().get_usage(ctx))
-
-    def get_params(self, ctx: Any) -> Any:
-        """The options of the group itself."""
-        return _named(super().get_params(ctx))
 
 
 class LazyCommand(TyperCommand):
@@ -160,10 +153,6 @@ def quiet_pipe() -> Iterator[None]:
         # Python flushes once more at exit, and would complain there.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(0) from None
-
-
-def _plain_usage(usage: str) -> str:
-    return usage.replace("{", "").replace("}", "")
 
 
 def _named(params: list[Any]) -> list[Any]:

@@ -17,6 +17,7 @@ from snavio.launch.demo_tenant import CONSUMER, NAME, PRODUCER, TARGET, folder_n
 from snavio.native import read_verdicts, sign_command, uuid7
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.credentials import CertificateFiles
+from snavio.sdk.lifetime import Startable
 from snavio.v1.batch_pb2 import Hello
 from snavio.v1.command_pb2 import Command
 from snavio.v1.shield_pb2 import GreetRequest, SubmitRequest
@@ -36,7 +37,7 @@ class Refusal:
     answered: Verdict
 
 
-class Forger:
+class Forger(Startable):
     """A client that signs and alters as it likes, under one service's certificate."""
 
     def __init__(self, mesh: MeshSettings, *, certificates: Path, clock: Clock) -> None:
@@ -48,7 +49,7 @@ class Forger:
         self._version = ""
         self._secret = b""
 
-    async def begin(self) -> None:
+    async def start(self) -> None:
         """Learn the audience and the key, as any producer does."""
         hello = await self._shield.call(
             "/snavio.v1.Shield/Greet", GreetRequest(wire_version=1), Hello, timeout_s=CALL_SECONDS
@@ -92,11 +93,10 @@ class Forger:
 
 async def try_invalid_commands(mesh: MeshSettings, *, clock: Clock) -> AsyncIterator[Refusal]:
     """One of each kind, each with the answer that it got."""
-    billing = Forger(mesh, certificates=mesh.certificates(folder_name(PRODUCER)), clock=clock)
-    bot = Forger(mesh, certificates=mesh.certificates(folder_name(CONSUMER)), clock=clock)
-    try:
-        await billing.begin()
-        await bot.begin()
+    async with (
+        Forger(mesh, certificates=mesh.certificates(folder_name(PRODUCER)), clock=clock) as billing,
+        Forger(mesh, certificates=mesh.certificates(folder_name(CONSUMER)), clock=clock) as bot,
+    ):
         forged = billing.signed(secret=bytes(32))
         yield Refusal("forged signature", Verdict.HMAC_MISMATCH, await billing.submit(forged))
         captured = billing.signed()
@@ -118,6 +118,3 @@ async def try_invalid_commands(mesh: MeshSettings, *, clock: Clock) -> AsyncIter
         yield Refusal("payload over 256 KiB", Verdict.OVERSIZED, oversized)
         nowhere = billing.signed(target="nobody-home")
         yield Refusal("to an unknown route", Verdict.ROUTE_MISSING, await billing.submit(nowhere))
-    finally:
-        await billing.close()
-        await bot.close()

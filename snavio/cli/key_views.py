@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from snavio.cli.output import ago
-from snavio.cli.render import NUMBER, Block, Kind, Table, TableColumn, time_text
+from snavio.cli.render import NUMBER, Block, Kind, Table, TableColumn, picked, time_text
 
 if TYPE_CHECKING:
     from snavio.v1.signer_pb2 import KeyHolder, KeysetStatus, KeyVersion, KeyVersionUse
@@ -32,8 +32,7 @@ def document(status: KeysetStatus) -> dict[str, Any]:
         "traffic_observed_since": time_text(status.observed_since_unix_ns),
         "shields": [
             {
-                "name": holder.name,
-                "up_to_date": holder.up_to_date,
+                **picked(holder, "name", "up_to_date"),
                 "last_heard": time_text(holder.heard_unix_ns),
                 "waited_for_until": time_text(holder.ends_unix_ns),
             }
@@ -45,11 +44,10 @@ def document(status: KeysetStatus) -> dict[str, Any]:
                 "state": state(version),
                 "ends": time_text(version.not_after_unix_ns),
                 "ends_in_s": _left_s(version, status.now_unix_ns),
-                "last_hour": use.last_hour,
+                **picked(use, "last_hour", "safe_to_retire"),
                 "last_24h": use.last_day,
                 "share_24h": round(use.last_day / total, 4) if total else None,
                 "last_used": time_text(use.last_used_unix_ns),
-                "safe_to_retire": use.safe_to_retire,
                 "reason": use.retire_reason,
             }
             for version, use in zip(status.keyset.version, status.use, strict=True)

@@ -8,10 +8,9 @@ import typer
 
 from snavio.cli.caller import OperatorCaller, read_source
 from snavio.cli.group import CommandGroup
-from snavio.cli.options import Json
-from snavio.cli.render import show
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from snavio.admin.keys import KeyClient
@@ -26,12 +25,12 @@ keys = CommandGroup(
         "snavio keys rotate acme/billing",
     ),
 )
-Source = Annotated[str, typer.Argument(help="The source, `<tenant>/<service>`.", show_default=False)]
-Version = Annotated[str, typer.Argument(help="The key version, such as hmac-v1.", show_default=False)]
+Source = Annotated[str, typer.Argument(help="The source, `<tenant>/<service>`.")]
+Version = Annotated[str, typer.Argument(help="The key version, such as hmac-v1.")]
 
 
 @keys.command("ls")
-def list_keys(*, caller: OperatorCaller, json: Json = False) -> None:
+def list_keys(*, caller: OperatorCaller) -> None:
     """Every source with its key versions, last poll and next rotation.
 
     \b
@@ -45,11 +44,11 @@ def list_keys(*, caller: OperatorCaller, json: Json = False) -> None:
         return [status async for status in client.all()]
 
     found = caller.ask_client(_client, ask)
-    show({"keysets": [document(status) for status in found]}, listed(found), json=json)
+    caller.show({"keysets": [document(status) for status in found]}, listed(found))
 
 
 @keys.command()
-def status(source: Source, *, caller: OperatorCaller, json: Json = False) -> None:
+def status(source: Source, *, caller: OperatorCaller) -> None:
     """One source's versions, their share of traffic, the last poll, and which of them can be retired.
 
     \b
@@ -57,7 +56,7 @@ def status(source: Source, *, caller: OperatorCaller, json: Json = False) -> Non
       snavio keys status acme/billing
       snavio keys status acme/billing --json | jq '.versions[].safe_to_retire'
     """
-    _show(caller.ask_client(_client, lambda client: client.status(read_source(source))), json=json)
+    _show(caller, lambda client: client.status(read_source(source)))
 
 
 @keys.command()
@@ -68,7 +67,6 @@ def rotate(
     ] = "",
     *,
     caller: OperatorCaller,
-    json: Json = False,
 ) -> None:
     """Add a key version, let it spread, then sign with it; the one before stays good for the overlap.
 
@@ -79,34 +77,29 @@ def rotate(
       snavio keys rotate acme/billing
       snavio keys rotate acme/billing --newest hmac-v1
     """
-    _show(
-        caller.ask_client(_client, lambda client: client.rotate(read_source(source), expected_newest=newest)),
-        json=json,
-    )
+    _show(caller, lambda client: client.rotate(read_source(source), expected_newest=newest))
 
 
 @keys.command()
-def revoke(source: Source, version: Version, *, caller: OperatorCaller, json: Json = False) -> None:
+def revoke(source: Source, version: Version, *, caller: OperatorCaller) -> None:
     """End a key version at once; Shield refuses it within seconds, whatever the signed time.
 
     \b
     Examples:
       snavio keys revoke acme/billing hmac-v1
     """
-    _show(caller.ask_client(_client, lambda client: client.revoke(read_source(source), version)), json=json)
+    _show(caller, lambda client: client.revoke(read_source(source), version))
 
 
 @keys.command()
-def minimum(source: Source, version: Version, *, caller: OperatorCaller, json: Json = False) -> None:
+def minimum(source: Source, version: Version, *, caller: OperatorCaller) -> None:
     """Retire every version below this one at once, and for good.
 
     \b
     Examples:
       snavio keys minimum acme/billing hmac-v2
     """
-    _show(
-        caller.ask_client(_client, lambda client: client.set_minimum(read_source(source), version)), json=json
-    )
+    _show(caller, lambda client: client.set_minimum(read_source(source), version))
 
 
 def _client(mesh: MeshSettings, certificates: Path) -> KeyClient:
@@ -115,7 +108,8 @@ def _client(mesh: MeshSettings, certificates: Path) -> KeyClient:
     return KeyClient(mesh.signer, certificates=certificates, trust_domain=mesh.trust_domain)
 
 
-def _show(found: KeysetStatus, *, json: bool) -> None:
+def _show(caller: OperatorCaller, change: Callable[[KeyClient], Awaitable[KeysetStatus]]) -> None:
     from snavio.cli.key_views import document, status_blocks
 
-    show(document(found), *status_blocks(found), json=json)
+    found = caller.ask_client(_client, change)
+    caller.show(document(found), *status_blocks(found))

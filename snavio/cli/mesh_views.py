@@ -1,134 +1,74 @@
-"""A reading of the mesh for people: as a rich view, and as plain lines that fit sixty columns.
+"""A reading of the mesh for people: a table of its services, and its traffic.
 
 Never computes: what is shown was read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from snavio.cli.output import ago, count, megabytes, micros
+from snavio.cli.render import AGE, BLANK, Block, Kind, Record, Row, Table, TableColumn, picked
 from snavio.launch.readings import LatencyReading, MeshReading, ServiceReading
 
 MOST_TOPICS = 3
 MOST_REASONS = 3
+COLUMNS = (
+    "service",
+    "state",
+    TableColumn("pid", kind=Kind(str, right=True)),
+    TableColumn("up for", "uptime_s", AGE),
+    TableColumn("memory", "resident_bytes", Kind(megabytes, right=True)),
+    TableColumn("CPU", "cpu_percent", Kind("{:.1f} %".format, right=True)),
+)
 
 
-def mesh_view(reading: MeshReading, *, phases: Mapping[str, str] | None = None) -> RenderableType:
+def mesh_blocks(reading: MeshReading, *, phases: Mapping[str, str] | None = None) -> Iterator[Block]:
     """The whole mesh, in fewer rows than a small terminal has; `phases` says more about who does not answer."""
-    return Group(_services(reading, phases or {}), Text(), _traffic(reading))
+    rows = [_service(service, phases or {}) for service in reading.services]
+    together = dict.fromkeys(rows[0]) | {"service": "together", "state": ""}
+    for name in ("resident_bytes", "cpu_percent"):
+        together[name] = sum(row[name] or 0 for row in rows)
+    yield Table(COLUMNS, [*rows, together], style=_style)
+    yield BLANK
+    yield Record(tuple(_traffic(reading)))
 
 
-def _services(reading: MeshReading, phases: Mapping[str, str]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in ("service", "state"):
-        table.add_column(name)
-    for name in ("pid", "up for", "memory", "CPU"):
-        table.add_column(name, justify="right")
-    for service in reading.services:
-        state = _state(service, phases)
-        style = "green" if service.serving else "red"
-        if not service.serving:
-            table.add_row(service.name, Text(state, style), "-", "-", "-", "-")
-            continue
-        table.add_row(
-            service.name,
-            Text(state, style),
-            str(service.pid),
-            ago(service.uptime_s),
-            megabytes(service.resident_bytes),
-            f"{service.cpu_percent:.1f} %",
-        )
-    total = sum(service.resident_bytes for service in reading.services)
-    used = sum(service.cpu_percent for service in reading.services)
-    table.add_row("together", "", "", "", megabytes(total), f"{used:.1f} %", style="dim")
-    return table
-
-
-def _traffic(reading: MeshReading) -> Table:
-    grid = Table.grid(padding=(0, 3, 0, 0))
-    grid.add_column(style="bold")
-    refused = sum(reading.refused.values())
-    grid.add_row(
-        "commands/s",
-        f"in {count(reading.in_per_s)}",
-        f"delivered {count(reading.delivered_per_s)}",
-        f"refused {count(sum(reading.refused_per_s.values()))}",
+def _service(service: ServiceReading, phases: Mapping[str, str]) -> dict[str, Any]:
+    state = "serving" if service.serving else phases.get(service.name, "away")
+    numbers = picked(service, "pid", "uptime_s", "resident_bytes", "cpu_percent")
+    return {"service": service.name, "state": state} | (
+        numbers if service.serving else dict.fromkeys(numbers)
     )
-    grid.add_row(
-        "so far",
-        f"in {count(reading.delivered + refused)}",
-        f"delivered {count(reading.delivered)}",
-        f"refused {count(refused)}",
-    )
-    reasons = _reasons(reading)
-    if reasons:
-        grid.add_row("refused as", *reasons)
-    verdict, commit = reading.times("shield", "admit_to_verdict"), reading.times("mailbox", "commit")
-    grid.add_row("send to verdict", *_percentiles(verdict))
-    grid.add_row("disk commit", *_percentiles(commit))
+
+
+def _style(row: Row) -> str:
+    return {"serving": "green", "": "dim"}.get(row["state"], "red")
+
+
+def _traffic(reading: MeshReading) -> Iterator[tuple[str, str]]:
+    refused, refused_per_s = sum(reading.refused.values()), sum(reading.refused_per_s.values())
+    per_s = f"in {count(reading.in_per_s)}, delivered {count(reading.delivered_per_s)}"
+    yield "commands/s", f"{per_s}, refused {count(refused_per_s)}"
+    so_far = f"in {count(reading.delivered + refused)}, delivered {count(reading.delivered)}"
+    yield "so far", f"{so_far}, refused {count(refused)}"
+    worst = sorted(reading.refused.items(), key=lambda item: -item[1])[:MOST_REASONS]
+    if reasons := [f"{reason} {count(number)}" for reason, number in worst if number]:
+        yield "refused as", ", ".join(reasons)
+    yield "send to verdict", _percentiles(reading.times("shield", "admit_to_verdict"))
+    yield "disk commit", _percentiles(reading.times("mailbox", "commit"))
     waiting = [topic for topic in reading.topics if topic.ready or topic.inflight]
-    for place, topic in enumerate(waiting[:MOST_TOPICS]):
-        grid.add_row(
-            "" if place else "backlog",
-            topic.topic,
-            f"{count(topic.ready)} ready",
-            f"{count(topic.inflight)} leased, oldest {ago(topic.oldest_age_ms / 1000)}",
-        )
+    for topic in waiting[:MOST_TOPICS]:
+        held = f"{count(topic.ready)} ready, {count(topic.inflight)} leased"
+        yield "backlog", f"{topic.topic}: {held}, {ago(topic.oldest_age_ms / 1000)} old"
     if not waiting:
-        grid.add_row("backlog", "nothing waits")
+        yield "backlog", "nothing waits"
     elif len(waiting) > MOST_TOPICS:
-        grid.add_row("", f"and {len(waiting) - MOST_TOPICS} more topics")
-    return grid
+        yield "", f"and {len(waiting) - MOST_TOPICS} more topics"
 
 
-def mesh_lines(reading: MeshReading, *, phases: Mapping[str, str] | None = None) -> list[str]:
-    """The same without a table."""
-    lines = [
-        f"{service.name:<9} {_state(service, phases or {})}"
-        + (
-            f", pid {service.pid}, {ago(service.uptime_s)}, {megabytes(service.resident_bytes)}, "
-            f"{service.cpu_percent:.1f} % CPU"
-            if service.serving
-            else ""
-        )
-        for service in reading.services
-    ]
-    refused = sum(reading.refused_per_s.values())
-    lines += [
-        f"commands/s: in {count(reading.in_per_s)}, delivered {count(reading.delivered_per_s)}, "
-        f"refused {count(refused)}",
-        f"so far: delivered {count(reading.delivered)}, refused {count(sum(reading.refused.values()))}",
-    ]
-    lines += [f"  refused as {reason}" for reason in _reasons(reading)]
-    for label, times in (
-        ("send to verdict", reading.times("shield", "admit_to_verdict")),
-        ("disk commit", reading.times("mailbox", "commit")),
-    ):
-        if times is not None:
-            lines.append(f"{label}: {', '.join(_percentiles(times))}")
-    lines += [
-        f"backlog {topic.topic}: {count(topic.ready)} ready, {count(topic.inflight)} leased"
-        for topic in reading.topics[:MOST_TOPICS]
-        if topic.ready or topic.inflight
-    ]
-    return lines
-
-
-def _state(service: ServiceReading, phases: Mapping[str, str]) -> str:
-    return "serving" if service.serving else phases.get(service.name, "away")
-
-
-def _reasons(reading: MeshReading) -> list[str]:
-    worst = sorted(reading.refused.items(), key=lambda item: -item[1])
-    return [f"{reason} {count(number)}" for reason, number in worst[:MOST_REASONS] if number]
-
-
-def _percentiles(times: LatencyReading | None) -> tuple[str, ...]:
+def _percentiles(times: LatencyReading | None) -> str:
     if times is None:
-        return ("-",)
-    return (f"p50 {micros(times.p50_us)}", f"p99 {micros(times.p99_us)}", f"most {micros(times.max_us)}")
+        return "-"
+    return f"p50 {micros(times.p50_us)}, p99 {micros(times.p99_us)}, most {micros(times.max_us)}"

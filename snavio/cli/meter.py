@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from snavio.cli.group import CommandGroup
-from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.installation import InstallationOptions
 from snavio.cli.output import line
-from snavio.cli.render import Kind, Table, TableColumn, show
+from snavio.cli.render import Kind, Table, TableColumn
+from snavio.cli.words import one_of_each
 
 meter = CommandGroup(
     "Measure what the mesh promises, on a canary tenant of its own.",
@@ -34,9 +35,7 @@ def revocation(
         typer.Option(help="critical, moderate, low or sync; may be given again. Default: all."),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, max=1000, help="Revocations of each profile.")] = 3,
-    state_dir: StateDir = None,
-    config: Config = None,
-    json: Json = False,
+    here: InstallationOptions,
 ) -> None:
     """Measure the time from a revocation to the first refused command: p50, p99 and the longest, per profile.
 
@@ -50,21 +49,16 @@ def revocation(
     from snavio.cli.exits import ExitCode
     from snavio.clock import SystemClock
     from snavio.domain.directory import Profile
-    from snavio.errors import BadRequest
-    from snavio.launch.installation import attach
     from snavio.launch.revocation_meter import RevocationMeter, document, keep
 
     known = {each.name.lower(): each for each in Profile}
-    wanted = profile or list(known)
-    for name in wanted:
-        if name not in known:
-            raise BadRequest(f"There is no profile {name}: {', '.join(known)}.")
-    installation = attach(state_dir=state_dir, config=config)
+    wanted = one_of_each(profile or known, known, "--profile")
+    installation = here.attach()
     clock = SystemClock()
     canary = RevocationMeter(
         installation.mesh, operator_certificates=installation.operator_certificates, clock=clock
     )
-    if not json:
+    if not here.json:
         line(f"Revoking a canary's rights, {rounds} times for each of {', '.join(wanted)} …")
     times = asyncio.run(canary.measure([known[name] for name in dict.fromkeys(wanted)], rounds=rounds))
     measured = document(times, at_unix_ns=clock.unix_ns())
@@ -80,6 +74,6 @@ def revocation(
         | {"bound": one.bound_s, "kept": one.kept}
         for one in times
     ]
-    show(measured, Table(columns, rows, style=lambda row: "" if row["kept"] else "red"), json=json)
+    here.show(measured, Table(columns, rows, style=lambda row: "" if row["kept"] else "red"))
     if not all(each.kept for each in times):
         raise typer.Exit(int(ExitCode.REFUSED))

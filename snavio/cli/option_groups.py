@@ -15,31 +15,32 @@ from typing import Any, get_type_hints
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """`command` for typer: every parameter whose type is a dataclass becomes the fields of that dataclass.
 
-    A field may be such a group itself.
+    A field may be such a group itself. What a command and its groups take under one name is one option.
     """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {}
-    shown: list[inspect.Parameter] = []
+    shown: dict[str, inspect.Parameter] = {}
     for parameter in inspect.signature(command).parameters.values():
         group = hints[parameter.name]
         if dataclasses.is_dataclass(group):
             groups[parameter.name] = group
-            shown += _options(group)
+            for option in _options(group):
+                shown.setdefault(option.name, option)
         else:
-            shown.append(parameter.replace(annotation=group))
+            shown[parameter.name] = parameter.replace(annotation=group)
     if not groups:
         return command
+    own = hints.keys() & shown.keys()
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
-        for name, group in groups.items():
-            given[name] = _filled(group, given)
-        command(**given)
+        filled = {name: _filled(group, given) for name, group in groups.items()}
+        command(**{name: value for name, value in given.items() if name in own}, **filled)
 
     # Typer asks both of them. Keyword only, because a group may stand before an option without a default.
-    keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in shown]
+    keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in shown.values()]
     run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in keywords}
     return run
 
 
@@ -59,12 +60,12 @@ def _options(group: Any) -> Iterator[inspect.Parameter]:
 
 
 def _filled(group: Any, given: dict[str, Any]) -> Any:
-    """A group of what was given, which is taken out of there."""
+    """A group of what was given."""
     kinds = get_type_hints(group, include_extras=True)
     said = {
         field.name: _filled(kinds[field.name], given)
         if dataclasses.is_dataclass(kinds[field.name])
-        else given.pop(field.name)
+        else given[field.name]
         for field in dataclasses.fields(group)
     }
     return group(**said)

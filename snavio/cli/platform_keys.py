@@ -10,24 +10,22 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from snavio.config import MeshSettings
+    from snavio.launch.installation import Installation
     from snavio.signed.platform_keys import PlatformKeys
 
 
 @asynccontextmanager
-async def platform_keys(mesh: MeshSettings, certificates: Path) -> AsyncIterator[PlatformKeys]:
+async def platform_keys(installation: Installation) -> AsyncIterator[PlatformKeys]:
     """A client of Signer's platform keys, closed at the end."""
     from snavio.rpc.channel import MeshChannel
     from snavio.rpc.credentials import CertificateFiles
     from snavio.signed.platform_keys import PlatformKeys
 
     signer = MeshChannel(
-        mesh.signer,
-        files=CertificateFiles.in_folder(certificates),
+        installation.mesh.signer,
+        files=CertificateFiles.in_folder(installation.operator_certificates),
         service="signer",
-        trust_domain=mesh.trust_domain,
+        trust_domain=installation.mesh.trust_domain,
     )
     try:
         yield PlatformKeys(signer)

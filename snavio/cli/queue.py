@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snavio.cli.group import CommandGroup
-from snavio.cli.options import Json
-from snavio.cli.queue_access import MailboxAccess, Topic, Tried, known, states
+from snavio.cli.queue_access import MailboxCaller, States, Topic, Tried, known, states
 from snavio.cli.queue_changes import add_changes, dlq
-from snavio.cli.render import show
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from snavio.admin.queue import QueueClient, TopicMessage, TopicStats
+    from snavio.admin.queue import QueueClient, TopicMessage
 
 queue = CommandGroup(
     "See what waits in the mailbox and what is dead, and put it right.",
@@ -26,24 +24,13 @@ queue = CommandGroup(
         "snavio queue dlq reprocess acme/discord-bot --because max-attempts --yes",
     ),
 )
-States = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--state",
-        help="Only ready, inflight, delivered, dead or canceled ones; may be said several times.",
-        show_default=False,
-    ),
-]
 
 
 @queue.command("ls")
 def list_topics(
-    prefix: Annotated[
-        str, typer.Argument(help="Only topics that begin so, such as acme/.", show_default=False)
-    ] = "",
+    prefix: Annotated[str, typer.Argument(help="Only topics that begin so, such as acme/.")] = "",
     *,
-    mailbox: MailboxAccess,
-    json: Json = False,
+    caller: MailboxCaller,
 ) -> None:
     """Every topic in numbers, the fullest first.
 
@@ -55,18 +42,17 @@ def list_topics(
     """
     from snavio.cli.queue_views import topic_document, topics_table
 
-    async def ask(queue: QueueClient, _name: Callable[[str], str]) -> list[TopicStats]:
-        return await queue.stats()
-
-    found = [one for one in mailbox.ask(ask) if one.topic.startswith(prefix)]
+    found = [
+        one for one in caller.ask_queue(lambda queue, _name: queue.stats()) if one.topic.startswith(prefix)
+    ]
     found.sort(key=lambda one: (-one.ready - one.inflight, -one.dead, one.topic))
     rows = [topic_document(one) for one in found]
     none = f"No topic begins with {prefix!r}." if prefix else "No topics yet: the first message makes one."
-    show({"topics": rows}, topics_table(rows, none), json=json)
+    caller.show({"topics": rows}, topics_table(rows, none))
 
 
 @queue.command()
-def stats(topic: Topic, *, mailbox: MailboxAccess, json: Json = False) -> None:
+def stats(topic: Topic, *, caller: MailboxCaller) -> None:
     """One topic: what is where, how full it is, what died and why.
 
     \b
@@ -76,11 +62,8 @@ def stats(topic: Topic, *, mailbox: MailboxAccess, json: Json = False) -> None:
     """
     from snavio.cli.queue_views import topic_document, topic_record
 
-    async def ask(queue: QueueClient, name: Callable[[str], str]) -> TopicStats:
-        return await known(queue, name(topic))
-
-    told = topic_document(mailbox.ask(ask))
-    show(told, topic_record(told), json=json)
+    told = topic_document(caller.ask_queue(lambda queue, name: known(queue, name(topic))))
+    caller.show(told, topic_record(told))
 
 
 @queue.command()
@@ -88,8 +71,7 @@ def peek(
     topic: Topic,
     *,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="How many.")] = 10,
-    mailbox: MailboxAccess,
-    json: Json = False,
+    caller: MailboxCaller,
 ) -> None:
     """The oldest messages that wait, with their payloads. Nothing is leased and no attempt is counted.
 
@@ -103,7 +85,7 @@ def peek(
         await known(queue, name(topic))
         return await queue.peek(name(topic), limit=limit)
 
-    _show(mailbox.ask(ask, "peek"), f"Nothing waits in {topic}.", json=json)
+    _show(caller, caller.ask_queue(ask, "peek"), f"Nothing waits in {topic}.")
 
 
 @queue.command("find")
@@ -114,8 +96,7 @@ def find_messages(
     which: Tried,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")] = 100,
     payload: Annotated[bool, typer.Option("--payload", help="Show payloads, too.")] = False,
-    mailbox: MailboxAccess,
-    json: Json = False,
+    caller: MailboxCaller,
 ) -> None:
     """Messages by state, time and content, oldest first: the same filters that cancel, requeue and purge take.
 
@@ -131,20 +112,17 @@ def find_messages(
         await known(queue, full(topic))
         return await up_to(queue, full(topic), chosen, limit, only, payload=payload)
 
-    _show(mailbox.ask(ask, "list"), f"Nothing of that kind is in {topic}.", json=json)
+    _show(caller, caller.ask_queue(ask, "list"), f"Nothing of that kind is in {topic}.")
 
 
 @queue.command()
 def top(
-    prefix: Annotated[
-        str, typer.Argument(help="Only topics that begin so, such as acme/.", show_default=False)
-    ] = "",
+    prefix: Annotated[str, typer.Argument(help="Only topics that begin so, such as acme/.")] = "",
     *,
     interval: Annotated[str, typer.Option(metavar="<duration>", help="Measure rates over this time.")] = "1s",
     rounds: Annotated[int, typer.Option(min=0, help="End after so many; 0 goes on until Ctrl-C.")] = 0,
     rows: Annotated[int, typer.Option(min=1, help="Show at most so many topics.")] = 20,
-    mailbox: MailboxAccess,
-    json: Json = False,
+    caller: MailboxCaller,
 ) -> None:
     """Topics live, the busiest first: messages in and out per second, depth, leased, oldest, DLQ.
 
@@ -159,10 +137,8 @@ def top(
 
     every_s = read_span(interval, option="--interval", least_s=0.2)
 
-    async def ask(queue: QueueClient, _name: Callable[[str], str]) -> None:
-        await watch(queue, prefix=prefix, interval_s=every_s, rounds=rounds, rows=rows, json=json)
-
-    mailbox.ask(ask)
+    shown: dict[str, Any] = {"prefix": prefix, "interval_s": every_s, "rounds": rounds, "rows": rows}
+    caller.ask_queue(lambda queue, _name: watch(queue, **shown, json=caller.json))
 
 
 async def up_to(
@@ -187,10 +163,10 @@ async def up_to(
     return found
 
 
-def _show(found: list[TopicMessage], nothing: str, *, json: bool) -> None:
+def _show(caller: MailboxCaller, found: list[TopicMessage], nothing: str) -> None:
     from snavio.cli.queue_views import message_document, messages_table
 
-    show({"messages": [message_document(one) for one in found]}, messages_table(found, nothing), json=json)
+    caller.show({"messages": [message_document(one) for one in found]}, messages_table(found, nothing))
 
 
 add_changes(queue)

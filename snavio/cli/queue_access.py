@@ -14,6 +14,7 @@ import typer
 
 from snavio.cli.caller import Caller
 from snavio.cli.times import Period
+from snavio.cli.words import one_of, one_of_each
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,27 +30,27 @@ MOST_NAMED = 8
 Topic = Annotated[
     str,
     typer.Argument(
-        help="The topic, `<tenant>/<target>`; a tenant's own certificate may leave the tenant out.",
-        show_default=False,
+        help="The topic, `<tenant>/<target>`; a tenant's own certificate may leave the tenant out."
     ),
 ]
-FromSource = Annotated[
-    str, typer.Option("--source", help="Only those of this source, `<tenant>/<service>`.", show_default=False)
-]
-Named = Annotated[str, typer.Option("--name", help="Only commands of this name.", show_default=False)]
-CommandId = Annotated[str, typer.Option("--command-id", help="Only this command.", show_default=False)]
+FromSource = Annotated[str, typer.Option("--source", help="Only those of this source, `<tenant>/<service>`.")]
+Named = Annotated[str, typer.Option("--name", help="Only commands of this name.")]
+CommandId = Annotated[str, typer.Option("--command-id", help="Only this command.")]
 Because = Annotated[
     str,
     typer.Option(
-        "--because",
-        help="Only dead ones with this reason: max-attempts, nack-dead, expired, integrity.",
-        show_default=False,
+        "--because", help="Only dead ones with this reason: max-attempts, nack-dead, expired, integrity."
+    ),
+]
+States = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--state", help="Only ready, inflight, delivered, dead or canceled ones; may be said several times."
     ),
 ]
 MAX_ATTEMPTS = 2**32 - 1
 MinAttempts = Annotated[
-    int,
-    typer.Option(min=0, max=MAX_ATTEMPTS, help="Only those delivered so often at least.", show_default=False),
+    int, typer.Option(min=0, max=MAX_ATTEMPTS, help="Only those delivered so often at least.")
 ]
 
 
@@ -102,12 +103,12 @@ class Tried(Dead):
 
 
 @dataclass(frozen=True, slots=True)
-class MailboxAccess:
-    """Which mailbox, and as whom."""
+class MailboxCaller(Caller):
+    """A caller of the mailbox."""
 
-    caller: Caller
-
-    def ask(self, question: Callable[[QueueClient, Callable[[str], str]], Awaitable[T]], *needs: str) -> T:
+    def ask_queue(
+        self, question: Callable[[QueueClient, Callable[[str], str]], Awaitable[T]], *needs: str
+    ) -> T:
         """The answer of the running mesh's mailbox. The question also gets a reader of topic names.
 
         `needs` are the operations beside stats; a service gets no capability that allows more than it may do.
@@ -129,7 +130,7 @@ class MailboxAccess:
             ) as queue:
                 return await question(queue, lambda words: full_name(words, who.identity))
 
-        return self.caller.answer(answer)
+        return self.answer(answer)
 
 
 def full_name(words: str, identity: Identity) -> str:
@@ -163,22 +164,11 @@ def states(words: list[str] | None) -> tuple[MessageState, ...]:
     from snavio.domain.message import MessageState
 
     known_words = {state.name.lower(): state for state in MessageState if state is not MessageState.PURGED}
-    found = [_one_of(word, list(known_words), "--state") for some in words or [] for word in some.split(",")]
-    return tuple(known_words[word] for word in found)
+    return tuple(known_words[word] for word in one_of_each(words or (), known_words, "--state"))
 
 
 def _reason(words: str) -> str:
     from snavio.domain.message import DeadReason
 
     reasons = [word for key, word in vars(DeadReason).items() if key.isupper()]
-    return _one_of(words, reasons, "--because") if words else ""
-
-
-def _one_of(word: str, words: list[str], option: str) -> str:
-    from snavio.errors import BadRequest
-
-    if word not in words:
-        near = difflib.get_close_matches(word, words, 1)
-        meant = f"Did you mean {near[0]}?" if near else f"There are {', '.join(words)}."
-        raise BadRequest(f"{option}: {word[:32]!r} is none. {meant}", reason="bad-option")
-    return word
+    return one_of(words, reasons, "--because") if words else ""

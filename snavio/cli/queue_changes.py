@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snavio.cli.group import CommandGroup
-from snavio.cli.options import Json
-from snavio.cli.queue_access import Dead, MailboxAccess, Stored, Topic, Tried, known, states
-from snavio.cli.render import Block, show
+from snavio.cli.queue_access import Dead, MailboxCaller, States, Stored, Topic, Tried, known, states
+from snavio.cli.render import Block
 
 if TYPE_CHECKING:
     from snavio.admin.queue import Preview, QueueClient, TopicMessage
@@ -27,26 +26,14 @@ MAX_MESSAGE_ID = 2**64 - 1
 Ids = Annotated[
     list[int] | None,
     typer.Argument(
-        min=1,
-        max=MAX_MESSAGE_ID,
-        help="Message ids, to be changed at once; or none, and a filter.",
-        show_default=False,
+        min=1, max=MAX_MESSAGE_ID, help="Message ids, to be changed at once; or none, and a filter."
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it. Without, a change by filter is only shown.")]
 AtMost = Annotated[
-    int | None,
-    typer.Option(
-        "--at-most", min=0, help="With --yes: do nothing if more than so many match.", show_default=False
-    ),
+    int | None, typer.Option("--at-most", min=0, help="With --yes: do nothing if more than so many match.")
 ]
-Why = Annotated[str, typer.Option("--reason", "-r", help="Why; kept with the messages.", show_default=False)]
-States = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--state", help="Only messages in this state; may be said several times.", show_default=False
-    ),
-]
+Why = Annotated[str, typer.Option("--reason", "-r", help="Why; kept with the messages.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +43,7 @@ class ChangeOptions:
     yes: Yes = False
     at_most: AtMost = None
     reason: Why = ""
-    mailbox: MailboxAccess
-    json: Json = False
+    caller: MailboxCaller
 
 
 dlq = CommandGroup(
@@ -83,7 +69,7 @@ def _carry_out(
     from snavio.cli.queue_views import preview_blocks, preview_document
     from snavio.errors import BadRequest, Conflict
 
-    yes, at_most, reason, json = options.yes, options.at_most, options.reason, options.json
+    yes, at_most, reason = options.yes, options.at_most, options.reason
     if ids and (only or (chosen and not dead_only)):
         raise BadRequest("Name either message ids or a filter, not both.", reason="ids-or-filter")
     if operation == "purge" and not ids and not chosen:
@@ -99,11 +85,8 @@ def _carry_out(
         return int(await change(full, ids or [], reason=reason))
 
     async def by_filter(queue: QueueClient, full: str) -> tuple[Preview, int]:
-        preview: Preview = (
-            await queue.preview_resume(full, reason=reason, **only)
-            if operation == "resume"
-            else await getattr(queue, f"preview_{operation}")(full, *chosen, reason=reason, **only)
-        )
+        look = getattr(queue, f"preview_{operation}")
+        preview: Preview = await look(full, *chosen, reason=reason, **only)
         if yes and at_most is not None and preview.matched > at_most:
             raise Conflict(
                 f"{preview.matched} messages match, more than --at-most {at_most}: nothing was changed.",
@@ -116,15 +99,14 @@ def _carry_out(
         await known(queue, full)
         return (None, await by_ids(queue, full)) if ids else await by_filter(queue, full)
 
-    preview, changed = options.mailbox.ask(ask, "list", "manage")
+    preview, changed = options.caller.ask_queue(ask, "list", "manage")
     done = DONE[operation]
     if preview is None:
         named = len(set(ids or []))
         rest = f"; {named - changed} were not in a state for that" if changed < named else ""
-        show(
+        options.caller.show(
             {"operation": operation, "topic": topic, "named": named, "changed": changed},
             f"{changed} of {named} {done}{rest}.",
-            json=json,
         )
         return
     told = {"operation": operation, "topic": topic, "applied": yes, "changed": changed}
@@ -132,7 +114,7 @@ def _carry_out(
         said: Iterable[Block] = [f"{changed} of {preview.matched} messages {done}."]
     else:
         said = preview_blocks(preview, f"would be {done}")
-    show(told | preview_document(preview), *said, json=json)
+    options.caller.show(told | preview_document(preview), *said)
 
 
 async def _require_dead(queue: QueueClient, topic: str, ids: list[int]) -> None:
@@ -209,8 +191,7 @@ def list_dead(
         int, typer.Option("--limit", "-n", min=1, max=MOST_SHOWN, help="At most so many.")
     ] = 100,
     payload: Annotated[bool, typer.Option("--payload", help="Show payloads, too.")] = False,
-    mailbox: MailboxAccess,
-    json: Json = False,
+    caller: MailboxCaller,
 ) -> None:
     """Dead messages with reason, attempt and last error, oldest first.
 
@@ -230,12 +211,11 @@ def list_dead(
         total = (await known(queue, full(topic))).dead
         return await up_to(queue, full(topic), (MessageState.DEAD,), limit, only, payload=payload), total
 
-    found, total = mailbox.ask(ask, "list")
+    found, total = caller.ask_queue(ask, "list")
     nothing = f"Nothing of that kind is dead in {topic}." if only else f"Nothing is dead in {topic}."
-    show(
+    caller.show(
         {"dead": total, "messages": [message_document(one) for one in found]},
         *(dead_blocks(found, total) if found else [nothing]),
-        json=json,
     )
 
 

@@ -6,24 +6,25 @@ Never keeps more than the last reading.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
-
-from snavio.cli.output import console, count, fancy, line, print_json
-from snavio.cli.queue_views import oldest, style, topic_document
-from snavio.cli.render import share_text
+from snavio.cli.output import count
+from snavio.cli.queue_views import DEAD, FULL, LEASED, OLDEST, style, topic_document
+from snavio.cli.render import BLANK, NUMBER, Block, Screen, Table, TableColumn
 from snavio.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from snavio.admin.queue import QueueClient, TopicStats
 
-NAMES = ("topic", "in/s", "out/s", "depth", "leased", "oldest", "dlq", "full")
+COLUMNS = (
+    "topic",
+    TableColumn("in/s", "in_per_s", NUMBER),
+    TableColumn("out/s", "out_per_s", NUMBER),
+    TableColumn("depth", "ready", NUMBER),
+    *(LEASED, OLDEST, DEAD, FULL),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +35,8 @@ class TopicRate:
     in_per_s: float = 0.0
     out_per_s: float = 0.0
 
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """A row under `NAMES`."""
-        now = self.now
-        rates = (count(self.in_per_s), count(self.out_per_s))
-        age, full = oldest(topic_document(now)), share_text(now.saturation)
-        held = (count(now.ready), count(now.inflight), age, count(now.dead), full)
-        return (now.topic, *rates, *held)
-
     def document(self) -> dict[str, Any]:
-        """For `--json`."""
+        """For `--json`, and as a row."""
         rates = {"in_per_s": round(self.in_per_s, 1), "out_per_s": round(self.out_per_s, 1)}
         return topic_document(self.now) | rates
 
@@ -79,57 +71,31 @@ async def watch(
     clock: Clock | None = None,
 ) -> None:
     """Show the topics again and again; `rounds` times, or until it is cancelled."""
-    time, out = clock or SystemClock(), console()
-    live = Live(console=out, auto_refresh=False) if fancy(out) and not json else None
+    time = clock or SystemClock()
     before: dict[str, TopicStats] = {}
     taken_ns, shown = 0, 0
-    with live or contextlib.nullcontext():
+    with Screen(json=json) as screen:
         while True:
             now_ns = time.mono_ns()
             found = [one for one in await queue.stats() if one.topic.startswith(prefix)]
             reading = rates(before, found, (now_ns - taken_ns) / 1e9)
             first, before, taken_ns = not taken_ns, {one.topic: one for one in found}, now_ns
-            if live is not None:
-                live.update(view(reading, rows, interval_s), refresh=True)
-            elif not first:
-                # Without a screen to draw over, numbers without rates would only be in the way.
-                _print(reading, rows, json=json)
+            # Without a screen to draw over, numbers without rates would only be in the way.
+            if screen.live or not first:
+                documents = [one.document() for one in reading]
+                screen.show({"topics": documents}, *top_blocks(documents, rows, interval_s))
             shown += not first
             if rounds and shown >= rounds:
                 return
             await asyncio.sleep(interval_s)
 
 
-def view(reading: Sequence[TopicRate], rows: int, interval_s: float) -> Table:
-    """As a person sees it."""
-    into = count(sum(one.in_per_s for one in reading))
-    out = count(sum(one.out_per_s for one in reading))
-    depth = count(sum(one.now.ready for one in reading))
-    topics = "1 topic" if len(reading) == 1 else f"{len(reading)} topics"
-    title = f"{topics}   in {into}/s   out {out}/s   depth {depth}"
-    hidden = f"{len(reading) - rows} more topics; " if len(reading) > rows else ""
-    table = Table(
-        box=None,
-        pad_edge=False,
-        padding=(0, 2, 0, 0),
-        header_style="bold",
-        title=title,
-        title_justify="left",
-        caption=f"{hidden}over {interval_s:g} s; Ctrl-C ends",
-        caption_justify="left",
-    )
-    for place, name in enumerate(NAMES):
-        table.add_column(name, justify="right" if place else "left", overflow="ellipsis", no_wrap=True)
-    for one in reading[:rows]:
-        table.add_row(*(Text(cell) for cell in one.cells), style=style(topic_document(one.now)))
-    return table
-
-
-def _print(reading: Sequence[TopicRate], rows: int, *, json: bool) -> None:
-    if json:
-        print_json({"topics": [one.document() for one in reading]})
-        return
-    for one in reading[:rows]:
-        topic, *cells = one.cells
-        line(topic + "  " + "  ".join(f"{name} {cell}" for name, cell in zip(NAMES[1:], cells, strict=True)))
-    line("" if reading else "No topics yet.")
+def top_blocks(topics: Sequence[dict[str, Any]], rows: int, interval_s: float) -> Iterator[Block]:
+    """As a person sees it: all together, and the busiest topics."""
+    into, out, depth = (count(sum(one[key] for one in topics)) for key in ("in_per_s", "out_per_s", "ready"))
+    named = "1 topic" if len(topics) == 1 else f"{len(topics)} topics"
+    title = f"{named}   in {into}/s   out {out}/s   depth {depth}"
+    yield Table(COLUMNS, topics[:rows], none="No topics yet.", style=style, title=title)
+    hidden = f"{len(topics) - rows} more topics; " if len(topics) > rows else ""
+    yield f"{hidden}over {interval_s:g} s; Ctrl-C ends"
+    yield BLANK

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,9 @@ from snavio.cli.render import (
     Table,
     TableColumn,
     one_line,
+    payload_document,
+    payload_text,
+    picked,
     share_text,
     time_text,
 )
@@ -27,23 +30,19 @@ if TYPE_CHECKING:
     from snavio.admin.queue import Preview, TopicMessage, TopicStats
 
 
+def _oldest_s(one: Row) -> float | None:
+    return one["oldest_age_ms"] / 1000 if one["ready"] + one["inflight"] else None
+
+
+LEASED = TableColumn("leased", "inflight", NUMBER)
+DEAD = TableColumn("dead", kind=NUMBER)
+OLDEST = TableColumn("oldest", _oldest_s, AGE)
+FULL = TableColumn("full", "saturation", SHARE)
+
+
 def topic_document(one: TopicStats) -> dict[str, Any]:
     """A topic as JSON."""
-    return {
-        "topic": one.topic,
-        "ready": one.ready,
-        "inflight": one.inflight,
-        "delivered": one.delivered,
-        "dead": one.dead,
-        "canceled": one.canceled,
-        "oldest_age_ms": one.oldest_age_ms,
-        "capacity": one.capacity,
-        "saturation": round(one.saturation, 4),
-        "dlq_profile": one.dlq_profile,
-        "died": dict(one.died),
-        "stored_total": one.stored_total,
-        "acked_total": one.acked_total,
-    }
+    return asdict(one) | {"saturation": round(one.saturation, 4)}
 
 
 def topics_table(rows: Sequence[Row], none: str) -> Table:
@@ -52,11 +51,7 @@ def topics_table(rows: Sequence[Row], none: str) -> Table:
         (
             "topic",
             TableColumn("ready", kind=NUMBER),
-            TableColumn("leased", "inflight", NUMBER),
-            TableColumn("dead", kind=NUMBER),
-            TableColumn("canceled", kind=NUMBER),
-            TableColumn("oldest", _oldest_s, AGE),
-            TableColumn("full", "saturation", SHARE),
+            *(LEASED, DEAD, TableColumn("canceled", kind=NUMBER), OLDEST, FULL),
         ),
         rows,
         none=none,
@@ -88,24 +83,13 @@ def topic_record(one: Row) -> Record:
 def message_document(one: TopicMessage) -> dict[str, Any]:
     """A message as JSON; payload only when it was asked for."""
     told: dict[str, Any] = {
-        "msg_id": one.msg_id,
+        **picked(one, "msg_id", "attempt", "source", "command_id", "target", "name", "shard", "idem_key"),
+        **picked(one, "content_type", "payload_bytes", "reason", "last_error", "unreadable"),
         "state": one.state.name.lower(),
-        "attempt": one.attempt,
         "stored": time_text(one.stored_unix_ns, milliseconds=True),
         "next_run_at": time_text(one.next_run_at_unix_ns, milliseconds=True),
-        "source": one.source,
-        "command_id": one.command_id,
-        "target": one.target,
-        "name": one.name,
-        "shard": one.shard,
-        "idem_key": one.idem_key,
-        "attributes": dict(one.attributes),
-        "content_type": one.content_type,
-        "payload_bytes": one.payload_bytes,
-        "reason": one.reason,
-        "last_error": one.last_error,
         "ended": time_text(one.ended_unix_ns, milliseconds=True),
-        "unreadable": one.unreadable,
+        "attributes": dict(one.attributes),
         "attempts": [
             {
                 "attempt": each.attempt,
@@ -116,52 +100,40 @@ def message_document(one: TopicMessage) -> dict[str, Any]:
             for each in one.attempts
         ],
     }
-    if one.payload:
-        try:
-            told["payload"] = one.payload.decode()
-        except UnicodeDecodeError:
-            told["payload_base64"] = base64.b64encode(one.payload).decode()
-    return told
+    return told | payload_document(one.payload) if one.payload else told
 
 
-def messages_table(messages: Sequence[TopicMessage], none: str = "") -> Table:
-    """A row per message."""
-    rows = [
+def _rows(messages: Sequence[TopicMessage]) -> list[dict[str, Any]]:
+    return [
         {
+            **picked(one, "reason", "source"),
             "id": one.msg_id,
             "state": _state(one),
             "try": one.attempt,
             "stored": clock(one.stored_unix_ns),
-            "source": one.source,
+            "ended": clock(one.ended_unix_ns),
             "command": one.name,
             "payload": _payload(one),
+            "last error": one.last_error,
         }
         for one in messages
     ]
-    return Table(
-        ("id", "state", *_TRY, "stored", *_WHAT, TableColumn("payload", kind=CLIPPED)), rows, none=none
-    )
 
 
 _TRY = (TableColumn("try", kind=NUMBER),)
 _WHAT = (TableColumn("source", kind=CLIPPED), TableColumn("command", kind=CLIPPED))
 
 
+def messages_table(messages: Sequence[TopicMessage], none: str = "") -> Table:
+    """A row per message."""
+    columns = ("id", "state", *_TRY, "stored", *_WHAT, TableColumn("payload", kind=CLIPPED))
+    return Table(columns, _rows(messages), none=none)
+
+
 def dead_blocks(messages: Sequence[TopicMessage], total: int) -> Iterator[Block]:
     """A row per dead message, their payloads where they were asked for, and the number of all."""
-    rows = [
-        {
-            "id": one.msg_id,
-            "reason": one.reason,
-            "try": one.attempt,
-            "ended": clock(one.ended_unix_ns),
-            "source": one.source,
-            "command": one.name,
-            "last error": one.last_error,
-        }
-        for one in messages
-    ]
-    yield Table(("id", "reason", *_TRY, "ended", *_WHAT, TableColumn("last error", kind=CLIPPED)), rows)
+    columns = ("id", "reason", *_TRY, "ended", *_WHAT, TableColumn("last error", kind=CLIPPED))
+    yield Table(columns, _rows(messages))
     for one in messages:
         if one.payload:
             yield f"{one.msg_id}  {one_line(_payload(one))}"
@@ -198,10 +170,6 @@ def oldest(one: Row) -> str:
     return "-" if age_s is None else ago(age_s)
 
 
-def _oldest_s(one: Row) -> float | None:
-    return one["oldest_age_ms"] / 1000 if one["ready"] + one["inflight"] else None
-
-
 def clock(unix_ns: int) -> str:
     """A time for people, in UTC."""
     return datetime.fromtimestamp(unix_ns / 1e9, UTC).strftime("%m-%d %H:%M:%S") if unix_ns else "-"
@@ -215,9 +183,4 @@ def _state(one: TopicMessage) -> str:
 
 
 def _payload(one: TopicMessage) -> str:
-    if one.unreadable:
-        return "(damaged)"
-    try:
-        return one.payload.decode() if one.payload else f"({one.payload_bytes} bytes)"
-    except UnicodeDecodeError:
-        return f"({one.payload_bytes} bytes)"
+    return "(damaged)" if one.unreadable else payload_text(one.payload, one.payload_bytes)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.options import As, Config, Json, StateDir
-from snavio.cli.output import line, print_json
+from snavio.cli.installation import InstallationOptions
+from snavio.cli.options import As
+from snavio.cli.output import line
+from snavio.cli.render import one_line, payload_document, payload_text, picked
 from snavio.cli.times import read_span
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ MOST_HELD = 2000
 
 
 def recv(
-    target: Annotated[str, typer.Argument(help="Whose commands, such as discord-bot.", show_default=False)],
+    target: Annotated[str, typer.Argument(help="Whose commands, such as discord-bot.")],
     *,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for more until Ctrl-C.")] = False,
     ack: Annotated[
@@ -33,9 +34,7 @@ def recv(
         str, typer.Option(metavar="<duration>", help="End when nothing came for so long.")
     ] = "2s",
     actor: As = "bot",
-    state_dir: StateDir = None,
-    config: Config = None,
-    json: Json = False,
+    here: InstallationOptions,
 ) -> None:
     """Receive the commands of a target, and acknowledge them.
 
@@ -51,20 +50,19 @@ def recv(
     """
     from snavio.cli.actor import act_as
     from snavio.clock import SystemClock
-    from snavio.launch.installation import attach
 
-    installation = attach(state_dir=state_dir, config=config)
+    installation = here.attach()
     who = act_as(actor, installation.mesh, now_unix_ns=SystemClock().unix_ns())
     limit = (most or 0) if ack else min(most or MOST_HELD, MOST_HELD)
     patience = None if follow else read_span(wait, option="--wait", least_s=0.1)
-    received = asyncio.run(
-        _receive(installation, who, target, most=limit, ack=ack, patience=patience, json=json)
-    )
-    if not received and not json and not follow:
+    receiving = _receive(here, installation, who, target, most=limit, ack=ack, patience=patience)
+    received = asyncio.run(receiving)
+    if not received and not here.json and not follow:
         line(f"Nothing waits in {who.topic(target)}.")
 
 
 async def _receive(
+    here: InstallationOptions,
     installation: Installation,
     who: Actor,
     target: str,
@@ -72,7 +70,6 @@ async def _receive(
     most: int,
     ack: bool,
     patience: float | None,
-    json: bool,
 ) -> int:
     from snavio.cli.actor import require_serving
     from snavio.sdk import Consumer
@@ -96,7 +93,7 @@ async def _receive(
                 except TimeoutError:
                     break
                 received += 1
-                print_json(_document(command)) if json else line(_sentence(command))
+                here.show(_document(command), _sentence(command))
                 if ack:
                     await command.ack()
                 else:
@@ -108,28 +105,12 @@ async def _receive(
 
 
 def _sentence(command: Command) -> str:
-    try:
-        text = command.payload.decode()
-    except UnicodeDecodeError:
-        text = f"({len(command.payload)} bytes)"
-    # Control characters of a stranger's payload must not reach the terminal.
-    shown = "".join(letter if letter.isprintable() else "�" for letter in text.rstrip("\n"))
+    text = payload_text(command.payload, len(command.payload))
     again = f"  attempt {command.attempt}" if command.attempt > 1 else ""
-    return f"{command.timestamp[11:23]}  {command.source}  {command.name}{again}  {shown}"
+    shown = f"{command.timestamp[11:23]}  {command.source}  {command.name}{again}  {text}"
+    return one_line(shown, most=0)
 
 
 def _document(command: Command) -> dict[str, Any]:
-    try:
-        payload = {"payload": command.payload.decode()}
-    except UnicodeDecodeError:
-        payload = {"payload_base64": base64.b64encode(command.payload).decode()}
-    return {
-        "command_id": command.command_id,
-        "source": command.source,
-        "target": command.target,
-        "name": command.name,
-        "timestamp": command.timestamp,
-        "attempt": command.attempt,
-        "content_type": command.content_type,
-        **payload,
-    }
+    about = picked(command, "command_id", "source", "target", "name", "timestamp", "attempt", "content_type")
+    return about | payload_document(command.payload)

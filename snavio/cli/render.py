@@ -6,10 +6,11 @@ markup.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import base64
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from snavio.cli.output import ago, console, count, fancy, line, print_json
 
@@ -98,7 +99,30 @@ class Styled:
     style: str
 
 
+def picked(one: Any, *names: str) -> dict[str, Any]:
+    """These attributes of a value, as a document."""
+    return {name: getattr(one, name) for name in names}
+
+
+def payload_document(payload: bytes) -> dict[str, str]:
+    """A payload in a document: as text, or in base64 when it is none."""
+    try:
+        return {"payload": payload.decode()}
+    except UnicodeDecodeError:
+        return {"payload_base64": base64.b64encode(payload).decode()}
+
+
+def payload_text(payload: bytes, size: int) -> str:
+    """A payload of `size` bytes for people; its size alone when it is no text, or was not asked for."""
+    try:
+        return payload.decode() if payload or not size else f"({size} bytes)"
+    except UnicodeDecodeError:
+        return f"({size} bytes)"
+
+
 Block = str | Table | Record | Styled | None
+BLANK: Final = Styled("", "")
+"""An empty line; empty text is left out."""
 
 
 def show(document: Any, *blocks: Block, json: bool) -> None:
@@ -116,13 +140,55 @@ def show_blocks(blocks: Iterable[Block]) -> None:
             case Table():
                 _table(block)
             case Record():
-                width = max(len(name) for name, _ in block.pairs)
-                for name, value in block.pairs:
-                    line(f"{name:<{width}}  {one_line(str(value), most=0)}")
+                for text in _record(block):
+                    line(text)
             case Styled():
                 _styled(one_line(block.text, most=0), block.style)
             case str() if block:
                 line(block)
+
+
+class Screen:
+    """Readings that follow each other: drawn over the one before on a terminal, printed one by one elsewhere."""
+
+    def __init__(self, *, json: bool = False, live: bool = True) -> None:
+        out = console()
+        self._json = json
+        self._live: Any = None
+        if live and not json and fancy(out):
+            from rich.live import Live
+
+            self._live = Live(console=out, auto_refresh=False)
+
+    @property
+    def live(self) -> bool:
+        """True when readings are drawn over each other."""
+        return self._live is not None
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_ended: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, document: Any, *blocks: Block) -> None:
+        """Draw a reading in place of the one before, or print it."""
+        if self._live is None:
+            show(document, *blocks, json=self._json)
+        else:
+            from rich.console import Group
+
+            self._live.update(Group(*_drawn(blocks)), refresh=True)
+
+    def say(self, document: Any, *blocks: Block) -> None:
+        """Print what stays in sight, above the reading."""
+        if self._live is None:
+            show(document, *blocks, json=self._json)
+        else:
+            self._live.console.print(*_drawn(blocks), sep="\n")
 
 
 def time_text(unix_ns: int, *, milliseconds: bool = False) -> str | None:
@@ -141,6 +207,29 @@ def _styled(text: str, style: str) -> None:
         out.print(text, style=style, markup=False)
     else:
         line(text)
+
+
+def _record(record: Record) -> list[str]:
+    width = max(len(name) for name, _ in record.pairs)
+    return [f"{name:<{width}}  {one_line(str(value), most=0)}" for name, value in record.pairs]
+
+
+def _drawn(blocks: Iterable[Block]) -> Iterator[Any]:
+    """The blocks as rich draws them on a live screen."""
+    from rich.text import Text
+
+    for block in blocks:
+        match block:
+            case Table():
+                if block.title:
+                    yield Text(block.title, style="bold")
+                yield _rich(block, *block.cells()) if block.rows else Text(block.none)
+            case Record():
+                yield Text("\n".join(_record(block)))
+            case Styled():
+                yield Text(one_line(block.text, most=0), style=block.style)
+            case str() if block:
+                yield Text(block)
 
 
 def _table(table: Table) -> None:

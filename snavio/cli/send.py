@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snavio.cli.exits import ExitCode
-from snavio.cli.options import As, Config, Json, StateDir
+from snavio.cli.installation import InstallationOptions
+from snavio.cli.options import As
 from snavio.cli.output import count as number
 from snavio.cli.output import micros
-from snavio.cli.render import show
+from snavio.cli.render import picked
 
 if TYPE_CHECKING:
     from snavio.cli.actor import Actor
@@ -27,8 +28,8 @@ BATCH = 1000
 
 
 def send(
-    target: Annotated[str, typer.Argument(help="Who shall act, such as discord-bot.", show_default=False)],
-    name: Annotated[str, typer.Argument(help="What it shall do, such as notify-user.", show_default=False)],
+    target: Annotated[str, typer.Argument(help="Who shall act, such as discord-bot.")],
+    name: Annotated[str, typer.Argument(help="What it shall do, such as notify-user.")],
     *,
     payload: Annotated[str | None, typer.Option("--payload", "-p", help="The payload as text.")] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="The payload from a file.")] = None,
@@ -38,9 +39,7 @@ def send(
     count: Annotated[
         int, typer.Option("--count", "-n", min=1, max=1_000_000, help="Send it so many times.")
     ] = 1,
-    state_dir: StateDir = None,
-    config: Config = None,
-    json: Json = False,
+    here: InstallationOptions,
 ) -> None:
     """Send a signed command, and say what became of it.
 
@@ -56,10 +55,9 @@ def send(
     """
     from snavio.cli.actor import act_as
     from snavio.clock import SystemClock
-    from snavio.launch.installation import attach
 
     body = _payload(payload, file, stdin=stdin)
-    installation = attach(state_dir=state_dir, config=config)
+    installation = here.attach()
     who = act_as(actor, installation.mesh, now_unix_ns=SystemClock().unix_ns())
     _check_names(target, name)
     commands = [(target, name, body)] * count
@@ -79,7 +77,7 @@ def send(
         of_all = f"{number(len(outcomes))} of {number(count)}" if interrupted else number(count)
         said.append(f"{of_all} commands in {micros(round(seconds * 1e6))}")
     document = _document(outcomes, reasons, seconds, target=target, name=name, source=who.identity.source)
-    show(document, *said, json=json)
+    here.show(document, *said)
     if interrupted:
         raise typer.Exit(ExitCode.INTERRUPTED)
     if not all(outcome.delivered for outcome in outcomes):
@@ -152,14 +150,7 @@ def _document(outcomes: list[Outcome], reasons: Counter[str], seconds: float, **
         "seconds": round(seconds, 6),
         "outcomes": dict(reasons),
         "commands": [
-            {
-                "command_id": outcome.command_id,
-                "reason": outcome.reason,
-                "delivered": outcome.delivered,
-                "attempts": outcome.attempts,
-                "retry_after_ms": outcome.retry_after_ms,
-                "detail": outcome.detail,
-            }
+            picked(outcome, "command_id", "reason", "delivered", "attempts", "retry_after_ms", "detail")
             for outcome in outcomes[:MOST_SHOWN]
         ],
     }

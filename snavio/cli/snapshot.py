@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from snavio.cli.caller import OperatorCaller
 from snavio.cli.exits import ExitCode
 from snavio.cli.group import CommandGroup
-from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.installation import InstallationOptions
 from snavio.cli.output import ago
 from snavio.cli.platform_keys import platform_keys
-from snavio.cli.render import NUMBER, Block, Table, TableColumn, show
+from snavio.cli.render import NUMBER, Block, Table, TableColumn
 
 if TYPE_CHECKING:
-    from snavio.config import MeshSettings
+    from snavio.launch.installation import Installation
     from snavio.signed.snapshot_manifest import Manifest
 
 snapshot = CommandGroup(
@@ -29,15 +28,12 @@ snapshot = CommandGroup(
     ),
 )
 Folder = Annotated[
-    Path | None,
-    typer.Option("--dir", help="Folder of the snapshots, if not the installation's.", show_default=False),
+    Path | None, typer.Option("--dir", help="Folder of the snapshots, if not the installation's.")
 ]
 
 
 @snapshot.command("show")
-def show_snapshots(
-    folder: Folder = None, state_dir: StateDir = None, config: Config = None, json: Json = False
-) -> None:
+def show_snapshots(folder: Folder = None, *, here: InstallationOptions) -> None:
     """Show the manifests of the snapshots, without checking them.
 
     Exit code 1 when there is none.
@@ -48,19 +44,14 @@ def show_snapshots(
       snavio snapshot show --json | jq .manifests.snapshot.version_id
       snavio snapshot show --dir /mnt/snapshots
     """
-    from snavio.launch.installation import find
-
-    mesh = find(state_dir=state_dir, config=config).mesh
-    found = asyncio.run(_manifests(folder or mesh.snapshots()))
-    show({"manifests": found}, *_blocks(found), json=json)
+    found = asyncio.run(_manifests(folder or here.find().mesh.snapshots()))
+    here.show({"manifests": found}, *_blocks(found))
     if not found:
         raise typer.Exit(ExitCode.REFUSED)
 
 
 @snapshot.command()
-def verify(
-    folder: Folder = None, state_dir: StateDir = None, config: Config = None, json: Json = False
-) -> None:
+def verify(folder: Folder = None, *, here: InstallationOptions) -> None:
     """Check signature, times, sizes and hashes with the keys that Signer gives, as Fast and Shield do.
 
     Exit code 0 when the snapshot is good, 1 when a reader would refuse it, 3 when Signer cannot be reached.
@@ -70,15 +61,15 @@ def verify(
       snavio snapshot verify
       snavio snapshot verify --json | jq -r .snapshot.refused
     """
-    mesh, certificates = OperatorCaller(state_dir, config).attached()
-    verdicts = asyncio.run(_verify(mesh, certificates, folder or mesh.snapshots()))
+    installation = here.attach()
+    verdicts = asyncio.run(_verify(installation, folder or installation.mesh.snapshots()))
     said = (
         f"{kind}: good, version {verdict['version_id']}, {verdict['rows']} rows, key {verdict['key_id']}"
         if verdict["good"]
         else f"{kind}: refused, {verdict['refused']}: {verdict['detail']}"
         for kind, verdict in verdicts.items()
     )
-    show(verdicts, *said, json=json)
+    here.show(verdicts, *said)
     if not all(verdict["good"] for verdict in verdicts.values()):
         raise typer.Exit(ExitCode.REFUSED)
 
@@ -115,7 +106,7 @@ def _document(manifest: Manifest, now_unix_ns: int) -> dict[str, Any]:
     }
 
 
-async def _verify(mesh: MeshSettings, certificates: Path, folder: Path) -> dict[str, dict[str, Any]]:
+async def _verify(installation: Installation, folder: Path) -> dict[str, dict[str, Any]]:
     from snavio.clock import SystemClock
     from snavio.signed.accepted import NoWatermark
     from snavio.signed.snapshot_manifest import ACL, HMAC, SNAPSHOT
@@ -125,7 +116,7 @@ async def _verify(mesh: MeshSettings, certificates: Path, folder: Path) -> dict[
     archive = open_archive(folder)
     try:
         # Asked once, outside the reader: an absent Signer is no fault of the snapshot.
-        async with platform_keys(mesh, certificates) as signer:
+        async with platform_keys(installation) as signer:
             keys = await signer.verifying()
 
         async def known() -> Any:

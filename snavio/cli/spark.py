@@ -13,9 +13,10 @@ import typer
 from snavio.cli.archive_folder import archive_folder
 from snavio.cli.exits import ExitCode
 from snavio.cli.group import CommandGroup
-from snavio.cli.options import Config, Json, StateDir
+from snavio.cli.installation import InstallationOptions
+from snavio.cli.options import Json
 from snavio.cli.output import line
-from snavio.cli.render import show
+from snavio.cli.render import picked, show
 from snavio.cli.times import Period, read_span
 
 if TYPE_CHECKING:
@@ -44,17 +45,12 @@ class SparkOptions:
     """The Spark that a job runs on."""
 
     master: Annotated[str, typer.Option(help="local[*], spark://host:port or k8s://…")] = "local[*]"
-    remote: Annotated[
-        str, typer.Option(help="A Spark Connect address, sc://host:port.", show_default=False)
-    ] = ""
+    remote: Annotated[str, typer.Option(help="A Spark Connect address, sc://host:port.")] = ""
     driver_memory: Annotated[str, typer.Option(help="Memory of Spark's driver.")] = "2g"
     short: Annotated[bool, typer.Option("--short", help="Start sooner, run slower: for small archives.")] = (
         False
     )
-    conf: Annotated[
-        list[str] | None,
-        typer.Option(help="KEY=VALUE of Spark; may be given again.", show_default=False),
-    ] = None
+    conf: Annotated[list[str] | None, typer.Option(help="KEY=VALUE of Spark; may be given again.")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,18 +58,14 @@ class JobOptions:
     """Options of every job: the archive, the folder of its results, its thresholds, and its Spark."""
 
     out: Annotated[
-        Path | None,
-        typer.Option(help="Folder for results. Default: spark/ in the state folder.", show_default=False),
+        Path | None, typer.Option(help="Folder for results. Default: spark/ in the state folder.")
     ] = None
     folder: Annotated[
-        Path | None,
-        typer.Option("--dir", help="Folder of the archive, if not the installation's.", show_default=False),
+        Path | None, typer.Option("--dir", help="Folder of the archive, if not the installation's.")
     ] = None
-    policy: Annotated[Path | None, typer.Option(help="JSON of thresholds.", show_default=False)] = None
+    policy: Annotated[Path | None, typer.Option(help="JSON of thresholds.")] = None
     spark: SparkOptions
-    state_dir: StateDir = None
-    config: Config = None
-    json: Json = False
+    here: InstallationOptions
 
 
 @spark.command()
@@ -128,18 +120,15 @@ def report(period: Period, *, options: JobOptions) -> None:
 def shadow(
     period: Period,
     *,
-    target: Annotated[str, typer.Option(help="Target of the limit.", show_default=False)] = "",
-    command: Annotated[str, typer.Option(help="Command of the limit.", show_default=False)] = "",
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Commands per interval.", show_default=False)
-    ] = None,
+    target: Annotated[str, typer.Option(help="Target of the limit.")] = "",
+    command: Annotated[str, typer.Option(help="Command of the limit.")] = "",
+    limit: Annotated[int | None, typer.Option(min=1, help="Commands per interval.")] = None,
     interval: Annotated[
         str,
         typer.Option("--interval", "--interval-s", metavar="<duration>", help="Interval of the limit."),
     ] = "60s",
     dominant_share: Annotated[
-        float | None,
-        typer.Option(help="Another threshold of dominance, such as 0.6.", show_default=False),
+        float | None, typer.Option(help="Another threshold of dominance, such as 0.6.")
     ] = None,
     options: JobOptions,
 ) -> None:
@@ -212,10 +201,9 @@ def _run(
     from snavio.audit.verify_archive import TimeRange
     from snavio.cli.spark_views import View
     from snavio.clock import SystemClock
-    from snavio.launch.installation import attach
 
     since, until = (period or Period()).read(now_unix_ns=SystemClock().unix_ns())
-    installation = attach(state_dir=options.state_dir, config=options.config)
+    installation = options.here.attach()
     policy = ["--policy", str(options.policy.absolute())] if options.policy is not None else []
     where = options.spark
     order = JobRequest(
@@ -229,48 +217,34 @@ def _run(
         propose=propose,
     )
     archive = installation.mesh.archive() if options.folder is None else archive_folder(options.folder)
-    with View(job, json=options.json) as view:
-        if job == "watch":
-            asyncio.run(_watch(installation, order, archive, view, once=once))
-            return
-        result = asyncio.run(_batch(installation, order, archive, view))
-    _show(order, result, json=options.json)
+    with View(job, json=options.here.json) as view:
+        result = asyncio.run(_work(installation, order, archive, view, once=once))
+    if result is None:
+        return
+    _show(options.here, order, result)
     if result.audited is not None and result.audited.refused:
         raise typer.Exit(ExitCode.REFUSED)
 
 
-async def _batch(installation: Any, order: JobRequest, archive: Path, view: View) -> JobResult:
-    from snavio.audit.runner import MeshAccess, run_batch
+async def _work(
+    installation: Any, order: JobRequest, archive: Path, view: View, *, once: bool
+) -> JobResult | None:
+    """The result of a job; None of one that watches."""
+    from snavio.audit.runner import MeshAccess, run_batch, watch
     from snavio.clock import SystemClock
 
     clock = SystemClock()
     async with MeshAccess.open(
         installation.mesh, operator_certificates=installation.operator_certificates, clock=clock
     ) as access:
-        return await run_batch(order, archive=archive, access=access, clock=clock, told=view.told)
+        run: dict[str, Any] = {"archive": archive, "access": access, "clock": clock, "told": view.told}
+        if order.job != "watch":
+            return await run_batch(order, **run)
+        await watch(order, **run, seen=view.seen, answered=view.answered, once=once)
+        return None
 
 
-async def _watch(installation: Any, order: JobRequest, archive: Path, view: View, *, once: bool) -> None:
-    from snavio.audit.runner import MeshAccess, watch
-    from snavio.clock import SystemClock
-
-    clock = SystemClock()
-    async with MeshAccess.open(
-        installation.mesh, operator_certificates=installation.operator_certificates, clock=clock
-    ) as access:
-        await watch(
-            order,
-            archive=archive,
-            access=access,
-            clock=clock,
-            told=view.told,
-            seen=view.seen,
-            answered=view.answered,
-            once=once,
-        )
-
-
-def _show(order: JobRequest, result: JobResult, *, json: bool) -> None:
+def _show(here: InstallationOptions, order: JobRequest, result: JobResult) -> None:
     from snavio.audit.proposals import read_proposals
     from snavio.audit.quarantine import document
     from snavio.clock import SystemClock
@@ -285,9 +259,7 @@ def _show(order: JobRequest, result: JobResult, *, json: bool) -> None:
     found: Sequence[Proposal] = ()
     if order.job == "abuse":
         found = read_proposals(order.out / "proposals.jsonl").proposals
-        told["proposals"] = [
-            {"proposal_id": one.proposal_id, "kind": one.kind, "source": one.source} for one in found
-        ]
+        told["proposals"] = [picked(one, "proposal_id", "kind", "source") for one in found]
     if audited is not None:
         told["answers"] = [
             {"proposal_id": one.proposal_id, "applied": answer.applied, "reason": answer.reason}
@@ -295,7 +267,7 @@ def _show(order: JobRequest, result: JobResult, *, json: bool) -> None:
         ]
         told |= {"confirmed": audited.confirmed, "withdrawn": audited.withdrawn}
         told["not_judged"] = audited.not_judged
-    show(told, *_sentences(order, result, found), json=json)
+    here.show(told, *_sentences(order, result, found))
 
 
 def _sentences(order: JobRequest, result: JobResult, found: Sequence[Proposal]) -> Iterator[str]:

@@ -16,13 +16,13 @@ from snavio.admin.bans import BanClient
 from snavio.audit.jobs import SparkLocation
 from snavio.audit.quarantine import sentence
 from snavio.audit.runner import JobRequest, MeshAccess, run_batch
+from snavio.cli.demo_clients import producer
 from snavio.cli.invalid_commands import Forger
 from snavio.clock import SystemClock
 from snavio.errors import Unavailable
 from snavio.launch.demo_tenant import CONSUMER, NAME, PRODUCER, TARGET, TENANT, folder_name
 from snavio.launch.installation import OPERATOR_FOLDER
 from snavio.launch.temporary import TemporaryMesh, temporary_mesh
-from snavio.sdk import Producer
 from snavio.telemetry.archive_query import ask
 
 TRAFFIC_S: Final = 15.0
@@ -94,25 +94,18 @@ async def play(out: Path, say: Callable[[str], None]) -> dict[str, Any]:
 async def _traffic(running: TemporaryMesh, clock: SystemClock) -> int:
     mesh = running.mesh
     delivered, end = 0, time.monotonic() + TRAFFIC_S
-    forger = Forger(mesh, certificates=mesh.certificates(folder_name(CONSUMER)), clock=clock)
-    await forger.begin()
     forged = 0
-    try:
-        async with Producer(
-            shield=mesh.shield,
-            signer=mesh.signer,
-            certificates=mesh.certificates(folder_name(PRODUCER)),
-            trust_domain=mesh.trust_domain,
-        ) as producer:
-            while time.monotonic() < end or forged < FORGED:
-                outcomes = await producer.send_batch([(TARGET, NAME, b"hello")] * BATCH, timeout_s=30)
-                delivered += sum(outcome.delivered for outcome in outcomes)
-                some = min(FORGED - forged, 40)
-                await asyncio.gather(*(forger.submit(forger.signed(secret=bytes(32))) for _ in range(some)))
-                forged += some
-                await asyncio.sleep(0.2)
-    finally:
-        await forger.close()
+    async with (
+        Forger(mesh, certificates=mesh.certificates(folder_name(CONSUMER)), clock=clock) as forger,
+        producer(mesh) as sender,
+    ):
+        while time.monotonic() < end or forged < FORGED:
+            outcomes = await sender.send_batch([(TARGET, NAME, b"hello")] * BATCH, timeout_s=30)
+            delivered += sum(outcome.delivered for outcome in outcomes)
+            some = min(FORGED - forged, 40)
+            await asyncio.gather(*(forger.submit(forger.signed(secret=bytes(32))) for _ in range(some)))
+            forged += some
+            await asyncio.sleep(0.2)
     return delivered
 
 

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from snavio.cli.output import console, fancy, line, print_json
+from snavio.cli.render import picked
 
 if TYPE_CHECKING:
     from snavio.audit.archive_index import IndexStep
@@ -106,16 +107,9 @@ class View:
     def answered(self, answers: Sequence[tuple[Any, Any]]) -> None:
         """Report Registry's answers."""
         for proposal, answer in answers:
-            facts = {
-                "step": "answered",
-                "proposal_id": proposal.proposal_id,
-                "source": proposal.source,
-                "kind": proposal.kind,
-                "applied": answer.applied,
-                "reason": answer.reason,
-            }
+            facts = picked(proposal, "proposal_id", "source", "kind") | picked(answer, "applied", "reason")
             said = "banned" if answer.applied else f"not banned, {answer.reason}"
-            self._say(facts, f"{proposal.source}: {said} ({proposal.kind})")
+            self._say({"step": "answered"} | facts, f"{proposal.source}: {said} ({proposal.kind})")
 
     def _say(self, facts: dict[str, Any], sentence: str) -> None:
         if self._json:

@@ -10,8 +10,8 @@ import typer
 
 from snavio.cli.exits import ExitCode
 from snavio.cli.group import CommandGroup
-from snavio.cli.options import Config, Json, StateDir
-from snavio.cli.render import Table, TableColumn, show
+from snavio.cli.installation import InstallationOptions
+from snavio.cli.render import Table, TableColumn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,7 @@ MOST_ROWS = 20
 
 
 @store.command()
-def check(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
+def check(here: InstallationOptions) -> None:
     """Read every store through: logs, pages, rows, payloads, keys.
 
     A running mesh goes on meanwhile. Exit code 1 when something is damaged.
@@ -39,10 +39,9 @@ def check(state_dir: StateDir = None, config: Config = None, json: Json = False)
       snavio store check
       snavio store check --json | jq '.stores[] | select(.whole | not)'
     """
-    from snavio.launch.installation import find
     from snavio.launch.rescue import check as look
 
-    found = look(find(state_dir=state_dir, config=config).mesh.state_dir)
+    found = look(here.find().mesh.state_dir)
     stores = [
         {
             "store": one.name,
@@ -60,13 +59,13 @@ def check(state_dir: StateDir = None, config: Config = None, json: Json = False)
         TableColumn("found", lambda row: "; ".join(row["faults"]) or row["note"]),
     )
     table = Table(columns, stores, style=lambda row: "" if row["whole"] else "red")
-    show({"stores": stores}, table, json=json)
+    here.show({"stores": stores}, table)
     if any(one.faults for one in found):
         raise typer.Exit(ExitCode.REFUSED)
 
 
 @store.command()
-def rescue(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
+def rescue(here: InstallationOptions) -> None:
     """Make damaged stores open again, and say exactly what is gone. The mesh is stopped.
 
     A backup is better: `snavio restore`. The files as they were stay aside, with a report of every row.
@@ -77,14 +76,13 @@ def rescue(state_dir: StateDir = None, config: Config = None, json: Json = False
       snavio store rescue --json | jq '.stores[].rows'
     """
     from snavio.clock import SystemClock
-    from snavio.launch.installation import find
     from snavio.launch.rescue import rescue_all
 
-    done, aside = rescue_all(find(state_dir=state_dir, config=config).state, clock=SystemClock())
+    done, aside = rescue_all(here.find().state, clock=SystemClock())
     stores = [
         {"store": one.name, "steps": one.steps, "rows": [row.told() for row in one.lost]} for one in done
     ]
-    show({"stores": stores, "aside": str(aside) if done else None}, *_rescued(done, aside), json=json)
+    here.show({"stores": stores, "aside": str(aside) if done else None}, *_rescued(done, aside))
 
 
 def _rescued(done: Sequence[RescuedStore], aside: Path) -> Iterator[str]:

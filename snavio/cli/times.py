@@ -23,21 +23,9 @@ _FIRST_NS: Final = 1
 
 TIME_HELP: Final = "`now`, how long ago (90s, 15m, 2h, 7d), or a time such as 2026-01-31T12:00:00Z."
 Since = Annotated[
-    str,
-    typer.Option(
-        "--since", "--from", metavar="<time>", help=f"From this time on: {TIME_HELP}", show_default=False
-    ),
+    str, typer.Option("--since", "--from", metavar="<time>", help=f"From this time on: {TIME_HELP}")
 ]
-Until = Annotated[
-    str,
-    typer.Option(
-        "--until",
-        "--to",
-        metavar="<time>",
-        help="Before this time.",
-        show_default=False,
-    ),
-]
+Until = Annotated[str, typer.Option("--until", "--to", metavar="<time>", help="Before this time.")]
 
 
 @dataclass(frozen=True, slots=True)

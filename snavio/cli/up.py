@@ -7,6 +7,7 @@ import contextlib
 import errno
 import functools
 import os
+import shlex
 import signal
 import time
 from collections.abc import Callable
@@ -14,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, ParamSpec
 
 import typer
 
-from snavio.cli.options import Config, Json, StateDir
-from snavio.cli.output import console, fancy, program
-from snavio.cli.render import show
+from snavio.cli.installation import InstallationOptions
+from snavio.cli.output import program
+from snavio.cli.render import Screen
 
 if TYPE_CHECKING:
     from snavio.cli.up_views import UpView
@@ -27,12 +28,11 @@ P = ParamSpec("P")
 
 
 def up(
-    state_dir: StateDir = None,
-    config: Config = None,
     no_screen: Annotated[
         bool, typer.Option("--no-screen", help="Plain lines instead of a live screen.")
     ] = False,
-    json: Json = False,
+    *,
+    here: InstallationOptions,
 ) -> None:
     """Start a mesh on this machine, and show what it does until Ctrl-C.
 
@@ -47,26 +47,23 @@ def up(
       snavio up --no-screen > up.log &     in the background until `snavio down`
     """
     import snavio.native  # noqa: F401  says what to do when it was not built, before anything is started
-    from snavio.cli.up_views import UpJson, UpLines, UpScreen
+    from snavio.cli.up_views import UpView
     from snavio.config import installed, validate_all
     from snavio.launch.checks import LEFT_BEHIND_SECONDS, check_ports
-    from snavio.launch.installation import find
 
-    installation = find(state_dir=state_dir, config=config)
+    installation = here.find()
     # All sections, now: a service that stumbles over its own would only be restarted again and again.
     validate_all(installation.config, installed())
     state = installation.state
     state.check_format()
     state.check_writable()
     left_behind = state.left_behind()
-    out = console()
-    view: UpView = UpJson() if json else UpScreen(out) if fancy(out) and not no_screen else UpLines()
     with state.claimed():
         # After a kill -9 of the last launcher its services are on their way out, and so are their ports.
         check_ports(installation.mesh, patience_s=LEFT_BEHIND_SECONDS if left_behind else 0.0)
         state.note_run(installation.mesh)
-        with view:
-            asyncio.run(_run(installation, view))
+        with Screen(json=here.json, live=not no_screen) as screen:
+            asyncio.run(_run(installation, UpView(screen)))
 
 
 async def _run(installation: Installation, view: UpView) -> None:
@@ -139,7 +136,7 @@ def suggestions(installation: Installation) -> list[str]:
     from snavio.launch.state import StateFolder
 
     default = StateFolder.default() == installation.mesh.state_dir
-    where = "" if default else f" --state-dir {_quoted(str(installation.mesh.state_dir))}"
+    where = "" if default else f" --state-dir {shlex.quote(str(installation.mesh.state_dir))}"
     return [
         f"{program()} send discord-bot notify-user --payload 'hello'{where}",
         f"{program()} recv discord-bot{where}",
@@ -147,7 +144,7 @@ def suggestions(installation: Installation) -> list[str]:
     ]
 
 
-def down(state_dir: StateDir = None, config: Config = None, json: Json = False) -> None:
+def down(here: InstallationOptions) -> None:
     """Stop the mesh that runs on a state folder, wherever it was started.
 
     \b
@@ -156,13 +153,12 @@ def down(state_dir: StateDir = None, config: Config = None, json: Json = False) 
       snavio down --state-dir /tmp/mesh
     """
     from snavio.errors import Unavailable
-    from snavio.launch.installation import find
 
-    installation = find(state_dir=state_dir, config=config)
+    installation = here.find()
     run = installation.state.running()
     if run is None:
         none = f"No mesh runs on {installation.mesh.state_dir}; nothing to stop."
-        show({"stopped": False, "running": False}, none, json=json)
+        here.show({"stopped": False, "running": False}, none)
         return
     with contextlib.suppress(ProcessLookupError):
         os.kill(run.pid, signal.SIGTERM)
@@ -176,7 +172,7 @@ def down(state_dir: StateDir = None, config: Config = None, json: Json = False) 
             )
         time.sleep(0.05)
     done = f"Stopped the mesh on {installation.mesh.state_dir} (process {run.pid})."
-    show({"stopped": True, "running": False, "pid": run.pid}, done, json=json)
+    here.show({"stopped": True, "running": False, "pid": run.pid}, done)
 
 
 def _on_signals(stop: asyncio.Event, hurry: asyncio.Event) -> None:
@@ -201,9 +197,3 @@ async def _until(stop: asyncio.Event, work: object) -> None:
         for task in (working, stopping):
             task.cancel()
         await asyncio.gather(working, stopping, return_exceptions=True)
-
-
-def _quoted(text: str) -> str:
-    import shlex
-
-    return shlex.quote(text)

@@ -23,15 +23,6 @@ from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.server import Call
 from snavio.v1.batch_pb2 import Batch, Hello, Limits, Verdicts
 
-__all__ = [
-    "MESH_BATCH_BYTES",
-    "MESH_BATCH_COMMANDS",
-    "WIRE_VERSIONS",
-    "BatchStream",
-    "mesh_hello",
-    "read_hello",
-]
-
 WIRE_VERSIONS = frozenset({1})
 HELLO_SECONDS = 10.0
 FINISH_SECONDS = 10.0

@@ -17,6 +17,7 @@ import structlog
 
 from snavio.errors import Saturated, Unavailable
 from snavio.host.shares import HOLDER, Shares, default_share
+from snavio.host.store_worker import carry_out
 
 T = TypeVar("T")
 
@@ -119,7 +120,9 @@ class StoreReaders:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._ended(threads), name=f"{self._name} end")
         ending = _Read(last)
-        threading.Thread(target=_do, args=(ending,), name=f"{self._name}-last", daemon=True).start()
+        threading.Thread(
+            target=carry_out, args=(ending.work, ending.future), name=f"{self._name}-last", daemon=True
+        ).start()
         try:
             async with asyncio.timeout(self._timeout_s):
                 await asyncio.wrap_future(ending.future)
@@ -174,7 +177,7 @@ class StoreReaders:
             with self._lock:
                 self._free -= 1
                 self._waiting -= 1
-            _do(job)
+            carry_out(job.work, job.future)
             with self._lock:
                 job.over = True
                 self._free += 1
@@ -187,14 +190,3 @@ class StoreReaders:
             del job
         with self._lock:
             self._threads.discard(threading.current_thread())
-
-
-def _do(job: _Read) -> None:
-    if not job.future.set_running_or_notify_cancel():
-        return
-    try:
-        result = job.work()
-    except BaseException as error:  # a panic of the native library, too, is the caller's to hear
-        job.future.set_exception(error)
-    else:
-        job.future.set_result(result)

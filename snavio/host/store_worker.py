@@ -64,14 +64,7 @@ class StoreWorker:
             future, work = line.popleft()
             if line:
                 self._lines[holder] = line
-        if not future.set_running_or_notify_cancel():
-            return
-        try:
-            result = work()
-        except BaseException as error:  # a panic of the native library, too, is the caller's to hear
-            future.set_exception(error)
-        else:
-            future.set_result(result)
+        carry_out(work, future)
 
     async def begin(self, opening: Callable[[], T]) -> T:
         """As `run`, for the work that opens the store: when it fails, the thread ends too."""
@@ -100,3 +93,15 @@ class StoreWorker:
 
     def _leave(self, _future: Future[T]) -> None:
         self._places.release()
+
+
+def carry_out(work: Callable[[], T], future: Future[T]) -> None:
+    """Do the work for which `future` waits, unless nobody waits any more."""
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = work()
+    except BaseException as error:  # a panic of the native library, too, is the caller's to hear
+        future.set_exception(error)
+    else:
+        future.set_result(result)

@@ -10,7 +10,7 @@ from typing import Final
 
 from snavio.clock import Clock
 from snavio.domain.lineage import Revoked
-from snavio.errors import IntegrityError, Saturated, Unavailable
+from snavio.errors import IntegrityError, Saturated
 from snavio.replication.poller import Poller
 from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.channel import MeshChannel
@@ -21,7 +21,7 @@ PATIENCE: Final = 4
 LONGEST_SECONDS: Final = 4.0
 
 
-class Denylist:
+class Denylist(Poller):
     """Keeps `gate` up to date."""
 
     def __init__(
@@ -29,16 +29,11 @@ class Denylist:
     ) -> None:
         self._signer = signer
         self._gate = gate
-        self._clock = clock
         self._version = 0
         # Six services ask. A revocation is to be felt within 5 s, however slowly routes are pulled; more often would
         # be wasted, an idle mesh spends most of its CPU on asking.
-        self.interval_s: Final = min(PATIENCE * interval_s, LONGEST_SECONDS)
-        self._pull = Poller("denylist", self._refresh, clock=clock, interval_s=self.interval_s)
-
-    async def start(self, *, within_s: float) -> None:
-        """Read the list once within `within_s`, or raise Unavailable; then keep reading."""
-        await self._pull.start(within_s=within_s)
+        pause_s = min(PATIENCE * interval_s, LONGEST_SECONDS)
+        super().__init__("denylist", self._pull, clock=clock, interval_s=pause_s)
 
     async def start_with(
         self, entries: Sequence[str | Revoked], *, version: int, read_mono_ns: int, within_s: float
@@ -47,25 +42,14 @@ class Denylist:
         self._gate.revoke(entries)
         self._version = version
         self._gate.heard(read_mono_ns)
-        try:
-            await self._pull.start(within_s=within_s)
-        except Unavailable:
-            self._pull.begin(read_mono_ns=read_mono_ns)
-
-    async def stop(self) -> None:
-        """End the polling."""
-        await self._pull.stop()
-
-    def age_ns(self) -> int | None:
-        """Age of the list; None before it was read once."""
-        return self._pull.age_ns()
+        await self.start_or_go_on(within_s=within_s, read_mono_ns=read_mono_ns)
 
     def gauges(self) -> dict[str, float]:
         """Age of the list in seconds."""
-        age_ns = self._pull.age_ns()
+        age_ns = self.age_ns()
         return {} if age_ns is None else {"age_s": age_ns / 1e9}
 
-    async def _refresh(self) -> None:
+    async def _pull(self) -> None:
         asked = self._clock.mono_ns()
         try:
             async for page in self._pages(self._version):

@@ -61,6 +61,13 @@ class Poller:
             self._read_mono_ns = read_mono_ns
         self._pulls.start(at_once=True)
 
+    async def start_or_go_on(self, *, within_s: float, read_mono_ns: int) -> None:
+        """As `start`, for a copy that was read at `read_mono_ns`: an authority that is away is read later."""
+        try:
+            await self.start(within_s=within_s)
+        except Unavailable:
+            self.begin(read_mono_ns=read_mono_ns)
+
     async def stop(self) -> None:
         """End the background work."""
         await self._pulls.stop()

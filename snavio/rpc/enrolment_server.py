@@ -12,16 +12,16 @@ from typing import Any, Final, Generic, TypeVar
 
 import grpc
 import structlog
-from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 
-from snavio.errors import BadRequest, NotFound, SnavioError, StateError, Unavailable
+from snavio.errors import NotFound, SnavioError, Unavailable
 from snavio.host.shares import HOLDER, ShareLimit, Shares
 from snavio.host.waiting_shares import WaitingShares
 from snavio.rpc.body import Bodies
-from snavio.rpc.connection_options import COMMON_OPTIONS, HANDSHAKE_TIMEOUT_S, MIN_PING_INTERVAL_S
 from snavio.rpc.credentials import CertificateFiles, enrolment_credentials
 from snavio.rpc.limits import GRPC_CALLS
+from snavio.rpc.listening import listen, server_options
+from snavio.rpc.methods import parsed
 from snavio.rpc.proto_message import ProtoMessage
 from snavio.rpc.status import DEADLINE_EXCEEDED, abort, abort_internal, code_of
 from snavio.rpc.throttle import Throttle, address_of
@@ -76,29 +76,16 @@ class EnrolmentServer(Generic[Request, Response]):
         server = grpc.aio.server(
             handlers=(_EnrolmentHandlers(behaviours),),
             options=(
-                # A gRPC server takes the last of several options with one name.
-                *(option for option in COMMON_OPTIONS if option[0] != "grpc.max_receive_message_length"),
-                ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
+                *server_options(max_message_bytes=MAX_REQUEST_BYTES, window_bytes=MAX_REQUEST_BYTES),
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_concurrent_streams", 4),
-                ("grpc.server_handshake_timeout_ms", round(HANDSHAKE_TIMEOUT_S * 1000)),
-                ("grpc.http2.min_ping_interval_without_data_ms", round(MIN_PING_INTERVAL_S * 1000)),
                 ("grpc.max_connection_idle_ms", round(CALL_SECONDS * 1000)),
                 ("grpc.max_connection_age_ms", round(CONNECTION_SECONDS * 1000)),
                 ("grpc.max_connection_age_grace_ms", round(CALL_SECONDS * 1000)),
-                ("grpc.http2.bdp_probe", 0),
-                ("grpc.http2.lookahead_bytes", MAX_REQUEST_BYTES),
             ),
             maximum_concurrent_rpcs=GRPC_CALLS,
         )
-        try:
-            port: int = server.add_secure_port(self._listen, enrolment_credentials(self._files))
-        except RuntimeError:
-            raise StateError(
-                f"Cannot listen on {self._listen}: the address is taken, or is not one of this machine.",
-                reason="address-taken",
-            ) from None
-        await server.start()
+        port = await listen(server, self._listen, enrolment_credentials(self._files))
         self._server = server
         return port
 
@@ -108,18 +95,10 @@ class EnrolmentServer(Generic[Request, Response]):
             await self._server.stop(grace_s)
 
     async def _answer(self, request: bytes) -> bytes:
-        try:
-            message = self._request_type.FromString(request)
-        except DecodeError:
-            raise BadRequest("The request cannot be read.", reason="malformed") from None
-        return (await self._handler(message)).SerializeToString()
+        return (await self._handler(parsed(self._request_type, request))).SerializeToString()
 
     async def _health(self, request: bytes) -> bytes:
-        try:
-            service = health_pb2.HealthCheckRequest.FromString(request).service
-        except DecodeError:
-            raise BadRequest("The request cannot be read.", reason="malformed") from None
-        if service not in ("", self._method.split("/")[1]):
+        if parsed(health_pb2.HealthCheckRequest, request).service not in ("", self._method.split("/")[1]):
             raise NotFound("No such service here.", reason="unknown-service")
         answer: bytes = health_pb2.HealthCheckResponse(
             status=health_pb2.HealthCheckResponse.SERVING

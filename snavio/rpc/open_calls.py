@@ -44,7 +44,6 @@ class OpenCall:
     """One call from its headers to its end."""
 
     __slots__ = (
-        "_task",
         "answered",
         "awaits_body",
         "doomed",
@@ -54,6 +53,7 @@ class OpenCall:
         "seen_reads",
         "since_ns",
         "stream",
+        "task",
     )
 
     def __init__(self, peer: Peer, task: asyncio.Task[Any], since_ns: int) -> None:
@@ -69,17 +69,17 @@ class OpenCall:
         """True until its request has arrived."""
         self.seen_reads = 0
         self.since_ns = since_ns
-        self._task = task
+        self.task = task
 
     def cut(self, error: SnavioError) -> None:
         """End it with `error`, wherever its handler is."""
         if self.error is None:
             self.error = error
-            self._task.cancel()
+            self.task.cancel()
 
     def was_cut(self) -> bool:
         """True if the cancellation that just arrived came from `cut`; call once, where it was caught."""
-        return self.error is not None and self._task.uncancel() == 0
+        return self.error is not None and self.task.uncancel() == 0
 
     def handled(self) -> None:
         """Its handler has returned; the answer is still to be sent, and may never be read."""
@@ -89,7 +89,7 @@ class OpenCall:
 
     def when_over(self, do: Callable[[], object]) -> None:
         """Call `done` when the answer is sent, or the caller is gone."""
-        self._task.add_done_callback(lambda _task: do())
+        self.task.add_done_callback(lambda _task: do())
 
 
 class OpenCalls:
@@ -144,6 +144,10 @@ class OpenCalls:
 
     def __iter__(self) -> Iterator[OpenCall]:
         return iter(tuple(self._calls))
+
+    def tasks(self) -> set[asyncio.Task[Any]]:
+        """Tasks of the calls; each ends after gRPC has sent the status, which follows the handler's return."""
+        return {opened.task for opened in self._calls}
 
     def _due(self) -> None:
         try:

@@ -20,16 +20,11 @@ from snavio.rpc.auth_interceptor import AuthInterceptor, guarded_call
 from snavio.rpc.body import Bodies
 from snavio.rpc.call import WRITE_LIMIT_S, Call
 from snavio.rpc.certificate_gate import CertificateGate
-from snavio.rpc.connection_options import (
-    COMMON_OPTIONS,
-    HANDSHAKE_TIMEOUT_S,
-    MAX_MESSAGE_BYTES,
-    MIN_PING_INTERVAL_S,
-    Options,
-)
+from snavio.rpc.connection_options import MAX_MESSAGE_BYTES, Options
 from snavio.rpc.credentials import CertificateFiles, server_credentials
 from snavio.rpc.health import Health
 from snavio.rpc.limits import FIRST_READ_S, GRPC_CALLS, IDLE_STREAM_S, SMALL_ANSWER_BYTES, WINDOW_BYTES
+from snavio.rpc.listening import listen, server_options
 from snavio.rpc.methods import Method, Methods
 from snavio.rpc.open_calls import OpenCall, OpenCalls
 from snavio.rpc.peer import Peers
@@ -98,9 +93,8 @@ class MeshServer:
         # Never SERVING again: the process is about to end.
         background().on_lost(self._health.close)
         self._draining = asyncio.Event()
-        # Both bounded by the shares.
+        # Bounded by the share of streams.
         self._streams: set[Call] = set()
-        self._running: set[asyncio.Task[Any]] = set()
         self._server: Any = None
 
     async def start(self) -> int:
@@ -118,14 +112,7 @@ class MeshServer:
             options=self._options(),
             maximum_concurrent_rpcs=GRPC_CALLS,
         )
-        try:
-            port: int = server.add_secure_port(self._listen, server_credentials(self._files))
-        except RuntimeError:
-            raise StateError(
-                f"Cannot listen on {self._listen}: the address is taken, or is not one of this machine.",
-                reason="address-taken",
-            ) from None
-        await server.start()
+        port = await listen(server, self._listen, server_credentials(self._files))
         self._server = server
         return port
 
@@ -155,7 +142,7 @@ class MeshServer:
             # gRPC ends its own half of a call at the end of the grace and does not wait for ours, so the
             # handlers are ended first.
             if not await self._ended(within_s=grace_s):
-                for task in self._running:
+                for task in self._open_calls.tasks():
                     task.cancel()
                 await self._ended(within_s=UNWIND_S)
                 await self._server.stop(None)
@@ -168,21 +155,14 @@ class MeshServer:
         # Calls that gRPC accepted before it stopped accepting run first.
         await asyncio.sleep(0)
         end = asyncio.get_running_loop().time() + within_s
-        while self._running:
+        while running := self._open_calls.tasks():
             left = end - asyncio.get_running_loop().time()
             if left <= 0:
                 return False
-            await asyncio.wait(self._running, timeout=min(left, _SENDING_S))
+            await asyncio.wait(running, timeout=min(left, _SENDING_S))
             if all(opened.answered for opened in self._open_calls):
                 return True
         return True
-
-    def _track(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._running.add(task)
-        # Not before gRPC has sent the status, which the task does after the handler has returned.
-        task.add_done_callback(self._running.discard)
 
     def _handler(self, method: Method) -> Any:
         # To gRPC a unary method is a stream of one message: otherwise it would read the body before the headers are
@@ -199,16 +179,18 @@ class MeshServer:
             opened = guarded_call()
             call = self._call(context, self._draining, method, opened)
             tenant = opened.peer.identity.tenant
-            self._track()
             opened.awaits_body = True
             request, held = await self._bodies.read(context, tenant, max_bytes=call.max_bytes)
             opened.awaits_body = False
             try:
                 remaining = call.remaining_s()
-                limit = self._unary_limit_s if remaining is None else min(remaining, self._unary_limit_s)
-                # A caller without a deadline must not be able to keep a handler waiting for ever.
-                async with asyncio.timeout(limit):
+                if remaining is not None and remaining <= self._unary_limit_s:
+                    # gRPC itself cancels the handler at the caller's deadline, and a timer costs as much as the guard.
                     answer = await handler(request, call)
+                else:
+                    # A caller without a deadline must not be able to keep a handler waiting for ever.
+                    async with asyncio.timeout(self._unary_limit_s):
+                        answer = await handler(request, call)
             finally:
                 self._bodies.release(tenant, held)
             if len(answer) > SMALL_ANSWER_BYTES:
@@ -232,7 +214,6 @@ class MeshServer:
             # The connection's maximum age alone would cut a stream off with batches in flight.
             ageing = asyncio.get_running_loop().call_later(self._max_age_s, call.drain)
             try:
-                self._track()
                 try:
                     await handler(call)
                 finally:
@@ -276,16 +257,9 @@ class MeshServer:
 
     def _options(self) -> Options:
         return (
-            # A gRPC server takes the last of several options with one name.
-            *(option for option in COMMON_OPTIONS if option[0] != "grpc.max_receive_message_length"),
-            ("grpc.max_receive_message_length", self._max_message_bytes),
-            # An unread body must not fill the memory; while one is read, the window follows its length.
-            ("grpc.http2.bdp_probe", 0),
-            ("grpc.http2.lookahead_bytes", self._window_bytes),
+            *server_options(max_message_bytes=self._max_message_bytes, window_bytes=self._window_bytes),
             ("grpc.so_reuseport", int(self._reuse_port)),
             ("grpc.max_concurrent_streams", _MAX_STREAMS_PER_CONNECTION),
-            ("grpc.server_handshake_timeout_ms", round(HANDSHAKE_TIMEOUT_S * 1000)),
-            ("grpc.http2.min_ping_interval_without_data_ms", round(MIN_PING_INTERVAL_S * 1000)),
             ("grpc.max_connection_age_ms", round(self._max_age_s * 1000)),
             # A stream that began just before its connection's age was reached still gets its own full age.
             ("grpc.max_connection_age_grace_ms", round((self._max_age_s + _FINISHING_S) * 1000)),

@@ -10,9 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-import orjson
-
-from snavio.native import canonical_json, format_timestamp, parse_timestamp
+from snavio.native import format_timestamp, parse_timestamp
+from snavio.signed.signed_document import KEY_ID, TIME, SignedDocument, read_signed, text_in
 
 FORMAT: Final = 1
 MANIFEST_TYPE: Final = "snavio.telemetry.manifest"
@@ -40,9 +39,6 @@ _FILE_FIELDS: Final = {
 _NUMBER = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _INSTANCE = re.compile(r"[a-z0-9][a-z0-9-]{0,62}", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
-_SIGNATURE = re.compile(r"[0-9a-f]{128}", re.ASCII)
-_KEY_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
-_TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{9}Z", re.ASCII)
 _FILE_NAME = re.compile(
     r"(?P<instance>[a-z0-9][a-z0-9-]{0,62})-(?P<epoch>[0-9]{1,19})-(?P<first>[0-9]{1,19})-(?P<last>[0-9]{1,19})\.parquet",
     re.ASCII,
@@ -115,16 +111,14 @@ class FileEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveManifest:
-    """See the module; `signature` is empty until it is signed."""
+class ArchiveManifest(SignedDocument):
+    """See the module."""
 
     number: int
     exported_unix_ns: int
     files: tuple[FileEntry, ...]
     replaces: tuple[str, ...] = ()
     """Names, in the same folder, of files whose events these files contain now; readers skip them."""
-    key_id: str = ""
-    signature: bytes = b""
 
     @property
     def file_name(self) -> str:
@@ -142,14 +136,6 @@ class ArchiveManifest:
             "replaces": list(self.replaces),
             "key_id": self.key_id,
         }
-
-    def signed_form(self) -> bytes:
-        """The signed bytes: RFC 8785, without the signature."""
-        return canonical_json(orjson.dumps(self.document()))
-
-    def encoded(self) -> bytes:
-        """The bytes in the archive."""
-        return canonical_json(orjson.dumps({**self.document(), "signature": self.signature.hex()}))
 
 
 def present(manifests: Iterable[ArchiveManifest]) -> list[FileEntry]:
@@ -178,18 +164,8 @@ def read_manifest(encoded: bytes) -> tuple[ArchiveManifest, bytes]:
     if len(encoded) > MAX_MANIFEST_BYTES:
         raise BadManifest("it is too large")
     try:
-        # Refuses doubled keys, which two parsers would read differently.
-        found = orjson.loads(canonical_json(encoded))
-        if not isinstance(found, dict) or found.get("type") != MANIFEST_TYPE:
-            raise ValueError("it does not say that it is one")
-        if found.get("format") != FORMAT:
-            raise ValueError("it is of another format")
-        if set(found) != _FIELDS:
-            raise ValueError("its fields are not those of a manifest")
-        signature = bytes.fromhex(_text(found, "signature", _SIGNATURE))
-        manifest = _manifest(found, signature)
-        del found["signature"]
-        return manifest, canonical_json(orjson.dumps(found))
+        found, signature, signed = read_signed(encoded, kind=MANIFEST_TYPE, form=FORMAT, fields=_FIELDS)
+        return _manifest(found, signature), signed
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise BadManifest(str(error)) from error
 
@@ -204,11 +180,11 @@ def _manifest(found: dict[str, Any], signature: bytes) -> ArchiveManifest:
     if len({file.name for file in read}) != len(read):
         raise ValueError("two files have one name")
     return ArchiveManifest(
-        number=int(_text(found, "number", _NUMBER)),
-        exported_unix_ns=parse_timestamp(_text(found, "exported_at", _TIME)),
+        number=int(text_in(found, "number", _NUMBER)),
+        exported_unix_ns=parse_timestamp(text_in(found, "exported_at", TIME)),
         files=read,
         replaces=tuple(replaces),
-        key_id=_text(found, "key_id", _KEY_ID),
+        key_id=text_in(found, "key_id", KEY_ID),
         signature=signature,
     )
 
@@ -217,10 +193,10 @@ def _file(found: Any) -> FileEntry:
     if not isinstance(found, dict) or set(found) != _FILE_FIELDS:
         raise ValueError("a file's fields are not those of a file")
     stretch = EventRange(
-        instance=_text(found, "instance", _INSTANCE),
-        epoch=int(_text(found, "epoch", _NUMBER)),
-        first_seq=int(_text(found, "first_seq", _NUMBER)),
-        last_seq=int(_text(found, "last_seq", _NUMBER)),
+        instance=text_in(found, "instance", _INSTANCE),
+        epoch=int(text_in(found, "epoch", _NUMBER)),
+        first_seq=int(text_in(found, "first_seq", _NUMBER)),
+        last_seq=int(text_in(found, "last_seq", _NUMBER)),
     )
     numbers = [found[name] for name in ("rows", "size", "schema_version")]
     if any(type(number) is not int or number < 1 for number in numbers):
@@ -230,16 +206,9 @@ def _file(found: Any) -> FileEntry:
         raise ValueError("a file's name does not tell what is in it")
     return FileEntry(
         stretch=stretch,
-        min_at_unix_ns=parse_timestamp(_text(found, "min_at", _TIME)),
-        max_at_unix_ns=parse_timestamp(_text(found, "max_at", _TIME)),
+        min_at_unix_ns=parse_timestamp(text_in(found, "min_at", TIME)),
+        max_at_unix_ns=parse_timestamp(text_in(found, "max_at", TIME)),
         size=found["size"],
-        sha256=_text(found, "sha256", _SHA256),
+        sha256=text_in(found, "sha256", _SHA256),
         schema_version=found["schema_version"],
     )
-
-
-def _text(found: dict[str, Any], field: str, form: re.Pattern[str]) -> str:
-    value = found[field]
-    if not isinstance(value, str) or form.fullmatch(value) is None:
-        raise ValueError(f"{field} is not in its form")
-    return value

@@ -6,17 +6,13 @@ Never publishes a manifest whose signature does not verify: readers would skip g
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
-from typing import Final
 
 from snavio.errors import Conflict
 from snavio.native import ed25519_verify
 from snavio.signed.archive_manifest import ArchiveManifest
+from snavio.signed.signed_document import Sign
 from snavio.signed.verification import VerifyingKey
 
-ATTEMPTS: Final = 3
-
-Sign = Callable[[bytes], Awaitable[tuple[str, bytes]]]
 Keys = Callable[[], Awaitable[Sequence[VerifyingKey]]]
 
 
@@ -30,17 +26,11 @@ class ManifestSigner:
 
     async def signed(self, manifest: ArchiveManifest) -> ArchiveManifest:
         """The manifest with its signature. Unavailable while Signer is away, Conflict when the keys keep changing."""
-        # The signed bytes contain the key's id, and only the signature shows which key signs now.
-        for _ in range(ATTEMPTS):
-            named = replace(manifest, key_id=self._key_id)
-            key_id, signature = await self._sign(named.signed_form())
-            if key_id == self._key_id:
-                signed = replace(named, signature=signature)
-                if not verified(signed, signed.signed_form(), await self._keys()):
-                    raise Conflict("Signer's signature does not verify.", reason="bad-signature")
-                return signed
-            self._key_id = key_id
-        raise Conflict("The signing key changes faster than it signs.", reason="signing-key-changes")
+        signed = await manifest.signed(self._sign, key_id=self._key_id)
+        self._key_id = signed.key_id
+        if not verified(signed, signed.signed_form(), await self._keys()):
+            raise Conflict("Signer's signature does not verify.", reason="bad-signature")
+        return signed
 
 
 def verified(manifest: ArchiveManifest, signed_form: bytes, keys: Sequence[VerifyingKey]) -> bool:

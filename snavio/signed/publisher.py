@@ -6,24 +6,26 @@ Never publishes a manifest that the readers' own rules refuse, and never deletes
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 import structlog
 
 from snavio.clock import Clock
-from snavio.errors import Conflict, NotFound, Saturated
+from snavio.errors import Conflict, NotFound, Saturated, SnavioError
 from snavio.ports.archive import Archive
+from snavio.signed.signed_document import Sign
 from snavio.signed.snapshot_manifest import MAX_MANIFEST_BYTES, PLACES, Manifest, ManifestPart, read_manifest
 from snavio.signed.snapshot_reader import Keys
 from snavio.signed.snapshot_refusal import RefusalReason, SnapshotRefused
 from snavio.signed.verification import verify_manifest, verify_part
 
-SIGNING_ATTEMPTS: Final = 3
+GENERATED: Final = "Snavio.Snapshot.Generated"
+FAILED: Final = "Snavio.Snapshot.Failed"
 
-Sign: TypeAlias = Callable[[bytes], Awaitable[tuple[str, bytes]]]
-"""Signs with the platform's key: the key's id and the signature."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,61 @@ class Published:
     def paths(self) -> set[str]:
         """The places of its parts."""
         return {part.path for part in self.manifest.parts} if self.manifest is not None else set()
+
+
+class PublishingMeter:
+    """Counts the rounds of one writer by outcome, and times them, under the public names of metrics."""
+
+    def __init__(self, clock: Clock, *, what: str, unreadable: str) -> None:
+        self._clock = clock
+        self._what = what
+        self._unreadable = unreadable
+        """The reason that stands for a ValueError."""
+        self._began_mono_ns = 0
+        self.counts: Counter[str] = Counter()
+        self.size_bytes = 0
+        self._write_seconds = 0.0
+        self.log = structlog.get_logger()
+
+    def counters(self) -> dict[str, int]:
+        """Rounds by outcome."""
+        return dict(self.counts)
+
+    def gauges(self) -> dict[str, float]:
+        """Size of the newest snapshot, and the time that it took to write."""
+        return {
+            "Snavio.Snapshot.SizeBytes": float(self.size_bytes),
+            "Snavio.Snapshot.WriteDuration": self._write_seconds,
+        }
+
+    async def guarded(self, publish: Callable[[], Awaitable[T]]) -> T | None:
+        """The outcome of one round; None if it failed, which is counted and logged, not raised."""
+        self._began_mono_ns = self._clock.mono_ns()
+        try:
+            return await publish()
+        except SnapshotRefused as refused:
+            self.failed(f"invalid-{refused.refusal.value}", refused.detail)
+        except SnavioError as error:
+            self.failed(error.reason, str(error))
+        except ValueError as error:
+            self.failed(self._unreadable, str(error))
+        return None
+
+    def generated(self) -> float:
+        """Count a snapshot that this round wrote; the seconds that it took."""
+        self.counts[GENERATED] += 1
+        self._write_seconds = (self._clock.mono_ns() - self._began_mono_ns) / 1e9
+        return self._write_seconds
+
+    def failed(self, reason: str, detail: str) -> None:
+        """Count and log a round that published nothing."""
+        self.counts[f"{FAILED}.{reason}"] += 1
+        self.log.error(f"{self._what} not written", reason=reason, detail=detail)
+
+    def went_back(self, what: str, version: int) -> None:
+        """Count and log that the newest snapshot is ahead of its source, which came from a backup."""
+        self.counts["Snavio.Snapshot.Superseded"] += 1
+        self.log.warning(f"the {what} went back in time and takes a new epoch", version=version)
 
 
 class Publisher:
@@ -98,23 +155,17 @@ class Publisher:
 
     async def signed(self, manifest: Manifest) -> Manifest:
         """The manifest with a signature that its readers accept."""
-        # The signed bytes contain the key's id, and only the signature shows which key signs now.
-        for _ in range(SIGNING_ATTEMPTS):
-            named = replace(manifest, key_id=self._key_id)
-            key_id, signature = await self._sign(named.signed_form())
-            if key_id == self._key_id:
-                signed = replace(named, signature=signature)
-                # Exactly the readers' check; a signature that they refuse is worse than the old snapshot.
-                verify_manifest(
-                    read_manifest(signed.encoded()),
-                    kind=signed.kind,
-                    keys=await self._keys(),
-                    now_unix_ns=self._clock.unix_ns(),
-                    max_bytes=self._max_bytes,
-                )
-                return signed
-            self._key_id = key_id
-        raise Conflict("The signing key changes faster than it signs.", reason="signing-key-changes")
+        signed = await manifest.signed(self._sign, key_id=self._key_id)
+        self._key_id = signed.key_id
+        # Exactly the readers' check; a signature that they refuse is worse than the old snapshot.
+        verify_manifest(
+            read_manifest(signed.encoded()),
+            kind=signed.kind,
+            keys=await self._keys(),
+            now_unix_ns=self._clock.unix_ns(),
+            max_bytes=self._max_bytes,
+        )
+        return signed
 
     async def put(self, part: ManifestPart, contents: bytes) -> None:
         """Store a part; before any manifest that names it."""

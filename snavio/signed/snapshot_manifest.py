@@ -10,9 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import orjson
-
-from snavio.native import canonical_json, format_timestamp, parse_timestamp
+from snavio.native import format_timestamp, parse_timestamp
+from snavio.signed.signed_document import (
+    KEY_ID,
+    TIME,
+    SignedDocument,
+    UnknownFormat,
+    read_signed,
+    text_in,
+)
 from snavio.signed.snapshot_refusal import RefusalReason, SnapshotRefused
 
 TYPE: Final = "snavio.snapshot"
@@ -47,10 +53,7 @@ _FIELDS = {
 _PART_FIELDS = {"name", "path", "size", "rows", "blake3"}
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 _PART_NAME = re.compile(r"[a-z]{1,16}")
-_KEY_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-_TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{9}Z", re.ASCII)
 _HASH = re.compile(r"b3:[0-9a-f]{64}")
-_SIGNATURE = re.compile(r"[0-9a-f]{128}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +78,8 @@ class ManifestPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
-    """See the module; `signature` is empty until it is signed."""
+class Manifest(SignedDocument):
+    """See the module."""
 
     kind: str
     version: int
@@ -84,8 +87,6 @@ class Manifest:
     generated_unix_ns: int
     expires_unix_ns: int
     parts: tuple[ManifestPart, ...]
-    key_id: str = ""
-    signature: bytes = b""
 
     def part(self, name: str) -> ManifestPart:
         """The part of that name; a manifest without it is malformed."""
@@ -114,14 +115,6 @@ class Manifest:
             "key_id": self.key_id,
         }
 
-    def signed_form(self) -> bytes:
-        """The signed bytes: RFC 8785, without the signature."""
-        return canonical_json(orjson.dumps(self.document()))
-
-    def encoded(self) -> bytes:
-        """The bytes in the archive."""
-        return canonical_json(orjson.dumps({**self.document(), "signature": self.signature.hex()}))
-
 
 def part_path(name: str, *, version: int, epoch: int) -> str:
     """The place of a part: each version of each directory has its own, so that none is ever replaced."""
@@ -141,19 +134,10 @@ def read_manifest(encoded: bytes) -> Unverified:
     if len(encoded) > MAX_MANIFEST_BYTES:
         raise SnapshotRefused(RefusalReason.OVERSIZED, "The manifest is too large.")
     try:
-        # Refuses doubled keys, which two parsers would read differently.
-        canonical = canonical_json(encoded)
-        found = orjson.loads(canonical)
-        if not isinstance(found, dict) or found.get("type") != TYPE:
-            raise ValueError("it does not say that it is one")
-        if found.get("format") != FORMAT:
-            raise SnapshotRefused(RefusalReason.UNKNOWN_FORMAT, "The manifest is of another format.")
-        if set(found) != _FIELDS:
-            raise ValueError("its fields are not those of a manifest")
-        signature = bytes.fromhex(_text(found, "signature", _SIGNATURE))
-        manifest = _manifest(found, signature)
-        del found["signature"]
-        return Unverified(manifest, canonical_json(orjson.dumps(found)))
+        found, signature, signed = read_signed(encoded, kind=TYPE, form=FORMAT, fields=_FIELDS)
+        return Unverified(_manifest(found, signature), signed)
+    except UnknownFormat:
+        raise SnapshotRefused(RefusalReason.UNKNOWN_FORMAT, "The manifest is of another format.") from None
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise SnapshotRefused(RefusalReason.MALFORMED, f"Not a manifest: {error}.") from error
 
@@ -161,8 +145,8 @@ def read_manifest(encoded: bytes) -> Unverified:
 def _manifest(found: dict[str, Any], signature: bytes) -> Manifest:
     if found["kind"] not in PLACES:
         raise ValueError("its kind is unknown")
-    version = int(_text(found, "version_id", _NUMBER))
-    epoch = int(_text(found, "directory_epoch", _NUMBER))
+    version = int(text_in(found, "version_id", _NUMBER))
+    epoch = int(text_in(found, "directory_epoch", _NUMBER))
     parts = found["parts"]
     if not isinstance(parts, list) or not 1 <= len(parts) <= MAX_PARTS:
         raise ValueError("it has no parts")
@@ -175,10 +159,10 @@ def _manifest(found: dict[str, Any], signature: bytes) -> Manifest:
         kind=found["kind"],
         version=version,
         epoch=epoch,
-        generated_unix_ns=parse_timestamp(_text(found, "generated_at", _TIME)),
-        expires_unix_ns=parse_timestamp(_text(found, "expires_at", _TIME)),
+        generated_unix_ns=parse_timestamp(text_in(found, "generated_at", TIME)),
+        expires_unix_ns=parse_timestamp(text_in(found, "expires_at", TIME)),
         parts=read,
-        key_id=_text(found, "key_id", _KEY_ID),
+        key_id=text_in(found, "key_id", KEY_ID),
         signature=signature,
     )
 
@@ -186,18 +170,11 @@ def _manifest(found: dict[str, Any], signature: bytes) -> Manifest:
 def _part(found: Any, *, version: int, epoch: int) -> ManifestPart:
     if not isinstance(found, dict) or set(found) != _PART_FIELDS:
         raise ValueError("a part's fields are not those of a part")
-    name = _text(found, "name", _PART_NAME)
+    name = text_in(found, "name", _PART_NAME)
     # Derived, not trusted: a manifest cannot point a reader at some other file.
     if found["path"] != part_path(name, version=version, epoch=epoch):
         raise ValueError("a part lies somewhere else")
     size, rows = found["size"], found["rows"]
     if type(size) is not int or type(rows) is not int or size < 0 or rows < 0:
         raise ValueError("a part's size is not a number")
-    return ManifestPart(name, found["path"], size, rows, _text(found, "blake3", _HASH).removeprefix("b3:"))
-
-
-def _text(found: dict[str, Any], field: str, form: re.Pattern[str]) -> str:
-    value = found[field]
-    if not isinstance(value, str) or form.fullmatch(value) is None:
-        raise ValueError(f"{field} is not in its form")
-    return value
+    return ManifestPart(name, found["path"], size, rows, text_in(found, "blake3", _HASH).removeprefix("b3:"))

@@ -80,35 +80,30 @@ class SnapshotReader:
 
         `use` raises ValueError for parts that it cannot read.
         """
-        try:
+
+        async def load() -> T:
             async with asyncio.timeout(LOAD_SECONDS):
                 snapshot = await self._fetch(parts, kind)
             # Outside the deadline: a thread cannot be cancelled, and a late load would mix with a cold load.
-            used = await self._use(snapshot, use)
-        except SnapshotRefused as refused:
-            return self._refuse(refused.refusal, refused.detail)
-        except SnavioError as error:
-            return self._refuse(RefusalReason.UNAVAILABLE, str(error))
-        except TimeoutError:
-            return self._refuse(
-                RefusalReason.UNAVAILABLE, f"It could not be read within {LOAD_SECONDS:.0f} s."
-            )
-        self._counts[LOADED] += 1
+            return await self._use(snapshot, use)
+
+        used = await _or_refused(load())
+        if isinstance(used, Refused):
+            self._tell(used)
+        else:
+            self._counts[LOADED] += 1
         return used
 
     async def verify(self, *, kind: str = SNAPSHOT) -> Manifest | Refused:
         """As `load` of all parts, without using or remembering anything."""
-        try:
+
+        async def verify() -> Manifest:
             async with asyncio.timeout(LOAD_SECONDS):
                 manifest, _ = await self._manifest(kind)
                 await self._parts(manifest, [part.name for part in manifest.parts])
-        except SnapshotRefused as refused:
-            return Refused(refused.refusal, refused.detail)
-        except SnavioError as error:
-            return Refused(RefusalReason.UNAVAILABLE, str(error))
-        except TimeoutError:
-            return Refused(RefusalReason.UNAVAILABLE, f"It could not be read within {LOAD_SECONDS:.0f} s.")
-        return manifest
+            return manifest
+
+        return await _or_refused(verify())
 
     async def _fetch(self, names: Sequence[str], kind: str) -> VerifiedSnapshot:
         manifest, seen = await self._manifest(kind)
@@ -158,15 +153,25 @@ class SnapshotReader:
             await asyncio.to_thread(verify_part, part, contents[name], of=manifest)
         return VerifiedSnapshot(manifest, contents)
 
-    def _refuse(self, refusal: RefusalReason, detail: str) -> Refused:
-        self._counts[f"{FAILURES}.{refusal.value}"] += 1
-        if refusal is not RefusalReason.ABSENT:
-            self._counts[FAILURES] += 1
-        answer = Refused(refusal, detail)
+    def _tell(self, refused: Refused) -> None:
+        reason = refused.refusal.value
+        self._counts[f"{FAILURES}.{reason}"] += 1
         # Before the first snapshot there is none; operators need no report of that.
-        if refusal is RefusalReason.ABSENT:
-            self._log.info("snapshot not used", reason=refusal.value, detail=detail)
-        else:
-            self._log.warning("snapshot not used", reason=refusal.value, detail=detail)
-            self._refused(answer)
-        return answer
+        if refused.refusal is RefusalReason.ABSENT:
+            self._log.info("snapshot not used", reason=reason, detail=refused.detail)
+            return
+        self._counts[FAILURES] += 1
+        self._log.warning("snapshot not used", reason=reason, detail=refused.detail)
+        self._refused(refused)
+
+
+async def _or_refused(work: Awaitable[T]) -> T | Refused:
+    """The result of `work`, or the reason why there is none."""
+    try:
+        return await work
+    except SnapshotRefused as refused:
+        return Refused(refused.refusal, refused.detail)
+    except SnavioError as error:
+        return Refused(RefusalReason.UNAVAILABLE, str(error))
+    except TimeoutError:
+        return Refused(RefusalReason.UNAVAILABLE, f"It could not be read within {LOAD_SECONDS:.0f} s.")

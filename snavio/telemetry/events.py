@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from snavio.domain.identity import Identity, IdentityKind
 from snavio.native import format_timestamp
@@ -17,27 +17,26 @@ from snavio.telemetry import schema
 Value = str | int | float | None | tuple[str, ...]
 
 
-class Event(Protocol):
+@dataclass(frozen=True, slots=True)
+class Event:
     """A value of the event catalogue."""
 
     name: ClassVar[str]
 
     def fields(self) -> Mapping[str, Value]:
         """By their names in the catalogue."""
-        ...
+        told: dict[str, Value] = asdict(self)
+        if "command_name" in told:
+            told["command.name"] = told.pop("command_name")
+        return told
 
 
 @dataclass(frozen=True, slots=True)
-class _Secret:
-    name: ClassVar[str] = ""
-
+class _Secret(Event):
     version_id: str
     source: str
     time_of_last_config_poll: str | None
     """RFC 3339; None if the source has never polled."""
-
-    def fields(self) -> Mapping[str, Value]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class KeyExpiryImminent(_Secret):
 
 
 @dataclass(frozen=True, slots=True)
-class SigningKeyRotated:
+class SigningKeyRotated(Event):
     """A scope has a new Ed25519 key; holders of its public keys must fetch them again."""
 
     name: ClassVar[str] = "signing_key_rotated"
@@ -74,12 +73,9 @@ class SigningKeyRotated:
     closes_at: str
     """Time from which the old key verifies nothing."""
 
-    def fields(self) -> Mapping[str, Value]:
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class AbuseDetected:
+class AbuseDetected(Event):
     """The audit banned a source; once per ban window."""
 
     name: ClassVar[str] = schema.ABUSE_DETECTED
@@ -90,12 +86,9 @@ class AbuseDetected:
     ban_applied_until: str
     """RFC 3339."""
 
-    def fields(self) -> Mapping[str, Value]:
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class ExecutedAfterRevocation:
+class ExecutedAfterRevocation(Event):
     """Commands were dispatched by a revoked ACL entry; `count` of them were settled together."""
 
     name: ClassVar[str] = schema.EXECUTED_AFTER_REVOCATION
@@ -108,14 +101,9 @@ class ExecutedAfterRevocation:
     """RFC 3339."""
     count: int = 1
 
-    def fields(self) -> Mapping[str, Value]:
-        told = asdict(self)
-        told["command.name"] = told.pop("command_name")
-        return told
-
 
 @dataclass(frozen=True, slots=True)
-class TelemetryDropped:
+class TelemetryDropped(Event):
     """Events about a tenant that were lost before they reached the archive."""
 
     name: ClassVar[str] = schema.DROPPED
@@ -129,12 +117,9 @@ class TelemetryDropped:
     last_received_at: str | None
     """Time of the last accepted page; RFC 3339. None: never."""
 
-    def fields(self) -> Mapping[str, Value]:
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class JournalGap:
+class JournalGap(Event):
     """Events of a process that never reached Relay; `count` is None when unknown."""
 
     name: ClassVar[str] = schema.JOURNAL_GAP
@@ -144,12 +129,9 @@ class JournalGap:
     """`crash`, `overflow`, `damaged` or `unknown`."""
     detail: str
 
-    def fields(self) -> Mapping[str, Value]:
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class CacheRefreshed:
+class CacheRefreshed(Event):
     """A cache was read again from its authority."""
 
     name: ClassVar[str] = schema.CACHE_REFRESHED
@@ -164,12 +146,9 @@ class CacheRefreshed:
     """`due`, `recovered` after entries had gone stale, or `epoch-changed`."""
     detail: str = ""
 
-    def fields(self) -> Mapping[str, Value]:
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class CacheExpired:
+class CacheExpired(Event):
     """Commands were refused because a cache is older than it may be; `count` of them."""
 
     name: ClassVar[str] = schema.CACHE_EXPIRED
@@ -184,24 +163,18 @@ class CacheExpired:
     detail: str
     count: int = 1
 
-    def fields(self) -> Mapping[str, Value]:
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class SnapshotWritten:
+class SnapshotWritten(Event):
     """Registry wrote a snapshot."""
 
     name: ClassVar[str] = schema.SNAPSHOT_WRITTEN
 
     detail: str
 
-    def fields(self) -> Mapping[str, Value]:
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class SnapshotLoadFailed:
+class SnapshotLoadFailed(Event):
     """A reader refused a snapshot."""
 
     name: ClassVar[str] = schema.SNAPSHOT_LOAD_FAILED
@@ -209,12 +182,9 @@ class SnapshotLoadFailed:
     reason: str
     detail: str
 
-    def fields(self) -> Mapping[str, Value]:
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class SnapshotTooLarge:
+class SnapshotTooLarge(Event):
     """A snapshot was not published because of its size; the one before stays."""
 
     name: ClassVar[str] = schema.SNAPSHOT_TOO_LARGE
@@ -229,7 +199,7 @@ class SnapshotTooLarge:
 
 
 @dataclass(frozen=True, slots=True)
-class CertificateRefused:
+class CertificateRefused(Event):
     """Calls or batches were refused for the certificate they came with; `count` of them."""
 
     name: ClassVar[str] = schema.CERTIFICATE_REFUSED
@@ -241,9 +211,6 @@ class CertificateRefused:
     detail: str
     """The certificate's identity; empty where it has none."""
     count: int = 1
-
-    def fields(self) -> Mapping[str, Value]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

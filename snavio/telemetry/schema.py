@@ -106,33 +106,20 @@ COLUMNS: Final = (
     Column("messages", "int64", "Messages that an event is about."),
 )
 
-_COMMAND: Final = {
-    "command_id": "command_id",
-    "source": "source",
-    "target": "target",
-    "command.name": "command_name",
-    "timestamp": "timestamp",
-}
-_ROUTE: Final = {"source": "source", "target": "target", "command.name": "command_name"}
-_REPLAY: Final = {"replay": "replay", "replay_reason": "replay_reason", "replay_id": "replay_id"}
-_SKEW: Final = {
-    "source": "source",
-    "sent_at": "timestamp",
-    "received_at": "received_at",
-    "skew_seconds": "skew_seconds",
-}
-_SECRET: Final = {
-    "version_id": "version_id",
-    "source": "source",
-    "time_of_last_config_poll": "time_of_last_config_poll",
-}
-_THROTTLE: Final = {"retry_after_ms": "retry_after_ms", "throttle_until": "throttle_until"}
+
+def _same(*names: str) -> dict[str, str]:
+    """Fields whose column has the field's own name."""
+    return {name: name for name in names}
+
+
+_ROUTE: Final = {**_same("source", "target"), "command.name": "command_name"}
+_COMMAND: Final = {**_same("command_id"), **_ROUTE, **_same("timestamp")}
+_REPLAY: Final = _same("replay", "replay_reason", "replay_id")
+_SKEW: Final = {**_same("source"), "sent_at": "timestamp", **_same("received_at", "skew_seconds")}
+_SECRET: Final = _same("version_id", "source", "time_of_last_config_poll")
+_THROTTLE: Final = _same("retry_after_ms", "throttle_until")
 # Only with the reason `fairness-violation`.
-_SHARES: Final = {
-    "source_share": "source_share",
-    "competing_share": "competing_share",
-    "dispatch_volume": "dispatch_volume",
-}
+_SHARES: Final = _same("source_share", "competing_share", "dispatch_volume")
 _POLL: Final = frozenset({"time_of_last_config_poll"})
 
 DELIVERED: Final = "snavio.command.delivered"
@@ -163,131 +150,103 @@ EVENTS: Final = (
     EventType(
         DELIVERED,
         "A valid command is durable in its target queue.",
-        {**_COMMAND, "path": "path", "dispatch_latency_ms": "dispatch_latency_ms", **_REPLAY},
+        {**_COMMAND, **_same("path", "dispatch_latency_ms"), **_REPLAY},
         frozenset(_REPLAY),
     ),
     EventType(
         INVALID,
         "Shield refused a command.",
-        {**_COMMAND, "reason": "reason"},
+        {**_COMMAND, **_same("reason")},
         frozenset(_COMMAND),
         # With the reason `timestamp-outside-window`.
-        beyond={"received_at": "received_at", "skew_seconds": "skew_seconds"},
+        beyond=_same("received_at", "skew_seconds"),
     ),
     EventType(
         FAILED,
         "A valid command could not be dispatched.",
-        {**_COMMAND, "reason": "reason", **_REPLAY, **_THROTTLE, **_SHARES},
+        {**_COMMAND, **_same("reason"), **_REPLAY, **_THROTTLE, **_SHARES},
         frozenset({*_COMMAND, *_REPLAY, *_THROTTLE, *_SHARES}),
     ),
     EventType(
         DUPLICATE,
         "A strict route had this command before.",
-        {**_COMMAND, "dedupe_mode": "dedupe_mode"},
+        {**_COMMAND, **_same("dedupe_mode")},
     ),
     EventType(
         EXECUTED_AFTER_REVOCATION,
         "A command went by an ACL entry that had been revoked.",
-        {
-            **_ROUTE,
-            "stale_duration_seconds": "stale_duration_seconds",
-            "acl_revocation_timestamp": "acl_revocation_timestamp",
-        },
+        {**_ROUTE, **_same("stale_duration_seconds", "acl_revocation_timestamp")},
     ),
     EventType(
         WARM_PATH_BAN,
         "A source dominates a route and goes by Slow for a while; once per ban.",
-        {**_ROUTE, "source_share": "source_share", "competing_share": "competing_share", **_THROTTLE},
-        beyond={"dispatch_volume": "dispatch_volume"},
+        {**_ROUTE, **_same("source_share", "competing_share"), **_THROTTLE},
+        beyond=_same("dispatch_volume"),
     ),
     EventType(
         ABUSE_DETECTED,
         "The auditor banned a source; once per ban.",
-        {
-            "source": "source",
-            "affected_targets": "affected_targets",
-            "total_violations": "total_violations",
-            "ban_applied_until": "ban_applied_until",
-        },
+        _same("source", "affected_targets", "total_violations", "ban_applied_until"),
     ),
     EventType(LEGACY_KEY_USED, "A source signs with its previous key version.", _SECRET, _POLL),
     EventType(KEY_EXPIRY_IMMINENT, "A source signs with a version that ends soon.", _SECRET, _POLL),
     EventType(
         SKEW_NEAR_LIMIT,
         "A sender's clock is off by at least 0.8 of the window.",
-        {"command_id": "command_id", **_SKEW},
+        {**_same("command_id"), **_SKEW},
     ),
     EventType(SKEW_SAMPLE, "One admitted command in a hundred.", _SKEW),
     EventType(
         DROPPED,
         "Events about a tenant were lost before anybody could read them.",
-        {
-            "tenant": "tenant",
-            "dropped_events": "dropped_events",
-            "reason": "reason",
-            "queue_age_seconds": "queue_age_seconds",
-            "last_received_at": "last_received_at",
-        },
+        _same("tenant", "dropped_events", "reason", "queue_age_seconds", "last_received_at"),
         frozenset({"last_received_at"}),
     ),
     EventType(
         JOURNAL_GAP,
         "Events of a process that never reached the archive; `detail` names the process and the numbers.",
-        {"dropped_events": "dropped_events", "reason": "reason", "detail": "detail"},
+        _same("dropped_events", "reason", "detail"),
         frozenset({"dropped_events"}),
         internal=True,
     ),
     EventType(
         CACHE_REFRESHED,
         "A cache was read again after entries had gone stale, or took another directory's word.",
-        {
-            "cache_type": "cache_type",
-            "age_seconds": "age_seconds",
-            "fresh_ttl": "fresh_ttl",
-            "stale_ttl": "stale_ttl",
-            "reason": "reason",
-            "detail": "detail",
-        },
+        _same("cache_type", "age_seconds", "fresh_ttl", "stale_ttl", "reason", "detail"),
         internal=True,
     ),
-    EventType(SNAPSHOT_WRITTEN, "Registry wrote a snapshot.", {"detail": "detail"}, internal=True),
+    EventType(SNAPSHOT_WRITTEN, "Registry wrote a snapshot.", _same("detail"), internal=True),
     EventType(
         SNAPSHOT_TOO_LARGE,
         "A snapshot was too large and was not written.",
-        {"detail": "detail"},
+        _same("detail"),
         internal=True,
     ),
     EventType(
         SNAPSHOT_LOAD_FAILED,
         "A snapshot was not believed.",
-        {"reason": "reason", "detail": "detail"},
+        _same("reason", "detail"),
         internal=True,
     ),
-    EventType(SIGNING_KEY_ROTATED, "A scope has a new Ed25519 key.", {"extra": "extra"}, internal=True),
+    EventType(SIGNING_KEY_ROTATED, "A scope has a new Ed25519 key.", _same("extra"), internal=True),
     EventType(
         DLQ_PRUNED,
         "A mailbox removed dead or canceled messages that were too old or too many.",
-        {"topic": "topic", "state": "state", "cause": "reason", "messages": "messages"},
+        {**_same("topic", "state"), "cause": "reason", **_same("messages")},
         internal=True,
     ),
     # Since version 3.
     EventType(
         CACHE_EXPIRED,
         "Commands were refused because keys or suspensions are out of date; `count` says how many.",
-        {
-            "cache_type": "cache_type",
-            "age_seconds": "age_seconds",
-            "stale_ttl": "stale_ttl",
-            "reason": "reason",
-            "detail": "detail",
-        },
+        _same("cache_type", "age_seconds", "stale_ttl", "reason", "detail"),
         frozenset({"age_seconds"}),
         internal=True,
     ),
     EventType(
         CERTIFICATE_REFUSED,
         "A service refused calls or batches for their certificate; `count` says how many.",
-        {"reason": "reason", "source": "source", "tenant": "tenant", "detail": "detail"},
+        _same("reason", "source", "tenant", "detail"),
         frozenset({"source", "tenant"}),
         internal=True,
     ),

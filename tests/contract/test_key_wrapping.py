@@ -13,7 +13,7 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from services.signer.app import build
+from services.signer.app import SignerApp
 from services.signer.bootstrap import prepare
 from services.signer.settings import SignerSettings
 from snavio.adapters.aws.kms import KmsKeyWrapping
@@ -143,7 +143,7 @@ async def test_signer_lives_on_a_key_that_kms_keeps_and_no_key_is_on_disk(kms: K
     mesh, settings = signer_on(kms, tmp_path)
     clock = ManualClock(time.time_ns())
     await prepare(mesh, settings, clock=clock)
-    app = build(mesh, settings, clock)
+    app = SignerApp(mesh, settings, clock)
     await app.start()
     await app.drain()
     folder = tmp_path / "signer"
@@ -177,7 +177,7 @@ async def test_signer_does_not_start_while_kms_is_away_and_says_why(kms: Kms, tm
     clock = ManualClock(time.time_ns())
     await prepare(mesh, settings, clock=clock)
     away = settings.model_copy(update={"sealing_kms_endpoint": "http://127.0.0.1:9"})
-    app = build(mesh, away, clock)
+    app = SignerApp(mesh, away, clock)
     error = await refusal(app.start())
     await app.drain()
     assert (type(error), error.reason) == (Unavailable, "kms-unavailable")

@@ -74,9 +74,9 @@ async def test_two_schedulers_who_both_saw_it_due_rotate_once(store: KeyStore, c
     """Even without the claimed turn: the due time is checked again inside the write."""
     await make(store, clock, 1)
     clock.advance(seconds=30 * DAY_S)
-    desk = keysets(store, clock)
+    client = keysets(store, clock)
     done = await asyncio.gather(
-        *(desk.rotate_if_due("acme/s000", cadence_ns=CADENCE_NS, actor="test") for _ in range(4))
+        *(client.rotate_if_due("acme/s000", cadence_ns=CADENCE_NS, actor="test") for _ in range(4))
     )
     assert sorted(done) == [False, False, False, True]
 
@@ -110,9 +110,9 @@ async def test_clock_set_back_an_hour_rotates_nothing_twice(store: KeyStore, clo
 
 async def test_of_two_rotations_at_once_one_wins(store: KeyStore, clock: ManualClock) -> None:
     await make(store, clock, 1)
-    desk = keysets(store, clock)
+    client = keysets(store, clock)
     done = await asyncio.gather(
-        *(desk.rotate("acme/s000", actor="test") for _ in range(5)), return_exceptions=True
+        *(client.rotate("acme/s000", actor="test") for _ in range(5)), return_exceptions=True
     )
     lost = [error for error in done if isinstance(error, Conflict)]
     assert (len(lost), {error.reason for error in lost}) == (4, {"rotation-under-way"})
@@ -123,10 +123,10 @@ async def test_rotation_of_what_somebody_has_rotated_meanwhile_is_a_conflict(
     store: KeyStore, clock: ManualClock
 ) -> None:
     await make(store, clock, 1)
-    desk = keysets(store, clock)
-    await desk.rotate("acme/s000", actor="test", expected_newest="hmac-v1")
+    client = keysets(store, clock)
+    await client.rotate("acme/s000", actor="test", expected_newest="hmac-v1")
     with pytest.raises(Conflict):
-        await desk.rotate("acme/s000", actor="test", expected_newest="hmac-v1")
+        await client.rotate("acme/s000", actor="test", expected_newest="hmac-v1")
 
 
 @pytest.mark.parametrize("place", ["os.fsync", "fsync_folder"])

@@ -44,7 +44,7 @@ FAST = "spiffe://snavio.local/mesh/fast"
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-def desk(mesh: DemoMesh) -> CapabilityClient:
+def capability_client(mesh: DemoMesh) -> CapabilityClient:
     return CapabilityClient(mesh.addresses["signer"], certificates=mesh.certificates("operator-admin"))
 
 
@@ -146,7 +146,7 @@ async def felt(mesh: DemoMesh, before: int) -> float:
 
 
 async def test_G_10_root_keys_rotate_under_live_traffic_and_nothing_is_refused(mesh: DemoMesh) -> None:
-    async with desk(mesh) as signer, flowing(mesh) as flow:
+    async with capability_client(mesh) as signer, flowing(mesh) as flow:
         before = await denials(mesh, "cap-revoked")
         for number in range(ROUNDS):
             # For the consumer's topic, for Fast, and for all.
@@ -169,7 +169,7 @@ async def test_G_10_a_revoked_consumer_and_a_revoked_sender_go_on_with_new_capab
     mesh: DemoMesh, figure: Callable[[str], None]
 ) -> None:
     took_s: list[float] = []
-    async with desk(mesh) as signer, flowing(mesh) as flow:
+    async with capability_client(mesh) as signer, flowing(mesh) as flow:
         for _ in range(ROUNDS):
             for holder in (BOT, FAST):
                 before = await denials(mesh, "cap-revoked")
@@ -188,7 +188,7 @@ async def test_G_10_a_revoked_root_key_ends_all_that_was_made_under_it_and_work_
     mesh: DemoMesh,
 ) -> None:
     ended = {}
-    async with desk(mesh) as signer, flowing(mesh) as flow:
+    async with capability_client(mesh) as signer, flowing(mesh) as flow:
         for realm in (TOPIC, "*"):
             before = await denials(mesh, "cap-revoked")
             ended[realm] = (await signer.rotate(realm)).version
@@ -201,7 +201,7 @@ async def test_G_10_a_revoked_root_key_ends_all_that_was_made_under_it_and_work_
 
 
 async def test_G_10_a_barred_consumer_gets_nothing_more_and_nothing_of_its_is_lost(mesh: DemoMesh) -> None:
-    async with desk(mesh) as signer, mesh.producer() as producer:
+    async with capability_client(mesh) as signer, mesh.producer() as producer:
         assert (await producer.send(TARGET, NAME, b"for whoever may")).verdict.name == "DELIVERED"
         async with mesh.consumer(visibility_s=600) as consumer:
             command = await anext(consumer)

@@ -20,7 +20,7 @@ from snavio.errors import StateError
 from snavio.ports.coordination import Coordination, PermitAsk
 from snavio.v1 import registry_pb2 as reg
 from snavio.wiring import CoordinationChoice, open_coordination
-from tests.support.arbiter import desk
+from tests.support.arbiter import arbiter_stage
 from tests.support.claiming_process import BEGINNING_NS, ROUTE, RULE, TERMS, claim, open_store
 from tests.support.frames import RunOf, command
 from tests.support.neighbours import eventually
@@ -133,7 +133,7 @@ async def test_a_store_that_comes_back_empty_makes_limits_wait_for_the_next_inte
     clock = ManualClock(BEGINNING_NS + 1_000_000_000)
     async with redis_server(tmp_path / "redis", fsync=None) as server:
         store = redis_store(server, clock)
-        async with slow(tmp_path / "slow", store=store) as scene, desk(store, clock) as strict:
+        async with slow(tmp_path / "slow", store=store) as scene, arbiter_stage(store, clock) as strict:
             scene.registry.resolve = always(resolution(limit=limit(10)))
             assert (await scene.ask(*scene.commands(6))).codes == [GOOD] * 6
             again = command()
@@ -321,7 +321,7 @@ async def test_a_wall_clock_that_is_set_an_hour_costs_a_limit_at_most_one_interv
 async def test_a_source_that_floods_does_not_hold_up_the_turn_of_another(tmp_path: Path) -> None:
     clock = ManualClock(BEGINNING_NS)
     store = await open_store(tmp_path / "c.db", clock, known=None)
-    async with desk(store, clock, dedupe_mode=reg.DEDUPE_MODE_NONE) as slow:
+    async with arbiter_stage(store, clock, dedupe_mode=reg.DEDUPE_MODE_NONE) as slow:
         slow.directory.open.clear()
         flood = [
             slow.send(RunOf([command() for _ in range(100)], source="mallory/bot"), reason=WARM_BANNED)

@@ -82,7 +82,7 @@ async def test_I_17_hour_forward_and_back_redelivers_and_expires_nothing_early(
         await office.start()
         # Open connections stay: TLS checks certificates by the machine's clock at the handshake.
         sender, holder, other = await office.sender(), office.consumer(name="holder"), office.consumer()
-        desk = QueueClient.over(office.operator().channel)
+        client = QueueClient.over(office.operator().channel)
         await sender.send(send_batch(1, (TOPIC, commands(4))))
         once = commands(1, ids=[uuid7()])
         assert await sender.send(send_batch(2, (STRICT, once), once=True)) == bytes([Verdict.DELIVERED])
@@ -93,7 +93,7 @@ async def test_I_17_hour_forward_and_back_redelivers_and_expires_nothing_early(
         await other.stats()
 
         async def unchanged(seq: int) -> None:
-            (now,) = await desk.stats(TOPIC)
+            (now,) = await client.stats(TOPIC)
             assert (now.ready, now.inflight, now.dead) == (2, 1, 1)
             # The one that was never received; neither the leased nor the delayed one.
             got = await other.receive(wait_ms=300, visibility_ms=30_000)

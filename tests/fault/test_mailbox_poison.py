@@ -35,7 +35,7 @@ async def test_I_4_one_percent_poison_is_in_the_dlq_with_its_reason_and_holds_no
     async with killable(tmp_path, mailbox_lines=SETTINGS) as office:
         await office.start()
         sender, consumer = await office.sender(), office.consumer()
-        desk = QueueClient.over(office.operator().channel)
+        client = QueueClient.over(office.operator().channel)
 
         async def consume() -> None:
             got = await consumer.receive(wait_ms=200, max_messages=100)
@@ -64,10 +64,10 @@ async def test_I_4_one_percent_poison_is_in_the_dlq_with_its_reason_and_holds_no
             # Keeps up, so that what a message waits for is what stands before it, and not how much was sent.
             while len(good) < (first + BATCH) * 99 // 100:
                 await consume()
-        while len(good) < MESSAGES - len(poison) or (await desk.stats(TOPIC))[0].dead < len(poison):
+        while len(good) < MESSAGES - len(poison) or (await client.stats(TOPIC))[0].dead < len(poison):
             await consume()
-        dead = [one async for one in desk.dlq(TOPIC, payload=True)]
-        (left,) = await desk.stats(TOPIC)
+        dead = [one async for one in client.dlq(TOPIC, payload=True)]
+        (left,) = await client.stats(TOPIC)
     assert good == sorted(set(range(MESSAGES)) - poison), (
         "each once, in order: none stood behind a poisonous one"
     )

@@ -18,7 +18,7 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from services.signer.bootstrap import prepare
 from services.signer.settings import SignerSettings
 from snavio.adapters.embedded.checksums import connect
-from snavio.adapters.embedded.sqlite_ledger import checksum
+from snavio.adapters.embedded.store_file import checksum
 from snavio.admin.operator import Operator
 from snavio.clock import SystemClock
 from snavio.domain.identity import Identity, IdentityKind

@@ -27,7 +27,7 @@ SETTINGS: dict[str, dict[str, object]] = {"signer": {"distribution_delay_s": DEL
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-def desk(mesh: DemoMesh) -> KeyClient:
+def key_client(mesh: DemoMesh) -> KeyClient:
     return KeyClient(mesh.addresses["signer"], certificates=mesh.certificates("operator-admin"))
 
 
@@ -78,7 +78,7 @@ async def until_primary(keys: KeyClient, version: str) -> None:
 
 
 async def test_rotation_under_load_refuses_no_valid_command(mesh: DemoMesh) -> None:
-    async with mesh.producer() as producer, desk(mesh) as keys:
+    async with mesh.producer() as producer, key_client(mesh) as keys:
         async with Load(producer) as load:
             await load.flows()
             # From here on: the source was registered a moment ago, and its first key was news to Shield.
@@ -101,7 +101,7 @@ async def test_rotation_cut_by_a_crash_of_signer_refuses_no_valid_command(mesh: 
     before = await refused_for_their_key(mesh)
     async with mesh.producer() as producer, Load(producer) as load:
         await load.flows()
-        async with desk(mesh) as keys:
+        async with key_client(mesh) as keys:
             newest = (await keys.status(SOURCE)).keyset.version[-1].version
             rotation = asyncio.create_task(keys.rotate(SOURCE))
             await asyncio.sleep(0)
@@ -109,7 +109,7 @@ async def test_rotation_cut_by_a_crash_of_signer_refuses_no_valid_command(mesh: 
             answered = not isinstance(await _outcome(rotation), SnavioError)
         await load.flows()
         mesh.processes.restart("signer")
-        async with desk(mesh) as keys:
+        async with key_client(mesh) as keys:
             found = (await keys.status(SOURCE)).keyset.version[-1].version
             # The old state or the new one; the new one if it was acknowledged.
             added = f"hmac-v{int(newest.removeprefix('hmac-v')) + 1}"
@@ -121,7 +121,7 @@ async def test_rotation_cut_by_a_crash_of_signer_refuses_no_valid_command(mesh: 
 
 
 async def test_emergency_under_load_is_repaired_by_the_sdk_alone(mesh: DemoMesh) -> None:
-    async with mesh.producer() as producer, desk(mesh) as keys, Load(producer) as load:
+    async with mesh.producer() as producer, key_client(mesh) as keys, Load(producer) as load:
         await load.flows()
         signing = (await keys.status(SOURCE)).primary
         after = await keys.revoke(SOURCE, signing)

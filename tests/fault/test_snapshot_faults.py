@@ -94,7 +94,7 @@ async def test_a_disk_that_is_full_keeps_the_old_snapshot_until_there_is_room(sm
             file.write(bytes(4096))
     await studio.put(*(AclEntry(f"acme/shop{row}", "bot", "say0") for row in range(500)))
     assert await studio.writer.write_once() is PublishOutcome.FAILED
-    assert studio.writer.counters()["Snavio.Snapshot.Failed.archive-full"] == 1
+    assert studio.writer.meter.counters()["Snavio.Snapshot.Failed.archive-full"] == 1
     assert studio.manifest_path.read_bytes() == before
     assert not [path for path in small_disk.rglob("*") if path.name.endswith(".new")]
     filler.unlink()

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from snavio.cli.app import app
 from snavio.cli.archive import result_table
-from snavio.cli.caller import OperatorCaller
 from snavio.cli.exits import ExitCode, report
+from snavio.cli.installation import InstallationOptions
 from snavio.cli.render import show_blocks
 from snavio.errors import BadRequest, SnavioError
 from snavio.launch.processes import MeshProcesses
@@ -142,7 +142,7 @@ async def test_only_what_was_signed_counts_where_somebody_knows_the_keys(tmp_pat
         contents = (folder / "fast-0-7-1-10.parquet").read_bytes()
         (folder / stretch.file_name).write_bytes(contents)
         listed = FileEntry(stretch, NOW, NOW, len(contents), hashlib.sha256(contents).hexdigest())
-        forged = ArchiveManifest(98, NOW, (listed,), (), "platform-1", bytes(64))
+        forged = ArchiveManifest(98, NOW, (listed,), key_id="platform-1", signature=bytes(64))
         (folder / forged.file_name).write_bytes(forged.encoded())
         answer = ask(relay.archive_folder, count, keys=keys)
         assert (answer.rows, [each.problem for each in answer.left_out]) == (((30,),), ["bad-signature"])
@@ -189,7 +189,7 @@ async def test_a_question_of_a_running_mesh_is_answered_with_what_its_keys_vouch
     async def known(*_: object) -> object:
         return await verifying_keys()
 
-    monkeypatch.setattr(OperatorCaller, "attached", lambda _: (None, None))
+    monkeypatch.setattr(InstallationOptions, "attach", lambda _: None)
     monkeypatch.setattr("snavio.cli.archive._keys", known)
     async with inside(tmp_path) as relay:
         unsign(await archived(relay))

@@ -82,13 +82,13 @@ async def open_scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIt
                 control_plane(tmp_path, registry=True, registry_settings=registry)
             )
             await acme(control)
-            desks = [
+            clients = [
                 await stack.enter_async_context(
                     BanClient(control.mesh.registry, certificates=control.mesh.certificates(folder))
                 )
                 for folder in (JOB_FOLDER, ADMIN)
             ]
-            return Scene(control, desks[0], desks[1], told)
+            return Scene(control, clients[0], clients[1], told)
 
         yield opened  # type: ignore[misc]
 
@@ -363,14 +363,14 @@ async def test_tenant_sees_its_own_bans_without_the_evidence_and_nobody_elses(sc
         await scene.control.certify(f"tenant/{name}/principal/ada", f"{name}-ada")
     await scene.propose(scene.proposal())
     registry, certificates = scene.control.mesh.registry, scene.control.mesh.certificates
-    async with BanClient(registry, certificates=certificates("acme-ada")) as desk:
-        told = await desk.explain(SOURCE)
+    async with BanClient(registry, certificates=certificates("acme-ada")) as client:
+        told = await client.explain(SOURCE)
         assert (told.proposal[0].evidence, told.ban[0].ban.evidence) == ("", "")
-        assert len((await desk.ls()).ban) == 1
-    async with BanClient(registry, certificates=certificates("evil-ada")) as desk:
-        assert len((await desk.ls()).ban) == 0
+        assert len((await client.ls()).ban) == 1
+    async with BanClient(registry, certificates=certificates("evil-ada")) as client:
+        assert len((await client.ls()).ban) == 0
         with pytest.raises(NotAllowed):
-            await desk.explain(SOURCE)
+            await client.explain(SOURCE)
 
 
 async def test_proposals_are_forgotten_after_their_time_and_stay_in_the_log(open_scene: Open) -> None:

@@ -39,8 +39,8 @@ async def test_a_ban_is_listed_explained_and_lifted(control: Control, tmp_path: 
         "v1:dominance:1", "v1", "dominance", "acme/billing", ("bot:Ping",), 7,
         now - 2 * MINUTE, now - MINUTE, now + 10 * MINUTE, evidence='{"share":0.97}', provisional=True,
     )  # fmt: skip
-    async with BanClient(control.mesh.registry, certificates=control.mesh.certificates(JOB_FOLDER)) as desk:
-        await desk.propose([proposal])
+    async with BanClient(control.mesh.registry, certificates=control.mesh.certificates(JOB_FOLDER)) as client:
+        await client.propose([proposal])
     (listed,) = orjson.loads((await run(tmp_path, "ls", "--json")).stdout)["bans"]
     assert (listed["list"], listed["source"], listed["command"]) == ("warm-ban", "acme/billing", "Ping")
     told = (await run(tmp_path, "explain", "acme/billing")).stdout

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 TOPIC = "acme/discord-bot"
 
 
-class Desk:
+class CommandLine:
     """A terminal beside a Signer. Most of it runs in this process: starting Python costs more than the command."""
 
     def __init__(self, control: Control, folder: Path) -> None:
@@ -51,53 +51,53 @@ class Desk:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Desk]:
+async def cli(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[CommandLine]:
     folder = tmp_path_factory.mktemp("caps")
     # Signer runs in this process too, and its log would stand among what the commands print.
     quiet_logs()
     async with control_plane(folder / "state") as control:
         await control.certify("tenant/acme/service/bot", "acme-bot")
-        yield Desk(control, folder)
+        yield CommandLine(control, folder)
     structlog.reset_defaults()
 
 
-async def test_a_capability_from_its_making_to_its_end(desk: Desk) -> None:
-    made = await desk.run("issue", TOPIC, "--as", "acme/bot")
+async def test_a_capability_from_its_making_to_its_end(cli: CommandLine) -> None:
+    made = await cli.run("issue", TOPIC, "--as", "acme/bot")
     held = read_text(made.strip())
     assert made == held.text() + "\n"
-    file = desk.folder / "bot.cap"
+    file = cli.folder / "bot.cap"
     file.write_text(made)
 
     words = ("--op", "recv,ack", "--ttl", "10m", "--quota", "1000/60s", "--topic", "acme/*")
-    narrow = await desk.run("attenuate", f"@{file}", *words)
+    narrow = await cli.run("attenuate", f"@{file}", *words)
     small = read_text(narrow.strip())
     assert small.caveats[: len(held.caveats)] == held.caveats
     assert small.bounds().operations == {Operation.RECV, Operation.ACK}
 
-    shown = await desk.run("show", "-", given=narrow)
+    shown = await cli.run("show", "-", given=narrow)
     assert "1000 messages in 60 s" in shown and "acme/discord-bot and acme/*" in shown
     assert small.signature.hex() not in shown and narrow.strip() not in shown
-    told = await desk.told("show", f"@{file}")
+    told = await cli.told("show", f"@{file}")
     assert told["id"] == held.identifier.cap_id
     assert told["holders"] == ["spiffe://snavio.local/tenant/acme/service/bot"]
 
-    listed = await desk.run("ls", "acme/")
+    listed = await cli.run("ls", "acme/")
     assert held.identifier.cap_id in listed and "good" in listed
-    await desk.run("revoke", held.identifier.cap_id, "--reason", "drill")
-    known = {one["id"]: one["revoked"] for one in (await desk.told("ls"))["capabilities"]}
+    await cli.run("revoke", held.identifier.cap_id, "--reason", "drill")
+    known = {one["id"]: one["revoked"] for one in (await cli.told("ls"))["capabilities"]}
     assert known[held.identifier.cap_id] is True
 
 
-async def test_operators_rotate_and_bar(desk: Desk) -> None:
-    assert (await desk.told("rotate", "acme/other"))["version"] == 2
-    assert (await desk.told("rotate"))["version"] is None
-    await desk.run("revoke", "acme/other", "--root", "1")
-    await desk.run("revoke", "tenant:acme", "--bar")
+async def test_operators_rotate_and_bar(cli: CommandLine) -> None:
+    assert (await cli.told("rotate", "acme/other"))["version"] == 2
+    assert (await cli.told("rotate"))["version"] is None
+    await cli.run("revoke", "acme/other", "--root", "1")
+    await cli.run("revoke", "tenant:acme", "--bar")
     with pytest.raises(NotAllowed) as refused:
-        await desk.run("issue", TOPIC, "--as", "acme-bot")
+        await cli.run("issue", TOPIC, "--as", "acme-bot")
     assert refused.value.reason == "holder-barred"
-    await desk.run("revoke", "tenant:acme", "--restore")
-    await desk.run("issue", TOPIC, "--as", "acme-bot")
+    await cli.run("revoke", "tenant:acme", "--restore")
+    await cli.run("issue", TOPIC, "--as", "acme-bot")
 
 
 @pytest.mark.parametrize(
@@ -116,25 +116,25 @@ async def test_operators_rotate_and_bar(desk: Desk) -> None:
     ],
 )
 async def test_mistakes_are_answered_with_what_was_meant(
-    desk: Desk, words: tuple[str, ...], hint: str
+    cli: CommandLine, words: tuple[str, ...], hint: str
 ) -> None:
     with pytest.raises(BadRequest, match=re.escape(hint)):
-        await desk.run(*words)
+        await cli.run(*words)
 
 
-async def test_refusals_say_what_to_do(desk: Desk) -> None:
-    made = (await desk.run("issue", TOPIC, "--as", "acme-bot")).strip()
+async def test_refusals_say_what_to_do(cli: CommandLine) -> None:
+    made = (await cli.run("issue", TOPIC, "--as", "acme-bot")).strip()
     with pytest.raises(BadRequest, match="Say what to narrow"):
-        await desk.run("attenuate", made)
+        await cli.run("attenuate", made)
     with pytest.raises(NotFound, match="snavio caps ls"):
-        await desk.run("revoke", "ab" * 16)
+        await cli.run("revoke", "ab" * 16)
     with pytest.raises(NotAllowed, match="another tenant"):
-        await desk.run("issue", "evil/x", "--as", "acme-bot")
+        await cli.run("issue", "evil/x", "--as", "acme-bot")
 
 
-async def test_as_a_process_it_ends_with_one_sentence_and_a_code(desk: Desk) -> None:
+async def test_as_a_process_it_ends_with_one_sentence_and_a_code(cli: CommandLine) -> None:
     ran = await asyncio.to_thread(
-        snavio, "caps", "issue", TOPIC, "--op", "recieve", "--json", folder=desk.folder
+        snavio, "caps", "issue", TOPIC, "--op", "recieve", "--json", folder=cli.folder
     )
     assert ran.returncode == 2 and "Traceback" not in ran.stderr
     assert orjson.loads(ran.stdout)["error"]["reason"] == "bad-operation"

@@ -22,7 +22,7 @@ SOURCE = "acme/billing"
 DAY_S = 24 * 3600
 
 
-class Desk:
+class CommandLine:
     """An operator's terminal beside a Signer whose clock the test moves."""
 
     def __init__(self, control: Control, folder: Path) -> None:
@@ -64,61 +64,61 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+async def cli(tmp_path: Path) -> AsyncIterator[CommandLine]:
     async with control_plane(tmp_path / "state") as control:
         request = wire.CreateKeysetRequest(source=SOURCE)
         await control.sign(ADMIN, "CreateKeyset", request, wire.KeysetStatus)
-        yield Desk(control, tmp_path)
+        yield CommandLine(control, tmp_path)
 
 
-async def test_a_rotation_from_its_start_until_the_old_key_may_go(desk: Desk) -> None:
-    await desk.heard("shield-0:1", has=True)
-    await desk.heard("shield-1:1", has=False)
-    rotated = await desk.told("rotate", SOURCE)
+async def test_a_rotation_from_its_start_until_the_old_key_may_go(cli: CommandLine) -> None:
+    await cli.heard("shield-0:1", has=True)
+    await cli.heard("shield-1:1", has=False)
+    rotated = await cli.told("rotate", SOURCE)
     assert [shield["up_to_date"] for shield in rotated["shields"]] == [False, False]
-    await desk.heard("shield-0:1", has=True)
-    waits = (await desk.run("status", SOURCE)).stdout
+    await cli.heard("shield-0:1", has=True)
+    waits = (await cli.run("status", SOURCE)).stdout
     assert "1 of 2 Shields have these keys: shield-0. hmac-v2 waits for: shield-1 (heard 0 s ago)." in waits
-    await desk.heard("shield-1:1", has=True)
+    await cli.heard("shield-1:1", has=True)
     assert [version["state"] for version in rotated["versions"]] == ["primary", "spreading"]
-    await desk.control.spread_keys()
-    await desk.poll()
-    desk.control.clock.advance(seconds=2 * DAY_S)
-    await desk.use("hmac-v1", 1)
-    await desk.use("hmac-v2", 3)
+    await cli.control.spread_keys()
+    await cli.poll()
+    cli.control.clock.advance(seconds=2 * DAY_S)
+    await cli.use("hmac-v1", 1)
+    await cli.use("hmac-v2", 3)
 
-    busy = (await desk.run("status", SOURCE)).stdout
+    busy = (await cli.run("status", SOURCE)).stdout
     assert "Safe to retire hmac-v1? No: it signed 1 command in the last 24 h." in busy
     assert "25.0 %" in busy
     assert "in 5 d 0 h" in busy or "in 4 d 23 h" in busy
     assert "last poll 2 d 0 h ago" in busy
 
-    desk.control.clock.advance(seconds=DAY_S + 3600)
-    quiet = await desk.told("status", SOURCE)
+    cli.control.clock.advance(seconds=DAY_S + 3600)
+    quiet = await cli.told("status", SOURCE)
     old = quiet["versions"][0]
     assert (old["state"], old["safe_to_retire"], old["last_24h"]) == ("previous", True, 0)
     assert "asked since the rotation" in old["reason"]
 
-    raised = await desk.told("minimum", SOURCE, "hmac-v2")
+    raised = await cli.told("minimum", SOURCE, "hmac-v2")
     assert (raised["minimum"], raised["versions"][0]["state"]) == ("hmac-v2", "revoked")
 
 
-async def test_list_shows_every_source_and_revocation_its_successor(desk: Desk) -> None:
-    (listed,) = (await desk.told("ls"))["keysets"]
+async def test_list_shows_every_source_and_revocation_its_successor(cli: CommandLine) -> None:
+    (listed,) = (await cli.told("ls"))["keysets"]
     assert (listed["source"], listed["primary"], listed["last_poll"]) == (SOURCE, "hmac-v1", None)
-    shown = (await desk.run("ls")).stdout.splitlines()
+    shown = (await cli.run("ls")).stdout.splitlines()
     assert shown[0].split() == ["source", "primary", "also", "accepted", "last", "poll", "next", "rotation"]
     assert shown[1].split()[:2] == [SOURCE, "hmac-v1"]
-    assert (await desk.told("revoke", SOURCE, "hmac-v1"))["primary"] == "hmac-v2"
+    assert (await cli.told("revoke", SOURCE, "hmac-v1"))["primary"] == "hmac-v2"
 
 
-async def test_refusals_are_one_sentence_and_exit_code_one(desk: Desk) -> None:
-    await desk.control.sign(ADMIN, "RotateKeyset", wire.RotateKeysetRequest(source=SOURCE), wire.KeysetStatus)
+async def test_refusals_are_one_sentence_and_exit_code_one(cli: CommandLine) -> None:
+    await cli.control.sign(ADMIN, "RotateKeyset", wire.RotateKeysetRequest(source=SOURCE), wire.KeysetStatus)
     refused = await asyncio.gather(
-        desk.told("rotate", SOURCE, "--newest", "hmac-v1", code=1),
-        desk.told("minimum", SOURCE, "hmac-v2", code=1),
-        desk.told("revoke", SOURCE, "hmac-v9", code=1),
-        desk.told("status", "acme/nobody", code=1),
+        cli.told("rotate", SOURCE, "--newest", "hmac-v1", code=1),
+        cli.told("minimum", SOURCE, "hmac-v2", code=1),
+        cli.told("revoke", SOURCE, "hmac-v9", code=1),
+        cli.told("status", "acme/nobody", code=1),
     )
     assert [answer["error"]["reason"] for answer in refused] == [
         "rotation-under-way",

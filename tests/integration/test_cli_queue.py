@@ -25,7 +25,7 @@ TOPIC = "demo/discord-bot"
 BAD = "no such [user]\x1b[31m"
 
 
-class Desk:
+class CommandLine:
     """A terminal beside a mesh. Most of it runs in this process: starting Python costs more than the command."""
 
     def __init__(self, up: Up) -> None:
@@ -95,94 +95,96 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
     folder: Path = tmp_path_factory.mktemp("queue")
     configured(folder)
     with running(folder) as up:
-        desk = Desk(up)
-        assert "No topics yet" in desk.run("ls")
+        cli = CommandLine(up)
+        assert "No topics yet" in cli.run("ls")
         with pytest.raises(NotFound, match="There is none yet"):
-            desk.run("stats", TOPIC)
-        yield desk
+            cli.run("stats", TOPIC)
+        yield cli
 
 
 @pytest.fixture
-def desk(installed: Desk) -> Iterator[Desk]:
+def cli(installed: CommandLine) -> Iterator[CommandLine]:
     installed.send(b"one", b"two", b"three", b"[bold]four")
     yield installed
     installed.empty()
 
 
-def test_numbers_of_topics_for_people_and_programs(desk: Desk) -> None:
-    (topic,) = desk.told("ls")["topics"]
+def test_numbers_of_topics_for_people_and_programs(cli: CommandLine) -> None:
+    (topic,) = cli.told("ls")["topics"]
     assert (topic["topic"], topic["ready"], topic["dead"]) == (TOPIC, 4, 0)
-    assert desk.told("ls", "nobody/") == {"topics": []}
-    assert re.search(rf"{TOPIC} +4 +0 +0", desk.run("ls"))
+    assert cli.told("ls", "nobody/") == {"topics": []}
+    assert re.search(rf"{TOPIC} +4 +0 +0", cli.run("ls"))
     before = topic["stored_total"]
-    desk.send(b"five")
-    assert desk.told("stats", TOPIC)["stored_total"] == before + 1
-    shown = desk.run("stats", TOPIC)
+    cli.send(b"five")
+    assert cli.told("stats", TOPIC)["stored_total"] == before + 1
+    shown = cli.run("stats", TOPIC)
     assert "ready      5" in shown and "of 1,000,000" in shown
 
 
-def test_peek_shows_payloads_and_leases_nothing_also_for_a_service_under_its_own_name(desk: Desk) -> None:
-    shown = desk.run("peek", "discord-bot", "-n", "2", "--as", "demo-bot")
+def test_peek_shows_payloads_and_leases_nothing_also_for_a_service_under_its_own_name(
+    cli: CommandLine,
+) -> None:
+    shown = cli.run("peek", "discord-bot", "-n", "2", "--as", "demo-bot")
     assert "one" in shown and "two" in shown and "three" not in shown
-    told = desk.told("peek", TOPIC)
+    told = cli.told("peek", TOPIC)
     assert [one["payload"] for one in told["messages"]] == ["one", "two", "three", "[bold]four"]
-    assert desk.told("stats", TOPIC)["inflight"] == 0
+    assert cli.told("stats", TOPIC)["inflight"] == 0
     with pytest.raises(NotAllowed, match="manage"):
-        desk.run("cancel", "discord-bot", "--yes", "--as", "demo-bot")
+        cli.run("cancel", "discord-bot", "--yes", "--as", "demo-bot")
 
 
-def test_a_dead_message_is_shown_with_its_reason_and_reprocessed_after_a_preview(desk: Desk) -> None:
-    desk.kill(2)
-    shown = desk.run("dlq", "ls", TOPIC)
+def test_a_dead_message_is_shown_with_its_reason_and_reprocessed_after_a_preview(cli: CommandLine) -> None:
+    cli.kill(2)
+    shown = cli.run("dlq", "ls", TOPIC)
     assert shown.count("nack-dead") == 2 and "no such [user]�[31m" in shown and "\x1b" not in shown
-    told = desk.told("dlq", "ls", TOPIC)
+    told = cli.told("dlq", "ls", TOPIC)
     assert told["dead"] == 2 and {one["last_error"] for one in told["messages"]} == {BAD}
-    assert desk.told("dlq", "ls", TOPIC, "--because", "expired")["messages"] == []
+    assert cli.told("dlq", "ls", TOPIC, "--because", "expired")["messages"] == []
 
-    preview = desk.told("dlq", "reprocess", TOPIC, "--because", "nack-dead")
+    preview = cli.told("dlq", "reprocess", TOPIC, "--because", "nack-dead")
     assert (preview["matched"], preview["applied"], preview["changed"]) == (2, False, 0)
-    assert "--yes --at-most 2" in desk.run("dlq", "reprocess", TOPIC)
-    assert desk.told("stats", TOPIC)["dead"] == 2, "a preview changes nothing"
+    assert "--yes --at-most 2" in cli.run("dlq", "reprocess", TOPIC)
+    assert cli.told("stats", TOPIC)["dead"] == 2, "a preview changes nothing"
     with pytest.raises(Conflict, match="nothing was changed"):
-        desk.run("dlq", "reprocess", TOPIC, "--yes", "--at-most", "1")
+        cli.run("dlq", "reprocess", TOPIC, "--yes", "--at-most", "1")
 
     first, second = (one["msg_id"] for one in told["messages"])
-    assert desk.told("dlq", "reprocess", TOPIC, str(first))["changed"] == 1
+    assert cli.told("dlq", "reprocess", TOPIC, str(first))["changed"] == 1
     with pytest.raises(NotFound, match="is not in the DLQ"):
-        desk.run("dlq", "delete", TOPIC, str(first))
-    assert desk.told("dlq", "reprocess", TOPIC, "--yes", "--at-most", "1")["changed"] == 1
-    topic = desk.told("stats", TOPIC)
+        cli.run("dlq", "delete", TOPIC, str(first))
+    assert cli.told("dlq", "reprocess", TOPIC, "--yes", "--at-most", "1")["changed"] == 1
+    topic = cli.told("stats", TOPIC)
     assert (topic["ready"], topic["dead"]) == (4, 0)
-    assert second in desk.found("--state", "ready")
+    assert second in cli.found("--state", "ready")
 
 
-def test_dead_messages_are_deleted_by_id_and_by_filter_and_nothing_else_is(desk: Desk) -> None:
-    desk.kill(3)
-    first, *_ = (one["msg_id"] for one in desk.told("dlq", "ls", TOPIC)["messages"])
-    assert desk.run("dlq", "delete", TOPIC, str(first)) == "1 of 1 purged.\n"
-    assert desk.run("dlq", "delete", TOPIC, "--source", "demo/nobody", "--yes") == "Nothing matches.\n"
-    assert desk.run("dlq", "delete", TOPIC, "--since", "1h", "--yes") == "2 of 2 messages purged.\n"
-    assert "Nothing is dead" in desk.run("dlq", "ls", TOPIC)
-    assert desk.told("stats", TOPIC)["ready"] == 1
+def test_dead_messages_are_deleted_by_id_and_by_filter_and_nothing_else_is(cli: CommandLine) -> None:
+    cli.kill(3)
+    first, *_ = (one["msg_id"] for one in cli.told("dlq", "ls", TOPIC)["messages"])
+    assert cli.run("dlq", "delete", TOPIC, str(first)) == "1 of 1 purged.\n"
+    assert cli.run("dlq", "delete", TOPIC, "--source", "demo/nobody", "--yes") == "Nothing matches.\n"
+    assert cli.run("dlq", "delete", TOPIC, "--since", "1h", "--yes") == "2 of 2 messages purged.\n"
+    assert "Nothing is dead" in cli.run("dlq", "ls", TOPIC)
+    assert cli.told("stats", TOPIC)["ready"] == 1
 
 
-def test_messages_are_canceled_resumed_requeued_and_purged(desk: Desk) -> None:
-    ids = desk.found()
-    assert desk.run("cancel", TOPIC, str(ids[0]), "--reason", "sent twice") == "1 of 1 canceled.\n"
-    assert desk.told("find", TOPIC, "--state", "canceled")["messages"][0]["reason"] == "sent twice"
-    assert "1 were not in a state for that" in desk.run("resume", TOPIC, str(ids[0]), str(ids[1]))
-    assert desk.told("cancel", TOPIC, "--source", "demo/billing", "--yes")["changed"] == 4
-    assert "4 messages would be resumed" in desk.run("resume", TOPIC)
-    assert desk.told("requeue", TOPIC, "--state", "canceled", "--yes")["changed"] == 4
-    assert desk.found("--state", "ready") == ids
-    preview = desk.told("purge", TOPIC, "--state", "ready", "--until", "0s")
+def test_messages_are_canceled_resumed_requeued_and_purged(cli: CommandLine) -> None:
+    ids = cli.found()
+    assert cli.run("cancel", TOPIC, str(ids[0]), "--reason", "sent twice") == "1 of 1 canceled.\n"
+    assert cli.told("find", TOPIC, "--state", "canceled")["messages"][0]["reason"] == "sent twice"
+    assert "1 were not in a state for that" in cli.run("resume", TOPIC, str(ids[0]), str(ids[1]))
+    assert cli.told("cancel", TOPIC, "--source", "demo/billing", "--yes")["changed"] == 4
+    assert "4 messages would be resumed" in cli.run("resume", TOPIC)
+    assert cli.told("requeue", TOPIC, "--state", "canceled", "--yes")["changed"] == 4
+    assert cli.found("--state", "ready") == ids
+    preview = cli.told("purge", TOPIC, "--state", "ready", "--until", "0s")
     assert preview["matched"] == 4 and len(preview["samples"]) == 4
-    assert desk.told("purge", TOPIC, "--state", "ready,dead", "--yes")["changed"] == 4
-    assert desk.found() == []
+    assert cli.told("purge", TOPIC, "--state", "ready,dead", "--yes")["changed"] == 4
+    assert cli.found() == []
 
 
 @pytest.mark.parametrize(
@@ -202,16 +204,16 @@ def test_messages_are_canceled_resumed_requeued_and_purged(desk: Desk) -> None:
     ],
 )
 def test_mistakes_are_answered_with_what_was_meant(
-    desk: Desk, words: tuple[str, ...], kind: type[SnavioError], hint: str
+    cli: CommandLine, words: tuple[str, ...], kind: type[SnavioError], hint: str
 ) -> None:
     with pytest.raises(kind, match=re.escape(hint)):
-        desk.run(*words)
+        cli.run(*words)
 
 
-def test_top_tells_rates_and_lives_on_a_terminal_until_ctrl_c(desk: Desk) -> None:
-    (topic,) = desk.told("top", "--rounds", "1", "--interval", "0.2")["topics"]
+def test_top_tells_rates_and_lives_on_a_terminal_until_ctrl_c(cli: CommandLine) -> None:
+    (topic,) = cli.told("top", "--rounds", "1", "--interval", "0.2")["topics"]
     assert (topic["topic"], topic["ready"], topic["in_per_s"], topic["out_per_s"]) == (TOPIC, 4, 0, 0)
-    terminal = Terminal("queue", "top", "--interval", "0.2", folder=desk.folder, columns=100)
+    terminal = Terminal("queue", "top", "--interval", "0.2", folder=cli.folder, columns=100)
     try:
         shown = terminal.until("Ctrl-C ends")
         assert TOPIC in shown and "in/s" in shown and "oldest" in shown
@@ -234,8 +236,8 @@ def test_rates_are_of_what_moved_and_a_restarted_mailbox_counts_anew() -> None:
     }
 
 
-def test_as_a_process_it_ends_with_one_sentence_and_a_code(desk: Desk) -> None:
-    ran = snavio("queue", "stats", "demo/dicord-bot", "--json", folder=desk.folder)
+def test_as_a_process_it_ends_with_one_sentence_and_a_code(cli: CommandLine) -> None:
+    ran = snavio("queue", "stats", "demo/dicord-bot", "--json", folder=cli.folder)
     assert ran.returncode == 1 and "Traceback" not in ran.stderr
     assert orjson.loads(ran.stdout)["error"]["reason"] == "unknown-topic"
 

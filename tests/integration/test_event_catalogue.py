@@ -34,7 +34,7 @@ async def forger(mesh: DemoMesh, service: str = "billing") -> Forger:
     built = Forger(
         mesh.processes.mesh, certificates=mesh.certificates(f"acme-{service}"), clock=SystemClock()
     )
-    await built.begin()
+    await built.start()
     return built
 
 

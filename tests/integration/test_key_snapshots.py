@@ -14,7 +14,7 @@ import pytest
 
 from services.shield.key_cache import KeyCache
 from services.shield.snapshot_key_cache import SnapshotKeyCache
-from services.signer.keys.key_snapshots import GENERATED, KeySnapshots
+from services.signer.keys.key_snapshots import KeySnapshots
 from services.signer.settings import SignerSettings
 from snavio.domain.identity import Identity, IdentityKind
 from snavio.domain.verdict import Verdict
@@ -25,6 +25,7 @@ from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.credentials import CertificateFiles
 from snavio.rpc.peer import Peer
+from snavio.signed.publisher import GENERATED
 from snavio.signed.snapshot_manifest import PLACES, read_manifest
 from snavio.signed.snapshot_reader import FAILURES, LOADED, SnapshotReader
 from snavio.v1 import signer_pb2 as wire
@@ -54,7 +55,7 @@ def snapshots(control: Control) -> KeySnapshots:
 
 async def publish(control: Control) -> None:
     await snapshots(control).turn()
-    assert not [name for name in snapshots(control).counters() if "Failed" in name]
+    assert not [name for name in snapshots(control).meter.counters() if "Failed" in name]
 
 
 async def newest_key(control: Control) -> wire.KeyVersion:
@@ -254,7 +255,7 @@ async def test_nothing_new_renews_the_time_and_keeps_the_part(control: Control) 
     second = read_manifest((folder / PLACES["hmac"]).read_bytes()).manifest
     assert second.parts == first.parts
     assert second.generated_unix_ns - first.generated_unix_ns == 30 * 10**9
-    assert snapshots(control).counters() == {GENERATED: 1}
+    assert snapshots(control).meter.counters() == {GENERATED: 1}
 
 
 async def test_a_store_from_a_backup_takes_a_new_epoch_because_its_own_snapshot_is_ahead(
@@ -355,7 +356,7 @@ async def test_a_full_disk_leaves_the_old_snapshot_and_is_counted(
     with monkeypatch.context() as patch:
         patch.setattr(control.signer.keys.archive, at, full)
         await snapshots(control).turn()
-    assert snapshots(control).counters()["Snavio.Snapshot.Failed.archive-full"] == 1
+    assert snapshots(control).meter.counters()["Snavio.Snapshot.Failed.archive-full"] == 1
     assert manifest.read_bytes() == before
     async with shield(control) as started:
         await started.keys.start(within_s=5)
@@ -367,7 +368,7 @@ async def test_a_full_disk_leaves_the_old_snapshot_and_is_counted(
 async def test_rounds_that_meet_publish_one_part_that_its_manifest_names(control: Control) -> None:
     await once_with_signer(control)
     await asyncio.gather(*(snapshots(control).turn() for _ in range(4)))
-    assert snapshots(control).counters() == {GENERATED: 1}
+    assert snapshots(control).meter.counters() == {GENERATED: 1}
     async with shield(control) as started:
         await started.keys.start(within_s=5)
         assert started.reader.counters() == {LOADED: 1}

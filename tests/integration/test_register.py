@@ -48,7 +48,7 @@ command = "Pong"
 
 
 @dataclass
-class Desk:
+class CommandLine:
     """A folder with a registration file, whose snavio.toml leads to a running Registry."""
 
     folder: Path
@@ -68,20 +68,20 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+async def cli(tmp_path: Path) -> AsyncIterator[CommandLine]:
     async with control_plane(tmp_path / "state", registry=True) as control:
         await settle(control)
         lines = ("[mesh]", f'state_dir = "{control.mesh.state_dir}"')
         addresses = (f'signer = "{control.mesh.signer}"', f'registry = "{control.mesh.registry}"')
         (tmp_path / "snavio.toml").write_text("\n".join([*lines, *addresses, ""]))
-        running = Desk(tmp_path, control)
+        running = CommandLine(tmp_path, control)
         running.write(FILE)
         yield running
 
 
-async def test_registering_shows_the_difference_then_what_commands_meet(desk: Desk) -> None:
-    before = await version(desk.control)
-    told = await desk.told("register", "-f", "service.toml", "--dry-run", "--as", "acme")
+async def test_registering_shows_the_difference_then_what_commands_meet(cli: CommandLine) -> None:
+    before = await version(cli.control)
+    told = await cli.told("register", "-f", "service.toml", "--dry-run", "--as", "acme")
     assert (told["dry_run"], told["changed"]) == (True, False)
     assert [(d["change"], d["kind"]) for d in told["differences"]] == [
         ("+", "principal"), ("~", "service"), ("+", "service"), ("~", "route"), ("+", "route"), ("+", "acl"),
@@ -89,73 +89,71 @@ async def test_registering_shows_the_difference_then_what_commands_meet(desk: De
     assert [(f["source"], f["passes"]) for f in told["forecast"]] == [
         ("acme/billing", True), ("acme/courier", True),
     ]  # fmt: skip
-    assert await version(desk.control) == before
-    ran = await desk.run("register", "-f", "service.toml", "--as", "acme")
+    assert await version(cli.control) == before
+    ran = await cli.run("register", "-f", "service.toml", "--as", "acme")
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "~ route bot Ping mailbox  profile: low → critical" in ran.stdout
     assert f"6 entries changed; the directory is at version {before + 6}." in ran.stdout
     assert "acme/courier → bot Pong: would be delivered (100 in 60 s" in ran.stdout
-    again = await desk.run("register", "-f", "service.toml", "--as", "acme")
+    again = await cli.run("register", "-f", "service.toml", "--as", "acme")
     assert "Nothing to change" in again.stdout
-    assert await version(desk.control) == before + 6
+    assert await version(cli.control) == before + 6
 
 
-async def test_wrong_file_applies_nothing_and_says_why(desk: Desk) -> None:
-    before = await version(desk.control)
-    desk.write(FILE.replace("profile", "profil"))
-    ran = await desk.run("register", "-f", "service.toml")
+async def test_wrong_file_applies_nothing_and_says_why(cli: CommandLine) -> None:
+    before = await version(cli.control)
+    cli.write(FILE.replace("profile", "profil"))
+    ran = await cli.run("register", "-f", "service.toml")
     assert (ran.returncode, ran.stdout) == (2, "")
     assert "service.toml:9: unknown key 'profil' in [[route]]: did you mean 'profile'?" in ran.stderr
     # Well written, and half of it refused by Registry: a name that belongs to someone else.
-    desk.write(FILE.replace('tenant = "acme"', 'tenant = "rival"'))
-    ran = await desk.run("register", "-f", "service.toml")
+    cli.write(FILE.replace('tenant = "acme"', 'tenant = "rival"'))
+    ran = await cli.run("register", "-f", "service.toml")
     assert (ran.returncode, ran.stderr) == (1, "snavio: The target name bot is taken.\n")
-    assert await version(desk.control) == before
+    assert await version(cli.control) == before
 
 
-async def test_refused_command_is_explained_and_asked_for(desk: Desk) -> None:
+async def test_refused_command_is_explained_and_asked_for(cli: CommandLine) -> None:
     right = ("rival/shop", "bot", "Ping")
-    ran = await desk.run("try", *right, "--as", "rival")
+    ran = await cli.run("try", *right, "--as", "rival")
     assert (ran.returncode, ran.stderr) == (1, "")
     assert "FAIL  acl" in ran.stdout
     assert "refused with acl-deny at acl" in ran.stdout
-    asked = await desk.run("access", "request", *right, "--reason", "receipts", "--as", "rival")
+    asked = await cli.run("access", "request", *right, "--reason", "receipts", "--as", "rival")
     assert (asked.returncode, asked.stdout) == (0, "Asked: the owner of bot decides.\n")
-    told = await desk.control.ask(
+    told = await cli.control.ask(
         "acme", "ListAccessRequests", wire.ListAccessRequestsRequest(), wire.ListAccessRequestsResponse
     )
     assert [(request.source, request.reason) for request in told.incoming] == [("rival/shop", "receipts")]
 
 
-async def test_past_rights_are_answered_from_the_log(desk: Desk) -> None:
-    desk.control.clock.advance(seconds=3600)
-    await apply(desk.control, AclEntry("rival/shop", "bot", "Ping"), reason="ticket 17")
+async def test_past_rights_are_answered_from_the_log(cli: CommandLine) -> None:
+    cli.control.clock.advance(seconds=3600)
+    await apply(cli.control, AclEntry("rival/shop", "bot", "Ping"), reason="ticket 17")
     # The command line reads the machine's clock, which stands where the directory's began; "now" is Registry's.
-    told = await desk.told("acl", "diff", "--from", "0s", "--to", "now")
+    told = await cli.told("acl", "diff", "--from", "0s", "--to", "now")
     assert [(d["source"], d["reason"]) for d in told["differences"]] == [("rival/shop", "ticket 17")]
-    ran = await desk.run("acl", "at", "bot", "Ping", "0s")
+    ran = await cli.run("acl", "at", "bot", "Ping", "0s")
     assert ran.stdout.splitlines()[1].startswith("acme/billing  20")
     assert "rival/shop" not in ran.stdout
 
 
 async def test_a_new_tenant_is_let_in_by_the_token_that_its_registration_shows_and_renews_itself(
-    desk: Desk,
+    cli: CommandLine,
 ) -> None:
-    desk.write('tenant = "fresh"\n')
-    told = await desk.told("register", "-f", "service.toml", "--dry-run")
+    cli.write('tenant = "fresh"\n')
+    told = await cli.told("register", "-f", "service.toml", "--dry-run")
     assert told["enrolments"] == []
-    ran = await desk.run("register", "-f", "service.toml")
+    ran = await cli.run("register", "-f", "service.toml")
     assert ran.returncode == 0
     (token,) = [line.strip() for line in ran.stdout.splitlines() if line.startswith("  snv1.")]
-    again = await desk.run("register", "-f", "service.toml")
+    again = await cli.run("register", "-f", "service.toml")
     assert "snv1." not in again.stdout
-    out = str(desk.folder / "owner")
-    enrolled = await desk.told(
-        "enroll", token, "--signer", door(desk.control), "--name", "owner", "--out", out
-    )
-    renewed = await desk.told("certs", "renew", out)
+    out = str(cli.folder / "owner")
+    enrolled = await cli.told("enroll", token, "--signer", door(cli.control), "--name", "owner", "--out", out)
+    renewed = await cli.told("certs", "renew", out)
     assert renewed["identity"] == enrolled["identity"]
     assert renewed["serial"] != enrolled["serial"]
-    refused = await desk.run("certs", "renew", str(desk.control.mesh.certificates("fast")))
+    refused = await cli.run("certs", "renew", str(cli.control.mesh.certificates("fast")))
     assert refused.returncode == 2
     assert "no principal's certificate" in refused.stderr

@@ -8,7 +8,6 @@ import pytest
 
 from services.registry.reads.changes import DirectoryReader
 from services.registry.settings import RegistrySettings
-from snavio.adapters.memory.directory import MemoryDirectory
 from snavio.clock import ManualClock
 from snavio.domain.directory import Draft, Tenant
 from snavio.domain.identity import Identity, IdentityKind
@@ -17,6 +16,7 @@ from snavio.v1 import registry_pb2 as wire
 from snavio.v1 import signer_pb2 as signer_wire
 from tests.support.control import ADMIN, Control, control_plane
 from tests.support.decisions import always
+from tests.support.memory_directory import MemoryDirectory
 
 ACL = wire.AclEntry(source="acme/billing", target="bot", name="Ping")
 

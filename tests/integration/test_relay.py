@@ -12,7 +12,6 @@ import grpc
 import pytest
 
 from services.relay.app import RelayApp
-from services.relay.app import build as build_relay
 from services.relay.settings import RelaySettings
 from snavio.clock import SystemClock
 from snavio.config import MeshSettings
@@ -45,7 +44,7 @@ class Relays:
         self._channels: list[MeshChannel] = []
 
     async def start(self) -> None:
-        self._app = build_relay(self.mesh, SETTINGS, SystemClock())
+        self._app = RelayApp(self.mesh, SETTINGS, SystemClock())
         port = await self._app.start()
         self.mesh = self.mesh.model_copy(update={"relay": f"127.0.0.1:{port}"})
 

@@ -280,6 +280,8 @@ async def test_a_full_outbox_makes_its_writers_wait_until_there_is_room(tmp_path
                 await asyncio.sleep(0.01)
         assert not waiting.done()
         await relay.exporter.export_once()
+        # The other reader of the outbox.
+        await relay.outbox.forget(await relay.outbox.last_page())
         async with asyncio.timeout(20):
             assert await waiting == 40
 
@@ -485,7 +487,12 @@ async def test_a_forged_manifest_is_not_made_true_by_compaction(tmp_path: Path) 
         folder = relay.archive_folder / folder_of(NOW)
         (hour,) = hours(relay.archive_folder)
         forged = ArchiveManifest(
-            99, NOW, (), tuple(file.name for file in hour.files), "platform-1", bytes(64)
+            99,
+            NOW,
+            (),
+            tuple(file.name for file in hour.files),
+            key_id="platform-1",
+            signature=bytes(64),
         )
         (folder / forged.file_name).write_bytes(forged.encoded())
         relay.clock.advance(seconds=HOUR_S + 300)

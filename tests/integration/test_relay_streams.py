@@ -13,7 +13,6 @@ import orjson
 import pytest
 
 from services.relay.app import RelayApp
-from services.relay.app import build as build_relay
 from services.relay.settings import RelaySettings
 from snavio.clock import SystemClock
 from snavio.config import MeshSettings
@@ -50,7 +49,7 @@ class StreamingRelay:
         self._sent = 0
 
     async def start(self) -> None:
-        self._app = build_relay(self.mesh, self.settings, SystemClock())
+        self._app = RelayApp(self.mesh, self.settings, SystemClock())
         port = await self._app.start()
         self.mesh = self.mesh.model_copy(update={"relay": f"127.0.0.1:{port}"})
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from services.shield.app import ShieldApp, build
+from services.shield.app import ShieldApp
 from services.shield.servicer import ROOM_SECONDS
 from services.shield.settings import ShieldSettings
 from snavio.domain.verdict import Verdict
@@ -103,7 +103,7 @@ async def shield(folder: Path, *, budget_ms: int = 5000, **settings: Any) -> Asy
     await bench.neighbour("signer", signer.methods())
     await bench.neighbour("registry", registry.methods())
     await bench.neighbour("fast", fast.methods())
-    app = build(
+    app = ShieldApp(
         bench.mesh("shield", budget_ms=budget_ms), ShieldSettings.model_validate(settings), bench.clock
     )
     try:

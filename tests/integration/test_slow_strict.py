@@ -15,7 +15,7 @@ from snavio.domain.verdict import Verdict
 from snavio.ports.coordination import Coordination, PermitAsk
 from snavio.v1 import registry_pb2 as reg
 from snavio.v1.slow_pb2 import ESCALATION_REASON_WARM_BANNED as WARM_BANNED
-from tests.support.arbiter import MAILBOX, answer, desk
+from tests.support.arbiter import MAILBOX, answer, arbiter_stage
 from tests.support.frames import RunOf, command
 from tests.support.neighbours import eventually
 from tests.support.slow import limit
@@ -56,12 +56,12 @@ async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Coordinatio
 async def test_strict_commands_are_sent_once_only_and_others_are_not(
     store: Coordination, clock: ManualClock
 ) -> None:
-    async with desk(store, clock, queue_kind=MAILBOX) as strict:
+    async with arbiter_stage(store, clock, queue_kind=MAILBOX) as strict:
         assert await strict.ask(command(), command()) == [GOOD, GOOD]
         # With the time that Slow promises: the mailbox's own may be shorter.
         (topic,) = (topic for body in strict.mailbox.bodies for topic in body.topic)
         assert (topic.once, topic.once_ms) == (True, 300_000)
-    async with desk(store, clock, queue_kind=MAILBOX, dedupe_mode=reg.DEDUPE_MODE_NONE) as plain:
+    async with arbiter_stage(store, clock, queue_kind=MAILBOX, dedupe_mode=reg.DEDUPE_MODE_NONE) as plain:
         assert await plain.ask(command()) == [GOOD]
         assert [topic.once for body in plain.mailbox.bodies for topic in body.topic] == [False]
 
@@ -69,7 +69,7 @@ async def test_strict_commands_are_sent_once_only_and_others_are_not(
 async def test_duplicates_of_what_this_slow_delivered_are_answered_from_memory_and_cost_no_permit(
     store: Coordination, clock: ManualClock
 ) -> None:
-    async with desk(store, clock, queue_kind=MAILBOX, remembered=100, limit=limit(1)) as slow:
+    async with arbiter_stage(store, clock, queue_kind=MAILBOX, remembered=100, limit=limit(1)) as slow:
         again = command(command_id=ID)
         assert await slow.ask(again) == [GOOD]
         # The limit is used up, and still every duplicate has the first outcome.
@@ -87,7 +87,7 @@ async def test_duplicates_of_what_this_slow_delivered_are_answered_from_memory_a
 async def test_the_same_id_with_other_contents_is_for_the_mailbox_to_judge(
     store: Coordination, clock: ManualClock
 ) -> None:
-    async with desk(store, clock, queue_kind=MAILBOX, remembered=100) as slow:
+    async with arbiter_stage(store, clock, queue_kind=MAILBOX, remembered=100) as slow:
         assert await slow.ask(command(command_id=ID)) == [GOOD]
         slow.mailbox.verdict = Verdict.CONFLICT
         assert await slow.ask(command(command_id=ID, payload=b"other")) == [Verdict.CONFLICT]
@@ -96,7 +96,7 @@ async def test_the_same_id_with_other_contents_is_for_the_mailbox_to_judge(
 
 
 async def test_only_what_was_delivered_is_remembered(store: Coordination, clock: ManualClock) -> None:
-    async with desk(store, clock, queue_kind=MAILBOX, remembered=100) as slow:
+    async with arbiter_stage(store, clock, queue_kind=MAILBOX, remembered=100) as slow:
         for verdict in (Verdict.OUTCOME_UNKNOWN, Verdict.SATURATED, Verdict.DELIVERY_FAILURE):
             slow.mailbox.verdict = verdict
             assert await slow.ask(command(command_id=ID)) == [verdict]
@@ -110,21 +110,21 @@ async def test_only_what_was_delivered_is_remembered(store: Coordination, clock:
 async def test_every_duplicate_gets_the_first_outcome_and_another_payload_a_conflict(
     store: Coordination, clock: ManualClock
 ) -> None:
-    async with desk(store, clock) as slow:
+    async with arbiter_stage(store, clock) as slow:
         assert await slow.ask(command(command_id=ID)) == [GOOD]
         for _ in range(7):
             assert await slow.ask(command(command_id=ID)) == [TWICE]
         assert await slow.ask(command(command_id=ID, payload=b"other")) == [Verdict.CONFLICT]
         assert await slow.ask(command(command_id=ID), source="globex/shop") == [GOOD]
         assert slow.redis.delivered == 2
-    async with desk(store, clock, instance="slow-1") as another:
+    async with arbiter_stage(store, clock, instance="slow-1") as another:
         assert await another.ask(command(command_id=ID)) == [TWICE]
 
 
 async def test_a_duplicate_of_what_is_under_way_is_told_to_come_again(
     store: Coordination, clock: ManualClock
 ) -> None:
-    async with desk(store, clock) as slow:
+    async with arbiter_stage(store, clock) as slow:
         slow.redis.verdict = None
         first = slow.send(RunOf([command(command_id=ID)]))
         await eventually(lambda: slow.redis.held)
@@ -140,7 +140,7 @@ async def test_a_duplicate_of_what_is_under_way_is_told_to_come_again(
 async def test_a_definite_failure_frees_the_id_at_once(
     store: Coordination, clock: ManualClock, verdict: Verdict
 ) -> None:
-    async with desk(store, clock) as slow:
+    async with arbiter_stage(store, clock) as slow:
         slow.redis.verdict = verdict
         assert await slow.ask(command(command_id=ID)) == [verdict]
         slow.redis.verdict = GOOD
@@ -151,7 +151,7 @@ async def test_an_unknown_outcome_keeps_the_id_until_its_lease_is_over(
     store: Coordination, clock: ManualClock
 ) -> None:
     """Released on a timeout, a command that did arrive would be delivered twice."""
-    async with desk(store, clock) as slow:
+    async with arbiter_stage(store, clock) as slow:
         slow.redis.verdict = Verdict.OUTCOME_UNKNOWN
         assert await slow.ask(command(command_id=ID)) == [Verdict.OUTCOME_UNKNOWN]
         slow.redis.verdict = GOOD
@@ -164,7 +164,7 @@ async def test_an_unknown_outcome_keeps_the_id_until_its_lease_is_over(
 async def test_a_limit_refuses_without_burning_the_id_and_duplicates_burn_no_permit(
     store: Coordination, clock: ManualClock
 ) -> None:
-    async with desk(store, clock, limit=limit(2)) as slow:
+    async with arbiter_stage(store, clock, limit=limit(2)) as slow:
         assert await slow.ask(command(command_id=ID)) == [GOOD]
         for _ in range(5):
             assert await slow.ask(command(command_id=ID)) == [TWICE]
@@ -176,7 +176,7 @@ async def test_a_limit_refuses_without_burning_the_id_and_duplicates_burn_no_per
 
 async def test_answers_come_after_the_commit_and_in_order(store: Coordination, clock: ManualClock) -> None:
     """Answered before, a crash in between would let an acknowledged command be delivered again."""
-    async with desk(store, clock) as slow:
+    async with arbiter_stage(store, clock) as slow:
         committed: list[int] = []
         commit = store.commit
 
@@ -195,7 +195,7 @@ async def test_what_a_dead_slow_left_between_claim_and_commit_is_taken_over_and_
     tmp_path: Path, clock: ManualClock
 ) -> None:
     store = await opened(tmp_path / "d.db", clock)
-    async with desk(store, clock) as dying:
+    async with arbiter_stage(store, clock) as dying:
         dying.redis.verdict = None
         waiting = dying.send(RunOf([command(command_id=ID)]))
         await eventually(lambda: dying.redis.held)
@@ -203,7 +203,7 @@ async def test_what_a_dead_slow_left_between_claim_and_commit_is_taken_over_and_
     # The queue's answer is lost.
     await store.close()
     store = await opened(tmp_path / "d.db", clock, known="e")
-    async with desk(store, clock, instance="slow-1") as heir:
+    async with arbiter_stage(store, clock, instance="slow-1") as heir:
         assert await heir.ask(command(command_id=ID)) == [Verdict.OUTCOME_UNKNOWN]
         assert heir.redis.delivered == 0
         clock.advance(seconds=15)
@@ -224,7 +224,7 @@ async def test_a_store_that_hangs_is_waited_for_once_and_not_by_every_lane(
         asked += 1
         await asyncio.Event().wait()
 
-    async with desk(store, clock, timeout_ms=50) as slow:
+    async with arbiter_stage(store, clock, timeout_ms=50) as slow:
         store.claim = hang  # type: ignore[assignment, method-assign]
         told = await slow.send(*(RunOf([command(name=f"n{number}")]) for number in range(20)))
         assert told.codes == [Verdict.DELIVERY_FAILURE] * 20
@@ -235,7 +235,7 @@ async def test_releasing_refused_ids_holds_up_nobody_who_was_let_through(
     store: Coordination, clock: ManualClock
 ) -> None:
     """Awaited first, a slow release would carry permits into an interval that has not paid for them."""
-    async with desk(store, clock, limit=limit(1)) as slow:
+    async with arbiter_stage(store, clock, limit=limit(1)) as slow:
         release, sent_by_then = store.release, []
 
         async def watched(asks: object, *, owner: str) -> None:
@@ -254,7 +254,7 @@ async def test_permits_are_not_used_once_their_interval_ended_behind_the_sources
     quota = reg.SourceQuota(
         source="acme/billing", target="bot", name="notify-user", max=5, interval_seconds=60
     )
-    async with desk(store, clock, queue_kind=MAILBOX, dedupe_mode=reg.DEDUPE_MODE_NONE) as slow:
+    async with arbiter_stage(store, clock, queue_kind=MAILBOX, dedupe_mode=reg.DEDUPE_MODE_NONE) as slow:
         slow.directory.source_quota = quota
         slow.directory.route["limit"] = limit(100, seconds=3600)
         take = store.take

@@ -16,7 +16,7 @@ from snavio.domain.claim import Terms
 from snavio.domain.verdict import Verdict
 from snavio.v1.registry_pb2 import QUEUE_KIND_REDIS, QUEUE_KIND_SQS
 from tests.contract.test_target_queue import BOT, Yard, payloads, redis_yard, sqs_yard
-from tests.support.arbiter import Desk, desk
+from tests.support.arbiter import ArbiterStage, arbiter_stage
 from tests.support.frames import RunOf, command
 from tests.support.moto import MotoServer, moto_process
 from tests.support.redis import RedisServer, redis_server
@@ -36,7 +36,7 @@ class Scene:
     lives: int = 0
 
     @asynccontextmanager
-    async def slow(self) -> AsyncIterator[tuple[Desk, RedisCoordination]]:
+    async def slow(self) -> AsyncIterator[tuple[ArbiterStage, RedisCoordination]]:
         """A new Slow, which has no memory of its own."""
         self.lives += 1
         store = RedisCoordination(
@@ -51,7 +51,7 @@ class Scene:
             clock=self.clock,
         )
         try:
-            async with desk(
+            async with arbiter_stage(
                 store,
                 SystemClock(),
                 instance=f"slow-{self.lives}",

@@ -106,7 +106,7 @@ async def test_keys_of_yesterday(mesh: DemoMesh) -> None:
             await mesh.register_service(registering, service)
             await registering.grant(f"{TENANT}/{service}", TARGET, NAME)
         late = Forger(mesh.processes.mesh, certificates=mesh.certificates("acme-late"), clock=SystemClock())
-        await late.begin()
+        await late.start()
         polled = (await _keyset(operator, "acme/late")).last_poll_unix_ns
         for service in ("late", "quiet"):
             await registering.rotate_key(f"{TENANT}/{service}")
@@ -344,7 +344,7 @@ async def test_commands_refused_on_keys_that_are_out_of_date_are_told(tmp_path: 
             await mesh.register_service(registering, "late")
             await registering.grant(f"{TENANT}/late", TARGET, NAME)
         late = Forger(mesh.processes.mesh, certificates=mesh.certificates("acme-late"), clock=SystemClock())
-        await late.begin()
+        await late.start()
         mesh.processes.kill("signer")
         async with asyncio.timeout(PATIENCE_S):
             while await late.submit(late.signed(target=TARGET)) is not Verdict.SATURATED:

@@ -82,6 +82,7 @@ def provisional(source: str, start_s: int) -> Proposal:
     return Proposal(
         hashlib.sha256(key.encode()).hexdigest(),
         *("1", KIND, source, (), FORGED, start_s * SECOND_NS, end, time.time_ns() + 1800 * SECOND_NS, "{}"),
+        provisional=True,
     )
 
 
@@ -100,10 +101,10 @@ async def test_the_hourly_audit_confirms_what_it_finds_again_and_withdraws_what_
         async with MeshAccess.open(
             mesh.processes.mesh, operator_certificates=operator_folder, clock=SystemClock()
         ) as access:
-            answers = await access.bans.propose([guilty, innocent], provisional=True)
+            answers = await access.bans.propose([guilty, innocent])
         assert [answer.applied for answer in answers] == [True, True]
-        async with BanClient(mesh.addresses["registry"], certificates=operator_folder) as desk:
-            assert {standing.ban.source for standing in (await desk.ls()).ban} == {SOURCE, HONEST}
+        async with BanClient(mesh.addresses["registry"], certificates=operator_folder) as client:
+            assert {standing.ban.source for standing in (await client.ls()).ban} == {SOURCE, HONEST}
             document = json.loads(await _audited(mesh, tmp_path))
             assert [one["proposal_id"] for one in document["proposals"]] == [guilty.proposal_id]
             assert (document["confirmed"], document["withdrawn"]) == (
@@ -112,8 +113,8 @@ async def test_the_hourly_audit_confirms_what_it_finds_again_and_withdraws_what_
             )
             # The abuse ended longer ago than a ban lasts: no new ban follows.
             assert document["answers"] == []
-            assert {standing.ban.source for standing in (await desk.ls()).ban} == {SOURCE}
-            states = {source: (await desk.explain(source)).proposal[0].state for source in (SOURCE, HONEST)}
+            assert {standing.ban.source for standing in (await client.ls()).ban} == {SOURCE}
+            states = {source: (await client.explain(source)).proposal[0].state for source in (SOURCE, HONEST)}
             assert states == {SOURCE: PROPOSAL_STATE_CONFIRMED, HONEST: PROPOSAL_STATE_WITHDRAWN}
 
 

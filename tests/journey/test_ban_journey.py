@@ -183,7 +183,7 @@ async def test_a_forger_is_banned_goes_by_slow_and_comes_back(mesh: DemoMesh, wa
     forger = Forger(
         mesh.processes.mesh, certificates=mesh.certificates(f"{TENANT}-billing"), clock=SystemClock()
     )
-    await forger.begin()
+    await forger.start()
     # Within one minute: a burst that is split over two minutes counts in neither.
     await room(20, within=60)
     verdicts = await asyncio.gather(*(forger.submit(forger.signed(secret=bytes(32))) for _ in range(FORGED)))
@@ -229,11 +229,11 @@ async def test_one_that_crowds_others_out_again_and_again_is_banned_until_it_is_
     assert proposal.total_violations >= 2
     async with BanClient(
         mesh.addresses["registry"], certificates=mesh.certificates("operator-admin")
-    ) as desk:
+    ) as client:
         # Its victims never are, though they had the warm path to themselves meanwhile.
-        assert {standing.ban.source for standing in (await desk.ls()).ban} == {CROWDER}
+        assert {standing.ban.source for standing in (await client.ls()).ban} == {CROWDER}
         await until_last(mesh, CROWDER, ("slow", "warm_banned"), target=CROWDED)
-        await desk.lift(CROWDER, reason="it has promised to behave")
+        await client.lift(CROWDER, reason="it has promised to behave")
     await until_last(mesh, CROWDER, ("fast", None), target=CROWDED)
     assert watched.answers.empty()
     await _told_once(mesh, proposal, affected=[CROWDED])
@@ -258,8 +258,8 @@ async def _crowded_route(mesh: DemoMesh, operator: Operator) -> None:
 async def _told_once(mesh: DemoMesh, proposal: Any, *, affected: list[str]) -> None:
     async with BanClient(
         mesh.addresses["registry"], certificates=mesh.certificates("operator-admin")
-    ) as desk:
-        (decided,) = (await desk.explain(proposal.source)).proposal
+    ) as client:
+        (decided,) = (await client.explain(proposal.source)).proposal
     until = min(proposal.ban_applied_until_unix_ns, decided.decided_unix_ns + MAX_BAN_S * 1_000_000_000)
     (row,) = await found(mesh, f"event = '{schema.ABUSE_DETECTED}' AND source = '{proposal.source}'")
     assert fields(row) == {

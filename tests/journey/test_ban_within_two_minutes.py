@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from snavio.admin.bans import BanClient
-from snavio.audit.proposer import ProposalReply
+from snavio.admin.bans import BanClient, ProposalAnswer
 from snavio.audit.runner import JobRequest, MeshAccess, watch
 from snavio.cli.invalid_commands import Forger
 from snavio.clock import SystemClock
@@ -42,7 +41,7 @@ async def forge(mesh: DemoMesh) -> float:
     forger = Forger(
         mesh.processes.mesh, certificates=mesh.certificates(f"{TENANT}-billing"), clock=SystemClock()
     )
-    await forger.begin()
+    await forger.start()
     await room(30, within=60)
     forged = [forger.submit(forger.signed(secret=bytes(32))) for _ in range(POLICY.burst_hmac)]
     assert set(await asyncio.gather(*forged)) == {Verdict.HMAC_MISMATCH}
@@ -93,7 +92,7 @@ async def test_abuse_is_banned_within_two_minutes_of_its_evidence_as_delivered(
 
         applied: dict[str, asyncio.Event] = {SOURCE: asyncio.Event(), CROWDER: asyncio.Event()}
 
-        def answered(found: Sequence[tuple[Any, ProposalReply]]) -> None:
+        def answered(found: Sequence[tuple[Any, ProposalAnswer]]) -> None:
             for one, to in found:
                 if to.applied:
                     applied[one.source].set()
@@ -124,12 +123,12 @@ async def test_abuse_is_banned_within_two_minutes_of_its_evidence_as_delivered(
             watcher.cancel()
             chatting.cancel()
         took = {}
-        async with BanClient(mesh.addresses["registry"], certificates=operator_folder) as desk:
+        async with BanClient(mesh.addresses["registry"], certificates=operator_folder) as client:
             for source, kind in ((SOURCE, "burst-invalid-hmac"), (CROWDER, "dominance-single-target")):
-                (decided,) = (await desk.explain(source)).proposal
+                (decided,) = (await client.explain(source)).proposal
                 assert decided.kind == kind
                 took[kind] = decided.decided_unix_ns / 1e9 - last[source]
-            assert {standing.ban.source for standing in (await desk.ls()).ban} == set(applied)
+            assert {standing.ban.source for standing in (await client.ls()).ban} == set(applied)
     said = "; ".join(f"{kind} {seconds:.1f} s" for kind, seconds in took.items())
     record_property("figure", f"from the last command of the evidence to the ban, as delivered: {said}")
     print(said)

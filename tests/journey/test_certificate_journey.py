@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
@@ -13,7 +12,6 @@ import pytest
 from snavio.admin.certificates import CertificateClient
 from snavio.admin.directory import DirectoryClient
 from snavio.errors import SnavioError, Unauthenticated
-from snavio.launch.processes import MeshProcesses
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.credentials import CertificateFiles
 from snavio.rpc.renewal import Leaf
@@ -27,23 +25,10 @@ from tests.support.terminal import SNAVIO, environment
 WITHIN_S = 60.0
 # Renewed after two thirds: the rest must be longer than any delay of a busy machine.
 LIFE_S = 12
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest.fixture(scope="module")
-def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoMesh]:
-    processes = MeshProcesses.temporary(
-        tmp_path_factory.mktemp("mesh"), settings={"mesh": {"pull_interval_ms": 100}}
-    )
-    processes.start()
-    try:
-        running = DemoMesh(processes)
-        asyncio.run(running.register())
-        yield running
-    finally:
-        processes.stop()
-
-
-def desk(mesh: DemoMesh) -> CertificateClient:
+def certificate_client(mesh: DemoMesh) -> CertificateClient:
     return CertificateClient(
         signer_address=mesh.addresses["signer"], certificates=mesh.certificates("operator-admin")
     )
@@ -155,7 +140,7 @@ async def test_commands_flow_while_certificates_of_seconds_end_and_are_renewed(
 
 
 async def test_revocation_is_felt_by_a_producer_in_the_middle_of_its_stream(mesh: DemoMesh) -> None:
-    async with desk(mesh) as operator, mesh.operator() as registrar:
+    async with certificate_client(mesh) as operator, mesh.operator() as registrar:
         await mesh.register_service(registrar, "billing")
         serial = Leaf.in_folder(mesh.certificates(f"{TENANT}-billing")).serial
         async with asyncio.timeout(WITHIN_S), mesh.producer() as producer:
@@ -172,7 +157,7 @@ async def test_revocation_is_felt_by_a_producer_in_the_middle_of_its_stream(mesh
 
 
 async def test_revocation_is_felt_by_a_consumer(mesh: DemoMesh) -> None:
-    async with desk(mesh) as operator, mesh.operator() as registrar:
+    async with certificate_client(mesh) as operator, mesh.operator() as registrar:
         for service in ("billing", "bot"):
             await mesh.register_service(registrar, service)
         serial = Leaf.in_folder(mesh.certificates(f"{TENANT}-bot")).serial
@@ -261,7 +246,7 @@ async def test_killed_signer_gives_no_second_certificate_for_one_token(
     mesh.processes.restart("signer")
     after = await asyncio.gather(*newcomers("second"), return_exceptions=True)
     wins = [outcome for outcome in (*before, *after) if isinstance(outcome, EnrolmentResult)]
-    async with desk(mesh) as certificates:
+    async with certificate_client(mesh) as certificates:
         living = [
             record.serial
             async for record in certificates.living(f"spiffe://snavio.local/tenant/{TENANT}/principal/racer")

@@ -15,7 +15,8 @@ from snavio.clock import SystemClock
 from snavio.domain.verdict import Verdict
 from snavio.sdk import Producer
 from snavio.v1.registry_pb2 import PROFILE_CRITICAL
-from tests.support.mesh import SOURCE, TARGET, DemoMesh, demo_mesh
+from tests.conftest import MeshSections
+from tests.support.mesh import SOURCE, TARGET, DemoMesh
 from tests.support.redis import redis_server
 from tests.support.terminal import snavio
 
@@ -25,21 +26,20 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DemoMesh]:
+async def mesh_settings(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MeshSections]:
+    """One Redis under both Slows."""
+    async with redis_server(tmp_path_factory.mktemp("several") / "redis", fsync=None) as redis:
+        yield {"slow": {"coordination": "redis", "coordination_url": redis.url}}
+
+
+async def furnish(mesh: DemoMesh) -> None:
     """Two paths: shield-0 over fast-0 and slow-0, shield-1 over fast-1 and slow-1."""
-    folder: Path = tmp_path_factory.mktemp("several")
-    async with redis_server(folder / "redis", fsync=None) as redis:
-        shared: dict[str, dict[str, object]] = {
-            "slow": {"coordination": "redis", "coordination_url": redis.url}
-        }
-        async with demo_mesh(folder / "mesh", settings=shared) as running:
-            slow = await running.another("slow", "slow-1")
-            fast = await running.another("fast", "fast-1", slow=slow)
-            running.addresses["shield-1"] = await running.another("shield", "shield-1", fast=fast)
-            async with running.operator() as operator:
-                await operator.put_route(TARGET, CRITICAL, profile=PROFILE_CRITICAL)
-                await operator.grant(SOURCE, TARGET, CRITICAL)
-            yield running
+    slow = await mesh.another("slow", "slow-1")
+    fast = await mesh.another("fast", "fast-1", slow=slow)
+    mesh.addresses["shield-1"] = await mesh.another("shield", "shield-1", fast=fast)
+    async with mesh.operator() as operator:
+        await operator.put_route(TARGET, CRITICAL, profile=PROFILE_CRITICAL)
+        await operator.grant(SOURCE, TARGET, CRITICAL)
 
 
 def way(mesh: DemoMesh, shield: str) -> Producer:

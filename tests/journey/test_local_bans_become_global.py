@@ -15,10 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
 from services.slow.settings import SlowSettings
 from snavio.admin.bans import BanClient
@@ -26,7 +24,7 @@ from snavio.domain.directory import Fairness
 from snavio.sdk import Producer
 from snavio.v1.registry_pb2 import BAN_LIST_WARM_BAN, StandingBan
 from tests.support.archived import found, in_archive
-from tests.support.mesh import NAME, TARGET, TENANT, DemoMesh, demo_mesh
+from tests.support.mesh import NAME, TARGET, TENANT, DemoMesh
 
 DEFAULTS, FAIRNESS = SlowSettings(), Fairness()
 # Rows are read from the archive, which by default is written once a minute.
@@ -37,18 +35,15 @@ PATIENCE_S = 60.0
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def mesh(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[DemoMesh]:
+async def furnish(mesh: DemoMesh) -> None:
     """Two paths to one Slow: shield over fast-0, and shield-1 over fast-1."""
-    async with demo_mesh(tmp_path_factory.mktemp("global") / "mesh", settings=SETTINGS) as running:
-        fast = await running.another("fast", "fast-1")
-        running.addresses["shield-1"] = await running.another("shield", "shield-1", fast=fast)
-        async with running.operator() as operator:
-            for service in (CROWDER, *VICTIMS):
-                if service != "bot":
-                    await running.register_service(operator, service)
-                await operator.grant(f"{TENANT}/{service}", TARGET, NAME)
-        yield running
+    fast = await mesh.another("fast", "fast-1")
+    mesh.addresses["shield-1"] = await mesh.another("shield", "shield-1", fast=fast)
+    async with mesh.operator() as operator:
+        for service in (CROWDER, *VICTIMS):
+            if service != "bot":
+                await mesh.register_service(operator, service)
+            await operator.grant(f"{TENANT}/{service}", TARGET, NAME)
 
 
 def producer(mesh: DemoMesh, service: str, shield: str) -> Producer:

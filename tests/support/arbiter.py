@@ -90,7 +90,7 @@ class Directory(LaneRules):
 
 
 @dataclass
-class Desk:
+class ArbiterStage:
     """A running Arbiter."""
 
     arbiter: Arbiter
@@ -128,7 +128,7 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk(
+async def arbiter_stage(
     store: Coordination,
     clock: Clock,
     *,
@@ -137,7 +137,7 @@ async def desk(
     real: TargetQueue | None = None,
     timeout_ms: int = 5000,
     **route: Any,
-) -> AsyncIterator[Desk]:
+) -> AsyncIterator[ArbiterStage]:
     """An Arbiter whose routes are strict and go to Redis unless told otherwise; ends without settling anything.
     `real` takes the place of every queue but the mailbox."""
     limits = LimitEnforcer(store=store, dominance=Dominance(clock=clock), clock=clock, timeout_ms=timeout_ms)
@@ -164,6 +164,6 @@ async def desk(
     )
     arbiter.start()
     try:
-        yield Desk(arbiter, strict, limits, mailbox, redis, directory, clock)
+        yield ArbiterStage(arbiter, strict, limits, mailbox, redis, directory, clock)
     finally:
         await arbiter.stop()

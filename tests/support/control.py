@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from services.registry.app import RegistryApp
-from services.registry.app import build as build_registry
 from services.registry.settings import RegistrySettings
 from services.signer.app import SignerApp
-from services.signer.app import build as build_signer
 from services.signer.bootstrap import prepare
 from services.signer.settings import SignerSettings
 from snavio.clock import ManualClock
@@ -44,12 +42,12 @@ class Control:
     _channels: dict[tuple[str, str], MeshChannel] = field(default_factory=dict)
 
     async def start_signer(self) -> None:
-        self.signer = build_signer(self.mesh, self.signer_settings, self.clock)
+        self.signer = SignerApp(self.mesh, self.signer_settings, self.clock)
         port = await self.signer.start()
         self.mesh = self.mesh.model_copy(update={"signer": f"127.0.0.1:{port}"})
 
     async def start_registry(self) -> None:
-        self.registry = build_registry(self.mesh, self.registry_settings, self.clock)
+        self.registry = RegistryApp(self.mesh, self.registry_settings, self.clock)
         port = await self.registry.start()
         self.mesh = self.mesh.model_copy(update={"registry": f"127.0.0.1:{port}"})
 

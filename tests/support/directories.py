@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from snavio.adapters.embedded.sqlite_directory import SqliteDirectory
-from snavio.adapters.memory.directory import MemoryDirectory
 from snavio.clock import ManualClock
 from snavio.ports.directory import Directory
+from tests.support.memory_directory import MemoryDirectory
 
 ACTOR = "spiffe://snavio.local/operator/admin"
 

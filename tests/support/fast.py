@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from services.fast.app import FastApp, build
+from services.fast.app import FastApp
 from services.fast.settings import FastSettings
 from snavio.domain.verdict import Verdict
 from snavio.errors import Unavailable
@@ -155,7 +155,7 @@ async def fast(
         ("mailbox", mailbox.methods()),
     ):
         await bench.neighbour(name, methods)
-    app = build(bench.mesh("fast"), FastSettings.model_validate(settings), bench.clock)
+    app = FastApp(bench.mesh("fast"), FastSettings.model_validate(settings), bench.clock)
     try:
         address = f"127.0.0.1:{await app.start()}"
         channel = bench.channel(address, bench.authority.mesh("shield", ttl_s=shield_ttl_s), "fast")

@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from services.mailbox.app import MailboxApp, build
+from services.mailbox.app import MailboxApp
 from services.mailbox.settings import MailboxSettings
 from snavio.clock import Clock, ManualClock
 from snavio.config import MeshSettings
@@ -23,6 +23,7 @@ from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.credentials import CertificateFiles
 from snavio.rpc.server import Call, MeshServer, Methods
+from snavio.rpc.status import error_of
 from snavio.v1 import mailbox_pb2 as mail
 from snavio.v1.batch_pb2 import BatchHeader, Hello, Run, Verdicts
 from snavio.v1.signer_pb2 import DenylistRequest, DenylistResponse
@@ -161,6 +162,46 @@ class ReceivingPeer:
         return codes
 
 
+class ReceivingStream:
+    """A consumer's end."""
+
+    def __init__(self, peer: ReceivingPeer, *, credit: int, **asked: Any) -> None:
+        self._call = peer.channel.stream(SERVICE + "RecvStream")
+        opened = mail.ReceiveRequest(**{"topic": TOPIC, "visibility_ms": 30_000, **asked})
+        self._first = mail.RecvStreamRequest(open=opened, credit=credit)
+
+    async def open(self) -> ReceivingStream:
+        await self._call.write(self._first.SerializeToString())
+        return self
+
+    async def add(self, credit: int) -> None:
+        await self._call.write(mail.RecvStreamRequest(credit=credit).SerializeToString())
+
+    async def read(self) -> Got:
+        try:
+            async with asyncio.timeout(SECONDS):
+                frame = await self._call.read()
+        except grpc.aio.AioRpcError as error:
+            raise error_of(error) from None
+        if frame is grpc.aio.EOF:
+            raise EOFError(await self._call.code())
+        epoch, messages = read_leased_batches(frame)
+        return Got(epoch, messages, frame)
+
+    async def some(self, count: int) -> list[Got]:
+        got: list[Got] = []
+        while sum(len(one.messages) for one in got) < count:
+            got.append(await self.read())
+        return got
+
+    def cancel(self) -> None:
+        self._call.cancel()
+
+    async def code(self) -> Any:
+        async with asyncio.timeout(SECONDS):
+            return await self._call.code()
+
+
 @dataclass
 class MailboxFixture:
     """A mailbox with its state folder; peers of it get their certificates here."""
@@ -206,7 +247,7 @@ class MailboxFixture:
     async def start(self) -> None:
         if self.signer is None:
             await self.start_signer()
-        self.app = build(self.mesh, self.settings, self.clock)
+        self.app = MailboxApp(self.mesh, self.settings, self.clock)
         self.address = f"127.0.0.1:{await self.app.start()}"
 
     async def stop(self) -> None:

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import grpc
+import pytest
+
 from snavio.clock import Clock, SystemClock
+from snavio.errors import SnavioError
+from snavio.host.introspection import METHOD as STATUS
 from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.credentials import CertificateFiles
 from snavio.rpc.server import Call, MeshServer, Methods
+from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse
 from tests.support.pki import Authority
 
 # Methods with a row for tenant services, of both shapes.
@@ -84,3 +91,21 @@ async def calling(
         yield channel
     finally:
         await channel.close()
+
+
+async def refused(error: SnavioError, folder: Path) -> grpc.aio.AioRpcError:
+    """The gRPC error of a call whose handler raises `error`."""
+
+    async def refuse(_request: StatusRequest, _call: Call) -> StatusResponse:
+        raise error
+
+    methods = Methods()
+    methods.unary(STATUS, refuse, StatusRequest)
+    authority = Authority(folder)
+    async with (
+        serving(authority, methods=methods) as served,
+        calling(served, authority.operator("ada")) as channel,
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as told:
+            await channel._current().unary_unary(STATUS)(b"", timeout=10)
+    return told.value

@@ -11,7 +11,6 @@ import orjson
 
 from services.registry.snapshots import SnapshotPlan, SnapshotWriter
 from snavio.adapters.embedded.folder_archive import FileWatermark, FolderArchive
-from snavio.adapters.memory.directory import MemoryDirectory
 from snavio.clock import ManualClock
 from snavio.domain.directory import AclEntry, Draft, Profile, Route, Suspension, Value
 from snavio.errors import SnavioError
@@ -21,6 +20,7 @@ from snavio.signed.snapshot_reader import Refused, SnapshotReader
 from snavio.signed.snapshot_refusal import RefusalReason
 from snavio.signed.verification import ACL, BANS, ROUTES, SUSPENSIONS, VerifiedSnapshot, VerifyingKey, examine
 from snavio.telemetry.events import EventJournal
+from tests.support.memory_directory import MemoryDirectory
 
 SECOND = 1_000_000_000
 PARTS = (ROUTES, ACL, SUSPENSIONS, BANS)

@@ -10,7 +10,6 @@ from services.registry.reads.history import History
 from services.registry.writes.access_requests import AccessRequests
 from services.registry.writes.entry_limits import EntryLimits
 from services.registry.writes.ownership import Ownership
-from snavio.adapters.memory.directory import MemoryDirectory
 from snavio.clock import ManualClock
 from snavio.domain.directory import (
     AccessRequest,
@@ -25,6 +24,7 @@ from snavio.domain.directory import (
 from snavio.domain.identity import Identity, IdentityKind
 from snavio.errors import NotFound
 from tests.support.decisions import always
+from tests.support.memory_directory import MemoryDirectory
 
 SHOP = "shop/web"
 ASKED = AccessRequest(SHOP, "bot", "Ping", reason="our new campaign")

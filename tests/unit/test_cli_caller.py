@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from snavio.cli import caller as callers
-from snavio.cli.caller import Caller, MeshCaller, OperatorCaller
+from snavio.cli.caller import Caller, OperatorCaller
 from snavio.config import MeshSettings
 
 MESH = MeshSettings()
@@ -18,7 +18,7 @@ FOLDER = Path("certs/acme-admin")
     ("caller", "renewed"), [(Caller(by="acme-admin"), [FOLDER]), (Caller(), []), (OperatorCaller(), [])]
 )
 def test_certificate_that_as_names_is_renewed_before_the_question(
-    caller: MeshCaller, renewed: list[Path], monkeypatch: pytest.MonkeyPatch
+    caller: OperatorCaller, renewed: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[Path] = []
 

@@ -63,7 +63,7 @@ def loaded(*words: str) -> set[str]:
         (("--version",), OURS | VERSION),
         (
             ("send", "--help"),
-            OURS | {"snavio.cli.send", "snavio.cli.options", "snavio.cli.output", "snavio.cli.render"},
+            OURS | {f"snavio.cli.{name}" for name in ("send", "installation", "options", "output", "render")},
         ),
     ],
     ids=("--help", "version", "--version", "send --help"),

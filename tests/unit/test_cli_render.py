@@ -6,7 +6,7 @@ import orjson
 import pytest
 from rich.console import Console
 
-from snavio.cli.render import NUMBER, Record, Styled, Table, TableColumn, show, time_text
+from snavio.cli.render import BLANK, NUMBER, Record, Screen, Styled, Table, TableColumn, show, time_text
 
 ROWS = [
     {"topic": "acme/bot", "ready": 12_345, "note": None},
@@ -64,3 +64,33 @@ def test_times_are_rfc_3339_and_none_is_none() -> None:
     assert time_text(1_794_823_200_000_001_000) == "2026-11-16T10:00:00Z"
     assert time_text(1_794_823_200_007_000_000, milliseconds=True) == "2026-11-16T10:00:00.007Z"
     assert time_text(0) is None
+
+
+def test_away_from_a_terminal_readings_are_printed_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with Screen() as screen:
+        assert not screen.live
+        screen.show({"n": 1}, "one", None, BLANK)
+        screen.say({"n": 2}, Styled("two", "bold"))
+    assert capsys.readouterr().out == "one\n\ntwo\n"
+    with Screen(json=True) as screen:
+        screen.show({"n": 1}, "one")
+        screen.say({"n": 2}, "two")
+    assert capsys.readouterr().out == '{"n":1}\n{"n":2}\n'
+
+
+def test_on_a_terminal_a_reading_takes_the_place_of_the_one_before(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal(monkeypatch, 100)
+    with Screen() as screen:
+        assert screen.live
+        screen.show({}, TABLE, None, Record((("holder", "acme"),)))
+        first = capsys.readouterr().out
+        screen.say({}, Styled("this stays", "bold"))
+        screen.show({}, "second")
+    shown = capsys.readouterr().out
+    assert "───" in first and "12,345" in first and "holder  acme" in first and "\x1b[31m" not in first
+    # The lines of the first reading are erased, one by one, before the next is written.
+    assert shown.count("\x1b[2K") >= first.count("\n") and "this stays" in shown and "second" in shown
+    with Screen(live=False) as screen:
+        assert not screen.live

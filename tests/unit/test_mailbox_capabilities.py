@@ -44,7 +44,7 @@ class Presented:
 
 
 @dataclass
-class Desk:
+class CapabilityChecks:
     """The check, with Signer's side controlled by the test."""
 
     clock: ManualClock = field(default_factory=ManualClock)
@@ -107,8 +107,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk(monkeypatch: pytest.MonkeyPatch) -> Desk:
-    made = Desk()
+def checks(monkeypatch: pytest.MonkeyPatch) -> CapabilityChecks:
+    made = CapabilityChecks()
 
     def counted(*asked: Any) -> Any:
         made.verified += 1
@@ -118,219 +118,223 @@ def desk(monkeypatch: pytest.MonkeyPatch) -> Desk:
     return made
 
 
-def test_I_8_without_a_capability_nothing_is_served_and_signers_address_is_told(desk: Desk) -> None:
+def test_I_8_without_a_capability_nothing_is_served_and_signers_address_is_told(
+    checks: CapabilityChecks,
+) -> None:
     for operation in Operation:
-        assert desk.refused(None, operation) == (Unauthenticated, "cap-required")
+        assert checks.refused(None, operation) == (Unauthenticated, "cap-required")
     with pytest.raises(Unauthenticated) as refused:
-        desk.check(None)
+        checks.check(None)
     assert refused.value.signer == "signer:7404"
 
 
 @pytest.mark.parametrize("text", ["", "snvcap1.", "snvcap1.AAAA", "x" * 5000, "snvcap1." + "A" * 400])
-def test_I_8_what_is_no_capability_is_refused(desk: Desk, text: str) -> None:
-    assert desk.refused(text) == (Unauthenticated, "cap-malformed")
+def test_I_8_what_is_no_capability_is_refused(checks: CapabilityChecks, text: str) -> None:
+    assert checks.refused(text) == (Unauthenticated, "cap-malformed")
 
 
-def test_I_8_forged_foreign_and_stolen_ones_are_refused(desk: Desk) -> None:
-    genuine = desk.mint.make(BOT.spiffe_id)
+def test_I_8_forged_foreign_and_stolen_ones_are_refused(checks: CapabilityChecks) -> None:
+    genuine = checks.mint.make(BOT.spiffe_id)
     forged = Capability(genuine.identifier, genuine.caveats[1:], genuine.signature)
-    assert desk.refused(forged) == (Unauthenticated, "cap-forged")
-    other = CapabilityMint(desk.clock, secrets={"00112233445566ff": b"x" * 32})
-    assert desk.refused(other.make(BOT.spiffe_id)) == (Unauthenticated, "cap-forged")
-    strange = CapabilityMint(desk.clock, secrets={"ffff33445566ffff": b"r" * 32})
-    assert desk.refused(strange.make(BOT.spiffe_id)) == (Unauthenticated, "cap-unknown-root")
+    assert checks.refused(forged) == (Unauthenticated, "cap-forged")
+    other = CapabilityMint(checks.clock, secrets={"00112233445566ff": b"x" * 32})
+    assert checks.refused(other.make(BOT.spiffe_id)) == (Unauthenticated, "cap-forged")
+    strange = CapabilityMint(checks.clock, secrets={"ffff33445566ffff": b"r" * 32})
+    assert checks.refused(strange.make(BOT.spiffe_id)) == (Unauthenticated, "cap-unknown-root")
     thief = Identity("snavio.local", IdentityKind.SERVICE, "thief", "acme")
-    assert desk.refused(genuine, identity=thief) == (Unauthenticated, "cap-holder")
-    desk.check(genuine)
+    assert checks.refused(genuine, identity=thief) == (Unauthenticated, "cap-holder")
+    checks.check(genuine)
     # Not even after its holder has used it, and it is in the cache.
-    assert desk.refused(genuine, identity=thief) == (Unauthenticated, "cap-holder")
+    assert checks.refused(genuine, identity=thief) == (Unauthenticated, "cap-holder")
 
 
-def test_I_8_another_topic_or_operation_is_out_of_scope(desk: Desk) -> None:
-    narrow = desk.mint.make(BOT.spiffe_id, realm=TOPIC, operations=frozenset({RECV, ACK}))
-    desk.check(narrow)
-    desk.check(narrow, ACK)
-    assert desk.refused(narrow, NACK) == (NotAllowed, "cap-operation")
-    assert desk.refused(narrow, Operation.MANAGE, None) == (NotAllowed, "cap-operation")
-    assert desk.refused(narrow, RECV, "acme/orders") == (NotAllowed, "cap-topic")
-    grant = desk.check(narrow, RECV, None)
+def test_I_8_another_topic_or_operation_is_out_of_scope(checks: CapabilityChecks) -> None:
+    narrow = checks.mint.make(BOT.spiffe_id, realm=TOPIC, operations=frozenset({RECV, ACK}))
+    checks.check(narrow)
+    checks.check(narrow, ACK)
+    assert checks.refused(narrow, NACK) == (NotAllowed, "cap-operation")
+    assert checks.refused(narrow, Operation.MANAGE, None) == (NotAllowed, "cap-operation")
+    assert checks.refused(narrow, RECV, "acme/orders") == (NotAllowed, "cap-topic")
+    grant = checks.check(narrow, RECV, None)
     assert grant.covers(RECV, TOPIC) and not grant.covers(RECV, "acme/orders")
 
 
-def test_I_8_one_without_an_end_is_refused(desk: Desk) -> None:
-    endless = desk.mint.make(BOT.spiffe_id)
+def test_I_8_one_without_an_end_is_refused(checks: CapabilityChecks) -> None:
+    endless = checks.mint.make(BOT.spiffe_id)
     from snavio.domain.capability import derive_root, mint
 
-    key = derive_root(desk.mint.secrets["00112233445566ff"], realm="*", version=1)
-    assert desk.refused(mint(key, endless.identifier, *endless.caveats[:2])) == (
+    key = derive_root(checks.mint.secrets["00112233445566ff"], realm="*", version=1)
+    assert checks.refused(mint(key, endless.identifier, *endless.caveats[:2])) == (
         Unauthenticated,
         "cap-expired",
     )
 
 
-def test_I_15_an_expired_one_is_refused_though_its_verification_is_cached(desk: Desk) -> None:
-    short = desk.mint.make(BOT.spiffe_id, ttl_s=10)
-    desk.check(short)
-    desk.clock.advance(seconds=9.99)
-    desk.check(short)
-    desk.clock.advance(seconds=0.01)
-    assert desk.refused(short) == (Unauthenticated, "cap-expired")
-    assert desk.refused(short, ACK) == (Unauthenticated, "cap-expired")
+def test_I_15_an_expired_one_is_refused_though_its_verification_is_cached(checks: CapabilityChecks) -> None:
+    short = checks.mint.make(BOT.spiffe_id, ttl_s=10)
+    checks.check(short)
+    checks.clock.advance(seconds=9.99)
+    checks.check(short)
+    checks.clock.advance(seconds=0.01)
+    assert checks.refused(short) == (Unauthenticated, "cap-expired")
+    assert checks.refused(short, ACK) == (Unauthenticated, "cap-expired")
 
 
-def test_C_6_a_verification_is_cached_for_the_cache_time_and_no_longer(desk: Desk) -> None:
-    held = desk.mint.make(BOT.spiffe_id)
+def test_C_6_a_verification_is_cached_for_the_cache_time_and_no_longer(checks: CapabilityChecks) -> None:
+    held = checks.mint.make(BOT.spiffe_id)
     for _ in range(1000):
-        desk.check(held)
-        desk.check(held, ACK)
-    assert desk.verified == 1
-    desk.clock.advance(seconds=CACHE_S - 0.001)
-    desk.check(held)
-    assert desk.verified == 1
-    desk.clock.advance(seconds=0.001)
-    desk.check(held)
-    assert desk.verified == 2
+        checks.check(held)
+        checks.check(held, ACK)
+    assert checks.verified == 1
+    checks.clock.advance(seconds=CACHE_S - 0.001)
+    checks.check(held)
+    assert checks.verified == 1
+    checks.clock.advance(seconds=0.001)
+    checks.check(held)
+    assert checks.verified == 2
 
 
-def test_I_15_a_revocation_is_felt_when_it_is_heard(desk: Desk) -> None:
-    held, other = desk.mint.make(BOT.spiffe_id), desk.mint.make(BOT.spiffe_id)
-    desk.check(held)
-    desk.revoke(held)
-    assert desk.refused(held) == (Unauthenticated, "cap-revoked")
-    desk.check(other)
+def test_I_15_a_revocation_is_felt_when_it_is_heard(checks: CapabilityChecks) -> None:
+    held, other = checks.mint.make(BOT.spiffe_id), checks.mint.make(BOT.spiffe_id)
+    checks.check(held)
+    checks.revoke(held)
+    assert checks.refused(held) == (Unauthenticated, "cap-revoked")
+    checks.check(other)
 
 
-def test_I_15_what_was_narrowed_from_a_revoked_one_is_revoked_too(desk: Desk) -> None:
-    held = desk.mint.make(BOT.spiffe_id)
-    desk.revoke(held)
-    assert desk.refused(held.attenuate(Caveat(topics=(TOPIC,)))) == (Unauthenticated, "cap-revoked")
+def test_I_15_what_was_narrowed_from_a_revoked_one_is_revoked_too(checks: CapabilityChecks) -> None:
+    held = checks.mint.make(BOT.spiffe_id)
+    checks.revoke(held)
+    assert checks.refused(held.attenuate(Caveat(topics=(TOPIC,)))) == (Unauthenticated, "cap-revoked")
 
 
-def test_I_15_acks_in_flight_are_honoured_until_the_end_and_nothing_else_is(desk: Desk) -> None:
-    held = desk.mint.make(BOT.spiffe_id, ttl_s=600)
-    desk.check(held, RECV)
-    desk.revoke(held)
-    desk.check(held, ACK)
-    desk.check(held, NACK)
+def test_I_15_acks_in_flight_are_honoured_until_the_end_and_nothing_else_is(checks: CapabilityChecks) -> None:
+    held = checks.mint.make(BOT.spiffe_id, ttl_s=600)
+    checks.check(held, RECV)
+    checks.revoke(held)
+    checks.check(held, ACK)
+    checks.check(held, NACK)
     for operation in set(Operation) - {ACK, NACK}:
-        assert desk.refused(held, operation) == (Unauthenticated, "cap-revoked"), operation
-    desk.clock.advance(seconds=599)
-    desk.check(held, ACK)
-    desk.clock.advance(seconds=1)
-    assert desk.refused(held, ACK) == (Unauthenticated, "cap-expired")
+        assert checks.refused(held, operation) == (Unauthenticated, "cap-revoked"), operation
+    checks.clock.advance(seconds=599)
+    checks.check(held, ACK)
+    checks.clock.advance(seconds=1)
+    assert checks.refused(held, ACK) == (Unauthenticated, "cap-expired")
 
 
-def test_I_15_one_that_was_given_nothing_settles_nothing_once_revoked(desk: Desk) -> None:
-    held = desk.mint.make(BOT.spiffe_id)
-    desk.revoke(held)
-    assert desk.refused(held, ACK) == (Unauthenticated, "cap-revoked")
+def test_I_15_one_that_was_given_nothing_settles_nothing_once_revoked(checks: CapabilityChecks) -> None:
+    held = checks.mint.make(BOT.spiffe_id)
+    checks.revoke(held)
+    assert checks.refused(held, ACK) == (Unauthenticated, "cap-revoked")
 
 
-def test_I_15_a_revoked_ack_does_not_reach_beyond_its_topic(desk: Desk) -> None:
-    held = desk.mint.make(BOT.spiffe_id, realm=TOPIC)
-    desk.check(held, RECV)
-    desk.revoke(held)
-    assert desk.refused(held, ACK, "acme/orders") == (NotAllowed, "cap-topic")
+def test_I_15_a_revoked_ack_does_not_reach_beyond_its_topic(checks: CapabilityChecks) -> None:
+    held = checks.mint.make(BOT.spiffe_id, realm=TOPIC)
+    checks.check(held, RECV)
+    checks.revoke(held)
+    assert checks.refused(held, ACK, "acme/orders") == (NotAllowed, "cap-topic")
 
 
-def test_I_15_a_revoked_holder_loses_what_was_issued_until_then(desk: Desk) -> None:
+def test_I_15_a_revoked_holder_loses_what_was_issued_until_then(checks: CapabilityChecks) -> None:
     for holder in (BOT.spiffe_id, "tenant:acme"):
-        before = desk.mint.make(BOT.spiffe_id)
-        desk.check(before)
-        desk.mint.revoke_holder(holder)
-        desk.hear()
-        assert desk.refused(before) == (Unauthenticated, "cap-revoked")
-        desk.clock.advance(seconds=0.001)
-        desk.check(desk.mint.make(BOT.spiffe_id))
+        before = checks.mint.make(BOT.spiffe_id)
+        checks.check(before)
+        checks.mint.revoke_holder(holder)
+        checks.hear()
+        assert checks.refused(before) == (Unauthenticated, "cap-revoked")
+        checks.clock.advance(seconds=0.001)
+        checks.check(checks.mint.make(BOT.spiffe_id))
         stranger = Identity("snavio.local", IdentityKind.SERVICE, "bot", "beta")
-        desk.check(desk.mint.make(stranger.spiffe_id), identity=stranger)
+        checks.check(checks.mint.make(stranger.spiffe_id), identity=stranger)
 
 
-def test_I_15_a_rotated_root_key_is_good_until_its_overlap_ends(desk: Desk) -> None:
-    old, new = (desk.mint.make(BOT.spiffe_id, realm=TOPIC, version=version) for version in (1, 2))
-    desk.check(old)
+def test_I_15_a_rotated_root_key_is_good_until_its_overlap_ends(checks: CapabilityChecks) -> None:
+    old, new = (checks.mint.make(BOT.spiffe_id, realm=TOPIC, version=version) for version in (1, 2))
+    checks.check(old)
     # The new version needs no announcement: only Signer can have made it.
-    desk.check(new)
-    ends = desk.clock.unix_ns() + 100_000_000_000
-    desk.mint.put_line(TOPIC, version=2, minimum=1, old_version=[1], old_ends_unix_ns=[ends])
-    desk.hear()
-    desk.check(old)
-    desk.clock.advance(seconds=100)
-    desk.check(new)
-    assert desk.refused(old) == (Unauthenticated, "cap-revoked")
-    desk.check(old, ACK)
+    checks.check(new)
+    ends = checks.clock.unix_ns() + 100_000_000_000
+    checks.mint.put_line(TOPIC, version=2, minimum=1, old_version=[1], old_ends_unix_ns=[ends])
+    checks.hear()
+    checks.check(old)
+    checks.clock.advance(seconds=100)
+    checks.check(new)
+    assert checks.refused(old) == (Unauthenticated, "cap-revoked")
+    checks.check(old, ACK)
 
 
-def test_I_15_a_revoked_root_key_ends_at_once_and_stays_so(desk: Desk) -> None:
-    old = desk.mint.make(BOT.spiffe_id, realm=TOPIC)
-    desk.check(old)
-    desk.mint.put_line(TOPIC, version=2, minimum=2)
-    desk.hear()
-    assert desk.refused(old) == (Unauthenticated, "cap-revoked")
+def test_I_15_a_revoked_root_key_ends_at_once_and_stays_so(checks: CapabilityChecks) -> None:
+    old = checks.mint.make(BOT.spiffe_id, realm=TOPIC)
+    checks.check(old)
+    checks.mint.put_line(TOPIC, version=2, minimum=2)
+    checks.hear()
+    assert checks.refused(old) == (Unauthenticated, "cap-revoked")
     # A Signer that came from a backup knows nothing of it any more.
-    desk.mint.lines.clear()
-    desk.mint.put_line(TOPIC, version=1, minimum=1)
-    desk.hear()
-    assert desk.refused(old) == (Unauthenticated, "cap-revoked")
+    checks.mint.lines.clear()
+    checks.mint.put_line(TOPIC, version=1, minimum=1)
+    checks.hear()
+    assert checks.refused(old) == (Unauthenticated, "cap-revoked")
 
 
-def test_I_15_a_secret_that_signer_dropped_makes_nothing_valid_but_still_settles(desk: Desk) -> None:
-    old = desk.mint.make(BOT.spiffe_id)
-    desk.check(old)
-    desk.roots.take_secrets({"1111111111111111": Secret(b"n" * 32, 0)}, max_ttl_s=3600)
-    assert desk.refused(old) == (Unauthenticated, "cap-revoked")
-    desk.check(old, ACK)
-    desk.clock.advance(seconds=3601)
-    desk.roots.take_secrets({"2222222222222222": Secret(b"m" * 32, 0)}, max_ttl_s=3600)
-    assert desk.refused(old, ACK) == (Unauthenticated, "cap-unknown-root")
+def test_I_15_a_secret_that_signer_dropped_makes_nothing_valid_but_still_settles(
+    checks: CapabilityChecks,
+) -> None:
+    old = checks.mint.make(BOT.spiffe_id)
+    checks.check(old)
+    checks.roots.take_secrets({"1111111111111111": Secret(b"n" * 32, 0)}, max_ttl_s=3600)
+    assert checks.refused(old) == (Unauthenticated, "cap-revoked")
+    checks.check(old, ACK)
+    checks.clock.advance(seconds=3601)
+    checks.roots.take_secrets({"2222222222222222": Secret(b"m" * 32, 0)}, max_ttl_s=3600)
+    assert checks.refused(old, ACK) == (Unauthenticated, "cap-unknown-root")
 
 
-def test_C_6_a_spike_of_denials_purges_the_cache_and_asks_signer(desk: Desk) -> None:
-    held = desk.mint.make(BOT.spiffe_id)
-    desk.check(held)
+def test_C_6_a_spike_of_denials_purges_the_cache_and_asks_signer(checks: CapabilityChecks) -> None:
+    held = checks.mint.make(BOT.spiffe_id)
+    checks.check(held)
     for _ in range(SPIKE):
-        desk.refused(None)
-    assert (desk.capabilities.purges, desk.refreshed) == (1, 1)
-    desk.check(held)
-    assert desk.verified == 2
+        checks.refused(None)
+    assert (checks.capabilities.purges, checks.refreshed) == (1, 1)
+    checks.check(held)
+    assert checks.verified == 2
 
 
-def test_C_6_whoever_makes_denials_cannot_keep_the_cache_empty(desk: Desk) -> None:
+def test_C_6_whoever_makes_denials_cannot_keep_the_cache_empty(checks: CapabilityChecks) -> None:
     for _ in range(SPIKE * 50):
-        desk.refused(None)
-    assert desk.capabilities.purges == 1
-    desk.clock.advance(ns=PURGE_QUIET_NS)
+        checks.refused(None)
+    assert checks.capabilities.purges == 1
+    checks.clock.advance(ns=PURGE_QUIET_NS)
     for _ in range(SPIKE):
-        desk.refused(None)
-    assert desk.capabilities.purges == 2
+        checks.refused(None)
+    assert checks.capabilities.purges == 2
 
 
-def test_C_6_a_few_denials_over_a_long_time_are_no_spike(desk: Desk) -> None:
+def test_C_6_a_few_denials_over_a_long_time_are_no_spike(checks: CapabilityChecks) -> None:
     for _ in range(SPIKE * 3):
-        desk.refused(None)
-        desk.clock.advance(seconds=1)
-    assert desk.capabilities.purges == 0
+        checks.refused(None)
+        checks.clock.advance(seconds=1)
+    assert checks.capabilities.purges == 0
 
 
-def test_I_15_an_unknown_root_asks_signer_but_not_all_the_time(desk: Desk) -> None:
-    strange = CapabilityMint(desk.clock, secrets={"ffff33445566ffff": b"r" * 32}).make(BOT.spiffe_id)
+def test_I_15_an_unknown_root_asks_signer_but_not_all_the_time(checks: CapabilityChecks) -> None:
+    strange = CapabilityMint(checks.clock, secrets={"ffff33445566ffff": b"r" * 32}).make(BOT.spiffe_id)
     for _ in range(SPIKE - 1):
-        assert desk.refused(strange)[1] == "cap-unknown-root"
-    assert desk.refreshed == 1
+        assert checks.refused(strange)[1] == "cap-unknown-root"
+    assert checks.refreshed == 1
 
 
-def test_C_6_cache_and_memory_of_leases_are_bounded(desk: Desk) -> None:
-    desk.capabilities = desk.build(most_cached=8, most_given=8)
-    first, *others = (desk.mint.make(BOT.spiffe_id) for _ in range(9))
-    desk.check(first)
+def test_C_6_cache_and_memory_of_leases_are_bounded(checks: CapabilityChecks) -> None:
+    checks.capabilities = checks.build(most_cached=8, most_given=8)
+    first, *others = (checks.mint.make(BOT.spiffe_id) for _ in range(9))
+    checks.check(first)
     for held in others:
-        desk.check(held)
-    assert desk.capabilities.gauges()["cached"] == 8
-    desk.revoke(first)
-    desk.revoke(others[-1])
+        checks.check(held)
+    assert checks.capabilities.gauges()["cached"] == 8
+    checks.revoke(first)
+    checks.revoke(others[-1])
     # Forgotten: refused, and its messages come again. The safe side.
-    assert desk.refused(first, ACK)[1] == "cap-revoked"
-    desk.check(others[-1], ACK)
+    assert checks.refused(first, ACK)[1] == "cap-revoked"
+    checks.check(others[-1], ACK)
 
 
 def refusal(admitted: QuotaTake | tuple[Verdict, int, str]) -> tuple[Verdict, int, str]:
@@ -338,47 +342,49 @@ def refusal(admitted: QuotaTake | tuple[Verdict, int, str]) -> tuple[Verdict, in
     return admitted
 
 
-def test_C_6_a_dispatchers_capability_meets_any_number_of_topics(desk: Desk) -> None:
-    held = desk.mint.make(FAST.spiffe_id, operations=frozenset({SEND}))
-    grant = desk.check(held, SEND, None, FAST)
+def test_C_6_a_dispatchers_capability_meets_any_number_of_topics(checks: CapabilityChecks) -> None:
+    held = checks.mint.make(FAST.spiffe_id, operations=frozenset({SEND}))
+    grant = checks.check(held, SEND, None, FAST)
     for number in range(MAX_ANSWERS * 3):
         assert grant.admits(f"acme/topic-{number}", 1) == QuotaTake(1)
     assert len(grant._verified.answers) <= MAX_ANSWERS
 
 
-def test_C_6_a_narrowed_dispatcher_is_refused_per_topic(desk: Desk) -> None:
-    held = desk.mint.make(FAST.spiffe_id, Caveat(topics=("acme/*",)), operations=frozenset({SEND}))
-    grant = desk.check(held, SEND, None, FAST)
+def test_C_6_a_narrowed_dispatcher_is_refused_per_topic(checks: CapabilityChecks) -> None:
+    held = checks.mint.make(FAST.spiffe_id, Caveat(topics=("acme/*",)), operations=frozenset({SEND}))
+    grant = checks.check(held, SEND, None, FAST)
     assert grant.admits("acme/a", 1) == QuotaTake(1)
     verdict, _, detail = refusal(grant.admits("beta/a", 1))
     assert verdict is Verdict.DELIVERY_FAILURE and detail.startswith("E_CAP_SCOPE")
 
 
-def test_C_6_a_quota_is_enforced_per_interval_and_shared_by_what_is_narrowed(desk: Desk) -> None:
-    held = desk.mint.make(BOT.spiffe_id, Caveat(quota=Quota(10, 60_000)))
+def test_C_6_a_quota_is_enforced_per_interval_and_shared_by_what_is_narrowed(
+    checks: CapabilityChecks,
+) -> None:
+    held = checks.mint.make(BOT.spiffe_id, Caveat(quota=Quota(10, 60_000)))
     child = held.attenuate(Caveat(quota=Quota(4, 60_000)))
-    assert desk.check(child).take(100).messages == 4
+    assert checks.check(child).take(100).messages == 4
     with pytest.raises(Saturated) as full:
-        desk.check(child).take(1)
+        checks.check(child).take(1)
     assert (full.value.reason, full.value.retry_after_ms) == ("cap-quota", 60_000)
     # A sibling with the same words has a count of its own, under the same parent.
-    assert desk.check(held.attenuate(Caveat(topics=(TOPIC,)))).take(100).messages == 6
+    assert checks.check(held.attenuate(Caveat(topics=(TOPIC,)))).take(100).messages == 6
     with pytest.raises(Saturated):
-        desk.check(held).take(1)
-    desk.clock.advance(seconds=60)
-    assert desk.check(held).take(3).messages == 3
+        checks.check(held).take(1)
+    checks.clock.advance(seconds=60)
+    assert checks.check(held).take(3).messages == 3
 
 
-def test_C_6_what_is_taken_and_not_used_is_given_back(desk: Desk) -> None:
-    held = desk.mint.make(BOT.spiffe_id, Caveat(quota=Quota(10, 60_000)))
-    taken = desk.check(held).take(8)
+def test_C_6_what_is_taken_and_not_used_is_given_back(checks: CapabilityChecks) -> None:
+    held = checks.mint.make(BOT.spiffe_id, Caveat(quota=Quota(10, 60_000)))
+    taken = checks.check(held).take(8)
     count_received(b"", taken)
-    assert desk.check(held).take(100).messages == 10
+    assert checks.check(held).take(100).messages == 10
 
 
-def test_C_6_a_send_beyond_the_quota_is_saturated_as_a_whole(desk: Desk) -> None:
-    held = desk.mint.make(FAST.spiffe_id, Caveat(quota=Quota(10, 60_000)), operations=frozenset({SEND}))
-    grant = desk.check(held, SEND, None, FAST)
+def test_C_6_a_send_beyond_the_quota_is_saturated_as_a_whole(checks: CapabilityChecks) -> None:
+    held = checks.mint.make(FAST.spiffe_id, Caveat(quota=Quota(10, 60_000)), operations=frozenset({SEND}))
+    grant = checks.check(held, SEND, None, FAST)
     assert isinstance(grant.admits("acme/a", 8), QuotaTake)
     assert refusal(grant.admits("acme/a", 3))[0] is Verdict.SATURATED
     assert isinstance(grant.admits("acme/a", 2), QuotaTake)
@@ -407,30 +413,30 @@ def test_C_6_the_table_of_quotas_is_bounded_and_shared_by_tenants() -> None:
 
 
 def test_I_15_revocations_are_bounded_and_none_is_forgotten_for_another(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    checks: CapabilityChecks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("services.mailbox.access.roots.MAX_ENDED", 3)
-    kept = [desk.mint.make(BOT.spiffe_id, ttl_s=100) for _ in range(3)]
+    kept = [checks.mint.make(BOT.spiffe_id, ttl_s=100) for _ in range(3)]
     for held in kept:
-        desk.revoke(held)
-    desk.mint.revoke(desk.mint.make(BOT.spiffe_id))
+        checks.revoke(held)
+    checks.mint.revoke(checks.mint.make(BOT.spiffe_id))
     with pytest.raises(Saturated):
-        desk.hear()
+        checks.hear()
     for held in kept:
-        assert desk.refused(held)[1] == "cap-revoked"
-    desk.mint.revoked = desk.mint.revoked[-1:]
-    desk.clock.advance(seconds=100 + 601)
-    desk.hear()
-    assert desk.roots.gauges()["revoked"] == 1
+        assert checks.refused(held)[1] == "cap-revoked"
+    checks.mint.revoked = checks.mint.revoked[-1:]
+    checks.clock.advance(seconds=100 + 601)
+    checks.hear()
+    assert checks.roots.gauges()["revoked"] == 1
 
 
 @pytest.mark.parametrize("skew_s", [-120, 120])
 def test_I_17_a_signer_whose_clock_is_two_minutes_off_makes_good_capabilities(
-    desk: Desk, skew_s: int
+    checks: CapabilityChecks, skew_s: int
 ) -> None:
-    signer = CapabilityMint(ManualClock(desk.clock.unix_ns() + skew_s * 1_000_000_000))
+    signer = CapabilityMint(ManualClock(checks.clock.unix_ns() + skew_s * 1_000_000_000))
     held = signer.make(BOT.spiffe_id, ttl_s=600)
-    desk.check(held)
+    checks.check(held)
     # It is renewed when a third is left, so this is as long as it needs to be good.
-    desk.clock.advance(seconds=400)
-    desk.check(held)
+    checks.clock.advance(seconds=400)
+    checks.check(held)

@@ -15,7 +15,7 @@ from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated
 from snavio.native import read_verdicts
 from snavio.v1.batch_pb2 import Verdicts
-from tests.support.desk import Desk
+from tests.support.bare_mailbox import BareMailbox
 from tests.support.mailbox import TOPIC, commands, running_mailbox, send_batch
 
 PEER = Sender("fast/fast-0", 1)
@@ -24,8 +24,8 @@ DELIVERED, FAILED = bytes([Verdict.DELIVERED]), bytes([Verdict.DELIVERY_FAILURE]
 
 
 @pytest.fixture
-async def desk() -> AsyncIterator[Desk]:
-    one = Desk()
+async def bare() -> AsyncIterator[BareMailbox]:
+    one = BareMailbox()
     one.commits.start()
     yield one
     await one.close()
@@ -50,14 +50,16 @@ class Answers:
         return Verdicts.FromString(frame)
 
 
-async def test_refusal_of_one_topic_is_told_when_the_others_are_on_disk_and_not_before(desk: Desk) -> None:
-    desk.disk.open.clear()
+async def test_refusal_of_one_topic_is_told_when_the_others_are_on_disk_and_not_before(
+    bare: BareMailbox,
+) -> None:
+    bare.disk.open.clear()
     answers = Answers()
     frame = send_batch(1, (NO_TOPIC, commands(2)), (TOPIC, commands(3)), (NOR_THIS, commands(1)))
-    await desk.intake.take(frame, PEER, final=answers)
+    await bare.intake.take(frame, PEER, final=answers)
     await asyncio.sleep(0.05)
     assert answers.frames == []
-    desk.disk.open.set()
+    bare.disk.open.set()
     told = await answers.only()
     assert told.codes == FAILED * 2 + DELIVERED * 3 + FAILED
     assert [(one.index, one.detail) for one in told.refusal] == [
@@ -65,23 +67,23 @@ async def test_refusal_of_one_topic_is_told_when_the_others_are_on_disk_and_not_
         (5, "Not the name of a topic."),
     ]
     again = Answers()
-    await desk.intake.take(frame, PEER, final=again)
+    await bare.intake.take(frame, PEER, final=again)
     assert (await again.only()).codes == told.codes, "as it was told, so it is recalled"
 
 
-async def test_send_of_which_nothing_is_stored_has_one_answer_and_leaves_nothing(desk: Desk) -> None:
+async def test_send_of_which_nothing_is_stored_has_one_answer_and_leaves_nothing(bare: BareMailbox) -> None:
     answers = Answers()
     frame = send_batch(1, (NO_TOPIC, commands(2)), (NOR_THIS, commands(1)))
-    await desk.intake.take(frame, PEER, final=answers)
+    await bare.intake.take(frame, PEER, final=answers)
     told = await answers.only()
     assert told.codes == FAILED * 3 and [one.index for one in told.refusal] == [0, 2]
-    assert desk.disk.groups == []
+    assert bare.disk.groups == []
 
 
-async def test_refusals_are_told_with_the_rest_when_the_disk_refuses_that(desk: Desk) -> None:
-    desk.disk.fault = Saturated("full", retry_after_ms=70)
+async def test_refusals_are_told_with_the_rest_when_the_disk_refuses_that(bare: BareMailbox) -> None:
+    bare.disk.fault = Saturated("full", retry_after_ms=70)
     answers = Answers()
-    await desk.intake.take(send_batch(1, (NO_TOPIC, commands(1)), (TOPIC, commands(2))), PEER, final=answers)
+    await bare.intake.take(send_batch(1, (NO_TOPIC, commands(1)), (TOPIC, commands(2))), PEER, final=answers)
     told = await answers.only()
     assert told.codes == FAILED + bytes([Verdict.SATURATED]) * 2
     assert [(one.index, one.retry_after_ms) for one in told.refusal] == [(0, 0), (1, 70)]

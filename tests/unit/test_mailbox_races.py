@@ -19,8 +19,8 @@ from services.mailbox.state.leases import ID_STRIDE
 from services.mailbox.state.policy import Policies, Policy
 from snavio.errors import NotFound, Saturated, Unavailable
 from snavio.native import read_leased_batches
+from tests.support.bare_mailbox import BareMailbox
 from tests.support.checked import CheckedDelivery
-from tests.support.desk import Desk
 from tests.support.mailbox import TOPIC, commands, send_batch
 
 SEEDS = 200 if os.environ.get("SNAVIO_FULL") == "1" else 12
@@ -75,8 +75,8 @@ class Ledger:
 class Holder:
     """One consumer: receives, acknowledges in time or too late, and disconnects in the middle of either."""
 
-    def __init__(self, desk: Desk, ledger: Ledger, name: str, dice: random.Random) -> None:
-        self.desk, self.ledger, self.name, self.dice = desk, ledger, name, dice
+    def __init__(self, bare: BareMailbox, ledger: Ledger, name: str, dice: random.Random) -> None:
+        self.bare, self.ledger, self.name, self.dice = bare, ledger, name, dice
         self.identity = f"spiffe://snavio.local/tenant/acme/service/{name}"
         self.receipts: list[Receipt] = []
         self.others: list[Holder] = []
@@ -88,9 +88,9 @@ class Holder:
             await asyncio.sleep(0)
 
     async def wait(self) -> None:
-        self.desk.clock.advance(seconds=self.dice.choice([0.01, 0.3, 1.1]))
+        self.bare.clock.advance(seconds=self.dice.choice([0.01, 0.3, 1.1]))
         if self.dice.random() < 0.5:
-            self.desk.delivery.tick()
+            self.bare.delivery.tick()
 
     async def receive(self) -> None:
         await self._perhaps_leave(self._receive())
@@ -104,9 +104,9 @@ class Holder:
         await self._perhaps_leave(self._settle(self.dice.choice(self.others).receipts, own=False))
 
     async def _receive(self) -> None:
-        wanted = self.desk.wanted(self.dice.choice(SIZES), self.identity)
-        response = await self.desk.receiving.receive(wanted)
-        until = self.desk.clock.mono_ns() + wanted.visibility_ms * 1_000_000
+        wanted = self.bare.wanted(self.dice.choice(SIZES), self.identity)
+        response = await self.bare.receiving.receive(wanted)
+        until = self.bare.clock.mono_ns() + wanted.visibility_ms * 1_000_000
         for msg_id, attempt, *_ in read_leased_batches(response)[1]:
             self.ledger.received(self.name, msg_id, attempt)
             self.receipts.append(Receipt(msg_id, attempt, until))
@@ -115,10 +115,10 @@ class Holder:
         chosen = sorted(self.dice.sample(receipts, min(len(receipts), self.dice.choice(SIZES))))
         for msg_id, attempt, _ in chosen:
             self.ledger.tell(self.name, msg_id, f"acks attempt {attempt}")
-        now = self.desk.clock.mono_ns()
+        now = self.bare.clock.mono_ns()
         ids, attempts = [one.msg_id for one in chosen], [one.attempt for one in chosen]
         try:
-            codes = await self.desk.settlements.settle(TOPIC, 1, ids, attempts, holder=self.identity)
+            codes = await self.bare.settlements.settle(TOPIC, 1, ids, attempts, holder=self.identity)
         except (Unavailable, asyncio.CancelledError) as error:
             # Refused, or done beside something that was refused; what was decided before a caller left is done.
             for msg_id in ids:
@@ -140,44 +140,44 @@ class Holder:
             task.result()
 
 
-async def bad_weather(desk: Desk, dice: random.Random) -> None:
+async def bad_weather(bare: BareMailbox, dice: random.Random) -> None:
     """A disk that delays commits, and refuses some."""
     while True:
-        desk.disk.open.clear()
+        bare.disk.open.clear()
         for _ in range(dice.randrange(30)):
             await asyncio.sleep(0)
-        desk.disk.fault = Unavailable("broken") if dice.random() < 0.2 else None
-        desk.disk.open.set()
+        bare.disk.fault = Unavailable("broken") if dice.random() < 0.2 else None
+        bare.disk.open.set()
         for _ in range(dice.randrange(60)):
             await asyncio.sleep(0)
 
 
 @asynccontextmanager
-async def opened(*, cached_bytes: int, policy: Policy | None = None) -> AsyncIterator[Desk]:
+async def opened(*, cached_bytes: int, policy: Policy | None = None) -> AsyncIterator[BareMailbox]:
     # So many attempts that none of them ends in the DLQ.
     policy = policy or Policy(max_attempts=1000)
-    desk = Desk(cached_bytes=cached_bytes, policies=Policies(default=policy), kind=CheckedDelivery)
-    desk.commits.start()
+    bare = BareMailbox(cached_bytes=cached_bytes, policies=Policies(default=policy), kind=CheckedDelivery)
+    bare.commits.start()
     try:
-        yield desk
+        yield bare
     finally:
-        await desk.close()
+        await bare.close()
 
 
-async def drain(desk: Desk, ledger: Ledger) -> set[int]:
+async def drain(bare: BareMailbox, ledger: Ledger) -> set[int]:
     """Let every lease end, receive what is left, and acknowledge it."""
     left: set[int] = set()
     while True:
-        desk.clock.advance(seconds=3)
-        response = await desk.receiving.receive(desk.wanted(5000))
+        bare.clock.advance(seconds=3)
+        response = await bare.receiving.receive(bare.wanted(5000))
         messages = read_leased_batches(response)[1]
         if not messages:
             return left
         for msg_id, attempt, *_ in messages:
             ledger.received("last", msg_id, attempt)
         left |= {one[0] for one in messages}
-        codes = await desk.settlements.settle(
-            TOPIC, 1, [one[0] for one in messages], [one[1] for one in messages], holder=desk.wanted(1).holder
+        codes = await bare.settlements.settle(
+            TOPIC, 1, [one[0] for one in messages], [one[1] for one in messages], holder=bare.wanted(1).holder
         )
         assert set(codes) == set(DONE)
 
@@ -188,43 +188,43 @@ async def test_G_3_receive_ack_and_the_end_of_a_lease_race_and_every_message_is_
 ) -> None:
     dice, ledger = random.Random(f"{os.environ.get('SNAVIO_SEED', 'races')} {seed}"), Ledger()
     # With and without the disk between a lease and its response.
-    async with asyncio.timeout(120), opened(cached_bytes=dice.choice([0, 4000, 1 << 20])) as desk:
+    async with asyncio.timeout(120), opened(cached_bytes=dice.choice([0, 4000, 1 << 20])) as bare:
         sent: set[int] = set()
         for seq in range(1, 9):
             count = dice.choice(SIZES)
-            assert await (await desk.take(send_batch(seq, (TOPIC, commands(count))))) == DONE * count
+            assert await (await bare.take(send_batch(seq, (TOPIC, commands(count))))) == DONE * count
             sent |= {seq * ID_STRIDE + index for index in range(count)}
-        weather = asyncio.create_task(bad_weather(desk, random.Random(f"{seed} weather")))
+        weather = asyncio.create_task(bad_weather(bare, random.Random(f"{seed} weather")))
         holders = [
-            Holder(desk, ledger, f"h{number}", random.Random(f"{seed} {number}")) for number in range(WORKERS)
+            Holder(bare, ledger, f"h{number}", random.Random(f"{seed} {number}")) for number in range(WORKERS)
         ]
         async with asyncio.TaskGroup() as group:
             for holder in holders:
                 holder.others = [one for one in holders if one is not holder]
                 group.create_task(holder.live())
         weather.cancel()
-        desk.disk.fault = None
-        desk.disk.open.set()
+        bare.disk.fault = None
+        bare.disk.open.set()
         acked = set(ledger.acked)
-        left = await drain(desk, ledger)
+        left = await drain(bare, ledger)
         for msg_id in sent - acked - left:
             assert msg_id in ledger.unheard, ledger.story(msg_id)
         for msg_id in ledger.gone & left:
             pytest.fail(f"said to be gone, and there: {ledger.story(msg_id)}")
         assert left <= sent and not left & acked
-        assert_nothing_is_left(desk)
+        assert_nothing_is_left(bare)
 
 
-def assert_nothing_is_left(desk: Desk) -> None:
-    counts, topic = desk.delivery.topics.counts(TOPIC), desk.delivery.topics.topic(TOPIC)
+def assert_nothing_is_left(bare: BareMailbox) -> None:
+    counts, topic = bare.delivery.topics.counts(TOPIC), bare.delivery.topics.topic(TOPIC)
     assert counts is not None and topic is not None
     assert (counts.ready, counts.inflight, counts.dead, counts.canceled) == (0, 0, 0, 0)
     assert (topic.messages, topic.inflight, topic.settling, topic.spans) == (0, 0, 0, 0)
     assert set(topic.by_shard.values()) == {0} and not topic.batches and not topic.adopted
-    assert (desk.delivery.inflight.total, desk.delivery.window.spans) == (0, 0)
-    assert not desk.delivery.inflight.by_tenant and not desk.delivery.inflight.starved
-    assert not desk.settlements._underway and len(desk.receiving._locks) == 0
-    assert desk.disk.records(TOPIC, after=0, limit=10) == [] and desk.disk.gauges()["store_bytes"] == 0
+    assert (bare.delivery.inflight.total, bare.delivery.window.spans) == (0, 0)
+    assert not bare.delivery.inflight.by_tenant and not bare.delivery.inflight.starved
+    assert not bare.settlements._underway and len(bare.receiving._locks) == 0
+    assert bare.disk.records(TOPIC, after=0, limit=10) == [] and bare.disk.gauges()["store_bytes"] == 0
 
 
 # -- operators and retention beside them ----------------------------------------------------------------
@@ -255,8 +255,8 @@ class Fates:
 class Keeper:
     """A consumer and an operator in one, working concurrently with others."""
 
-    def __init__(self, desk: Desk, fates: Fates, sent: list[int], dice: random.Random) -> None:
-        self.desk, self.fates, self.sent, self.dice = desk, fates, sent, dice
+    def __init__(self, bare: BareMailbox, fates: Fates, sent: list[int], dice: random.Random) -> None:
+        self.bare, self.fates, self.sent, self.dice = bare, fates, sent, dice
         self.identity = f"spiffe://snavio.local/tenant/acme/service/{dice.random()}"
 
     async def live(self) -> None:
@@ -274,12 +274,12 @@ class Keeper:
             await asyncio.sleep(0)
 
     async def consume(self) -> None:
-        response = await self.desk.receiving.receive(self.desk.wanted(self.dice.choice(SIZES), self.identity))
+        response = await self.bare.receiving.receive(self.bare.wanted(self.dice.choice(SIZES), self.identity))
         messages = read_leased_batches(response)[1]
         dead = self.dice.random() < 0.3
         # Before the answer: a lost answer may have been "done".
         self.fates.end(message[0] for message in messages)
-        await self.desk.settlements.settle(
+        await self.bare.settlements.settle(
             TOPIC,
             1,
             [message[0] for message in messages],
@@ -303,17 +303,17 @@ class Keeper:
         if operation is not MessageOperation.REQUEUE:
             self.fates.end(ids)
         try:
-            done = await self.desk.oversight.carry_out(RequestedChange(TOPIC, operation, ids=ids))
+            done = await self.bare.oversight.carry_out(RequestedChange(TOPIC, operation, ids=ids))
         except NotFound:
             # Everything of it had ended, and was let go.
-            assert self.desk.delivery.topics.topic(TOPIC) is None
+            assert self.bare.delivery.topics.topic(TOPIC) is None
             return
         if operation is MessageOperation.REQUEUE and done.changed == len(ids):
             self.fates.revived.update(dict.fromkeys(ids, began))
 
     async def retain(self) -> None:
-        self.desk.clock.advance(seconds=self.dice.choice([0.01, 0.5, 1.1]))
-        await self.desk.retention.step()
+        self.bare.clock.advance(seconds=self.dice.choice([0.01, 0.5, 1.1]))
+        await self.bare.retention.step()
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -323,35 +323,35 @@ async def test_I_14_operators_and_retention_race_with_consumers_and_nothing_goes
     # Batches of any size are made smaller while they wait.
     monkeypatch.setattr(batch_rewrite, "LARGE_BYTES", 0)
     dice, fates = random.Random(f"{os.environ.get('SNAVIO_SEED', 'keepers')} {seed}"), Fates()
-    async with asyncio.timeout(120), opened(cached_bytes=dice.choice([0, 1 << 20]), policy=KEPT) as desk:
+    async with asyncio.timeout(120), opened(cached_bytes=dice.choice([0, 1 << 20]), policy=KEPT) as bare:
         sent: list[int] = []
         for seq in range(1, 9):
             count = dice.choice(SIZES)
-            assert await (await desk.take(send_batch(seq, (TOPIC, commands(count))))) == DONE * count
+            assert await (await bare.take(send_batch(seq, (TOPIC, commands(count))))) == DONE * count
             sent += (seq * ID_STRIDE + index for index in range(count))
-        weather = asyncio.create_task(bad_weather(desk, random.Random(f"{seed} weather")))
+        weather = asyncio.create_task(bad_weather(bare, random.Random(f"{seed} weather")))
         async with asyncio.TaskGroup() as group:
             for number in range(WORKERS):
-                keeper = Keeper(desk, fates, sent, random.Random(f"{seed} {number}"))
+                keeper = Keeper(bare, fates, sent, random.Random(f"{seed} {number}"))
                 group.create_task(keeper.live())
         weather.cancel()
-        desk.disk.fault = None
-        desk.disk.open.set()
-        while desk.commits._waiting_bytes:
+        bare.disk.fault = None
+        bare.disk.open.set()
+        while bare.commits._waiting_bytes:
             await asyncio.sleep(0.001)  # what was begun by those who left
-        assert_numbers_are_those_of_the_disk(desk)
-        desk.clock.advance(seconds=3)
-        response = await desk.receiving.receive(desk.wanted(5000))
+        assert_numbers_are_those_of_the_disk(bare)
+        bare.clock.advance(seconds=3)
+        response = await bare.receiving.receive(bare.wanted(5000))
         left = {message[0] for message in read_leased_batches(response)[1]}
         assert [one for one in sent if one not in left and not fates.may_be_gone(one)] == []
 
 
-def assert_numbers_are_those_of_the_disk(desk: Desk) -> None:
-    topic = desk.delivery.topics.topic(TOPIC)
+def assert_numbers_are_those_of_the_disk(bare: BareMailbox) -> None:
+    topic = bare.delivery.topics.topic(TOPIC)
     if topic is None:
-        assert desk.disk.topics() == []
+        assert bare.disk.topics() == []
         return
-    (disk,) = desk.disk.topics()
+    (disk,) = bare.disk.topics()
     assert topic.lost == 0
     told = (topic.messages, topic.delivered, topic.dead, topic.canceled)
     assert told == (disk.messages, disk.delivered, disk.dead, disk.canceled)

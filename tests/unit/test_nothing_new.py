@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from services.registry.reads.unchanged_cache import UnchangedCache
-from snavio.adapters.memory.directory import MemoryDirectory
 from snavio.clock import ManualClock
 from snavio.domain.directory import Draft, Tenant
 from snavio.v1.registry_pb2 import ChangesRequest, ChangesResponse
+from tests.support.memory_directory import MemoryDirectory
 
 
 def asking(directory: MemoryDirectory, instance: str = "") -> ChangesRequest:

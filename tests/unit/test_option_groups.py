@@ -89,3 +89,15 @@ def test_a_group_in_a_group_is_filled_from_the_same_options(post: typer.Typer) -
 
 def test_a_field_without_default_has_to_be_said(post: typer.Typer) -> None:
     assert CliRunner().invoke(post, []).exit_code == 2
+
+
+def test_an_option_that_a_command_and_its_group_take_is_one_option() -> None:
+    app = typer.Typer()
+
+    @app.command()
+    @grouped
+    def tell(who: Whom, tries: Annotated[int, typer.Option(max=3, help="Of the command.")] = 1) -> None:
+        typer.echo(f"{who.source!r} {who.tries} {tries}")
+
+    assert CliRunner().invoke(app, ["--source", "x", "--tries", "2"]).stdout == "'x' 2 2\n"
+    assert CliRunner().invoke(app, ["--help"]).stdout.count("--tries") == 1

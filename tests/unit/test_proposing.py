@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 
-from snavio.admin.bans import Proposal
+from snavio.admin.bans import AuditAnswer, Proposal, ProposalAnswer
 from snavio.audit import ban_audit
 from snavio.audit.ban_audit import Evidence, audit
-from snavio.audit.proposals import read_lines
-from snavio.audit.proposer import AuditChange, ProposalReply, Proposer, alone
-from snavio.audit.registry_client import _asked
+from snavio.audit.proposals import as_asked, read_lines
+from snavio.audit.proposer import Proposer, alone
 from snavio.clock import ManualClock
 from snavio.errors import BadRequest, Conflict, Unavailable
 
@@ -67,10 +66,7 @@ class Registry:
         self.concluded: list[dict[str, Any]] = []
         self.provisional: set[str] = set()
 
-    async def version(self) -> int:
-        return 7
-
-    async def propose(self, proposals: Sequence[Proposal], *, provisional: bool) -> Sequence[ProposalReply]:
+    async def propose(self, proposals: Sequence[Proposal]) -> Sequence[ProposalAnswer]:
         self.calls.append([proposal.source for proposal in proposals])
         if self.away:
             raise Unavailable("Registry is away.")
@@ -81,25 +77,25 @@ class Registry:
         for proposal in proposals:
             room = proposal.proposal_id in self.bans or len(self.bans) < self.cap
             if room:
-                if provisional and proposal.proposal_id not in self.bans:
+                if proposal.provisional and proposal.proposal_id not in self.bans:
                     self.provisional.add(proposal.proposal_id)
-                if not provisional:
+                if not proposal.provisional:
                     self.provisional.discard(proposal.proposal_id)
                 self.bans.setdefault(proposal.proposal_id, proposal)
             answers.append(
-                ProposalReply(
-                    proposal.proposal_id, room, "" if room else "cap-reached", "", 0 if room else 60_000
-                )
+                ProposalAnswer(proposal.proposal_id, "applied", "", "")
+                if room
+                else ProposalAnswer(proposal.proposal_id, "refused", "cap-reached", "", retry_after_ms=60_000)
             )
         return answers
 
-    async def conclude(self, **given: Any) -> AuditChange:
+    async def conclude(self, **given: Any) -> AuditAnswer:
         if self.away:
             raise Unavailable("Registry is away.")
         self.concluded.append(given)
-        confirmed = [one for one in given["proposal_ids"] if one in self.provisional]
+        confirmed = [one for one in given["found"] if one in self.provisional]
         self.provisional.difference_update(confirmed)
-        return AuditChange(tuple(confirmed), ())
+        return AuditAnswer(7, tuple(confirmed), (), (), ())
 
 
 def proposer(tmp_path: Path, registry: Registry, clock: ManualClock | None = None) -> Proposer:
@@ -235,7 +231,7 @@ def test_a_burst_leaves_the_warm_path_of_all_routes_and_its_targets_are_evidence
     (proposal,) = read_lines(
         [json.dumps(line("a", kind="burst-misrouted", affected_targets=["no-such"])).encode()]
     ).proposals
-    asked = _asked(proposal, True)
+    asked = as_asked(proposal, provisional=True)
     assert (asked.affected_targets, asked.provisional) == ((), True)
     assert json.loads(asked.evidence)["targets"] == ["no-such"]
 
@@ -276,8 +272,8 @@ async def test_an_audit_judges_whole_periods_that_get_no_more_events(tmp_path: P
     registry = Registry()
     result = await audited(registry)
     (told,) = registry.concluded
-    assert (told["since_unix_ns"], told["until_unix_ns"]) == (NOW - 60 * MINUTE, NOW - 20 * MINUTE)
-    assert told["proposal_ids"] == [hashlib.sha256(b"past").hexdigest()]
+    assert (told["from_unix_ns"], told["to_unix_ns"]) == (NOW - 60 * MINUTE, NOW - 20 * MINUTE)
+    assert told["found"] == [hashlib.sha256(b"past").hexdigest()]
     assert (told["as_of_version"], result.over) == (7, 2)
     assert [proposal.source for proposal in registry.bans.values()] == ["acme/a"]
 
@@ -309,7 +305,7 @@ async def test_an_audit_tells_every_ban_that_it_confirms_also_one_that_still_las
     registry = Registry()
     long = line("long", start=NOW - 30 * MINUTE, ban_applied_until=at(NOW + 5 * MINUTE))
     over = line("over", start=NOW - 40 * MINUTE)
-    await registry.propose(proposals(long, over), provisional=True)
+    await registry.propose([replace(one, provisional=True) for one in proposals(long, over)])
     result = await audited(registry, long, over)
     assert set(result.confirmed) == {long["proposal_id"], over["proposal_id"]}
     assert (await audited(registry, long, over)).confirmed == ()
@@ -339,7 +335,7 @@ async def test_a_period_without_any_event_is_not_judged(tmp_path: Path) -> None:
     registry = Registry()
     spans = [(NOW - 61 * MINUTE, NOW - 55 * MINUTE), (NOW - 29 * MINUTE, NOW)]
     await audited(registry, evidence=Evidence(spans))
-    assert [(told["since_unix_ns"], told["until_unix_ns"]) for told in registry.concluded] == [
+    assert [(told["from_unix_ns"], told["to_unix_ns"]) for told in registry.concluded] == [
         (NOW - 60 * MINUTE, NOW - 50 * MINUTE),
         (NOW - 30 * MINUTE, NOW - 20 * MINUTE),
     ]
@@ -353,10 +349,7 @@ async def test_more_findings_than_one_call_takes_are_concluded_period_by_period(
     starts = [NOW - minutes * MINUTE for minutes in (60, 50, 50, 30, 30, 30, 30)]
     lines = [line(f"s{number}", start=start) for number, start in enumerate(starts)]
     await audited(registry, *lines)
-    told = [
-        (each["since_unix_ns"], each["until_unix_ns"], len(each["proposal_ids"]))
-        for each in registry.concluded
-    ]
+    told = [(each["from_unix_ns"], each["to_unix_ns"], len(each["found"])) for each in registry.concluded]
     assert told == [
         (NOW - 60 * MINUTE, NOW - 30 * MINUTE, 3),
         (NOW - 30 * MINUTE, NOW - 20 * MINUTE, 4),

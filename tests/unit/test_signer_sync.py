@@ -17,13 +17,13 @@ from services.registry.writes.batch import BatchWriter, WriteRequest
 from services.registry.writes.entry_limits import EntryLimits
 from services.registry.writes.ownership import Ownership
 from services.registry.writes.sweeper import AT_ONCE, Sweeper
-from snavio.adapters.memory.directory import MemoryDirectory
 from snavio.clock import ManualClock
 from snavio.domain.directory import Draft, Route, Service, Suspension, Tenant
 from snavio.domain.identity import Identity, IdentityKind
 from snavio.errors import Conflict, Unavailable
 from snavio.rpc.server import Call
 from snavio.v1 import registry_pb2 as wire
+from tests.support.memory_directory import MemoryDirectory
 
 SOURCE = "acme/billing"
 ADMIN = Identity("snavio.local", IdentityKind.OPERATOR, "admin")

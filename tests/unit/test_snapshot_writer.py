@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.registry.snapshots import FAILED, PublishOutcome, SnapshotPlan
+from services.registry.snapshots import PublishOutcome, SnapshotPlan
 from snavio.adapters.embedded.directory_rows import record_line
 from snavio.adapters.embedded.folder_archive import FolderArchive
 from snavio.domain.directory import (
@@ -28,6 +28,7 @@ from snavio.domain.directory import (
 )
 from snavio.errors import BadRequest, Conflict, NotFound, Saturated, Unavailable
 from snavio.native import Dispatch, SnapshotTables, canonical_json, snapshot_header, snapshot_suspensions
+from snavio.signed.publisher import FAILED
 from snavio.signed.snapshot_manifest import ACL, PLACES
 from snavio.signed.verification import ROUTES, VerifiedSnapshot
 from snavio.telemetry.events import SnapshotTooLarge
@@ -58,8 +59,8 @@ async def test_a_manifest_says_what_document_001_asks_for(tmp_path: Path) -> Non
         ("bans", 0),
     ]
     assert orjson.loads((tmp_path / PLACES[ACL]).read_bytes())["parts"] == [found["parts"][1]]
-    assert studio.writer.counters() == {"Snavio.Snapshot.Generated": 1}
-    assert studio.writer.gauges()["Snavio.Snapshot.SizeBytes"] == sum(p["size"] for p in found["parts"])
+    assert studio.writer.meter.counters() == {"Snavio.Snapshot.Generated": 1}
+    assert studio.writer.meter.gauges()["Snavio.Snapshot.SizeBytes"] == sum(p["size"] for p in found["parts"])
 
 
 async def test_nothing_is_written_while_nothing_changes(tmp_path: Path) -> None:
@@ -105,7 +106,7 @@ async def test_a_snapshot_that_is_too_large_is_told_and_the_old_one_stays(tmp_pa
     small = studio.new_writer(plan=SnapshotPlan(interval_s=30, lifetime_s=3600, max_bytes=size))
     assert await small.write_once() is PublishOutcome.TOO_LARGE
     assert await small.write_once() is PublishOutcome.TOO_LARGE
-    assert small.counters() == {f"{FAILED}.too-large": 2}
+    assert small.meter.counters() == {f"{FAILED}.too-large": 2}
     # An operator gets one event, with both sizes.
     recorded = [one.event for one in studio.events.after(0, limit=10)]
     (told,) = [event for event in recorded if event.name == "snavio.snapshot.too_large"]
@@ -144,7 +145,7 @@ async def test_a_full_disk_at_any_write_leaves_the_old_snapshot(
         assert await studio.refusal(studio.new_reader(f"reader-{allowed}")) is None
         assert not list(tmp_path.rglob("*.new"))
     assert allowed >= 4
-    assert studio.writer.counters()["Snavio.Snapshot.Failed.archive-full"] >= 4
+    assert studio.writer.meter.counters()["Snavio.Snapshot.Failed.archive-full"] >= 4
     assert await studio.refusal() is None
 
 
@@ -212,7 +213,7 @@ async def test_a_signature_that_readers_would_refuse_is_not_published(tmp_path: 
 
     writer = studio.new_writer(sign=forgetful)
     assert await writer.write_once() is PublishOutcome.FAILED
-    assert writer.counters() == {"Snavio.Snapshot.Failed.invalid-bad-signature": 1}
+    assert writer.meter.counters() == {"Snavio.Snapshot.Failed.invalid-bad-signature": 1}
     assert not studio.manifest_path.exists()
 
 

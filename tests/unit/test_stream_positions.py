@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import grpc
 import orjson
@@ -125,18 +126,16 @@ def test_a_signature_counts_with_a_good_key_and_every_member_is_under_it() -> No
     key = VerifyingKey("ed25519-1", ed25519_public_key(seed), 0)
     signed = envelope().with_signature(ed25519_sign(seed, signed_form(envelope())))
     assert envelope_verified(signed, signed_form(signed), [key])
-    changed = [
-        replace(signed, **{name: value})
-        for name, value in {
-            "envelope_id": "other",
-            "type": "snavio.telemetry.audit",
-            "scope": "tenant:other",
-            "issued_at": "2026-11-16T05:00:00.000000001Z",
-            "seq": EPOCH_STRIDE + 2,
-            "prev": "b3:00",
-            "payload": {"source": "acme/shop", "events": []},
-        }.items()
-    ]
+    others: dict[str, Any] = {
+        "envelope_id": "other",
+        "type": "snavio.telemetry.audit",
+        "scope": "tenant:other",
+        "issued_at": "2026-11-16T05:00:00.000000001Z",
+        "seq": EPOCH_STRIDE + 2,
+        "prev": "b3:00",
+        "payload": {"source": "acme/shop", "events": []},
+    }
+    changed = [replace(signed, **{name: value}) for name, value in others.items()]
     assert not any(envelope_verified(forged, signed_form(forged), [key]) for forged in changed)
     ended = replace(key, valid_until_unix_ns=1)
     assert not envelope_verified(signed, signed_form(signed), [ended])

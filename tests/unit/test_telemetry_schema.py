@@ -85,8 +85,8 @@ def test_a_manifest_comes_back_as_it_was_written() -> None:
         HOUR_NS,
         (entry(), entry(11, 12)),
         (EventRange("fast-0", 7, 1, 5).file_name,),
-        "platform-1",
-        b"s" * 64,
+        key_id="platform-1",
+        signature=b"s" * 64,
     )
     read, signed = read_manifest(written.encoded())
     assert (read, signed) == (written, written.signed_form())
@@ -106,7 +106,7 @@ def test_a_manifest_comes_back_as_it_was_written() -> None:
     ],
 )
 def test_a_manifest_is_read_strictly(good: bytes, bad: bytes) -> None:
-    encoded = ArchiveManifest(17, HOUR_NS, (entry(),), (), "k", b"s" * 64).encoded()
+    encoded = ArchiveManifest(17, HOUR_NS, (entry(),), key_id="k", signature=b"s" * 64).encoded()
     assert good in encoded
     with pytest.raises(BadManifest):
         read_manifest(encoded.replace(good, bad))

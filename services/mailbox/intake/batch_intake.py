@@ -22,9 +22,8 @@ from snavio.clock import Clock
 from snavio.domain.verdict import Verdict
 from snavio.errors import Saturated, SnavioError
 from snavio.hop.ledger_part import nothing_delivered, rest_unknown
-from snavio.hop.server_stream import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS
 from snavio.host.background import background
-from snavio.native import Ledger, Sending, shard_of, slice_runs
+from snavio.native import MESH_BATCH_BYTES, MESH_BATCH_COMMANDS, Ledger, Sending, shard_of, slice_runs
 from snavio.ports.mailbox_store import (
     KEY_BYTES,
     MAX_ROW_MESSAGES,

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import ClassVar
 
 import structlog
@@ -34,7 +33,7 @@ from snavio.domain.message import DeadReason, MessageState
 from snavio.domain.queue_address import TELEMETRY_NAME
 from snavio.errors import SnavioError
 from snavio.ports.mailbox_store import BatchRecord, MailboxStore, Progress
-from snavio.telemetry.events import EventJournal, TelemetryDropped, Value
+from snavio.telemetry.events import Event, EventJournal, TelemetryDropped
 from snavio.telemetry.schema import DLQ_PRUNED
 
 TICK_SECONDS = 1.0
@@ -47,7 +46,7 @@ SLICE_RETAINED = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class DlqPruned:
+class DlqPruned(Event):
     """Dead or canceled messages were removed because they were too old or too many."""
 
     name: ClassVar[str] = DLQ_PRUNED
@@ -57,10 +56,6 @@ class DlqPruned:
     cause: str
     """`age` or `depth`."""
     messages: int
-
-    def fields(self) -> Mapping[str, Value]:
-        """As they stand."""
-        return asdict(self)
 
 
 class Retention:

@@ -75,10 +75,6 @@ class Settlements:
             if late:
                 raise Unavailable("The disk did not answer in time; it may have been done.")
 
-    def commit_ended(self, settling: Settling) -> None:
-        """Commit messages that ended by themselves; no caller waits for it."""
-        self.commit(settling)
-
     def commit(self, settling: Settling) -> asyncio.Future[Outcome]:
         """Bring a decision to disk; then it is confirmed, or everything stands as it did."""
         stored: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()

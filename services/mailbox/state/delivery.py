@@ -62,7 +62,7 @@ class Delivery:
         limits: Limits | None = None,
         shares: MailboxShares | None = None,
         policies: Policies | None = None,
-        commit_ended: Callable[[Settling], None] | None = None,
+        commit_ended: Callable[[Settling], object] | None = None,
         age_ns: Callable[[], int] = lambda: 0,
         chance: random.Random | None = None,
     ) -> None:

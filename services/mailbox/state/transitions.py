@@ -37,7 +37,7 @@ class Transitions:
         inflight: InflightCounts,
         policies: Policies,
         record: Callable[[Progress], None],
-        commit_ended: Callable[[Settling], None] | None = None,
+        commit_ended: Callable[[Settling], object] | None = None,
         age_ns: Callable[[], int] = lambda: 0,
     ) -> None:
         self._topics = topics

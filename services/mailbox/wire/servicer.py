@@ -7,7 +7,7 @@ another tenant's topics.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -50,6 +50,8 @@ MAX_MESSAGES = 5000
 MAX_RESPONSE_BYTES = 1 << 20
 MAX_RECEIPTS = 20_000
 MAX_REASON_BYTES = 256
+NOT_TOLD = ("shards", "reorder_depth")
+"""Of a topic's counts: they are for operators."""
 
 
 class MailboxServicer:
@@ -270,22 +272,13 @@ class MailboxServicer:
         for name in names:
             counts = self._delivery.topics.counts(name)
             if counts is not None:
-                response.topic.append(
-                    TopicStats(
-                        topic=name,
-                        ready=counts.ready,
-                        inflight=counts.inflight,
-                        oldest_age_ms=counts.oldest_age_ms,
-                        delivered=counts.delivered,
-                        dead=counts.dead,
-                        canceled=counts.canceled,
-                        capacity=counts.capacity,
-                        died=counts.died,
-                        dlq_profile="ephemeral" if self._settings.amnesia else "durable",
-                        stored_total=counts.stored_total,
-                        acked_total=counts.acked_total,
-                    )
-                )
+                told = {
+                    each.name: getattr(counts, each.name)
+                    for each in fields(counts)
+                    if each.name not in NOT_TOLD
+                }
+                profile = "ephemeral" if self._settings.amnesia else "durable"
+                response.topic.append(TopicStats(**told, dlq_profile=profile))
         return response
 
     def _quota(self, call: Call, topic: str, messages: int) -> Quota:

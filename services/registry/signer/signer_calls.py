@@ -5,15 +5,20 @@ Never decides anything, and never keeps a token longer than it takes to answer w
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import structlog
 
 from snavio.domain.directory import Principal, Service
 from snavio.domain.identity import Identity, IdentityKind
 from snavio.errors import NotFound, Saturated, SnavioError, Unavailable
 from snavio.rpc.channel import MeshChannel
+from snavio.rpc.proto_message import ProtoMessage
 from snavio.v1 import signer_pb2 as signer
 
 _AT = "/snavio.v1.Signer/"
+
+M = TypeVar("M", bound=ProtoMessage)
 
 
 class SignerCalls:
@@ -26,22 +31,13 @@ class SignerCalls:
 
     async def keyset(self, source: str) -> None:
         """Make the source's first HMAC key, if it has none."""
-        await self._channel.call(
-            _AT + "CreateKeyset",
-            signer.CreateKeysetRequest(source=source),
-            signer.KeysetStatus,
-            timeout_s=self._timeout_s,
-        )
+        await self._call("CreateKeyset", signer.CreateKeysetRequest(source=source), signer.KeysetStatus)
 
     async def has_keys(self, source: str) -> bool | None:
         """True if the source has an HMAC key; None when Signer cannot answer now."""
         try:
-            answer = await self._channel.call(
-                _AT + "DescribeKeysets",
-                signer.DescribeKeysetsRequest(source=source),
-                signer.DescribeKeysetsResponse,
-                timeout_s=self._timeout_s,
-            )
+            request = signer.DescribeKeysetsRequest(source=source)
+            answer = await self._call("DescribeKeysets", request, signer.DescribeKeysetsResponse)
         except NotFound as error:
             return False if error.reason == "no-keyset" else None
         except SnavioError:
@@ -50,24 +46,18 @@ class SignerCalls:
 
     async def principals(self, service: Service, *, suspended: bool) -> None:
         """Set the principals that may act as a service."""
-        await self._channel.call(
-            _AT + "SetServicePrincipals",
-            signer.SetServicePrincipalsRequest(
-                source=service.source, principal=service.principals, suspended=suspended
-            ),
-            signer.SetServicePrincipalsResponse,
-            timeout_s=self._timeout_s,
+        request = signer.SetServicePrincipalsRequest(
+            source=service.source, principal=service.principals, suspended=suspended
         )
+        await self._call("SetServicePrincipals", request, signer.SetServicePrincipalsResponse)
 
     async def dismiss(self, principal: Principal, *, trust_domain: str) -> None:
         """End the certificates of a principal that the directory names no more; an operator can restore it."""
         identity = Identity(trust_domain, IdentityKind.PRINCIPAL, principal.principal, principal.tenant)
-        await self._channel.call(
-            _AT + "RevokeIdentity",
-            signer.RevokeIdentityRequest(spiffe_id=identity.spiffe_id, reason="removed from the directory"),
-            signer.RevokeIdentityResponse,
-            timeout_s=self._timeout_s,
+        request = signer.RevokeIdentityRequest(
+            spiffe_id=identity.spiffe_id, reason="removed from the directory"
         )
+        await self._call("RevokeIdentity", request, signer.RevokeIdentityResponse)
 
     async def enrolment(self, tenant: str, principal: str) -> signer.CreateEnrolmentResponse | None:
         """A token for a principal of a new tenant; None when Signer cannot make one now.
@@ -84,11 +74,10 @@ class SignerCalls:
         self, tenant: str, principal: str, *, ttl_s: int = 0, actor: str = ""
     ) -> signer.CreateEnrolmentResponse:
         """A token for a principal of a tenant, which the caller knows to exist."""
-        return await self._channel.call(
-            _AT + "CreateEnrolment",
-            signer.CreateEnrolmentRequest(
-                tenant=tenant, principal=principal, ttl_seconds=ttl_s, on_behalf_of=actor
-            ),
-            signer.CreateEnrolmentResponse,
-            timeout_s=self._timeout_s,
+        request = signer.CreateEnrolmentRequest(
+            tenant=tenant, principal=principal, ttl_seconds=ttl_s, on_behalf_of=actor
         )
+        return await self._call("CreateEnrolment", request, signer.CreateEnrolmentResponse)
+
+    async def _call(self, method: str, request: ProtoMessage, response: type[M]) -> M:
+        return await self._channel.call(_AT + method, request, response, timeout_s=self._timeout_s)

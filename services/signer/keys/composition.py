@@ -97,8 +97,8 @@ async def compose_keys(
     )
     SignatureServicer(signatures=signatures, snapshots=snapshots, clock=clock).register(methods)
     introspection.gauges(rollout.gauges, prefix="rotation.")
-    introspection.counts(snapshots.counters)
-    introspection.gauges(snapshots.gauges)
+    introspection.counts(snapshots.meter.counters)
+    introspection.gauges(snapshots.meter.gauges)
     introspection.counts(events.counters, prefix="event.")
 
     async def upkeep() -> None:

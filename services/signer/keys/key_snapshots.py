@@ -8,34 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections import Counter
 from collections.abc import Sequence
-from typing import Final
-
-import structlog
 
 from services.signer.keys.signatures import Signatures
 from snavio.clock import Clock
 from snavio.domain.keyset import Keyset
 from snavio.domain.lineage import is_serial
 from snavio.domain.signing_scope import PLATFORM
-from snavio.errors import NotFound, SnavioError
+from snavio.errors import NotFound
 from snavio.native import blake3_hex
 from snavio.ports.archive import Archive
 from snavio.ports.keystore import KeyStore, KeySurvey, SnapshotKey
-from snavio.signed.publisher import Publisher
+from snavio.signed.publisher import Publisher, PublishingMeter
 from snavio.signed.sealed_part import KEY_BYTES, seal, unseal
 from snavio.signed.snapshot_manifest import HMAC, Manifest, ManifestPart, part_path
 from snavio.signed.snapshot_reader import MAX_SNAPSHOT_BYTES
-from snavio.signed.snapshot_refusal import SnapshotRefused
 from snavio.signed.verification import KEYSETS, VerifyingKey, verify_part
 from snavio.v1.signer_pb2 import Keyset as WireKeyset
 from snavio.v1.signer_pb2 import KeyVersion as WireKeyVersion
 from snavio.v1.signer_pb2 import RevokedSubject
 from snavio.v1.snapshot_pb2 import SealedKeys
-
-GENERATED: Final = "Snavio.Snapshot.Generated"
-FAILED: Final = "Snavio.Snapshot.Failed"
 
 
 class KeySnapshots:
@@ -65,37 +57,12 @@ class KeySnapshots:
         )
         # Two rounds at once would seal one version twice, and one's manifest would name the other's bytes.
         self._one_at_a_time = asyncio.Lock()
-        self._counts: Counter[str] = Counter()
-        self._size_bytes = 0
-        self._write_seconds = 0.0
-        self._log = structlog.get_logger()
-
-    def counters(self) -> dict[str, int]:
-        """Rounds by outcome, under the public names of metrics."""
-        return dict(self._counts)
-
-    def gauges(self) -> dict[str, float]:
-        """Size of the newest snapshot, and the time that it took to write."""
-        return {
-            "Snavio.Snapshot.SizeBytes": float(self._size_bytes),
-            "Snavio.Snapshot.WriteDuration": self._write_seconds,
-        }
+        self.meter = PublishingMeter(clock, what="snapshot of key sets", unreadable="bad-part")
 
     async def turn(self) -> None:
         """Publish the key sets, or a new time if they have not changed; a failure is counted and logged, not raised."""
-        began = self._clock.mono_ns()
-        try:
-            async with self._one_at_a_time:
-                written = await self._publish()
-            if written:
-                self._counts[GENERATED] += 1
-                self._write_seconds = (self._clock.mono_ns() - began) / 1e9
-        except SnapshotRefused as refused:
-            self._failed(f"invalid-{refused.refusal.value}", refused.detail)
-        except SnavioError as error:
-            self._failed(error.reason, str(error))
-        except ValueError as error:
-            self._failed("bad-part", str(error))
+        async with self._one_at_a_time:
+            await self.meter.guarded(self._publish)
 
     async def opening_key(self) -> bytes:
         """The key with which Shield opens snapshots; as old as an HMAC key gets at the most."""
@@ -120,8 +87,8 @@ class KeySnapshots:
             for key in scope.verifying(self._clock.unix_ns())
         ]
 
-    async def _publish(self) -> bool:
-        """Write the manifest, and the part if it changed; true if a new part was written."""
+    async def _publish(self) -> None:
+        """Write the manifest, and the part if it changed."""
         # Both write on their first time, and so come before the store is surveyed.
         key = await self.opening_key()
         await self._signatures.provision(PLATFORM, actor="signer")
@@ -132,8 +99,7 @@ class KeySnapshots:
         if before.is_newer_than(survey.version, survey.store_epoch):
             # Our own signature proves that the store was ahead once: it came from a backup. Without a new epoch its
             # next writes would take numbers that Shields have seen on other key sets.
-            self._counts["Snavio.Snapshot.Superseded"] += 1
-            self._log.warning("the key store went back in time and takes a new epoch", version=survey.version)
+            self.meter.went_back("key store", survey.version)
             await self._store.renew_epoch()
             survey = await self._store.survey(now_ns=generated_unix_ns)
         found = before.manifest
@@ -142,7 +108,7 @@ class KeySnapshots:
             await self._publisher.publish(
                 await self._publisher.signed(self._draft(survey, generated_unix_ns, found.parts)), before
             )
-            return False
+            return
         contents = await asyncio.to_thread(_sealed, survey, key)
         part = ManifestPart(
             KEYSETS,
@@ -156,9 +122,9 @@ class KeySnapshots:
         await asyncio.to_thread(_check, part, contents, manifest, key)
         await self._publisher.put(part, contents)
         await self._publisher.publish(manifest, before)
-        self._size_bytes = len(contents)
+        self.meter.size_bytes = len(contents)
         await self._publisher.prune((KEYSETS,), kept={part.path, *before.paths})
-        return True
+        self.meter.generated()
 
     def _draft(self, survey: KeySurvey, generated_unix_ns: int, parts: tuple[ManifestPart, ...]) -> Manifest:
         return self._publisher.draft(
@@ -168,10 +134,6 @@ class KeySnapshots:
             generated_unix_ns=generated_unix_ns,
             parts=parts,
         )
-
-    def _failed(self, reason: str, detail: str) -> None:
-        self._counts[f"{FAILED}.{reason}"] += 1
-        self._log.error("snapshot of key sets not written", reason=reason, detail=detail)
 
 
 def _sealed(survey: KeySurvey, key: bytes) -> bytes:

@@ -9,7 +9,7 @@ from dataclasses import astuple
 from typing import Any, Final
 
 from snavio.adapters.embedded.sqlite import Migrations
-from snavio.adapters.embedded.sqlite_ledger import checksum
+from snavio.adapters.embedded.store_file import checksum
 from snavio.domain.lineage import tenant_of_spiffe
 from snavio.ports.certificates import IssuedCertificate
 

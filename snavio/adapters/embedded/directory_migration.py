@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import orjson
 
-from snavio.adapters.embedded.directory_rows import SCHEMA, append, checksum_of
+from snavio.adapters.embedded.directory_rows import SCHEMA, append
+from snavio.adapters.embedded.store_file import checksum
 from snavio.domain.directory import Draft, Route, Value, revive
 from snavio.errors import IntegrityError
 
@@ -29,9 +30,9 @@ def from_first(connection: Any) -> None:
     ):
         connection.execute(statement)
     standing: dict[tuple[str, ...], Value] = {}
-    for version, at_ns, actor, kind, blob, deleted, checksum in lines:
+    for version, at_ns, actor, kind, blob, deleted, kept in lines:
         # Checked before it is rewritten: a new checksum would make damage look valid.
-        if checksum != checksum_of(at_ns, actor, kind, blob, bool(deleted)):
+        if kept != checksum((at_ns, actor, kind, blob, bool(deleted))):
             raise IntegrityError(f"The directory's change {version} is damaged.")
         value = revive(kind, orjson.loads(blob))
         if isinstance(value, Route) and value.topic:

@@ -5,12 +5,12 @@ Never returns a row whose checksum does not fit.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import asdict
 from typing import Any, Final, TypeAlias
 
 import orjson
 
+from snavio.adapters.embedded.store_file import checksum
 from snavio.domain.directory import KINDS, Change, Draft, Value, expiry_of, revive
 from snavio.errors import IntegrityError
 
@@ -58,7 +58,7 @@ def append(
         value = before
     blob, key = encode(value), key_text(value.key)
     old = encode(before) if before is not None else None
-    line_sum = checksum_of(at_ns, actor, reason, value.kind, blob, old or b"", int(draft.deleted))
+    line_sum = checksum((at_ns, actor, reason, value.kind, blob, old or b"", int(draft.deleted)))
     (version,) = connection.execute(
         "INSERT INTO changelog (at_ns, actor, reason, kind, key, parent, value, before, deleted, checksum)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING version",
@@ -67,7 +67,7 @@ def append(
     if draft.deleted:
         connection.execute("DELETE FROM record WHERE kind = ? AND key = ?", (value.kind, key))
     else:
-        record_sum = checksum_of(value.kind, key, version, blob)
+        record_sum = checksum((value.kind, key, version, blob))
         connection.execute(
             "INSERT OR REPLACE INTO record VALUES (?, ?, ?, ?, ?, ?, ?)",
             (value.kind, key, value.parent, version, expiry_of(value), blob, record_sum),
@@ -78,8 +78,8 @@ def append(
 
 def change_of(row: LogRow) -> Change:
     """The `Change` of a row of the log."""
-    version, at_ns, actor, reason, kind, value, before, deleted, checksum = row
-    if checksum != checksum_of(at_ns, actor, reason, kind, value, before or b"", deleted):
+    version, at_ns, actor, reason, kind, value, before, deleted, kept = row
+    if kept != checksum((at_ns, actor, reason, kind, value, before or b"", deleted)):
         raise IntegrityError(f"The directory's change {version} is damaged.")
     old = decode(kind, before) if before is not None else None
     return Change(version, at_ns, actor, decode(kind, value), bool(deleted), reason, old)
@@ -87,8 +87,8 @@ def change_of(row: LogRow) -> Change:
 
 def value_of(row: RecordRow) -> Value:
     """The value of a row of the present state."""
-    kind, key, version, value, checksum = row
-    if checksum != checksum_of(kind, key, version, value):
+    kind, key, version, value, kept = row
+    if kept != checksum((kind, key, version, value)):
         raise IntegrityError(f"The directory's {kind} record {key.split(chr(10))!r} is damaged.")
     return decode(kind, value)
 
@@ -96,8 +96,8 @@ def value_of(row: RecordRow) -> Value:
 def record_line(value: Value, version: int) -> bytes:
     """A record as a line of a survey."""
     blob = encode(value)
-    checksum = checksum_of(value.kind, key_text(value.key), version, blob)
-    return b"%s %d %s" % (checksum.hex().encode(), version, blob)
+    record_sum = checksum((value.kind, key_text(value.key), version, blob))
+    return b"%s %d %s" % (record_sum.hex().encode(), version, blob)
 
 
 def encode(value: Value) -> bytes:
@@ -110,12 +110,3 @@ def decode(kind: str, blob: bytes) -> Value:
     if kind not in KINDS:
         raise IntegrityError(f"The directory holds an entry of the unknown kind {kind!r}.")
     return revive(kind, orjson.loads(blob))
-
-
-def checksum_of(*parts: str | bytes | int) -> bytes:
-    """Detects damage and manual edits, not an attacker: write access to the file is enough to write a checksum too."""
-    digest = hashlib.blake2b(digest_size=8)
-    for part in parts:
-        piece = part if isinstance(part, bytes) else str(part).encode()
-        digest.update(len(piece).to_bytes(4, "big") + piece)
-    return digest.digest()

@@ -6,7 +6,7 @@ Pure. Its bytes hold every secret of the installation: they are for sealing and 
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -38,6 +38,12 @@ class Contents:
     snapshot_key: SnapshotKey | None = None
     holders: dict[str, Holder] = field(default_factory=dict)
 
+    def changed(self, **fields: Any) -> Contents:
+        """The contents with these fields, under a new version; the same object if none of them differs."""
+        if all(getattr(self, name) == value for name, value in fields.items()):
+            return self
+        return replace(self, version=self.version + 1, **fields)
+
 
 def encode(contents: Contents) -> bytes:
     """Canonical JSON: sorted keys, entries in order of version."""
@@ -53,7 +59,7 @@ def encode(contents: Contents) -> bytes:
                     "at": at,
                     "source": keyset.source,
                     "minimum": keyset.minimum,
-                    "versions": [_encode_key(key) for key in keyset.versions],
+                    "versions": [_in_base64(key, "secret") for key in keyset.versions],
                 }
                 for at, keyset in contents.keysets.values()
             ],
@@ -62,12 +68,9 @@ def encode(contents: Contents) -> bytes:
             ],
             "scopes": {
                 name: {
-                    "keys": [_encode_scope_key(key) for key in scope.keys],
+                    "keys": [_in_base64(key, "public_key", "seed") for key in scope.keys],
                     "rotation": scope.rotation and asdict(scope.rotation),
-                    "retired": [
-                        {**asdict(key), "public_key": b64encode(key.public_key).decode()}
-                        for key in scope.retired
-                    ],
+                    "retired": [_in_base64(key, "public_key") for key in scope.retired],
                 }
                 for name, scope in contents.scopes.items()
             },
@@ -81,11 +84,7 @@ def encode(contents: Contents) -> bytes:
                 ],
             },
             "delegations": [asdict(delegation) for delegation in contents.delegations.values()],
-            "snapshot_key": contents.snapshot_key
-            and {
-                "key": b64encode(contents.snapshot_key.key).decode(),
-                "made_ns": contents.snapshot_key.made_ns,
-            },
+            "snapshot_key": contents.snapshot_key and _in_base64(contents.snapshot_key, "key"),
             "holders": [asdict(holder) for holder in contents.holders.values()],
         },
         option=orjson.OPT_SORT_KEYS,
@@ -106,7 +105,7 @@ def decode(document: bytes, *, name: str) -> Contents:
                     entry["at"],
                     Keyset(
                         entry["source"],
-                        tuple(_decode_key(key) for key in entry["versions"]),
+                        tuple(KeyVersion(**_from_base64(key, "secret")) for key in entry["versions"]),
                         entry.get("minimum", 0),
                     ),
                 )
@@ -125,7 +124,9 @@ def decode(document: bytes, *, name: str) -> Contents:
                 entry["source"]: Delegation(**{**entry, "principals": tuple(entry["principals"])})
                 for entry in parsed.get("delegations", ())
             },
-            snapshot_key=_decode_snapshot_key(parsed.get("snapshot_key")),
+            snapshot_key=SnapshotKey(**_from_base64(found, "key"))
+            if (found := parsed.get("snapshot_key"))
+            else None,
             holders={entry["name"]: Holder(**entry) for entry in parsed.get("holders", ())},
         )
     # `from None`: the parser's own message quotes the document, which holds secrets.
@@ -133,15 +134,13 @@ def decode(document: bytes, *, name: str) -> Contents:
         raise StateError(f"{name} holds a document that this program does not understand.") from None
 
 
-def _encode_key(key: KeyVersion) -> dict[str, Any]:
-    return {
-        "number": key.number,
-        "secret": b64encode(key.secret).decode(),
-        "not_before_ns": key.not_before_ns,
-        "primary_from_ns": key.primary_from_ns,
-        "not_after_ns": key.not_after_ns,
-        "revoked": key.revoked,
-    }
+def _in_base64(key: Any, *raw: str) -> dict[str, Any]:
+    """The fields of a key, with those named `raw` as text."""
+    return {**asdict(key), **{name: b64encode(getattr(key, name)).decode() for name in raw}}
+
+
+def _from_base64(entry: dict[str, Any], *raw: str) -> dict[str, Any]:
+    return {**entry, **{name: b64decode(entry[name], validate=True) for name in raw}}
 
 
 def _decode_revocation(entry: dict[str, Any]) -> tuple[int, Revocation]:
@@ -157,41 +156,12 @@ def _decode_enrolments(entry: dict[str, Any]) -> Enrolments:
     )
 
 
-def _decode_snapshot_key(entry: dict[str, Any] | None) -> SnapshotKey | None:
-    if entry is None:
-        return None
-    return SnapshotKey(b64decode(entry["key"], validate=True), entry["made_ns"])
-
-
-def _decode_key(entry: dict[str, Any]) -> KeyVersion:
-    return KeyVersion(**{**entry, "secret": b64decode(entry["secret"], validate=True)})
-
-
 def _decode_scope(name: str, entry: dict[str, Any]) -> Scope:
     rotation = entry["rotation"]
     return Scope(
         name,
-        tuple(_decode_scope_key(key) for key in entry["keys"]),
+        tuple(ScopeKey(**_from_base64(key, "public_key", "seed")) for key in entry["keys"]),
         rotation and Rotation(**rotation),
         # Stores that were written before keys retired have none.
-        tuple(
-            RetiredKey(**{**key, "public_key": b64decode(key["public_key"], validate=True)})
-            for key in entry.get("retired", ())
-        ),
+        tuple(RetiredKey(**_from_base64(key, "public_key")) for key in entry.get("retired", ())),
     )
-
-
-def _encode_scope_key(key: ScopeKey) -> dict[str, Any]:
-    return {
-        "key_id": key.key_id,
-        "public_key": b64encode(key.public_key).decode(),
-        "seed": b64encode(key.seed).decode(),
-        "valid_from_ns": key.valid_from_ns,
-        "signs_from_ns": key.signs_from_ns,
-        "valid_until_ns": key.valid_until_ns,
-    }
-
-
-def _decode_scope_key(entry: dict[str, Any]) -> ScopeKey:
-    raw = {name: b64decode(entry[name], validate=True) for name in ("public_key", "seed")}
-    return ScopeKey(**{**entry, **raw})

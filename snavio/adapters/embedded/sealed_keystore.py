@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -63,7 +62,7 @@ class SealedKeyStore:
         def change(contents: Contents) -> tuple[Contents, None]:
             if contents.authority is not None:
                 raise Conflict("This installation has a CA already.", reason="authority-exists")
-            return replace(contents, version=contents.version + 1, authority=authority), None
+            return contents.changed(authority=authority), None
 
         await self._file.write(change)
 
@@ -124,9 +123,7 @@ class SealedKeyStore:
         def change(contents: Contents) -> tuple[Contents, None]:
             holders = {**contents.holders, **{holder.name: holder for holder in heard}}
             holders = {name: holder for name, holder in holders.items() if name not in gone}
-            if holders == contents.holders:
-                return contents, None
-            return replace(contents, version=contents.version + 1, holders=holders), None
+            return contents.changed(holders=holders), None
 
         await self._file.write(change)
 
@@ -175,9 +172,7 @@ class SealedKeyStore:
     async def snapshot_key(self, decide: Callable[[SnapshotKey | None], SnapshotKey]) -> SnapshotKey:
         def change(contents: Contents) -> tuple[Contents, SnapshotKey]:
             after = decide(contents.snapshot_key)
-            if after == contents.snapshot_key:
-                return contents, after
-            return replace(contents, version=contents.version + 1, snapshot_key=after), after
+            return contents.changed(snapshot_key=after), after
 
         return await self._file.write(change)
 
@@ -191,9 +186,7 @@ class SealedKeyStore:
                 for source, at in polls.items()
                 if source in contents.keysets and at > contents.polls.get(source, 0)
             }
-            if not newer:
-                return contents, None
-            return replace(contents, version=contents.version + 1, polls={**contents.polls, **newer}), None
+            return contents.changed(polls={**contents.polls, **newer}), None
 
         await self._file.write(change)
 
@@ -203,7 +196,7 @@ class SealedKeyStore:
             if claimed <= now_ns < until:
                 return contents, False
             turns = {**contents.turns, name: (now_ns, until_ns)}
-            return replace(contents, version=contents.version + 1, turns=turns), True
+            return contents.changed(turns=turns), True
 
         return await self._file.write(change)
 
@@ -217,14 +210,11 @@ class SealedKeyStore:
         def change(contents: Contents) -> tuple[Contents, Scope]:
             before = contents.scopes.get(name)
             after = decide(before)
-            if after == before:
-                return contents, after
             if before is None and len(contents.scopes) >= MAX_SCOPES:
                 raise Saturated(
                     f"The key store holds {MAX_SCOPES} scopes and is full.", retry_after_ms=60_000
                 )
-            scopes = {**contents.scopes, name: after}
-            return replace(contents, version=contents.version + 1, scopes=scopes), after
+            return contents.changed(scopes={**contents.scopes, name: after}), after
 
         return await self._file.write(change)
 
@@ -234,9 +224,7 @@ class SealedKeyStore:
     async def update_enrolments(self, decide: Callable[[Enrolments], Enrolments]) -> Enrolments:
         def change(contents: Contents) -> tuple[Contents, Enrolments]:
             after = decide(contents.enrolments)
-            if after == contents.enrolments:
-                return contents, after
-            return replace(contents, version=contents.version + 1, enrolments=after), after
+            return contents.changed(enrolments=after), after
 
         return await self._file.write(change)
 
@@ -255,7 +243,7 @@ class SealedKeyStore:
             kept = {name: entry for name, entry in contents.delegations.items() if name != source}
             if delegation is not None:
                 kept[source] = delegation
-            return replace(contents, version=contents.version + 1, delegations=kept), before
+            return contents.changed(delegations=kept), before
 
         return await self._file.write(change)
 

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
-from snavio.adapters.embedded.sqlite_ledger import LedgerFile, checksum, count
+from snavio.adapters.embedded.store_file import StoreFile, checksum, count
 from snavio.domain.capability_root import RootLine
 from snavio.domain.lineage import tenant_of_spiffe
 from snavio.errors import IntegrityError, NotAllowed, Saturated
@@ -76,50 +76,36 @@ def _shares(connection: Any) -> None:
 class SqliteCapabilityLedger:
     """A `CapabilityLedger`."""
 
-    def __init__(self, file: LedgerFile, limit: ShareLimit) -> None:
+    def __init__(self, file: StoreFile, limit: ShareLimit) -> None:
         self._file = file
-        self._epoch = 0
+        with file.connection as connection:
+            self._epoch = _epoch(connection)
         self.shares = Shares("capability_revocations", limit, retry_after_ms=60_000)
-        self._alive: Counter[str] = Counter()
+        # Counted once, at start; afterwards the counts are maintained.
+        alive = connection.execute("SELECT tenant, count(*) FROM issued GROUP BY tenant")
+        self._alive: Counter[str] = Counter(dict(alive))
+        held = connection.execute(
+            "SELECT tenant, count(*) FROM"
+            " (SELECT tenant FROM endings UNION ALL SELECT tenant FROM barred) GROUP BY tenant"
+        )
+        for tenant, found in held:
+            self.shares.found(tenant, found)
 
     @staticmethod
     async def open(path: Path, *, limit: ShareLimit = _OPEN) -> SqliteCapabilityLedger:
         """Open the ledger at `path`, an empty one if there is none."""
-        file = await LedgerFile.open(
+        return await StoreFile.open(
             path,
             name="capability ledger",
             application_id=APPLICATION_ID,
             schema_version=SCHEMA_VERSION,
             schema=SCHEMA,
             migrations={1: _shares},
+            begin=lambda file: SqliteCapabilityLedger(file, limit),
         )
-        ledger = SqliteCapabilityLedger(file, limit)
-        try:
-            ledger._epoch = await file.transaction(_epoch)
-            await ledger._count()
-        except BaseException:
-            await file.close()
-            raise
-        return ledger
 
     async def close(self) -> None:
         await self._file.close()
-
-    async def _count(self) -> None:
-        """Count the rows once, at start; afterwards the counts are maintained."""
-
-        def read(connection: Any) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
-            alive = connection.execute("SELECT tenant, count(*) FROM issued GROUP BY tenant").fetchall()
-            held = connection.execute(
-                "SELECT tenant, count(*) FROM"
-                " (SELECT tenant FROM endings UNION ALL SELECT tenant FROM barred) GROUP BY tenant"
-            ).fetchall()
-            return alive, held
-
-        alive, held = await self._file.transaction(read)
-        self._alive.update(dict(alive))
-        for tenant, found in held:
-            self.shares.found(tenant, found)
 
     async def record(self, issued: IssuedCapability) -> None:
         def write(connection: Any) -> Counter[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from snavio.adapters.embedded.certificate_migration import MIGRATIONS
-from snavio.adapters.embedded.sqlite_ledger import LedgerFile, checksum, count
+from snavio.adapters.embedded.store_file import StoreFile, checksum, count
 from snavio.domain.lineage import tenant_of_spiffe
 from snavio.errors import IntegrityError, Saturated
 from snavio.host.shares import ShareLimit, Shares
@@ -55,7 +55,7 @@ _OPEN: Final = ShareLimit(MAX_CERTIFICATES, MAX_CERTIFICATES)
 class SqliteCertificateLedger:
     """A `CertificateLedger`."""
 
-    def __init__(self, file: LedgerFile, limit: ShareLimit, per_identity: int) -> None:
+    def __init__(self, file: StoreFile, limit: ShareLimit, per_identity: int) -> None:
         self._file = file
         self.shares = Shares("certificates", limit, retry_after_ms=_RETRY_MS)
         self._by_identity = Shares(
@@ -63,44 +63,32 @@ class SqliteCertificateLedger:
             ShareLimit(limit.total, min(per_identity, limit.total)),
             retry_after_ms=_RETRY_MS,
         )
+        # Counted once, at start; afterwards the counts are maintained.
+        tenants: Counter[str] = Counter()
+        rows = file.connection.execute("SELECT spiffe_id, count(*) FROM issued GROUP BY spiffe_id")
+        for spiffe_id, found in rows:
+            self._by_identity.found(spiffe_id, found)
+            tenants[tenant_of_spiffe(spiffe_id)] += found
+        for tenant, found in tenants.items():
+            self.shares.found(tenant, found)
 
     @staticmethod
     async def open(
         path: Path, *, limit: ShareLimit = _OPEN, per_identity: int = MAX_CERTIFICATES
     ) -> SqliteCertificateLedger:
         """Open the ledger at `path`, an empty one if there is none."""
-        file = await LedgerFile.open(
+        return await StoreFile.open(
             path,
             name="certificate ledger",
             application_id=APPLICATION_ID,
             schema_version=SCHEMA_VERSION,
             schema=SCHEMA,
             migrations=MIGRATIONS,
+            begin=lambda file: SqliteCertificateLedger(file, limit, per_identity),
         )
-        ledger = SqliteCertificateLedger(file, limit, per_identity)
-        try:
-            await ledger._count()
-        except BaseException:
-            await file.close()
-            raise
-        return ledger
 
     async def close(self) -> None:
         await self._file.close()
-
-    async def _count(self) -> None:
-        """Count the rows once, at start; afterwards the counts are maintained."""
-        rows = await self._file.transaction(
-            lambda connection: connection.execute(
-                "SELECT spiffe_id, count(*) FROM issued GROUP BY spiffe_id"
-            ).fetchall()
-        )
-        tenants: Counter[str] = Counter()
-        for spiffe_id, found in rows:
-            self._by_identity.found(spiffe_id, found)
-            tenants[tenant_of_spiffe(spiffe_id)] += found
-        for tenant, found in tenants.items():
-            self.shares.found(tenant, found)
 
     async def record(self, issued: IssuedCertificate, *, now_ns: int | None = None) -> None:
         tenant = tenant_of_spiffe(issued.spiffe_id)

@@ -25,14 +25,13 @@ from snavio.adapters.coordination_records import (
     taking,
     usage_text,
 )
-from snavio.adapters.embedded.sqlite import StoreLock, open_store, store_errors
+from snavio.adapters.embedded.store_file import StoreFile
 from snavio.clock import Clock
 from snavio.domain import claim as claims
 from snavio.domain.claim import Claim, Terms
 from snavio.domain.quota import LimitUsage, Permits
 from snavio.domain.store_epoch import StoreEpoch, met
 from snavio.errors import IntegrityError, Saturated
-from snavio.host.store_worker import StoreWorker
 from snavio.ports.coordination import BanSeen, ClaimAnswer, ClaimAsk, PermitAsk, PermitReturn
 
 APPLICATION_ID: Final = 0x534E434F  # "SNCO"
@@ -68,11 +67,8 @@ class SqliteCoordination:
 
     def __init__(
         self,
-        connection: Any,
+        file: StoreFile,
         *,
-        path: Path,
-        lock: StoreLock,
-        worker: StoreWorker,
         clock: Clock,
         epoch: StoreEpoch,
         terms: Terms,
@@ -80,10 +76,8 @@ class SqliteCoordination:
         max_claims_per_source: int,
         max_banned: int = MAX_BANNED,
     ) -> None:
-        self._connection = connection
-        self._path = path
-        self._lock = lock
-        self._worker = worker
+        self._file = file
+        self._connection = file.connection
         self._clock = clock
         self.epoch = epoch
         self._terms = terms
@@ -91,7 +85,7 @@ class SqliteCoordination:
         self._max_claims_per_source = max_claims_per_source
         self._max_banned = max_banned
         self._claims = dict(
-            connection.execute("SELECT source, count(*) FROM claim GROUP BY source").fetchall()
+            self._connection.execute("SELECT source, count(*) FROM claim GROUP BY source").fetchall()
         )
         self._claimed = sum(self._claims.values())
         self._counted: list[tuple[str, int]] = []
@@ -116,51 +110,39 @@ class SqliteCoordination:
         `boot` identifies the boot of the machine: within one boot the monotonic clock shows by how much the wall clock
         was set.
         """
-        worker = StoreWorker("coordination", timeout_s=timeout_s)
 
-        def begin() -> SqliteCoordination:
-            lock = StoreLock(path)
-            try:
-                connection = open_store(
-                    path, application_id=APPLICATION_ID, schema_version=SCHEMA_VERSION, create=SCHEMA
-                )
-                with store_errors(path), connection:
-                    epoch = _begin(
-                        connection,
-                        clock=clock,
-                        known=known_epoch,
-                        fresh_name=fresh_epoch,
-                        boot=boot,
-                        keep_ms=terms.keep_ms,
-                    )
-                return SqliteCoordination(
+        def begin(file: StoreFile) -> SqliteCoordination:
+            with file.connection as connection:
+                epoch = _begin(
                     connection,
-                    path=path,
-                    lock=lock,
-                    worker=worker,
                     clock=clock,
-                    epoch=epoch,
-                    terms=terms,
-                    max_claims=max_claims,
-                    max_claims_per_source=max_claims_per_source,
-                    max_banned=max_banned,
+                    known=known_epoch,
+                    fresh_name=fresh_epoch,
+                    boot=boot,
+                    keep_ms=terms.keep_ms,
                 )
-            except BaseException:
-                lock.release()
-                raise
+            return SqliteCoordination(
+                file,
+                clock=clock,
+                epoch=epoch,
+                terms=terms,
+                max_claims=max_claims,
+                max_claims_per_source=max_claims_per_source,
+                max_banned=max_banned,
+            )
 
-        try:
-            return await worker.run(begin)
-        except BaseException:
-            await worker.close(lambda: None)
-            raise
+        return await StoreFile.open(
+            path,
+            name="coordination",
+            application_id=APPLICATION_ID,
+            schema_version=SCHEMA_VERSION,
+            schema=SCHEMA,
+            begin=begin,
+            timeout_s=timeout_s,
+        )
 
     async def close(self) -> None:
-        def end() -> None:
-            self._connection.close()
-            self._lock.release()
-
-        await self._worker.close(end)
+        await self._file.close()
 
     # -- limits ----------------------------------------------------------------------------------------
 
@@ -204,7 +186,7 @@ class SqliteCoordination:
         if row is None:
             return LimitUsage()
         if row[1] != _checksum(name, row[0]):
-            raise IntegrityError(f"{self._path}: the record of a limit is damaged.")
+            raise IntegrityError(f"{self._file.path}: the record of a limit is damaged.")
         return read_usage(row[0])
 
     # -- strict ids ------------------------------------------------------------------------------------
@@ -352,12 +334,12 @@ class SqliteCoordination:
                     raise
                 return self._transact(lambda: work(now_ms))
 
-        return await self._worker.run(transact)
+        return await self._file.run(transact)
 
     def _transact(self, work: Callable[[], T]) -> T:
         self._counted = []
         try:
-            with store_errors(self._path), self._connection:
+            with self._connection:
                 return work()
         except BaseException:
             # Rows that were rolled back were neither claimed nor deleted. Counting the whole table instead would let

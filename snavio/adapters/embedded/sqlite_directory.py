@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from snavio.adapters.embedded import directory_queries as queries
 from snavio.adapters.embedded.directory_migration import MIGRATIONS
 from snavio.adapters.embedded.directory_rows import SCHEMA, SCHEMA_VERSION, append
-from snavio.adapters.embedded.sqlite import StoreLock, open_store, store_errors
 from snavio.adapters.embedded.sqlite_survey import SURVEY_SECONDS, survey
+from snavio.adapters.embedded.store_file import StoreFile
 from snavio.clock import Clock
 from snavio.domain.directory import Change, DirectoryView, Draft, Value
 from snavio.host.store_worker import StoreWorker
@@ -30,50 +30,32 @@ T = TypeVar("T")
 class SqliteDirectory:
     """A `Directory`; all SQLite calls run on one thread."""
 
-    def __init__(
-        self, connection: Any, *, path: Path, lock: StoreLock, worker: StoreWorker, clock: Clock
-    ) -> None:
-        self._connection = connection
-        self._path = path
-        self._lock = lock
-        self._worker = worker
+    def __init__(self, file: StoreFile, *, clock: Clock) -> None:
+        self._file = file
+        self._connection = file.connection
         self._surveyor = StoreWorker("survey", max_waiting=1, timeout_s=SURVEY_SECONDS)
         self._clock = clock
-        self._view = queries.SqliteView(connection)
+        self._view = queries.SqliteView(self._connection)
+        self._connection.execute("INSERT OR IGNORE INTO meta VALUES ('epoch', ?)", (_new_epoch(),))
         # Kept for readers that have everything: no other process writes the file while the lock is held.
-        self._standing = (self._own_epoch(), queries.newest_version(connection))
+        self._standing = (self._own_epoch(), queries.newest_version(self._connection))
 
     @staticmethod
     async def open(path: Path, *, clock: Clock) -> SqliteDirectory:
         """Open the directory at `path`; creates an empty one with its own epoch if there is none."""
-        worker = StoreWorker("directory")
-
-        def begin() -> SqliteDirectory:
-            lock = StoreLock(path)
-            try:
-                connection = open_store(
-                    path,
-                    application_id=APPLICATION_ID,
-                    schema_version=SCHEMA_VERSION,
-                    create=SCHEMA,
-                    migrations=MIGRATIONS,
-                )
-                with store_errors(path):
-                    connection.execute("INSERT OR IGNORE INTO meta VALUES ('epoch', ?)", (_new_epoch(),))
-                    return SqliteDirectory(connection, path=path, lock=lock, worker=worker, clock=clock)
-            except BaseException:
-                lock.release()
-                raise
-
-        return await worker.begin(begin)
+        return await StoreFile.open(
+            path,
+            name="directory",
+            application_id=APPLICATION_ID,
+            schema_version=SCHEMA_VERSION,
+            schema=SCHEMA,
+            migrations=MIGRATIONS,
+            begin=lambda file: SqliteDirectory(file, clock=clock),
+        )
 
     async def close(self) -> None:
-        def end() -> None:
-            self._connection.close()
-            self._lock.release()
-
         await self._surveyor.close(lambda: None)
-        await self._worker.close(end)
+        await self._file.close()
 
     async def write(self, decide: Decision, *, actor: str, reason: str = "") -> Written:
         return await self._transaction("IMMEDIATE", lambda: self._write(decide(self._view), actor, reason))
@@ -92,7 +74,7 @@ class SqliteDirectory:
         return self._standing
 
     async def survey(self, take: Callable[[Survey], T]) -> T:
-        return await self._surveyor.run(lambda: survey(self._path, take))
+        return await self._surveyor.run(lambda: survey(self._file.path, take))
 
     async def renew_epoch(self) -> int:
         return await self._transaction("IMMEDIATE", self._renew_epoch)
@@ -131,20 +113,19 @@ class SqliteDirectory:
 
     async def _transaction(self, mode: str, work: Callable[[], T]) -> T:
         def transact() -> T:
-            with store_errors(self._path):
-                self._connection.execute(f"BEGIN {mode}")
-                try:
-                    answer = work()
-                    standing = (self._own_epoch(), queries.newest_version(self._connection))
-                    self._connection.execute("COMMIT")
-                finally:
-                    if self._connection.in_transaction:
-                        self._connection.execute("ROLLBACK")
-                # Only durable versions: a reader must not get a version that a full disk then rolls back.
-                self._standing = standing
-                return answer
+            self._connection.execute(f"BEGIN {mode}")
+            try:
+                answer = work()
+                standing = (self._own_epoch(), queries.newest_version(self._connection))
+                self._connection.execute("COMMIT")
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+            # Only durable versions: a reader must not get a version that a full disk then rolls back.
+            self._standing = standing
+            return answer
 
-        return await self._worker.run(transact)
+        return await self._file.run(transact)
 
     def _write(self, decided: Draft | Sequence[Draft], actor: str, reason: str) -> Written:
         # A clock that was set back while we were down must not make "at that time" ambiguous.

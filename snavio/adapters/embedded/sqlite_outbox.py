@@ -5,13 +5,14 @@ Never acknowledges before the commit is on disk, and never grows past its bound:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import astuple
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from snavio.adapters.embedded.sqlite import Migrations, StoreLock, open_store, store_errors
+from snavio.adapters.embedded.sqlite import Migrations
+from snavio.adapters.embedded.store_file import StoreFile
 from snavio.errors import IntegrityError, Saturated
-from snavio.host.store_worker import StoreWorker
 from snavio.native import blake3_digest
 from snavio.ports.outbox import (
     Cursor,
@@ -65,65 +66,53 @@ _MIGRATIONS: Final[Migrations] = {1: _note_when_lives_were_heard_of, 2: _note_wh
 class SqliteOutbox:
     """An `Outbox`."""
 
-    def __init__(self, path: Path, lock: StoreLock, connection: Any, *, max_bytes: int) -> None:
-        self._path = path
-        self._lock = lock
-        self._connection = connection
+    def __init__(self, file: StoreFile, *, max_bytes: int) -> None:
+        self._file = file
+        self._connection = file.connection
         self._max_bytes = max_bytes
-        self._worker = StoreWorker("outbox", timeout_s=30.0)
-        found = connection.execute("SELECT coalesce(sum(size), 0), coalesce(max(id), 0) FROM page").fetchone()
+        found = self._execute("SELECT coalesce(sum(size), 0), coalesce(max(id), 0) FROM page").fetchone()
         self._bytes: int = found[0]
         # Ids never come again, not even those of pages that were archived: a plan names pages by them.
         self._last_id: int = max(found[1], self._state("last_page"))
 
-    @classmethod
-    async def open(cls, path: Path, *, max_bytes: int) -> Self:
+    @staticmethod
+    async def open(path: Path, *, max_bytes: int) -> SqliteOutbox:
         """Open or create; StateError when another process has it."""
-        lock = StoreLock(path)
-        try:
-            connection = open_store(
-                path,
-                application_id=APPLICATION_ID,
-                schema_version=SCHEMA_VERSION,
-                create=_CREATE,
-                migrations=_MIGRATIONS,
-            )
-        except BaseException:
-            lock.release()
-            raise
-        return cls(path, lock, connection, max_bytes=max_bytes)
+        return await StoreFile.open(
+            path,
+            name="outbox",
+            application_id=APPLICATION_ID,
+            schema_version=SCHEMA_VERSION,
+            schema=_CREATE,
+            migrations=_MIGRATIONS,
+            begin=lambda file: SqliteOutbox(file, max_bytes=max_bytes),
+            timeout_s=30.0,
+        )
 
     async def lives(self) -> list[JournalLife]:
-        def read() -> list[JournalLife]:
-            rows = self._all(
-                "SELECT instance, epoch, service, durable_seq, closed, heard_unix_ns FROM life ORDER BY epoch"
-            )
-            return [JournalLife(row[0], row[1], row[2], row[3], bool(row[4]), row[5]) for row in rows]
-
-        return await self._worker.run(read)
+        rows = await self._rows(
+            "SELECT instance, epoch, service, durable_seq, closed, heard_unix_ns FROM life ORDER BY epoch"
+        )
+        return [JournalLife(row[0], row[1], row[2], row[3], bool(row[4]), row[5]) for row in rows]
 
     async def forget_lives(self, *, before_unix_ns: int) -> int:
-        def write() -> int:
-            with store_errors(self._path), self._connection:
-                self._execute(
-                    "DELETE FROM life WHERE heard_unix_ns < ? AND NOT EXISTS"
-                    " (SELECT 1 FROM page WHERE page.instance = life.instance AND page.epoch = life.epoch)",
-                    (before_unix_ns,),
-                )
-                return int(self._connection.changes())
+        def write(connection: Any) -> int:
+            self._execute(
+                "DELETE FROM life WHERE heard_unix_ns < ? AND NOT EXISTS"
+                " (SELECT 1 FROM page WHERE page.instance = life.instance AND page.epoch = life.epoch)",
+                (before_unix_ns,),
+            )
+            return int(connection.changes())
 
-        return await self._worker.run(write)
+        return await self._file.transaction(write)
 
     async def pages(self) -> list[PageInfo]:
-        def read() -> list[PageInfo]:
-            rows = self._all(
-                "SELECT id, page.instance, page.epoch, coalesce(service, ''), first_seq, last_seq, stored_unix_ns,"
-                " size FROM page LEFT JOIN life USING (instance, epoch)"
-                " WHERE id NOT IN (SELECT page FROM archived) ORDER BY id"
-            )
-            return [PageInfo(*row) for row in rows]
-
-        return await self._worker.run(read)
+        rows = await self._rows(
+            "SELECT id, page.instance, page.epoch, coalesce(service, ''), first_seq, last_seq, stored_unix_ns,"
+            " size FROM page LEFT JOIN life USING (instance, epoch)"
+            " WHERE id NOT IN (SELECT page FROM archived) ORDER BY id"
+        )
+        return [PageInfo(*row) for row in rows]
 
     async def store(self, pages: Sequence[NewPage], lives: Sequence[JournalLife]) -> list[int]:
         if self._bytes + sum(len(page.body) for page in pages) > self._max_bytes:
@@ -133,49 +122,36 @@ class SqliteOutbox:
     async def bodies(self, page_ids: Sequence[int]) -> list[bytes]:
         def read() -> list[bytes]:
             found = []
-            with store_errors(self._path):
-                for page in page_ids:
-                    row = self._connection.execute(
-                        "SELECT body, digest FROM page WHERE id = ?", (page,)
-                    ).fetchone()
-                    if row is None or blake3_digest(row[0]) != row[1]:
-                        raise IntegrityError(f"Page {page} of {self._path} is damaged.")
-                    found.append(row[0])
+            for page in page_ids:
+                row = self._execute("SELECT body, digest FROM page WHERE id = ?", (page,)).fetchone()
+                if row is None or blake3_digest(row[0]) != row[1]:
+                    raise IntegrityError(f"Page {page} of {self._file.path} is damaged.")
+                found.append(row[0])
             return found
 
-        return await self._worker.run(read)
+        return await self._file.run(read)
 
     async def plan(self, exported_unix_ns: int, folder: str, pages: Sequence[int]) -> PlannedExport:
-        def write() -> PlannedExport:
-            with store_errors(self._path), self._connection:
-                number = self._next_number()
-                self._execute("INSERT INTO export VALUES (?, ?, ?)", (number, exported_unix_ns, folder))
-                self._connection.executemany(
-                    "INSERT INTO export_page VALUES (?, ?)", [(number, page) for page in pages]
-                )
+        def write(connection: Any) -> PlannedExport:
+            number = self._next_number()
+            self._execute("INSERT INTO export VALUES (?, ?, ?)", (number, exported_unix_ns, folder))
+            connection.executemany(
+                "INSERT INTO export_page VALUES (?, ?)", [(number, page) for page in pages]
+            )
             return PlannedExport(number, exported_unix_ns, folder, tuple(pages))
 
-        return await self._worker.run(write)
+        return await self._file.transaction(write)
 
     async def planned(self) -> list[PlannedExport]:
-        def read() -> list[PlannedExport]:
-            exports = self._all("SELECT number, exported_unix_ns, folder FROM export ORDER BY number")
-            return [
-                PlannedExport(
-                    export[0],
-                    export[1],
-                    export[2],
-                    tuple(
-                        row[0]
-                        for row in self._all(
-                            "SELECT page FROM export_page WHERE number = ? ORDER BY page", (export[0],)
-                        )
-                    ),
-                )
-                for export in exports
-            ]
+        def pages_of(number: int) -> tuple[int, ...]:
+            of = "SELECT page FROM export_page WHERE number = ? ORDER BY page"
+            return tuple(page for (page,) in self._execute(of, (number,)))
 
-        return await self._worker.run(read)
+        def read() -> list[PlannedExport]:
+            exports = self._execute("SELECT number, exported_unix_ns, folder FROM export ORDER BY number")
+            return [PlannedExport(number, at, to, pages_of(number)) for number, at, to in exports.fetchall()]
+
+        return await self._file.run(read)
 
     async def finish(
         self, number: int, *, newest_unix_ns: int, pages: Sequence[NewPage], lives: Sequence[JournalLife]
@@ -201,63 +177,48 @@ class SqliteOutbox:
         def read() -> list[UncutPage]:
             found: list[UncutPage] = []
             size = 0
-            with store_errors(self._path):
-                rows = self._connection.execute(
-                    "SELECT id, instance, epoch, last_seq - first_seq + 1, size, digest, body FROM page"
-                    " WHERE id > ? ORDER BY id",
-                    (after,),
-                )
-                for row in rows:
-                    size += row[4]
-                    if found and size > max_bytes:
-                        break
-                    body = row[6] if blake3_digest(row[6]) == row[5] else None
-                    found.append(UncutPage(row[0], row[1], row[2], row[3], body))
+            for page_id, instance, epoch, events, page_size, digest, body in self._execute(
+                "SELECT id, instance, epoch, last_seq - first_seq + 1, size, digest, body FROM page"
+                " WHERE id > ? ORDER BY id",
+                (after,),
+            ):
+                size += page_size
+                if found and size > max_bytes:
+                    break
+                sound = blake3_digest(body) == digest
+                found.append(UncutPage(page_id, instance, epoch, events, body if sound else None))
             return found
 
-        return await self._worker.run(read)
+        return await self._file.run(read)
 
     async def forget(self, cut_through: int) -> None:
-        def write() -> None:
-            with store_errors(self._path), self._connection:
-                freed = self._delete("id IN (SELECT page FROM archived WHERE page <= ?)", (cut_through,))
-                self._execute("DELETE FROM archived WHERE page <= ?", (cut_through,))
-                self._set_state("cut", cut_through)
-            self._bytes -= freed
+        def write(_: Any) -> int:
+            freed = self._delete("id IN (SELECT page FROM archived WHERE page <= ?)", (cut_through,))
+            self._execute("DELETE FROM archived WHERE page <= ?", (cut_through,))
+            self._set_state("cut", cut_through)
+            return freed
 
-        await self._worker.run(write)
+        self._bytes -= await self._file.transaction(write)
 
     async def last_page(self) -> int:
-        return await self._worker.run(lambda: self._last_id)
+        return await self._file.run(lambda: self._last_id)
 
     async def number(self) -> int:
-        def write() -> int:
-            with store_errors(self._path), self._connection:
-                return self._next_number()
-
-        return await self._worker.run(write)
+        return await self._file.transaction(lambda _: self._next_number())
 
     async def hours(self) -> list[str]:
-        return await self._worker.run(
-            lambda: [row[0] for row in self._all("SELECT folder FROM hour ORDER BY folder")]
-        )
+        return [folder for (folder,) in await self._rows("SELECT folder FROM hour ORDER BY folder")]
 
     async def compacted(self, folder: str) -> None:
-        def write() -> None:
-            with store_errors(self._path), self._connection:
-                self._execute("DELETE FROM hour WHERE folder = ?", (folder,))
-
-        await self._worker.run(write)
+        await self._file.transaction(lambda _: self._execute("DELETE FROM hour WHERE folder = ?", (folder,)))
 
     async def cursor(self) -> Cursor:
-        return await self._worker.run(
+        return await self._file.run(
             lambda: Cursor(self._state("directory_epoch"), self._state("directory_version"))
         )
 
     async def revoked_rights(self) -> list[RevokedRight]:
-        return await self._worker.run(
-            lambda: [RevokedRight(*row) for row in self._all("SELECT * FROM grave ORDER BY version")]
-        )
+        return [RevokedRight(*row) for row in await self._rows("SELECT * FROM grave ORDER BY version")]
 
     async def remember_revoked(
         self,
@@ -271,10 +232,7 @@ class SqliteOutbox:
         def remember() -> int:
             self._connection.executemany(
                 "INSERT OR REPLACE INTO grave VALUES (?, ?, ?, ?, ?)",
-                [
-                    (right.source, right.target, right.name, right.version, right.revoked_unix_ns)
-                    for right in rights
-                ],
+                [astuple(right) for right in rights],
             )
             self._execute("DELETE FROM grave WHERE revoked_unix_ns < ?", (forget_before_unix_ns,))
             self._set_state("directory_epoch", cursor.epoch)
@@ -284,26 +242,23 @@ class SqliteOutbox:
         return await self._write(pages, lives, also=remember)
 
     async def exported_until_unix_ns(self) -> int:
-        return await self._worker.run(lambda: self._state("exported_until"))
+        return await self._file.run(lambda: self._state("exported_until"))
 
     async def close(self) -> None:
-        def last() -> None:
-            self._connection.close()
-            self._lock.release()
+        await self._file.close()
 
-        await self._worker.close(last)
+    async def _rows(self, statement: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        return await self._file.run(lambda: self._execute(statement, values).fetchall())
 
     # -- on the worker's thread ------------------------------------------------------------------------
 
     async def _write(
-        self, pages: Sequence[NewPage], lives: Sequence[JournalLife], *, also: Any = None
+        self, pages: Sequence[NewPage], lives: Sequence[JournalLife], *, also: Callable[[], int] | None = None
     ) -> list[int]:
         def write() -> list[int]:
-            freed = 0
             ids = list(range(self._last_id + 1, self._last_id + 1 + len(pages)))
-            with store_errors(self._path), self._connection:
-                if also is not None:
-                    freed = also()
+            with self._connection:
+                freed = also() if also is not None else 0
                 self._insert(ids, pages)
                 for life in lives:
                     self._put_life(life)
@@ -313,7 +268,7 @@ class SqliteOutbox:
             self._bytes += sum(len(page.body) for page in pages) - freed
             return ids
 
-        return await self._worker.run(write)
+        return await self._file.run(write)
 
     def _insert(self, ids: Sequence[int], pages: Sequence[NewPage]) -> None:
         self._connection.executemany(
@@ -344,14 +299,7 @@ class SqliteOutbox:
     def _put_life(self, life: JournalLife) -> None:
         self._execute(
             "INSERT OR REPLACE INTO life VALUES (?, ?, ?, ?, ?, ?)",
-            (
-                life.instance,
-                life.epoch,
-                life.service,
-                life.durable_seq,
-                int(life.closed),
-                life.heard_unix_ns,
-            ),
+            astuple(life),
         )
         self._execute(
             "DELETE FROM life WHERE instance = ? AND closed AND epoch NOT IN"
@@ -371,11 +319,6 @@ class SqliteOutbox:
 
     def _set_state(self, key: str, value: int) -> None:
         self._execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (key, value))
-
-    def _all(self, statement: str, values: tuple[Any, ...] = ()) -> list[Any]:
-        with store_errors(self._path):
-            found: list[Any] = self._execute(statement, values).fetchall()
-        return found
 
     def _execute(self, statement: str, values: tuple[Any, ...] = ()) -> Any:
         return self._connection.execute(statement, values)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from snavio.adapters.embedded.sqlite import StoreLock, open_store, store_errors
+from snavio.adapters.embedded.store_file import StoreFile
 from snavio.clock import Clock
 from snavio.domain.stream import MAX_EPOCH, OutsideReplayWindow, Position, begin_epoch
 from snavio.errors import Conflict, IntegrityError
-from snavio.host.store_worker import StoreWorker
 from snavio.native import blake3_digest
 from snavio.ports.tenant_streams import (
     DroppedDrafts,
@@ -75,37 +74,36 @@ def renew_epochs(store: Any, now_ns: int) -> None:
 class SqliteTenantStreams:
     """A `TenantStreams`. Numbers of 64 bits are stored less 2^63, because SQLite's have a sign."""
 
-    def __init__(self, path: Path, lock: StoreLock, connection: Any, *, clock: Clock) -> None:
-        self._path = path
-        self._lock = lock
-        self._connection = connection
+    def __init__(self, file: StoreFile, *, clock: Clock) -> None:
+        self._file = file
+        self._path = file.path
+        self._connection = file.connection
         self._clock = clock
-        self._worker = StoreWorker("streams", timeout_s=30.0)
-        with store_errors(path), connection:
+        with self._connection:
             if self._state("epoch") == 0:
                 self._set_state("epoch", epoch_at(clock.unix_ns()))
 
-    @classmethod
-    async def open(cls, path: Path, *, clock: Clock) -> Self:
+    @staticmethod
+    async def open(path: Path, *, clock: Clock) -> SqliteTenantStreams:
         """Open or create; StateError when another process has it."""
-        lock = StoreLock(path)
-        try:
-            connection = open_store(
-                path, application_id=APPLICATION_ID, schema_version=SCHEMA_VERSION, create=_CREATE
-            )
-        except BaseException:
-            lock.release()
-            raise
-        return cls(path, lock, connection, clock=clock)
+        return await StoreFile.open(
+            path,
+            name="streams",
+            application_id=APPLICATION_ID,
+            schema_version=SCHEMA_VERSION,
+            schema=_CREATE,
+            begin=lambda file: SqliteTenantStreams(file, clock=clock),
+            timeout_s=30.0,
+        )
 
     # -- drafts ----------------------------------------------------------------------------------------
 
     async def cut_through(self) -> int:
-        return await self._worker.run(lambda: self._state("cut"))
+        return await self._file.run(lambda: self._state("cut"))
 
     async def cut(self, page_id: int, drafts: Sequence[NewDraft], *, spoken: Sequence[SpokenOf] = ()) -> None:
         def write() -> None:
-            with store_errors(self._path), self._connection:
+            with self._connection:
                 if page_id <= self._state("cut"):
                     raise Conflict("These pages were cut already.", reason="cut-already")
                 self._set_state("cut", page_id)
@@ -138,17 +136,17 @@ class SqliteTenantStreams:
                         (KEPT_LIVES,),
                     )
 
-        await self._worker.run(write)
+        await self._file.run(write)
 
     async def rewind(self) -> None:
         def write() -> None:
-            with store_errors(self._path), self._connection:
+            with self._connection:
                 self._set_state("cut", 0)
 
-        await self._worker.run(write)
+        await self._file.run(write)
 
     async def spoken_of(self, instance: str, epoch: int) -> list[str]:
-        return await self._worker.run(
+        return await self._file.run(
             lambda: [
                 row[0]
                 for row in self._all(
@@ -159,7 +157,7 @@ class SqliteTenantStreams:
         )
 
     async def waiting(self) -> Mapping[str, int]:
-        return await self._worker.run(
+        return await self._file.run(
             lambda: dict(self._all("SELECT tenant, count(*) FROM draft GROUP BY tenant ORDER BY min(id)"))
         )
 
@@ -167,29 +165,28 @@ class SqliteTenantStreams:
         def read() -> list[StoredDraft]:
             found: list[StoredDraft] = []
             size = 0
-            with store_errors(self._path):
-                rows = self._connection.execute(
-                    "SELECT id, envelope_id, tenant, source, family, cut_unix_ns, events, body, digest FROM draft"
-                    " WHERE tenant = ? ORDER BY id LIMIT ?",
-                    (tenant, limit),
-                )
-                for row in rows:
-                    size += len(row[7])
-                    if found and size > max_bytes:
-                        break
-                    if blake3_digest(row[7]) != row[8]:
-                        raise IntegrityError(f"Draft {row[0]} of {self._path} is damaged.")
-                    found.append(StoredDraft(row[0], NewDraft(*row[1:8])))
+            rows = self._connection.execute(
+                "SELECT id, envelope_id, tenant, source, family, cut_unix_ns, events, body, digest FROM draft"
+                " WHERE tenant = ? ORDER BY id LIMIT ?",
+                (tenant, limit),
+            )
+            for row in rows:
+                size += len(row[7])
+                if found and size > max_bytes:
+                    break
+                if blake3_digest(row[7]) != row[8]:
+                    raise IntegrityError(f"Draft {row[0]} of {self._path} is damaged.")
+                found.append(StoredDraft(row[0], NewDraft(*row[1:8])))
             return found
 
-        return await self._worker.run(read)
+        return await self._file.run(read)
 
     async def drop_drafts(
         self, *, cut_before_unix_ns: int, max_bytes_per_tenant: int
     ) -> Mapping[str, DroppedDrafts]:
         def write() -> dict[str, DroppedDrafts]:
             dropped: dict[str, DroppedDrafts] = {}
-            with store_errors(self._path), self._connection:
+            with self._connection:
                 sizes = self._execute("SELECT tenant, sum(size), min(cut_unix_ns) FROM draft GROUP BY tenant")
                 for tenant, size, oldest in sizes.fetchall():
                     if oldest >= cut_before_unix_ns and size <= max_bytes_per_tenant:
@@ -211,17 +208,17 @@ class SqliteTenantStreams:
                         dropped[tenant] = DroppedDrafts(events, oldest)
             return dropped
 
-        return await self._worker.run(write)
+        return await self._file.run(write)
 
     # -- streams ---------------------------------------------------------------------------------------
 
     async def tenants(self) -> list[str]:
-        return await self._worker.run(
+        return await self._file.run(
             lambda: [row[0] for row in self._all("SELECT tenant FROM stream ORDER BY tenant")]
         )
 
     async def window(self, tenant: str) -> Position:
-        return await self._worker.run(lambda: self._window(tenant))
+        return await self._file.run(lambda: self._window(tenant))
 
     async def append(
         self,
@@ -233,7 +230,7 @@ class SqliteTenantStreams:
         entries: Sequence[StreamEntry],
     ) -> Position:
         def write() -> Position:
-            with store_errors(self._path), self._connection:
+            with self._connection:
                 now = self._window(tenant)
                 row = self._execute("SELECT fence FROM stream WHERE tenant = ?", (tenant,)).fetchone()
                 same = (now.epoch, now.high, now.head) == (expected.epoch, expected.high, expected.head)
@@ -270,7 +267,7 @@ class SqliteTenantStreams:
                         raise Conflict(f"A draft of {tenant} is gone.", reason="moved-on")
             return moved
 
-        return await self._worker.run(write)
+        return await self._file.run(write)
 
     async def read(
         self,
@@ -291,29 +288,28 @@ class SqliteTenantStreams:
             found: list[StreamEntry] = []
             size = 0
             through = window.high
-            with store_errors(self._path):
-                rows = self._connection.execute(
-                    "SELECT seq, envelope_id, source, family, events, issued_unix_ns, digest, size, sum, body"
-                    " FROM entry WHERE tenant = ? AND seq > ? ORDER BY seq",
-                    (tenant, _stored(after)),
-                )
-                for row in rows:
-                    if (sources and row[2] not in sources) or (families and row[3] not in families):
-                        continue
-                    if found and (len(found) >= limit or size + row[7] > max_bytes):
-                        through = found[-1].seq
-                        break
-                    size += row[7]
-                    if blake3_digest(row[9]) != row[8]:
-                        raise IntegrityError(f"An envelope of {tenant} in {self._path} is damaged.")
-                    found.append(_entry(row))
+            rows = self._connection.execute(
+                "SELECT seq, envelope_id, source, family, events, issued_unix_ns, digest, size, sum, body"
+                " FROM entry WHERE tenant = ? AND seq > ? ORDER BY seq",
+                (tenant, _stored(after)),
+            )
+            for row in rows:
+                if (sources and row[2] not in sources) or (families and row[3] not in families):
+                    continue
+                if found and (len(found) >= limit or size + row[7] > max_bytes):
+                    through = found[-1].seq
+                    break
+                size += row[7]
+                if blake3_digest(row[9]) != row[8]:
+                    raise IntegrityError(f"An envelope of {tenant} in {self._path} is damaged.")
+                found.append(_entry(row))
             return StreamPart(tuple(found), through)
 
-        return await self._worker.run(read)
+        return await self._file.run(read)
 
     async def begin_epoch(self, tenant: str) -> Position:
         def write() -> Position:
-            with store_errors(self._path), self._connection:
+            with self._connection:
                 now = self._window(tenant)
                 fresh = begin_epoch(max(now.epoch + 1, epoch_at(self._clock.unix_ns())))
                 self._execute("DELETE FROM entry WHERE tenant = ?", (tenant,))
@@ -326,10 +322,10 @@ class SqliteTenantStreams:
                 )
             return fresh
 
-        return await self._worker.run(write)
+        return await self._file.run(write)
 
     async def counts(self, tenant: str) -> Mapping[str, int]:
-        return await self._worker.run(
+        return await self._file.run(
             lambda: dict(
                 self._all(
                     "SELECT family, sum(events) FROM entry WHERE tenant = ? GROUP BY family ORDER BY family",
@@ -339,22 +335,22 @@ class SqliteTenantStreams:
         )
 
     async def queued_through(self) -> Mapping[str, int]:
-        return await self._worker.run(
+        return await self._file.run(
             lambda: {row[0]: _read(row[1]) for row in self._all("SELECT tenant, queued FROM stream")}
         )
 
     async def queued(self, tenant: str, seq: int) -> None:
         def write() -> None:
-            with store_errors(self._path), self._connection:
+            with self._connection:
                 self._execute("UPDATE stream SET queued = ? WHERE tenant = ?", (_stored(seq), tenant))
 
-        await self._worker.run(write)
+        await self._file.run(write)
 
     async def prune(self, *, issued_before_unix_ns: int, max_bytes_per_tenant: int) -> Pruned:
         entries = early = 0
         for tenant in await self.tenants():
             # One tenant at a time, so that sealing never waits for all of them.
-            pruned = await self._worker.run(
+            pruned = await self._file.run(
                 lambda tenant=tenant: self._prune(tenant, issued_before_unix_ns, max_bytes_per_tenant)  # type: ignore[misc]
             )
             entries += pruned.entries
@@ -362,21 +358,16 @@ class SqliteTenantStreams:
         return Pruned(entries, early)
 
     async def close(self) -> None:
-        def last() -> None:
-            self._connection.close()
-            self._lock.release()
-
-        await self._worker.close(last)
+        await self._file.close()
 
     # -- on the worker's thread ------------------------------------------------------------------------
 
     def _window(self, tenant: str) -> Position:
-        with store_errors(self._path):
-            row = self._execute(
-                "SELECT epoch, low, high, head FROM stream WHERE tenant = ?", (tenant,)
-            ).fetchone()
-            if row is None:
-                return begin_epoch(self._state("epoch"))
+        row = self._execute(
+            "SELECT epoch, low, high, head FROM stream WHERE tenant = ?", (tenant,)
+        ).fetchone()
+        if row is None:
+            return begin_epoch(self._state("epoch"))
         return Position(row[0], _read(row[1]), _read(row[2]), row[3])
 
     def _insert(self, tenant: str, entries: Sequence[StreamEntry]) -> None:
@@ -403,7 +394,7 @@ class SqliteTenantStreams:
 
     def _prune(self, tenant: str, issued_before_unix_ns: int, max_bytes: int) -> Pruned:
         entries = early = 0
-        with store_errors(self._path), self._connection:
+        with self._connection:
             (size,) = self._execute("SELECT bytes FROM stream WHERE tenant = ?", (tenant,)).fetchone()
             low = None
             rows = self._execute(
@@ -428,8 +419,7 @@ class SqliteTenantStreams:
         self._execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (key, value))
 
     def _all(self, statement: str, values: tuple[Any, ...] = ()) -> list[Any]:
-        with store_errors(self._path):
-            found: list[Any] = self._execute(statement, values).fetchall()
+        found: list[Any] = self._execute(statement, values).fetchall()
         return found
 
     def _execute(self, statement: str, values: tuple[Any, ...] = ()) -> Any:

@@ -1,1 +1,1 @@
-"""Adapters that forget everything: for tests of the rules above them, never for a deployment."""
+"""The mailbox in memory: a store without a disk, and what both of its stores remember."""

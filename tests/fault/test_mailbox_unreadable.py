@@ -65,8 +65,8 @@ async def test_I_1_bad_sector_does_not_hold_up_what_is_behind_it_and_ends_in_the
         assert await consumer.stats() == {TOPIC: (2, 0)}
         passed(office, 60)
         assert (await consumer.receive()).messages == []
-    desk = QueueClient.over(office.operator().channel)
-    dead = [one async for one in desk.dlq(TOPIC)]
+    client = QueueClient.over(office.operator().channel)
+    dead = [one async for one in client.dlq(TOPIC)]
     assert [(one.reason, one.unreadable) for one in dead] == [(DeadReason.INTEGRITY, True)] * 2
     assert all("E_INTEGRITY" in one.last_error and "cannot be read" in one.last_error for one in dead)
 

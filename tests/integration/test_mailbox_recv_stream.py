@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,10 @@ import grpc
 import pytest
 
 from services.mailbox.settings import MailboxSettings
-from snavio.native import read_leased_batches
-from snavio.rpc.status import error_of
-from snavio.v1 import mailbox_pb2 as mail
 from tests.support.mailbox import (
-    SECONDS,
-    SERVICE,
     TOPIC,
-    Got,
     MailboxFixture,
-    ReceivingPeer,
+    ReceivingStream,
     commands,
     running_mailbox,
     send_batch,
@@ -35,46 +28,6 @@ async def office(tmp_path: Path) -> AsyncIterator[MailboxFixture]:
         yield one
 
 
-class Stream:
-    """A consumer's end."""
-
-    def __init__(self, peer: ReceivingPeer, *, credit: int, **asked: Any) -> None:
-        self._call = peer.channel.stream(SERVICE + "RecvStream")
-        opened = mail.ReceiveRequest(**{"topic": TOPIC, "visibility_ms": 30_000, **asked})
-        self._first = mail.RecvStreamRequest(open=opened, credit=credit)
-
-    async def open(self) -> Stream:
-        await self._call.write(self._first.SerializeToString())
-        return self
-
-    async def add(self, credit: int) -> None:
-        await self._call.write(mail.RecvStreamRequest(credit=credit).SerializeToString())
-
-    async def read(self) -> Got:
-        try:
-            async with asyncio.timeout(SECONDS):
-                frame = await self._call.read()
-        except grpc.aio.AioRpcError as error:
-            raise error_of(error) from None
-        if frame is grpc.aio.EOF:
-            raise EOFError(await self._call.code())
-        epoch, messages = read_leased_batches(frame)
-        return Got(epoch, messages, frame)
-
-    async def some(self, count: int) -> list[Got]:
-        got: list[Got] = []
-        while sum(len(one.messages) for one in got) < count:
-            got.append(await self.read())
-        return got
-
-    def cancel(self) -> None:
-        self._call.cancel()
-
-    async def code(self) -> Any:
-        async with asyncio.timeout(SECONDS):
-            return await self._call.code()
-
-
 async def sent(office: MailboxFixture, count: int, *, seq: int = 1) -> None:
     sender = await office.sender()
     assert await sender.send(send_batch(seq, (TOPIC, commands(count)))) == DONE * count
@@ -83,7 +36,7 @@ async def sent(office: MailboxFixture, count: int, *, seq: int = 1) -> None:
 async def test_C_1_stream_leases_no_more_than_its_credit(office: MailboxFixture) -> None:
     await sent(office, 100)
     consumer = office.consumer()
-    stream = await Stream(consumer, credit=30).open()
+    stream = await ReceivingStream(consumer, credit=30).open()
     got = await stream.some(30)
     assert sum(len(one.messages) for one in got) == 30
     assert await consumer.stats() == {TOPIC: (70, 30)}
@@ -99,7 +52,7 @@ async def test_C_1_stream_leases_no_more_than_its_credit(office: MailboxFixture)
 async def test_C_1_stream_brings_what_is_sent_while_it_stands(office: MailboxFixture) -> None:
     consumer = office.consumer()
     await sent(office, 1)
-    stream = await Stream(consumer, credit=10).open()
+    stream = await ReceivingStream(consumer, credit=10).open()
     assert len((await stream.read()).messages) == 1
     await sent(office, 3, seq=2)
     assert sum(len(one.messages) for one in await stream.some(3)) == 3
@@ -108,7 +61,7 @@ async def test_C_1_stream_brings_what_is_sent_while_it_stands(office: MailboxFix
 
 async def test_C_1_response_stays_within_the_bounds_of_the_opening(office: MailboxFixture) -> None:
     await sent(office, 20)
-    stream = await Stream(office.consumer(), credit=20, max_messages=6).open()
+    stream = await ReceivingStream(office.consumer(), credit=20, max_messages=6).open()
     got = await stream.some(20)
     assert [len(one.messages) for one in got] == [6, 6, 6, 2]
     stream.cancel()
@@ -120,21 +73,21 @@ async def test_C_1_response_stays_within_the_bounds_of_the_opening(office: Mailb
 async def test_C_1_opening_that_is_wrong_is_refused(
     office: MailboxFixture, asked: dict[str, Any], credit: int
 ) -> None:
-    stream = await Stream(office.consumer(), credit=credit, **asked).open()
+    stream = await ReceivingStream(office.consumer(), credit=credit, **asked).open()
     assert await stream.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED)
 
 
 async def test_C_1_stream_needs_an_opening_and_only_one(office: MailboxFixture) -> None:
-    stream = Stream(office.consumer(), credit=1)
+    stream = ReceivingStream(office.consumer(), credit=1)
     await stream.add(5)
     assert await stream.code() is grpc.StatusCode.INVALID_ARGUMENT
-    twice = await Stream(office.consumer(), credit=1).open()
+    twice = await ReceivingStream(office.consumer(), credit=1).open()
     await twice.open()
     assert await twice.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_C_1_stream_that_ends_while_it_waits_leases_nothing(office: MailboxFixture) -> None:
-    stream = await Stream(office.consumer(), credit=10).open()
+    stream = await ReceivingStream(office.consumer(), credit=10).open()
     await office.operator().stats()
     stream.cancel()
     await office.operator().stats()
@@ -147,7 +100,7 @@ async def test_I_5_ceiling_keeps_a_stream_waiting_and_not_ended(tmp_path: Path) 
     async with running_mailbox(tmp_path, settings=MailboxSettings(max_tenant_inflight=5)) as office:
         await sent(office, 12)
         consumer = office.consumer()
-        stream = await Stream(consumer, credit=12).open()
+        stream = await ReceivingStream(consumer, credit=12).open()
         seen = 0
         while seen < 12:
             got = await stream.read()
@@ -158,7 +111,7 @@ async def test_I_5_ceiling_keeps_a_stream_waiting_and_not_ended(tmp_path: Path) 
 
 
 async def test_drain_ends_a_stream_in_order(office: MailboxFixture) -> None:
-    stream = await Stream(office.consumer(), credit=10).open()
+    stream = await ReceivingStream(office.consumer(), credit=10).open()
     await office.operator().stats()
     assert office.app is not None
     await office.app.drain()

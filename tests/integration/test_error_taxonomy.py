@@ -13,14 +13,10 @@ from grpc_status import rpc_status
 from services.mailbox.settings import MailboxSettings
 from snavio import errors
 from snavio.errors import Code, FrameTooLarge, Saturated, SnavioError
-from snavio.rpc.server import Call, Methods
 from snavio.rpc.status import CODE_KEY, error_of, taxonomy_of
-from snavio.v1.introspection_pb2 import StatusRequest, StatusResponse
 from tests.support.mailbox import TOPIC, commands, running_mailbox, send_batch
-from tests.support.pki import Authority
-from tests.support.servers import calling, serving
+from tests.support.servers import refused
 
-METHOD = "/snavio.v1.Introspection/Status"
 TAXONOMY = {
     "E_SCHEMA": 400,
     "E_CAP_AUTH": 401,
@@ -45,22 +41,6 @@ RAISED = [
 
 def test_C_10_taxonomy_has_the_codes_of_the_document_with_their_http_statuses() -> None:
     assert {code.name: code.http_status for code in Code if code.name in TAXONOMY} == TAXONOMY
-
-
-async def refused(error: SnavioError, folder: Path) -> grpc.aio.AioRpcError:
-    async def refuse(_request: StatusRequest, _call: Call) -> StatusResponse:
-        raise error
-
-    methods = Methods()
-    methods.unary(METHOD, refuse, StatusRequest)
-    authority = Authority(folder)
-    async with (
-        serving(authority, methods=methods) as served,
-        calling(served, authority.operator("ada")) as channel,
-    ):
-        with pytest.raises(grpc.aio.AioRpcError) as told:
-            await channel._current().unary_unary(METHOD)(b"", timeout=10)
-    return told.value
 
 
 @pytest.mark.parametrize(("error", "code", "status"), RAISED, ids=[code for _, code, _ in RAISED])

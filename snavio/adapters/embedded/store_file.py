@@ -13,15 +13,17 @@ from typing import Any, TypeVar
 from snavio.adapters.embedded.sqlite import Migrations, StoreLock, open_store, store_errors
 from snavio.host.store_worker import StoreWorker
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
-class LedgerFile:
+class StoreFile:
     """The file, its lock, its connection and its thread, which begin and end together."""
 
-    def __init__(self, connection: Any, *, path: Path, lock: StoreLock, worker: StoreWorker) -> None:
-        self._connection = connection
-        self._path = path
+    def __init__(self, path: Path, connection: Any, *, lock: StoreLock, worker: StoreWorker) -> None:
+        self.path = path
+        self.connection = connection
+        """For `work` on the file's thread."""
         self._lock = lock
         self._worker = worker
 
@@ -33,12 +35,17 @@ class LedgerFile:
         application_id: int,
         schema_version: int,
         schema: Sequence[str],
+        begin: Callable[[StoreFile], S],
         migrations: Migrations | None = None,
-    ) -> LedgerFile:
-        """The ledger at `path`, an empty one if there is none; `name` is for error messages."""
-        worker = StoreWorker(name)
+        timeout_s: float = 10.0,
+    ) -> S:
+        """The store that `begin` makes of the file at `path`, on its thread; an empty file if there is none.
 
-        def begin() -> LedgerFile:
+        `name` is for error messages. When `begin` fails, the file is closed.
+        """
+        worker = StoreWorker(name, timeout_s=timeout_s)
+
+        def opening() -> S:
             lock = StoreLock(path)
             try:
                 connection = open_store(
@@ -48,30 +55,44 @@ class LedgerFile:
                     create=schema,
                     migrations=migrations,
                 )
+                try:
+                    with store_errors(path):
+                        return begin(StoreFile(path, connection, lock=lock, worker=worker))
+                except BaseException:
+                    connection.close()
+                    raise
             except BaseException:
                 lock.release()
                 raise
-            return LedgerFile(connection, path=path, lock=lock, worker=worker)
 
-        return await worker.begin(begin)
+        return await worker.begin(opening)
 
     async def close(self) -> None:
         """Finish pending work and release the lock."""
 
         def end() -> None:
-            self._connection.close()
+            self.connection.close()
             self._lock.release()
 
         await self._worker.close(end)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """The result of `work`, on the file's thread."""
+
+        def guarded() -> T:
+            with store_errors(self.path):
+                return work()
+
+        return await self._worker.run(guarded)
 
     async def transaction(self, work: Callable[[Any], T]) -> T:
         """The result of `work` on the connection, on the file's thread, in one transaction."""
 
         def transact() -> T:
-            with store_errors(self._path), self._connection:
-                return work(self._connection)
+            with self.connection:
+                return work(self.connection)
 
-        return await self._worker.run(transact)
+        return await self.run(transact)
 
 
 def count(connection: Any, of: str, values: Sequence[Any] = ()) -> int:
@@ -84,6 +105,6 @@ def checksum(parts: Iterable[Any]) -> bytes:
     """Detects damage and manual edits, not an attacker: write access to the file is enough to write a checksum too."""
     digest = hashlib.blake2b(digest_size=8)
     for part in parts:
-        piece = str(part).encode()
+        piece = part if isinstance(part, bytes) else str(part).encode()
         digest.update(len(piece).to_bytes(4, "big") + piece)
     return digest.digest()

@@ -33,7 +33,7 @@ def retention_of(office: MailboxFixture) -> Retention:
     return office.app.parts.retention
 
 
-def desk(office: MailboxFixture) -> QueueClient:
+def queue_client(office: MailboxFixture) -> QueueClient:
     return QueueClient.over(office.operator().channel)
 
 
@@ -81,7 +81,7 @@ async def retained_while_requeued(
     """Retention, or one part of it, begins while a requeue is on its way to the disk."""
     keeper = retention_of(office)
     async with slow_commit(keeper._store, monkeypatch) as reached:
-        requeue = asyncio.create_task(desk(office).requeue(TOPIC, msg_ids))
+        requeue = asyncio.create_task(queue_client(office).requeue(TOPIC, msg_ids))
         while not reached.is_set():
             await asyncio.sleep(0.005)
         if caller_leaves:

@@ -169,8 +169,8 @@ async def test_C_4_reprocessing_is_explicit_needs_a_preview_and_resets_the_attem
         consumer = office.consumer()
         await consumer.nack((await consumer.receive()).receipts(), reason="away")
         assert (await consumer.receive()).messages == []
-        desk = queue(office)
-        seen = await desk.preview_reprocess(TOPIC, dead_reason="max-attempts")
+        client = queue(office)
+        seen = await client.preview_reprocess(TOPIC, dead_reason="max-attempts")
         assert seen.matched == 6 and [one.state for one in seen.samples] == [MessageState.DEAD] * 6
         assert (await stats(office)).dead == 6, "a preview changes nothing"
         assert await seen.apply() == 6
@@ -185,10 +185,10 @@ async def test_C_4_deleting_dead_messages_removes_them_and_nothing_else(office: 
     consumer = office.consumer()
     got = await consumer.receive()
     await consumer.nack(got.receipts(0, 2), dead=True)
-    desk = queue(office)
-    assert await desk.purge(TOPIC, [got.messages[0][0]]) == 1
-    assert await (await desk.preview_delete_dead(TOPIC)).apply() == 1
-    assert [one async for one in desk.dlq(TOPIC)] == []
+    client = queue(office)
+    assert await client.purge(TOPIC, [got.messages[0][0]]) == 1
+    assert await (await client.preview_delete_dead(TOPIC)).apply() == 1
+    assert [one async for one in client.dlq(TOPIC)] == []
     assert await consumer.ack(got.receipts(2)) == DONE * 2
     assert (await stats(office)).dead == 0
 
@@ -291,20 +291,20 @@ async def test_P_9_message_that_comes_back_waits_as_long_as_a_new_one(
     settings = MailboxSettings(retention_ready_s=100, retention_dlq_s=1000, retention_delivered_s=1000)
     async with running_mailbox(tmp_path, settings=settings) as office:
         await sent(office, 2)
-        consumer, desk = office.consumer(), queue(office)
+        consumer, client = office.consumer(), queue(office)
         got = await consumer.receive()
         ids = [message[0] for message in got.messages]
         if way == "reprocess":
             await consumer.nack(got.receipts(), dead=True, reason="bad")
         elif way == "resume":
-            await desk.cancel(TOPIC, ids)
+            await client.cancel(TOPIC, ids)
         else:
             await consumer.ack(got.receipts())
         moved(office, 5)
         await looked(office)
         moved(office, 150)
         await looked(office)
-        revive = desk.resume if way == "resume" else desk.requeue
+        revive = client.resume if way == "resume" else client.requeue
         assert await revive(TOPIC, ids) == 2
         moved(office, 90)
         await looked(office)
@@ -350,10 +350,10 @@ async def test_P_9_delivered_messages_are_retained_for_their_time_and_can_be_req
         consumer = office.consumer()
         got = await consumer.receive()
         await consumer.ack(got.receipts())
-        desk = queue(office)
-        shown = [one async for one in desk.messages(TOPIC, MessageState.DELIVERED, payload=True)]
+        client = queue(office)
+        shown = [one async for one in client.messages(TOPIC, MessageState.DELIVERED, payload=True)]
         assert [one.msg_id for one in shown] == [one[0] for one in got.messages]
-        assert await desk.requeue(TOPIC, [shown[1].msg_id]) == 1
+        assert await client.requeue(TOPIC, [shown[1].msg_id]) == 1
         again = await consumer.receive()
         assert again.marks == ["x1"] and again.messages[0][:2] == (shown[1].msg_id, 1)
         await consumer.ack(again.receipts())
@@ -364,7 +364,7 @@ async def test_P_9_delivered_messages_are_retained_for_their_time_and_can_be_req
         moved(office, 2)
         await until(office, delivered=0)
         with suppress(NotFound):  # a topic that holds nothing may be let go
-            assert [one async for one in desk.messages(TOPIC)] == []
+            assert [one async for one in client.messages(TOPIC)] == []
 
 
 @pytest.mark.usefixtures("quick")
@@ -451,21 +451,21 @@ async def test_list_goes_by_state_content_and_time_and_in_pages(office: MailboxF
     consumer = office.consumer()
     got = await consumer.receive(max_messages=60)
     await consumer.nack(got.receipts(0, 5), dead=True, reason="bad")
-    desk = queue(office)
-    assert len([one async for one in desk.messages(TOPIC)]) == 250
-    assert len([one async for one in desk.messages(TOPIC, MessageState.INFLIGHT)]) == 55
-    assert len([one async for one in desk.messages(TOPIC, MessageState.READY, source="acme/web")]) == 90
-    assert len([one async for one in desk.messages(TOPIC, MessageState.DEAD, dead_reason="nack-dead")]) == 5
-    assert [one async for one in desk.messages(TOPIC, name="no-such")] == []
-    one = (await desk.peek(TOPIC, limit=1))[0]
-    found = [two.msg_id async for two in desk.messages(TOPIC, command_id=one.command_id)]
+    client = queue(office)
+    assert len([one async for one in client.messages(TOPIC)]) == 250
+    assert len([one async for one in client.messages(TOPIC, MessageState.INFLIGHT)]) == 55
+    assert len([one async for one in client.messages(TOPIC, MessageState.READY, source="acme/web")]) == 90
+    assert len([one async for one in client.messages(TOPIC, MessageState.DEAD, dead_reason="nack-dead")]) == 5
+    assert [one async for one in client.messages(TOPIC, name="no-such")] == []
+    one = (await client.peek(TOPIC, limit=1))[0]
+    found = [two.msg_id async for two in client.messages(TOPIC, command_id=one.command_id)]
     assert found == [one.msg_id]
-    early = [two async for two in desk.messages(TOPIC, stored_before_unix_ns=one.stored_unix_ns)]
+    early = [two async for two in client.messages(TOPIC, stored_before_unix_ns=one.stored_unix_ns)]
     assert len(early) == 50
     ids: list[int] = []
     after = 0
     while True:
-        page, after = await desk.page(TOPIC, after=after, limit=7)
+        page, after = await client.page(TOPIC, after=after, limit=7)
         ids += [two.msg_id for two in page]
         if not after:
             break
@@ -483,10 +483,10 @@ async def test_list_shows_attributes_and_goes_by_them(office: MailboxFixture) ->
     await office.consumer().channel.call(
         SERVICE + "Send", mail.SendRequest(topic=own, message=messages), mail.SendResponse, timeout_s=SECONDS
     )
-    desk = queue(office)
-    shown = [one async for one in desk.messages(own, attribute={"kind": "odd"})]
+    client = queue(office)
+    shown = [one async for one in client.messages(own, attribute={"kind": "odd"})]
     assert [(one.idem_key, one.attributes["n"]) for one in shown] == [("k1", "1"), ("k3", "3"), ("k5", "5")]
-    seen = await desk.preview_cancel(own, attribute={"kind": "odd", "n": "3"})
+    seen = await client.preview_cancel(own, attribute={"kind": "odd", "n": "3"})
     assert seen.matched == 1 and await seen.apply() == 1
     assert len((await office.consumer().receive(own)).messages) == 5
 
@@ -496,18 +496,18 @@ async def test_cancel_ends_leases_and_resume_goes_on_where_it_was(office: Mailbo
     consumer = office.consumer()
     got = await consumer.receive(max_messages=2)
     await consumer.nack(got.receipts(1, 2))
-    desk = queue(office)
-    ids = [one.msg_id async for one in desk.messages(TOPIC)]
-    assert await desk.cancel(TOPIC, ids, reason="wrong month") == 4
+    client = queue(office)
+    ids = [one.msg_id async for one in client.messages(TOPIC)]
+    assert await client.cancel(TOPIC, ids, reason="wrong month") == 4
     assert await consumer.ack(got.receipts(0, 1)) == GONE
     assert (await consumer.receive()).messages == []
-    shown = [one async for one in desk.messages(TOPIC, MessageState.CANCELED)]
+    shown = [one async for one in client.messages(TOPIC, MessageState.CANCELED)]
     assert {one.reason for one in shown} == {"wrong month"}
     await office.stop()
     await office.start()
-    desk, consumer = queue(office), office.consumer()
+    client, consumer = queue(office), office.consumer()
     assert (await stats(office)).canceled == 4
-    assert await (await desk.preview_resume(TOPIC)).apply() == 4
+    assert await (await client.preview_resume(TOPIC)).apply() == 4
     again = await consumer.receive()
     assert [one[1] for one in again.messages] == [2, 2, 1, 1]
     assert await consumer.ack(again.receipts()) == DONE * 4
@@ -515,15 +515,15 @@ async def test_cancel_ends_leases_and_resume_goes_on_where_it_was(office: Mailbo
 
 async def test_change_by_filter_needs_the_token_of_its_own_preview(office: MailboxFixture) -> None:
     await sent(office, 4)
-    desk = queue(office)
-    seen = await desk.preview_cancel(TOPIC, MessageState.READY)
-    other = await desk.preview_cancel(TOPIC, MessageState.READY, source="acme/shop")
+    client = queue(office)
+    seen = await client.preview_cancel(TOPIC, MessageState.READY)
+    other = await client.preview_cancel(TOPIC, MessageState.READY, source="acme/shop")
     for token, error in ((b"", BadRequest), (b"x" * 56, Conflict), (other._request.token, Conflict)):
         forged = type(seen._request)()
         forged.CopyFrom(seen._request)
         forged.token = token
         with pytest.raises(error):
-            await desk.change(forged)
+            await client.change(forged)
     moved(office, 601)
     with pytest.raises(Conflict) as refused:
         await seen.apply()
@@ -533,8 +533,8 @@ async def test_change_by_filter_needs_the_token_of_its_own_preview(office: Mailb
 
 async def test_change_by_filter_touches_nothing_that_came_after_its_preview(office: MailboxFixture) -> None:
     await sent(office, 3)
-    desk = queue(office)
-    seen = await desk.preview_purge(TOPIC, MessageState.READY)
+    client = queue(office)
+    seen = await client.preview_purge(TOPIC, MessageState.READY)
     await sent(office, 2, seq=2, mark="new")
     assert seen.matched == 3 and await seen.apply() == 3
     assert (await office.consumer().receive()).marks == ["new0", "new1"]

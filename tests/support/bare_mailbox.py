@@ -59,7 +59,7 @@ class Disk(MemoryMailboxStore):
         return super().commit(sends, progress, now_unix_ns=now_unix_ns, age_ns=age_ns)
 
 
-class Desk:
+class BareMailbox:
     """The mailbox without server and disk."""
 
     def __init__(
@@ -183,11 +183,11 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk_of(**settings: Any) -> AsyncIterator[Desk]:
-    """A desk whose commits run, closed behind the block."""
-    desk = Desk(**settings)
-    desk.commits.start()
+async def bare_mailbox(**settings: Any) -> AsyncIterator[BareMailbox]:
+    """A mailbox whose commits run, closed behind the block."""
+    bare = BareMailbox(**settings)
+    bare.commits.start()
     try:
-        yield desk
+        yield bare
     finally:
-        await desk.close()
+        await bare.close()

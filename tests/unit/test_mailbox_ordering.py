@@ -7,7 +7,7 @@ import pytest
 from services.mailbox.state.delivery import DONE
 from services.mailbox.state.ordering import LATEST, MOST_UNHEARD, Ordering
 from snavio.ports.mailbox_store import OrderMark
-from tests.support.desk import Desk
+from tests.support.bare_mailbox import BareMailbox
 from tests.support.mailbox import TOPIC, commands, send_batch
 
 
@@ -144,28 +144,28 @@ def test_C_5_responses_that_nobody_answers_are_bounded() -> None:
 
 @pytest.mark.parametrize("consumers", [1, 2])
 async def test_G_9_gauge_survives_the_failover_that_it_is_to_judge(consumers: int) -> None:
-    desk = Desk()
-    desk.commits.start()
+    bare = BareMailbox()
+    bare.commits.start()
     for seq in range(1, 4):
-        await (await desk.take(send_batch(seq, (TOPIC, commands(1000)))))
-    lost = await desk.receive(1000)
+        await (await bare.take(send_batch(seq, (TOPIC, commands(1000)))))
+    lost = await bare.receive(1000)
     if consumers == 1:
-        assert await desk.ack(lost[:1]) == DONE
-    seen = await desk.receive(1000)
-    assert await desk.ack(seen[:600]) == DONE * 600
-    assert desk.reorder_depth() == {}
+        assert await bare.ack(lost[:1]) == DONE
+    seen = await bare.receive(1000)
+    assert await bare.ack(seen[:600]) == DONE * 600
+    assert bare.reorder_depth() == {}
     expected = {} if consumers == 1 else {0: 1000}
     for _ in range(2):
-        desk = await restarted(desk)
-        assert desk.reorder_depth() in ({}, expected)
-        assert len(await desk.receive(5000)) > 2000
-        assert desk.reorder_depth() == expected
-    await desk.close()
+        bare = await restarted(bare)
+        assert bare.reorder_depth() in ({}, expected)
+        assert len(await bare.receive(5000)) > 2000
+        assert bare.reorder_depth() == expected
+    await bare.close()
 
 
-async def restarted(desk: Desk) -> Desk:
+async def restarted(bare: BareMailbox) -> BareMailbox:
     """Restart the mailbox on the same disk: everything that was only in memory is lost."""
-    await desk.close()
-    again = Desk(disk=desk.disk)
+    await bare.close()
+    again = BareMailbox(disk=bare.disk)
     again.commits.start()
     return again

@@ -16,7 +16,7 @@ from snavio.adapters.embedded.sqlite import open_store
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
 from snavio.native import blake3_digest
 from snavio.ports.mailbox_store import NewBatch, Origin, Send
-from tests.support.desk import Desk, desk_of
+from tests.support.bare_mailbox import BareMailbox, bare_mailbox
 from tests.support.mailbox import commands, send_batch
 
 SECOND = 1_000_000_000
@@ -24,76 +24,76 @@ SHORT, LONG = "acme/short", "acme/long"
 RULES = Policies(Policy(ready_s=604_800), {SHORT: Policy(ready_s=60), "acme/later": Policy(ready_s=65)})
 
 
-ruled_desk = partial(desk_of, policies=RULES)
+ruled_mailbox = partial(bare_mailbox, policies=RULES)
 
 
-async def sent(desk: Desk, seq: int, *topics: str, count: int = 1) -> None:
-    answer = await desk.take(send_batch(seq, *((topic, commands(count)) for topic in topics)))
+async def sent(bare: BareMailbox, seq: int, *topics: str, count: int = 1) -> None:
+    answer = await bare.take(send_batch(seq, *((topic, commands(count)) for topic in topics)))
     assert set(await asyncio.wait_for(answer, 10)) == {1}
 
 
-async def passed(desk: Desk, seconds: int) -> None:
+async def passed(bare: BareMailbox, seconds: int) -> None:
     """Time, with retention looking once a second, as it does."""
     for _ in range(seconds):
-        desk.clock.advance(seconds=1)
-        await desk.retention.step()
+        bare.clock.advance(seconds=1)
+        await bare.retention.step()
         await asyncio.sleep(0)
-    while desk.commits._waiting_bytes:
+    while bare.commits._waiting_bytes:
         await asyncio.sleep(0.001)
 
 
-def dead(desk: Desk, topic: str) -> int:
-    counts = desk.delivery.topics.counts(topic)
+def dead(bare: BareMailbox, topic: str) -> int:
+    counts = bare.delivery.topics.counts(topic)
     assert counts is not None
     return counts.dead
 
 
 async def test_B8_a_short_retention_beside_a_long_one_is_exact_to_the_second() -> None:
-    async with ruled_desk() as desk:
-        await passed(desk, 3)
-        await sent(desk, 1, SHORT, LONG)
-        await passed(desk, 20)
-        await sent(desk, 2, SHORT)
-        await passed(desk, 39)
-        assert dead(desk, SHORT) == 0, "59 seconds"
-        await passed(desk, 2)
-        assert dead(desk, SHORT) == 1, "61 seconds"
-        await passed(desk, 18)
-        assert dead(desk, SHORT) == 1
-        await passed(desk, 2)
-        assert dead(desk, SHORT) == 2 and dead(desk, LONG) == 0
+    async with ruled_mailbox() as bare:
+        await passed(bare, 3)
+        await sent(bare, 1, SHORT, LONG)
+        await passed(bare, 20)
+        await sent(bare, 2, SHORT)
+        await passed(bare, 39)
+        assert dead(bare, SHORT) == 0, "59 seconds"
+        await passed(bare, 2)
+        assert dead(bare, SHORT) == 1, "61 seconds"
+        await passed(bare, 18)
+        assert dead(bare, SHORT) == 1
+        await passed(bare, 2)
+        assert dead(bare, SHORT) == 2 and dead(bare, LONG) == 0
 
 
 async def test_B8_what_waits_on_disk_expires_in_time_too() -> None:
-    async with ruled_desk(limits=Limits(window_batches=2)) as desk:
+    async with ruled_mailbox(limits=Limits(window_batches=2)) as bare:
         for seq in range(1, 31):
-            await sent(desk, seq, SHORT, count=2)
-        topic = desk.delivery.topics.topic(SHORT)
+            await sent(bare, seq, SHORT, count=2)
+        topic = bare.delivery.topics.topic(SHORT)
         assert topic is not None and len(topic.batches) < 30
-        await passed(desk, 30)
-        await sent(desk, 99, SHORT, count=3)
-        await passed(desk, 29)
-        assert dead(desk, SHORT) == 0
-        await passed(desk, 2)
-        assert dead(desk, SHORT) == 60
-        await passed(desk, 30)
-        assert dead(desk, SHORT) == 63
+        await passed(bare, 30)
+        await sent(bare, 99, SHORT, count=3)
+        await passed(bare, 29)
+        assert dead(bare, SHORT) == 0
+        await passed(bare, 2)
+        assert dead(bare, SHORT) == 60
+        await passed(bare, 30)
+        assert dead(bare, SHORT) == 63
 
 
 async def test_B8_many_topics_do_not_make_it_late() -> None:
-    async with ruled_desk() as desk:
+    async with ruled_mailbox() as bare:
         seq = 0
         for number in range(0, 300, 50):
             seq += 1
-            await sent(desk, seq, *(f"acme/t{n}" for n in range(number, number + 50)))
-        await sent(desk, seq + 1, SHORT)
+            await sent(bare, seq, *(f"acme/t{n}" for n in range(number, number + 50)))
+        await sent(bare, seq + 1, SHORT)
         for number in range(300, 600, 50):
             seq += 1
-            await sent(desk, seq + 1, *(f"acme/t{n}" for n in range(number, number + 50)))
-        await passed(desk, 59)
-        assert dead(desk, SHORT) == 0
-        await passed(desk, 2)
-        assert dead(desk, SHORT) == 1
+            await sent(bare, seq + 1, *(f"acme/t{n}" for n in range(number, number + 50)))
+        await passed(bare, 59)
+        assert dead(bare, SHORT) == 0
+        await passed(bare, 2)
+        assert dead(bare, SHORT) == 1
 
 
 async def test_B8_the_age_of_a_batch_survives_a_restart(tmp_path: Path) -> None:
@@ -154,16 +154,16 @@ FULL_RULES = Policies(Policy(), {"*/snavio.telemetry": Policy(ready_messages=5)}
 
 
 async def test_a_full_topic_that_takes_new_messages_lets_its_oldest_go_and_says_so() -> None:
-    async with desk_of(policies=FULL_RULES) as desk:
+    async with bare_mailbox(policies=FULL_RULES) as bare:
         for seq in range(1, 5):
-            await sent(desk, seq, TELEMETRY, LONG, count=2)
-        await passed(desk, 3)
-        topic = desk.delivery.topics.topic(TELEMETRY)
+            await sent(bare, seq, TELEMETRY, LONG, count=2)
+        await passed(bare, 3)
+        topic = bare.delivery.topics.topic(TELEMETRY)
         assert topic is not None
-        assert (topic.messages, dead(desk, TELEMETRY)) == (4, 4), "whole batches, the oldest first"
+        assert (topic.messages, dead(bare, TELEMETRY)) == (4, 4), "whole batches, the oldest first"
         assert sorted(topic.batches) == [3, 4] or len(topic.batches) == 2
-        assert dead(desk, LONG) == 0, "a topic without such a rule keeps what it has"
-        told = [one.event for one in desk.events.after(0, limit=100)]
+        assert dead(bare, LONG) == 0, "a topic without such a rule keeps what it has"
+        told = [one.event for one in bare.events.after(0, limit=100)]
         assert [(event.name, event.fields()["dropped_events"]) for event in told] == [
             ("snavio.telemetry.dropped", 4)
         ]
@@ -171,11 +171,11 @@ async def test_a_full_topic_that_takes_new_messages_lets_its_oldest_go_and_says_
 
 
 async def test_what_ages_out_of_another_topic_is_no_lost_telemetry() -> None:
-    async with ruled_desk() as desk:
-        await sent(desk, 1, SHORT)
-        await passed(desk, 62)
-        assert dead(desk, SHORT) == 1
-        assert [one.event.name for one in desk.events.after(0, limit=100)] == []
+    async with ruled_mailbox() as bare:
+        await sent(bare, 1, SHORT)
+        await passed(bare, 62)
+        assert dead(bare, SHORT) == 1
+        assert [one.event.name for one in bare.events.after(0, limit=100)] == []
 
 
 def test_a_rule_of_every_tenant_is_beaten_by_a_topics_own() -> None:

@@ -19,7 +19,6 @@ from snavio.domain.verdict import Verdict
 from snavio.errors import AWAY_RETRY_MS, Saturated, SnavioError, Unavailable, Unreadable
 from snavio.rpc.status import RETRY_AFTER_KEY, error_of
 from snavio.v1 import mailbox_pb2 as mail
-from tests.mailbox.test_taxonomy import refused
 from tests.support.mailbox import (
     SECONDS,
     SERVICE,
@@ -29,6 +28,7 @@ from tests.support.mailbox import (
     running_mailbox,
     send_batch,
 )
+from tests.support.servers import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = (

@@ -19,34 +19,33 @@ from services.mailbox.state.topics import Limits
 from services.mailbox.wire import receive_stream as streaming
 from snavio.native import read_leased_batches
 from snavio.v1 import mailbox_pb2 as mail
-from tests.mailbox.test_recv_stream import Stream
-from tests.support.desk import ME, Desk, desk_of
-from tests.support.mailbox import TOPIC, commands, running_mailbox, send_batch
+from tests.support.bare_mailbox import ME, BareMailbox, bare_mailbox
+from tests.support.mailbox import TOPIC, ReceivingStream, commands, running_mailbox, send_batch
 
 HALF_A_DAY_MS = 43_200_000
 
 
-patient_desk = partial(desk_of, policies=Policies(Policy(max_attempts=1000)))
+patient_mailbox = partial(bare_mailbox, policies=Policies(Policy(max_attempts=1000)))
 
 
-async def sent(desk: Desk, count: int, seq: int = 1) -> None:
-    answer = await desk.take(send_batch(seq, (TOPIC, commands(count))))
+async def sent(bare: BareMailbox, count: int, seq: int = 1) -> None:
+    answer = await bare.take(send_batch(seq, (TOPIC, commands(count))))
     assert set(await asyncio.wait_for(answer, 10)) == {1}
 
 
-async def received(desk: Desk, most: int = 5000) -> tuple[list[int], list[int]]:
-    messages = read_leased_batches(await desk.receiving.receive(desk.wanted(most)))[1]
+async def received(bare: BareMailbox, most: int = 5000) -> tuple[list[int], list[int]]:
+    messages = read_leased_batches(await bare.receiving.receive(bare.wanted(most)))[1]
     return [one[0] for one in messages], [one[1] for one in messages]
 
 
-async def given_back(desk: Desk, ids: list[int], attempts: list[int], delay_ms: int) -> None:
+async def given_back(bare: BareMailbox, ids: list[int], attempts: list[int], delay_ms: int) -> None:
     nack = NackTerms(delay_ms=delay_ms)
-    await desk.settlements.settle(TOPIC, 1, ids, attempts, holder=ME, final=False, nack=nack)
+    await bare.settlements.settle(TOPIC, 1, ids, attempts, holder=ME, final=False, nack=nack)
 
 
-async def why(desk: Desk) -> int:
+async def why(bare: BareMailbox) -> int:
     """The standstill reason of an empty receive."""
-    taken = await desk.receiving.take(replace(desk.wanted(10), explain=True))
+    taken = await bare.receiving.take(replace(bare.wanted(10), explain=True))
     answer = mail.ReceiveResponse.FromString(taken.response)
     assert not answer.batch and answer.standstill == taken.standstill
     assert read_leased_batches(taken.response)[1] == []
@@ -54,48 +53,48 @@ async def why(desk: Desk) -> int:
 
 
 async def test_B9_timers_of_delays_that_were_cut_short_are_swept() -> None:
-    async with patient_desk() as desk:
-        await sent(desk, 100)
+    async with patient_mailbox() as bare:
+        await sent(bare, 100)
         for _ in range(60):
-            ids, attempts = await received(desk)
+            ids, attempts = await received(bare)
             assert len(ids) == 100
             one_by_one = zip(ids, attempts, strict=True)
             await asyncio.gather(
-                *(given_back(desk, [one], [attempt], HALF_A_DAY_MS) for one, attempt in one_by_one)
+                *(given_back(bare, [one], [attempt], HALF_A_DAY_MS) for one, attempt in one_by_one)
             )
             assert (
-                await desk.oversight.carry_out(RequestedChange(TOPIC, MessageOperation.REQUEUE, ids=ids))
+                await bare.oversight.carry_out(RequestedChange(TOPIC, MessageOperation.REQUEUE, ids=ids))
             ).changed == 100
-        assert len(desk.delivery.window.timers) <= 4097, "not one for every delay there ever was"
+        assert len(bare.delivery.window.timers) <= 4097, "not one for every delay there ever was"
 
 
 async def test_B9_what_is_still_delayed_survives_the_sweep() -> None:
-    async with patient_desk() as desk:
-        await sent(desk, 4)
-        ids, attempts = await received(desk, 2)
-        await given_back(desk, ids, attempts, 60_000)
-        (topic,) = [desk.delivery.topics.topic(TOPIC)]
+    async with patient_mailbox() as bare:
+        await sent(bare, 4)
+        ids, attempts = await received(bare, 2)
+        await given_back(bare, ids, attempts, 60_000)
+        (topic,) = [bare.delivery.topics.topic(TOPIC)]
         assert topic is not None
         batch = next(iter(topic.batches.values()))
         for _ in range(20_000):
-            spent = RangeLease(batch, 0, 0, 1, ME, desk.clock.mono_ns() + 10**12, 0)
-            desk.delivery.window.timers.arm(spent.deadline_mono_ns, spent)
-        assert len(desk.delivery.window.timers) <= 4097
-        desk.clock.advance(seconds=61)
-        assert sorted((await received(desk))[0])[:2] == sorted(ids)
+            spent = RangeLease(batch, 0, 0, 1, ME, bare.clock.mono_ns() + 10**12, 0)
+            bare.delivery.window.timers.arm(spent.deadline_mono_ns, spent)
+        assert len(bare.delivery.window.timers) <= 4097
+        bare.clock.advance(seconds=61)
+        assert sorted((await received(bare))[0])[:2] == sorted(ids)
 
 
 async def test_B9_an_empty_answer_says_why() -> None:
-    async with patient_desk() as desk:
-        assert await why(desk) == mail.STANDSTILL_UNSPECIFIED
-        await sent(desk, 4)
-        ids, attempts = await received(desk)
-        assert await why(desk) == mail.STANDSTILL_LEASED
-        await given_back(desk, ids, attempts, HALF_A_DAY_MS)
-        assert await why(desk) == mail.STANDSTILL_DELAYED
-        told = metrics.gauges(desk.delivery)
+    async with patient_mailbox() as bare:
+        assert await why(bare) == mail.STANDSTILL_UNSPECIFIED
+        await sent(bare, 4)
+        ids, attempts = await received(bare)
+        assert await why(bare) == mail.STANDSTILL_LEASED
+        await given_back(bare, ids, attempts, HALF_A_DAY_MS)
+        assert await why(bare) == mail.STANDSTILL_DELAYED
+        told = metrics.gauges(bare.delivery)
         assert told[f'standstill{{topic="{TOPIC}",reason="delayed"}}'] == 1
-        silent = await desk.receiving.take(desk.wanted(10))
+        silent = await bare.receiving.take(bare.wanted(10))
         assert mail.ReceiveResponse.FromString(silent.response).standstill == 0, "not to who did not ask"
 
 
@@ -110,17 +109,17 @@ async def test_B9_an_empty_answer_says_why() -> None:
 async def test_B9_messages_that_hold_up_others_are_the_reason(
     limits: Limits, reason: int, label: str
 ) -> None:
-    async with patient_desk(limits=limits) as desk:
+    async with patient_mailbox(limits=limits) as bare:
         for seq in range(1, 9):
-            await sent(desk, 20, seq)
+            await sent(bare, 20, seq)
         while True:
-            ids, attempts = await received(desk, 20)
+            ids, attempts = await received(bare, 20)
             if not ids:
                 break
             for msg_id, attempt in zip(ids[::2], attempts[::2], strict=True):
-                await given_back(desk, [msg_id], [attempt], HALF_A_DAY_MS)
-        assert await why(desk) == reason
-        assert metrics.gauges(desk.delivery)[f'standstill{{topic="{TOPIC}",reason="{label}"}}'] == 1
+                await given_back(bare, [msg_id], [attempt], HALF_A_DAY_MS)
+        assert await why(bare) == reason
+        assert metrics.gauges(bare.delivery)[f'standstill{{topic="{TOPIC}",reason="{label}"}}'] == 1
 
 
 async def test_B9_receive_and_stream_tell_the_reason_on_the_wire(
@@ -135,7 +134,7 @@ async def test_B9_receive_and_stream_tell_the_reason_on_the_wire(
         answer = mail.ReceiveResponse.FromString((await consumer.receive(explain=True)).raw)
         assert answer.standstill == mail.STANDSTILL_DELAYED
         assert mail.ReceiveResponse.FromString((await consumer.receive()).raw).standstill == 0
-        stream = await Stream(consumer, credit=10, explain=True).open()
+        stream = await ReceivingStream(consumer, credit=10, explain=True).open()
         told = mail.ReceiveResponse.FromString((await stream.read()).raw)
         assert told.standstill == mail.STANDSTILL_DELAYED and not told.batch
         office.clock.advance(seconds=61)  # type: ignore[attr-defined]
