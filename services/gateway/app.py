@@ -52,8 +52,8 @@ class GatewayApp(HostedService):
                 clock=clock,
                 interval_s=host.pull_interval_s,
                 instance=settings.instance,
-                within_s=settings.start_within_s,
-            )
+            ),
+            within_s=settings.start_within_s,
         )
         capabilities = StreamCapabilities(signer, clock=clock)
         callers = Callers(
@@ -99,8 +99,3 @@ class GatewayApp(HostedService):
         await host.run(server)
         host.at_stop("event streams", events.stop)
         return port
-
-
-def build(mesh: MeshSettings, settings: GatewaySettings, clock: Clock) -> GatewayApp:
-    """The gateway, not yet started."""
-    return GatewayApp(mesh, settings, clock)

@@ -26,8 +26,7 @@ class Audit:
         wanted += [f"type={each}" for each in sorted(scope.families)]
         event = StreamOpened(
             tenant=caller.tenant,
-            opened_by=caller.peer.identity.spiffe_id,
-            detail=f"serial {caller.peer.cert_serial}, after {after}"
+            detail=f"{caller.peer.identity.spiffe_id}, serial {caller.peer.cert_serial}, after {after}"
             + "".join(f", {each}" for each in wanted),
         )
         await self._reporting.record_at_relay(event, within_s=self._within_s)

@@ -14,26 +14,15 @@ from snavio.v1.registry_pb2 import Change
 KIND = "tenant"
 
 
-class TenantNames:
+class TenantNames(Poller):
     """Follows the directory's tenants."""
 
-    def __init__(
-        self, registry: MeshChannel, *, clock: Clock, interval_s: float, instance: str, within_s: float
-    ) -> None:
+    def __init__(self, registry: MeshChannel, *, clock: Clock, interval_s: float, instance: str) -> None:
         self._names: set[str] = set()
-        self._within_s = within_s
         self._feed = DirectoryFeed(
             registry, clock=clock, take=self._take, forget=self._forget, kind=KIND, instance=instance
         )
-        self._pull = Poller("tenants", self._refresh, clock=clock, interval_s=interval_s)
-
-    async def start(self) -> None:
-        """Read them once, then keep reading."""
-        await self._pull.start(within_s=self._within_s)
-
-    async def stop(self) -> None:
-        """End the pull."""
-        await self._pull.stop()
+        super().__init__("tenants", self._catch_up, clock=clock, interval_s=interval_s)
 
     def __contains__(self, tenant: str) -> bool:
         return tenant in self._names
@@ -42,7 +31,7 @@ class TenantNames:
         """For operators."""
         return {"known": float(len(self._names))}
 
-    async def _refresh(self) -> None:
+    async def _catch_up(self) -> None:
         await self._feed.catch_up()
 
     def _take(self, change: Change) -> None:

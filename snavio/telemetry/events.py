@@ -214,23 +214,18 @@ class CertificateRefused(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class StreamOpened:
+class StreamOpened(Event):
     """A gateway began to serve a tenant's events to a reader."""
 
     name: ClassVar[str] = schema.STREAM_OPENED
 
     tenant: str
-    opened_by: str
-    """SPIFFE id of the reader."""
     detail: str
-    """Serial of its certificate, the number after which it reads, and its filters."""
-
-    def fields(self) -> Mapping[str, Value]:
-        return asdict(self)
+    """Reader, serial of its certificate, number after which it reads, and its filters."""
 
 
 @dataclass(frozen=True, slots=True)
-class StreamVerificationFailed:
+class StreamVerificationFailed(Event):
     """A gateway read an envelope that could not be believed."""
 
     name: ClassVar[str] = schema.STREAM_VERIFICATION_FAILED
@@ -239,9 +234,6 @@ class StreamVerificationFailed:
     reason: str
     """Such as `bad_signature`."""
     detail: str
-
-    def fields(self) -> Mapping[str, Value]:
-        return asdict(self)
 
 
 def certificate_refused(identity: Identity | None, reason: str, count: int) -> CertificateRefused:

@@ -252,13 +252,15 @@ EVENTS: Final = (
     ),
     EventType(
         STREAM_OPENED,
-        "A gateway began to serve a tenant's events to a reader; `extra` has the reader's identity.",
-        {"tenant": "tenant", "opened_by": "extra", "detail": "detail"},
+        "A gateway began to serve a tenant's events to a reader; `detail` names the reader.",
+        {"tenant": "tenant", "detail": "detail"},
+        internal=True,
     ),
     EventType(
         STREAM_VERIFICATION_FAILED,
         "A gateway read an envelope that could not be believed, and handed it to nobody.",
         {"tenant": "tenant", "reason": "reason", "detail": "detail"},
+        internal=True,
     ),
 )
 

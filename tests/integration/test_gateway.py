@@ -52,7 +52,8 @@ async def first_events(
     mesh: DemoMesh, folder: str, count: int, *, query: str = "", **headers: str
 ) -> list[EventFrame]:
     """The first events of a stream; commands are sent meanwhile, so that there are some."""
-    reader, found = EventReader(), []
+    found: list[EventFrame] = []
+    reader = EventReader()
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     async with asyncio.timeout(WITHIN_S), client(mesh, folder).opened(EVENTS + query, named) as response:
         assert response.status == 200, await response.read()

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from snavio.domain.stream import EPOCH_STRIDE, GENESIS, POSITION_TYPE, STATE_TYPE, SealedEnvelope, Position
+from snavio.domain.stream import EPOCH_STRIDE, GENESIS, POSITION_TYPE, STATE_TYPE, Position, SealedEnvelope
 from snavio.native import canonical_json, ed25519_public_key, ed25519_sign, format_timestamp, uuid7
 from snavio.signed.stream_envelope import chained_digest, encoded, signed_form
 from snavio.signed.verification import VerifyingKey
