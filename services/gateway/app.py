@@ -89,7 +89,7 @@ class GatewayApp(HostedService):
         web = application(
             {OPERATION: events.open, STATE: views.state, CONFIG: views.config}, positions=positions
         )
-        server = HttpServer(web, listen=settings.https, files=host.files, limits=settings.limits())
+        server = HttpServer(web, listen=mesh.https, files=host.files, limits=settings.limits())
         host.introspection.shares(streams, kept, server.connections)
         host.introspection.counts(audit.counters)
         host.introspection.counts(events.counters, prefix="streams_ended.")

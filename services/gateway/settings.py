@@ -5,7 +5,6 @@ from __future__ import annotations
 from pydantic import Field
 
 from snavio.config import InstanceName, Section
-from snavio.config.sections import Address
 from snavio.http.limits import HttpLimits
 
 
@@ -14,10 +13,6 @@ class GatewaySettings(Section):
 
     instance: InstanceName = Field(
         default="gateway-0", description="Name of this process; each gateway of an installation has its own."
-    )
-    https: Address = Field(
-        default="127.0.0.1:7443",
-        description="Where tenants reach it by HTTPS, with a certificate of this installation.",
     )
     connections: int = Field(default=4096, ge=16, le=65_536, description="Open connections.")
     connections_per_address: int = Field(

@@ -37,6 +37,7 @@ caps     caps:caps         Issue, narrow and revoke capabilities for the mailbox
 freeze   freeze:freeze     Stop a source, a target or one command now, and show which instances obey.
 unfreeze freeze:unfreeze   Let a source, a target or a command go on.
 [Look at it]
+tail     tail:tail         Follow a tenant's signed events as they come, verified here.
 status   status:status     Show every service of a running mesh: state, memory, CPU, rates, latencies and backlog.
 explain  explain:explain   Show what became of a command, step by step.
 bans     bans:bans         See which sources are kept off the warm path and why, and let them back.

@@ -54,6 +54,11 @@ def _public_addresses(chosen: Chosen) -> Iterator[tuple[str, str]]:
                 yield (service, "listen") if listen else ("mesh", service)
 
 
+def _public_https(chosen: Chosen) -> Iterator[tuple[str, str]]:
+    if "gateway" in chosen and not is_loopback(getattr(chosen["mesh"], "https", "localhost:0")):
+        yield "mesh", "https"
+
+
 def _public_enrolment(chosen: Chosen) -> Iterator[tuple[str, str]]:
     address = getattr(chosen.get("signer"), "enrol_listen", None)
     if address and not is_loopback(address):
@@ -86,6 +91,14 @@ RULES: tuple[SafetyRule, ...] = (
         word_section="mesh",
         word_key="public_bind",
         offenders=_public_enrolment,
+    ),
+    SafetyRule(
+        when="`[mesh] https` is not a loopback address",
+        danger="other machines can open connections to the gateway; it reads no request of one that shows no "
+        "certificate of this installation, and a stolen one works from wherever this address can be reached",
+        word_section="mesh",
+        word_key="public_bind",
+        offenders=_public_https,
     ),
     SafetyRule(
         when="`[mailbox] amnesia` is true",

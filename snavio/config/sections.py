@@ -128,7 +128,11 @@ class MeshSettings(Section):
     )
     gateway: Address = Field(
         default="127.0.0.1:7408",
-        description="The gateway's health and status, for operators; tenants reach it at `[gateway] https`.",
+        description="The gateway's health and status, for operators.",
+    )
+    https: Address = Field(
+        default="127.0.0.1:7443",
+        description="The gateway's HTTPS, where tenants read their events with a certificate of this installation.",
     )
     public_bind: bool = Field(
         default=False, description="The second word for a service that other machines can reach."

@@ -41,8 +41,6 @@ class MeshProcesses:
         self.config = config
         self.enrolment = ""
         """Where newcomers enrol, if we chose the address."""
-        self.https = ""
-        """Where tenants reach the gateway, likewise."""
         self._running: dict[str, subprocess.Popen[str]] = {}
         self._more: dict[str, tuple[str, dict[str, str]]] = {}
         """Further instances: their service and what is different for them."""
@@ -54,21 +52,19 @@ class MeshProcesses:
         """An installation on free ports whose configuration lies in its own state folder."""
         state_dir.mkdir(parents=True, exist_ok=True)
         given = settings or {}
-        free = free_addresses("enrolment", "https")
-        enrolment, https = free.pop("enrolment"), free.pop("https")
+        free = free_addresses("enrolment")
+        enrolment = free.pop("enrolment")
         mesh = MeshSettings.model_validate(
             {"state_dir": state_dir.absolute(), **free, **given.get("mesh", {})}
         )
         config = state_dir / "snavio.toml"
         signer = {"enrol_listen": enrolment, **given.get("signer", {})}
-        gateway = {"https": https, **given.get("gateway", {})}
         # As given, not as told: a secret tells itself as a row of asterisks.
         shared = {**mesh.model_dump(exclude_none=True), **given.get("mesh", {})}
         config.touch(mode=0o600)
-        config.write_text(_toml({**given, "signer": signer, "gateway": gateway, "mesh": shared}), "utf-8")
+        config.write_text(_toml({**given, "signer": signer, "mesh": shared}), "utf-8")
         processes = cls(mesh, config=config)
         processes.enrolment = str(signer["enrol_listen"])
-        processes.https = str(gateway["https"])
         return processes
 
     def prepare(self, *, restored: bool = False) -> None:
@@ -116,9 +112,12 @@ class MeshProcesses:
 
         It is addressed by its instance name from then on, and ended before those of the configuration.
         """
-        address = free_addresses()[service]
+        free = free_addresses()
+        address = free[service]
+        listening = {service: address, **({"https": free["https"]} if service == "gateway" else {})}
         given = {
-            f"SNAVIO_MESH__{name.upper()}": value for name, value in {**settings, service: address}.items()
+            f"SNAVIO_MESH__{name.upper()}": value
+            for name, value in {**listening, **settings, service: address}.items()
         }
         self._more[instance] = (service, {**given, f"SNAVIO_{service.upper()}__INSTANCE": instance})
         self.spawn(instance)
@@ -254,8 +253,8 @@ class MeshProcesses:
 
 
 def free_addresses(*more: str) -> dict[str, str]:
-    """A free loopback address for every service, and for whatever else is named; all different."""
-    names = (*SERVICES, *more)
+    """A free loopback address for every service, the gateway's HTTPS, and whatever else is named; all different."""
+    names = (*SERVICES, "https", *more)
     return {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)}
 
 

@@ -115,7 +115,7 @@ class StateFolder:
 
     def note_run(self, mesh: MeshSettings) -> None:
         """Write down, for the other commands, that and where this process runs a mesh."""
-        addresses = {name: str(getattr(mesh, name)) for name in SERVICES}
+        addresses = {name: str(getattr(mesh, name)) for name in (*SERVICES, "https")}
         self._write(RUN_FILE, {"pid": os.getpid(), "addresses": addresses, "trust_domain": mesh.trust_domain})
 
     def running(self) -> RunningMesh | None:

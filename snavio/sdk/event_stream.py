@@ -115,7 +115,7 @@ class EventStream:
         return self._items
 
     async def close(self) -> None:
-        """End the connection."""
+        """End the connection. A task that is waiting for the next item is to be cancelled before."""
         if self._items is not None:
             await self._items.aclose()
         await self._signer.close()
@@ -125,6 +125,17 @@ class EventStream:
 
     async def __aexit__(self, *_error: object) -> None:
         await self.close()
+
+    async def rewind(self) -> None:
+        """Begin with the oldest envelope that is kept. To be called before the first item is asked for."""
+        try:
+            body = await self._gateway.get(f"{self._path}/state")
+        except NotFound as error:
+            if error.reason != "not-provisioned":
+                raise
+            return
+        state = verified_state(body, tenant=self._tenant, keys=await self._keys())
+        self._bookmark.move(StreamPlace(state.position.low))
 
     def counters(self) -> dict[str, int]:
         """Refused envelopes by outcome, replays, connections; and the size of the nonce set."""

@@ -38,7 +38,7 @@ async def furnish(mesh: DemoMesh) -> None:
 def client(mesh: DemoMesh, folder: str | None) -> HttpsClient:
     ca = mesh.certificates("gateway") / "ca.pem"
     return HttpsClient(
-        mesh.processes.https, ca=ca, folder=None if folder is None else mesh.certificates(folder)
+        mesh.processes.mesh.https, ca=ca, folder=None if folder is None else mesh.certificates(folder)
     )
 
 
@@ -79,7 +79,7 @@ async def test_without_a_certificate_nothing_is_read(mesh: DemoMesh) -> None:
 async def test_a_certificate_of_another_ca_ends_the_handshake(mesh: DemoMesh, authority: Authority) -> None:
     folder = authority.principal("acme", "ci").certificate.parent
     ca = mesh.certificates("gateway") / "ca.pem"
-    stranger = HttpsClient(mesh.processes.https, ca=ca, folder=folder)
+    stranger = HttpsClient(mesh.processes.mesh.https, ca=ca, folder=folder)
     # With TLS 1.3 the client hears of it when it reads.
     with pytest.raises((aiohttp.ClientError, ssl.SSLError, ConnectionError)):
         await stranger.get(EVENTS)

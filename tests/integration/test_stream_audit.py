@@ -35,12 +35,12 @@ async def furnish(mesh: DemoMesh) -> None:
 
 def client(mesh: DemoMesh) -> HttpsClient:
     ca = mesh.certificates("gateway") / "ca.pem"
-    return HttpsClient(mesh.processes.https, ca=ca, folder=mesh.certificates("acme-ci"))
+    return HttpsClient(mesh.processes.mesh.https, ca=ca, folder=mesh.certificates("acme-ci"))
 
 
 def stream(mesh: DemoMesh) -> EventStream:
     return EventStream(
-        gateway=mesh.processes.https,
+        gateway=mesh.processes.mesh.https,
         signer=mesh.addresses["signer"],
         tenant="acme",
         certificates=mesh.certificates("acme-ci"),
