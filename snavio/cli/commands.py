@@ -49,6 +49,7 @@ unfreeze freeze:unfreeze   Let a source, a target or a command go on.
 suspend  suspend:suspend   Keep a source, or a whole tenant, out until an end or until it is resumed.
 resume   suspend:resume    Let a suspended source or tenant in again before its end.
 [Look at it]
+tail     tail:tail         Follow a tenant's signed events as they come, verified here.
 status   status:status     Show every service of a running mesh: state, memory, CPU, rates, latencies and backlog.
 explain  explain:explain   Show what became of a command, step by step.
 bans     bans:bans         See which sources are kept off the warm path and why, and let them back.

@@ -56,6 +56,13 @@ def _public_addresses(chosen: Chosen) -> Iterator[tuple[str, str]]:
                 yield "mesh", key
 
 
+def _public_https(chosen: Chosen) -> Iterator[tuple[str, str]]:
+    mesh = chosen["mesh"]
+    key = "https_listen" if getattr(mesh, "https_listen", None) else "https"
+    if "gateway" in chosen and not is_loopback(getattr(mesh, key)):
+        yield "mesh", key
+
+
 def _public_enrolment(chosen: Chosen) -> Iterator[tuple[str, str]]:
     address = getattr(chosen.get("signer"), "enrol_listen", None)
     if address and not is_loopback(address):
@@ -94,6 +101,14 @@ RULES: tuple[SafetyRule, ...] = (
         word_section="mesh",
         word_key="public_bind",
         offenders=_public_enrolment,
+    ),
+    SafetyRule(
+        when="`[mesh] https` is not a loopback address",
+        danger="other machines can open connections to the gateway; it reads no request of one that shows no "
+        "certificate of this installation, and a stolen one works from wherever this address can be reached",
+        word_section="mesh",
+        word_key="public_bind",
+        offenders=_public_https,
     ),
     SafetyRule(
         when="`[mailbox] amnesia` is true",

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from snavio.domain.directory.route import QueueKind
 
 # In the order of the manual: the shared section, then the path of a command, then the services beside it.
-SERVICES = ("shield", "fast", "slow", "mailbox", "registry", "signer", "relay")
+SERVICES = ("shield", "fast", "slow", "mailbox", "registry", "signer", "relay", "gateway")
 SECTIONS = ("mesh", *SERVICES)
 
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
@@ -142,6 +142,14 @@ class MeshSettings(Section):
     relay: Address = Field(
         default="127.0.0.1:7407", description="Relay, which every service sends its telemetry to."
     )
+    gateway: Address = Field(
+        default="127.0.0.1:7408",
+        description="The gateway's health and status, for operators.",
+    )
+    https: Address = Field(
+        default="127.0.0.1:7443",
+        description="The gateway's HTTPS, where tenants read their events with a certificate of this installation.",
+    )
     enrolment: Address | None = Field(
         default=None,
         description="Where newcomers without a certificate enrol, as invitations tell it; where Signer lets "
@@ -154,6 +162,8 @@ class MeshSettings(Section):
     registry_listen: Address | None = Field(default=None, description=_LISTEN.format("Registry"))
     mailbox_listen: Address | None = Field(default=None, description=_LISTEN.format("the mailbox"))
     relay_listen: Address | None = Field(default=None, description=_LISTEN.format("Relay"))
+    gateway_listen: Address | None = Field(default=None, description=_LISTEN.format("the gateway"))
+    https_listen: Address | None = Field(default=None, description=_LISTEN.format("the gateway's HTTPS"))
     public_bind: bool = Field(
         default=False, description="The second word for a service that other machines can reach."
     )

@@ -34,7 +34,9 @@ def taken(address: str) -> str | None:
 def check_ports(mesh: MeshSettings, *, patience_s: float = 0.0) -> None:
     """BadRequest with every port that is taken for longer than `patience_s`."""
     end = time.monotonic() + patience_s
-    while causes := {name: cause for name in SERVICES if (cause := taken(mesh.listens(name))) is not None}:
+    while causes := {
+        name: cause for name in (*SERVICES, "https") if (cause := taken(mesh.listens(name))) is not None
+    }:
         if time.monotonic() >= end:
             told = "; ".join(f"{cause}, and {name} needs it" for name, cause in causes.items())
             first = next(iter(causes))

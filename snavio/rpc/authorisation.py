@@ -84,7 +84,7 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Signer/TenantConfig": (SERVICE,),
         "/snavio.v1.Signer/SetMinimumKey": (OPERATOR,),
         # Principals see their tenant's; the servicer checks.
-        "/snavio.v1.Signer/DescribeKeysets": (OPERATOR, mesh("registry"), PRINCIPAL),
+        "/snavio.v1.Signer/DescribeKeysets": (OPERATOR, mesh("registry", "gateway"), PRINCIPAL),
         "/snavio.v1.Signer/ReportKeyUsage": (mesh("shield"),),
         "/snavio.v1.Signer/ProvisionScope": (mesh("registry", "relay"), OPERATOR),
         "/snavio.v1.Signer/RotateScope": (OPERATOR,),
@@ -109,6 +109,8 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Signer/RevokeCapability": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Signer/ListCapabilities": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Signer/RotateCapabilityRoot": (OPERATOR, PRINCIPAL),
+        # For a service without the root secret.
+        "/snavio.v1.Signer/CheckCapability": (mesh("gateway"),),
         # The root secret suffices to make any capability.
         "/snavio.v1.Signer/MailboxRoots": (mesh("mailbox"),),
         "/snavio.v1.Signer/CapabilityRevocations": (mesh("mailbox"),),
@@ -152,6 +154,10 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Registry/DeleteEntry": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Registry/ReadLog": (OPERATOR, PRINCIPAL),
         "/snavio.v1.Relay/Append": (ANY_MESH,),
+        # Over HTTPS at the gateway, which also checks tenant and capability.
+        "GET /v1/tenants/{tenant}/events": (PRINCIPAL, SERVICE, OPERATOR),
+        "GET /v1/tenants/{tenant}/state": (PRINCIPAL, OPERATOR),
+        "GET /v1/tenants/{tenant}/config": (PRINCIPAL, OPERATOR),
         # The gateway decides which reader may read which tenant.
         "/snavio.v1.Relay/ReadStream": (mesh("gateway"),),
         "/snavio.v1.Relay/StreamWindow": (mesh("gateway"),),

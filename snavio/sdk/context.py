@@ -29,7 +29,18 @@ IDENTITIES: Final = "identities"
 CERTIFICATES: Final = "certs"
 FOLDER_VARIABLE: Final = "SNAVIO_CONFIG_DIR"
 NAME_VARIABLE: Final = "SNAVIO_CONTEXT"
-ADDRESSES: Final = ("shield", "fast", "slow", "signer", "registry", "mailbox", "relay", "enrolment")
+ADDRESSES: Final = (
+    "shield",
+    "fast",
+    "slow",
+    "signer",
+    "registry",
+    "mailbox",
+    "relay",
+    "gateway",
+    "https",
+    "enrolment",
+)
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _TEXTS: Final = ("tenant", "identity", "ca_sha256", "trust_domain")
 _MOST_BYTES: Final = 1 << 20

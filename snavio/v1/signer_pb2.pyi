@@ -731,3 +731,29 @@ class CapabilityRevocationsResponse(_message.Message):
     root: _containers.RepeatedScalarFieldContainer[str]
     more: bool
     def __init__(self, version: _Optional[int] = ..., epoch: _Optional[int] = ..., capability: _Optional[_Iterable[_Union[RevokedCapability, _Mapping]]] = ..., holder: _Optional[_Iterable[_Union[RevokedHolder, _Mapping]]] = ..., line: _Optional[_Iterable[_Union[RootLine, _Mapping]]] = ..., root: _Optional[_Iterable[str]] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class CheckCapabilityRequest(_message.Message):
+    __slots__ = ("capability", "holder", "operation", "topic")
+    CAPABILITY_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    capability: str
+    holder: str
+    operation: str
+    topic: str
+    def __init__(self, capability: _Optional[str] = ..., holder: _Optional[str] = ..., operation: _Optional[str] = ..., topic: _Optional[str] = ...) -> None: ...
+
+class CheckCapabilityResponse(_message.Message):
+    __slots__ = ("expires_unix_ns", "narrowed_to_sources", "source", "narrowed_to_families", "family")
+    EXPIRES_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    NARROWED_TO_SOURCES_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    NARROWED_TO_FAMILIES_FIELD_NUMBER: _ClassVar[int]
+    FAMILY_FIELD_NUMBER: _ClassVar[int]
+    expires_unix_ns: int
+    narrowed_to_sources: bool
+    source: _containers.RepeatedScalarFieldContainer[str]
+    narrowed_to_families: bool
+    family: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, expires_unix_ns: _Optional[int] = ..., narrowed_to_sources: _Optional[bool] = ..., source: _Optional[_Iterable[str]] = ..., narrowed_to_families: _Optional[bool] = ..., family: _Optional[_Iterable[str]] = ...) -> None: ...
