@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from services.mailbox.settings import MailboxSettings
-from services.mailbox.state.delivery import DONE, GONE
-from services.mailbox.state.leases import ID_STRIDE
+from services.mailbox.state.receipts import DONE, GONE, ID_STRIDE
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.admin.queue import QueueClient
 from snavio.domain.message import MessageState

@@ -14,9 +14,9 @@ import pytest
 from services.mailbox.oversight.change_requests import RequestedChange
 from services.mailbox.retention import batch_rewrite
 from services.mailbox.settle.changes import MessageOperation
-from services.mailbox.state.delivery import DONE, GONE, LATE, NackTerms
-from services.mailbox.state.leases import ID_STRIDE
+from services.mailbox.state.delivery import NackTerms
 from services.mailbox.state.policy import Policies, Policy
+from services.mailbox.state.receipts import DONE, GONE, ID_STRIDE, LATE
 from snavio.errors import NotFound, Saturated, Unavailable
 from snavio.native import read_leased_batches
 from tests.support.bare_mailbox import BareMailbox

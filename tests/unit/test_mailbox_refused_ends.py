@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from services.mailbox.state.delivery import LATE
-from services.mailbox.state.leases import Settling
 from services.mailbox.state.policy import Policies, Policy
+from services.mailbox.state.receipts import LATE
+from services.mailbox.state.settling import Settling
 from snavio.errors import Unavailable
 from snavio.native import read_leased_batches
 from tests.support.bare_mailbox import ME, BareMailbox

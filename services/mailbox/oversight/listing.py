@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 
 from services.mailbox.delivery.batch_reader import BatchReader, Reads
 from services.mailbox.settle.changes import Stretch, stretches
+from services.mailbox.state.batch import Batch
 from services.mailbox.state.delivery import Delivery
-from services.mailbox.state.leases import ID_STRIDE, Batch
 from services.mailbox.state.ranges import ones
+from services.mailbox.state.receipts import ID_STRIDE
 from snavio.domain.message import MessageState
 from snavio.domain.varint import varint
 from snavio.errors import IntegrityError, NotFound, Unreadable
