@@ -159,7 +159,7 @@ class BareMailbox:
 
     async def receive(self, most: int = 5000) -> list[int]:
         response = await self.receiving.receive(self.wanted(most))
-        return [message[0] for message in read_leased_batches(response)[1]]
+        return [message.msg_id for message in read_leased_batches(response)[1]]
 
     def batches(self) -> list[Batch]:
         """Those of the topic that are in memory."""
