@@ -11,7 +11,6 @@ from typing import Final
 
 import orjson
 
-from snavio.adapters.embedded.files import replace_private_file
 from snavio.adapters.embedded.keystore_check import check_key_store
 from snavio.adapters.embedded.mailbox_copy import damaged_batches
 from snavio.adapters.embedded.store_copy import faults_of, unowned
@@ -19,6 +18,7 @@ from snavio.adapters.embedded.store_rescue import rescue
 from snavio.adapters.embedded.store_rows import LostRow
 from snavio.adapters.embedded.write_ahead_log import walk
 from snavio.clock import Clock
+from snavio.durable_files import replace_private_file
 from snavio.errors import IntegrityError, SnavioError, StateError
 from snavio.launch.state import StateFolder
 from snavio.launch.stores import KEYS_PLACE, SEALING_KEY_PLACE, STORES, Store
