@@ -354,7 +354,7 @@ def test_the_limits_of_the_page_are_those_of_the_code() -> None:
         "budget of a command": MESH.budget_ms,
         "bytes of an HMAC secret": SECRET_BYTES,
         "bytes of a tag": len(hmac_sha256(SECRET, b"")),
-        "bytes of one gRPC message": shield.MAX_FRAME_BYTES,
+        "bytes of one gRPC message": rpc_limits.MAX_FRAME_BYTES,
         "time for a request, or for the first message of a stream": rpc_limits.FIRST_READ_S,
         "silence on a stream, before it ends in order": rpc_limits.IDLE_STREAM_S,
         "longest unary call to Shield": shield.ANSWER_SECONDS,
