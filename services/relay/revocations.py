@@ -24,7 +24,7 @@ from snavio.rpc.channel import MeshChannel
 from snavio.telemetry.events import Event, ExecutedAfterRevocation
 from snavio.telemetry.parquet import read
 from snavio.telemetry.schema import DELIVERED
-from snavio.v1.registry_pb2 import ChangesRequest, ChangesResponse, DumpRequest, DumpResponse
+from snavio.v1.registry_pb2 import Change, ChangesRequest, ChangesResponse, DumpRequest, DumpResponse
 
 CALL_SECONDS: Final = 2.0
 # Events are archived minutes after they happen, at the worst.
@@ -92,7 +92,11 @@ class Revocations:
             )
             rights = [
                 RevokedRight(
-                    change.acl.source, change.acl.target, change.acl.name, change.version, change.at_unix_ns
+                    change.acl.source,
+                    change.acl.target,
+                    change.acl.name,
+                    change.version,
+                    _ended_unix_ns(change),
                 )
                 for change in answer.change
                 if change.WhichOneof("value") == "acl" and change.deleted
@@ -158,6 +162,12 @@ class Revocations:
                     self._log.warning("a file of the archive cannot be read", name=path, message=str(error))
             hour_ns += HOUR_NS
         return found
+
+
+def _ended_unix_ns(change: Change) -> int:
+    """When the right ended: with its revocation, or by itself some time before its tombstone was written."""
+    end: int = change.acl.expires_unix_ns
+    return min(end, change.at_unix_ns) if end else change.at_unix_ns
 
 
 def _executed(contents: bytes, right: RevokedRight) -> list[ExecutedAfterRevocation]:

@@ -30,7 +30,11 @@ register register:register Register a tenant's services, targets, routes and rig
 try      register:try_     Show what a command would meet, gate by gate, without sending one.
 acl      acl:acl           See, grant and revoke the rights of sources, now and in the past.
 access   access:access     Ask a target's owner for a right, and answer requests for one.
-tenant   entry_groups:tenant See tenants, and all that belongs to one.
+join     join:join         Join a mesh with an invitation, and make it the one that commands talk to.
+context  context:contexts  See, add and choose the meshes that commands talk to.
+whoami   whoami:whoami     Show who you are to the mesh, of which tenant, until when, and what you may do.
+init     init:init         Write a registration file, commented, from a few answers.
+tenant   entry_groups:tenant Invite and see tenants, and all that belongs to one.
 service  entry_groups:service See and delete the services of a tenant.
 principal entry_groups:principal See and delete the principals that act for a tenant.
 target   entry_groups:target See and delete the targets that a tenant has claimed.

@@ -118,7 +118,9 @@ class MeshProcesses:
         """
         address = free_addresses()[service]
         given = {
-            f"SNAVIO_MESH__{name.upper()}": value for name, value in {**settings, service: address}.items()
+            f"SNAVIO_MESH__{name.upper()}": value
+            # Not where the first instance listens.
+            for name, value in {**settings, service: address, f"{service}_listen": ""}.items()
         }
         self._more[instance] = (service, {**given, f"SNAVIO_{service.upper()}__INSTANCE": instance})
         self.spawn(instance)

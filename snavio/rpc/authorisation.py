@@ -56,6 +56,7 @@ TABLE: Final[Mapping[str, tuple[AccessRule, ...]]] = MappingProxyType(
         "/snavio.v1.Slow/Grants": (mesh("fast"),),
         "/snavio.v1.Slow/ReturnPermits": (mesh("fast"),),
         "/snavio.v1.Slow/ReportBans": (mesh("fast"),),
+        "/snavio.v1.Slow/Forecast": (mesh("registry"),),
         "/snavio.v1.Mailbox/SendStream": (mesh("fast", "slow"),),
         # Tenants send to their own topics; the servicer checks that none of them is a route's topic.
         "/snavio.v1.Mailbox/Send": (SERVICE, ANY_MESH),

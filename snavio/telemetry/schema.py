@@ -126,6 +126,7 @@ DELIVERED: Final = "snavio.command.delivered"
 INVALID: Final = "snavio.command.invalid"
 FAILED: Final = "snavio.command.failed"
 DUPLICATE: Final = "snavio.command.duplicate"
+CONFLICT: Final = "snavio.command.conflict"
 EXECUTED_AFTER_REVOCATION: Final = "snavio.command.executed_after_acl_revoked"
 WARM_PATH_BAN: Final = "snavio.fairness.warm-path-ban"
 ABUSE_DETECTED: Final = "snavio.fairness.abuse_detected"
@@ -247,6 +248,12 @@ EVENTS: Final = (
         _same("reason", "source", "tenant", "detail"),
         frozenset({"source", "tenant"}),
         internal=True,
+    ),
+    # Since version 4; `snavio.command.failed` with the reason `conflict` before.
+    EventType(
+        CONFLICT,
+        "A strict route holds this id with another name or payload.",
+        {**_COMMAND, **_same("reason", "dedupe_mode")},
     ),
 )
 

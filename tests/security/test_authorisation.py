@@ -91,6 +91,7 @@ EXPECTED = """
     snavio.v1.Slow                Grants                mesh/fast
     snavio.v1.Slow                ReturnPermits         mesh/fast
     snavio.v1.Slow                ReportBans            mesh/fast
+    snavio.v1.Slow                Forecast              mesh/registry
     snavio.v1.Mailbox             SendStream            mesh/fast mesh/slow
     snavio.v1.Mailbox             Send                  service mesh
     snavio.v1.Mailbox             Receive               service

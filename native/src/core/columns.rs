@@ -8,7 +8,9 @@ use hashbrown::HashMap;
 use super::escalation::REASONS;
 use super::page::{Seldom, Shape, Told, blocks};
 use super::telemetry::{SKEW_NEAR_LIMIT, SKEW_SAMPLE, WARM_PATH_BAN};
-use super::verdict::{self, DELIVERED, DUPLICATE, MALFORMED, RATE_LIMIT_EXCEEDED, TIMESTAMP_OUTSIDE_WINDOW};
+use super::verdict::{
+    self, CONFLICT, DELIVERED, DUPLICATE, MALFORMED, RATE_LIMIT_EXCEEDED, TIMESTAMP_OUTSIDE_WINDOW,
+};
 use super::wire::Malformed;
 
 const NULL_PLACE: i32 = -1;
@@ -264,8 +266,9 @@ impl Columns {
             "fast" | "slow" => self.path.place(shape.service),
             _ => NULL_PLACE,
         };
+        let of_an_id = |code: &u8| matches!(*code, DUPLICATE | CONFLICT);
         let strict =
-            if shape.verdict.contains(&DUPLICATE) { self.dedupe_mode.place("strict") } else { NULL_PLACE };
+            if shape.verdict.iter().any(of_an_id) { self.dedupe_mode.place("strict") } else { NULL_PLACE };
         // Most rows of a block say the same.
         let mut last = (u8::MAX, u8::MAX);
         let (mut event, mut reason) = (NULL_PLACE, NULL_PLACE);
@@ -281,7 +284,7 @@ impl Columns {
             self.reason.rows.push(reason);
             self.verdict.push(if kind == 0 { i64::from(*code) } else { NULL_NUMBER });
             self.path.rows.push(if kind == 0 { way } else { NULL_PLACE });
-            self.dedupe_mode.rows.push(if *code == DUPLICATE { strict } else { NULL_PLACE });
+            self.dedupe_mode.rows.push(if of_an_id(code) { strict } else { NULL_PLACE });
         }
     }
 
@@ -455,6 +458,7 @@ fn event_name(kind: u8, code: u8) -> &'static str {
         (WARM_PATH_BAN, _) => "snavio.fairness.warm-path-ban",
         (0, DELIVERED) => "snavio.command.delivered",
         (0, DUPLICATE) => "snavio.command.duplicate",
+        (0, CONFLICT) => "snavio.command.conflict",
         (0, MALFORMED..64) => "snavio.command.invalid",
         (0, 64..) => "snavio.command.failed",
         // A newer writer's; kept for newer readers.

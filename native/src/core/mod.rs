@@ -32,6 +32,7 @@ pub mod intern;
 pub mod leased_batches;
 pub mod ledger;
 pub mod new_messages;
+pub mod own_terms;
 pub mod page;
 pub mod parsed_batch;
 pub mod part_buffer;
