@@ -23,7 +23,7 @@ from services.mailbox.intake.batch_intake import BatchIntake, Sender
 from services.mailbox.intake.commits import Commits
 from services.mailbox.settle.settlements import Settlements
 from services.mailbox.state.delivery import Delivery
-from services.mailbox.state.leases import DONE
+from services.mailbox.state.receipts import DONE
 from snavio.adapters.embedded.sqlite_mailbox_store import SqliteMailboxStore
 from snavio.clock import SystemClock
 from snavio.host.process import keep_freed_memory

@@ -602,9 +602,44 @@ class WalWalk:
 def reseal_wal(log: bytes, end: int) -> bytes:
     """The log up to the byte `end` with sums that verify, whatever its frames hold; ValueError on what is no log."""
 
-Received = tuple[
-    int, int, int, str, str, str, str, str, str, bytes, str, int, str, tuple[tuple[str, str], ...], int, int
-]
+class Received:
+    """One message of a ReceiveResponse."""
+
+    @property
+    def msg_id(self) -> int: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def stored_unix_ns(self) -> int: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def timestamp(self) -> str: ...
+    @property
+    def target(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def content_type(self) -> str: ...
+    @property
+    def payload(self) -> bytes: ...
+    @property
+    def traceparent(self) -> str: ...
+    @property
+    def admitted_unix_ns(self) -> int: ...
+    @property
+    def idem_key(self) -> str:
+        """Its sender's; empty for a command."""
+    @property
+    def attrs(self) -> tuple[tuple[str, str], ...]:
+        """Those of its sender; a command has none."""
+    @property
+    def shard(self) -> int: ...
+    @property
+    def integrity(self) -> int:
+        """0 not verified, 1 verified, 2 not as the mailbox stored it, 3 not as its sender hashed it."""
 
 def frame_leased_batch(
     runs: bytes,
@@ -622,11 +657,9 @@ def frame_leased_batch(
     """
 
 def read_leased_batches(response: bytes, topic: str | None = None) -> tuple[int, list[Received]]:
-    """Messages of a serialised ReceiveResponse; with `topic`, each is compared with its hashes. ValueError on others.
+    """Boot epoch and messages of a serialised ReceiveResponse; ValueError on others.
 
-    The boot epoch, and per message: msg_id, attempt, stored_unix_ns, source, id, timestamp, target, name,
-    content_type, payload, traceparent, admitted_unix_ns; idem_key, attributes and shard, which commands lack; and
-    its integrity: 0 not verified, 1 verified, 2 not as the mailbox stored it, 3 not as its sender hashed it.
+    With `topic`, each message is compared with its hashes.
     """
 
 def split_batch(body: bytes) -> list[tuple[str, bool, list[tuple[str, str, bytes]]]]:

@@ -27,6 +27,7 @@ try:
         Plan,
         PlannedEscalation,
         PlannedSend,
+        Received,
         ReplayWindow,
         Reply,
         Sending,
@@ -76,11 +77,6 @@ try:
 except ImportError as error:
     # Absent, built for another machine, or so old that a name is missing.
     raise ImportError("The native library is missing or cannot be loaded: run `make build`.") from error
-
-Received = tuple[
-    int, int, int, str, str, str, str, str, str, bytes, str, int, str, tuple[tuple[str, str], ...], int, int
-]
-"""A message as `read_leased_batches` returns it."""
 
 
 def _digest_of_sources(crate: Path) -> str:

@@ -27,6 +27,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from snavio.domain.identity import DEFAULT_TRUST_DOMAIN, Identity, IdentityKind
 from snavio.domain.lineage import Lineage, parse_lineage
+from snavio.durable_files import fsync_folder, write_durably
 from snavio.errors import BadRequest, StateError
 
 CA_TTL_S: Final = 10 * 365 * 86_400
@@ -300,8 +301,8 @@ def write_certificate_folder(
             (CA_FILE, ca_pem),
         )
         for name, content in contents:
-            _write_durably(generation / name, content, mode=0o600 if name == PRIVATE_KEY_FILE else 0o644)
-        _sync_folder(generation)
+            write_durably(generation / name, content, mode=0o600 if name == PRIVATE_KEY_FILE else 0o644)
+        fsync_folder(generation)
         current = folder / _CURRENT
         before = current.readlink().name if current.is_symlink() else None
         _link(current, generation.name)
@@ -309,7 +310,7 @@ def write_certificate_folder(
             link, destination = folder / name, f"{_CURRENT}/{name}"
             if not link.is_symlink() or str(link.readlink()) != destination:
                 _link(link, destination)
-        _sync_folder(folder)
+        fsync_folder(folder)
         # The previous generation stays, for a reader that has just opened its first file.
         for old in folder.glob(f"{_GENERATION}*"):
             if old.name not in (generation.name, before) and stat.S_ISDIR(old.lstat().st_mode):
@@ -341,26 +342,10 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _write_durably(path: Path, content: bytes, *, mode: int) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def _link(path: Path, destination: str) -> None:
     fresh = path.with_name(f".{path.name}.{token_hex(8)}")
     fresh.symlink_to(destination)
     fresh.replace(path)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _validity(now_unix_ns: int, ttl_s: int) -> tuple[datetime, datetime]:

@@ -61,7 +61,7 @@ class Dispatcher:
             budget_ms = min(plan.budget_ms or self._budget_ms, self._budget_ms)
         except Exception as error:
             background().failed("plan", error)
-            answer(nothing_delivered(Batch.FromString(batch).header.batch_seq), True)
+            answer(nothing_delivered(Batch, batch), True)
             return
         forward(
             BatchAnswers(ledger, answer, answered=partial(self._record, plan), books="books of dispatch"),

@@ -26,7 +26,7 @@ from services.mailbox.settings import MailboxSettings
 from services.mailbox.settle.settlements import Settlements
 from services.mailbox.state.bounds import MailboxShares
 from services.mailbox.state.delivery import Delivery
-from services.mailbox.state.leases import Settling
+from services.mailbox.state.settling import Settling
 from snavio.errors import Unavailable
 from snavio.host.service import ServiceHost
 from snavio.host.store_readers import StoreReaders

@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from google.protobuf.message import DecodeError
-
 from services.slow.arbitration_job import ArbitrationJob, Lane
 from services.slow.deficit_round_robin import DeficitRoundRobin
 from services.slow.lane_rules import LaneRules, is_strict, rule_of, source_rule_of
@@ -118,7 +116,7 @@ class Arbiter:
             done = job.native.ledger.done
         except Exception as error:
             background().failed("arbitration", error)
-            answer(_nothing_of(frame), True)
+            answer(nothing_delivered(ArbitrationBatch, frame), True)
             return
         job.answers.open(opening)
         if done:
@@ -296,14 +294,6 @@ class Arbiter:
         self._strict.settled(job)
         if self._journal.on:
             self._journal.append(job.native.telemetry(self._clock.unix_ns()))
-
-
-def _nothing_of(frame: bytes) -> bytes:
-    """The answer to a frame of which nothing went on; empty for one without a number."""
-    try:
-        return nothing_delivered(ArbitrationBatch.FromString(frame).header.batch_seq)
-    except DecodeError:
-        return b""
 
 
 def _grant(resolution: Resolution) -> int:

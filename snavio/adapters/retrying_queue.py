@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import count
 
 from snavio.clock import Clock
@@ -41,16 +41,12 @@ class RetryingQueue:
         epoch: int,
         recognises_resends: bool,
         max_waiting: int = MAX_WAITING,
-        max_waiting_bytes: int = MAX_WAITING_BYTES,
-        jitter: Callable[[], float] = random.random,
     ) -> None:
         self._driver = driver
         self._clock = clock
         self._name = f"{instance}:{epoch}"
         self._recognises_resends = recognises_resends
         self._max_waiting = max_waiting
-        self._max_waiting_bytes = max_waiting_bytes
-        self._jitter = jitter
         self._numbers = count(1)
         self._deliveries: set[asyncio.Task[None]] = set()
         self._waiting_bytes = 0
@@ -90,7 +86,7 @@ class RetryingQueue:
 
     def _full(self, size: int) -> bool:
         return len(self._deliveries) >= self._max_waiting or (
-            self._waiting_bytes + size > self._max_waiting_bytes and self._waiting_bytes > 0
+            self._waiting_bytes + size > MAX_WAITING_BYTES and self._waiting_bytes > 0
         )
 
     def _done(self, task: asyncio.Task[None], batch_part: BatchPart, size: int) -> None:
@@ -159,7 +155,7 @@ class RetryingQueue:
             if pending.open:
                 left_s = (batch_part.deadline_mono_ns - self._clock.mono_ns()) / 1e9
                 # Full jitter: many dispatchers that lost the same queue must not come back in step.
-                await asyncio.sleep(min(pause * self._jitter(), max(left_s, 0.0)))
+                await asyncio.sleep(min(pause * random.random(), max(left_s, 0.0)))  # noqa: S311 hides nothing
                 pause = min(pause * 2, LONGEST_PAUSE_S)
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 
 import orjson
 
+from snavio.durable_files import fsync_folder
 from snavio.signed.archive_manifest import EventRange, FileEntry
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -105,11 +106,7 @@ def write_whole(path: Path, contents: bytes) -> None:
         fresh.replace(path)
     finally:
         fresh.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    fsync_folder(path.parent)
 
 
 def moment(unix_ns: int) -> str:

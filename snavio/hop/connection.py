@@ -45,14 +45,13 @@ class StreamConnection:
         hello: bytes,
         max_age_s: float,
         on_hello: Callable[[Hello], None] | None,
-        jitter: random.Random | None = None,
     ) -> None:
         self._channel = channel
         self._method = method
         self._hello = hello
         self._max_age_s = max_age_s
         self._on_hello = on_hello
-        self._jitter = jitter or random.Random()  # noqa: S311 spreads load, hides nothing
+        self._jitter = random.Random()  # noqa: S311 spreads load, hides nothing
         self._log = structlog.get_logger().bind(peer=method)
         self._complained_s = -COMPLAIN_SECONDS
         self.trouble: Exception | None = None

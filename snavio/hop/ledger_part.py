@@ -6,6 +6,9 @@ Never decides: it translates the hop's answers, and turns silence into the verdi
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
+
+from google.protobuf.message import DecodeError
 
 from snavio.domain.verdict import Verdict
 from snavio.host.background import background
@@ -98,7 +101,14 @@ def rest_unknown(ledger: Ledger, cause: str) -> bytes:
     return frame
 
 
-def nothing_delivered(batch_seq: int) -> bytes:
-    """The last answer to a batch of which nothing went on: without codes, it stands for all of its commands."""
+def nothing_delivered(kind: Any, batch: bytes) -> bytes:
+    """The last answer to a batch of which nothing went on: without codes, it stands for all of its commands.
+
+    Empty for what is no message of `kind`: a batch without a number has no answer.
+    """
+    try:
+        batch_seq = kind.FromString(batch).header.batch_seq
+    except DecodeError:
+        return b""
     frame: bytes = Verdicts(batch_seq=batch_seq, final=True).SerializeToString()
     return frame

@@ -16,11 +16,11 @@ from typing import Any, Final
 
 import orjson
 
-from snavio.adapters.embedded.files import replace_private_file
 from snavio.adapters.embedded.keystore_check import check_key_store
 from snavio.adapters.embedded.mailbox_copy import CopiedMailbox, copy_mailbox
 from snavio.adapters.embedded.store_copy import copy_database, settle
 from snavio.clock import Clock
+from snavio.durable_files import replace_private_file
 from snavio.errors import IntegrityError, StateError, Unavailable
 from snavio.launch.state import StateFolder
 from snavio.launch.stores import FOLDERS, KEYS_PLACE, LEFT_OUT, SEALING_KEY_PLACE, STORES

@@ -12,7 +12,6 @@ from typing import Final
 import orjson
 
 from snavio.adapters.embedded.commit_mark import mark_path, require_not_emptied
-from snavio.adapters.embedded.files import replace_private_file
 from snavio.adapters.embedded.keystore_check import check_key_store
 from snavio.adapters.embedded.mailbox_copy import damaged_batches
 from snavio.adapters.embedded.store_copy import faults_of, lost_commits, unowned
@@ -20,6 +19,7 @@ from snavio.adapters.embedded.store_rescue import rescue
 from snavio.adapters.embedded.store_rows import LostRow
 from snavio.adapters.embedded.write_ahead_log import walk
 from snavio.clock import Clock
+from snavio.durable_files import replace_private_file
 from snavio.errors import IntegrityError, SnavioError, StateError
 from snavio.launch.state import StateFolder
 from snavio.launch.stores import KEYS_PLACE, SEALING_KEY_PLACE, STORES, Store

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from snavio.adapters.embedded.files import fsync_folder
 from snavio.adapters.embedded.sqlite import StoreLock
 from snavio.adapters.embedded.store_renewal import renew, require_known
 from snavio.clock import Clock
+from snavio.durable_files import fsync_folder
 from snavio.errors import IntegrityError, StateError
 from snavio.launch.backup import Backup, hashed, read
 from snavio.launch.processes import MeshProcesses

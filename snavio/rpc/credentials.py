@@ -5,6 +5,7 @@ Never serves a certificate with another's key, and never goes on without a CA to
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -121,15 +122,13 @@ def server_credentials(files: CertificateFiles) -> Any:
     Every handshake checks the files, so a renewed certificate or a changed CA applies to the next connection without a
     restart. Open connections stay open; the certificate gate checks those.
     """
-    watch = CertificateWatch(files)
 
-    def renewed_configuration() -> Any:
-        bundle = watch.renewed()
-        return None if bundle is None else _server_configuration(bundle)
+    def configuration(bundle: CertificateBundle) -> Any:
+        return grpc.ssl_server_certificate_configuration(
+            [(bundle.private_key, bundle.certificate)], root_certificates=bundle.ca
+        )
 
-    return grpc.dynamic_ssl_server_credentials(
-        _server_configuration(watch.bundle), renewed_configuration, require_client_authentication=True
-    )
+    return _following(files, configuration, client_certificate=True)
 
 
 def enrolment_credentials(files: CertificateFiles) -> Any:
@@ -137,19 +136,12 @@ def enrolment_credentials(files: CertificateFiles) -> Any:
 
     The CA is sent along with the leaf: such a client knows only its fingerprint and needs the certificate itself.
     """
-    watch = CertificateWatch(files)
 
     def configuration(bundle: CertificateBundle) -> Any:
         chain = bundle.certificate.rstrip() + b"\n" + bundle.ca
         return grpc.ssl_server_certificate_configuration([(bundle.private_key, chain)])
 
-    def renewed_configuration() -> Any:
-        bundle = watch.renewed()
-        return None if bundle is None else configuration(bundle)
-
-    return grpc.dynamic_ssl_server_credentials(
-        configuration(watch.bundle), renewed_configuration, require_client_authentication=False
-    )
+    return _following(files, configuration, client_certificate=False)
 
 
 def channel_credentials(bundle: CertificateBundle) -> Any:
@@ -159,9 +151,17 @@ def channel_credentials(bundle: CertificateBundle) -> Any:
     )
 
 
-def _server_configuration(bundle: CertificateBundle) -> Any:
-    return grpc.ssl_server_certificate_configuration(
-        [(bundle.private_key, bundle.certificate)], root_certificates=bundle.ca
+def _following(
+    files: CertificateFiles, configuration: Callable[[CertificateBundle], Any], *, client_certificate: bool
+) -> Any:
+    watch = CertificateWatch(files)
+
+    def renewed() -> Any:
+        bundle = watch.renewed()
+        return None if bundle is None else configuration(bundle)
+
+    return grpc.dynamic_ssl_server_credentials(
+        configuration(watch.bundle), renewed, require_client_authentication=client_certificate
     )
 
 

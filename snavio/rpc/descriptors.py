@@ -27,9 +27,9 @@ V1_FILE: Final = "grpc/reflection/v1/reflection.proto"
 class Descriptors:
     """Replaces grpcio-reflection's servicer, which finds no methods and does not know the name v1."""
 
-    def __init__(self, services: tuple[str, ...], *, pool: Any = None) -> None:
+    def __init__(self, services: tuple[str, ...]) -> None:
         self._services = services
-        self._pool = pool or descriptor_pool.Default()
+        self._pool: Any = descriptor_pool.Default()
 
     def answer(self, request: ServerReflectionRequest) -> ServerReflectionResponse:
         """The answer to one question; errors are answers too."""

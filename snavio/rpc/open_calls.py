@@ -15,7 +15,7 @@ from snavio.domain.verdict import Verdict
 from snavio.errors import SnavioError, Unavailable
 from snavio.host.background import background
 from snavio.rpc.certificate_gate import CertificateGate
-from snavio.rpc.limits import FIRST_READ_S, IDLE_STREAM_S, SWEEP_S
+from snavio.rpc.limits import SWEEP_S
 from snavio.rpc.peer import Peer
 from snavio.rpc.status import DEADLINE_EXCEEDED
 
@@ -100,15 +100,13 @@ class OpenCalls:
         *,
         gate: CertificateGate,
         clock: Clock,
-        first_read_s: float = FIRST_READ_S,
-        idle_stream_s: float = IDLE_STREAM_S,
-        sweep_s: float = SWEEP_S,
+        first_read_s: float,
+        idle_stream_s: float,
     ) -> None:
         self._gate = gate
         self._clock = clock
         self._first_read_ns = round(first_read_s * 1e9)
         self._idle_stream_s = idle_stream_s
-        self._sweep_s = sweep_s
         self._calls: set[OpenCall] = set()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -129,7 +127,7 @@ class OpenCalls:
 
         task.add_done_callback(over)
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._sweep_s, self._due)
+            self._timer = asyncio.get_running_loop().call_later(SWEEP_S, self._due)
         return opened
 
     def watch(self, opened: OpenCall, stream: Stream, *, idle_s: float | None = None) -> None:
@@ -155,7 +153,7 @@ class OpenCalls:
         except Exception as error:
             background().failed("open calls", error)
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._sweep_s, self._due) if self._calls else None
+        self._timer = loop.call_later(SWEEP_S, self._due) if self._calls else None
 
     def sweep(self) -> None:
         """Check every call once."""

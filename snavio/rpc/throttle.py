@@ -47,10 +47,9 @@ class _Bucket:
 class Rates:
     """One rate for each of many names; the least recently used is dropped."""
 
-    def __init__(self, rate: Rate, *, clock: Clock, remembered: int = MAX_ADDRESSES) -> None:
+    def __init__(self, rate: Rate, *, clock: Clock) -> None:
         self._rate = rate
         self._clock = clock
-        self._remembered = remembered
         self._by_name: OrderedDict[str, _Bucket] = OrderedDict()
 
     def take(self, name: str) -> float:
@@ -58,7 +57,7 @@ class Rates:
         now = self._clock.mono_ns()
         bucket = self._by_name.pop(name, None) or _Bucket(self._rate, now)
         self._by_name[name] = bucket
-        while len(self._by_name) > self._remembered:
+        while len(self._by_name) > MAX_ADDRESSES:
             self._by_name.popitem(last=False)
         return bucket.take(now)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import structlog
 
@@ -24,14 +24,14 @@ from snavio.errors import (
     Unauthenticated,
     Unavailable,
 )
-from snavio.native import read_leased_batches
+from snavio.native import Received, read_leased_batches
 from snavio.rpc.capability import CapabilityProvider, CapabilityScope
 from snavio.rpc.capability_request import ask_signer
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.credentials import CertificateFiles
 from snavio.sdk.ack_buffer import AckBuffer
 from snavio.sdk.certificate import ServiceCertificate
-from snavio.sdk.delivery import Command, Integrity, Lease, Nack, Row
+from snavio.sdk.delivery import Command, Integrity, Lease, Nack
 from snavio.sdk.leases import LeaseKeeper
 from snavio.sdk.lifetime import Startable
 from snavio.sdk.message_source import (
@@ -62,7 +62,6 @@ DAMAGED = {
         delay_ms=None, reason="E_INTEGRITY: the payload is not what its sender hashed", dead=True
     ),
 }
-_INTEGRITY: Final = 15
 
 
 class Consumer(Startable):
@@ -131,9 +130,9 @@ class Consumer(Startable):
         """Why the topic hands out nothing although it holds messages: `leased`, `delayed`, `retries`, `tenant-share` or
         `memory`; empty when it is empty, or hands out."""
         self._handed = 0
-        self._rows: list[Row] = []
+        self._messages: list[Received] = []
         self._lease: Lease | None = None
-        self._batches: deque[tuple[Lease, list[Row]]] = deque()
+        self._batches: deque[tuple[Lease, list[Received]]] = deque()
         self._arrived = asyncio.Event()
         self._wanted = asyncio.Event()
         self._log = structlog.get_logger().bind(topic=topic)
@@ -239,16 +238,16 @@ class Consumer(Startable):
         if not self._handed % TURN:
             await asyncio.sleep(0)
         while self._open:
-            if self._rows:
-                row = self._rows.pop()
+            if self._messages:
+                message = self._messages.pop()
                 lease = self._lease
                 assert lease is not None
-                if row[_INTEGRITY] > Integrity.VERIFIED:
-                    self._refuse(row, lease, self._acks)
-                elif row[0] in lease.open:
-                    return Command(row, lease, self._acks)
+                if message.integrity > Integrity.VERIFIED:
+                    self._refuse(message, lease, self._acks)
+                elif message.msg_id in lease.open:
+                    return Command(message, lease, self._acks)
             elif self._batches:
-                self._lease, self._rows = self._batches.popleft()
+                self._lease, self._messages = self._batches.popleft()
                 if not self._batches:
                     self._wanted.set()
             elif self._failure is not None:
@@ -259,14 +258,18 @@ class Consumer(Startable):
                 await self._arrived.wait()
         raise StopAsyncIteration
 
-    def _refuse(self, row: Row, lease: Lease, acks: AckBuffer) -> None:
+    def _refuse(self, message: Received, lease: Lease, acks: AckBuffer) -> None:
         """Give back a message that does not match its hashes; the application never sees it."""
-        manner = DAMAGED[Integrity(row[_INTEGRITY])]
+        manner = DAMAGED[Integrity(message.integrity)]
         self.integrity_failures += 1
         self._log.error(
-            "message is damaged", code=Code.E_INTEGRITY.name, msg_id=row[0], attempt=row[1], why=manner.reason
+            "message is damaged",
+            code=Code.E_INTEGRITY.name,
+            msg_id=message.msg_id,
+            attempt=message.attempt,
+            why=manner.reason,
         )
-        acks.nack(lease, row[0], manner)
+        acks.nack(lease, message.msg_id, manner)
 
     # -- prefetching ---------------------------------------------------------------------------------
 
@@ -288,21 +291,21 @@ class Consumer(Startable):
                     asked = self._clock.mono_ns()
                     answer = await self._received(receiving, room)
             try:
-                boot_epoch, rows = read_leased_batches(answer, self._topic)
+                boot_epoch, messages = read_leased_batches(answer, self._topic)
             except ValueError:
                 raise IntegrityError("The mailbox's answer cannot be read.", reason="malformed") from None
             now = self._clock.mono_ns()
-            self.standstill = "" if rows or not answer else standstill_of(answer)
-            if rows:
-                receiving.took(len(rows))
-                lease = Lease(boot_epoch, rows, now_mono_ns=now, visibility_ns=self._visibility_ns)
-                if len(lease.open) != len(rows):
+            self.standstill = "" if messages or not answer else standstill_of(answer)
+            if messages:
+                receiving.took(len(messages))
+                lease = Lease(boot_epoch, messages, now_mono_ns=now, visibility_ns=self._visibility_ns)
+                if len(lease.open) != len(messages):
                     # A message that is there twice would be handed out twice and settled once.
                     raise IntegrityError("The mailbox's answer names a message twice.", reason="malformed")
                 keeper.take(lease)
-                rows.reverse()
-                self._unsettled += len(rows)
-                self._batches.append((lease, rows))
+                messages.reverse()
+                self._unsettled += len(messages)
+                self._batches.append((lease, messages))
                 self._arrived.set()
             elif now - asked < intake.receive_wait_s * 1e9 / 2:
                 # A mailbox that answers "nothing" without waiting must not be asked in a busy loop.
@@ -326,7 +329,7 @@ class Consumer(Startable):
         worthwhile = max(1, min(MOST_PER_RECEIVE, most) // 4)
         while True:
             room = most - self._unsettled
-            if room >= worthwhile or (room > 0 and not self._batches and not self._rows):
+            if room >= worthwhile or (room > 0 and not self._batches and not self._messages):
                 return room
             self._wanted.clear()
             await self._wanted.wait()
@@ -360,12 +363,12 @@ class Consumer(Startable):
         acks = self._acks
         assert acks is not None
         if self._lease is not None:
-            self._batches.appendleft((self._lease, self._rows))
-        for lease, rows in self._batches:
-            for row in rows:
-                acks.nack(lease, row[0], NOT_HANDED_OUT)
+            self._batches.appendleft((self._lease, self._messages))
+        for lease, messages in self._batches:
+            for message in messages:
+                acks.nack(lease, message.msg_id, NOT_HANDED_OUT)
         self._batches.clear()
-        self._rows = []
+        self._messages = []
         try:
             await acks.flush()
         except SnavioError as error:

@@ -19,12 +19,9 @@ if TYPE_CHECKING:
 
 LONGEST_DELAY_MS = (1 << 32) - 1
 
-Row = Received
-"""As `snavio.native.read_leased_batches` tells a message."""
-
 
 class Integrity(IntEnum):
-    """Outcome of comparing a message with its hashes; the numbers of `snavio.native.read_leased_batches`."""
+    """Outcome of comparing a message with its hashes; the numbers of `Received.integrity`."""
 
     UNVERIFIED = 0
     """The mailbox sent no hashes."""
@@ -72,9 +69,11 @@ class Lease:
 
     __slots__ = ("boot_epoch", "lost", "open", "renew_mono_ns", "until_mono_ns")
 
-    def __init__(self, boot_epoch: int, rows: list[Row], *, now_mono_ns: int, visibility_ns: int) -> None:
+    def __init__(
+        self, boot_epoch: int, messages: list[Received], *, now_mono_ns: int, visibility_ns: int
+    ) -> None:
         self.boot_epoch = boot_epoch
-        self.open: dict[int, int] = {row[0]: row[1] for row in rows}
+        self.open: dict[int, int] = {message.msg_id: message.attempt for message in messages}
         """Message id → attempt."""
         self.lost: set[int] = set()
         self.until_mono_ns = 0
@@ -96,10 +95,10 @@ class Lease:
 class Command:
     """One command for us. Settle it with `ack` or `nack`; until then its lease is extended."""
 
-    __slots__ = ("_acks", "_lease", "_row")
+    __slots__ = ("_acks", "_lease", "_message")
 
-    def __init__(self, row: Row, lease: Lease, acks: AckBuffer) -> None:
-        self._row = row
+    def __init__(self, message: Received, lease: Lease, acks: AckBuffer) -> None:
+        self._message = message
         self._lease = lease
         self._acks = acks
 
@@ -109,87 +108,87 @@ class Command:
     @property
     def msg_id(self) -> int:
         """The mailbox's number of this message."""
-        return self._row[0]
+        return self._message.msg_id
 
     @property
     def attempt(self) -> int:
         """1 at the first delivery."""
-        return self._row[1]
+        return self._message.attempt
 
     @property
     def stored_unix_ns(self) -> int:
         """Time at which the mailbox stored it, nanoseconds since the epoch."""
-        return self._row[2]
+        return self._message.stored_unix_ns
 
     @property
     def source(self) -> str:
         """`<tenant>/<service>` that sent it, from its certificate."""
-        return self._row[3]
+        return self._message.source
 
     @property
     def command_id(self) -> str:
         """The sender's id; the same in every attempt of the sender and of the mailbox."""
-        return self._row[4]
+        return self._message.id
 
     @property
     def timestamp(self) -> str:
         """Time at which the sender signed it, as signed."""
-        return self._row[5]
+        return self._message.timestamp
 
     @property
     def target(self) -> str:
         """The service that it is for."""
-        return self._row[6]
+        return self._message.target
 
     @property
     def name(self) -> str:
         """Name of the command."""
-        return self._row[7]
+        return self._message.name
 
     @property
     def content_type(self) -> str:
         """Media type of the payload; may be empty."""
-        return self._row[8]
+        return self._message.content_type
 
     @property
     def payload(self) -> bytes:
         """As the sender gave it."""
-        return self._row[9]
+        return self._message.payload
 
     @property
     def traceparent(self) -> str:
         """W3C trace context; not signed; may be empty."""
-        return self._row[10]
+        return self._message.traceparent
 
     @property
     def admitted_unix_ns(self) -> int:
         """Time at which Shield admitted it, nanoseconds since the epoch."""
-        return self._row[11]
+        return self._message.admitted_unix_ns
 
     @property
     def attrs(self) -> dict[str, str]:
         """Attributes that its sender gave beside the payload; commands have none."""
-        return dict(self._row[13])
+        return dict(self._message.attrs)
 
     @property
     def shard(self) -> int:
         """The shard of the topic that it came from; messages of one shard come in their order."""
-        return self._row[14]
+        return self._message.shard
 
     @property
     def verified(self) -> bool:
         """True when payload_hash and hash_chain match those of the mailbox; False when it sent none."""
-        return self._row[15] == Integrity.VERIFIED
+        return self._message.integrity == Integrity.VERIFIED
 
     @property
     def envelope(self) -> Envelope:
         """Its envelope: hashes, computed from its bytes at every call."""
-        return envelope_of(self._acks.topic, self._row)
+        return envelope_of(self._acks.topic, self._message)
 
     @property
     def lost(self) -> bool:
         """The lease has ended: another consumer may have the message, and settling it changes nothing."""
-        return self._row[0] in self._lease.lost
+        return self._message.msg_id in self._lease.lost
 
     async def ack(self, *, durable: bool = False) -> Settlement:
         """Done with it, for good.
@@ -197,7 +196,7 @@ class Command:
         Returns at once and goes to the mailbox with others; `durable` waits for the mailbox's fsync and tells
         what it said, or raises Unavailable when it said nothing in time.
         """
-        settlement = self._acks.ack(self._lease, self._row[0])
+        settlement = self._acks.ack(self._lease, self._message.msg_id)
         if durable and settlement is Settlement.BUFFERED:
             return await self._acks.confirmed_ack()
         return settlement
@@ -211,7 +210,7 @@ class Command:
         other attempt: it goes to the topic's DLQ, with the reason.
         """
         manner = Nack.of(delay_s=delay_s, reason=reason, dead=dead)
-        settlement = self._acks.nack(self._lease, self._row[0], manner)
+        settlement = self._acks.nack(self._lease, self._message.msg_id, manner)
         if durable and settlement is Settlement.BUFFERED:
             return await self._acks.confirmed_nack(self._lease, manner)
         return settlement

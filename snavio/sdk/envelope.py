@@ -31,39 +31,38 @@ class Envelope:
     """Over topic, ts, idem_key, payload_hash and attrs; see docs/mailbox.md for the bytes."""
 
 
-def envelope_of(topic: str, row: Received) -> Envelope:
-    """Of a message as `snavio.native.read_leased_batches` tells it; the hashes are computed here, from its bytes."""
-    msg_id, attempt, stored_unix_ns, source, own_id, timestamp, target, name = row[:8]
-    content_type, payload, traceparent, _, idem_key, attrs, shard, _ = row[8:]
+def envelope_of(topic: str, message: Received) -> Envelope:
+    """The envelope of a message; the hashes are computed here, from its bytes."""
     told = {
-        "snavio.source": source,
-        "snavio.target": target,
-        "snavio.name": name,
-        "content-type": content_type,
-        "traceparent": traceparent,
+        "snavio.source": message.source,
+        "snavio.target": message.target,
+        "snavio.name": message.name,
+        "content-type": message.content_type,
+        "traceparent": message.traceparent,
     }
-    if name:
-        told["snavio.timestamp"] = timestamp
-        idem_key = f"{source}#{own_id}"
-    everything = sorted([*attrs, *((key, text) for key, text in told.items() if text)])
+    idem_key = message.idem_key
+    if message.name:
+        told["snavio.timestamp"] = message.timestamp
+        idem_key = f"{message.source}#{message.id}"
+    attrs = sorted([*message.attrs, *((key, text) for key, text in told.items() if text)])
     ts, payload_hash, corr_id, hash_chain = envelope(
         topic=topic,
-        msg_id=msg_id,
-        stored_unix_ns=stored_unix_ns,
-        id=own_id,
+        msg_id=message.msg_id,
+        stored_unix_ns=message.stored_unix_ns,
+        id=message.id,
         idem_key=idem_key,
-        attrs=everything,
-        payload=payload,
+        attrs=attrs,
+        payload=message.payload,
     )
     return Envelope(
-        msg_id,
+        message.msg_id,
         topic,
         ts,
         idem_key,
         payload_hash,
-        tuple(everything),
+        tuple(attrs),
         corr_id,
-        shard,
-        attempt,
+        message.shard,
+        message.attempt,
         hash_chain,
     )

@@ -17,6 +17,7 @@ from snavio.sdk.keyring import Keyring
 from snavio.v1.signer_pb2 import TenantConfigRequest, TenantConfigResponse
 
 METHOD = "/snavio.v1.Signer/TenantConfig"
+CALL_S = 5.0
 AT_MOST_EVERY_S = 1.0
 SHORTEST_POLL_S = 1.0
 LONGEST_POLL_S = 24 * 3600.0
@@ -26,11 +27,10 @@ AFTER_FAILURE_S = 2.0
 class KeyPoller:
     """The only caller of TenantConfig."""
 
-    def __init__(self, keyring: Keyring, *, channel: MeshChannel, clock: Clock, call_s: float = 5.0) -> None:
+    def __init__(self, keyring: Keyring, *, channel: MeshChannel, clock: Clock) -> None:
         self._keyring = keyring
         self._channel = channel
         self._clock = clock
-        self._call_s = call_s
         self._one_at_a_time = asyncio.Lock()
         self._poll_s = SHORTEST_POLL_S
         self._pressed_mono_ns = -(1 << 62)
@@ -68,7 +68,7 @@ class KeyPoller:
 
     async def _ask(self) -> None:
         config = await self._channel.call(
-            METHOD, TenantConfigRequest(), TenantConfigResponse, timeout_s=self._call_s
+            METHOD, TenantConfigRequest(), TenantConfigResponse, timeout_s=CALL_S
         )
         self._keyring.learn(config)
         self._poll_s = min(LONGEST_POLL_S, max(SHORTEST_POLL_S, float(config.poll_after_seconds)))

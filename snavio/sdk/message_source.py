@@ -95,11 +95,8 @@ class ReceiveCalls:
 class ReceiveStream:
     """A stream that is opened again whenever it ends; its credit is the room that the consumer has."""
 
-    def __init__(
-        self, topic: str, *, channel: MeshChannel, visibility_ms: int, chunk_bytes: int = CHUNK_BYTES
-    ) -> None:
+    def __init__(self, topic: str, *, channel: MeshChannel, visibility_ms: int) -> None:
         self._channel = channel
-        self._chunk_bytes = chunk_bytes
         self._opening = ReceiveRequest(
             topic=topic,
             visibility_ms=visibility_ms,
@@ -186,7 +183,7 @@ class ReceiveStream:
         request = RecvStreamRequest(credit=more)
         if not self._opened:
             request.open.CopyFrom(self._opening)
-            request.chunk_bytes = self._chunk_bytes
+            request.chunk_bytes = CHUNK_BYTES
         self._opened = True
         self._credit += more
         await self._call.write(request.SerializeToString())

@@ -57,14 +57,12 @@ class SnapshotReader:
         keys: Keys,
         watermark: Watermark,
         clock: Clock,
-        max_bytes: int = MAX_SNAPSHOT_BYTES,
         refused: Callable[[Refused], None] = lambda _refused: None,
     ) -> None:
         self._archive = archive
         self._keys = keys
         self._watermark = watermark
         self._clock = clock
-        self._max_bytes = max_bytes
         self._refused = refused
         self._counts: Counter[str] = Counter()
         self._log = structlog.get_logger()
@@ -141,7 +139,7 @@ class SnapshotReader:
             kind=kind,
             keys=await self._keys(),
             now_unix_ns=self._clock.unix_ns(),
-            max_bytes=self._max_bytes,
+            max_bytes=MAX_SNAPSHOT_BYTES,
         )
         seen = read_seen(await asyncio.to_thread(self._watermark.read))
         return manifest, seen.after(manifest)

@@ -197,7 +197,7 @@ class PythonAgent:
         for _ in range(request["most"]):
             command = await anext(consumer)
             self._handles.append(command)
-            messages.append(tell(request["topic"], command._row, len(self._handles) - 1))
+            messages.append(tell(request["topic"], command._message, len(self._handles) - 1))
         return {"messages": messages, "integrity_failures": consumer.integrity_failures}
 
     async def do_take(self, request: Told) -> Told:
@@ -266,13 +266,13 @@ class PythonAgent:
             await self._close_consumers()
             return {"codes": codes}
         leases = [
-            (each._acks.topic, each._lease.boot_epoch, each._row) if isinstance(each, Command) else each
+            (each._acks.topic, each._lease.boot_epoch, each._message) if isinstance(each, Command) else each
             for each in held
         ]
         receipts = Receipts(
             boot_epoch=leases[0][1],
-            msg_id=[row[0] for _, _, row in leases],
-            attempt=[row[1] for _, _, row in leases],
+            msg_id=[message.msg_id for _, _, message in leases],
+            attempt=[message.attempt for _, _, message in leases],
         )
         topic = leases[0][0]
         method = kind.__name__.removesuffix("Request")
@@ -295,18 +295,18 @@ class PythonAgent:
         return {}
 
 
-def tell(topic: str, row: Received, handle: int) -> Told:
+def tell(topic: str, message: Received, handle: int) -> Told:
     """A message as the protocol of the run tells it."""
-    envelope = envelope_of(topic, row)
+    envelope = envelope_of(topic, message)
     return {
         "handle": handle,
-        "attempt": row[1],
-        "id": row[4],
-        "source": row[3],
-        "target": row[6],
-        "name": row[7],
-        "payload": row[9].hex(),
-        "integrity": row[15],
+        "attempt": message.attempt,
+        "id": message.id,
+        "source": message.source,
+        "target": message.target,
+        "name": message.name,
+        "payload": message.payload.hex(),
+        "integrity": message.integrity,
         "payload_hash": envelope.payload_hash.removeprefix("b3:"),
         "hash_chain": envelope.hash_chain.removeprefix("b3:"),
     }

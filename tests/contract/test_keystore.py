@@ -378,7 +378,7 @@ async def test_failed_write_leaves_what_the_disk_says(
 
     place = "os.fsync" if fault == "before the rename" else "fsync_folder"
     with monkeypatch.context() as patch:
-        patch.setattr(f"snavio.adapters.embedded.files.{place}", full)
+        patch.setattr(f"snavio.durable_files.{place}", full)
         with pytest.raises(Unavailable, match="No space left"):
             await store.update_keyset("acme/bot", lambda _b: keyset("acme/bot"))
     survived = fault == "after the rename"

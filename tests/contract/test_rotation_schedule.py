@@ -141,7 +141,7 @@ async def test_rotation_cut_short_by_a_restart_leaves_the_old_or_the_new_state(
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(f"snavio.adapters.embedded.files.{place}", cut)
+        patch.setattr(f"snavio.durable_files.{place}", cut)
         with pytest.raises(Unavailable):
             await keysets(store, clock).rotate("acme/s000", actor="test")
     await store.close()

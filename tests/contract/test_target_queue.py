@@ -63,7 +63,7 @@ async def mailbox_yard(folder: Path) -> AsyncIterator[Yard]:
 
         async def contents(topic: str) -> list[Told]:
             got = await office.consumer().receive(topic, max_messages=1000)
-            return [(message[3], message[9]) for message in got.messages]
+            return [(message.source, message.payload) for message in got.messages]
 
         async def stop() -> None:
             assert office.app is not None

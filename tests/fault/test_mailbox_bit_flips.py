@@ -56,7 +56,7 @@ async def test_G_7_two_hundred_flipped_bits_are_all_noticed_and_never_delivered(
             got = await consumer.receive(wait_ms=300)
             quiet = 0 if got.messages else quiet + 1
             for message in got.messages:
-                assert len(message[9]) == SIZE
+                assert len(message.payload) == SIZE
             delivered += got.marks
             if got.messages:
                 await consumer.ack(got.receipts())

@@ -97,8 +97,8 @@ async def test_I_17_hour_forward_and_back_redelivers_and_expires_nothing_early(
             assert (now.ready, now.inflight, now.dead) == (2, 1, 1)
             # The one that was never received; neither the leased nor the delayed one.
             got = await other.receive(wait_ms=300, visibility_ms=30_000)
-            assert {one[0] for one in got.messages}.isdisjoint(
-                {one[0] for one in held.messages + again.messages}
+            assert {one.msg_id for one in got.messages}.isdisjoint(
+                {one.msg_id for one in held.messages + again.messages}
             )
             assert await other.nack(got.receipts(), unseen=True) == b"\x01" * len(got.messages)
             known = await sender.send(send_batch(seq, (STRICT, once), once=True))
@@ -114,7 +114,7 @@ async def test_I_17_hour_forward_and_back_redelivers_and_expires_nothing_early(
         wall.set(-HOUR_S)
         (short,) = (await other.receive(max_messages=1, visibility_ms=250)).messages
         (back,) = (await holder.receive(max_messages=1, wait_ms=9000)).messages
-        assert (back[0], back[1]) == (short[0], short[1] + 1)
+        assert (back.msg_id, back.attempt) == (short.msg_id, short.attempt + 1)
         assert await holder.ack(held.receipts()) == b"\x01"
         wall.set(0)
         await office.end(signal.SIGTERM)

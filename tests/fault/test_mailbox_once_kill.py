@@ -86,7 +86,7 @@ async def test_I_13_killed_and_resending_senders_double_nothing(
         seen: list[str] = []
         consumer = office.consumer()
         while (got := await consumer.receive()).messages:
-            seen += [message[4] for message in got.messages]
+            seen += [message.id for message in got.messages]
             # As it goes: a full run has more of them than may be leased at a time.
             assert set(await consumer.ack(got.receipts())) == {1}
         assert len(seen) == len(set(seen)), "nothing is there twice"
@@ -210,7 +210,7 @@ async def test_G_9_C_5_gauge_survives_the_failover_and_tells_what_it_did(
             await office.start()
             if life == 0:
                 again = await office.consumer(name="worker-0").receive(max_messages=1000)
-                assert min(one[0] for one in again.messages) <= min(one[0] for one in newer.messages)
+                assert min(one.msg_id for one in again.messages) <= min(one.msg_id for one in newer.messages)
             await line.read_gauge(office)
             assert line.told == expected
     figure(f"kill -9 between two responses of 1000, {consumers} consumers: reorder_depth_max {line.told}")

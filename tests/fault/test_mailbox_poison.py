@@ -51,7 +51,7 @@ async def test_I_4_one_percent_poison_is_in_the_dlq_with_its_reason_and_holds_no
             for index, message in enumerate(got.messages):
                 number = int(got.marks[index][:-2])
                 if index in bad:
-                    tries[number].append(message[1])
+                    tries[number].append(message.attempt)
                 else:
                     good.append(number)
                     waited_ms.append((time.perf_counter() - stored_s[number]) * 1000)

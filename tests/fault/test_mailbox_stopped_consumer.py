@@ -70,7 +70,7 @@ async def test_G_3_stopped_consumer_is_redelivered_once_and_its_late_ack_is_harm
             stopped.send_signal(signal.SIGSTOP)
             other = office.consumer(name="other")
             got = await other.receive(wait_ms=9000, visibility_ms=60_000)
-            assert [one[1] for one in got.messages] == [int(attempt) + 1]
+            assert [one.attempt for one in got.messages] == [int(attempt) + 1]
             stopped.send_signal(signal.SIGCONT)
             assert stopped.stdin is not None
             stopped.stdin.write(b"go on\n")

@@ -259,7 +259,7 @@ async def test_what_the_mailbox_stored_before_its_answer_was_lost_is_not_deliver
         assert await scene.ask(*commands) == [GOOD] * 5
         assert forwarded == [bytes([GOOD]) * 5] * 2
         got = await office.consumer().receive("acme/discord-bot")
-        assert [message[9] for message in got.messages] == [b"%d" % number for number in range(5)]
+        assert [message.payload for message in got.messages] == [b"%d" % number for number in range(5)]
 
 
 async def _forward(office: MailboxFixture, hello: Hello, frame: bytes) -> bytes:

@@ -74,7 +74,7 @@ async def test_more_commands_than_a_row_holds_are_stored_in_several(office: Mail
     assert await sender.send(send_batch(1, (TOPIC, commands(2500)))) == DELIVERED * 2500
     got = await consumer.receive()
     assert got.marks == [f"x{number}" for number in range(2500)]
-    assert len({one[0] for one in got.messages}) == 2500
+    assert len({one.msg_id for one in got.messages}) == 2500
     assert await consumer.ack(got.receipts()) == DONE * 2500
 
 
@@ -90,7 +90,9 @@ async def test_I_3_unacked_message_reappears_after_visibility_and_wakes_a_waitin
         await asyncio.sleep(0)
     moved(office, 0.25)
     again = await waiting
-    assert [one[:2] for one in again.messages] == [(one[0], 2) for one in first.messages]
+    assert [(one.msg_id, one.attempt) for one in again.messages] == [
+        (one.msg_id, 2) for one in first.messages
+    ]
     assert await consumer.ack(first.receipts()) == LATE * 2
     assert await consumer.ack(again.receipts()) == DONE * 2
 
@@ -110,7 +112,7 @@ async def test_nack_gives_back_part_of_a_batch_and_ack_keeps_the_rest(office: Ma
     assert await consumer.nack(got.receipts(3, 5)) == DONE * 2
     assert await consumer.ack(got.receipts(0, 4)) == DONE * 3 + LATE
     again = await consumer.receive()
-    assert again.marks == ["x3", "x4"] and [one[1] for one in again.messages] == [2, 2]
+    assert again.marks == ["x3", "x4"] and [one.attempt for one in again.messages] == [2, 2]
     assert await consumer.extend(again.receipts(), visibility_ms=60_000) == DONE * 2
     moved(office, 31)
     assert (await consumer.receive()).marks == ["x5", "x6", "x7", "x8", "x9"]
@@ -164,7 +166,7 @@ async def test_response_stays_within_its_bytes_but_one_large_message_comes(offic
         assert len(got.raw) < 110_000 or len(got.messages) == 1
         seen += got.marks
     assert seen == [f"x{n}" for n in range(40)] + ["big0", "big1", "big2"]
-    assert {one[1] for one in got.messages} <= {1}
+    assert {one.attempt for one in got.messages} <= {1}
 
 
 async def test_I_5_full_topic_is_refused_alone_with_a_hint_and_its_resend_is_answered_the_same(
@@ -247,7 +249,7 @@ async def test_I_1_restart_brings_back_what_was_not_acknowledged_and_ends_all_le
         assert await consumer.ack(got.receipts(2)) == LATE * 4
         again = await consumer.receive()
         assert again.marks == ["x2", "x3", "x4", "x5"]
-        assert [one[1] for one in again.messages] == [2, 1, 1, 1]
+        assert [one.attempt for one in again.messages] == [2, 1, 1, 1]
         assert again.boot_epoch > got.boot_epoch
         assert await consumer.ack(got.receipts(3)) == LATE * 3
         assert await consumer.ack(again.receipts()) == DONE * 4

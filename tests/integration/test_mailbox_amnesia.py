@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from services.mailbox.settings import MailboxSettings
-from services.mailbox.state.delivery import DONE, GONE
-from services.mailbox.state.leases import ID_STRIDE
+from services.mailbox.state.receipts import DONE, GONE, ID_STRIDE
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.admin.queue import QueueClient
 from snavio.domain.message import MessageState
@@ -144,13 +143,13 @@ async def test_I_9_dead_message_that_is_deleted_is_wiped_and_before_that_it_is_n
     assert await consumer.nack(got.receipts(0, 1), dead=True) == DONE
     if alone:
         assert await consumer.ack(got.receipts(1, 2)) == DONE
-    before = held_by(forgetful, got.messages[0][0])
+    before = held_by(forgetful, got.messages[0].msg_id)
     (dead,) = [one async for one in queue.dlq(TOPIC, payload=True)]
     assert dead.payload is not None and dead.payload.startswith(b"secret-0.") and dead.payload in before
     assert await (await queue.preview_delete_dead(TOPIC)).apply() == 1
     assert not any(before)
     if not alone:
-        assert b"secret-0." not in held_by(forgetful, got.messages[0][0])
+        assert b"secret-0." not in held_by(forgetful, got.messages[0].msg_id)
         assert await consumer.nack(got.receipts(1, 2)) == DONE
         assert (await consumer.receive()).marks == ["secret-1"]
 

@@ -149,7 +149,7 @@ async def test_I_6_response_that_a_consumer_leaves_in_the_middle_of_is_given_bac
     async with asyncio.timeout(SECONDS):
         while len(seen) < 12:
             got = await second.receive(wait_ms=200)
-            seen |= {one[0] for one in got.messages}
+            seen |= {one.msg_id for one in got.messages}
             if (await office.operator().stats())[TOPIC][0] == 0:
                 break
     # What had all been written before the consumer left is leased to it; the response in the middle is not.
@@ -231,7 +231,7 @@ async def test_I_6_streaming_sdk_gives_back_what_it_did_not_hand_out(office: Mai
         await consumer.flush()
     assert (await office.operator().stats())[TOPIC] == (8, 0)
     got = await office.consumer(name="second").receive()
-    assert {one[1] for one in got.messages} == {1}, "nobody has seen them"
+    assert {one.attempt for one in got.messages} == {1}, "nobody has seen them"
 
 
 async def test_I_6_streaming_sdk_finds_a_mailbox_again_that_was_away(office: MailboxFixture) -> None:

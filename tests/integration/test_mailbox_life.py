@@ -91,7 +91,7 @@ async def test_I_4_C_4_message_that_fails_too_often_is_dead_with_reason_attempt_
         consumer = office.consumer()
         for attempt in (1, 2, 3):
             got = await consumer.receive()
-            assert [one[1] for one in got.messages] == [attempt] * (3 if attempt == 1 else 1)
+            assert [one.attempt for one in got.messages] == [attempt] * (3 if attempt == 1 else 1)
             await consumer.ack(got.receipts(1))
             assert await consumer.nack(got.receipts(0, 1), reason=f"failure {attempt}") == DONE
         assert (await consumer.receive()).messages == []
@@ -133,7 +133,7 @@ async def test_I_4_nack_dead_goes_straight_to_the_dlq_and_only_that_message(offi
     assert await consumer.ack(got.receipts()) == DONE * 2 + GONE + DONE * 2
     (dead,) = [one async for one in queue(office).dlq(TOPIC)]
     assert (dead.msg_id, dead.reason, dead.last_error) == (
-        got.messages[2][0],
+        got.messages[2].msg_id,
         "nack-dead",
         "no such account",
     )
@@ -175,7 +175,7 @@ async def test_C_4_reprocessing_is_explicit_needs_a_preview_and_resets_the_attem
         assert (await stats(office)).dead == 6, "a preview changes nothing"
         assert await seen.apply() == 6
         again = await consumer.receive()
-        assert [one[1] for one in again.messages] == [1] * 6
+        assert [one.attempt for one in again.messages] == [1] * 6
         assert await consumer.ack(again.receipts()) == DONE * 6
         assert (await stats(office)).dead == 0
 
@@ -186,7 +186,7 @@ async def test_C_4_deleting_dead_messages_removes_them_and_nothing_else(office: 
     got = await consumer.receive()
     await consumer.nack(got.receipts(0, 2), dead=True)
     client = queue(office)
-    assert await client.purge(TOPIC, [got.messages[0][0]]) == 1
+    assert await client.purge(TOPIC, [got.messages[0].msg_id]) == 1
     assert await (await client.preview_delete_dead(TOPIC)).apply() == 1
     assert [one async for one in client.dlq(TOPIC)] == []
     assert await consumer.ack(got.receipts(2)) == DONE * 2
@@ -203,11 +203,11 @@ async def test_I_4_poison_does_not_hold_up_the_others(tmp_path: Path) -> None:
             got = await consumer.receive()
             for index, message in enumerate(got.messages):
                 one = got.receipts(index, index + 1)
-                if message[0] % 1024 in poison:
+                if message.msg_id % 1024 in poison:
                     assert await consumer.nack(one, reason="poison") == DONE
                 else:
                     assert await consumer.ack(one) == DONE
-                    delivered.add(message[0])
+                    delivered.add(message.msg_id)
         dead = [one async for one in queue(office).dlq(TOPIC)]
         assert {one.msg_id % 1024 for one in dead} == poison
         assert {(one.reason, one.last_error) for one in dead} == {("max-attempts", "poison")}
@@ -246,7 +246,7 @@ async def test_P_9_lease_cannot_be_extended_beyond_ten_times_its_visibility(offi
     assert await consumer.extend(got.receipts(), visibility_ms=1000) == DONE
     moved(office, 0.5)
     assert await consumer.extend(got.receipts(), visibility_ms=1000) == LATE
-    assert [one[1] for one in (await consumer.receive()).messages] == [2]
+    assert [one.attempt for one in (await consumer.receive()).messages] == [2]
 
 
 async def test_unseen_messages_that_are_given_back_count_no_attempt(office: MailboxFixture) -> None:
@@ -254,7 +254,7 @@ async def test_unseen_messages_that_are_given_back_count_no_attempt(office: Mail
     consumer = office.consumer()
     for _ in range(15):
         got = await consumer.receive()
-        assert [one[1] for one in got.messages] == [1, 1]
+        assert [one.attempt for one in got.messages] == [1, 1]
         assert await consumer.nack(got.receipts(), unseen=True) == DONE * 2
     with pytest.raises(BadRequest):
         await consumer.nack(got.receipts(), unseen=True, dead=True)
@@ -293,7 +293,7 @@ async def test_P_9_message_that_comes_back_waits_as_long_as_a_new_one(
         await sent(office, 2)
         consumer, client = office.consumer(), queue(office)
         got = await consumer.receive()
-        ids = [message[0] for message in got.messages]
+        ids = [message.msg_id for message in got.messages]
         if way == "reprocess":
             await consumer.nack(got.receipts(), dead=True, reason="bad")
         elif way == "resume":
@@ -352,10 +352,13 @@ async def test_P_9_delivered_messages_are_retained_for_their_time_and_can_be_req
         await consumer.ack(got.receipts())
         client = queue(office)
         shown = [one async for one in client.messages(TOPIC, MessageState.DELIVERED, payload=True)]
-        assert [one.msg_id for one in shown] == [one[0] for one in got.messages]
+        assert [one.msg_id for one in shown] == [one.msg_id for one in got.messages]
         assert await client.requeue(TOPIC, [shown[1].msg_id]) == 1
         again = await consumer.receive()
-        assert again.marks == ["x1"] and again.messages[0][:2] == (shown[1].msg_id, 1)
+        assert again.marks == ["x1"] and (again.messages[0].msg_id, again.messages[0].attempt) == (
+            shown[1].msg_id,
+            1,
+        )
         await consumer.ack(again.receipts())
         assert (await stats(office)).delivered == 4
         moved(office, 99)
@@ -422,7 +425,7 @@ async def test_I_5_one_straggler_does_not_pin_its_whole_batch(tmp_path: Path) ->
                 await asyncio.sleep(0.01)
         moved(office, 1)
         again = await consumer.receive()
-        assert again.marks == ["x7"] and again.messages[0][4] == got.messages[7][4]
+        assert again.marks == ["x7"] and again.messages[0].id == got.messages[7].id
         (dead,) = [one async for one in queue(office).dlq(TOPIC, payload=True)]
         assert dead.payload.startswith(b"x8") and not dead.unreadable
         await consumer.ack(again.receipts())
@@ -441,7 +444,7 @@ async def test_peek_shows_the_oldest_and_leases_none(office: MailboxFixture) -> 
     assert [one.payload[:2] for one in shown] == [b"x0", b"x1", b"x2"]
     assert {one.state for one in shown} == {MessageState.READY}
     got = await office.consumer().receive()
-    assert len(got.messages) == 30 and {one[1] for one in got.messages} == {1}
+    assert len(got.messages) == 30 and {one.attempt for one in got.messages} == {1}
 
 
 async def test_list_goes_by_state_content_and_time_and_in_pages(office: MailboxFixture) -> None:
@@ -509,7 +512,7 @@ async def test_cancel_ends_leases_and_resume_goes_on_where_it_was(office: Mailbo
     assert (await stats(office)).canceled == 4
     assert await (await client.preview_resume(TOPIC)).apply() == 4
     again = await consumer.receive()
-    assert [one[1] for one in again.messages] == [2, 2, 1, 1]
+    assert [one.attempt for one in again.messages] == [2, 2, 1, 1]
     assert await consumer.ack(again.receipts()) == DONE * 4
 
 

@@ -110,7 +110,9 @@ async def test_I_14_delivered_message_that_is_requeued_while_retention_looks_is_
         got = await received(office, 4)
         await office.consumer().ack(got.receipts())
         await begin_anew(office)
-        await retained_while_requeued(office, [got.messages[1][0]], monkeypatch, caller_leaves=caller_leaves)
+        await retained_while_requeued(
+            office, [got.messages[1].msg_id], monkeypatch, caller_leaves=caller_leaves
+        )
         assert numbers(office) == (2, 3, 0)
         assert (await office.consumer().receive()).marks == ["first0", "x1"]
 
@@ -123,7 +125,7 @@ async def test_I_14_dead_message_that_is_requeued_while_retention_looks_is_not_p
         got = await received(office, 4)
         await office.consumer().nack(got.receipts(), dead=True, reason="bad")
         await begin_anew(office)
-        ids = [message[0] for message in got.messages]
+        ids = [message.msg_id for message in got.messages]
         await retained_while_requeued(office, ids, monkeypatch, caller_leaves=caller_leaves)
         assert numbers(office) == (5, 0, 0)
         assert (await office.consumer().receive()).marks == ["first0", "x0", "x1", "x2", "x3"]
@@ -141,7 +143,7 @@ async def test_I_14_batch_that_is_requeued_while_retention_looks_keeps_its_bytes
         await begin_anew(office)
         assert isinstance(office.clock, ManualClock)
         office.clock.advance(seconds=60)
-        ids = [message[0] for message in got.messages[1:]]
+        ids = [message.msg_id for message in got.messages[1:]]
         keeper = retention_of(office)
         topic, policy = keeper._delivery.topics.topic(TOPIC), keeper._delivery.policies.of(TOPIC)
         assert topic is not None

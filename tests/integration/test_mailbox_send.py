@@ -55,11 +55,11 @@ async def test_C_1_sent_messages_are_received_under_the_ids_that_send_told(offic
     told = await send(peer, *(NewMessage(payload=f"p{n}".encode(), attrs={"n": str(n)}) for n in range(3)))
     assert told.codes == NEW * 3
     got = await peer.receive(OWN)
-    assert [message[0] for message in got.messages] == list(told.msg_id)
-    assert [(message[9], message[13]) for message in got.messages] == [
+    assert [message.msg_id for message in got.messages] == list(told.msg_id)
+    assert [(message.payload, message.attrs) for message in got.messages] == [
         (f"p{n}".encode(), (("n", str(n)),)) for n in range(3)
     ]
-    assert {message[3] for message in got.messages} == {"acme/worker"}
+    assert {message.source for message in got.messages} == {"acme/worker"}
     assert await peer.ack(got.receipts(), topic=OWN) == b"\x01" * 3
 
 
@@ -110,8 +110,8 @@ async def test_C_9_envelope_is_the_same_at_every_delivery_and_after_a_restart(tm
         seen = []
         for _ in range(2):
             got = await peer.receive(OWN, visibility_ms=1000)
-            (message,) = got.messages
-            seen.append(envelope_of(OWN, message))
+            (received,) = got.messages
+            seen.append(envelope_of(OWN, received))
             assert seen[-1].attempt == len(seen)
             moved(office, 2)
         await office.stop()
@@ -141,13 +141,13 @@ async def test_delayed_message_waits_and_others_do_not_wait_for_it(office: Mailb
     peer = office.consumer()
     await send(peer, NewMessage(payload=b"late", delay_ms=60_000), NewMessage(payload=b"now"))
     got = await peer.receive(OWN)
-    assert [message[9] for message in got.messages] == [b"now"]
+    assert [message.payload for message in got.messages] == [b"now"]
     await peer.ack(got.receipts(), topic=OWN)
     moved(office, 59)
     assert not (await peer.receive(OWN)).messages
     moved(office, 2)
     (late,) = (await peer.receive(OWN, wait_ms=2000)).messages
-    assert (late[9], late[1]) == (b"late", 1)
+    assert (late.payload, late.attempt) == (b"late", 1)
 
 
 async def test_delay_survives_a_restart(tmp_path: Path) -> None:
@@ -179,8 +179,8 @@ async def test_P_6_messages_of_one_key_share_a_shard_and_keep_their_order(tmp_pa
         shards: dict[bytes, set[int]] = {}
         order: dict[bytes, list[bytes]] = {}
         for message in got:
-            key, _, rest = message[9].partition(b":")
-            shards.setdefault(key, set()).add(message[14])
+            key, _, rest = message.payload.partition(b":")
+            shards.setdefault(key, set()).add(message.shard)
             order.setdefault(key, []).append(rest)
         assert all(len(one) == 1 for one in shards.values()) and len(set.union(*shards.values())) > 3
         expected = [f"{batch}:{n}".encode() for batch in range(5) for n in range(4)]
@@ -195,7 +195,7 @@ async def test_I_5_capacity_is_per_shard_and_a_full_one_refuses_alone(tmp_path: 
         told = {
             key: (await send(peer, NewMessage(payload=b"x", partition_key=key))).msg_id[0] for key in keys
         }
-        shard = {m[0]: m[14] for m in (await peer.receive(OWN)).messages}
+        shard = {m.msg_id: m.shard for m in (await peer.receive(OWN)).messages}
         first, second = (next(key for key in keys if shard[told[key]] == n) for n in (0, 1))
         with pytest.raises(Saturated) as caught:
             await send(peer, *(NewMessage(payload=b"x", partition_key=first) for _ in range(10)))

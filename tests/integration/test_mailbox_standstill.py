@@ -36,7 +36,7 @@ async def sent(bare: BareMailbox, count: int, seq: int = 1) -> None:
 
 async def received(bare: BareMailbox, most: int = 5000) -> tuple[list[int], list[int]]:
     messages = read_leased_batches(await bare.receiving.receive(bare.wanted(most)))[1]
-    return [one[0] for one in messages], [one[1] for one in messages]
+    return [one.msg_id for one in messages], [one.attempt for one in messages]
 
 
 async def given_back(bare: BareMailbox, ids: list[int], attempts: list[int], delay_ms: int) -> None:

@@ -20,9 +20,9 @@ from services.mailbox.retention.empty_topics import EmptyTopics
 from services.mailbox.retention.pruning import Retention
 from services.mailbox.retention.store_clock import StoreClock
 from services.mailbox.settle.settlements import Settlements
+from services.mailbox.state.batch import Batch
 from services.mailbox.state.bounds import MailboxShares
 from services.mailbox.state.delivery import Delivery
-from services.mailbox.state.leases import Batch
 from services.mailbox.state.policy import Policies
 from services.mailbox.state.topics import Limits
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
@@ -160,7 +160,7 @@ class BareMailbox:
 
     async def receive(self, most: int = 5000) -> list[int]:
         response = await self.receiving.receive(self.wanted(most))
-        return [message[0] for message in read_leased_batches(response)[1]]
+        return [message.msg_id for message in read_leased_batches(response)[1]]
 
     def batches(self) -> list[Batch]:
         """Those of the topic that are in memory."""

@@ -10,8 +10,9 @@ from functools import wraps
 from typing import Any
 from weakref import WeakSet
 
+from services.mailbox.state.batch import Batch
 from services.mailbox.state.delivery import Delivery
-from services.mailbox.state.leases import Batch, RangeLease
+from services.mailbox.state.leases import RangeLease
 from services.mailbox.state.ranges import covered, ones
 from services.mailbox.state.states import DECISIONS, STEPS, Verb, places
 from services.mailbox.state.topics import Topic
@@ -34,7 +35,7 @@ def check(delivery: Delivery) -> None:
         topic = delivery.topics.topic(name)
         assert topic is not None
         for batch in (*topic.batches.values(), *topic.adopted.values()):
-            batch.check()
+            _check_batch(batch)
         for _, _, what in delivery.window.timers._heap:
             if isinstance(what, RangeLease) and what.left and what.batch.topic == name:
                 known = topic.batches.get(what.batch.batch_id)
@@ -48,6 +49,31 @@ def check(delivery: Delivery) -> None:
             _comes(delivery, topic, batch)
     assert delivery.inflight.total == sum(held_of.values())
     assert delivery.inflight.by_tenant == {tenant: held for tenant, held in held_of.items() if held}
+
+
+def _check_batch(batch: Batch) -> None:
+    """AssertionError unless each message is in exactly one place."""
+    whole = ones(0, batch.count)
+    assert batch.settled & ~whole == 0, f"batch {batch.batch_id}: settled beyond its end"
+    held, delayed = covered(batch.held, batch.count), covered(batch.delayed, batch.count)
+    moving, retries = covered(batch.settling, batch.count), covered(batch.retries, batch.count)
+    ends = covered(batch.ends, batch.count)
+    assert not held & delayed, f"batch {batch.batch_id}: leased and delayed"
+    assert not held & moving, f"batch {batch.batch_id}: leased and on its way to disk"
+    assert not delayed & moving, f"batch {batch.batch_id}: delayed and on its way to disk"
+    assert not batch.settled & (held | delayed), f"batch {batch.batch_id}: ended, and leased or delayed"
+    assert not batch.settled & retries, f"batch {batch.batch_id}: ended, and to be tried"
+    assert not ends & ~batch.settled, f"batch {batch.batch_id}: an end of what has not ended"
+    holding: dict[RangeLease, int] = {}
+    for lo, hi, lease in batch.held:
+        assert lease.batch is batch and lease.first <= lo < hi <= lease.end, (
+            f"batch {batch.batch_id}: strange lease"
+        )
+        holding[lease] = holding.get(lease, 0) + hi - lo
+    for lease, messages in holding.items():
+        assert lease.left == messages, (
+            f"batch {batch.batch_id}: a lease of {lease.left} that holds {messages}"
+        )
 
 
 def _settling(topic: Topic) -> int:

@@ -18,7 +18,7 @@ from snavio.clock import Clock, ManualClock
 from snavio.config import MeshSettings
 from snavio.domain.capability import Capability
 from snavio.domain.identity import Identity, IdentityKind
-from snavio.native import read_leased_batches, sign_command, uuid7
+from snavio.native import Received, read_leased_batches, sign_command, uuid7
 from snavio.rpc.certificate_gate import CertificateGate
 from snavio.rpc.channel import MeshChannel
 from snavio.rpc.credentials import CertificateFiles
@@ -109,22 +109,35 @@ class SendingPeer:
         self._call.cancel()
 
 
+FIELDS = (
+    *("msg_id", "attempt", "stored_unix_ns", "source", "id", "timestamp", "target", "name", "content_type"),
+    *("payload", "traceparent", "admitted_unix_ns", "idem_key", "attrs", "shard", "integrity"),
+)
+
+
+def fields_of(message: Received, *names: str) -> tuple[object, ...]:
+    """Those fields of a message, or all."""
+    return tuple(getattr(message, name) for name in names or FIELDS)
+
+
 @dataclass(frozen=True, slots=True)
 class Got:
     """A response of Receive, opened."""
 
     boot_epoch: int
-    messages: list[Any]
+    messages: list[Received]
     raw: bytes
 
     @property
     def marks(self) -> list[str]:
-        return [message[9].rstrip(b".").decode() for message in self.messages]
+        return [message.payload.rstrip(b".").decode() for message in self.messages]
 
     def receipts(self, first: int = 0, end: int | None = None) -> mail.Receipts:
         chosen = self.messages[first:end]
         return mail.Receipts(
-            boot_epoch=self.boot_epoch, msg_id=[one[0] for one in chosen], attempt=[one[1] for one in chosen]
+            boot_epoch=self.boot_epoch,
+            msg_id=[one.msg_id for one in chosen],
+            attempt=[one.attempt for one in chosen],
         )
 
 

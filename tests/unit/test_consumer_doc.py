@@ -73,8 +73,8 @@ def leased() -> LeasedBatch:
         shard=0,
     )
     (message,) = read_leased_batches(framed, told["topic"])[1]
-    assert message[15] == Integrity.VERIFIED
-    assert message[0] == 3 * 1024 + 7
+    assert message.integrity == Integrity.VERIFIED
+    assert message.msg_id == 3 * 1024 + 7
     # Behind the tag and two bytes of length of the response's field.
     return LeasedBatch.FromString(framed[3:])
 

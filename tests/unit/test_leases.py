@@ -19,9 +19,10 @@ from hypothesis.stateful import (
 
 from services.mailbox.settle.changes import MessageOperation, Order, change
 from services.mailbox.state.delivery import Delivery, NackTerms
-from services.mailbox.state.leases import DONE, GONE, LATE, Receipt, Settling, receipts
 from services.mailbox.state.policy import Policies, Policy
 from services.mailbox.state.ranges import RangeMap, ones, zeros
+from services.mailbox.state.receipts import DONE, GONE, LATE, Receipt, receipts
+from services.mailbox.state.settling import Settling
 from services.mailbox.state.states import Verb
 from services.mailbox.state.topics import Leased, Limits
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore

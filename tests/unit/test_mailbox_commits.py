@@ -11,7 +11,7 @@ import pytest
 
 from services.mailbox.intake import commits as commits_module
 from services.mailbox.intake.commits import Commits, Committed, Outcome
-from services.mailbox.state.delivery import DONE, GONE
+from services.mailbox.state.receipts import DONE, GONE
 from snavio.domain.verdict import Verdict
 from snavio.errors import IntegrityError, Saturated, SnavioError, Unavailable
 from snavio.host.background import Background, host

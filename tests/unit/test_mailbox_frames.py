@@ -10,6 +10,7 @@ from snavio.domain.verdict import Verdict
 from snavio.native import Sending, read_leased_batches, read_verdicts, slice_runs
 from snavio.v1.mailbox_pb2 import LeasedBatch, ReceiveResponse, SendBatch
 from tests.support.frames import RunOf, command, run_of, said, sent, verdicts
+from tests.support.mailbox import fields_of
 
 COMMANDS = [command(payload=b"%d" % number) for number in range(10)]
 
@@ -103,8 +104,8 @@ def test_leased_batches_open_into_messages() -> None:
     )
     epoch, messages = read_leased_batches(response(leased, boot_epoch=2**64 - 1))
     assert epoch == 2**64 - 1
-    assert [message[0] for message in messages] == [3 * 1024 + 5, 3 * 1024 + 6]
-    assert messages[0] == (
+    assert [message.msg_id for message in messages] == [3 * 1024 + 5, 3 * 1024 + 6]
+    assert fields_of(messages[0]) == (
         3 * 1024 + 5,
         2,
         99,
@@ -122,7 +123,7 @@ def test_leased_batches_open_into_messages() -> None:
         0,
         False,
     )
-    assert (messages[1][7], messages[1][9], messages[1][10]) == ("delete-user", b"0", "")
+    assert (messages[1].name, messages[1].payload, messages[1].traceparent) == ("delete-user", b"0", "")
 
 
 def test_each_message_keeps_its_own_source() -> None:
@@ -133,7 +134,7 @@ def test_each_message_keeps_its_own_source() -> None:
         run=[RunOf(COMMANDS[1:2], source="globex/shop").message(), RunOf(COMMANDS[2:3]).message()],
     )
     _, messages = read_leased_batches(response(one, two))
-    assert [(message[0], message[1], message[3]) for message in messages] == [
+    assert [(message.msg_id, message.attempt, message.source) for message in messages] == [
         (1024, 1, "acme/billing"),
         (2048, 4, "globex/shop"),
         (2049, 4, "acme/billing"),
@@ -157,4 +158,6 @@ def test_damaged_responses_are_refused() -> None:
 
 def test_a_field_of_a_later_mailbox_is_passed_over() -> None:
     good = response(LeasedBatch(batch_id=1, attempt=1, run=[RunOf(COMMANDS[:2]).message()]))
-    assert read_leased_batches(good + b"\x78\x01") == read_leased_batches(good)
+    assert [fields_of(one) for one in read_leased_batches(good + b"\x78\x01")[1]] == [
+        fields_of(one) for one in read_leased_batches(good)[1]
+    ]

@@ -17,9 +17,11 @@ from hypothesis.stateful import (
 )
 
 from services.mailbox.settle.changes import CHANGES, MessageOperation, Order, change, changeable, stretches
+from services.mailbox.state.batch import Batch
 from services.mailbox.state.delivery import Delivery, NackTerms
-from services.mailbox.state.leases import DONE, GONE, LATE, Batch, Receipt, Settling
 from services.mailbox.state.policy import Policies, Policy
+from services.mailbox.state.receipts import DONE, GONE, LATE, Receipt
+from services.mailbox.state.settling import Settling
 from services.mailbox.state.topics import Leased, Limits
 from snavio.adapters.memory.mailbox_store import MemoryMailboxStore
 from snavio.clock import ManualClock

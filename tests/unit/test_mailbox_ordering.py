@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from services.mailbox.state.delivery import DONE
 from services.mailbox.state.ordering import LATEST, MOST_UNHEARD, Ordering
+from services.mailbox.state.receipts import DONE
 from snavio.ports.mailbox_store import OrderMark
 from tests.support.bare_mailbox import BareMailbox
 from tests.support.mailbox import TOPIC, commands, send_batch

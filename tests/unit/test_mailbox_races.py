@@ -14,9 +14,9 @@ import pytest
 from services.mailbox.oversight.change_requests import RequestedChange
 from services.mailbox.retention import batch_rewrite
 from services.mailbox.settle.changes import MessageOperation
-from services.mailbox.state.delivery import DONE, GONE, LATE, NackTerms
-from services.mailbox.state.leases import ID_STRIDE
+from services.mailbox.state.delivery import NackTerms
 from services.mailbox.state.policy import Policies, Policy
+from services.mailbox.state.receipts import DONE, GONE, ID_STRIDE, LATE
 from snavio.errors import NotFound, Saturated, Unavailable
 from snavio.native import read_leased_batches
 from tests.support.bare_mailbox import BareMailbox
@@ -107,9 +107,9 @@ class Holder:
         wanted = self.bare.wanted(self.dice.choice(SIZES), self.identity)
         response = await self.bare.receiving.receive(wanted)
         until = self.bare.clock.mono_ns() + wanted.visibility_ms * 1_000_000
-        for msg_id, attempt, *_ in read_leased_batches(response)[1]:
-            self.ledger.received(self.name, msg_id, attempt)
-            self.receipts.append(Receipt(msg_id, attempt, until))
+        for one in read_leased_batches(response)[1]:
+            self.ledger.received(self.name, one.msg_id, one.attempt)
+            self.receipts.append(Receipt(one.msg_id, one.attempt, until))
 
     async def _settle(self, receipts: list[Receipt], *, own: bool) -> None:
         chosen = sorted(self.dice.sample(receipts, min(len(receipts), self.dice.choice(SIZES))))
@@ -173,11 +173,15 @@ async def drain(bare: BareMailbox, ledger: Ledger) -> set[int]:
         messages = read_leased_batches(response)[1]
         if not messages:
             return left
-        for msg_id, attempt, *_ in messages:
-            ledger.received("last", msg_id, attempt)
-        left |= {one[0] for one in messages}
+        for one in messages:
+            ledger.received("last", one.msg_id, one.attempt)
+        left |= {one.msg_id for one in messages}
         codes = await bare.settlements.settle(
-            TOPIC, 1, [one[0] for one in messages], [one[1] for one in messages], holder=bare.wanted(1).holder
+            TOPIC,
+            1,
+            [one.msg_id for one in messages],
+            [one.attempt for one in messages],
+            holder=bare.wanted(1).holder,
         )
         assert set(codes) == set(DONE)
 
@@ -278,12 +282,12 @@ class Keeper:
         messages = read_leased_batches(response)[1]
         dead = self.dice.random() < 0.3
         # Before the answer: a lost answer may have been "done".
-        self.fates.end(message[0] for message in messages)
+        self.fates.end(message.msg_id for message in messages)
         await self.bare.settlements.settle(
             TOPIC,
             1,
-            [message[0] for message in messages],
-            [message[1] for message in messages],
+            [message.msg_id for message in messages],
+            [message.attempt for message in messages],
             holder=self.identity,
             final=not dead,
             nack=NackTerms(dead=True) if dead else None,
@@ -342,7 +346,7 @@ async def test_I_14_operators_and_retention_race_with_consumers_and_nothing_goes
         assert_numbers_are_those_of_the_disk(bare)
         bare.clock.advance(seconds=3)
         response = await bare.receiving.receive(bare.wanted(5000))
-        left = {message[0] for message in read_leased_batches(response)[1]}
+        left = {message.msg_id for message in read_leased_batches(response)[1]}
         assert [one for one in sent if one not in left and not fates.may_be_gone(one)] == []
 
 

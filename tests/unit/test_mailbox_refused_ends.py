@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from services.mailbox.state.delivery import LATE
-from services.mailbox.state.leases import Settling
 from services.mailbox.state.policy import Policies, Policy
+from services.mailbox.state.receipts import LATE
+from services.mailbox.state.settling import Settling
 from snavio.errors import Unavailable
 from snavio.native import read_leased_batches
 from tests.support.bare_mailbox import ME, BareMailbox
@@ -19,7 +19,7 @@ LAST = 2
 async def received(bare: BareMailbox) -> list[tuple[int, int]]:
     """Message and attempt of all that can be had."""
     response = await bare.receiving.receive(bare.wanted(100))
-    return [(one[0], one[1]) for one in read_leased_batches(response)[1]]
+    return [(one.msg_id, one.attempt) for one in read_leased_batches(response)[1]]
 
 
 @pytest.mark.parametrize("restarted", [False, True])

@@ -47,7 +47,7 @@ async def emptied(bare: BareMailbox, topic: str) -> int:
         messages = read_leased_batches(response)[1]
         if not messages:
             return done
-        ids, attempts = [one[0] for one in messages], [one[1] for one in messages]
+        ids, attempts = [one.msg_id for one in messages], [one.attempt for one in messages]
         await bare.settlements.settle(topic, 1, ids, attempts, holder=ME)
         done += len(ids)
 
@@ -116,9 +116,9 @@ async def test_A6_topics_that_somebody_needs_are_kept() -> None:
         for name in ("acme/ruled", "acme/awaited", "acme/keyed", "acme/plain"):
             await emptied(bare, name)
         response = await bare.receiving.receive(replace(bare.wanted(1), topic="acme/dead"))
-        ((msg_id, attempt, *_),) = read_leased_batches(response)[1]
+        (last,) = read_leased_batches(response)[1]
         await bare.settlements.settle(
-            "acme/dead", 1, [msg_id], [attempt], holder=ME, final=False, nack=NackTerms(dead=True)
+            "acme/dead", 1, [last.msg_id], [last.attempt], holder=ME, final=False, nack=NackTerms(dead=True)
         )
         wanted = replace(bare.wanted(1), topic="acme/awaited", wait_s=60.0)
         waiting = asyncio.create_task(bare.receiving.receive(wanted))
@@ -194,11 +194,17 @@ async def test_A9_ranges_of_one_tenant_leave_the_others_theirs_and_what_it_tried
         given_back: list[tuple[str, int, int]] = []
         for _ in range(3):
             response = await bare.receiving.receive(replace(bare.wanted(30), topic="acme/a"))
-            for msg_id, attempt, *_ in read_leased_batches(response)[1][::2]:
+            for one in read_leased_batches(response)[1][::2]:
                 await bare.settlements.settle(
-                    "acme/a", 1, [msg_id], [attempt], holder=ME, final=False, nack=NackTerms(delay_ms=60_000)
+                    "acme/a",
+                    1,
+                    [one.msg_id],
+                    [one.attempt],
+                    holder=ME,
+                    final=False,
+                    nack=NackTerms(delay_ms=60_000),
                 )
-                given_back.append(("acme/a", msg_id, attempt))
+                given_back.append(("acme/a", one.msg_id, one.attempt))
         assert 20 < bare.shares.spans.shares.held("acme") < 60
         for topic in ("acme/a", "acme/b"):
             wanted = replace(bare.wanted(10), topic=topic)

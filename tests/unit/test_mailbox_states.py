@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from services.mailbox.state.leases import Batch, Settling
+from services.mailbox.state.batch import Batch
+from services.mailbox.state.settling import Settling
 from services.mailbox.state.states import DECISIONS, ENDED, STEPS, Place, Verb, places
 from snavio.clock import ManualClock
 from snavio.domain.message import MessageEnding, MessageState

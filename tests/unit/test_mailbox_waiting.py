@@ -45,7 +45,7 @@ def waiting(
     wanted: Wanted = replace(bare.wanted(most), wait_s=seconds, **changes)
 
     async def receive() -> list[int]:
-        return [message[0] for message in read_leased_batches(await bare.receiving.receive(wanted))[1]]
+        return [message.msg_id for message in read_leased_batches(await bare.receiving.receive(wanted))[1]]
 
     return asyncio.create_task(receive())
 

@@ -22,11 +22,13 @@ from snavio.sdk.delivery import Integrity
 from snavio.sdk.envelope import envelope_of
 from snavio.v1.batch_pb2 import Run
 from snavio.v1.mailbox_pb2 import LeasedBatch, NewMessage, ReceiveResponse, SendRequest
+from tests.support.mailbox import FIELDS, fields_of
 
 VECTORS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "vectors" / "message_hashes.json").read_text()
 )["messages"]
 STORED = 1_700_000_000_123_456_789
+CONTENT = (*FIELDS[FIELDS.index("stored_unix_ns") : FIELDS.index("admitted_unix_ns")], "idem_key", "attrs")
 
 
 def chain(topic: str, stored_unix_ns: int, idem_key: str, payload: bytes, attrs: dict[str, str]) -> bytes:
@@ -56,7 +58,7 @@ def columns(response: bytes) -> tuple[bytes, bytes]:
 
 
 def integrity(response: bytes, topic: str) -> list[int]:
-    return [row[15] for row in read_leased_batches(response, topic)[1]]
+    return [row.integrity for row in read_leased_batches(response, topic)[1]]
 
 
 TEXT = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=20)
@@ -131,7 +133,7 @@ def test_hashes_of_commands_are_the_twins_and_a_flipped_bit_is_noticed(
         "snavio.source": source,
         "snavio.target": "bot",
         "snavio.name": "say",
-        "snavio.timestamp": rows[0][5],
+        "snavio.timestamp": rows[0].timestamp,
         "content-type": "text/plain",
     }
     expected = [
@@ -150,8 +152,8 @@ def test_hashes_of_commands_are_the_twins_and_a_flipped_bit_is_noticed(
         return
     for row, before in zip(changed, rows, strict=False):
         # The receipt's numbers, the signature and the time of admission are not the message's content.
-        if row[15] == Integrity.VERIFIED:
-            assert (row[2:11], row[12:14]) == (before[2:11], before[12:14])
+        if row.integrity == Integrity.VERIFIED:
+            assert fields_of(row, *CONTENT) == fields_of(before, *CONTENT)
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: str(vector["title"]))

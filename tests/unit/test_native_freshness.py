@@ -67,7 +67,7 @@ def test_every_name_of_the_stub_is_exported() -> None:
     names = {node.name for node in stub.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
     constants = [node.target for node in stub.body if isinstance(node, ast.AnnAssign)]
     names |= {each.id for each in constants if isinstance(each, ast.Name)}
-    # Also a name for a message of `read_leased_batches`; and only a test asks for a panic.
+    # Only a test asks for a panic.
     exported = {name for name in vars(native) if not name.startswith("_")}
     own = {"Path", "annotations", "hashlib"}
-    assert exported - own == (names - {"panic_for_test"}) | {"Received"}
+    assert exported - own == names - {"panic_for_test"}

@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyInt, PyList, PyString, PyTuple};
 
 use super::ledger::Ledger;
 use super::without_gil_if_large;
@@ -12,12 +12,35 @@ use crate::core::seals;
 use crate::core::sending as core;
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Received>()?;
     module.add_class::<Sending>()?;
     module.add_function(wrap_pyfunction!(slice_runs, module)?)?;
     module.add_function(wrap_pyfunction!(seal_runs, module)?)?;
     module.add_function(wrap_pyfunction!(salvage_runs, module)?)?;
     module.add_function(wrap_pyfunction!(frame_leased_batch, module)?)?;
     module.add_function(wrap_pyfunction!(read_leased_batches, module)?)
+}
+
+/// One message of a ReceiveResponse. Numbers that its reader asks for again and again are Python's already: reading
+/// them costs no conversion.
+#[pyclass(frozen, get_all, module = "snavio._native")]
+struct Received {
+    msg_id: Py<PyInt>,
+    attempt: Py<PyInt>,
+    stored_unix_ns: i64,
+    source: Py<PyString>,
+    id: Py<PyString>,
+    timestamp: Py<PyString>,
+    target: Py<PyString>,
+    name: Py<PyString>,
+    content_type: Py<PyString>,
+    payload: Py<PyBytes>,
+    traceparent: Py<PyString>,
+    admitted_unix_ns: i64,
+    idem_key: Py<PyString>,
+    attrs: Py<PyTuple>,
+    shard: u32,
+    integrity: Py<PyInt>,
 }
 
 #[pyclass(frozen, module = "snavio._native")]
@@ -163,32 +186,32 @@ fn read_leased_batches<'py>(
     let [mut sources, mut targets, mut names, mut types, mut traces, mut keys] =
         std::array::from_fn(|_| Repeated::default());
     let told = PyList::empty(py);
-    let no_attrs = PyTuple::empty(py).into_any();
+    let no_attrs = PyTuple::empty(py);
     for message in messages {
         let attrs = match message.attrs.as_slice() {
             [] => no_attrs.clone(),
-            attrs => PyTuple::new(py, attrs)?.into_any(),
+            attrs => PyTuple::new(py, attrs)?,
         };
-        told.append(PyTuple::new(
+        told.append(Bound::new(
             py,
-            [
-                message.msg_id.into_pyobject(py)?.into_any(),
-                message.attempt.into_pyobject(py)?.into_any(),
-                message.stored_unix_ns.into_pyobject(py)?.into_any(),
-                sources.tell(py, message.source).into_any(),
-                PyString::new(py, message.id).into_any(),
-                PyString::new(py, message.timestamp).into_any(),
-                targets.tell(py, message.target).into_any(),
-                names.tell(py, message.name).into_any(),
-                types.tell(py, message.content_type).into_any(),
-                PyBytes::new(py, message.payload).into_any(),
-                traces.tell(py, message.traceparent).into_any(),
-                message.admitted_unix_ns.into_pyobject(py)?.into_any(),
-                keys.tell(py, message.idem_key).into_any(),
-                attrs,
-                message.shard.into_pyobject(py)?.into_any(),
-                (message.integrity as u8).into_pyobject(py)?.into_any(),
-            ],
+            Received {
+                msg_id: message.msg_id.into_pyobject(py)?.unbind(),
+                attempt: message.attempt.into_pyobject(py)?.unbind(),
+                stored_unix_ns: message.stored_unix_ns,
+                source: sources.tell(py, message.source).unbind(),
+                id: PyString::new(py, message.id).unbind(),
+                timestamp: PyString::new(py, message.timestamp).unbind(),
+                target: targets.tell(py, message.target).unbind(),
+                name: names.tell(py, message.name).unbind(),
+                content_type: types.tell(py, message.content_type).unbind(),
+                payload: PyBytes::new(py, message.payload).unbind(),
+                traceparent: traces.tell(py, message.traceparent).unbind(),
+                admitted_unix_ns: message.admitted_unix_ns,
+                idem_key: keys.tell(py, message.idem_key).unbind(),
+                attrs: attrs.unbind(),
+                shard: message.shard,
+                integrity: (message.integrity as u8).into_pyobject(py)?.unbind(),
+            },
         )?)?;
     }
     Ok((boot_epoch, told))

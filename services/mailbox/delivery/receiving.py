@@ -18,8 +18,8 @@ from services.mailbox.delivery.standstill import Standstill, standstill
 from services.mailbox.delivery.topic_locks import TopicLocks
 from services.mailbox.delivery.unreadable import UnreadableBatches
 from services.mailbox.delivery.waiters import Waiters
+from services.mailbox.state.batch import Batch
 from services.mailbox.state.delivery import Delivery
-from services.mailbox.state.leases import Batch
 from services.mailbox.state.ranges import ones, zeros
 from services.mailbox.state.topics import Leased
 from snavio.clock import Clock, SystemClock

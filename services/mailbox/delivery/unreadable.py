@@ -7,8 +7,8 @@ something: without other bytes that could be read meanwhile, or the disk's own w
 from __future__ import annotations
 
 from services.mailbox.delivery.batch_reader import BatchReader
+from services.mailbox.state.batch import Batch
 from services.mailbox.state.delivery import Delivery
-from services.mailbox.state.leases import Batch
 from snavio.errors import Unavailable, Unreadable
 
 TRIES = 5

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from google.protobuf.message import DecodeError
-
 from services.mailbox.access.quotas import QuotaTake
 from services.mailbox.delivery.batch_reader import BatchReader
 from services.mailbox.intake.commits import Commits, Committed, Outcome
@@ -101,7 +99,7 @@ class BatchIntake:
         except Exception as error:
             # Nothing of it was handed to the disk. Told, and not by the end of the stream, as any other refusal.
             background().failed("intake", error)
-            final(_nothing_of(frame))
+            final(nothing_delivered(SendBatch, frame))
 
     async def _take(self, frame: bytes, sender: Sender, *, final: Answer, admits: Admits) -> None:
         arrived_mono_ns = self._clock.mono_ns()
@@ -293,14 +291,6 @@ class BatchIntake:
             left = batch.count - codes.count(Verdict.DELIVERED)
             self._delivery.topics.release(batch.topic, left, batch.shard)
             give_back(taken, left)
-
-
-def _nothing_of(frame: bytes) -> bytes:
-    """The answer to a frame of which nothing is stored; to one without a number there is none."""
-    try:
-        return nothing_delivered(SendBatch.FromString(frame).header.batch_seq)
-    except DecodeError:
-        return b""
 
 
 def _why(full: Saturated) -> str:

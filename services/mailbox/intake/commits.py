@@ -43,6 +43,8 @@ class Committed:
     """The store's age then."""
 
 
+MAX_GROUP_BYTES = 8 << 20
+
 Outcome = Committed | SnavioError
 Done = Callable[[Outcome], None]
 
@@ -64,14 +66,12 @@ class Commits:
         *,
         clock: Clock,
         max_waiting_bytes: int = 64 << 20,
-        max_group_bytes: int = 8 << 20,
         age_ns: Callable[[], int] = lambda: 0,
     ) -> None:
         self._age_ns = age_ns
         self._store = store
         self._clock = clock
         self._max_waiting_bytes = max_waiting_bytes
-        self._max_group_bytes = max_group_bytes
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._waiting_bytes = 0
         self._room = asyncio.Event()
@@ -142,7 +142,7 @@ class Commits:
             while job is not None:
                 group.append(job)
                 size += job.size
-                if size >= self._max_group_bytes:
+                if size >= MAX_GROUP_BYTES:
                     break
                 try:
                     job = self._jobs.get_nowait()

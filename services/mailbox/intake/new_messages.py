@@ -15,7 +15,7 @@ from services.mailbox.access.quotas import QuotaTake
 from services.mailbox.intake.batch_intake import Admits, BatchIntake
 from services.mailbox.intake.commits import Commits, Committed, Outcome
 from services.mailbox.state.delivery import Delivery
-from services.mailbox.state.leases import ID_STRIDE
+from services.mailbox.state.receipts import ID_STRIDE
 from services.mailbox.state.topics import MILLISECOND
 from snavio.clock import Clock
 from snavio.domain.identity import Identity, IdentityKind

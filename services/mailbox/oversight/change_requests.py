@@ -18,8 +18,10 @@ from services.mailbox.delivery.topic_locks import TopicLocks
 from services.mailbox.oversight.listing import ALL_STATES, Chosen, Filter, Listing, SeenMessage
 from services.mailbox.settle.changes import CHANGES, MessageOperation, Order, change, changeable
 from services.mailbox.settle.settlements import Settlements
+from services.mailbox.state.batch import Batch
 from services.mailbox.state.delivery import Delivery
-from services.mailbox.state.leases import ID_STRIDE, Batch, Settling
+from services.mailbox.state.receipts import ID_STRIDE
+from services.mailbox.state.settling import Settling
 from snavio.clock import Clock
 from snavio.domain.message import MessageState, bounded
 from snavio.errors import BadRequest, Conflict, NotFound, Saturated

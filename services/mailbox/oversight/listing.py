@@ -6,19 +6,20 @@ Never reads more of the disk per page than its bound, and never hides a message 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from services.mailbox.delivery.batch_reader import BatchReader, Reads
 from services.mailbox.settle.changes import Stretch, stretches
+from services.mailbox.state.batch import Batch
 from services.mailbox.state.delivery import Delivery
-from services.mailbox.state.leases import ID_STRIDE, Batch
 from services.mailbox.state.ranges import ones
+from services.mailbox.state.receipts import ID_STRIDE
 from snavio.domain.message import MessageState
 from snavio.domain.varint import varint
 from snavio.errors import IntegrityError, NotFound, Unreadable
-from snavio.native import read_leased_batches
+from snavio.native import Received, read_leased_batches
 from snavio.ports.mailbox_store import BatchRecord, Damaged, MailboxStore
 from snavio.v1.mailbox_pb2 import LeasedBatch, ReceiveResponse
 
@@ -83,30 +84,16 @@ class Filter:
             and one.ending.reason == self.dead_reason
         )
 
-    def takes_content(self, row: Content | None) -> bool:
+    def takes_content(self, found: Received | None) -> bool:
         """True when a message with that content matches; one that cannot be read does not."""
         if not self.looks_inside:
             return True
-        if row is None:
+        if found is None:
             return False
-        asked = ((self.source, row.source), (self.name, row.name), (self.command_id, row.command_id))
-        if not all(not wanted or wanted == found for wanted, found in asked):
+        asked = ((self.source, found.source), (self.name, found.name), (self.command_id, found.id))
+        if not all(not wanted or wanted == held for wanted, held in asked):
             return False
-        return all(row.attributes.get(name) == value for name, value in self.attributes)
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """Content of a message."""
-
-    source: str
-    command_id: str
-    target: str
-    name: str
-    content_type: str
-    payload: bytes
-    idem_key: str = ""
-    attributes: Mapping[str, str] = field(default_factory=dict)
+        return dict(found.attrs).items() >= set(self.attributes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +103,7 @@ class SeenMessage:
     msg_id: int
     stored_unix_ns: int
     stretch: Stretch
-    content: Content | None
+    content: Received | None
     """None when it was not asked for or cannot be read."""
     unreadable: bool = False
     shard: int = 0
@@ -206,7 +193,7 @@ class Listing:
         found = known.batches.get(record.batch_id) if known else None
         return found or Batch(topic, record)
 
-    async def contents(self, topic: str, record: BatchRecord) -> list[Content | None] | None:
+    async def contents(self, topic: str, record: BatchRecord) -> list[Received | None] | None:
         """Every message of a batch; None for those, or for all, whose bytes are not what was stored."""
         damaged = 0
         try:
@@ -248,7 +235,7 @@ class Listing:
         return bits & ones(0, record.count)
 
     @staticmethod
-    def _inside(wanted: Filter, bits: int, contents: list[Content | None] | None) -> int:
+    def _inside(wanted: Filter, bits: int, contents: list[Received | None] | None) -> int:
         if contents is None:
             return 0
         return sum(
@@ -265,12 +252,9 @@ def _messages(batch: Batch, bits: int) -> Iterator[tuple[int, Stretch]]:
                 yield index, one
 
 
-def open_runs(batch_id: int, runs: bytes) -> list[Content]:
+def open_runs(batch_id: int, runs: bytes) -> list[Received]:
     """The messages of stored runs. ValueError when they are none."""
     leased = LeasedBatch(batch_id=batch_id, attempt=1).SerializeToString() + runs
     response: Any = ReceiveResponse(boot_epoch=1)
     framed = response.SerializeToString() + b"\x12" + varint(len(leased)) + leased
-    return [
-        Content(row[3], row[4], row[6], row[7], row[8], row[9], row[12], dict(row[13]))
-        for row in read_leased_batches(framed)[1]
-    ]
+    return read_leased_batches(framed)[1]

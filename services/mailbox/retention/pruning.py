@@ -22,8 +22,8 @@ from services.mailbox.retention.batch_rewrite import BatchRewrite
 from services.mailbox.retention.empty_topics import EmptyTopics
 from services.mailbox.retention.store_clock import SECOND, StoreClock
 from services.mailbox.settle.changes import MessageOperation, select
+from services.mailbox.state.batch import Batch
 from services.mailbox.state.delivery import Delivery
-from services.mailbox.state.leases import Batch
 from services.mailbox.state.policy import Policy
 from services.mailbox.state.ranges import ones
 from services.mailbox.state.topics import Topic

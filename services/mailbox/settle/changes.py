@@ -13,8 +13,10 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Final
 
-from services.mailbox.state.leases import FIRST, Batch, RangeLease, Retrying, Settling
+from services.mailbox.state.batch import Batch
+from services.mailbox.state.leases import RangeLease
 from services.mailbox.state.ranges import ones, zeros
+from services.mailbox.state.settling import FIRST, Retrying, Settling
 from services.mailbox.state.states import Verb
 from snavio.domain.message import MessageEnding, MessageState
 

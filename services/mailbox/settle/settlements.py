@@ -10,8 +10,10 @@ from collections.abc import Iterable, Sequence
 
 from services.mailbox.delivery.batch_reader import BatchReader
 from services.mailbox.intake.commits import Commits, Outcome
+from services.mailbox.state.batch import Batch
 from services.mailbox.state.delivery import Delivery, NackTerms
-from services.mailbox.state.leases import LATE, Batch, Settling, receipts
+from services.mailbox.state.receipts import LATE, receipts
+from services.mailbox.state.settling import Settling
 from snavio.clock import Clock, SystemClock
 from snavio.errors import SnavioError, Unavailable
 from snavio.telemetry.latency import LatencyWindow

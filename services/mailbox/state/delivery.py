@@ -12,13 +12,16 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from services.mailbox.state.batch import Batch
 from services.mailbox.state.bounds import MailboxShares
 from services.mailbox.state.endings import Endings
 from services.mailbox.state.inflight import InflightCounts
-from services.mailbox.state.leases import DONE, GONE, LATE, Batch, RangeLease, Receipt, Settling
+from services.mailbox.state.leases import RangeLease, extend, settle
 from services.mailbox.state.ordering import Handout
 from services.mailbox.state.policy import Policies
 from services.mailbox.state.ready_window import Entry, ReadyWindow
+from services.mailbox.state.receipts import GONE, LATE, Receipt
+from services.mailbox.state.settling import Settling
 from services.mailbox.state.states import Verb
 from services.mailbox.state.topic_table import TopicTable
 from services.mailbox.state.topics import MILLISECOND, Leased, Limits, Topic
@@ -26,8 +29,6 @@ from services.mailbox.state.transitions import Transitions
 from snavio.clock import Clock
 from snavio.domain.message import Attempt, AttemptOutcome, DeadReason, bounded
 from snavio.ports.mailbox_store import Progress, TopicRecord
-
-__all__ = ["DONE", "GONE", "LATE", "Delivery", "NackTerms"]
 
 
 class NackTerms:
@@ -238,7 +239,7 @@ class Delivery:
             if topic is None or batch is None:
                 settling.codes.append(self._unknown(topic, receipt))
             else:
-                batch.settle(receipt, holder, settling, take)
+                settle(batch, receipt, holder, settling, take)
         self.transitions.begin(settling)
         return settling
 
@@ -280,7 +281,8 @@ class Delivery:
                 codes.append(self._unknown(topic, receipt))
                 continue
             replaced = [lease for _, _, lease in batch.held.over(receipt.first, receipt.end)]
-            answer, leases = batch.extend(
+            answer, leases = extend(
+                batch,
                 receipt,
                 holder,
                 now_mono_ns=self._clock.mono_ns(),

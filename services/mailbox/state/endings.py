@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from services.mailbox.state.leases import Batch, Settling
+from services.mailbox.state.batch import Batch
+from services.mailbox.state.settling import Settling
 from services.mailbox.state.states import Verb
 from services.mailbox.state.topic_table import TopicTable
 from services.mailbox.state.transitions import Transitions

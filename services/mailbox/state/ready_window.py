@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from services.mailbox.state.leases import Batch
+from services.mailbox.state.batch import Batch
 from services.mailbox.state.timers import Timers
 from services.mailbox.state.topic_table import TopicTable
 from services.mailbox.state.topics import MILLISECOND, Delayed, Shortage, Topic

@@ -15,7 +15,7 @@ from services.mailbox.state.ranges import covered, ones
 from snavio.domain.message import MessageState
 
 if TYPE_CHECKING:
-    from services.mailbox.state.leases import Batch
+    from services.mailbox.state.batch import Batch
 
 
 class Place(Enum):

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from services.mailbox.state.leases import Batch, RangeLease
+from services.mailbox.state.batch import Batch
+from services.mailbox.state.leases import RangeLease
 from services.mailbox.state.ordering import Ordering
 from snavio.domain.message import MessageState
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from services.mailbox.state.batch import Batch
 from services.mailbox.state.inflight import InflightCounts
-from services.mailbox.state.leases import Batch, Moved, RangeLease, Settling
+from services.mailbox.state.leases import RangeLease
 from services.mailbox.state.policy import Policies
 from services.mailbox.state.ranges import ones
 from services.mailbox.state.ready_window import ReadyWindow
+from services.mailbox.state.settling import Moved, Settling
 from services.mailbox.state.states import Verb
 from services.mailbox.state.topic_table import TopicTable
 from services.mailbox.state.topics import Topic

@@ -163,11 +163,11 @@ def _view(one: SeenMessage, *, payload: bool) -> Any:
             reason=record.reason,
         )
     if content is not None:
-        view.source, view.command_id, view.target = content.source, content.command_id, content.target
+        view.source, view.command_id, view.target = content.source, content.id, content.target
         view.name, view.content_type = content.name, content.content_type
         view.payload_bytes = len(content.payload)
         view.idem_key = content.idem_key
-        view.attribute.update(content.attributes)
+        view.attribute.update(dict(content.attrs))
         if payload:
             view.payload = content.payload
     return view

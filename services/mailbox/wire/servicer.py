@@ -20,7 +20,7 @@ from services.mailbox.intake.new_messages import MessageIntake, require_sender, 
 from services.mailbox.settings import MailboxSettings
 from services.mailbox.settle.settlements import Settlements
 from services.mailbox.state.delivery import Delivery, NackTerms
-from services.mailbox.state.leases import LATE, receipts
+from services.mailbox.state.receipts import LATE, receipts
 from services.mailbox.wire.receive_stream import ReceiveStreams
 from snavio.clock import Clock
 from snavio.domain.caveat import Operation

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 from weakref import WeakValueDictionary
@@ -30,7 +30,7 @@ from snavio.domain.capability_root import RootLine, revoke_through, rotate_line
 from snavio.domain.caveat import Caveat, Operation, Quota
 from snavio.domain.directory.rules import require_text
 from snavio.domain.identity import Identity, IdentityKind, parse_identity
-from snavio.domain.signing_scope import MAILBOX, Pair, Scope, ScopeKey, provision, rotate_scope
+from snavio.domain.signing_scope import MAILBOX, Scope, ScopeKey, provision, rotate_scope
 from snavio.errors import BadRequest, NotAllowed, NotFound
 from snavio.ports.capabilities import CapabilityAuditEntry, CapabilityLedger, EndingsPage, IssuedCapability
 from snavio.ports.keystore import KeyStore
@@ -87,7 +87,6 @@ class CapabilityIssuer:
         max_ttl_s: int,
         delay_ns: int,
         overlap_ns: int,
-        pair: Callable[[], Pair] = new_pair,
     ) -> None:
         self._store = store
         self._ledger = ledger
@@ -98,7 +97,6 @@ class CapabilityIssuer:
         self.max_ttl_s = max_ttl_s
         self._delay_ns = delay_ns
         self._overlap_ns = overlap_ns
-        self._pair = pair
         self._issued_ms = self._ended_ms = 0
         # Issuing and ending take turns: what is issued to a holder is either written down before that one is barred,
         # and then ended, or not issued.
@@ -110,7 +108,7 @@ class CapabilityIssuer:
 
     async def start(self) -> None:
         """Make the first secret if there is none."""
-        fresh = provision(MAILBOX, self._pair(), now_ns=self._clock.unix_ns())
+        fresh = provision(MAILBOX, new_pair(), now_ns=self._clock.unix_ns())
         await self._store.update_scope(MAILBOX, lambda before: before or fresh)
 
     async def issue(self, wish: CapabilityRequest, *, caller: Identity) -> IssuedText:
@@ -226,7 +224,7 @@ class CapabilityIssuer:
             self._log.warning("root key rotated", realm=realm, version=line.version, actor=str(caller))
             return line.version, until
         require_may_govern(caller, "")
-        pair = self._pair()
+        pair = new_pair()
 
         def decide(before: Scope | None) -> Scope:
             assert before is not None

@@ -6,7 +6,6 @@ Never decides what a rotation means (`snavio.domain.keyset` does), nor logs more
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
 
 import structlog
 
@@ -45,20 +44,18 @@ class Keysets:
         polls: KeyPolls,
         clock: Clock,
         overlap_ns: int,
-        secret: Callable[[], bytes] = new_secret,
     ) -> None:
         self._store = store
         self._polls = polls
         self._clock = clock
         self._overlap_ns = overlap_ns
-        self._secret = secret
         self._log = structlog.get_logger()
 
     async def create(self, source: str, *, actor: str) -> Keyset:
         """The first key of a source, or the key set that it has already."""
         require_source(source, "source")
         now = self._clock.unix_ns()
-        fresh = create(source, secret=self._secret(), now_ns=now)
+        fresh = create(source, secret=new_secret(), now_ns=now)
         keyset = await self._store.update_keyset(source, lambda before: before or fresh)
         if keyset is fresh:
             self._log.info("keyset created", source=source, actor=actor)
@@ -98,7 +95,7 @@ class Keysets:
         return rotated
 
     def _rotated(self, keyset: Keyset) -> Keyset:
-        return rotate(keyset, secret=self._secret(), now_ns=self._clock.unix_ns())
+        return rotate(keyset, secret=new_secret(), now_ns=self._clock.unix_ns())
 
     async def promote(self, source: str, key_version: str, *, actor: str) -> bool:
         """Let producers sign with the newest version; returns whether it was done here and not by another caller."""
@@ -127,7 +124,7 @@ class Keysets:
 
     async def revoke(self, source: str, key_version: str, *, actor: str) -> Keyset:
         """End a version at once."""
-        now, secret = self._clock.unix_ns(), self._secret()
+        now, secret = self._clock.unix_ns(), new_secret()
         keyset = await self._store.update_keyset(
             source, lambda before: revoke(_present(before, source), key_version, secret=secret, now_ns=now)
         )

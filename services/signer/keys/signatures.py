@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID, uuid5
 
@@ -85,7 +85,6 @@ class Signatures:
         trust_domain: str,
         delay_ns: int,
         overlap_ns: int,
-        pair: Callable[[], Pair] = new_pair,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -93,7 +92,6 @@ class Signatures:
         self._trust_domain = trust_domain
         self._delay_ns = delay_ns
         self._overlap_ns = overlap_ns
-        self._pair = pair
         self._at_work = 0
         self._log = structlog.get_logger()
 
@@ -199,7 +197,7 @@ class Signatures:
         return key.key_id, signature
 
     def _fresh_pair(self) -> Pair:
-        pair = self._pair()
+        pair = new_pair()
         # Also keeps out a random generator that has broken down to all zeros.
         if ed25519_is_weak(pair.public_key) or not any(pair.seed):
             raise BadRequest("A weak key is not taken.", reason="weak-key")

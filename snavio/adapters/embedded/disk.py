@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from snavio.adapters.embedded.files import fsync_folder
+from snavio.durable_files import fsync_folder
 
 Buffer = bytes | memoryview
 

@@ -16,7 +16,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from snavio.adapters.embedded.files import fsync_folder, replace_private_file
+from snavio.durable_files import fsync_folder, replace_private_file, write_durably
 from snavio.errors import BadRequest, Conflict, NotFound, Saturated, Unavailable
 from snavio.host.store_worker import StoreWorker
 from snavio.ports.archive import StoredObject
@@ -93,11 +93,7 @@ class FolderArchive:
         with _storage_errors(path.name):
             _make_private(path.parent)
             try:
-                descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-                with os.fdopen(descriptor, "wb") as file:
-                    file.write(contents)
-                    file.flush()
-                    os.fsync(file.fileno())
+                write_durably(fresh, contents)
                 fresh.replace(path)
             except BaseException:
                 # A file that did not fit must not keep the disk full.

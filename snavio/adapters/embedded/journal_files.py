@@ -20,8 +20,8 @@ from typing import Final
 import orjson
 import structlog
 
-from snavio.adapters.embedded.files import fsync_folder, replace_private_file
 from snavio.adapters.embedded.sqlite import StoreLock
+from snavio.durable_files import fsync_folder, replace_private_file
 from snavio.errors import Saturated, Unavailable
 from snavio.ports.journal_mark import EndedLife
 

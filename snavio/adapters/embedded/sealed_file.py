@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self, TypeVar
 
-from snavio.adapters.embedded.files import replace_private_file
 from snavio.adapters.embedded.keystore_document import Contents, decode, encode
 from snavio.adapters.embedded.sealing import SealingKey
 from snavio.adapters.embedded.sqlite import StoreLock
+from snavio.durable_files import replace_private_file
 from snavio.errors import StateError, Unavailable
 from snavio.host.store_worker import StoreWorker
 

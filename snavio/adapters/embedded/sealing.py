@@ -19,7 +19,7 @@ from pathlib import Path
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from snavio.adapters.embedded.files import replace_private_file
+from snavio.durable_files import replace_private_file
 from snavio.errors import IntegrityError, StateError
 
 KEY_BYTES = 32

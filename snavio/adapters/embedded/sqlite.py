@@ -18,8 +18,8 @@ import apsw
 
 from snavio.adapters.embedded.checksums import connect
 from snavio.adapters.embedded.commit_mark import require_not_emptied
-from snavio.adapters.embedded.files import fsync_folder
 from snavio.adapters.embedded.write_ahead_log import wal_path, walk
+from snavio.durable_files import fsync_folder
 from snavio.errors import IntegrityError, SnavioError, StateError, Unavailable, Unreadable
 
 BUSY_TIMEOUT_MS = 5_000

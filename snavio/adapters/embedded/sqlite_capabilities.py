@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
-from snavio.adapters.embedded.store_file import StoreFile, checksum, count
+from snavio.adapters.embedded.store_file import StoreFile, checksum, count, standing
 from snavio.domain.capability_root import RootLine
 from snavio.domain.lineage import tenant_of_spiffe
 from snavio.errors import IntegrityError, NotAllowed, Saturated
@@ -109,7 +109,9 @@ class SqliteCapabilityLedger:
 
     async def record(self, issued: IssuedCapability) -> None:
         def write(connection: Any) -> Counter[str]:
-            gone = _forget(connection, issued.issued_ns - SKEW_NS, issued.tenant)
+            gone = _forgotten(
+                connection, "issued", "expires_ns", now_ns=issued.issued_ns, tenant=issued.tenant
+            )
             alive = self._alive
             if (
                 alive[issued.tenant] - gone[issued.tenant] >= MAX_PER_TENANT
@@ -214,12 +216,9 @@ class SqliteCapabilityLedger:
         return tenant is not None
 
     async def barred(self, holders: Collection[str]) -> frozenset[str]:
-        def read(connection: Any) -> frozenset[str]:
-            return frozenset(
-                name for name in holders if count(connection, "barred WHERE holder = ?", (name,))
-            )
-
-        return await self._file.transaction(read)
+        return await self._file.transaction(
+            lambda connection: standing(connection, "barred WHERE holder = ?", holders)
+        )
 
     async def line(self, realm: str) -> RootLine:
         return await self._file.transaction(lambda connection: _line(connection, realm))
@@ -266,8 +265,9 @@ class SqliteCapabilityLedger:
 
         def work(connection: Any) -> T:
             held.clear()
-            for tenant in _forget_endings(connection, audit):
-                held[tenant] -= 1
+            held.subtract(
+                _forgotten(connection, "endings", "forget_ns", now_ns=audit.at_ns, tenant=audit.tenant)
+            )
             return write(connection, held)
 
         answer = await self._file.transaction(work)
@@ -326,21 +326,6 @@ class SqliteCapabilityLedger:
         return int(connection.last_insert_rowid())
 
 
-def _forget_endings(connection: Any, audit: CapabilityAuditEntry) -> list[str]:
-    """Delete some endings that are over, also some of the caller's tenant; the tenants of those deleted."""
-    gone: list[str] = []
-    for clause, values in (("1", ()), ("tenant = ?", (audit.tenant,))):
-        rows = connection.execute(
-            "SELECT version, tenant FROM endings WHERE forget_ns > 0 AND forget_ns < ?"  # noqa: S608 our own words
-            f" AND {clause} LIMIT ?",
-            (audit.at_ns - SKEW_NS, *values, FORGOTTEN_AT_ONCE),
-        ).fetchall()
-        for version, tenant in rows:
-            connection.execute("DELETE FROM endings WHERE version = ?", (version,))
-            gone.append(tenant)
-    return gone
-
-
 def _get(connection: Any, kind: str, subject: str) -> Any:
     row = connection.execute(
         "SELECT value, forget_ns, checksum FROM endings WHERE kind = ? AND subject = ?", (kind, subject)
@@ -362,17 +347,17 @@ def _ended(connection: Any, issued: IssuedCapability, now_ns: int) -> bool:
     return not _line(connection, issued.realm).accepts(issued.root_version, now_ns)
 
 
-def _forget(connection: Any, before_ns: int, tenant: str) -> Counter[str]:
-    """Delete some expired capabilities, also some of `tenant`; the tenants of those deleted."""
+def _forgotten(connection: Any, table: str, end: str, *, now_ns: int, tenant: str) -> Counter[str]:
+    """Delete some rows that are over by their column `end`, also some of `tenant`; the tenants of those deleted."""
     gone: Counter[str] = Counter()
-    # Also the caller's own, so that a tenant at its bound gets room as soon as one of them has expired.
+    # Also the caller's own, so that a tenant at its bound gets room as soon as one of them is over.
     for clause, values in (("1", ()), ("tenant = ?", (tenant,))):
         rows = connection.execute(
-            f"SELECT place, tenant FROM issued WHERE expires_ns < ? AND {clause} ORDER BY expires_ns LIMIT ?",  # noqa: S608 our own words
-            (before_ns, *values, FORGOTTEN_AT_ONCE),
+            f"SELECT rowid, tenant FROM {table} WHERE {end} > 0 AND {end} < ? AND {clause} ORDER BY {end} LIMIT ?",  # noqa: S608 our own words
+            (now_ns - SKEW_NS, *values, FORGOTTEN_AT_ONCE),
         ).fetchall()
-        for place, of in rows:
-            connection.execute("DELETE FROM issued WHERE place = ?", (place,))
+        for row, of in rows:
+            connection.execute(f"DELETE FROM {table} WHERE rowid = ?", (row,))  # noqa: S608 our own words
             gone[of] += 1
     return gone
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from snavio.adapters.embedded.certificate_migration import MIGRATIONS
-from snavio.adapters.embedded.store_file import StoreFile, checksum, count
+from snavio.adapters.embedded.store_file import StoreFile, checksum, count, standing
 from snavio.domain.lineage import tenant_of_spiffe
 from snavio.errors import IntegrityError, Saturated
 from snavio.host.shares import ShareLimit, Shares
@@ -199,12 +199,9 @@ class SqliteCertificateLedger:
         return await self._file.transaction(write)
 
     async def barred(self, spiffe_ids: Collection[str]) -> frozenset[str]:
-        def read(connection: Any) -> frozenset[str]:
-            return frozenset(
-                name for name in spiffe_ids if count(connection, "barred WHERE spiffe_id = ?", (name,))
-            )
-
-        return await self._file.transaction(read)
+        return await self._file.transaction(
+            lambda connection: standing(connection, "barred WHERE spiffe_id = ?", spiffe_ids)
+        )
 
     async def _select(self, where: str, values: tuple[Any, ...]) -> tuple[IssuedCertificate, ...]:
         def read(connection: Any) -> tuple[IssuedCertificate, ...]:

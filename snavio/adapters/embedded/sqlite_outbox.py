@@ -42,6 +42,7 @@ _CREATE: Final = (
     "CREATE TABLE export_page (number INTEGER NOT NULL, page INTEGER NOT NULL, PRIMARY KEY (number, page))"
     " WITHOUT ROWID",
     "CREATE TABLE hour (folder TEXT PRIMARY KEY) WITHOUT ROWID",
+    # Revoked rights: the name stays, for the stores that there are.
     "CREATE TABLE grave (source TEXT NOT NULL, target TEXT NOT NULL, name TEXT NOT NULL, version INTEGER NOT NULL,"
     " revoked_unix_ns INTEGER NOT NULL, PRIMARY KEY (source, target, name, version)) WITHOUT ROWID",
     "CREATE TABLE state (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",

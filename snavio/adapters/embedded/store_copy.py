@@ -16,9 +16,9 @@ import apsw
 
 from snavio.adapters.embedded.checksums import RESERVED_BYTES, connect, reserved_bytes
 from snavio.adapters.embedded.commit_mark import read_mark
-from snavio.adapters.embedded.files import fsync_folder
 from snavio.adapters.embedded.sqlite import BUSY_TIMEOUT_MS, StoreLock, store_errors
 from snavio.adapters.embedded.write_ahead_log import walk
+from snavio.durable_files import fsync_folder
 from snavio.errors import IntegrityError, StateError
 
 STEP_PAGES: Final = 4096

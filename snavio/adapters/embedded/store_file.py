@@ -101,6 +101,11 @@ def count(connection: Any, of: str, values: Sequence[Any] = ()) -> int:
     return int(found)
 
 
+def standing(connection: Any, where: str, names: Iterable[str]) -> frozenset[str]:
+    """Those of `names` for which there is a row; `where` is as in `count`, with the name as its one value."""
+    return frozenset(name for name in names if count(connection, where, (name,)))
+
+
 def checksum(parts: Iterable[Any]) -> bytes:
     """Detects damage and manual edits, not an attacker: write access to the file is enough to write a checksum too."""
     digest = hashlib.blake2b(digest_size=8)

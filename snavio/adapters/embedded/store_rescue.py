@@ -16,7 +16,6 @@ import apsw
 
 from snavio.adapters.embedded.checksums import RESERVED_AT, RESERVED_BYTES, connect, denies_checksums
 from snavio.adapters.embedded.commit_mark import mark_path
-from snavio.adapters.embedded.files import fsync_folder, replace_private_file
 from snavio.adapters.embedded.sqlite import StoreLock, store_errors
 from snavio.adapters.embedded.store_copy import faults_of, lost_commits
 from snavio.adapters.embedded.store_rows import (
@@ -38,6 +37,7 @@ from snavio.adapters.embedded.write_ahead_log import (
     wal_path,
     walk,
 )
+from snavio.durable_files import fsync_folder, replace_private_file
 from snavio.errors import IntegrityError
 from snavio.native import reseal_wal
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import orjson
 
-from snavio.adapters.embedded.files import replace_private_file
 from snavio.adapters.embedded.sealing import SealingKey
+from snavio.durable_files import replace_private_file
 from snavio.errors import IntegrityError, StateError
 from snavio.ports.key_wrapping import KeyWrapping
 

@@ -21,16 +21,10 @@ MILLISECOND = 1_000_000
 class IdempotencyKeys:
     """Called by the committing thread alone, but for `gauges`."""
 
-    def __init__(
-        self,
-        *,
-        secret: bytes,
-        capacity: int = CAPACITY,
-        share_per_tenant: float = SHARE_PER_TENANT,
-    ) -> None:
+    def __init__(self, *, secret: bytes, capacity: int) -> None:
         self.secret = secret
         self.capacity = capacity
-        share = max(1, int(capacity * share_per_tenant))
+        share = max(1, int(capacity * SHARE_PER_TENANT))
         self._window = ReplayWindow(capacity=capacity, share_per_owner=share)
         self._began_ns = 0
         self._began_unix_ns: int | None = None

@@ -29,6 +29,7 @@ SAFE_POLICY: Final = "noeviction"
 USAGE: Final = script("coordination", "usage")
 CLAIMS: Final = script("coordination", "claims")
 BANS: Final = script("coordination", "bans")
+CONNECTIONS: Final = 16
 
 
 class RedisCoordination:
@@ -49,7 +50,6 @@ class RedisCoordination:
         max_claims: int,
         max_claims_per_source: int,
         timeout_s: float,
-        connections: int = 16,
         replicas: int = 0,
         met_epoch: Callable[[str], None] | None = None,
         clock: Clock | None = None,
@@ -68,7 +68,7 @@ class RedisCoordination:
         self._clock = clock
         pool = BlockingConnectionPool.from_url(
             url,
-            max_connections=connections,
+            max_connections=CONNECTIONS,
             timeout=timeout_s,
             socket_timeout=timeout_s,
             socket_connect_timeout=timeout_s,

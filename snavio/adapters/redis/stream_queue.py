@@ -26,6 +26,8 @@ FIELD: Final = b"run"
 MARK_SECONDS: Final = 60
 FULL_RETRY_MS: Final = 1000
 PROBE_MS: Final = 1
+CONNECTIONS: Final = 16
+CONNECT_S: Final = 1.0
 
 SCRIPT: Final = script("append")
 
@@ -33,21 +35,13 @@ SCRIPT: Final = script("append")
 class RedisStreamDriver:
     """A `QueueDriver`."""
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        max_stream_length: int,
-        require_fsync: bool = True,
-        connections: int = 16,
-        connect_s: float = 1.0,
-    ) -> None:
+    def __init__(self, url: str, *, max_stream_length: int, require_fsync: bool = True) -> None:
         # `RetryingQueue` is the one that tries again; a second layer below it would outlive the budget.
         self._pool: Any = BlockingConnectionPool.from_url(
             url,
-            max_connections=connections,
-            timeout=connect_s,
-            socket_connect_timeout=connect_s,
+            max_connections=CONNECTIONS,
+            timeout=CONNECT_S,
+            socket_connect_timeout=CONNECT_S,
             retry=Retry(NoBackoff(), 0),
             protocol=2,
         )
