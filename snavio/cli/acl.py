@@ -70,7 +70,7 @@ def grant(
     \b
     Examples:
       snavio acl grant acme/billing discord-bot notify-user --reason "ticket 17"
-      snavio acl grant rival/shop discord-bot notify-user --for 2h --profile critical
+      snavio acl grant rival/shop discord-bot notify-user --for 2h
     """
     ttl, own = read_life(span), read_profile(profile)
     done = caller.ask(lambda client: client.grant(*right.triple, profile=own, ttl_seconds=ttl, reason=reason))

@@ -55,7 +55,7 @@ def freeze(stop: Stop, *, until: UntilWhen = "") -> None:
     \b
     Examples:
       snavio freeze acme/billing --reason "key leaked"
-      snavio freeze discord-bot notify-user --reason "sends to the wrong people" --until 2h
+      snavio freeze discord-bot notify-user --reason "wrong people" --until 2h
     """
     _order(stop, frozen=True, until=until)
 

@@ -16,7 +16,9 @@ from snavio.cli.render import Record, show
 
 
 def serve(
-    service: Annotated[str, typer.Argument(help="signer, relay, registry, mailbox, slow, fast or shield.")],
+    service: Annotated[
+        str, typer.Argument(help="signer, relay, registry, mailbox, slow, fast, shield or gateway.")
+    ],
     state_dir: StateDir = None,
     config: Config = None,
 ) -> None:

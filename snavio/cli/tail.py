@@ -46,7 +46,7 @@ def tail(
     actor: By = None,
     here: MeshOptions,
 ) -> None:
-    """Follow a tenant's events until Ctrl-C.
+    """Follow a tenant's signed events as they come, verified here.
 
     Every envelope is verified on this machine: the tenant's signature, and that none is missing between two.
 

@@ -1,4 +1,4 @@
-"""Who opened a stream, and what could not be believed, is on record; without a record no stream begins."""
+"""Every opening of a stream is on record, and every envelope that was not believed; without a record none begins."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ def test_a_misspelled_section_is_told_with_the_right_one(file: Path) -> None:
 def test_a_section_that_resembles_nothing_is_told_with_all_there_are(file: Path) -> None:
     assert mistakes(file, "[kafka]\n") == [
         "snavio.toml:1:2: [kafka] is not a section; there are [mesh], [shield], [fast], [slow], [mailbox], "
-        "[registry], [signer] and [relay]."
+        "[registry], [signer], [relay] and [gateway]."
     ]
 
 

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 LOADED = {
-    "snavio": "_native clock errors native pki tasks tracebacks",
+    "snavio": "_native clock durable_files errors native pki tasks tracebacks",
     "snavio.domain": "caveat chunks identity lineage message stream varint verdict",
     "snavio.hop": "client client_stream connection in_flight instance_names room_waiters send_queue write_queue",
     "snavio.host": "background periodic",

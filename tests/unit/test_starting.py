@@ -47,7 +47,9 @@ def test_service_starts_without_what_it_may_never_need(service: str) -> None:
         check=True,
         timeout=60,
     )
-    assert LATER.isdisjoint(told.stdout.split())
+    # uvicorn comes with the library of its own command line.
+    later = LATER - {"click"} if service == "gateway" else LATER
+    assert later.isdisjoint(told.stdout.split())
 
 
 def test_lean_imports_leave_no_trace() -> None:
