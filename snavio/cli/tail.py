@@ -15,8 +15,9 @@ from snavio.cli.render import one_line
 from snavio.cli.times import read_span
 
 if TYPE_CHECKING:
+    from snavio.cli.actor import Actor
     from snavio.launch.installation import Installation
-    from snavio.sdk import EventStream, ReceivedEvents, StreamReset
+    from snavio.sdk import ReceivedEvents, StreamReset
 
 DEMO: Final = "demo"
 WIDTH: Final = 80
@@ -59,26 +60,48 @@ def tail(
     """
     installation = here.attach()
     span_s = None if since is None else read_span(since, option="--since", least_s=1)
-    stream, whose = _stream(installation, actor, tenant, source or [])
-    asyncio.run(_follow(here, stream, whose, events=event or [], span_s=span_s, most=most or 0))
+    asyncio.run(
+        _follow(
+            here,
+            installation,
+            _reader(installation, actor),
+            tenant,
+            sources=source or [],
+            events=event or [],
+            span_s=span_s,
+            most=most or 0,
+        )
+    )
 
 
 async def _follow(
     here: MeshOptions,
-    stream: EventStream,
-    whose: str,
+    installation: Installation,
+    who: Actor,
+    tenant: str | None,
     *,
+    sources: list[str],
     events: list[str],
     span_s: float | None,
     most: int,
 ) -> None:
+    from snavio.cli.actor import require_serving
     from snavio.clock import SystemClock
     from snavio.native import format_timestamp
-    from snavio.sdk import StreamReset
+    from snavio.sdk import EventStream, StreamReset
 
     begin = "" if span_s is None else format_timestamp(SystemClock().unix_ns() - round(span_s * 1e9))
     shown = 0
-    async with stream:
+    mesh, whose = installation.mesh, tenant or who.identity.tenant or DEMO
+    await require_serving("gateway", mesh, who)
+    async with EventStream(
+        gateway=mesh.https,
+        signer=mesh.signer,
+        tenant=whose,
+        certificates=who.certificates,
+        sources=sources,
+        trust_domain=mesh.trust_domain,
+    ) as stream:
         if begin:
             await stream.rewind()
         if not here.json:
@@ -94,28 +117,15 @@ async def _follow(
                     return
 
 
-def _stream(
-    installation: Installation, actor: str | None, tenant: str | None, sources: list[str]
-) -> tuple[EventStream, str]:
+def _reader(installation: Installation, actor: str | None) -> Actor:
     from snavio.cli.actor import find_folder, no_certificate, read_actor
-    from snavio.sdk import EventStream
 
     mesh = installation.mesh
     folder = installation.identity if actor is None else find_folder(actor, mesh)
     if folder is None:
         assert actor is not None
         raise no_certificate(actor, mesh)
-    identity = read_actor(folder, trust_domain=mesh.trust_domain).identity
-    whose = tenant or identity.tenant or DEMO
-    stream = EventStream(
-        gateway=mesh.https,
-        signer=mesh.signer,
-        tenant=whose,
-        certificates=folder,
-        sources=sources,
-        trust_domain=mesh.trust_domain,
-    )
-    return stream, whose
+    return read_actor(folder, trust_domain=mesh.trust_domain)
 
 
 def _wanted(item: ReceivedEvents, events: list[str], begin: str) -> list[Mapping[str, Any]]:

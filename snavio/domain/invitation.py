@@ -19,7 +19,18 @@ from snavio.domain.enrolment import SECRET_BYTES, Token
 from snavio.domain.identity import valid_name
 from snavio.errors import BadRequest
 
-SERVICES: Final = ("enrolment", "shield", "fast", "slow", "signer", "registry", "mailbox", "relay")
+SERVICES: Final = (
+    "enrolment",
+    "shield",
+    "fast",
+    "slow",
+    "signer",
+    "registry",
+    "mailbox",
+    "relay",
+    "gateway",
+    "https",
+)
 """Services with an address in an invitation, in this order."""
 MAX_LETTERS: Final = 4096
 MAX_TEXT_BYTES: Final = 4096

@@ -75,9 +75,7 @@ async def open_scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIt
     async with AsyncExitStack() as stack:
 
         async def opened(**settings: object) -> Scene:
-            registry = RegistrySettings.model_validate(
-                {"listen": "127.0.0.1:0", "write_snapshots": False, **settings}
-            )
+            registry = RegistrySettings.model_validate({"write_snapshots": False, **settings})
             control = await stack.enter_async_context(
                 control_plane(tmp_path, registry=True, registry_settings=registry)
             )

@@ -29,7 +29,11 @@ ASKING = (
     "queue ls|queue stats acme/bot|queue peek acme/bot|queue find acme/bot|queue top|queue cancel acme/bot 1|"
     "queue resume acme/bot 1|queue requeue acme/bot 1|queue purge acme/bot 1|queue dlq ls acme/bot|"
     "queue dlq reprocess acme/bot 1|queue dlq delete acme/bot 1|snapshot verify|meter revocation|status|"
-    "tenant invite acme --contact ops@acme.example"
+    "tenant invite acme --contact ops@acme.example|tenant ls|tenant show acme|service ls|service show acme/billing|"
+    "service delete acme/billing|principal ls|principal show acme/ci|principal delete acme/ci|target ls|"
+    "target show discord-bot|target delete discord-bot|route ls|route show discord-bot notify-user|"
+    "route delete discord-bot notify-user|quota ls|quota show acme/billing discord-bot notify-user|"
+    "bans cold-only acme/billing|suspend acme|resume acme|log|relay status|relay re-emit acme|tail"
 ).split("|")
 # Commands that call no running mesh: files, own processes, or commands with their own test.
 LOCAL = {
@@ -38,6 +42,7 @@ LOCAL = {
     *("archive query", "snapshot show", "spark demo", "spark audit", "send", "recv", "backup", "restore"),
     *("context ls", "context show", "context use", "context add", "context rm", "join", "init", "whoami"),
     *(
+        "logs",
         "certs assume",
         "store check",
         "store rescue",
