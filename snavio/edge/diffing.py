@@ -173,9 +173,7 @@ def _address(
 
 
 def _kinds(each: Statement) -> list[str]:
-    plain = [kind for kind, _ in each.row.patterns] + [
-        one.kind for one in each.row.arguments if not one.keyword
-    ]
+    plain = [one.kind for one in each.row.positional]
     found, place = [], 0
     for keyword, _ in each.values:
         if keyword:

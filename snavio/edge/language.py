@@ -6,8 +6,10 @@ Never says the same twice: a directive that has no row here does not exist.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import Final
 
 from snavio.edge.table import TABLE
@@ -66,9 +68,9 @@ class DirectiveArgument:
         return shown if self.required else f"[{shown}]"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Directive:
-    """One row of the table."""
+    """One row of the table; each exists once."""
 
     block: str
     """The block that it stands in."""
@@ -89,22 +91,19 @@ class Directive:
     """The long form: the directive in whose place it stands, and the one inside of it that takes the value."""
     refused: str
     """The sentence with which it is refused, or empty."""
-
-    @property
-    def key(self) -> str:
-        """Such as `auth hmac`."""
-        return " ".join(self.name)
+    key: str
+    """Its name as one text, such as `auth hmac`."""
+    patterns: tuple[DirectiveArgument, ...]
+    """The words of its name that are values."""
+    positional: tuple[DirectiveArgument, ...]
+    """All values without a keyword, those of the name included."""
+    keywords: Mapping[str, DirectiveArgument]
+    """The others, by their keyword."""
 
     @property
     def canonical(self) -> str:
         """The key of the long form."""
         return self.means[0] if self.means else self.key
-
-    @property
-    def patterns(self) -> tuple[tuple[str, str], ...]:
-        """Kind and label of the words of its name that are values."""
-        known = {ANY: ("name", "name"), PATH: ("route", "path"), MATCHER: ("matcher", "name")}
-        return tuple(known[word] for word in self.name if word in known)
 
     @property
     def usage(self) -> str:
@@ -145,6 +144,13 @@ class LanguageBlock:
         return self.by_first.get(ANY, ())
 
 
+_PATTERNS: Final = {
+    ANY: DirectiveArgument("name", "name"),
+    PATH: DirectiveArgument("route", "path"),
+    MATCHER: DirectiveArgument("matcher", "name"),
+}
+
+
 def _arguments(text: str) -> tuple[DirectiveArgument, ...]:
     found = []
     for word in text.split():
@@ -170,13 +176,15 @@ def _arguments(text: str) -> tuple[DirectiveArgument, ...]:
 def _row(block: str, line: str) -> Directive:
     name, arguments, opens, default, marks, sentence = (each.strip() for each in line.split(" | "))
     words = marks.split()
+    known, parts = _arguments(arguments if arguments != "-" else ""), name.split()
+    patterns = tuple(_PATTERNS[each] for each in parts if each in _PATTERNS)
     values = dict(word.split("=", 1) for word in words if "=" in word)
     means = values.get("means")
     outer, _, inner = (means or "").rpartition(".")
     return Directive(
         block=block,
-        name=tuple(name.split()),
-        arguments=_arguments(arguments if arguments != "-" else ""),
+        name=tuple(parts),
+        arguments=known,
         opens=opens if opens != "-" else "",
         default=default if default != "-" else "",
         sentence=sentence,
@@ -187,6 +195,10 @@ def _row(block: str, line: str) -> Directive:
         part=next((each for each in EdgePart if each.value in words), EdgePart.INGRESS),
         means=(outer.replace("_", " ") if outer else name, inner) if means else None,
         refused=sentence if "refused" in words else "",
+        key=name,
+        patterns=patterns,
+        positional=(*patterns, *(each for each in known if not each.keyword)),
+        keywords=MappingProxyType({each.keyword: each for each in known if each.keyword}),
     )
 
 

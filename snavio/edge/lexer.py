@@ -6,9 +6,8 @@ Never backtracks: every pattern is possessive, so a hostile text takes time in p
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from snavio.edge.findings import Findings, Position
 
@@ -37,21 +36,29 @@ class LexemeKind(Enum):
     COMMENT = "#"
 
 
-@dataclass(frozen=True, slots=True)
-class Lexeme:
-    """A piece of the text. `raw` is written as it stands in the file, `text` without quotes and escapes."""
+class Lexeme(NamedTuple):
+    """A piece of the text. `raw` is written as it stands in the file, `text` without quotes and escapes.
+
+    Equal to another of the same kind and raw text, wherever that stands.
+    """
 
     kind: LexemeKind
     raw: str
-    text: str = field(compare=False)
-    at: Position = field(compare=False)
-    offset: int = field(compare=False, default=0)
+    text: str
+    at: Position
+    offset: int = 0
     """Of its first character in the text."""
 
     @property
     def bare(self) -> bool:
         """A word without quotes: only such a word is the name of a directive."""
-        return self.kind is LexemeKind.WORD and not self.raw.startswith('"')
+        return self.kind is LexemeKind.WORD and self.raw[0] != '"'
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Lexeme) and self.raw == other.raw and self.kind is other.kind
+
+    def __hash__(self) -> int:
+        return hash(self.raw)
 
 
 def decoded(data: bytes, findings: Findings) -> str | None:

@@ -48,8 +48,7 @@ class _Parser:
         return self.lexemes[self.place] if self.place < len(self.lexemes) else None
 
     def _next_is(self, kind: LexemeKind) -> bool:
-        ahead = self._peek()
-        return ahead is not None and ahead.kind is kind
+        return self.place < len(self.lexemes) and self.lexemes[self.place].kind is kind
 
     def _take(self) -> Lexeme:
         taken = self.lexemes[self.place]
@@ -103,10 +102,9 @@ class _Parser:
                     )
                     self._skip_block()
                 case LexemeKind.WORD:
-                    blank = self._blank(ahead)
                     read = self._statement(language, remarks)
                     if read is not None:
-                        statements.append(replace(read, blank_before=blank and not read.blank_before))
+                        statements.append(read)
                         remarks = []
         inline = opened is not None and opened.at.line == closed_line
         return DirectiveBlock(name, tuple(statements), opening, tuple(remarks), inline)
@@ -119,7 +117,7 @@ class _Parser:
             return None
         hoisted: list[Remark] = []
         words = [self._word(hoisted) for _ in row.name]
-        values = [("", word) for word, name in zip(words, row.name, strict=True) if not name[0].isalnum()]
+        values = [("", word) for word in words[-1:]] if row.patterns else []
         complete = self._values(language, row, words, values, hoisted)
         if row.refused:
             self.findings.mistake(first.at, "refused", row.refused)
@@ -151,7 +149,7 @@ class _Parser:
             block,
             (*before, *hoisted),
             trailing,
-            blank_before=moved and blank,
+            blank_before=blank and not moved,
         )
 
     # Words.
@@ -188,12 +186,24 @@ class _Parser:
             place += 1
         return found
 
+    def _next_word(self) -> Lexeme | None:
+        """The next word, comments left out; None when a brace or a semicolon comes first."""
+        for place in range(self.place, len(self.lexemes)):
+            lexeme = self.lexemes[place]
+            if lexeme.kind is not LexemeKind.COMMENT:
+                return lexeme if lexeme.kind is LexemeKind.WORD else None
+        return None
+
     def _fitting(self, language: LanguageBlock) -> Directive | None:
         """The row whose name the next words are."""
-        ahead = self._ahead(3)
-        if not ahead:
+        first = self._next_word()
+        if first is None:
             return None
-        for row in language.candidates(ahead[0].text, bare=ahead[0].bare):
+        rows = language.candidates(first.text, bare=first.bare)
+        if len(rows) == 1 and len(rows[0].name) == 1:
+            return rows[0]
+        ahead = self._ahead(3)
+        for row in rows:
             rest = list(zip(row.name[1:], ahead[1:], strict=False))
             if len(rest) == len(row.name) - 1 and all(_fits(name, word) for name, word in rest):
                 return row
@@ -201,7 +211,7 @@ class _Parser:
 
     def _begins(self, language: LanguageBlock) -> bool:
         """True when the next word begins a directive of this block."""
-        (ahead,) = self._ahead(1) or (None,)
+        ahead = self._next_word()
         return ahead is not None and ahead.bare and ahead.text in language.by_first
 
     def _row(self, language: LanguageBlock, first: Lexeme) -> Directive | None:
@@ -248,7 +258,7 @@ class _Parser:
     ) -> bool:
         """Take the values of a directive; False when one is missing."""
         complete = True
-        keywords = {each.keyword: each for each in row.arguments if each.keyword}
+        keywords = row.keywords
         for argument in row.arguments:
             if argument.keyword:
                 continue
@@ -266,15 +276,11 @@ class _Parser:
                 break
         seen: set[str] = set()
         while (
-            keywords
-            and complete
-            and (ahead := self._ahead(1))
-            and ahead[0].bare
-            and ahead[0].text in keywords
+            keywords and complete and (ahead := self._next_word()) and ahead.bare and ahead.text in keywords
         ):
             keyword = self._word(hoisted)
             words.append(keyword)
-            if not self._ahead(1):
+            if self._next_word() is None:
                 self._missing(row, keyword.at)
                 complete = False
                 break
@@ -293,7 +299,7 @@ class _Parser:
     def _value_follows(
         self, language: LanguageBlock, row: Directive, argument: DirectiveArgument, count: int
     ) -> bool:
-        (ahead,) = self._ahead(1) or (None,)
+        ahead = self._next_word()
         if ahead is None:
             return False
         if not ahead.bare:

@@ -5,7 +5,7 @@ Never stops at a mistake: a value that cannot be read is None, and what depends 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
@@ -152,11 +152,10 @@ class Reader:
         plain: list[Any] = []
         places: list[Position] = []
         named: dict[str, Any] = {}
-        keyed = {each.keyword: each for each in row.arguments if each.keyword}
-        kinds = _positional(row)
+        kinds = row.positional
         for keyword, word in statement.values:
             if keyword:
-                named[keyword] = self._value(keyed[keyword], word)
+                named[keyword] = self._value(row.keywords[keyword], word)
                 known = known and named[keyword] is not _UNREAD
                 continue
             argument = kinds[min(len(plain), len(kinds) - 1)]
@@ -218,18 +217,5 @@ def named_defaults(block: str, key: str) -> Mapping[str, Any]:
     """The typed defaults of a directive whose values have keywords, such as `retry`."""
     row = LANGUAGE[block].named(key)
     words = iter(row.default.split())
-    keyed = {each.keyword: each for each in row.arguments if each.keyword}
-    return MappingProxyType({word: convert(keyed[word], next(words)) for word in words if word in keyed})
-
-
-def _positional(row: Directive) -> tuple[DirectiveArgument, ...]:
-    return (*(_pattern(kind, label) for kind, label in row.patterns), *_plain(row))
-
-
-@cache
-def _pattern(kind: str, label: str) -> DirectiveArgument:
-    return DirectiveArgument(kind, label)
-
-
-def _plain(row: Directive) -> Iterator[DirectiveArgument]:
-    return (each for each in row.arguments if not each.keyword)
+    known = row.keywords
+    return MappingProxyType({word: convert(known[word], next(words)) for word in words if word in known})
