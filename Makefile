@@ -40,8 +40,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 proto: $(VENV)/.installed ## generate snavio/v1 from proto/
 	@$(BIN)/python tools/generate_proto.py
 
-config-docs: build ## write deploy/snavio.toml and docs/configuration.md from the settings
+config-docs: build ## write deploy/snavio.toml, docs/configuration.md and docs/hookaidofile.md from their tables
 	@$(BIN)/python tools/generate_configuration.py
+	@$(BIN)/python tools/generate_hookaidofile.py
 
 build: $(VENV)/.built ## build the Rust extension (release) and install the package in place
 
@@ -68,6 +69,7 @@ check: build ## lint, types, formatting, generated code, stub, wire
 	cd native/fuzz && cargo fmt --check && cargo check --quiet --no-default-features
 	$(BIN)/python tools/check_generated.py
 	$(BIN)/python tools/generate_configuration.py --check
+	$(BIN)/python tools/generate_hookaidofile.py --check
 	$(BIN)/python tools/generate_schema.py --check
 	$(BIN)/python tools/check_proto_comments.py
 	$(BIN)/python tools/check_stub.py
