@@ -152,7 +152,10 @@ def _signing(block: ReadBlock, secrets: dict[str, EdgeSecret], findings: Finding
             continue
         if name not in secrets:
             findings.mistake(
-                each.at, "unknown-secret", f"`secrets` has no secret `{name}`.", closest_word(name, secrets)
+                each.places[0],
+                "unknown-secret",
+                f"`secrets` has no secret `{name}`.",
+                closest_word(name, secrets),
             )
         elif name in names:
             findings.mistake(each.at, "duplicate-secret", f"`sign hmac secret_ref {name}` is there twice.")

@@ -344,7 +344,10 @@ def known_secrets(
             continue
         if name not in secrets:
             findings.mistake(
-                each.at, "unknown-secret", f"`secrets` has no secret `{name}`.", closest_word(name, secrets)
+                each.places[0],
+                "unknown-secret",
+                f"`secrets` has no secret `{name}`.",
+                closest_word(name, secrets),
             )
         elif name in found:
             findings.mistake(each.at, "duplicate-secret", f"`secret_ref {name}` is there twice.")

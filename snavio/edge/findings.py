@@ -106,8 +106,9 @@ def closest_word(word: str, known: Iterable[str]) -> str:
     """The known word most similar to `word`, or empty."""
     if len(word) > MOST_COMPARED:
         return ""
-    found = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.7)
-    return found[0] if found else ""
+    folded = {each.lower(): each for each in known}
+    found = difflib.get_close_matches(word.lower(), folded, n=1)
+    return folded[found[0]] if found else ""
 
 
 def quoted(text: str) -> str:

@@ -5,6 +5,7 @@ Never backtracks: every pattern is possessive, so a hostile text takes time in p
 
 from __future__ import annotations
 
+import codecs
 import re
 from enum import Enum
 from typing import Final, NamedTuple
@@ -20,7 +21,7 @@ _COMMENT: Final = re.compile(r"#[^\n]*+")
 _STRING: Final = re.compile(r'"((?:[^"\\\n]|\\[^\n])*+)(")?')
 # A placeholder may stand bare, alone or inside a word. A semicolon ends a directive where nothing follows it.
 _WORD: Final = re.compile(
-    r'(?:[^ \t\r\n{}"#;]++|;(?=[^ \t\r\n};])|\{(?:\$|env\.|file\.|vars\.)[^ \t\r\n{}"]*+\})++'
+    r'(?:[^ \t\r\n{}"#;]++|;(?=[^ \t\r\n{};"#])|\{(?:\$|env\.|file\.|vars\.)[^ \t\r\n{}"]*+\})++'
 )
 _ESCAPE: Final = re.compile(r'\\(["\\ntr])')
 _ESCAPED: Final = {'"': '"', "\\": "\\", "n": "\n", "t": "\t", "r": "\r"}
@@ -70,10 +71,11 @@ def decoded(data: bytes, findings: Findings) -> str | None:
             f"The file has {len(data):,} bytes; at most {MOST_BYTES:,} are read.",
         )
         return None
+    data = data.removeprefix(codecs.BOM_UTF8)
     try:
-        return data.decode("utf-8-sig")
+        return data.decode()
     except UnicodeDecodeError as error:
-        before = data[: error.start].decode("utf-8", "replace").removeprefix("\ufeff")
+        before = data[: error.start].decode("utf-8", "replace")
         line = before.count("\n") + 1
         column = len(before) - before.rfind("\n")
         findings.mistake(Position(line, column), "not-utf8", "The text is not UTF-8 from here on.")

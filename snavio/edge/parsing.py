@@ -139,7 +139,7 @@ class _Parser:
             self._take()
         trailing = self._beside()
         # A comment inside of the words moves above them. The blank line before the statement stays above it.
-        moved = bool(hoisted) and not before
+        moved = bool(hoisted)
         if moved and blank:
             hoisted[0] = replace(hoisted[0], blank_before=True)
         return Statement(

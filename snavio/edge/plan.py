@@ -107,9 +107,13 @@ class RequestConditions:
 
     def covers(self, other: RequestConditions) -> bool:
         """True when every request that meets `other` meets these too, methods left aside."""
-        hosts = not self.hosts or (
-            bool(other.hosts)
-            and all(any(_host_covers(wide, host) for wide in self.hosts) for host in other.hosts)
+        hosts = (
+            not self.hosts
+            or "*" in self.hosts
+            or (
+                bool(other.hosts)
+                and all(any(_host_covers(wide, host) for wide in self.hosts) for host in other.hosts)
+            )
         )
         return (
             hosts
