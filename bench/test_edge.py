@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 
 from bench.meters import record
@@ -36,6 +35,11 @@ def test_two_thousand_routes_are_validated_within_a_second() -> None:
         taken.append(time.perf_counter() - started)
         assert found.plan is not None
         assert len(found.plan.routes) == ROUTES
-    seconds = statistics.median(taken)
-    assert record
-    assert seconds <= MOST_SECONDS
+    figure = record(
+        f"Hookaidofile of {ROUTES:,} routes: validated",
+        values=[each * 1000 for each in taken],
+        unit="ms",
+        target=f"≤ {MOST_SECONDS * 1000:,.0f}",
+        note=f"{len(data) >> 10} KiB, from bytes to plan",
+    )
+    assert figure <= MOST_SECONDS * 1000

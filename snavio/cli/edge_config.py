@@ -30,7 +30,7 @@ MOST_FILE: Final = 65_536
 
 
 class OutputFormat(StrEnum):
-    """How the result is printed."""
+    """The form of the result."""
 
     TEXT = "text"
     JSON = "json"
@@ -94,14 +94,16 @@ def validate(
 ) -> None:
     """Check a Hookaidofile: every mistake at once, with its line, its column, and what was probably meant.
 
-    Exit code 0 when it can be used, 1 when it has mistakes. Placeholders such as `{env.NAME}` are expanded from this
+    Exit code 0 when it can be used, 1 when it has mistakes.
+
+    Placeholders such as `{env.NAME}` are expanded from this
     environment; secrets behind `env:`, `file:` and `vault:` are not read. Parts that this version does not carry
     out are checked like all others, and named at the end.
 
     \b
     Examples:
       snavio edge config validate
-      snavio edge config validate --config ./Hookaidofile --format json | jq .errors
+      snavio edge config validate --config ./Hookaidofile --format json
       snavio edge config validate --untrusted
     """
     from snavio.edge.compiling import compile_text
@@ -135,15 +137,15 @@ def diff(
     \b
     Examples:
       snavio edge config diff Hookaidofile.old Hookaidofile
-      snavio edge config diff /etc/hookaido/Hookaidofile ./Hookaidofile --format json
+      snavio edge config diff /etc/edge/Hookaidofile ./Hookaidofile --format json
     """
     from snavio.edge.diffing import differences
-    from snavio.edge.findings import BadHookaidofile, Findings
+    from snavio.edge.findings import BadHookaidofile, FindingLog
     from snavio.edge.parsing import parse
 
     trees = []
     for path in (before, after):
-        findings = Findings()
+        findings = FindingLog()
         try:
             tree = parse(read_file(path), findings)
         except OSError as error:
@@ -171,10 +173,10 @@ def diff(
 
 def _tree(path: Path, data: bytes) -> DirectiveBlock:
     """The tree of a file without mistakes of form; ends with exit code 1 otherwise."""
-    from snavio.edge.findings import Findings
+    from snavio.edge.findings import FindingLog
     from snavio.edge.parsing import parse
 
-    findings = Findings()
+    findings = FindingLog()
     tree = parse(data, findings)
     if tree is None or findings.mistakes:
         for each in findings.mistakes:
@@ -220,7 +222,7 @@ def _lines(path: Path, found: Compilation) -> list[str]:
 
 def _read_value(path: str) -> str:
     """The text of a small regular file; a pipe or a device would never end."""
-    with Path(path).open("rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError
         data = file.read(MOST_FILE + 1)

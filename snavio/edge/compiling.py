@@ -32,7 +32,7 @@ from snavio.edge.compiling_policies import (
     compile_waiting,
 )
 from snavio.edge.compiling_routes import RouteCompiler, RouteSource, RouteSurroundings
-from snavio.edge.findings import BadHookaidofile, Finding, Findings
+from snavio.edge.findings import BadHookaidofile, Finding, FindingLog
 from snavio.edge.formatting import formatted
 from snavio.edge.language import RUNNING, EdgePart
 from snavio.edge.parsing import parse
@@ -54,7 +54,7 @@ class Compilation:
     warnings: tuple[Finding, ...]
     dormant: tuple[DormantPart, ...] = ()
     left_out: int = 0
-    """Findings beyond the most that are kept."""
+    """FindingLog beyond the most that are kept."""
 
     @property
     def ok(self) -> bool:
@@ -99,7 +99,7 @@ def _collector_at_rest() -> Iterator[None]:
 def _compiled(
     data: bytes, surroundings: Surroundings, trust: TextTrust, running: frozenset[EdgePart]
 ) -> Compilation:
-    findings = Findings()
+    findings = FindingLog()
     tree = parse(data, findings)
     if tree is None:
         return Compilation(None, findings.mistakes, findings.warnings)
@@ -144,7 +144,7 @@ def _statements(block: DirectiveBlock) -> Iterator[Statement]:
 
 
 def _plan(
-    file: ReadBlock, tree: DirectiveBlock, findings: Findings, dormant: tuple[DormantPart, ...]
+    file: ReadBlock, tree: DirectiveBlock, findings: FindingLog, dormant: tuple[DormantPart, ...]
 ) -> EdgePlan:
     sources = _sources(file)
     defaults = block_of(file, "defaults", "defaults")
@@ -219,7 +219,7 @@ def _sources(file: ReadBlock) -> list[RouteSource]:
     return sorted(found, key=lambda each: each.at)
 
 
-def _in_memory(sources: list[RouteSource], findings: Findings) -> bool:
+def _in_memory(sources: list[RouteSource], findings: FindingLog) -> bool:
     """True when the file's one backend is memory."""
     memory = [each for each in sources if block_of(each.block, "queue", "queue").value("backend") == "memory"]
     if not memory:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from snavio.edge.findings import Findings, closest_word
+from snavio.edge.findings import FindingLog, closest_word
 from snavio.edge.plan import DeliveryTarget, RequestSigning, RetrySchedule, TargetPause
 from snavio.edge.reading import ReadBlock, ReadDirective, named_defaults
 from snavio.edge.references import EdgeSecret, SecretChoice
@@ -27,7 +27,9 @@ class DeliveryDefaults:
     https_only: bool
 
 
-def compile_delivery_defaults(block: ReadBlock, findings: Findings, *, https_only: bool) -> DeliveryDefaults:
+def compile_delivery_defaults(
+    block: ReadBlock, findings: FindingLog, *, https_only: bool
+) -> DeliveryDefaults:
     """The `deliver` of `defaults`."""
     built_in = _schedule(named_defaults("default_deliver", "retry"))
     return DeliveryDefaults(
@@ -39,7 +41,7 @@ def compile_delivery_defaults(block: ReadBlock, findings: Findings, *, https_onl
 
 
 def compile_targets(
-    route: ReadBlock, defaults: DeliveryDefaults, secrets: dict[str, EdgeSecret], findings: Findings
+    route: ReadBlock, defaults: DeliveryDefaults, secrets: dict[str, EdgeSecret], findings: FindingLog
 ) -> tuple[DeliveryTarget, ...]:
     """The targets of a route."""
     found: dict[str, DeliveryTarget] = {}
@@ -67,7 +69,7 @@ def _target(
     block: ReadBlock,
     defaults: DeliveryDefaults,
     secrets: dict[str, EdgeSecret],
-    findings: Findings,
+    findings: FindingLog,
     *,
     exec_: bool,
 ) -> DeliveryTarget:
@@ -84,7 +86,7 @@ def _target(
 
 
 def _unique(
-    block: ReadBlock, key: str, reason: str, findings: Findings, *, fold: bool
+    block: ReadBlock, key: str, reason: str, findings: FindingLog, *, fold: bool
 ) -> tuple[tuple[str, str], ...]:
     found: dict[str, tuple[str, str]] = {}
     for each in block.all(key):
@@ -98,7 +100,7 @@ def _unique(
     return tuple(found.values())
 
 
-def _retry(block: ReadBlock, otherwise: RetrySchedule, findings: Findings) -> RetrySchedule:
+def _retry(block: ReadBlock, otherwise: RetrySchedule, findings: FindingLog) -> RetrySchedule:
     directive = block.one("retry")
     if directive is None:
         return otherwise
@@ -119,7 +121,7 @@ def _schedule(named: Mapping[str, Any]) -> RetrySchedule:
     return RetrySchedule(named["max"], named["base"], named["cap"], named["jitter"])
 
 
-def _signing(block: ReadBlock, secrets: dict[str, EdgeSecret], findings: Findings) -> RequestSigning | None:
+def _signing(block: ReadBlock, secrets: dict[str, EdgeSecret], findings: FindingLog) -> RequestSigning | None:
     direct, named = block.one("sign hmac"), block.all("sign hmac secret_ref")
     if direct is None and not named:
         for key in _SIGNS:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from snavio.edge.findings import Findings, Position
+from snavio.edge.findings import FindingLog, Position
 from snavio.edge.kinds import SocketAddress
 from snavio.edge.plan import (
     AdminListener,
@@ -36,7 +36,7 @@ class BoundListener:
     has_token: bool
 
 
-def compile_bucket(block: ReadBlock | None, findings: Findings) -> TokenBucket | None:
+def compile_bucket(block: ReadBlock | None, findings: FindingLog) -> TokenBucket | None:
     """A `rate_limit`."""
     if block is None:
         return None
@@ -48,7 +48,7 @@ def compile_bucket(block: ReadBlock | None, findings: Findings) -> TokenBucket |
     return TokenBucket(rps, burst or math.ceil(rps))
 
 
-def compile_tls(block: ReadBlock | None, findings: Findings) -> ListenerTls | None:
+def compile_tls(block: ReadBlock | None, findings: FindingLog) -> ListenerTls | None:
     """The `tls` of a listener."""
     if block is None:
         return None
@@ -80,7 +80,7 @@ def compile_tls(block: ReadBlock | None, findings: Findings) -> ListenerTls | No
     return ListenerTls(block.given("cert_file") or "", block.given("key_file") or "", ca, clients)
 
 
-def compile_ingress(file: ReadBlock, findings: Findings) -> tuple[IngressListener, BoundListener]:
+def compile_ingress(file: ReadBlock, findings: FindingLog) -> tuple[IngressListener, BoundListener]:
     """The listener of inbound routes; it is there without its block, too."""
     block = file.inner("ingress") or ReadBlock("ingress", Position())
     listen = block.value("listen")
@@ -91,7 +91,7 @@ def compile_ingress(file: ReadBlock, findings: Findings) -> tuple[IngressListene
 
 
 def compile_pull(
-    file: ReadBlock, findings: Findings, *, wanted: bool
+    file: ReadBlock, findings: FindingLog, *, wanted: bool
 ) -> tuple[PullListener, BoundListener] | None:
     """The listener of workers, when there is a block or a route for it."""
     block = file.inner("pull_api")
@@ -141,7 +141,7 @@ def compile_pull(
     return listener, bound
 
 
-def compile_admin(file: ReadBlock, findings: Findings) -> tuple[AdminListener, BoundListener] | None:
+def compile_admin(file: ReadBlock, findings: FindingLog) -> tuple[AdminListener, BoundListener] | None:
     """The listener of operators' tools, when there is a block for it."""
     block = file.inner("admin_api")
     if block is None:
@@ -171,7 +171,7 @@ def bound_metrics(metrics: MetricsListener | None, file: ReadBlock) -> BoundList
 
 
 def check_sockets(
-    listeners: list[BoundListener], routes: list[tuple[str, Position]], findings: Findings
+    listeners: list[BoundListener], routes: list[tuple[str, Position]], findings: FindingLog
 ) -> None:
     """Compare every two listeners; `routes` are the paths that ingress serves."""
     for place, later in enumerate(listeners):
@@ -181,7 +181,7 @@ def check_sockets(
 
 
 def _compare(
-    earlier: BoundListener, later: BoundListener, routes: list[tuple[str, Position]], findings: Findings
+    earlier: BoundListener, later: BoundListener, routes: list[tuple[str, Position]], findings: FindingLog
 ) -> None:
     one, two = earlier.listen, later.listen
     if one.text == two.text:
@@ -201,7 +201,7 @@ def _compare(
 
 
 def _share(
-    earlier: BoundListener, later: BoundListener, routes: list[tuple[str, Position]], findings: Findings
+    earlier: BoundListener, later: BoundListener, routes: list[tuple[str, Position]], findings: FindingLog
 ) -> None:
     """Check two listeners that write one address, and so share its port."""
     one, pair = earlier.listen, f"`{earlier.name}` and `{later.name}`"

@@ -5,7 +5,7 @@ Never keeps anything for ever: `off` for an age that the mailbox needs is ten ye
 
 from __future__ import annotations
 
-from snavio.edge.findings import Findings, Position
+from snavio.edge.findings import FindingLog, Position
 from snavio.edge.kinds import MOST_SECONDS, SECOND_NS
 from snavio.edge.language import LANGUAGE
 from snavio.edge.plan import (
@@ -32,7 +32,7 @@ def block_of(parent: ReadBlock | None, key: str, name: str) -> ReadBlock:
     return found or ReadBlock(name, parent.at if parent else Position())
 
 
-def compile_secrets(file: ReadBlock, findings: Findings) -> dict[str, EdgeSecret]:
+def compile_secrets(file: ReadBlock, findings: FindingLog) -> dict[str, EdgeSecret]:
     """The named secrets."""
     found: dict[str, EdgeSecret] = {}
     lines: dict[str, int] = {}
@@ -52,7 +52,7 @@ def compile_secrets(file: ReadBlock, findings: Findings) -> dict[str, EdgeSecret
     return found
 
 
-def _secret(name: str, block: ReadBlock, findings: Findings) -> EdgeSecret:
+def _secret(name: str, block: ReadBlock, findings: FindingLog) -> EdgeSecret:
     runtime = bool(block.value("runtime"))
     if block.one("max_versions") and not runtime:
         findings.mistake(block.place("max_versions"), "runtime-missing", "`max_versions` needs `runtime on`.")
@@ -73,7 +73,7 @@ def _secret(name: str, block: ReadBlock, findings: Findings) -> EdgeSecret:
     return EdgeSecret(name, version, runtime, block.value("max_versions"))
 
 
-def compile_matchers(file: ReadBlock, findings: Findings) -> dict[str, RequestConditions]:
+def compile_matchers(file: ReadBlock, findings: FindingLog) -> dict[str, RequestConditions]:
     """The named matchers."""
     found: dict[str, RequestConditions] = {}
     for each in file.all("@"):
@@ -87,7 +87,7 @@ def compile_matchers(file: ReadBlock, findings: Findings) -> dict[str, RequestCo
     return found
 
 
-def compile_conditions(block: ReadBlock | None, findings: Findings, at: Position) -> RequestConditions:
+def compile_conditions(block: ReadBlock | None, findings: FindingLog, at: Position) -> RequestConditions:
     """The conditions of a block."""
     if block is None or not block.directives:
         findings.mistake(
@@ -123,7 +123,7 @@ def _pairs(directives: list[ReadDirective], *, fold: bool) -> list[tuple[str, st
     ]
 
 
-def compile_waiting(file: ReadBlock, findings: Findings, *, in_memory: bool) -> WaitingPolicy:
+def compile_waiting(file: ReadBlock, findings: FindingLog, *, in_memory: bool) -> WaitingPolicy:
     """Limits and ages of what waits."""
     limits = block_of(file, "queue_limits", "queue_limits")
     queued = block_of(file, "queue_retention", "queue_retention")
@@ -164,7 +164,7 @@ def compile_egress(defaults: ReadBlock) -> EgressRules:
 
 
 def compile_publishing(defaults: ReadBlock) -> PublishPolicy:
-    """Who may publish."""
+    """Rights to publish."""
     block = block_of(defaults, "publish_policy", "publish_policy")
     return PublishPolicy(
         direct=block.value("direct"),
@@ -179,7 +179,7 @@ def compile_publishing(defaults: ReadBlock) -> PublishPolicy:
     )
 
 
-def compile_trends(defaults: ReadBlock, findings: Findings) -> TrendPolicy:
+def compile_trends(defaults: ReadBlock, findings: FindingLog) -> TrendPolicy:
     """Thresholds of the trend signals."""
     block = block_of(defaults, "trend_signals", "trend_signals")
     rows = [row.key for row in LANGUAGE["trend_signals"].rows if row.arguments[0].kind == "count"]
@@ -207,7 +207,7 @@ def compile_backpressure(defaults: ReadBlock) -> BackpressurePolicy | None:
     )
 
 
-def compile_observability(file: ReadBlock, findings: Findings) -> EdgeObservability:
+def compile_observability(file: ReadBlock, findings: FindingLog) -> EdgeObservability:
     """Logs, metrics and traces."""
     block = block_of(file, "observability", "observability")
     access = block_of(block, "access_log", "access_log")
@@ -229,7 +229,7 @@ def _metrics(block: ReadBlock | None) -> MetricsListener | None:
     return MetricsListener(block.value("listen"), block.value("prefix"))
 
 
-def _sink(block: ReadBlock, level: str, findings: Findings) -> LogSink:
+def _sink(block: ReadBlock, level: str, findings: FindingLog) -> LogSink:
     output, path = block.value("output"), block.given("path")
     if output == "file" and block.one("path") is None:
         findings.mistake(
@@ -240,7 +240,7 @@ def _sink(block: ReadBlock, level: str, findings: Findings) -> LogSink:
     return LogSink(level, output, path, block.value("format"))
 
 
-def _tracing(block: ReadBlock, findings: Findings) -> TraceExport:
+def _tracing(block: ReadBlock, findings: FindingLog) -> TraceExport:
     tls = block.inner("tls")
     retry = block_of(block, "retry", "tracing_retry")
     certificates = tls or ReadBlock("tracing_tls", block.at)

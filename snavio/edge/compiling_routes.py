@@ -11,7 +11,7 @@ from typing import Final
 from snavio.edge.compiling_deliveries import DeliveryDefaults, compile_targets
 from snavio.edge.compiling_listeners import compile_bucket
 from snavio.edge.compiling_policies import block_of, compile_conditions
-from snavio.edge.findings import Findings, Position, closest_word
+from snavio.edge.findings import FindingLog, Position, closest_word
 from snavio.edge.kinds import SECOND_NS
 from snavio.edge.plan import (
     BasicCredential,
@@ -58,7 +58,7 @@ class RouteSource:
 
 @dataclass(frozen=True, slots=True)
 class RouteSurroundings:
-    """What a route may refer to."""
+    """Names and defaults that a route may refer to."""
 
     secrets: dict[str, EdgeSecret]
     matchers: dict[str, RequestConditions]
@@ -73,7 +73,7 @@ class RouteCompiler:
     """Compiles the routes of one file."""
 
     around: RouteSurroundings
-    findings: Findings
+    findings: FindingLog
     _pull_paths: dict[str, int] = field(default_factory=dict)
     _labels: dict[tuple[str, str], int] = field(default_factory=dict)
 
@@ -334,7 +334,7 @@ _WHY: Final = {
 
 
 def known_secrets(
-    directives: list[ReadDirective], secrets: dict[str, EdgeSecret], findings: Findings
+    directives: list[ReadDirective], secrets: dict[str, EdgeSecret], findings: FindingLog
 ) -> tuple[str, ...]:
     """The names that `secret_ref` gives, each of them in `secrets`."""
     found: list[str] = []

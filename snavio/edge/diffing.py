@@ -21,7 +21,7 @@ _CHANNELS: Final = ("inbound", "outbound", "internal")
 
 
 class ChangeKind(Enum):
-    """What became of a directive."""
+    """The fate of a directive."""
 
     ADDED = "added"
     REMOVED = "removed"

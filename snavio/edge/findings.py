@@ -53,8 +53,8 @@ class Finding:
         }
 
 
-class Findings:
-    """What is found while a file is read: at most `MOST_FINDINGS` are kept of each kind, the others are counted."""
+class FindingLog:
+    """Collects what is found while a file is read: at most `MOST_FINDINGS` of each kind, the others are counted."""
 
     def __init__(self) -> None:
         self._mistakes: dict[Finding, None] = {}

@@ -107,7 +107,7 @@ class Directive:
 
     @property
     def usage(self) -> str:
-        """How it is written."""
+        """Its syntax."""
         shown = {ANY: "<name>", PATH: "<path>", MATCHER: "@<name>"}
         words = [shown.get(word, word) for word in self.name] + [str(each) for each in self.arguments]
         if self.opens:

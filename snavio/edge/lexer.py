@@ -10,7 +10,7 @@ import re
 from enum import Enum
 from typing import Final, NamedTuple
 
-from snavio.edge.findings import Findings, Position
+from snavio.edge.findings import FindingLog, Position
 
 MOST_BYTES: Final = 4 << 20
 MOST_WORD: Final = 16_384
@@ -62,7 +62,7 @@ class Lexeme(NamedTuple):
         return hash(self.raw)
 
 
-def decoded(data: bytes, findings: Findings) -> str | None:
+def decoded(data: bytes, findings: FindingLog) -> str | None:
     """The text of a file; None when it is too large or no UTF-8."""
     if len(data) > MOST_BYTES:
         findings.mistake(
@@ -82,7 +82,7 @@ def decoded(data: bytes, findings: Findings) -> str | None:
         return None
 
 
-def lexemes_of(text: str, findings: Findings) -> list[Lexeme]:
+def lexemes_of(text: str, findings: FindingLog) -> list[Lexeme]:
     """All lexemes of a text, in order; what is none is a mistake and is left out."""
     found: list[Lexeme] = []
     line, line_start, place, end = 1, 0, 0, len(text)
@@ -118,7 +118,7 @@ def lexemes_of(text: str, findings: Findings) -> list[Lexeme]:
     return found
 
 
-def _string(text: str, place: int, at: Position, findings: Findings) -> Lexeme:
+def _string(text: str, place: int, at: Position, findings: FindingLog) -> Lexeme:
     string = _STRING.match(text, place)
     raw = string[0] if string else '"'
     inner = string[1] if string else ""
@@ -133,7 +133,7 @@ def _string(text: str, place: int, at: Position, findings: Findings) -> Lexeme:
     return Lexeme(LexemeKind.WORD, raw, plain, at, place)
 
 
-def _word(raw: str, at: Position, offset: int, findings: Findings) -> Lexeme:
+def _word(raw: str, at: Position, offset: int, findings: FindingLog) -> Lexeme:
     if len(raw) > MOST_WORD:
         findings.mistake(at, "too-long", f"A word has at most {MOST_WORD:,} characters.")
     elif not raw.isprintable():

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from snavio.edge.findings import Findings, Position, closest_word, quoted
+from snavio.edge.findings import FindingLog, Position, closest_word, quoted
 from snavio.edge.language import FILE, LANGUAGE, PATH, Directive, DirectiveArgument, LanguageBlock
 from snavio.edge.lexer import MOST_DEPTH, Lexeme, LexemeKind, decoded, lexemes_of
 from snavio.edge.tree import DirectiveBlock, Remark, Statement
 
 
-def parse(data: bytes, findings: Findings) -> DirectiveBlock | None:
+def parse(data: bytes, findings: FindingLog) -> DirectiveBlock | None:
     """The tree of a file; None when it could not even be read as text. Mistakes are in `findings`."""
     text = decoded(data, findings)
     if text is None:
@@ -34,7 +34,7 @@ def parse(data: bytes, findings: Findings) -> DirectiveBlock | None:
 @dataclass
 class _Parser:
     lexemes: list[Lexeme]
-    findings: Findings
+    findings: FindingLog
     place: int = 0
     last_line: int = 0
     """The line of the last lexeme that was taken, to see what stands beside it and what behind a blank line."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from snavio.edge.findings import Findings, Position, closest_word, quoted
+from snavio.edge.findings import FindingLog, Position, closest_word, quoted
 from snavio.edge.lexer import Lexeme
 
 MOST_EXPANDED: Final = 65_536
@@ -23,7 +23,7 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*+")
 
 
 class TextTrust(Enum):
-    """Whose text it is: the operator's file, or a candidate that somebody sent."""
+    """The origin of a text: the operator's own file, or a candidate that somebody sent."""
 
     TRUSTED = "trusted"
     CANDIDATE = "candidate"
@@ -57,7 +57,7 @@ class Expander:
         self,
         trust: TextTrust,
         surroundings: Surroundings,
-        findings: Findings,
+        findings: FindingLog,
     ) -> None:
         self._trust = trust
         self._surroundings = surroundings

@@ -14,7 +14,7 @@ from snavio.edge.references import EdgeSecret, SecretChoice, SecretReference
 
 
 class RouteChannel(Enum):
-    """Who sends to a route, and who takes from it."""
+    """The senders of a route, and the takers."""
 
     INBOUND = "inbound"
     OUTBOUND = "outbound"
@@ -22,7 +22,7 @@ class RouteChannel(Enum):
 
 
 class RouteMode(Enum):
-    """What becomes of a route's messages."""
+    """The use of a route's messages."""
 
     PULL = "pull"
     DELIVER = "deliver"
@@ -30,7 +30,7 @@ class RouteMode(Enum):
 
 
 class ClientCertificates(Enum):
-    """What a listener asks of a client. Every certificate that is shown is verified."""
+    """The demand on clients. Every certificate that is shown is verified."""
 
     NONE = "none"
     VERIFY_IF_GIVEN = "verify_if_given"
@@ -213,7 +213,7 @@ class RetrySchedule:
 
 @dataclass(frozen=True, slots=True)
 class RequestSigning:
-    """How a delivery is signed."""
+    """The signature of a delivery."""
 
     reference: SecretReference | None
     secret_names: tuple[str, ...]
@@ -286,7 +286,7 @@ class EdgeRoute:
 
 @dataclass(frozen=True, slots=True)
 class WaitingPolicy:
-    """How much may wait, and for how long. Times are nanoseconds."""
+    """Bounds of what waits, in number and age. Times are nanoseconds."""
 
     max_depth: int
     bury_oldest: bool
@@ -313,7 +313,7 @@ class EgressRules:
 
 @dataclass(frozen=True, slots=True)
 class PublishPolicy:
-    """Who may publish."""
+    """Rights to publish."""
 
     direct: bool
     managed: bool

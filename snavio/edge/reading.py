@@ -11,7 +11,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
 
-from snavio.edge.findings import Findings, Position, closest_word
+from snavio.edge.findings import FindingLog, Position, closest_word
 from snavio.edge.kinds import KINDS, BadValue, count, shown
 from snavio.edge.language import LANGUAGE, Directive, DirectiveArgument
 from snavio.edge.lexer import Lexeme
@@ -80,7 +80,7 @@ class ReadDirective:
 class Reader:
     """Reads one file. `opaque` is set when a placeholder had to stay."""
 
-    def __init__(self, expander: Expander, findings: Findings) -> None:
+    def __init__(self, expander: Expander, findings: FindingLog) -> None:
         self._expander = expander
         self._findings = findings
         self.opaque: list[Position] = []

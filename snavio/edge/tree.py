@@ -22,7 +22,7 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class DirectiveBlock:
-    """What stands between two braces, or the whole file."""
+    """The text between two braces, or the whole file."""
 
     name: str
     statements: tuple[Statement, ...] = ()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from snavio.edge.compiling import Compilation, compile_text
-from snavio.edge.findings import Findings
+from snavio.edge.findings import FindingLog
 from snavio.edge.parsing import parse
 from snavio.edge.placeholders import Surroundings, TextTrust
 from snavio.edge.plan import EdgePlan
@@ -51,7 +51,7 @@ def reasons(text: str, *, environment: Mapping[str, str] | None = None) -> list[
 
 def tree_of(data: bytes) -> DirectiveBlock:
     """The tree of a file without mistakes of form."""
-    findings = Findings()
+    findings = FindingLog()
     tree = parse(data, findings)
     assert tree is not None
     assert findings.mistakes == ()

@@ -111,7 +111,8 @@ CASES = {
         "shared-prefix",
     ),
     "shared port with other TLS": (
-        "ingress { listen :8080; tls { cert_file a; key_file b } }\nadmin_api { listen :8080; prefix /x; auth token env:T }",
+        "ingress { listen :8080; tls { cert_file a; key_file b } }\n"
+        "admin_api { listen :8080; prefix /x; auth token env:T }",
         "shared-tls",
     ),
     "catch-all against a shared prefix": (
@@ -281,7 +282,10 @@ def test_a_near_miss_is_suggested_where_it_stands(text: str, at: str, suggestion
 
 
 def test_every_mistake_of_a_file_is_found_at_once() -> None:
-    text = "ingres { listen :1 }\n/a { auth hmac {}\n max_body 1x\n foo { bar { } }\n}\n/a { deliver nowhere {} }\nvars { A {vars.A} }"
+    text = (
+        "ingres { listen :1 }\n/a { auth hmac {}\n max_body 1x\n foo { bar { } }\n}\n"
+        "/a { deliver nowhere {} }\nvars { A {vars.A} }"
+    )
     assert [(each.at.line, each.reason) for each in compiled(text).mistakes] == [
         (1, "unknown-directive"),
         (2, "mode-missing"),

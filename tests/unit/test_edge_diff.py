@@ -39,12 +39,20 @@ def test_layout_and_short_forms_are_no_difference(one: str, other: str) -> None:
     ("before", "after", "said"),
     [
         ("ingress { listen :1 }", "ingress { listen :2 }", ["~ ingress › listen: :1 → :2  [restart]"]),
-        ("/a { rate_limit { rps 1 } }", "/a { rate_limit { rps 2 } }", ["~ route /a › rate_limit › rps: 1 → 2  [live]"]),
+        (
+            "/a { rate_limit { rps 1 } }",
+            "/a { rate_limit { rps 2 } }",
+            ["~ route /a › rate_limit › rps: 1 → 2  [live]"],
+        ),
         ("/a { }", "/b { }", ["+ route /b  [live]", "- route /a  [live]"]),
         ("internal /a { }", "outbound /a { }", ["~ route /a: internal → outbound  [live]"]),
         ("", "admin_api { }", ["+ admin_api  [live]"]),
         ("", "ingress { rate_limit { rps 1 } }", ["+ ingress › rate_limit › rps 1  [live]"]),
-        ("/a { queue sqlite }", "/a { queue { backend memory } }", ["~ route /a › queue › backend: sqlite → memory  [restart]"]),
+        (
+            "/a { queue sqlite }",
+            "/a { queue { backend memory } }",
+            ["~ route /a › queue › backend: sqlite → memory  [restart]"],
+        ),
         (
             "/a { deliver https://x.example { timeout 1s } }",
             "/a { deliver https://x.example { timeout 2s; header X-A 1 } }",
@@ -53,11 +61,15 @@ def test_layout_and_short_forms_are_no_difference(one: str, other: str) -> None:
                 "+ route /a › deliver https://x.example › header X-A *****  [live]",
             ],
         ),
-        ("/a { }\n/b { }", "/b { }\n/a { }", ["~ route /b: place 2 → place 1  [live]", "~ route /a: place 1 → place 2  [live]"]),
+        (
+            "/a { }\n/b { }",
+            "/b { }\n/a { }",
+            ["~ route /b: place 2 → place 1  [live]", "~ route /a: place 1 → place 2  [live]"],
+        ),
         ("/a { match @x }", "/a { match @y }", ["~ route /a › match: @x → @y  [live]"]),
         ("@m { method PUT }", "@m { method GET PUT }", ["~ @m › method: PUT → GET PUT  [live]"]),
     ],
-)  # fmt: skip
+)
 def test_a_difference_is_told_by_its_route_and_directive(before: str, after: str, said: list[str]) -> None:
     assert changes(before, after) == said
 

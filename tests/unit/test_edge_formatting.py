@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from snavio.edge.findings import Findings
+from snavio.edge.findings import FindingLog
 from snavio.edge.formatting import formatted
 from snavio.edge.language import ANY, FILE, LANGUAGE, MATCHER, PATH, Directive, DirectiveArgument
 from snavio.edge.lexer import LexemeKind, lexemes_of
@@ -24,7 +24,7 @@ _COMMENT = st.builds("# {}".format, _TEXT)
 
 
 def comments(text: str) -> list[str]:
-    return sorted(each.raw for each in lexemes_of(text, Findings()) if each.kind is LexemeKind.COMMENT)
+    return sorted(each.raw for each in lexemes_of(text, FindingLog()) if each.kind is LexemeKind.COMMENT)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -96,11 +96,11 @@ def test_quotes_and_escapes_are_written_back_as_they_stand(raw: str) -> None:
     ],
 )
 def test_what_a_word_means(raw: str, text: str) -> None:
-    assert [each.text for each in lexemes_of(raw, Findings())] == [text]
+    assert [each.text for each in lexemes_of(raw, FindingLog())] == [text]
 
 
 def test_a_semicolon_ends_a_directive_and_stays_inside_of_a_word() -> None:
-    kinds = [each.kind.value for each in lexemes_of("a; b;c;} ;d;", Findings())]
+    kinds = [each.kind.value for each in lexemes_of("a; b;c;} ;d;", FindingLog())]
     assert kinds == ["word", ";", "word", ";", "}", ";", "word", ";"]
 
 
@@ -151,7 +151,7 @@ def block(draw: st.DrawFn, name: str = FILE, depth: int = 0) -> str:
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(block())
 def test_formatting_keeps_any_tree_of_the_language(text: str) -> None:
-    findings = Findings()
+    findings = FindingLog()
     tree = parse(text.encode(), findings)
     assert tree is not None
     if findings.mistakes:
@@ -169,7 +169,7 @@ def test_most_of_the_texts_that_are_drawn_are_read() -> None:
     @settings(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(block())
     def draw(text: str) -> None:
-        findings = Findings()
+        findings = FindingLog()
         parse(text.encode(), findings)
         read.append(not findings.mistakes)
 

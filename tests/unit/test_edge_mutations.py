@@ -9,7 +9,7 @@ import time
 import pytest
 
 from snavio.edge.compiling import compile_text
-from snavio.edge.findings import MOST_FINDINGS, Findings
+from snavio.edge.findings import MOST_FINDINGS, FindingLog
 from snavio.edge.formatting import formatted
 from snavio.edge.lexer import MOST_BYTES, MOST_DEPTH
 from snavio.edge.parsing import parse
@@ -107,7 +107,7 @@ def test_a_mutated_file_is_judged(chunk: int) -> None:
         assert len(found.mistakes) <= MOST_FINDINGS
         assert (found.plan is None) or not found.mistakes
         judged += not found.mistakes
-        findings = Findings()
+        findings = FindingLog()
         tree = parse(data, findings)
         if tree is not None and not findings.mistakes:
             again = parse(formatted(tree).encode(), findings)

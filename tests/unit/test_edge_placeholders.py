@@ -1,4 +1,4 @@
-"""Placeholders in both modes of trust, and secrets by reference: what is expanded, what is not, and what is never shown."""
+"""Placeholders in both modes of trust, and secrets by reference: what is expanded, and what is never shown."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def url_of(
     ],
 )
 def test_a_placeholder_is_replaced_inside_of_its_value(written: str, url: str) -> None:
-    text = f"vars {{ URL {{vars.BASE}}/build/{{vars.NUMBER}}; BASE https://{{$HOST}}; NUMBER 1 }}\n/a {{ deliver {written} {{}} }}"
+    variables = "vars { URL {vars.BASE}/build/{vars.NUMBER}; BASE https://{$HOST}; NUMBER 1 }\n"
+    text = f"{variables}/a {{ deliver {written} {{}} }}"
     assert url_of(text, {"HOST": "ci.example"}, {"/host": "from.file.example\n"}) == url
 
 
@@ -110,7 +111,10 @@ def test_a_candidate_without_placeholders_is_a_plan() -> None:
 
 
 def test_a_candidate_is_checked_beside_its_placeholders() -> None:
-    text = "admin_api { listen {$ADDRESS}; auth token {env.T} }\n/a { pull { path {vars.P}; auth token {env.T} }\n foo }"
+    text = (
+        "admin_api { listen {$ADDRESS}; auth token {env.T} }\n"
+        "/a { pull { path {vars.P}; auth token {env.T} }\n foo }"
+    )
     found = compiled(text, trust=TextTrust.CANDIDATE)
     assert [each.reason for each in found.mistakes] == ["unknown-directive"]
 
